@@ -11,8 +11,8 @@
 namespace muster {
 namespace {
 
-// A process that trained for this run under another job file or cluster, or another version: what
-// it was started with is out of date. That is no fault of the job, and a restart mends it.
+// Refuses a process that trained for this run with another job file, cluster or version. Its start
+// is out of date. This is not an error of the job, and a restart fixes it.
 std::optional<Refusal> OfAnEarlierStart(const proto::Hello& hello, const std::string& why) {
   if (hello.run_id().empty()) return std::nullopt;
   return Refusal{
@@ -48,15 +48,15 @@ std::optional<Refusal> CheckNamesake(PausingTime now, const proto::Hello& hello,
                                      const MemberState& m, const AdmissionOptions& o) {
   if (!m.process.joined || m.process.incarnation == hello.incarnation()) return std::nullopt;
   if (!m.process.connected || now - m.process.last_heard >= o.suspect)
-    return std::nullopt;  // it takes its place
-  // A process with state of the run was a member, was given up and replaced.
+    return std::nullopt;  // The new process takes its place.
+  // This process holds state of the run. It was a member, was given up and replaced.
   if (!hello.run_id().empty())
     return Refusal{ExitCode::kRetryable,
                    fmt::format("{} was lost and replaced by another process, on host {}: this one "
                                "is superseded",
                                m.declared.task.Spoken(), m.process.host),
                    false};
-  // One that saves before it ends and its successor, or two that were given the same task.
+  // An exiting process that still saves and its successor, or two processes with the same task.
   return Refusal{ExitCode::kRetryable,
                  fmt::format("another process is {} already, on host {} (pid {}): this one waits "
                              "until that one has left",
@@ -64,10 +64,10 @@ std::optional<Refusal> CheckNamesake(PausingTime now, const proto::Hello& hello,
                  false, /*tries_again=*/true};
 }
 
-// Going above what it says would leave no room for the generations of later chiefs.
+// Adopting a very high term would leave no room for the generations of later chiefs.
 std::optional<Refusal> CheckGeneration(const proto::Hello& hello, const AdmissionOptions& o) {
   const uint64_t epoch = std::max(hello.highest_generation(), hello.generation()) >> 32;
-  // From the first one on: many small steps are a jump too.
+  // Compared with the first term, because many small steps also add up to a jump.
   if (IsPlausibleEpoch(epoch, o.first_epoch)) return std::nullopt;
   return Refusal{ExitCode::kRetryable,
                  fmt::format("{} tells of a generation of the chief's epoch {}, and this is epoch "
@@ -76,7 +76,7 @@ std::optional<Refusal> CheckGeneration(const proto::Hello& hello, const Admissio
                  false};
 }
 
-// `key` as FirstDifference gives it.
+// `key` is from FirstDifference.
 std::string DifferingJob(const std::string& task, const std::string& key) {
   if (key.starts_with(kDigestsPrefix)) return OtherFile(task, key);
   return fmt::format(
@@ -89,7 +89,7 @@ std::string DifferingJob(const std::string& task, const std::string& key) {
 
 int FindMember(const JobState& state, std::string_view name) {
   const std::optional<TaskId> task = ParseTaskId(name);
-  if (!task || task->ToString() != name) return -1;  // on the wire there is one spelling
+  if (!task || task->ToString() != name) return -1;  // The wire has only this spelling.
   for (int i = 0; i < static_cast<int>(state.members.size()); ++i) {
     if (state.members[i].declared.task == *task) return i;
   }
@@ -111,7 +111,7 @@ std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello,
                              const Differences& differences, const JobState& state,
                              const AdmissionOptions& o) {
   const int member = FindMember(state, hello.task());
-  // Nobody else holds the place: what refuses this one keeps the job from starting.
+  // No other process has the place, so this refusal keeps the job from starting.
   const bool vacant = member >= 0 && !state.members[member].process.joined && state.generation == 0;
   if (hello.protocol() != kControlProtocol) {
     const std::string why = fmt::format(

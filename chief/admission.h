@@ -1,5 +1,5 @@
-// Whether a process that says Hello may join: a pure function of what it says and what the
-// coordinator knows.
+// Decides whether a process that sends a Hello may join. Pure functions of the Hello and of the
+// coordinator's state.
 #pragma once
 
 #include <functional>
@@ -15,48 +15,52 @@
 
 namespace muster {
 
-// Says where two documents differ, "" if nowhere; the first is the coordinator's.
+// Returns the first field in which two documents differ, "" if none. `mine` is the coordinator's.
 using Compare = std::function<std::string(const std::string& mine, const std::string& theirs)>;
 
-// Where what a process was started with differs from the chief's, "" if nowhere. Found without the
-// coordinator's lock: the documents are long. The job is looked at only where the clusters are the
-// same.
+// The fields in which a process was started differently from the chief, "" if none. They are
+// computed without the coordinator's lock, because the documents are long. The jobs are compared
+// only when the clusters agree.
 struct Differences {
   std::string cluster_field, job_key;
 };
 
 struct AdmissionOptions {
   std::string run_id, cluster_digest, cluster, job;
-  uint32_t epoch = 1;        // of the generations that the chief forms; at first from owner.json
-  uint32_t first_epoch = 1;  // with which this chief began, before members told of later ones
-  // No record of a run was found: run_id was made just now, and gives way to that of the first
-  // member that holds state.
+  // Term of the generations that the chief forms. Its initial value is from owner.json.
+  uint32_t epoch = 1;
+  // The term with which this chief began. `epoch` may be higher, because members report later
+  // terms.
+  uint32_t first_epoch = 1;
+  // True if the model_dir holds no record of a run. The new run_id then gives way to the run_id of
+  // the first member that holds state.
   bool fresh_run = false;
   Compare differing_cluster_field, differing_job_key;
-  Duration suspect = std::chrono::milliseconds(2500);  // silence after which a namesake may replace
+  // A silent member may be replaced by another process of the same task after this time.
+  Duration suspect = std::chrono::milliseconds(2500);
 };
 
 struct Refusal {
   ExitCode code;
-  std::string message;  // one sentence, for the refused task's last line
-  // The job cannot start without this task, and it will never be admitted as it is.
+  std::string message;  // One sentence, for the last line of the refused task.
+  // True if the job cannot start without this task and will never admit it as it is.
   bool ends_job = false;
-  // It is not told to end: its place may become free, so it tries again, until its timeouts.join.
+  // True if the process is not asked to exit. Its place may become free, so it retries until its
+  // timeouts.join has passed.
   bool tries_again = false;
 };
 
 Differences DifferencesOf(const proto::Hello& hello, const AdmissionOptions& options);
 
-// nullopt: welcome.
+// Returns nullopt if the process may join.
 std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello,
                              const Differences& differences, const JobState& state,
                              const AdmissionOptions& options);
-// Of one that would join a run: its devices do not go with those of `members`. It is refused alone,
-// so that a replacement on the wrong host does not end the job. At the first formation the members
-// find that themselves, and the job ends.
+// Refuses a process that joins a running job with devices that do not fit those of `members`. Only
+// this process is refused, so a replacement on the wrong host does not end the job. At the first
+// formation the members find the mismatch themselves, and the job ends.
 std::optional<Refusal> CheckDevices(const proto::Hello& hello, std::vector<MemberDevices> members);
-// The index in `state` of who calls itself that ("worker:1"), -1 if it is none of the declared
-// ones.
+// Returns the index in `state` of the member with this name ("worker:1"), -1 if none is declared.
 int FindMember(const JobState& state, std::string_view name);
 
 }  // namespace muster

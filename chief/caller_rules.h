@@ -1,4 +1,5 @@
-// Which task may call what of the chief's server, where tasks prove who they are.
+// Decides which task may call which method of the chief's server. Applies where tasks prove their
+// identity.
 #pragma once
 
 #include <string_view>
@@ -7,8 +8,8 @@
 
 namespace muster {
 
-// `method`: "/muster.proto.Coordinator/Session". That a caller speaks for no other task is the
-// handlers' to check.
+// `method` has the form "/muster.proto.Coordinator/Session". The handlers check that a caller does
+// not speak for another task.
 bool MayCallChief(const security::Peer& caller, std::string_view method);
 
 }  // namespace muster

@@ -15,7 +15,7 @@
 namespace muster {
 namespace {
 
-// One thread for each: they wait.
+// Uses one thread per task, because each call blocks.
 template <typename Call>
 absl::Status OfEach(const std::vector<int>& primaries, const Call& call) {
   const std::set<int> distinct(primaries.begin(), primaries.end());
@@ -80,7 +80,7 @@ absl::Status CheckpointCutter::Copy(const std::vector<int>& primaries, const std
   return absl::OkStatus();
 }
 
-// Servers copy what changes until then.
+// Until a copy is dropped, servers copy whatever changes.
 void CheckpointCutter::Drop(const std::vector<int>& primaries, const std::string& name) {
   (void)OfEach(primaries, [&](int task) { return links_->client(task).Drop(name); });
 }
@@ -144,7 +144,7 @@ absl::Status CheckpointCutter::FinishSlots(SlotsFile* slots) {
   return absl::OkStatus();
 }
 
-// What the replica has goes into its files from there.
+// Writes the replica's tensors into their files.
 absl::Status CheckpointCutter::WriteSets() {
   MUSTER_ASSIGN_OR_RETURN(checkpoint::Snapshot snapshot, state_->Take(cut_.state));
   std::map<std::string, checkpoint::TensorSet> sets;

@@ -1,8 +1,9 @@
-// A checkpoint of a parameter-server job as a cut: the servers copy their shards in memory while no
-// lease is out, training goes on, and a thread reads the copies: parameters into the chief's
-// replica, slots and rows of embedding tables piece by piece into the checkpoint's files.
+// Takes a checkpoint of a parameter-server job as a cut, while training continues. The servers copy
+// their shards in memory while no lease is open. A thread then reads the copies. Parameters go into
+// the chief's replica. Slots and rows of embedding tables go piece by piece into the checkpoint's
+// files.
 //
-// kIdle -- Begin --> kReading -- the thread has ended --> kRead -- Take --> kIdle
+//  kIdle -- Begin --> kReading -- the thread has ended --> kRead -- Take --> kIdle
 #pragma once
 
 #include <functional>
@@ -20,28 +21,30 @@
 namespace muster {
 
 struct Cut {
-  // ---- What is asked for
+  // ---- The request
   checkpoint::TrainingState state;
-  bool write = false;       // a checkpoint is made of it
-  bool must = false;        // training does not end without it
-  bool histograms = false;  // of the parameters are wanted
+  bool write = false;       // Makes a checkpoint of the cut.
+  bool must = false;        // Training may not end without it.
+  bool histograms = false;  // Asks for histograms of the parameters.
   bool for_callbacks = false;
-  bool replaces = false;       // Snapshot::replaces
-  std::string put_back;        // a callback's weights in the place of the servers'; "": none
-  IntegerBuffers integers;     // as they were at the cut
-  std::vector<int> primaries;  // by shard
+  bool replaces = false;  // See Snapshot::replaces.
+  // The callback whose weights replace those of the servers; "" if none.
+  std::string put_back;
+  IntegerBuffers integers;     // At the time of the cut.
+  std::vector<int> primaries;  // Indexed by shard.
 
   // ---- What the thread read
   absl::Status status;
-  absl::Status unwritten;  // why the files are not: the disk's error. All was read nevertheless
-  StateFiles files;        // those that were written
-  std::optional<checkpoint::Snapshot> snapshot;  // its files are staged
+  // The disk error that kept the files from being written. Everything was read nevertheless.
+  absl::Status unwritten;
+  StateFiles files;                              // The files that were written.
+  std::optional<checkpoint::Snapshot> snapshot;  // Its files are staged.
 };
 
 class CheckpointCutter {
  public:
-  // `layout`, `state`, `links` and `sink` outlive this object; `sink` may be null. The thread uses
-  // `state` alone until Take. `on_read` is called on it when it is through.
+  // `layout`, `state`, `links` and `sink` outlive this object. `sink` may be null. Until Take, only
+  // the thread uses `state`. The thread calls `on_read` when it has finished.
   CheckpointCutter(const Layout& layout, ShardState* state, ServerLinks* links,
                    CheckpointSink* sink, std::function<void()> on_read);
   ~CheckpointCutter();
@@ -50,10 +53,10 @@ class CheckpointCutter {
   State state() const;
   bool idle() const { return state() == State::kIdle; }
 
-  // REQUIRES: idle(), no lease is out, all shards are served. Has the servers copy their shards,
-  // and begins to read. An error of ShardClient's: nothing is under way.
+  // Asks the servers to copy their shards and starts to read them. On an error, which is one of
+  // ShardClient's, nothing was started. REQUIRES: idle(), no lease is open, all shards are served.
   absl::Status Begin(Cut cut);
-  // REQUIRES: not idle. Waits for the thread.
+  // Blocks until the thread has ended. REQUIRES: not idle().
   Cut Take();
 
  private:
@@ -75,8 +78,9 @@ class CheckpointCutter {
   CheckpointSink* const sink_;
   const bool has_tables_;
   const std::function<void()> on_read_;
-  Cut cut_;                                                      // the thread's while it reads
-  std::vector<std::shared_ptr<checkpoint::StagedFile>> staged_;  // tables' by shard, then the rest
+  Cut cut_;  // Used only by the thread while it reads.
+  // The tables' files by shard, then the other files.
+  std::vector<std::shared_ptr<checkpoint::StagedFile>> staged_;
   std::thread thread_;
   mutable absl::Mutex mu_;
   State now_ ABSL_GUARDED_BY(mu_) = State::kIdle;

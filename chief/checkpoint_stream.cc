@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-constexpr int64_t kChunkBytes = 512 << 10;  // a message holds 1 MiB
+constexpr int64_t kChunkBytes = 512 << 10;  // A message holds at most 1 MiB.
 
 class Refusal final : public grpc::ServerWriteReactor<proto::FetchChunk> {
  public:
@@ -40,7 +40,7 @@ class FileStream final : public grpc::ServerWriteReactor<proto::FetchChunk> {
   }
 
   const std::unique_ptr<checkpoint::ReadableFile> file_;
-  const std::shared_ptr<void> counted_;  // while it is under way
+  const std::shared_ptr<void> counted_;  // Held while the stream is open.
   int64_t offset_ = 0;
   proto::FetchChunk chunk_;
 };

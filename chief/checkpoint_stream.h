@@ -1,4 +1,4 @@
-// A file of a checkpoint on its way to an evaluator that cannot read model_dir.
+// Streams a checkpoint file to an evaluator that cannot read model_dir.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -10,8 +10,7 @@
 
 namespace muster {
 
-// Streams the file; the reactor owns itself. Blocks gRPC's thread for as long as the disk takes for
-// one chunk.
+// The reactor owns itself. Blocks gRPC's thread while the disk reads one chunk.
 grpc::ServerWriteReactor<proto::FetchChunk>* StreamFile(checkpoint::FileSystem& files,
                                                         const std::string& path,
                                                         std::shared_ptr<void> counted);

@@ -23,30 +23,32 @@
 namespace muster {
 namespace {
 
-// Below the replicas, which everybody waits for.
+// Lower priority than the replicas, for which everything waits.
 constexpr int kNiceness = 5;
-// Saves that are left out are told of so often.
+// At most one log line about skipped saves in this time.
 constexpr Duration kDropLineInterval = std::chrono::minutes(1);
-// A write that is still under way when all is over gets so long.
+// Time for a write that is still in progress when everything else has ended.
 constexpr Duration kLastMoment = std::chrono::seconds(1);
 
 std::string RateText(size_t bytes, double seconds) {
   const auto size = static_cast<double>(bytes);
-  if (bytes < 100000) return fmt::format("{} bytes in {:.2f} s", bytes, seconds);  // no rate
+  // Too small for a rate.
+  if (bytes < 100000) return fmt::format("{} bytes in {:.2f} s", bytes, seconds);
   return fmt::format(
       "{} in {:.2f} s ({:.1f} MB/s)",
       bytes < 1000000 ? fmt::format("{:.1f} kB", size / 1e3) : fmt::format("{:.1f} MB", size / 1e6),
       seconds, seconds > 0 ? size / 1e6 / seconds : 0);
 }
 
-// A step that may be the best: its checkpoint.best, and all else that was measured with it.
+// A step that may be the best: its value of checkpoint.best and all other metrics measured with it.
 struct Candidate {
   int64_t step = 0;
   double value = 0;
   std::map<std::string, double> metrics;
 };
 
-// False: callbacks have put back those of another step, of which nothing was measured at this one.
+// Returns false if callbacks have put back the weights of another step. The metrics of this step
+// are then not of the checkpoint's weights.
 bool HasOwnWeights(const checkpoint::TrainingState& state) {
   const auto& record = state.extras.callbacks;
   return !record || !record->ended || record->weights_of == 0 || record->weights_of == state.step;
@@ -55,11 +57,11 @@ bool HasOwnWeights(const checkpoint::TrainingState& state) {
 struct Task {
   std::optional<checkpoint::Snapshot> snapshot;
   bool final = false;
-  bool must = false;    // the last one, or that of a stop: no other one follows
-  Candidate candidate;  // without a snapshot
+  bool must = false;    // The last save or that of a stop; no other one follows.
+  Candidate candidate;  // Used if `snapshot` is empty.
 };
 
-// What the thread and its owner share; the thread may be left with it.
+// Shared by the thread and Checkpoints. The thread may outlive Checkpoints.
 struct Shared {
   explicit Shared(CheckpointsOptions o) : options(std::move(o)) {}
 
@@ -71,33 +73,35 @@ struct Shared {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // The checkpoint of that step has other weights than those that were measured.
   void ForgetMeasuredLocked(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // `must`: training does not go on after it.
+  // `must`: training does not continue after this save.
   void FailedLocked(const absl::Status& status, bool must) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return tasks.empty() && !busy; }
   bool NotSaving() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return !saving; }
-  // Whether it came true within `limit`.
+  // Returns whether the condition became true within `limit`.
   bool WaitLocked(bool (Shared::*condition)() const, Duration limit)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return !tasks.empty() || exiting; }
 
   const CheckpointsOptions options;
-  std::shared_ptr<checkpoint::Store> store;  // written before the thread starts
+  std::shared_ptr<checkpoint::Store> store;  // Set before the thread starts.
 
   mutable absl::Mutex mu;
-  CondVar done;  // something of `tasks`
+  CondVar done;  // Signalled when one of `tasks` is done.
   std::deque<Task> tasks ABSL_GUARDED_BY(mu);
-  std::optional<double> marking ABSL_GUARDED_BY(mu);  // of the candidate that is being marked
+  // Value of the candidate that is being marked.
+  std::optional<double> marking ABSL_GUARDED_BY(mu);
   bool busy ABSL_GUARDED_BY(mu) = false;
-  bool saving ABSL_GUARDED_BY(mu) = false;  // a save is in `tasks`, or being written
+  bool saving ABSL_GUARDED_BY(mu) = false;  // A save is in `tasks` or being written.
   int64_t saving_step ABSL_GUARDED_BY(mu) = -1;
-  bool saving_own ABSL_GUARDED_BY(mu) = true;  // with the step's own weights
-  // Of those that are held, what the best goes by.
+  bool saving_own ABSL_GUARDED_BY(mu) = true;  // The save has the step's own weights.
+  // By step, for the checkpoints that exist: the values that decide the best.
   std::map<int64_t, Candidate> measured ABSL_GUARDED_BY(mu);
   bool exiting ABSL_GUARDED_BY(mu) = false;
-  bool left ABSL_GUARDED_BY(mu) = false;  // nobody wants to hear of anything any more
+  bool left ABSL_GUARDED_BY(mu) = false;  // Nobody reads results any more.
   bool failing ABSL_GUARDED_BY(mu) = false;
-  absl::Status last ABSL_GUARDED_BY(mu);    // of the last save
-  absl::Status missed ABSL_GUARDED_BY(mu);  // why the last one, or that of a stop, was not begun
+  absl::Status last ABSL_GUARDED_BY(mu);  // Result of the last save.
+  // Why the last save, or that of a stop, was not started.
+  absl::Status missed ABSL_GUARDED_BY(mu);
   CheckpointRecord record ABSL_GUARDED_BY(mu);
 };
 
@@ -167,7 +171,7 @@ void Shared::SaveLocked(Task task) {
 void Shared::FailedLocked(const absl::Status& status, bool must) {
   ++record.failed;
   record.last_error = std::string(Message(status));
-  // Who took over is told elsewhere; so is a save without which the job must not end well.
+  // Other code logs that this chief was superseded, and that a required save has failed.
   if (!failing && !must && !absl::IsAborted(status))
     LogWarning("{}; training goes on, and the next due one is tried again", Message(status));
   failing = true;
@@ -195,7 +199,7 @@ void Shared::MarkLocked(const Task& task) {
   });
 }
 
-// The store has taken the mark off. The best is then the best of the others.
+// The store has removed the mark. The best is now the best of the others.
 void Shared::ForgetMeasuredLocked(int64_t step) {
   measured.erase(step);
   if (record.best != "checkpoints/" + checkpoint::CheckpointName(step)) return;
@@ -254,22 +258,23 @@ class CheckpointsImpl final : public Checkpoints {
 
  private:
   absl::Status NotInTime() const;
-  // checkpoint.best among the metrics; null, and said once, where it is not.
+  // Returns the value of checkpoint.best, null if the metrics do not have it. Logs that once.
   const double* Monitored(const std::map<std::string, double>& metrics, std::string_view source);
   void Mark(Candidate candidate);
-  bool Holds(int64_t step) const;   // written, or about to be
-  bool IsBest(int64_t step) const;  // of what was measured, and not saved
-  bool Evaluates() const;           // an evaluator decides which one is the best
+  bool Holds(int64_t step) const;   // Written, or in `tasks`.
+  bool IsBest(int64_t step) const;  // Better than all measured so far, and not saved.
+  bool Evaluates() const;           // An evaluator decides which checkpoint is the best.
   void TellDropped(int64_t step, bool writing);
 
   const std::shared_ptr<Shared> shared_;
   std::thread thread_;
-  // The loop's thread alone.
+  // Used only by the training loop's thread.
   bool next_is_final_ = false, next_must_ = false, started_ = false;
-  std::optional<Candidate> candidate_;  // the newest one, if its step has no checkpoint
-  std::optional<Candidate> wanted_;  // of the step that Wanted was asked for last, and Save saves
+  std::optional<Candidate> candidate_;  // The newest one, if its step has no checkpoint.
+  // The candidate of the last step passed to Wanted, which Save saves.
+  std::optional<Candidate> wanted_;
   std::optional<MonotonicTime> told_dropped_;
-  int64_t dropped_step_ = -1;  // the last one
+  int64_t dropped_step_ = -1;  // The last one.
   int64_t dropped_since_ = 0;
 
   mutable absl::Mutex mu_;
@@ -327,7 +332,7 @@ bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
   if (shared_->store == nullptr) return false;
   const bool must = moment.last || moment.stopping;
   const bool best = !must && moment.validated && IsBest(moment.step);
-  // What was saved before its validation stays as it is.
+  // A checkpoint saved before its validation is not written again.
   const bool due = SaveDue(shared_->options.checkpoint, moment) &&
                    (must || !moment.validated || !Holds(moment.step));
   if (!best && !due) return false;
@@ -363,7 +368,7 @@ void CheckpointsImpl::Save(checkpoint::Snapshot snapshot) {
     shared_->saving_own = own;
     shared_->tasks.push_back({std::move(snapshot), next_is_final_, next_must_, {}});
   }
-  // A later epoch may have ended since that step was asked for.
+  // A later epoch may have ended since Wanted was called for that step.
   std::optional<Candidate>& of_step = wanted_ ? wanted_ : candidate_;
   if (of_step && of_step->step == step && own) Mark(*std::move(of_step));
   if (candidate_ && candidate_->step <= step) candidate_.reset();
@@ -372,7 +377,7 @@ void CheckpointsImpl::Save(checkpoint::Snapshot snapshot) {
 
 absl::Status CheckpointsImpl::Drain() {
   absl::MutexLock lock(&shared_->mu);
-  // Whatever becomes of the write that was in the way: what was to be saved is not.
+  // Returned whatever happens to the write that was in the way: the required state was not saved.
   if (!shared_->missed.ok()) return shared_->missed;
   if (!shared_->WaitLocked(&Shared::Idle, shared_->options.deadline)) return NotInTime();
   return shared_->last;
@@ -414,7 +419,7 @@ bool CheckpointsImpl::IsBest(int64_t step) const {
   const bool larger = LargerIsBetter(options);
   const auto no_better = [&](double other) { return larger ? other >= value : other <= value; };
   {
-    // First those that are to be marked: once they are, the store knows them.
+    // Looks first at the candidates in `tasks`; the store knows them once they are marked.
     absl::MutexLock lock(&shared_->mu);
     if (shared_->marking && no_better(*shared_->marking)) return false;
     for (const Task& task : shared_->tasks)
@@ -428,10 +433,10 @@ bool CheckpointsImpl::Evaluates() const {
   return evaluated_;
 }
 
-// A chief that was lost may have left the marking to this one, and its checkpoint too.
+// A lost chief may have left the mark, and also the checkpoint, to this one.
 void CheckpointsImpl::OnStart(const StartReport& report) {
   if (std::exchange(started_, true)) return;
-  // Then they were measured with other weights than those that the step's last checkpoint has.
+  // These passes were measured with other weights than those of the step's last checkpoint.
   if (report.weights_of != 0 && report.weights_of != report.start_step) return;
   for (const EpochReport& pass : report.passes) OnEpoch(pass);
   if (!report.train_metrics.empty()) {
@@ -460,7 +465,7 @@ void CheckpointsImpl::Evaluated(int64_t step, const std::map<std::string, double
     evaluated_ = true;
   }
   {
-    // Of what the checkpoint was before, where other weights are on their way to it.
+    // The metrics are of the step's earlier checkpoint; one with other weights is being saved.
     absl::MutexLock lock(&shared_->mu);
     if (shared_->saving && shared_->saving_step == step && !shared_->saving_own) return;
   }

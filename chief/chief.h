@@ -1,5 +1,5 @@
-// The chief's half of a process (common/train/chief_role.h): the owner of the model_dir, the
-// coordinator of the cluster, the publisher of progress, summaries and the result.
+// The chief's half of a process (common/train/chief_role.h). It owns the model_dir, runs the
+// cluster's coordinator, and publishes progress, summaries and the result.
 #pragma once
 
 #include "common/checkpoint/file_system.h"
@@ -7,9 +7,9 @@
 
 namespace muster {
 
-// Takes the model_dir, then listens on the chief's address. A ChiefRoleFactory.
+// Takes ownership of the model_dir, then listens on the chief's address. A ChiefRoleFactory.
 absl::StatusOr<std::unique_ptr<ChiefRole>> StartChief(const ChiefRoleOptions& options);
-// The same with checkpoints through another file system, which outlives it: a test's.
+// As StartChief, but writes checkpoints through `files`, which outlives the role. For tests.
 absl::StatusOr<std::unique_ptr<ChiefRole>> StartChiefOn(checkpoint::FileSystem& files,
                                                         const ChiefRoleOptions& options);
 

@@ -15,7 +15,8 @@ int64_t NumberOf(const Json& object, const char* key) {
   return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
-// Between two steps callbacks have their hooks: an epoch's end, the next one's begin, the end.
+// Between two steps callbacks run hooks: for the end of an epoch, the begin of the next, and the
+// end of training.
 using Age = std::tuple<uint64_t, int64_t, int64_t, int64_t, bool, bool>;
 Age AgeOf(const ChiefRecord& record) {
   const auto ended = record.callbacks.find("ended");
@@ -27,7 +28,7 @@ Age AgeOf(const ChiefRecord& record) {
           record.ended.has_value()};
 }
 
-// Two digits a byte: any bytes are valid text then.
+// Uses two digits per byte, so that any bytes become valid text.
 std::string ToHex(const std::string& bytes) {
   std::string text;
   text.reserve(2 * bytes.size());

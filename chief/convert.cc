@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-// Reports repeat what they said before: only what is new gets a time.
+// Reports repeat earlier errors. Only a new error gets a time.
 bool ApplyError(const proto::GenerationError& error, bool present, PausingTime now,
                 std::optional<ReportedError>* out) {
   if (!present || (out->has_value() && (*out)->generation >= error.generation())) return false;
@@ -18,7 +18,7 @@ bool ApplyError(const proto::GenerationError& error, bool present, PausingTime n
   return true;
 }
 
-// Of what a peer tells in milliseconds: what is added to a time stays one.
+// Converts milliseconds from a peer. The limits keep the sum with a time valid.
 Duration AgeOf(int64_t milliseconds) {
   constexpr int64_t kMost = int64_t{1000} * 3600 * 24 * 365;
   return std::chrono::milliseconds(std::clamp<int64_t>(milliseconds, 0, kMost));

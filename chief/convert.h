@@ -1,4 +1,4 @@
-// Between the wire's messages and the structs of common/cluster.
+// Converts between the wire's messages and the structs of common/cluster.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace muster {
 
 proto::Verdict VerdictToProto(const Verdict& verdict);
 Phase PhaseFromWire(uint32_t phase);
-// The process that says so over a session that stands since `now`.
+// Returns the process that sent `hello` over a session that was opened at `now`.
 MemberProcess ProcessOf(const proto::Hello& hello, PausingTime now);
-// What `report`, received at `now`, says about its sender. Whether that is more than a heartbeat:
-// something for which a decision may wait.
+// Applies `report`, received at `now`, to its sender. Returns whether it is more than a heartbeat,
+// so that a decision may depend on it.
 bool ApplyReport(const proto::Report& report, PausingTime now, MemberState* member);
 proto::MemberStatus StatusOfMember(const MemberState& member, PausingTime now);
 

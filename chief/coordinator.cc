@@ -29,7 +29,7 @@ CoordinatorImpl::CoordinatorImpl(CoordinatorOptions options)
       registration_(state_, actions_),
       keeper_(options_.keep_identity, [this](IdentityKeeper::Result kept) {
         absl::MutexLock lock(&mu_);
-        // What has failed is tried again at the next tick.
+        // A failed write is retried at the next tick.
         if (kept.status.ok()) state_.Wake();
         kept_ = std::move(kept);
       }) {}
@@ -97,11 +97,11 @@ void CoordinatorImpl::RequestStop() {
   actions_.Stop();
 }
 
-// ---- deciding ----
+// ---- decisions ----
 
 void CoordinatorImpl::Run() {
   {
-    // Waiting for the port is no lateness.
+    // The wait for the port does not count as a pause.
     absl::MutexLock lock(&mu_);
     state_.job.started = state_.job.stage_since = state_.clock.Now();
     state_.clock.TakePause();
@@ -118,7 +118,7 @@ void CoordinatorImpl::Run() {
                  Seconds(pause));
     state_.LookAtDeaths(now);
     if (const auto kept = std::exchange(kept_, std::nullopt)) KeptLocked(*kept);
-    // Several that were lost at once are dropped at once.
+    // Members that were lost together are dropped together.
     Decision decision;
     do {
       decision = state_.policy->Decide(now, state_.job);
@@ -148,7 +148,7 @@ void CoordinatorImpl::KeptLocked(const IdentityKeeper::Result& kept) {
 void CoordinatorImpl::KeepIdentityLocked(PausingTime now) {
   const std::string& adopting = registration_.adopting();
   if (state_.job.stage == Stage::kEnding || (adopting.empty() && !to_form_)) return;
-  // A member that is turned away comes again within a second: what failed before that is over.
+  // A member that is turned away connects again within a second. An older failure no longer counts.
   constexpr Duration kForgotten = std::chrono::seconds(10);
   if (!not_kept_since_ || now - to_keep_at_ > kForgotten) not_kept_since_ = now;
   to_keep_at_ = now;
@@ -163,13 +163,13 @@ void CoordinatorImpl::KeepIdentityLocked(PausingTime now) {
                -1);
 }
 
-// Asks the hosts of broken sessions whether the process is still there, all at once, and not more
-// often than once a tick. Without mu_: it waits for the network, a little.
+// Asks the hosts of broken sessions whether the processes still exist, all in parallel and at most
+// once per tick. Called without mu_, because it waits briefly for the network.
 void CoordinatorImpl::ProbeBroken() {
-  constexpr size_t kMost = 256;  // descriptors at a time
+  constexpr size_t kMost = 256;  // Open descriptors at a time.
   constexpr Duration kAnswer = std::chrono::milliseconds(50);
   if (Clock::now() < next_probe_) return;
-  std::vector<std::pair<int, uint64_t>> broken;  // member, incarnation
+  std::vector<std::pair<int, uint64_t>> broken;  // Member, incarnation.
   std::vector<std::string> addresses;
   {
     absl::MutexLock lock(&mu_);

@@ -1,6 +1,6 @@
-// The coordinator of a job: the members' sessions, the generations, the verdict. The chief runs
-// one; a Member (worker/member.h) in the same process trains. docs/control_plane.md tells the
-// protocol, common/cluster/decision.h the rules.
+// The coordinator of a job. It holds the members' sessions, forms the generations and gives the
+// verdict. The chief runs one; a Member (worker/member.h) in the same process trains. See
+// docs/control_plane.md for the protocol and common/cluster/decision.h for the rules.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -22,38 +22,41 @@ struct LostMember {
   TaskId task;
   int64_t pid = 0;
   std::string why;
-  bool told = false;   // it is there, hangs, and was told to end
-  bool missed = true;  // by a generation, which it was in
+  bool told = false;   // The process hangs, and was asked to exit.
+  bool missed = true;  // The member was part of the current generation.
 };
 
 struct CoordinatorOptions {
   rpc::ServerOptions server;
-  std::vector<grpc::Service*> services;  // more of them on the same port
-  std::vector<DeclaredMember> members;   // by rank
-  AdmissionOptions admission;  // run id, epoch, cluster and job: the truth for all members
-  // Puts on the disk what generations are about to have: the run (that of a member which holds
-  // state of it, where AdmissionOptions::fresh_run), and the epoch (above all that members have
-  // seen). None is formed before it has returned OK. Called without locks, on the coordinator's
-  // thread; again after a tick where it fails, and the job ends if that goes on.
+  std::vector<grpc::Service*> services;  // Further services on the same port.
+  std::vector<DeclaredMember> members;   // Indexed by rank.
+  AdmissionOptions admission;            // Run id, term, cluster and job; all members must agree.
+  // Writes the run id and the term of the next generations to the disk. The run id is that of a
+  // member that holds state of the run if AdmissionOptions::fresh_run is set. The term is above all
+  // that members have seen. No generation is formed before this returns OK. Called without locks,
+  // on a thread of IdentityKeeper. Retried after a tick on failure; the job ends if the failure
+  // persists.
   std::function<absl::Status(const std::string& run_id, uint32_t epoch)> keep_identity;
-  // A member that had joined is lost, and another process may take its place. Called with the
-  // coordinator's lock held: it must not block.
+  // Called when a member that had joined is lost and another process may take its place. The
+  // coordinator's lock is held, so it must not block.
   std::function<void(const LostMember& lost)> on_lost;
-  // No generation above that one has been formed, by this chief or those before it: at the start,
-  // and when that rises. Called likewise.
+  // Called at the start and whenever `generation` rises. No generation above it was formed, by this
+  // chief or an earlier one. The coordinator's lock is held, so it must not block.
   std::function<void(uint64_t generation)> on_newest;
-  std::map<std::string, std::string> versions;  // a member's other ones are worth a warning
+  std::map<std::string, std::string> versions;  // Members with other versions cause a warning.
   MembershipOptions decision;
-  // Told of single members where they are independent (chief/member_events.h); outlives this.
+  // Receives the events of single members where members are independent (chief/member_events.h).
+  // Outlives this object.
   MemberEvents* events = nullptr;
-  // The member that is of this process, an index of `members`; -1: none is.
+  // Index in `members` of the member in this process, -1 if there is none.
   int own_member = 0;
   Duration roster_interval = std::chrono::seconds(10);
-  Duration tick = std::chrono::milliseconds(100);  // between decisions when nothing happens
-  Duration hello = std::chrono::seconds(5);        // from a session's opening to its Hello
+  Duration tick = std::chrono::milliseconds(100);  // Time between decisions when nothing happens.
+  // Limit between the opening of a session and its Hello.
+  Duration hello = std::chrono::seconds(5);
 };
 
-// All methods may be called from any thread.
+// Thread-safe.
 class Coordinator {
  public:
   // Listens and starts to decide. Fails as rpc::Server::Start does.
@@ -61,22 +64,23 @@ class Coordinator {
   virtual ~Coordinator() = default;  // Ends the sessions and the server.
 
   virtual int port() const = 0;
-  // Blocks until the job has ended and its members have acknowledged that, or did not within their
-  // deadline. Every wait inside is bounded by MembershipOptions.
+  // Blocks until the job has ended and its members have acknowledged that, or their deadline for it
+  // has passed. MembershipOptions bounds every wait inside.
   virtual Verdict Wait() = 0;
-  // Blocks until the job has ended, whoever has heard of it.
+  // Blocks until the job has ended, whether or not members know it.
   virtual Verdict WaitForEnd() = 0;
-  // Ends the job with `verdict` unless it has ended before. For what the chief's own process finds
-  // out besides its Member: superseded, model_dir gone.
+  // Ends the job with `verdict` unless it has already ended. For errors that the chief's own
+  // process finds outside its Member: it was superseded, or the model_dir is gone.
   virtual void End(Verdict verdict) = 0;
-  // Ends a job that was finished before it began, with `message` for everybody: whoever comes is
-  // told, and Wait() returns once all declared members have been, or after MembershipOptions::end.
-  // The chief's own process is told by its caller.
+  // Ends a job that was complete before it began. Each process that connects receives `message`.
+  // Wait() returns once all declared members have received it, or after MembershipOptions::end. The
+  // caller informs the chief's own process.
   virtual void EndFinished(const std::string& message) = 0;
-  // What training goes on with is the state after the job's last step: whoever does not come has
-  // its verdict, and after MembershipOptions::end the rest of the work is done without.
+  // States that the job resumes from the state after its last step. A member that does not connect
+  // counts as having received its verdict. After MembershipOptions::end the remaining work is done
+  // without it.
   virtual void GoOnWithLastStep() = 0;
-  // As if a member had received SIGTERM: all are told to stop at an agreed step.
+  // Acts as if a member had received SIGTERM: all members stop at an agreed step.
   virtual void RequestStop() = 0;
 };
 

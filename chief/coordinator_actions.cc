@@ -86,14 +86,14 @@ void CoordinatorActions::Act(PausingTime now, const Decision& decision) {
       return Drop(now, decision.member, decision.reason);
     case Action::kAbortGeneration:
       LogWarning("{}", decision.reason);
-      // A member that was lost meanwhile says nothing about the links.
+      // If a member was lost meanwhile, the failure says nothing about the links.
       if (state_.job.stage == Stage::kForming && decision.member < 0)
         ++state_.job.failed_formations;
       if (decision.expel) {
         Expel(now, decision.member, decision.verdict);
       } else if (decision.member >= 0) {
         Drop(now, decision.member, decision.reason);
-        // Without who and where, which the verdict over it will say beside.
+        // The message has no task and host, because the verdict adds them.
         state_.job.members[decision.member].why_missing = decision.verdict.message;
       }
       return Abort(now, decision.reason);
@@ -189,7 +189,7 @@ void CoordinatorActions::Abort(PausingTime now, const std::string& why) {
   state_.job.stage_since = now;
   next_roster_ = now + state_.options.roster_interval;
   state_.abort_reason = why;
-  // A newcomer goes on waiting.
+  // A member outside the generation keeps waiting.
   for (MemberState& m : state_.job.members)
     if (m.in_generation) m.report.waiting = m.report.finished = false;
   proto::CoordinatorMessage message;
@@ -207,7 +207,7 @@ void CoordinatorActions::End(PausingTime now, Verdict verdict, int lost) {
   proto::CoordinatorMessage message;
   *message.mutable_verdict() = VerdictToProto(state_.job.verdict);
   state_.SendAll(message);
-  // A frozen member may read its verdict when it wakes; nobody waits for that.
+  // A frozen member may read its verdict when it wakes. The job does not wait for that.
   if (lost >= 0 &&
       now - state_.job.members[lost].process.last_heard >= state_.options.decision.suspect)
     state_.job.members[lost].process.connected = false;

@@ -1,4 +1,4 @@
-// What a coordinator does to its members: it carries decisions out, and tells the members.
+// Carries out the coordinator's decisions and notifies the members.
 #pragma once
 
 #include <string>
@@ -7,28 +7,28 @@
 
 namespace muster {
 
-// REQUIRES, of all methods: the coordinator's mutex.
+// REQUIRES for all methods: the coordinator's mutex is held.
 class CoordinatorActions {
  public:
   explicit CoordinatorActions(CoordinatorState& state) : state_(state) { BeginRoster(); }
 
   void Act(PausingTime now, const Decision& decision);
-  // The generation of all is over, not the job.
+  // Ends the current generation of all members, but not the job.
   void Abort(PausingTime now, const std::string& why);
-  // `lost`: the member that may not read its verdict any more; -1: none. No effect after the end.
+  // `lost`: the member that may no longer read its verdict, -1 if none. No effect after the end.
   void End(PausingTime now, Verdict verdict, int lost);
-  // All are told to stop at an agreed step.
+  // Asks all members to stop at an agreed step.
   void Stop();
-  // Says who is missing, to all, where others wait for them and it is time again.
+  // Logs the missing members, to all, if others wait for them and the roster interval has passed.
   void SayWhoIsMissing(PausingTime now);
   void BeginRoster() { next_roster_ = state_.job.stage_since + state_.options.roster_interval; }
 
  private:
   void Form(PausingTime now, int member);
-  // Independent: tells who counts on members.
+  // For independent members: reports the admission to MemberEvents.
   void Admitted(const NewGeneration& formed);
   void Drop(PausingTime now, int member, const std::string& why, bool told = false);
-  // Drops a member that hangs or leaves, and tells its process, so that it ends.
+  // Drops a member that hangs or leaves, and asks its process to exit.
   void Expel(PausingTime now, int member, const Verdict& why);
 
   CoordinatorState& state_;

@@ -1,6 +1,6 @@
-// The coordinator's insides: one state under one mutex, a thread of its own that decides and acts
-// (coordinator.cc), and gRPC's threads that bring what members and others say
-// (coordinator_sessions.cc). What is done about it: CoordinatorActions, Registration.
+// The implementation of Coordinator: one state under one mutex. Its own thread decides and acts
+// (coordinator.cc). gRPC's threads deliver the messages of members and other callers
+// (coordinator_sessions.cc). CoordinatorActions and Registration handle them.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@
 
 namespace muster {
 
-// Sessions in bytes: a message to all members is encoded once.
+// Sessions carry bytes, so that a message to all members is encoded once.
 using CoordinatorService = proto::Coordinator::WithRawCallbackMethod_Session<
     proto::Coordinator::WithCallbackMethod_ReportFailure<
         proto::Coordinator::WithCallbackMethod_Status<proto::Coordinator::Service>>>;
@@ -36,12 +36,12 @@ class CoordinatorImpl final : public Coordinator,
   void GoOnWithLastStep() override;
   void RequestStop() override;
 
-  // Session::Handler
+  // From Session::Handler.
   void OnMessage(const std::shared_ptr<muster::Session>& session,
                  const proto::MemberMessage& message) override;
   void OnBroken(const std::shared_ptr<muster::Session>& session) override;
 
-  // proto::Coordinator
+  // From proto::Coordinator.
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* ReportFailure(grpc::CallbackServerContext* context,
@@ -54,8 +54,8 @@ class CoordinatorImpl final : public Coordinator,
  private:
   void Run();
   void ProbeBroken();
-  // Has the run's identity written where a run is to be adopted, or a generation has to wait for
-  // it; ends the job where that takes longer than timeouts.join.
+  // Starts to write the run's identity if a run is to be adopted or a generation waits for it. Ends
+  // the job if that takes longer than timeouts.join.
   void KeepIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void KeptLocked(const IdentityKeeper::Result& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnHello(const std::shared_ptr<muster::Session>& session, const proto::Hello& said);
@@ -65,26 +65,27 @@ class CoordinatorImpl final : public Coordinator,
   int MemberOfLocked(const muster::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CoordinatorOptions options_;
-  const muster::Session::Message pulse_, stop_pulse_;  // one a heartbeat
+  const muster::Session::Message pulse_, stop_pulse_;  // Sent once per heartbeat.
   LineBudget refused_lines_;
   std::unique_ptr<rpc::Server> server_;
   std::thread thread_;
-  // The thread's own.
+  // Used only by thread_.
   MonotonicTime next_probe_;
-  bool to_form_ = false;   // a generation, which waits for the run's identity to be on the disk
-  absl::Status not_kept_;  // why it is not
+  bool to_form_ = false;   // A generation waits for the run's identity to be on the disk.
+  absl::Status not_kept_;  // The error of the last write.
   std::optional<PausingTime> not_kept_since_;
-  PausingTime to_keep_at_;  // when it was last to be written
+  PausingTime to_keep_at_;  // The time at which the last write was to start.
 
   absl::Mutex mu_;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   CoordinatorState state_ ABSL_GUARDED_BY(mu_);
   CoordinatorActions actions_ ABSL_GUARDED_BY(mu_);
   Registration registration_ ABSL_GUARDED_BY(mu_);
-  // Sessions that have not said Hello, and since when.
+  // Sessions that have not sent a Hello, with the time at which each was opened.
   std::map<std::shared_ptr<muster::Session>, PausingTime> greeting_ ABSL_GUARDED_BY(mu_);
   std::optional<IdentityKeeper::Result> kept_ ABSL_GUARDED_BY(mu_);
-  IdentityKeeper keeper_;  // the thread's; last, for its own thread uses all of the above
+  // Used only by thread_. Last member, because its own thread uses all of the above.
+  IdentityKeeper keeper_;
 };
 
 }  // namespace muster

@@ -56,7 +56,7 @@ bool Registration::OfTheNextStart(int member, const proto::Hello& hello,
   if (member < 0 || (code != ExitCode::kDone && code != ExitCode::kPreempted)) return false;
   const bool other_cluster = hello.cluster_digest() != state_.admission.cluster_digest;
   if (other_cluster || !differences.job_key.empty()) return true;
-  // A job that is done has nothing left for the task; one that was stopped goes on later.
+  // A completed job has no work left for the task. A stopped job resumes later.
   const bool had_process =
       state_.job.members[member].process.incarnation != 0 || state_.slots[member].lost != 0;
   return code == ExitCode::kPreempted && had_process;
@@ -85,8 +85,8 @@ void Registration::Refuse(const std::shared_ptr<Session>& session, const proto::
     if (refusal.ends_job && !m.failure)
       m.failure = ReportedFailure{verdict.code, verdict.message,  verdict.host,
                                   -1,           Phase::kStarting, state_.clock.Now()};
-    if (state_.job.tell_all) m.report.acknowledged = true;  // all that there is to tell
-    // A new process with this task: the one whose session broke is no more.
+    if (state_.job.tell_all) m.report.acknowledged = true;  // The verdict is all that it needs.
+    // This is a new process of the task, so the process whose session broke is gone.
     if (m.process.joined && !m.process.connected && m.process.incarnation != hello.incarnation())
       m.process.gone = true;
   }
@@ -97,8 +97,8 @@ void Registration::Refuse(const std::shared_ptr<Session>& session, const proto::
   state_.Wake();
 }
 
-// A chief that lost its own record of the run, or never had one, goes on with the run whose state
-// its members hold. What is left of another job, with another program or other settings, is none.
+// A chief that lost its record of the run, or never had one, adopts the run whose state its members
+// hold. State of another job (another program or other settings) does not count.
 bool Registration::Adopts(PausingTime now, const proto::Hello& hello,
                           const Differences& differences) {
   if (!state_.admission.fresh_run || state_.job.generation != 0 || hello.run_id().empty())
@@ -207,7 +207,7 @@ void Registration::Bind(const std::shared_ptr<Session>& session, const proto::He
   slot.session = session;
   session->member = member;
   slot.hello = hello;
-  slot.hello.clear_cluster();  // compared, and long
+  slot.hello.clear_cluster();  // Already compared, and long.
   slot.hello.clear_job();
   LogDebug("{} joined from host {} (pid {})", m.declared.task.Spoken(), m.process.host,
            hello.pid());
@@ -228,7 +228,7 @@ void Registration::CatchUp(int member) {
   const uint64_t generation = state_.slots[member].hello.generation();
   const uint64_t own = state_.policy->GenerationOf(state_.job, m);
   if (state_.job.stage != Stage::kEnding && generation != 0 && !(current && generation == own)) {
-    // It slept, or was cut off, while its generation ended: it joins as new.
+    // The member slept or was cut off while its generation ended. It joins as a new one.
     message.mutable_abort()->set_generation(generation);
     message.mutable_abort()->set_reason(state_.abort_reason.empty()
                                             ? "the chief was lost: a new process took its place"

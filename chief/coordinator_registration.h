@@ -1,5 +1,5 @@
-// How processes become members: takes what they say first over a session, and refuses them, turns
-// them away for now, or binds the session to its member and tells it the state of affairs.
+// Makes processes members. It takes the Hello of a session. It refuses the process, turns it away
+// for now, or binds the session to its member. A bound session receives the current state.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace muster {
 
-// REQUIRES, of all methods: the coordinator's mutex.
+// REQUIRES for all methods: the coordinator's mutex is held.
 class Registration {
  public:
   Registration(CoordinatorState& state, CoordinatorActions& actions)
@@ -21,37 +21,38 @@ class Registration {
 
   void OnHello(const std::shared_ptr<Session>& session, const proto::Hello& hello,
                const Differences& differences);
-  // The run that is to be put on the disk, before the chief goes on with it; "": none.
+  // The run id to write to the disk before the chief adopts that run; "" if none.
   const std::string& adopting() const { return adopting_; }
-  // That was done, or failed.
+  // Reports that the write of adopting() has succeeded or failed.
   void Adopted(const std::string& run_id, const absl::Status& written);
 
  private:
-  // Of the members besides this one that have joined.
+  // Devices of the other members that have joined.
   std::vector<MemberDevices> OtherDevices(int member) const;
-  // The job is ending. Whether the process is one of the next start of the job, to which this end
-  // says nothing: it waits for the next chief.
+  // Called while the job ends. Returns whether the process belongs to the job's next start. Such a
+  // process receives no verdict and waits for the next chief.
   bool OfTheNextStart(int member, const proto::Hello& hello, const Differences& differences) const;
-  // Ends the session without a verdict: the process tries again.
+  // Ends the session without a verdict, so that the process retries.
   void TurnAway(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member,
                 const std::string& why);
   void Refuse(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member,
               const Refusal& refusal);
-  // The run whose state this process holds is, or is being, taken for the chief's: it comes again.
+  // Returns whether the chief adopts, or is adopting, the run whose state this process holds. The
+  // process then connects again.
   bool Adopts(PausingTime now, const proto::Hello& hello, const Differences& differences);
-  // Another process is that member now.
+  // Makes the process that sent `hello` the member, in place of an earlier one.
   void TakeProcess(PausingTime now, const proto::Hello& hello, int member);
   void RaiseEpoch(uint64_t highest_generation);
   void Bind(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member);
-  // What a session that (re)joined has to know of the state of affairs.
+  // Sends the current state to a session that has joined or rejoined.
   void CatchUp(int member);
   proto::CoordinatorMessage Welcome() const;
 
   CoordinatorState& state_;
   CoordinatorActions& actions_;
-  std::set<uint64_t> superseded_;  // incarnations that were replaced
+  std::set<uint64_t> superseded_;  // Incarnations that were replaced.
   std::string adopting_;
-  LineBudget lines_;  // about those that are refused, or turned away
+  LineBudget lines_;  // Limits the log lines about processes that are refused or turned away.
 };
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// What members say over their sessions, and the unary RPCs.
+// Handles the messages of members' sessions, and the unary RPCs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 namespace muster {
 namespace {
 
-constexpr size_t kMostGreeting = 256;  // sessions that have not said Hello
+constexpr size_t kMostGreeting = 256;  // Limit of sessions without a Hello.
 
-// A task tells of its own failure; that a process is gone, only whoever launched it.
+// A task reports its own failure. Only its launcher reports that a process is gone.
 grpc::Status RequireReporter(const grpc::ServerContextBase& context,
                              const proto::FailureReport& report) {
   if (!report.gone()) return rpc::RequireSpeaker(context, report.task());
@@ -29,7 +29,7 @@ grpc::Status RequireReporter(const grpc::ServerContextBase& context,
 // ---- sessions ----
 
 int CoordinatorImpl::MemberOfLocked(const muster::Session* session) const {
-  const int member = session->member;  // unless another session of its has replaced it
+  const int member = session->member;  // Unless another session of the member has replaced it.
   return member >= 0 && state_.slots[member].session.get() == session ? member : -1;
 }
 
@@ -41,11 +41,11 @@ void CoordinatorImpl::OnMessage(const std::shared_ptr<muster::Session>& session,
   if (member >= 0 && message.has_report()) ReportLocked(member, message.report());
 }
 
-// What it says is looked at before the lock is taken: others have their heartbeats meanwhile.
+// Checks the Hello before it takes the lock, so that other members' heartbeats are not delayed.
 void CoordinatorImpl::OnHello(const std::shared_ptr<muster::Session>& session,
                               const proto::Hello& said) {
   {
-    // It says so once.
+    // Only the first Hello of a session counts.
     absl::MutexLock lock(&mu_);
     if (greeting_.erase(session) == 0) return;
   }
@@ -65,7 +65,7 @@ void CoordinatorImpl::OnHello(const std::shared_ptr<muster::Session>& session,
   }
   const Differences differences = DifferencesOf(hello, options_.admission);
   absl::MutexLock lock(&mu_);
-  if (session->broken) return;  // meanwhile
+  if (session->broken) return;  // It broke meanwhile.
   registration_.OnHello(session, hello, differences);
 }
 
@@ -83,7 +83,7 @@ void CoordinatorImpl::OnBroken(const std::shared_ptr<muster::Session>& session) 
 
 void CoordinatorImpl::ReportLocked(int member, const proto::Report& report) {
   MemberState& m = state_.job.members[member];
-  // A plain heartbeat is looked at with the next tick.
+  // A plain heartbeat is handled at the next tick.
   if (ApplyReport(report, state_.clock.Now(), &m)) state_.Wake();
   if (report.stop_requested()) actions_.Stop();
   if (report.leave_requested() && !m.report.leaving) {
@@ -107,7 +107,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CoordinatorImpl::Se
   return session.get();
 }
 
-// The oldest one gives way: a member says Hello at once.
+// Ends the oldest session without a Hello. Real members send theirs at once.
 void CoordinatorImpl::MakeRoomForSessionLocked() {
   const size_t most = std::max<size_t>(kMostGreeting, 2 * state_.slots.size());
   if (greeting_.size() < most) return;
@@ -120,7 +120,7 @@ void CoordinatorImpl::MakeRoomForSessionLocked() {
                               fmt::format("there are {} sessions without a Hello", most)));
 }
 
-// Nothing else bounds a session that belongs to no member.
+// Bounds sessions that belong to no member. No other timeout does.
 void CoordinatorImpl::EndWithoutHelloLocked(PausingTime now) {
   for (auto it = greeting_.begin(); it != greeting_.end();) {
     const auto [session, since] = *it;

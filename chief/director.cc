@@ -1,4 +1,4 @@
-// The thread that directs.
+// The director's thread.
 #include "chief/director.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace muster {
 namespace {
 
 constexpr Duration kRecord = std::chrono::seconds(1);
-// Until a ps keeps the record that all is done.
+// Limit for a ps task to store the record that everything is done.
 constexpr Duration kLastRecord = std::chrono::seconds(10);
 
 }  // namespace
@@ -36,7 +36,7 @@ std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactor
   return std::make_unique<DirectorImpl>(std::move(options), std::move(factory));
 }
 
-// ---- From outside
+// ---- Called by other threads
 
 void DirectorImpl::RequestStop() {
   absl::MutexLock lock(&mu_);
@@ -97,13 +97,13 @@ Json ToJson(const DirectorRecord& record) {
             {"workers", std::move(workers)}}}};
 }
 
-// ---- What the thread knows
+// ---- State of the thread
 
 bool DirectorImpl::IsFinished(const checkpoint::TrainingState& at) const {
   return TrainedToItsEnd(options_.job, at.step, at.epoch);
 }
 
-// What the servers hold is the state after the last step that was reported.
+// The servers hold the state after the last reported step.
 bool DirectorImpl::QuietLocked() const {
   return servers_.Settled() && table_->between_steps() && !table_->has_completed();
 }
@@ -153,7 +153,7 @@ DirectorSituation DirectorImpl::Look() {
 void DirectorImpl::LookLocked(DirectorSituation* situation,
                               std::optional<WorkTable::PassResult>* pass) {
   DirectorSituation& now = *situation;
-  // Where a cut is to come nothing is leased between this look at what is out and the copy.
+  // Before a cut, nothing may be leased between this check of open leases and the copy.
   if (LeaseTable::Gate gate = table_->gate(); ClosedLocked()) {
     gate.closed = true;
     table_->set_gate(gate);
@@ -161,12 +161,12 @@ void DirectorImpl::LookLocked(DirectorSituation* situation,
   const checkpoint::TrainingState at = table_->state();
   now.phase = phase_;
   now.stop = stop_;
-  if (stop_) best_asked_.reset();  // all is saved then
+  if (stop_) best_asked_.reset();  // A stop saves the current state anyway.
   now.finished = table_->through() || callbacks_->stopping();
   now.quiet = QuietLocked();
   now.saved = IsSaved(at.step);
-  // A checkpoint that is being written is waited for while servers and workers are looked after;
-  // after timeouts.phase.save the best is left out.
+  // While a checkpoint is being written, the save of the best waits, and servers and workers are
+  // served. After timeouts.phase.save the best is skipped.
   if (best_asked_) {
     const bool writing = !cutter_->idle() || start_.checkpoints->IsSaving();
     now.best = writing && Clock::now() - best_asked_->second < SaveDeadline()
@@ -237,7 +237,8 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
   return End(status);
 }
 
-// Waits for an event, then acts until there is nothing to do. True: all is done and saved.
+// Waits for an event, then acts until there is nothing to do. Returns true once everything is done
+// and saved.
 absl::StatusOr<bool> DirectorImpl::Turn() {
   {
     Answers answers;
@@ -265,7 +266,7 @@ absl::StatusOr<bool> DirectorImpl::Turn() {
   }
 }
 
-// True: it may have changed what there is to do.
+// Returns true if the action may have changed what there is to do.
 absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
   switch (decision.action) {
     case DirectorAction::kWait: {
@@ -318,7 +319,7 @@ absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
   return false;
 }
 
-// Workers of the chief before this one that do not come are lost.
+// Workers of an earlier chief that do not connect are lost.
 void DirectorImpl::GiveUpAbsentLocked() {
   if (!await_workers_until_ || Clock::now() < *await_workers_until_) return;
   await_workers_until_.reset();
@@ -330,8 +331,9 @@ void DirectorImpl::GiveUpAbsentLocked() {
   }
 }
 
-// One that is there and reports nothing does not ask for work: it computes for longer than a chief
-// may be away, or hangs, which is its phase's deadline to find out.
+// Handles workers that are connected but do not report, so they do not ask for work. Such a worker
+// either computes for longer than a chief may be away, or hangs, which its phase's deadline
+// detects.
 void DirectorImpl::GiveUpSilentLocked() {
   const std::string silent = table_->Unheard();
   if (silent.empty()) return;
@@ -370,7 +372,7 @@ absl::Status DirectorImpl::ReportSteps(Progress* progress) {
     moment.epoch = step.epoch;
     moment.epoch_end = step.epoch_end;
     moment.last = step.through;
-    // The last one is wanted whatever the sink says, and asked for where it is taken.
+    // The last checkpoint is wanted even if the sink refuses it. It is requested where it is taken.
     if (start_.checkpoints == nullptr || step.through || wanted_.checkpoint) continue;
     moment.busy = !cutter_->idle();
     wanted_.checkpoint = start_.checkpoints->Wanted(moment);
@@ -380,7 +382,7 @@ absl::Status DirectorImpl::ReportSteps(Progress* progress) {
 }
 
 absl::Status DirectorImpl::EndOfEpoch(const CompletedStep& step, int64_t batches_per_epoch) {
-  // Late steps of the epoch before may count in this one, and its own in the next.
+  // Late steps of the epoch before may count in this epoch, and its own steps in the next.
   if (step.epoch_end && step.epoch_examples == 0 && step.left_out.examples() > 0 &&
       step.step_in_epoch >= batches_per_epoch)
     return DataError(fmt::format(
@@ -427,7 +429,7 @@ absl::Status DirectorImpl::FinishPass() {
   if (pass.loss_divisor > 0) metrics["loss"] = sums[0] / pass.loss_divisor;
   MUSTER_RETURN_IF_ERROR(callbacks_->EndPass(split, epoch, at.step, metrics));
   reporter_->EndPass(split, epoch, at.step, pass, shown, metrics);
-  // With callbacks once these have seen the metrics.
+  // With callbacks, only after they have seen the metrics.
   if (split == 1 && !callbacks_->exist()) AskForBest(at.step, epoch);
   (split == 1 ? due_.first : due_.second) = false;
   reporter_->ResumeAfterPass();
@@ -443,7 +445,7 @@ absl::Status DirectorImpl::BeginCallbacks() {
     parts.workers = options_.workers;
     parts.weights_step = weights_step_;
     parts.steps = [this] { return state().step; };
-    // The cutter has the replica to itself.
+    // While the cutter is active, only it uses the replica.
     parts.has_weights = [this](int64_t step) { return cutter_->idle() && weights_step_ == step; };
     {
       absl::MutexLock lock(&mu_);
@@ -470,7 +472,7 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
     if (callbacks_->Measured() && !finished && !callbacks_->stopping())
       AskForBest(at.step, LastEpoch(at));
   }
-  // The servers have it before anything is leased that goes by it.
+  // The servers must have the record before anything is leased that depends on it.
   {
     absl::MutexLock lock(&mu_);
     recorded_.callbacks = checkpoint::ToJson(*callbacks_->record());
@@ -482,17 +484,18 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
   return absl::OkStatus();
 }
 
-// ---- The record, and the end
+// ---- The record and the end
 
-// With news nothing is leased before it.
+// With changes to record, nothing is leased before the record is stored.
 bool DirectorImpl::RecordIsDue(MonotonicTime next) {
   absl::MutexLock lock(&mu_);
   return phase_ == DirectorPhase::kTraining &&
          (Clock::now() >= next || !servers_.IsRecorded(table_->news()));
 }
 
-// Observers flush what they have before the record says so, or the log of a chief that is restarted
-// would have a hole. So it is of the steps that are reported here: others may be completed by then.
+// Observers flush their data before the record includes those steps. Otherwise the log of a
+// restarted chief would have a gap. The record therefore covers only the steps reported here; more
+// may be completed by then.
 absl::Status DirectorImpl::RecordProgress() {
   Progress progress;
   const absl::Status status = ReportSteps(&progress);
@@ -502,14 +505,14 @@ absl::Status DirectorImpl::RecordProgress() {
   absl::MutexLock lock(&mu_);
   recorded_.due = due_;
   recorded_.epoch_start = reporter_->epoch_start();
-  // That of a view which was made meanwhile tells more.
+  // A record of a view made meanwhile is newer.
   if (servers_.IsRecorded(progress.news + 1)) progress = ProgressLocked();
   NewRecordLocked(std::move(progress));
   return status;
 }
 
-// Workers that hear of the end ask no more. A chief after this one has to know, or it would wait
-// for what they report.
+// Workers that learn of the end ask for no more work. A later chief must know of the end, or it
+// would wait for their reports.
 void DirectorImpl::RecordEnd(const absl::Status& outcome) {
   {
     absl::MutexLock lock(&mu_);
@@ -520,7 +523,7 @@ void DirectorImpl::RecordEnd(const absl::Status& outcome) {
   absl::MutexLock lock(&mu_);
   const uint64_t version = servers_.record_version();
   while (failed_.ok() && Clock::now() < deadline && !servers_.present().empty()) {
-    // With the last record each server reports what its tables have come to.
+    // With the last record each server reports the final statistics of its tables.
     if (tables_.empty() ? servers_.SomeHaveRecord(version) : servers_.AllHaveRecord(version))
       return;
     wake_.WaitFor(&mu_, kTick);
@@ -532,7 +535,7 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
   const auto good = [&] { return status.ok() || ExitCodeOf(status) == ExitCode::kPreempted; };
   if (!good()) {
     absl::MutexLock lock(&mu_);
-    CancelCallsLocked();  // their answers are of no use
+    CancelCallsLocked();  // Their replies are not needed.
   }
   if (cutter_ != nullptr && !cutter_->idle()) (void)cutter_->Take();
   if (good() && start_.checkpoints != nullptr)

@@ -1,4 +1,4 @@
-// The beginning of a job: until its ps tasks are there, and it is known where training goes on.
+// The start of a job, until its ps tasks are present and the starting point is known.
 #include <fmt/format.h>
 
 #include <limits>
@@ -22,7 +22,7 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   kept_.state.epoch_metric_sums.resize(state_->metric_sums());
   if (start_.restore) {
     MUSTER_ASSIGN_OR_RETURN(kept_.state, state_->Restore(*start_.restore));
-    start_.restore.reset();  // its memory
+    start_.restore.reset();  // Frees its memory.
     kept_.files = state_->TakeFiles();
     const auto& callbacks = kept_.state.extras.callbacks;
     saved_ = {kept_.state.step, !callbacks || callbacks->ended};
@@ -86,7 +86,8 @@ absl::Status DirectorImpl::PrepareServers() {
   rows_ = std::make_unique<ServerRows>(
       tables_, servers, job.timeouts.heartbeat + job.timeouts.rejoin,
       [this](int shard, bool again) -> absl::StatusOr<ShardClient*> {
-        // Callbacks run on the thread that directs: no other one restores what they ask for.
+        // Callbacks run on the director's thread, so only this thread can restore the shards that
+        // they need.
         if (again) MUSTER_RETURN_IF_ERROR(RestoreShards());
         absl::MutexLock lock(&mu_);
         if (again) wake_.WaitFor(&mu_, kTick);
@@ -105,15 +106,15 @@ absl::Status DirectorImpl::PrepareServers() {
   return failed_;
 }
 
-// Whether training can begin. Servers of a chief that was restarted may hold the whole run without
-// one of them, which is waited for no longer than a worker then; and a stop is for the run that
-// they hold.
+// Returns whether training can begin. Servers of a restarted chief may hold the whole run without
+// one of the tasks. The missing task is then waited for no longer than a worker. A stop applies to
+// the run that the servers hold.
 absl::StatusOr<bool> DirectorImpl::ServersReady(MonotonicTime since, std::string* missing) {
   MUSTER_RETURN_IF_ERROR(failed_);
   MUSTER_ASSIGN_OR_RETURN(const std::optional<ChiefRecord> record, servers_.NewestRecord());
   const bool late = Clock::now() >= since + options_.job.timeouts.resume + kReturn;
   if (record && (stop_ || late) && Complete(servers_.HeldOf(*record))) return true;
-  // A chief before this one may have left a run on servers that are about to come back.
+  // An earlier chief may have left a run on servers that have not connected again yet.
   const bool first = options_.epoch() <= 1;
   if (stop_ && !record && !servers_.SomeAreNew() && first)
     return Preempted("stopped on request before training began");
@@ -147,10 +148,10 @@ absl::Status DirectorImpl::AwaitServers() {
   }
 }
 
-// The servers hold this run's state already: the chief was restarted.
+// The servers already hold this run's state because the chief was restarted.
 absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
   if (!kept_.unloaded.ok()) {
-    // Workers tell of integers those alone that they changed.
+    // Workers report only the integer buffers that they changed.
     if (!built_integers_.empty() && !record.integers) return kept_.unloaded;
     LogWarning("{}; the servers hold the run that began with them", Message(kept_.unloaded));
   }
@@ -169,11 +170,11 @@ absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
   reporter_->ContinueEpoch(recorded_.epoch_start);
   recorded_.ended = record.ended;
   if (record.ended && !record.ended->empty()) stop_ = true;
-  // Who works no more has nothing to tell.
+  // Workers that have ended have nothing to report.
   const bool tell = !record.ended;
   table_->Reach(servers_.newest_lease());
-  // Those that have not found this chief yet may have completed much that the record does not know.
-  // Those whose places others have taken by now are lost.
+  // Workers that have not found this chief yet may have completed much that the record does not
+  // know. Workers that other processes have replaced are lost.
   for (const auto& [index, incarnation] : record.workers)
     if (tell) table_->SetWorker(index, incarnation, /*told=*/true);
   for (const bool again : {true, false})
@@ -188,7 +189,7 @@ absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
   return absl::OkStatus();
 }
 
-// From what the servers' record says, or else from the state that was loaded.
+// Starts from the servers' record, or else from the loaded state.
 absl::Status DirectorImpl::Begin() {
   absl::MutexLock lock(&mu_);
   MUSTER_ASSIGN_OR_RETURN(const std::optional<ChiefRecord> record, servers_.NewestRecord());
@@ -217,7 +218,7 @@ absl::Status DirectorImpl::Begin() {
   return absl::OkStatus();
 }
 
-// The job may have become longer, or shorter, since.
+// The job may have become longer or shorter since.
 absl::Status DirectorImpl::TakeOverCallbacks(const checkpoint::TrainingState& at,
                                              const ChiefRecord* record) {
   std::optional<checkpoint::CallbackRecord> callbacks = kept_.state.extras.callbacks;

@@ -8,14 +8,14 @@ namespace {
 using Action = DirectorAction;
 using Situation = DirectorSituation;
 
-// The state of now is to be in a checkpoint: at the end, and after a stop, whatever was asked for.
+// Returns whether a checkpoint needs the current state. At the end and after a stop it always does.
 bool CheckpointWanted(const Situation& s) {
   const bool ends = s.stop || (s.finished && (!s.callbacks || s.callbacks_ended));
   if (s.phase == DirectorPhase::kTraining && ends) return s.checkpoints && !s.saved;
   return s.checkpoint_wanted;
 }
 
-// A cut that brings the replica the weights of now, unless one is on its way.
+// Requests a cut that brings the current weights to the replica, unless one is in progress.
 Action GetWeights(const Situation& s) {
   return s.cutting || s.weights_wanted ? Action::kWait : Action::kWantWeights;
 }
@@ -27,13 +27,14 @@ Action BeginCallbacks(const Situation& s) {
   return Action::kBeginCallbacks;
 }
 
-// They may remember, and save, the weights of now.
+// Callbacks may remember and save the current weights.
 Action NextOfCallbacks(const Situation& s) {
   if (!s.callbacks || s.stop || !s.quiet || s.phase != DirectorPhase::kTraining)
     return Action::kWait;
   const bool training_ended = s.finished && !s.callbacks_ended;
   if ((s.epoch_ended || training_ended) && (s.cutting || !s.weights_known)) return GetWeights(s);
-  // The metrics of validation are the epoch's; what is saved is what callbacks have not changed.
+  // The metrics of validation belong to the epoch. A checkpoint is taken before callbacks change
+  // the state.
   if (s.epoch_ended)
     return s.validation_due || CheckpointWanted(s) || s.weights_wanted ? Action::kWait
                                                                        : Action::kEndEpoch;
@@ -43,11 +44,11 @@ Action NextOfCallbacks(const Situation& s) {
 
 Action NextOfPasses(const Situation& s) {
   if (!s.validation_due && !s.test_due) return Action::kWait;
-  // The checkpoint of this step is handed over first: it is the one that validation marks.
+  // The checkpoint of this step is handed over first, because validation marks it.
   if (s.pass == Situation::Pass::kComplete && !s.cutting) return Action::kFinishPass;
   if (s.pass != Situation::Pass::kNone) return Action::kWait;
   if (!s.quiet || CheckpointWanted(s) || s.weights_wanted) return Action::kWait;
-  // A test comes after what callbacks do at the end.
+  // A test runs after the callbacks' work at the end.
   const bool callbacks_first = s.callbacks && (s.epoch_ended || (s.finished && !s.callbacks_ended));
   if (!s.validation_due && callbacks_first) return Action::kWait;
   return Action::kStartPass;
@@ -92,12 +93,12 @@ DirectorDecision Decide(const DirectorSituation& situation) {
 LeaseTable::Gate DecideGate(const GateSituation& s) {
   LeaseTable::Gate gate;
   gate.closed = s.closed;
-  // An epoch's end is looked at before the next one's first lease.
+  // An epoch's end is handled before the next epoch's first lease.
   gate.last_epoch = s.reported ? s.epoch : s.before.last_epoch.value_or(s.epoch);
   if (s.open_epochs) gate.last_epoch = std::min(*gate.last_epoch, *s.open_epochs - 1);
   if (s.every_steps) {
     gate.steps = (s.step / *s.every_steps + 1) * *s.every_steps;
-    // Not before the step that it stops at was reported, and the cut made.
+    // The limit stays until the step at which it stops is reported and the cut is taken.
     if (s.steps_to_report && s.before.steps) gate.steps = s.before.steps;
   }
   return gate;

@@ -1,5 +1,5 @@
-// What the director of a parameter-server job does next: pure decisions on what it knows. The
-// director looks, decides, acts, and looks again, until there is nothing to do.
+// Decides what the director of a parameter-server job does next. Pure functions. The director takes
+// a situation, decides and acts, and repeats this until there is nothing to do.
 #pragma once
 
 #include <cstdint>
@@ -12,76 +12,77 @@ namespace muster {
 // kPreparing -> kAwaitingServers -> kStarting -> kTraining -> kEnding -> kDone or kFailed
 enum class DirectorPhase {
   kPreparing,
-  kAwaitingServers,  // until each ps task knows its layout
-  kStarting,         // members are served; callbacks have not begun
+  kAwaitingServers,  // Lasts until each ps task knows its layout.
+  kStarting,         // Calls of members are answered; callbacks have not begun.
   kTraining,
-  kEnding,  // the outcome is being recorded
-  kDone,    // workers that ask are told that they are done
+  kEnding,  // The outcome is being recorded.
+  kDone,    // The job is done, and the answers to workers say so.
   kFailed,
 };
 
-// A state of the job as the chief sees it, between two of its own actions.
+// The state of the job as the chief sees it between two of its actions.
 struct DirectorSituation {
   DirectorPhase phase = DirectorPhase::kStarting;
-  bool stop = false;      // was asked for
-  bool finished = false;  // no step is left, or a callback has stopped training
-  // All shards are served, no lease is out, and every step is reported: the servers hold the state
-  // after the last one.
+  bool stop = false;      // A stop was requested.
+  bool finished = false;  // No step is left, or a callback has stopped training.
+  // All shards are served, no lease is open and every step is reported. The servers hold the state
+  // after the last step.
   bool quiet = false;
-  bool cutting = false;  // a cut is being read
+  bool cutting = false;  // A cut is being read.
 
-  bool checkpoints = false;  // are written at all
-  bool saved = false;        // a checkpoint has the state of now, or will have
-  // What a cut of now is wanted for.
+  bool checkpoints = false;  // The job writes checkpoints.
+  bool saved = false;        // A checkpoint holds the current state, or will hold it.
+  // The purposes for which a cut of the current state is wanted.
   bool checkpoint_wanted = false, histograms_wanted = false, weights_wanted = false;
-  bool save_requested = false;                                 // by a callback
-  enum class Best { kNone, kWaits, kDue } best = Best::kNone;  // the best state so far
+  bool save_requested = false;  // A callback requested a save.
+  // The state of a save of the best state so far.
+  enum class Best { kNone, kWaits, kDue } best = Best::kNone;
 
   enum class Pass { kNone, kRunning, kComplete } pass = Pass::kNone;
   bool validation_due = false, test_due = false;
 
-  bool callbacks = false;            // there are some
-  bool callbacks_ended = false;      // and have heard of the end
-  bool epoch_ended = false;          // which they have not heard of
-  bool epoch_begins = false;         // likewise
-  bool weights_known = false;        // the replica has the servers' weights of now
-  bool begins_with_weights = false;  // callbacks begin with weights that the servers have
+  bool callbacks = false;            // The job has callbacks.
+  bool callbacks_ended = false;      // Callbacks have run their hooks for the end of training.
+  bool epoch_ended = false;          // Callbacks have not run their hooks for it.
+  bool epoch_begins = false;         // Callbacks have not run their hooks for it.
+  bool weights_known = false;        // The replica has the servers' current weights.
+  bool begins_with_weights = false;  // Callbacks begin with weights that the servers hold.
 };
 
 enum class DirectorAction {
   kWait,
   kBeginCallbacks,
-  kEndEpoch,  // of callbacks, as the next two
+  kEndEpoch,  // Runs hooks of callbacks, as the next two do.
   kEndTraining,
   kBeginEpoch,
-  kWantWeights,  // asks for a cut
-  kAskForBest,   // whether the best state is to be saved
-  kAskForSave,   // whether the state that a callback wants saved is
+  kWantWeights,  // Requests a cut.
+  kAskForBest,   // Asks whether to save the best state.
+  kAskForSave,   // Asks whether to save the state that a callback wants saved.
   kCut,
   kCancelPass,
   kStartPass,
   kFinishPass,
-  kStop,    // all is saved after a stop
-  kFinish,  // all is done and saved
+  kStop,    // Everything is saved after a stop.
+  kFinish,  // Everything is done and saved.
 };
 
 struct DirectorDecision {
   DirectorAction action = DirectorAction::kWait;
-  bool checkpoint = false;    // a checkpoint of now is wanted
-  bool waits_to_cut = false;  // kWait: until no lease is out
+  bool checkpoint = false;    // A checkpoint of the current state is wanted.
+  bool waits_to_cut = false;  // kWait: waits until no lease is open, to cut then.
 };
 
 DirectorDecision Decide(const DirectorSituation& situation);
 
-// What no new lease passes.
+// Input for the limit that no new lease passes.
 struct GateSituation {
   LeaseTable::Gate before;
   bool closed = false;
-  bool reported = false;  // no lease is out, every step is reported, no pass is due
+  bool reported = false;  // No lease is open, every step is reported, no pass is due.
   bool steps_to_report = false;
-  int64_t epoch = 0, step = 0;         // of now
-  std::optional<int64_t> every_steps;  // a checkpoint
-  std::optional<int64_t> open_epochs;  // as far as callbacks are concerned
+  int64_t epoch = 0, step = 0;         // The current epoch and step.
+  std::optional<int64_t> every_steps;  // Interval of checkpoints, in steps.
+  std::optional<int64_t> open_epochs;  // Number of epochs that callbacks have opened.
 };
 LeaseTable::Gate DecideGate(const GateSituation& situation);
 

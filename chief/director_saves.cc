@@ -1,4 +1,4 @@
-// Checkpoints: when they are asked for, cut, and handed over.
+// Checkpoints: when they are requested, cut and handed over.
 #include <fmt/format.h>
 
 #include "chief/director_impl.h"
@@ -19,7 +19,7 @@ Duration DirectorImpl::SaveDeadline() const {
   return options_.job.timeouts.phase[static_cast<int>(Phase::kSave)];
 }
 
-// The best state so far is saved whatever the intervals say.
+// The best state so far is saved regardless of the intervals.
 void DirectorImpl::AskForBest(int64_t step, int64_t epoch) {
   if (start_.checkpoints == nullptr || wanted_.checkpoint) return;
   SaveMoment moment;
@@ -30,11 +30,11 @@ void DirectorImpl::AskForBest(int64_t step, int64_t epoch) {
   best_asked_ = {moment, Clock::now()};
 }
 
-// A callback wants the state of now saved.
+// A callback asks to save the current state.
 void DirectorImpl::AskForSave() {
   if (!callbacks_->TakeSaveRequest() || start_.checkpoints == nullptr) return;
   const checkpoint::TrainingState at = state();
-  if (IsFinished(at) || callbacks_->stopping()) return;  // then it is saved anyway
+  if (IsFinished(at) || callbacks_->stopping()) return;  // Saved anyway.
   SaveMoment moment;
   moment.step = at.step;
   moment.requested = true;
@@ -42,7 +42,7 @@ void DirectorImpl::AskForSave() {
   wanted_.checkpoint = start_.checkpoints->Wanted(moment) || wanted_.checkpoint;
 }
 
-// REQUIRES: a cut is wanted, nothing is out, all shards are served.
+// REQUIRES: a cut is wanted, no lease is open, all shards are served.
 absl::Status DirectorImpl::BeginCut(bool checkpoint) {
   Cut cut;
   bool stopping;
@@ -64,7 +64,7 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
   std::tie(cut.state.validation_due, cut.state.test_due) = due_;
   cut.state.global_batch_size = global_batch_size_;
   cut.state.extras.callbacks = callbacks_->record();
-  // As of a loop that calls all hooks of a step: such a one may go on with it.
+  // Recorded as by a loop that calls all hooks of a step, because such a loop may resume from it.
   if (auto& callbacks = cut.state.extras.callbacks)
     callbacks->steps_begun = callbacks->steps_ended = cut.state.step;
   cut.state.extras.finished = callbacks_->stopping() && callbacks_->ended();
@@ -78,11 +78,12 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
     moment.epoch_end = cut.state.offset == 0;
     moment.last = over && all_is_done;
     moment.stopping = stopping;
-    // May wait for the save before, within its deadline; what is not wanted is Drain's to tell.
+    // May wait for the previous save within its deadline. Drain reports a save that is not wanted.
     cut.write = start_.checkpoints->Wanted(moment);
   }
   const bool write = cut.write, must = cut.must;
-  // What shards go back to is the replica's: of one moment, however much of the cut is read.
+  // Shards roll back to the replica's weights. These must be of one moment, however much of the cut
+  // is read.
   if (!kept_.files) state_->KeepWeights();
   if (!wanted_.since) wanted_.since = Clock::now();
   if (const absl::Status begun = cutter_->Begin(std::move(cut)); !begun.ok())
@@ -93,8 +94,8 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
   return absl::OkStatus();
 }
 
-// A ps that is lost changes the view, with which it is tried again, as long as a save may take: so
-// is what is not served at all. REQUIRES: wanted_.since.
+// Retries the cut for as long as a save may take. A lost ps task changes the view, with which the
+// cut is tried again. The same holds for shards that no task serves. REQUIRES: wanted_.since.
 absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   if (!ShardClient::MayRetry(why)) return why;
   if (Clock::now() - *wanted_.since < SaveDeadline()) {
@@ -103,18 +104,18 @@ absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   }
   absl::MutexLock lock(&mu_);
   const absl::Status failed = NotSaved(table_->steps(), why);
-  // Nor do callbacks go on without it: they would ask for the next one.
+  // Callbacks do not continue without it either, because they would request the next cut.
   if (stop_ || table_->through() || callbacks_->stopping() || wanted_.weights) return failed;
   LogWarning("{}; training goes on", Message(failed));
   wanted_ = Wanted();
   return absl::OkStatus();
 }
 
-// What was read, once it is.
+// Takes the result of the cut once it was read.
 absl::Status DirectorImpl::TakeCut() {
   if (cutter_->state() != CheckpointCutter::State::kRead) return absl::OkStatus();
   Cut cut = cutter_->Take();
-  weights_step_ = -1;  // of a cut that was not read whole the replica has a part
+  weights_step_ = -1;  // The replica has only part of a cut that was not read completely.
   const bool needed = cut.must || cut.for_callbacks;
   if (needed && ShardClient::MayRetry(cut.status)) {
     wanted_.checkpoint = cut.write;
@@ -141,15 +142,15 @@ absl::Status DirectorImpl::TakeCut() {
   return absl::OkStatus();
 }
 
-// What a shard goes back to that no task has.
+// Keeps the state to which a shard rolls back if no task has it.
 void DirectorImpl::Keep(Cut cut) {
   if (!cut.write && (kept_.files || !tables_.empty())) return;
-  // Its files have a callback's weights, not what the servers hold, and training is over.
+  // The files have a callback's weights, not those of the servers, and training is over.
   if (cut.write && !cut.put_back.empty()) return;
   kept_.state = std::move(cut.state);
   if (cut.write) kept_.files = std::move(cut.files);
   if (cut.write) kept_.unloaded = absl::OkStatus();
-  state_->ReleaseWeights();  // without files the replica's are those of now
+  state_->ReleaseWeights();  // Encode without files then uses the replica's current weights.
   absl::MutexLock lock(&mu_);
   table_->ledger().Keep();
 }

@@ -1,5 +1,5 @@
-// A unary call of the evaluator's that the chief may hold: answered from the service's thread, told
-// to it when the connection breaks. Costs no thread.
+// A unary call of the evaluator that the chief may hold. The service's thread answers it. Holding a
+// call costs no thread.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -19,9 +19,9 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
    public:
     virtual ~Handler() = default;
     virtual void OnCall(std::shared_ptr<EvaluationCall> call) = 0;
-    // The connection broke, or the caller gave up, before Answer. Answer is due all the same.
+    // The connection broke, or the caller gave up, before Answer. Answer must still be called.
     virtual void OnBroken(uint64_t incarnation) = 0;
-    // The answer that told the end has left this process.
+    // The reply with the job's end has left this process.
     virtual void OnEndTold(uint64_t incarnation) = 0;
   };
 
@@ -44,7 +44,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     return next != nullptr ? next->evaluator() : report->evaluator();
   }
   bool broken() const { return broken_; }
-  // Once. Nothing of the call may be touched afterwards.
+  // Called once. The call must not be used afterwards.
   void Answer(const grpc::Status& status, bool tells_end = false) {
     tells_end_ = tells_end;
     Finish(status);
@@ -59,8 +59,8 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     self_.reset();
   }
 
-  PausingTime taken;  // the service's
-  // One pair of the two.
+  PausingTime taken;  // Set and read by the service.
+  // Only one of the two pairs is set.
   const proto::NextCheckpointRequest* next = nullptr;
   proto::NextCheckpointReply* next_reply = nullptr;
   const proto::EvaluationReport* report = nullptr;
@@ -80,7 +80,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
 
   Handler* const handler_;
   const uint64_t incarnation_;
-  std::shared_ptr<EvaluationCall> self_;  // until OnDone
+  std::shared_ptr<EvaluationCall> self_;  // Keeps this object alive until OnDone.
   std::atomic<bool> broken_ = false, tells_end_ = false;
 };
 

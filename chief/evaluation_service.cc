@@ -22,12 +22,12 @@
 namespace muster {
 namespace {
 
-// How long the chief stays so that a live evaluator hears of the end.
+// Time for which the chief stays, so that a live evaluator receives the end.
 constexpr Duration kTellEnd = std::chrono::seconds(5);
 constexpr size_t kMostName = 256;
-constexpr int kMostStreams = 8;   // an evaluator fetches one file at a time
-constexpr size_t kMostHeld = 16;  // calls of an evaluator, which makes two at a time
-// Between two lines that say what the chief waits for.
+constexpr int kMostStreams = 8;   // An evaluator fetches one file at a time.
+constexpr size_t kMostHeld = 16;  // Calls of an evaluator, which makes two at a time.
+// Time between two log lines about what the chief waits for.
 constexpr Duration kWaitingLine = std::chrono::seconds(10);
 
 using CallPtr = std::shared_ptr<EvaluationCall>;
@@ -39,10 +39,10 @@ std::string MetricsText(const std::map<std::string, double>& metrics) {
   return text.empty() ? "no metrics" : text;
 }
 
-// What happened, in the order in which it did.
+// Events in the order in which they happened.
 struct Event {
-  CallPtr call;         // came in; null: the connection of `broken` broke
-  uint64_t broken = 0;  // incarnation
+  CallPtr call;         // A new call; null if the connection of `broken` broke.
+  uint64_t broken = 0;  // Incarnation.
 };
 
 class ServiceImpl final : public EvaluationService,
@@ -69,12 +69,12 @@ class ServiceImpl final : public EvaluationService,
   void StopWaiting() override;
   void End(const Verdict& verdict) override;
 
-  // EvaluationCall::Handler
+  // From EvaluationCall::Handler.
   void OnCall(CallPtr call) override;
   void OnBroken(uint64_t incarnation) override;
   void OnEndTold(uint64_t incarnation) override;
 
-  // proto::Evaluation
+  // From proto::Evaluation.
   grpc::ServerUnaryReactor* Next(grpc::CallbackServerContext* context,
                                  const proto::NextCheckpointRequest* request,
                                  proto::NextCheckpointReply* reply) override;
@@ -89,7 +89,7 @@ class ServiceImpl final : public EvaluationService,
   grpc::ServerUnaryReactor* Open(grpc::CallbackServerContext* context, const char* name,
                                  const Request* request, Reply* reply);
 
-  // What others ask of the thread, taken in one go.
+  // Requests of other threads, which the service's thread takes all at once.
   struct Work {
     std::vector<proto::Announcement> announced;
     std::deque<Event> events;
@@ -97,7 +97,7 @@ class ServiceImpl final : public EvaluationService,
     std::optional<Verdict> end;
   };
 
-  // ---- of the thread; without mu_
+  // ---- Called by the service's thread, without mu_
   void Run();
   Work TakeWork();
   void TakeAnnouncement(proto::Announcement announcement);
@@ -124,38 +124,38 @@ class ServiceImpl final : public EvaluationService,
   const EvaluationServiceOptions options_;
   const uint64_t incarnation_;
 
-  PausingClock clock_;  // the thread's, as all that follows
+  PausingClock clock_;  // This and the following members are used only by the service's thread.
   EvaluationState state_;
-  proto::Announcement newest_;            // of state_.newest
-  std::map<int64_t, std::string> paths_;  // of all that were announced
-  int64_t kept_ = -1;                     // the step that is pinned
-  int64_t outdated_ = -1;                 // the evaluator has in hand what that step was before
+  proto::Announcement newest_;            // The announcement of state_.newest.
+  std::map<int64_t, std::string> paths_;  // The paths of all announced checkpoints, by step.
+  int64_t kept_ = -1;                     // The step that is pinned.
+  int64_t outdated_ = -1;                 // Step whose earlier state the evaluator is evaluating.
   std::vector<CallPtr> held_;
-  std::string last_failure_;  // the same one is said once
+  std::string last_failure_;  // The same failure is logged once.
   LineBudget lines_;
   std::optional<Verdict> ended_;
   bool stop_waiting_ = false;
   PausingTime next_line_;
 
-  // Each stream of a file holds one.
+  // Each stream of a file holds a reference.
   const std::shared_ptr<void> streams_ = std::make_shared<char>();
   absl::Mutex mu_;
   CondVar wake_, changed_;
   Work work_ ABSL_GUARDED_BY(mu_);
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
-  // What others may know of the thread's state.
+  // The part of the thread's state that others may read.
   bool final_over_ ABSL_GUARDED_BY(mu_) = false;
-  bool end_heard_ ABSL_GUARDED_BY(mu_) = false;  // the thread has taken the end
-  uint64_t present_ ABSL_GUARDED_BY(mu_) = 0;    // the evaluator's incarnation; 0: none
+  bool end_heard_ ABSL_GUARDED_BY(mu_) = false;  // The thread has received the end.
+  uint64_t present_ ABSL_GUARDED_BY(mu_) = 0;    // The evaluator's incarnation; 0: none.
   bool told_ ABSL_GUARDED_BY(mu_) = false;
-  int64_t streamable_ ABSL_GUARDED_BY(mu_) = -1;  // the step that may be fetched
+  int64_t streamable_ ABSL_GUARDED_BY(mu_) = -1;  // The step whose files may be fetched.
   std::string streamable_path_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;
 };
 
-// ---- from outside
+// ---- Called by other threads
 
 void ServiceImpl::Announce(int64_t step, const std::string& name, const std::string& path,
                            bool final) {
@@ -173,7 +173,7 @@ void ServiceImpl::AwaitFinal() {
   absl::MutexLock lock(&mu_);
   work_.wait = true;
   WakeLocked();
-  while (!final_over_ && !exiting_) changed_.Wait(&mu_);  // bounded by EvaluationRules
+  while (!final_over_ && !exiting_) changed_.Wait(&mu_);  // Bounded by EvaluationRules.
 }
 
 void ServiceImpl::StopWaiting() {
@@ -259,7 +259,7 @@ grpc::ServerWriteReactor<proto::FetchChunk>* ServiceImpl::Fetch(
   return StreamFile(*options_.files, path, streams_);
 }
 
-// ---- the thread
+// ---- The service's thread
 
 ServiceImpl::Work ServiceImpl::TakeWork() {
   absl::MutexLock lock(&mu_);
@@ -280,7 +280,7 @@ void ServiceImpl::Run() {
     if (work.end) ended_ = std::move(work.end);
     if (work.wait && !state_.waiting_since) {
       state_.waiting_since = now;
-      // A chief that was restored at the last step has published nothing more: what there is, is
+      // A chief restored at the last step has published nothing more, so the newest checkpoint is
       // final.
       state_.final_announced = true;
       newest_.set_final(true);
@@ -313,8 +313,8 @@ void ServiceImpl::TakeAnnouncement(proto::Announcement announcement) {
     return;
   }
   announcement.set_manifest_checksum(fmt::format("{:08x}", Crc32c(*manifest)));
-  // Another state under the same step, as callbacks leave it at the end of training: what was
-  // measured, or is being, is not of it.
+  // Another state of the same step, which callbacks leave at the end of training. Earlier or
+  // current measurements do not apply to it.
   if (state_.newest == step && newest_.manifest_checksum() != announcement.manifest_checksum()) {
     state_.settled.erase(step);
     if (kept_ == step) {
@@ -323,7 +323,7 @@ void ServiceImpl::TakeAnnouncement(proto::Announcement announcement) {
     }
   }
   paths_[step] = announcement.path();
-  // What is final stays so, though its checkpoint be announced once more.
+  // A final checkpoint stays final, even if it is announced again.
   state_.final_announced =
       announcement.final() || (state_.newest == step && state_.final_announced);
   announcement.set_final(state_.final_announced);
@@ -376,7 +376,7 @@ void ServiceImpl::TakeCall(PausingTime now, const CallPtr& call) {
     return call->Answer(refusal);
   }
   if (call->report != nullptr) TakeReport(*call->report);
-  if (call->next != nullptr) outdated_ = -1;  // it has nothing in hand
+  if (call->next != nullptr) outdated_ = -1;  // It is not evaluating.
   call->taken = now;
   held_.push_back(call);
   if (held_.size() <= kMostHeld) return;
@@ -385,7 +385,7 @@ void ServiceImpl::TakeCall(PausingTime now, const CallPtr& call) {
   held_.erase(held_.begin());
 }
 
-// True: it is answered.
+// Returns true if the call was answered.
 bool ServiceImpl::TryAnswer(PausingTime now, EvaluationCall& call) {
   if (call.broken()) {
     call.Answer(grpc::Status::CANCELLED);
@@ -407,13 +407,13 @@ bool ServiceImpl::TryAnswerNext(PausingTime now, EvaluationCall& call) {
       if (Keep(*state_.newest)) {
         *reply.mutable_checkpoint() = newest_;
       } else {
-        state_.settled.insert(*state_.newest);  // deleted meanwhile
+        state_.settled.insert(*state_.newest);  // It was deleted meanwhile.
       }
     }
   }
   const bool said = ended || call.next->want_job() || reply.has_checkpoint();
   if (!said && now - call.taken < options_.hold) return false;
-  if (!reply.has_checkpoint()) Release();  // it has nothing in hand, or it would not ask
+  if (!reply.has_checkpoint()) Release();  // It is not evaluating, since it asks for a checkpoint.
   call.Answer(grpc::Status::OK, ended);
   return true;
 }
@@ -440,7 +440,8 @@ bool ServiceImpl::SetEnd(proto::JobEnd* end) const {
 
 void ServiceImpl::TakeReport(const proto::EvaluationReport& report) {
   EvaluatorState& evaluator = state_.evaluator;
-  // The answer is then that it is not known: it is given up, and given once more as it is now.
+  // The reply says that the checkpoint is unknown. The evaluator gives it up and gets it again as
+  // it is now.
   const bool outdated = report.step() >= 0 && report.step() == outdated_;
   if (report.done() && !outdated) {
     TakeResult(report);
@@ -448,7 +449,8 @@ void ServiceImpl::TakeReport(const proto::EvaluationReport& report) {
     evaluator.step = report.step();
     evaluator.batches_done = report.batches_done();
     evaluator.batches_total = report.batches_total();
-    Keep(report.step());  // anew where the evaluator had been given up, or the chief is another
+    Keep(report.step());  // Pins it again if the evaluator had been given up, or if the chief is
+                          // another one.
   }
   if (report.leaving().empty()) return;
   if (!ended_)
@@ -480,7 +482,7 @@ void ServiceImpl::TakeResult(const proto::EvaluationReport& report) {
   Release();
 }
 
-// Pins the checkpoint of that step instead of the one before. False: it is gone.
+// Pins the checkpoint of that step instead of the one before. Returns false if it is gone.
 bool ServiceImpl::Keep(int64_t step) {
   if (kept_ == step) return true;
   const auto path = paths_.find(step);
@@ -503,7 +505,7 @@ void ServiceImpl::Release() {
   kept_ = -1;
 }
 
-// The evaluator is there no more.
+// The evaluator is gone.
 void ServiceImpl::Leave() {
   state_.evaluator.present = false;
   Release();

@@ -1,9 +1,10 @@
-// The chief's end of evaluation: announces checkpoints to the evaluator, keeps the one that is
-// evaluated from being deleted, takes the metrics, and waits for the final evaluation at the end of
-// a job. Needs no LibTorch. docs/evaluator.md tells the protocol, evaluation_rules.h the rules.
+// The chief's side of evaluation. It announces checkpoints to the evaluator and protects the one
+// under evaluation from deletion. It takes the metrics, and waits for the final evaluation at the
+// end of a job. Needs no LibTorch. See docs/evaluator.md for the protocol and evaluation_rules.h
+// for the rules.
 //
-// The callbacks come from one thread of the service's own, one at a time and without its locks;
-// they may take their time. The service must outlive the server it is registered with.
+// One thread of the service calls the callbacks, one at a time and without the service's locks, so
+// they may block. The service must outlive the server that it is registered with.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -29,19 +30,20 @@ struct EvaluationResult {
 
 struct EvaluationServiceOptions {
   std::string cluster_digest;
-  std::function<std::string()> run_id;      // may change until training begins
-  std::string job;                          // resolved, JSON: the truth for the evaluator
-  checkpoint::FileSystem* files = nullptr;  // announced checkpoints are read from
-  // From now until unpin the checkpoint of that step is not deleted. False: it is gone.
+  std::function<std::string()> run_id;      // May change until training begins.
+  std::string job;                          // Resolved, as JSON; the evaluator must use this one.
+  checkpoint::FileSystem* files = nullptr;  // Announced checkpoints are read from it.
+  // Protects the checkpoint of `step` from deletion until unpin. Returns false if it is gone.
   std::function<bool(int64_t step)> pin;
   std::function<void(int64_t step)> unpin;
   std::function<void(const EvaluationResult&)> on_metrics;
   EvaluationRules rules;
-  Duration hold = std::chrono::seconds(1);  // of a call to which there is nothing to say
+  // Time for which a call is held while there is no answer.
+  Duration hold = std::chrono::seconds(1);
   Duration tick = std::chrono::milliseconds(100);
 };
 
-// All methods may be called from any thread.
+// Thread-safe.
 class EvaluationService {
  public:
   static std::unique_ptr<EvaluationService> Make(EvaluationServiceOptions options);
@@ -49,15 +51,16 @@ class EvaluationService {
   virtual ~EvaluationService() = default;
   virtual grpc::Service* service() = 0;
 
-  // A checkpoint is published; `final`: the last one of the job. Cheap.
+  // Reports that a checkpoint was published. `final`: it is the job's last one. Does not block.
   virtual void Announce(int64_t step, const std::string& name, const std::string& path,
                         bool final) = 0;
-  // The job is through: until the evaluator, if there is one, has evaluated the newest checkpoint
-  // and on_metrics has returned. Gives up, and says so, after EvaluationRules::evaluate, and at
-  // once where the evaluator is lost, leaves, or where StopWaiting is called.
+  // Called when training is complete. Blocks until the evaluator, if there is one, has evaluated
+  // the newest checkpoint and on_metrics has returned. Gives up with a log line after
+  // EvaluationRules::evaluate, and at once if the evaluator is lost or leaves, or on StopWaiting.
   virtual void AwaitFinal() = 0;
   virtual void StopWaiting() = 0;
-  // Tells the evaluator, if there is one, how the job ended; waits a little until it knows.
+  // Sends the evaluator, if there is one, the job's verdict. Waits for a short time until the
+  // evaluator has received it.
   virtual void End(const Verdict& verdict) = 0;
 };
 

@@ -1,7 +1,8 @@
-// Files of model_dir that a chief which was superseded must not touch, however long it was frozen
-// between its look at owner.json and the write: a file is written beside its name first, under the
-// chief's term; then ownership is looked at; then the files of earlier terms are taken away, so
-// that the rename of one that wakes later finds nothing to rename. Any thread.
+// Writes files of model_dir such that a superseded chief cannot change them. This holds even if
+// that chief was frozen between its check of owner.json and the write. Thread-safe. A write has
+// three steps. First, the file is written under a temporary name with the chief's term. Second,
+// ownership is checked. Third, temporary files of earlier terms are removed, so a frozen chief that
+// wakes later finds nothing to rename.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,15 @@ namespace muster {
 
 class FencedFiles {
  public:
-  // `fence` is Owner::Check, null where nobody can take the folder; `term` the owner's own.
+  // `fence` is Owner::Check, or null if no other chief can take the folder. `term` is the owner's.
   FencedFiles(std::function<absl::Status()> fence, uint32_t term)
       : fence_(std::move(fence)), term_(term) {}
 
   absl::Status Check() const { return fence_ ? fence_() : absl::OkStatus(); }
-  // The file appears whole or not at all. Superseded: another chief has the folder. Other errors
-  // name the path: ConfigurationErrors, or kUnavailable where the disk is full or does not answer.
+  // Writes the file atomically. Returns Superseded if another chief owns the folder. Other errors
+  // name the path: a ConfigurationError, or kUnavailable if the disk is full or does not answer.
   absl::Status Write(const std::string& path, const Json& json) const;
-  // OK as well where there is none.
+  // Returns OK also if the file does not exist.
   absl::Status Remove(const std::string& path) const;
 
  private:

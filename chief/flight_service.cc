@@ -24,7 +24,7 @@ using checkpoint::JoinPath;
 
 constexpr size_t kMaxRecordBytes = rpc::kMaxPieceBytes;
 constexpr size_t kMaxQueuedBytes = 64 << 20;
-constexpr char kPart[] = ".part";  // of a record that is being written
+constexpr char kPart[] = ".part";  // Suffix of a record that is being written.
 
 struct Taken {
   uint64_t generation = 0;
@@ -74,14 +74,14 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
   }
 
  private:
-  // Why not; "" where it was taken.
+  // Returns why the record was refused, "" if it was taken.
   std::string Take(const proto::FlightKeepRequest& request) {
     if (options_.model_dir.empty()) return "the job has no model_dir";
     if (request.cluster_digest() != options_.cluster_digest) return "another cluster";
     if (request.run_id() != options_.run_id()) return "another run";
     if (!options_.tasks.contains(request.task())) return request.task() + " is no member";
     if (request.generation() == 0) return "no generation";
-    // It would push the records of those that there have been out of the folder.
+    // Such a record would displace the records of real generations.
     if (request.generation() > options_.newest()) return "a generation that was never formed";
     if (request.record().size() > kMaxRecordBytes) return "the record is too large";
     absl::MutexLock lock(&mu_);
@@ -134,7 +134,8 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
     return Prune();
   }
 
-  // Of a chief that was killed while it wrote one. What cannot be removed is in nobody's way.
+  // Removes the partial file of a chief that was killed while it wrote. A file that cannot be
+  // removed does no harm.
   void RemoveParts() {
     checkpoint::FileSystem& files = *options_.files;
     const auto folders = files.List(folder_);
@@ -175,15 +176,15 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
 
   const FlightServiceOptions options_;
   const std::string folder_;
-  uint64_t newest_ = 0;   // the thread's
-  bool cleaned_ = false;  // likewise
+  uint64_t newest_ = 0;   // Used only by the thread.
+  bool cleaned_ = false;  // Used only by the thread.
   absl::Mutex mu_;
   CondVar changed_;
   std::deque<Taken> queue_ ABSL_GUARDED_BY(mu_);
   size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // Last member, because it uses all of the above.
 };
 
 }  // namespace

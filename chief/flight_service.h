@@ -1,9 +1,8 @@
-// The chief's end of flight records (common/cluster/flight_record.h): takes them from the members
-// and writes them to model_dir/flight/<generation>/<task>.json, on a thread of its own, so that a
-// slow disk holds nobody up. Only the newest generations are kept. Needs no LibTorch.
+// The chief's side of flight records (common/cluster/flight_record.h). It receives them from the
+// members and writes them to model_dir/flight/<generation>/<task>.json. A thread of its own writes,
+// so that a slow disk delays nobody. Only the newest generations are kept. Needs no LibTorch.
 //
-// All methods may be called from any thread. The service must outlive the server it is registered
-// with.
+// Thread-safe. The service must outlive the server that it is registered with.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -19,25 +18,25 @@
 namespace muster {
 
 struct FlightServiceOptions {
-  std::string model_dir;  // empty: nothing is kept, and members are told so
+  std::string model_dir;  // If empty, nothing is kept and members are informed of that.
   std::string cluster_digest;
-  std::function<std::string()> run_id;  // may change until training begins
-  std::set<std::string> tasks;          // of the members, "worker:1"
-  std::function<uint64_t()> newest;     // none above that generation has been formed
-  std::function<absl::Status()> fence;  // asked before each write: still the owner? May be null
+  std::function<std::string()> run_id;  // May change until training begins.
+  std::set<std::string> tasks;          // The members, "worker:1".
+  std::function<uint64_t()> newest;     // Returns the newest generation that was formed.
+  std::function<absl::Status()> fence;  // Called before each write to check ownership; may be null.
   checkpoint::FileSystem* files = nullptr;
   int keep_generations = 20;
-  int keep_files = 2000;  // of all generations together, but the newest
+  int keep_files = 2000;  // Limit for all generations together, except the newest.
 };
 
 class FlightService {
  public:
   static std::unique_ptr<FlightService> Make(FlightServiceOptions options);
-  // What Drain has not waited for is dropped, but for the record that is being written. REQUIRES:
-  // the server is gone.
+  // Drops all records that Drain has not waited for, except the one being written. REQUIRES: the
+  // server is gone.
   virtual ~FlightService() = default;
   virtual grpc::Service* service() = 0;
-  // Until all that was taken so far is written, or for `limit`.
+  // Blocks until all records received so far are written, or for `limit`.
   virtual void Drain(Duration limit) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Writes the run's identity to model_dir on a thread of its own: a disk that is slow, or does not
-// answer at all, holds up no decision of the coordinator.
+// Writes the run's identity to model_dir on its own thread, so that a slow or unresponsive disk
+// does not delay the coordinator's decisions.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace muster {
 
-// Start is for one thread.
+// Only one thread may call Start.
 class IdentityKeeper {
  public:
   using Keep = std::function<absl::Status(const std::string& run_id, uint32_t epoch)>;
@@ -21,13 +21,13 @@ class IdentityKeeper {
     uint32_t epoch = 0;
     absl::Status status;
   };
-  // Both run on the keeper's thread. Without `keep` every write succeeds.
+  // Both functions run on the keeper's thread. Without `keep` every write succeeds.
   IdentityKeeper(Keep keep, std::function<void(Result)> on_done)
       : keep_(std::move(keep)), on_done_(std::move(on_done)) {}
-  ~IdentityKeeper();  // waits for a write under way, and for its `on_done`
+  ~IdentityKeeper();  // Waits for the current write and its `on_done`.
 
-  // Begins a write, unless one is under way. Never waits for `on_done`: it may be called with a
-  // lock that this takes.
+  // Starts a write unless one is in progress. Never waits for `on_done`, so it may be called with a
+  // lock that `on_done` takes.
   void Start(const std::string& run_id, uint32_t epoch);
 
  private:

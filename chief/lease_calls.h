@@ -1,9 +1,9 @@
-// The calls of workers to proto::Leases: checks them, answers them, and holds those to which there
-// is no answer yet. Knows the integer buffers that workers report with them. For one thread at a
-// time; calls are finished when Answers goes, which is to be without a lock.
+// Checks and answers the calls of workers to proto::Leases, and holds those that have no answer
+// yet. Keeps the integer buffers that workers report in these calls. Used by one thread at a time.
+// Calls finish when Answers is destroyed, which must happen without a lock held.
 //
-// What happens in a job wakes no held call but those that may have an answer now, so that the work
-// of an event does not grow with the number of workers that wait.
+// An event wakes only the held calls that may have an answer now. Its cost does not grow with the
+// number of waiting workers.
 #pragma once
 
 #include <list>
@@ -21,7 +21,7 @@ namespace muster {
 
 class LeaseCalls {
  public:
-  // Calls to be finished.
+  // Calls to finish.
   struct Answers {
     Answers() = default;
     Answers(const Answers&) = delete;
@@ -32,12 +32,12 @@ class LeaseCalls {
   };
   struct Program {
     std::vector<VariableSpec> variables;
-    std::string digest;  // of their layout
+    std::string digest;  // Digest of the variables' layout.
     IntegerBuffers built_integers;
     int64_t global_batch_size = 0;
   };
 
-  // Until Open all calls are refused, and after Close. `table` and `servers` outlive this object.
+  // Before Open and after Close all calls are refused. `table` and `servers` outlive this object.
   void SetProgram(Program program) { program_ = std::move(program); }
   void Open(WorkTable* table, const ShardServers* servers);
   void Close() { state_ = State::kClosed; }
@@ -45,14 +45,14 @@ class LeaseCalls {
 
   void Take(NextCall::Ptr call, Answers* answers);
   void Take(ViewCall::Ptr call, Answers* answers);
-  // The connection broke.
+  // The connection of the call broke.
   void Drop(const NextCall::Ptr& call, Answers* answers);
   void Drop(const ViewCall::Ptr& call, Answers* answers);
-  // Those that have an answer by now, or were held for long enough.
+  // Answers the held calls that now have an answer or were held for long enough.
   void AnswerHeld(MonotonicTime now, Answers* answers);
 
-  // Integer buffers that are not as they were built: a checkpoint's, or what a worker reported
-  // last.
+  // Integer buffers that differ from those of build(): from a checkpoint, or as a worker last
+  // reported.
   const IntegerBuffers& integers() const { return integers_; }
   void SetIntegers(IntegerBuffers integers) { integers_ = std::move(integers); }
 
@@ -76,13 +76,13 @@ class LeaseCalls {
   State state_ = State::kShut;
   WorkTable* table_ = nullptr;
   const ShardServers* servers_ = nullptr;
-  std::map<int, uint64_t> introduced_;  // incarnations, by worker
+  std::map<int, uint64_t> introduced_;  // Incarnations, by worker.
   IntegerBuffers integers_;
-  // By process, the push after which it reported integers.
+  // By process (worker and incarnation): the push with which it last reported integers.
   std::map<std::pair<int, uint64_t>, uint64_t> integers_after_;
   HeldNext held_next_;
   HeldView held_view_;
-  uint64_t answered_changes_ = 0;  // when all of the held ones were tried
+  uint64_t answered_changes_ = 0;  // Value of changes() when all held calls were last tried.
 };
 
 }  // namespace muster

@@ -18,8 +18,8 @@ bool LeaseTable::NoneLeft() const {
          (options_.max_steps && completed_ + open >= *options_.max_steps);
 }
 
-// By the grid of batches, so that a place within one (of a run with another batch size) comes back
-// to it.
+// Leases follow the grid of batches. A start within a batch (of a run with another batch size) thus
+// returns to the grid.
 Lease LeaseTable::TakeNew() {
   const int64_t grid_end = (offset_ / options_.batch + 1) * options_.batch;
   Lease lease{next_id_++, epoch_, offset_, std::min(grid_end, options_.examples)};
@@ -136,7 +136,7 @@ bool LeaseTable::done() const { return NoneLeft() && held_.empty() && returned_.
 
 int64_t LeaseTable::completed_epoch() const {
   // Ids rise with epochs.
-  int64_t first = epoch_;  // that is not
+  int64_t first = epoch_;  // First epoch that is not complete.
   if (!held_.empty()) first = std::min(first, held_.begin()->second.second.epoch);
   if (!returned_.empty()) first = std::min(first, returned_.front().epoch);
   return first - 1;
@@ -168,7 +168,7 @@ LeaseTable LeaseTable::FromRecord(const Options& options, const Record& record) 
 LeaseTable::Record LeaseTable::RecordAt(const Options& options, int64_t epoch, int64_t offset,
                                         int64_t completed, int64_t examples) {
   Record record{epoch, offset, completed, examples};
-  if (offset >= options.examples) {  // epochs have become shorter
+  if (offset >= options.examples) {  // The epochs have become shorter.
     ++record.epoch;
     record.offset = 0;
   }

@@ -1,14 +1,15 @@
-// Which worker of a parameter-server job works on which examples: batches of an epoch's order are
-// leased, and come back when their worker is lost. Pure bookkeeping, no I/O; for one thread at a
+// Assigns examples to the workers of a parameter-server job. Batches of an epoch's order are
+// leased, and a lost worker's leases return. Pure bookkeeping, no I/O. Used by one thread at a
 // time.
 //
-// A lease's id tells its place: (batches of an epoch) x epoch + (number in it) + 1. So a chief that
-// was restarted knows what a worker speaks of, also where its record is older than that lease.
+// A lease's id encodes its place: (batches of an epoch) x epoch + (number in the epoch) + 1. A
+// restarted chief can therefore place an id that a worker sends, even if its record is older than
+// that lease.
 //
-// Each example of an epoch is leased exactly once when nobody dies, and at least once otherwise: a
-// lost worker's batch may have been pushed in part, and is leased again. An epoch's last batches
-// are completed before the next epoch's first one is leased: validation or a checkpoint may be due
-// there.
+// Each example of an epoch is leased exactly once if no worker is lost, else at least once. A lost
+// worker may have pushed part of its batch, which is then leased again. The next epoch's first
+// batch is leased once all batches of an epoch are completed. Validation or a checkpoint may be due
+// in between.
 #pragma once
 
 #include <cstdint>
@@ -21,99 +22,106 @@
 
 namespace muster {
 
-// Examples [begin, end) of an epoch, in that epoch's order.
+// Examples [begin, end) in the order of their epoch.
 struct Lease {
-  int64_t id = 0;  // from 1
+  int64_t id = 0;  // Counts from 1.
   int64_t epoch = 0;
   int64_t begin = 0, end = 0;
-  bool again = false;  // a lost worker had it before
-  bool waits = false;  // its worker may not start it yet
+  bool again = false;  // A lost worker held it before.
+  bool waits = false;  // Its worker may not start it yet.
   int64_t examples() const { return end - begin; }
 };
 
 class LeaseTable {
  public:
   struct Options {
-    int64_t examples = 0;  // of an epoch, at least 1
-    int64_t batch = 1;     // of a lease; an epoch's last one may be shorter
+    int64_t examples = 0;  // Examples of an epoch, at least 1.
+    int64_t batch = 1;     // Examples of a lease; an epoch's last lease may be shorter.
     int64_t epochs = 1;
-    std::optional<int64_t> max_steps;  // completed leases of the whole run
+    std::optional<int64_t> max_steps;  // Limit of completed leases in the whole run.
   };
   explicit LeaseTable(const Options& options) : options_(options) {}
 
   enum class State {
     kLeased,
-    kWait,  // nothing now; there may be, when other workers have completed or lost theirs
-    kDone,  // no lease will be given any more
+    kWait,  // None now; there may be one once other workers have completed or lost theirs.
+    kDone,  // There are no more leases.
   };
   struct Answer {
     State state = State::kDone;
-    Lease lease;         // kLeased
-    bool moved = false;  // ... another worker held it
-    std::string reason;  // kWait, for a log
+    Lease lease;         // Set if kLeased.
+    bool moved = false;  // If kLeased: another worker held the lease until now.
+    std::string reason;  // If kWait: the reason to log.
   };
-  // `worker` may hold others. `waits`: Lease's. Where there is no new one, a worker that holds none
-  // and need not wait gets one that another holds and has not started: each would wait for the
-  // other.
+  // Leases a batch to `worker`, which may hold others. `waits`: see Lease. If there is no new
+  // lease, `worker` holds none and `waits` is false, a waiting lease of another worker moves to it.
+  // Without this, each of the two would wait for the other.
   Answer Next(int worker, bool waits = false);
-  // Of a held one. False: it was so before.
+  // Sets Lease::waits of a held lease. Returns false if nothing changed.
   bool SetWaits(int64_t id, bool waits);
-  // The whole push of `worker`'s lease was applied. False: it does not hold that one (it was lost
-  // meanwhile, and its lease with it), and nothing changed.
+  // The whole push of `worker`'s lease was applied. Returns false, and changes nothing, if `worker`
+  // does not hold that lease. The lease is then lost, because the worker was lost meanwhile.
   bool Complete(int worker, int64_t lease);
-  // Its leases go to the next ones who ask. How many it held that it may have started.
+  // The worker is lost. The next workers that ask get its leases. Returns how many of them it may
+  // have started.
   int Lose(int worker);
-  // What no new lease passes for now; those of lost workers do.
+  // The limit for new leases. Leases of lost workers may pass it.
   struct Gate {
     bool closed = false;
-    std::optional<int64_t> steps;       // completed, or out
-    std::optional<int64_t> last_epoch;  // none of a later one
+    std::optional<int64_t> steps;       // Limit of completed and held leases.
+    std::optional<int64_t> last_epoch;  // No lease of a later epoch is given.
     friend bool operator==(const Gate&, const Gate&) = default;
   };
   void set_gate(const Gate& gate) { gate_ = gate; }
   const Gate& gate() const { return gate_; }
 
-  // ---- After FromRecord: what workers tell that the record does not know.
-  // All leases up to `id` are given, at least to nobody in particular. False: there is no such one.
+  // ---- After FromRecord: what workers report that the record does not know.
+  //
+  // Marks all leases up to `id` as given; those without a holder become returned leases. Returns
+  // false if there is no such lease.
   bool Reach(int64_t id);
-  // An open one is `worker`'s. False: it is not open.
+  // Gives an open lease to `worker`. Returns false if the lease is not open.
   bool Adopt(int worker, int64_t id);
 
-  int64_t completed() const { return completed_; }  // leases: the job's steps
-  int64_t examples() const { return examples_; }    // of completed leases
-  int64_t repeated() const { return repeated_; }    // leases that were given again
+  int64_t completed() const { return completed_; }  // Leases; this is the job's step.
+  int64_t examples() const { return examples_; }    // Examples of completed leases.
+  int64_t repeated() const { return repeated_; }    // Leases that were given again.
   int64_t repeated_examples() const { return repeated_examples_; }
-  int64_t epoch() const { return epoch_; }  // of the next new lease
-  const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }  // id -> by whom
-  std::vector<Lease> held_by(int worker) const;                                   // by id
-  const std::deque<Lease>& returned() const { return returned_; }                 // by lost workers
+  int64_t epoch() const { return epoch_; }  // The epoch of the next new lease.
+  // By id: the worker and its lease.
+  const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }
+  std::vector<Lease> held_by(int worker) const;                    // In the order of ids.
+  const std::deque<Lease>& returned() const { return returned_; }  // The leases of lost workers.
   int64_t batches_per_epoch() const;
-  // The step that a held lease makes, if all are completed in the order of their ids.
+  // Returns the step that a held lease makes if all leases are completed in the order of their ids.
   int64_t StepOf(const Lease& lease) const {
     const auto out = static_cast<int64_t>(held_.size() + returned_.size());
     return completed_ + out - (next_id_ - 1 - lease.id);
   }
-  bool done() const;  // all are completed
-  // The last epoch of which every lease is completed; -1: none.
+  bool done() const;  // All leases are completed.
+  // Returns the last epoch of which every lease is completed, -1 if none.
   int64_t completed_epoch() const;
 
-  // What a checkpoint holds: all that is not completed. A table that is made of it leases the rest.
+  // The part of a checkpoint that describes the leases: all that are not completed. A table made
+  // from it leases the rest.
   struct Record {
-    int64_t epoch = 0, offset = 0;  // of the next new lease
+    int64_t epoch = 0, offset = 0;  // The place of the next new lease.
     int64_t completed = 0, examples = 0, repeated = 0, repeated_examples = 0, next_id = 1;
-    std::vector<Lease> open;  // leased or returned, in the order of ids
+    std::vector<Lease> open;  // Leased or returned, by id.
   };
   Record ToRecord() const;
   static LeaseTable FromRecord(const Options& options, const Record& record);
-  // Of a run that goes on at a place where nothing is open.
+  // Returns the record of a run that resumes at a place where no lease is open.
   static Record RecordAt(const Options& options, int64_t epoch, int64_t offset, int64_t completed,
                          int64_t examples);
 
  private:
-  bool NoneLeft() const;        // no new one
-  std::string WhyShut() const;  // none left, an epoch that is not through, the gate; "": none of it
+  bool NoneLeft() const;  // No new lease is left.
+  // Returns why no new lease is given: none is left, an epoch is not complete, or the gate. "" if
+  // one may be given.
+  std::string WhyShut() const;
   Lease TakeNew();
-  // One that waits is nobody's any more. False: there is none.
+  // Takes a lease that waits from its holder. Returns false if there is none.
   bool TakeWaiting(Lease* lease);
   void Hold(int worker, const Lease& lease);
 
@@ -122,33 +130,33 @@ class LeaseTable {
   int64_t next_id_ = 1;
   int64_t completed_ = 0, examples_ = 0, repeated_ = 0, repeated_examples_ = 0;
   Gate gate_;
-  std::map<int64_t, std::pair<int, Lease>> held_;  // by id: of which worker
-  std::map<int, std::set<int64_t>> ids_of_;        // held, by worker
-  std::deque<Lease> returned_;                     // by lost workers, in the order of ids
+  std::map<int64_t, std::pair<int, Lease>> held_;  // By id: the worker and its lease.
+  std::map<int, std::set<int64_t>> ids_of_;        // Ids of held leases, by worker.
+  std::deque<Lease> returned_;  // The leases of lost workers, in the order of ids.
 };
 
-// How far workers may run apart: batch c of a worker (from 1) starts when every live worker has
-// pushed its batch c - 1 - s. `max_staleness` absent: as far as they like.
+// Limits how far workers may run apart. With a bound s, a worker's batch c (from 1) starts once
+// every live worker has pushed its batch c - 1 - s. Without `max_staleness` there is no bound.
 class ClockTable {
  public:
   explicit ClockTable(std::optional<int64_t> max_staleness) : max_staleness_(max_staleness) {}
 
-  // From now on it counts, from where the slowest is, so that it holds nobody up.
+  // Adds `worker` at the clock of the slowest worker, so that it delays nobody.
   void Join(int worker);
   void Lose(int worker);
-  // It has pushed its next batch. True: the slowest ones are further now.
+  // Counts a push of `worker`. Returns true if the slowest clock has risen.
   bool Tick(int worker);
-  // -1: it may start its next batch, or, with `later` 1, the one after that, and so for good; else
-  // a worker that it waits for.
+  // Returns a worker that `worker` waits for, -1 if `worker` may start its next batch. `later` = 1
+  // asks about the batch after the next. Once a worker may start a batch, it always may.
   int WaitsFor(int worker, int64_t later = 0) const;
-  int64_t clock(int worker) const;  // batches pushed
+  int64_t clock(int worker) const;  // Number of pushed batches.
 
  private:
   void Remove(int64_t clock);
 
   std::optional<int64_t> max_staleness_;
   std::map<int, int64_t> clocks_;
-  std::map<int64_t, int> workers_at_;  // how many, by clock
+  std::map<int64_t, int> workers_at_;  // Number of workers, by clock.
 };
 
 }  // namespace muster

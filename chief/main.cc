@@ -3,7 +3,7 @@
 #include "examples/programs.h"
 #include "worker/task.h"
 
-// muster-chief: coordinates the cluster and publishes, and trains as rank 0.
+// muster-chief: coordinates the cluster, publishes the results, and trains as rank 0.
 int main(int argc, char** argv) {
   return muster::RunTask(argc, argv,
                          {muster::TaskType::kChief, muster::StartChief, muster::FindProgram,

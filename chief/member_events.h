@@ -1,6 +1,6 @@
-// What a coordinator tells of single members where they are independent of each other
-// (MembershipOptions::independent): in a parameter-server job the loss of one changes nothing for
-// the others.
+// Events of single members, which a coordinator reports where members are independent
+// (MembershipOptions::independent). In a parameter-server job the loss of one member does not
+// affect the others.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,29 @@ namespace muster {
 struct AdmittedMember {
   TaskId task;
   uint64_t incarnation = 0;
-  std::string data_address;  // host:port of its data listener
+  std::string data_address;  // host:port of its data listener.
   std::string host_id, host;
-  bool again = false;  // it was a member of this run before (of an earlier chief, or a broken
-                       // session): it may hold state
+  // It was a member of this run before, under an earlier chief or over a broken session, so it may
+  // hold state.
+  bool again = false;
 };
 
-// Called on the coordinator's thread with its lock held: must not block, nor call it.
+// The coordinator calls these on its thread with its lock held. They must not block or call the
+// coordinator.
 class MemberEvents {
  public:
   virtual ~MemberEvents() = default;
-  // It has joined and is told to start: at first not before all declared members have joined, by a
-  // restarted chief those that hold state at once. Again, for the same incarnation and without
-  // OnLost between, where its session was interrupted: it holds what it held.
+  // The member has joined and may start. The first call comes once all declared members have
+  // joined. After a chief's restart, members that hold state are admitted at once. Called again for
+  // the same incarnation, without OnLost in between, after an interrupted session; the member still
+  // holds its state.
   virtual void OnAdmitted(const AdmittedMember& member) = 0;
-  // It is gone, or was given up; another process, or, unless it has `ended`, the same one may be
-  // admitted later. Once more where it was given up, and its end becomes known.
+  // The member is gone or was given up. Another process may be admitted later, and also the same
+  // one unless it has `ended`. Called a second time if a member that was given up is then known to
+  // have ended.
   virtual void OnLost(const TaskId& task, uint64_t incarnation, const std::string& why,
                       bool ended) = 0;
-  // SIGTERM or SIGINT at some member: finish what is under way, save, and end.
+  // A member received SIGTERM or SIGINT. The job finishes the current work, saves and ends.
   virtual void OnStopRequested() = 0;
 };
 

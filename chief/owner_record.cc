@@ -20,9 +20,9 @@
 namespace muster {
 namespace {
 
-// Of the file: room for what grows, so that it is always replaced as a whole.
+// Size of the file. It leaves room for growth, so that the file is always replaced as a whole.
 constexpr size_t kRecordBytes = 1024;
-// Hosts, paths and identities are shorter; what is longer is no record.
+// Hosts, paths and identities are shorter. A longer file is not a record.
 constexpr size_t kMostRecordBytes = 64 << 10;
 
 std::string FirstLine(const std::string& path) {
@@ -50,7 +50,7 @@ OwnerLook Parse(const std::string& text) {
     r.identity = json.value("identity", "");
     r.beat = JsonIntegerOr(json, "beat", uint64_t{0});
     r.left = json.value("left", false);
-    r.begun = json.value("begun", true);  // versions before wrote it for runs of any kind
+    r.begun = json.value("begun", true);  // Earlier versions wrote it for every run.
     r.replaces = json.value("replaces", "");
   } catch (const Json::exception&) {
     return {};
@@ -81,7 +81,7 @@ std::string StartOf(int64_t pid) {
   std::string field;
   fields >> field;
   if (field == "Z" || field == "X") return "";
-  for (int i = 0; i < 19; ++i) fields >> field;  // field 22 of the whole line
+  for (int i = 0; i < 19; ++i) fields >> field;  // Field 22 of the whole line.
   return field;
 }
 
@@ -97,7 +97,7 @@ std::string Text(const OwnerRecord& r, size_t at_least) {
 }
 
 OwnerLook LookOnce(const std::string& path) {
-  // A named pipe must not hang the chief: pread refuses it.
+  // A named pipe must not block the chief. pread fails on it.
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) return {.error = errno};
   std::string text(kMostRecordBytes, '\0');
@@ -107,7 +107,7 @@ OwnerLook LookOnce(const std::string& path) {
   return Parse(text);
 }
 
-// Its owner may be writing to it: what cannot be understood is looked at again.
+// The owner may be writing to the file, so unreadable content is read again.
 OwnerLook LookAtOwner(const std::string& path) {
   OwnerLook look = LookOnce(path);
   for (int i = 0; i < 5 && look.error == 0 && !look.record; ++i) {
@@ -129,7 +129,7 @@ OwnerRecord NextRecord(const std::optional<OwnerRecord>& before, RunChoice choic
   if (choice == RunChoice::kAnew) {
     next.replaces = RunBefore(before);
   } else if (!before->begun && !before->replaces.empty() && choice == RunChoice::kGoOn) {
-    // The start that was to put another one in its place did not get that far.
+    // The start that was to replace this run did not begin.
     next.run_id = before->replaces;
     next.begun = true;
   } else {

@@ -1,5 +1,5 @@
-// What owner.json holds, and which of it a chief that takes the directory goes on with. Only Owner
-// (chief/owner.h) reads and writes the file.
+// The content of owner.json, and the part of it that a chief which takes the directory adopts. Only
+// Owner (chief/owner.h) reads and writes the file.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace muster {
 
-// 64 random bits as text.
+// Returns 64 random bits as text.
 std::string RandomHex();
-// Where a pid means something: the boot of a machine and its pid namespace.
+// Returns the scope in which a pid is unique: the machine's boot and its pid namespace.
 std::string PlaceOfThisProcess();
-// When a process began, in ticks since boot; "" if there is none, or only a zombie. A pid alone may
-// be used again.
+// Returns when a process began, in ticks since boot, "" if it does not exist or is a zombie. Pids
+// are reused, so a pid alone does not identify a process.
 std::string StartOf(int64_t pid);
 
 struct OwnerRecord {
@@ -21,38 +21,40 @@ struct OwnerRecord {
   uint32_t epoch = 0;
   int64_t pid = 0;
   uint64_t beat = 0;
-  bool left = false;  // its owner went, in good order
-  // Members may hold state of this run. False from the moment in which the directory is taken until
+  bool left = false;  // Its owner exited in good order.
+  // True if members may hold state of this run. False from the time the directory is taken until
   // the first generation is formed.
   bool begun = true;
-  // While it has not begun: the run of which it takes the place (restore: never); "": of none.
+  // While the run has not begun: the run that it replaces (restore: never), "" if none.
   std::string replaces;
 };
 
-// What a chief is started for.
+// The run for which a chief is started.
 enum class RunChoice {
-  kGoOn,   // with the run that the directory holds
-  kAnew,   // with a new one (restore: never)
-  kResume  // in the place of a chief that was lost, which was started for a new one
+  kGoOn,   // The run that the directory holds.
+  kAnew,   // A new run (restore: never).
+  kResume  // Replaces a lost chief that was started for a new run.
 };
 
-// The run and epoch of the next owner, after that of `before` (nullopt: the directory holds none);
-// the rest is its own.
+// Returns the record of the owner after `before` with its run and term. The caller sets the other
+// fields. nullopt: the directory holds no record.
 OwnerRecord NextRecord(const std::optional<OwnerRecord>& before, RunChoice choice);
-// The run that the directory held before: the last one that had begun; "": none had.
+// Returns the directory's last run that had begun, "" if none.
 std::string RunBefore(const std::optional<OwnerRecord>& before);
 
-// The file's content. `at_least`: as many bytes as the file had before, all of which it replaces.
+// Returns the file's content with at least `at_least` bytes, the size of the file before, so that
+// it overwrites all of it.
 std::string Text(const OwnerRecord& record, size_t at_least);
 
-// What `path` holds now.
+// The content of `path` as read.
 struct OwnerLook {
   std::optional<OwnerRecord> record;
-  uint64_t implausible_epoch = 0;  // there is no record, for no run has had so many chiefs
-  int error = 0;                   // of the system; 0: read, but damaged where there is no record
+  // Set if there is no record because no run can have had so many chiefs.
+  uint64_t implausible_epoch = 0;
+  int error = 0;  // errno; 0 without a record: the file was read but is damaged.
 };
 OwnerLook LookAtOwner(const std::string& path);
-// The same without a second look where its owner is just writing to it.
+// As LookAtOwner, but does not read a second time if the owner is just writing the file.
 OwnerLook LookOnce(const std::string& path);
 
 }  // namespace muster

@@ -17,10 +17,10 @@ using Kind = ProgressState::Kind;
 
 constexpr const char* kHistory = "/recovery.json";
 
-// The resolved job, as Markdown.
+// Returns the resolved job as Markdown.
 std::string JobText(const Json& job) { return fmt::format("```json\n{}\n```\n", Dump(job, 2)); }
 
-// What is trained, as Markdown: a table of all parameters, with sums for each model.
+// Returns the models as Markdown: a table of all parameters, with totals per model.
 std::string ModelText(const StartReport& report) {
   std::string text = "| model | parameter | shape | count | trainable |\n|---|---|---|---:|---|\n";
   int64_t all = 0, trainable = 0;
@@ -37,7 +37,7 @@ std::string ModelText(const StartReport& report) {
   text += fmt::format("\n{} parameters, of which {} are trained.\n", FormatGrouped(all),
                       FormatGrouped(trainable));
   if (report.parameter_counts.size() < 2) return text;
-  text += "\n";  // Markdown's lists need a line before them
+  text += "\n";  // A Markdown list needs an empty line before it.
   for (const auto& [model, count] : report.parameter_counts)
     text += fmt::format("- {}: {}\n", model, FormatGrouped(count));
   return text;
@@ -87,7 +87,7 @@ void Publisher::OnLost(const std::string& task, const std::string& why) {
   history_.OnLost(task, why, Clock::now());
 }
 
-// What cannot be written is told at the end all the same, unless this chief is lost.
+// If this write fails, result.json still gets the history, unless this chief is lost before.
 void Publisher::KeepHistoryLocked() {
   if (options_.model_dir.empty() || !begun_) return;
   const absl::Status kept = files_.Write(options_.model_dir + kHistory, history_.ToJson());
@@ -116,8 +116,8 @@ void Publisher::OnStart(const StartReport& report) {
     SummarizeEvaluationLocked(step, metrics);
 }
 
-// The step with whose state training goes on, and the passes at it, may have been made by others,
-// while the chief that should have told of them was lost.
+// Publishes the step from which training resumes, and the passes at it, if they are missing. The
+// chief that should have published them may have been lost.
 void Publisher::CatchUpLocked(const StartReport& report) {
   const int64_t step = report.start_step;
   if (report.last_step && step % options_.summary_every_steps == 0 &&
@@ -160,7 +160,8 @@ void Publisher::OnStep(const StepReport& report) {
   epoch_input_.Add(report);
   if (folders_ != nullptr && report.step % options_.summary_every_steps == 0)
     SummarizeLocked(report);
-  // With parameter servers not those steps: what a batch shows is of the step that it becomes.
+  // With parameter servers, norms may come at other steps than the summary steps, because a batch's
+  // values belong to the step that it becomes.
   if (folders_ != nullptr && !report.gradient_norms.empty()) {
     summary::EventWriter::Values norms;
     for (const auto& [optimizer, norm] : report.gradient_norms)
@@ -184,7 +185,7 @@ void Publisher::SaySkippedLocked(const StepReport& report) {
         report.step, kLeastLossScale, kMostSkippedSteps);
     return;
   }
-  // The first, the tenth, the hundredth.
+  // Logs the first, the tenth, the hundredth and so on.
   int64_t power = 1;
   while (power < all) power *= 10;
   if (power != all) return;
@@ -212,7 +213,7 @@ void Publisher::ShowLocked(const StepReport& report) {
   state.done = report.step_in_epoch;
   state.total = report.steps_per_epoch;
   state.examples_per_second = recent_.examples_per_second();
-  // One member waits for nobody.
+  // A single member waits for no other.
   if (start_.num_replicas > 1) state.wait_share = recent_.wait_share();
   if (report.total_steps > 0 && recent_.steps_per_second() > 0) {
     state.seconds_left =
@@ -220,7 +221,7 @@ void Publisher::ShowLocked(const StepReport& report) {
   }
   state.metrics = report.metrics;
   state.metrics.insert(report.values.begin(), report.values.end());
-  state.metrics.emplace("loss", report.loss);  // unless the running mean is there
+  state.metrics.emplace("loss", report.loss);  // Unless the running mean is present.
   options_.progress->Show(state);
 }
 
@@ -265,7 +266,7 @@ double Publisher::InputShareLocked(const EpochReport& report) {
   const InputWait epoch = std::exchange(epoch_input_, InputWait(0));
   if (!epoch.any()) return -1;
   const double share = epoch.Share();
-  // Of a run of a second nobody cares.
+  // The share does not matter in runs of a second.
   if (share >= kMuchInputWait && epoch.Seconds() >= 1 && !std::exchange(said_input_, true)) {
     const auto data = options_.job.is_object() ? options_.job.value("data", Json()) : Json();
     LogWarning("epoch {}: {}", report.epoch + 1, InputWaitHint(share, data));
@@ -350,8 +351,8 @@ void Publisher::SummarizeEvaluationLocked(int64_t step,
                                           const std::map<std::string, double>& metrics) {
   record_.OnEvaluation(step, metrics);
   if (folders_ == nullptr) return;
-  // An evaluator that was started again repeats itself, and one that meets another chief begins
-  // with the checkpoint that this one has gone on from.
+  // A restarted evaluator repeats itself. An evaluator that finds a new chief begins with the
+  // checkpoint from which that chief resumed.
   int64_t last = folders_->last_step("eval");
   if (last < 0 && !metrics.empty())
     last = folders_->LastStepOf("eval", "epoch_" + metrics.begin()->first);
@@ -387,7 +388,7 @@ void Publisher::OnTables(const TablesReport& report) {
   if (finished_) return;
   record_.OnTables(report);
   if (folders_ == nullptr || report.step % options_.summary_every_steps != 0) return;
-  // The last word of parameter servers is of the step before.
+  // The last report of parameter servers is of the step before.
   if (std::exchange(tables_step_, report.step) == report.step) return;
   summary::EventWriter::Values values;
   for (const auto& [name, statistics] : report.tables)
@@ -418,7 +419,7 @@ summary::EventWriter* Publisher::WriterLocked(const std::string& folder, int64_t
 
 void Publisher::SayOnceLocked(const absl::Status& status) {
   if (status.ok() || summaries_fail_) return;
-  // What superseded this chief is the owner's to tell.
+  // The owner reports that this chief was superseded.
   if (!absl::IsAborted(status)) LogWarning("{}; training goes on without", Message(status));
   summaries_fail_ = true;
 }

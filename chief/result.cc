@@ -61,7 +61,7 @@ void SteadySeries::Add(double value) {
 
 double SteadySeries::Median() const {
   if (values_.empty()) return 0;
-  // A short run has no steady part: its second half is the best there is.
+  // A short run has no steady part, so the second half is used.
   const auto warm_up =
       std::min(static_cast<size_t>((kWarmUpSteps + stride_ - 1) / stride_), values_.size() / 2);
   std::vector<double> steady(values_.begin() + static_cast<ptrdiff_t>(warm_up), values_.end());
@@ -128,7 +128,7 @@ void RunRecord::Continue(const Json& earlier) {
               {"step_seconds", earlier.at("step_seconds")},
               {"input_wait_share", earlier.value("input_wait_share", 0.0)}};
   } catch (const Json::exception&) {
-    passes_.clear();  // another version's, or damaged
+    passes_.clear();  // Written by another version, or damaged.
     earlier_best_ = nullptr;
   }
 }
@@ -148,7 +148,7 @@ void RunRecord::OnStart(const StartReport& report) {
   } else if (report.steps_per_epoch > 0) {
     epochs_ = (report.start_step + report.steps_per_epoch - 1) / report.steps_per_epoch;
   }
-  // What was measured on a state that was lost is void.
+  // Metrics of a state that was lost are void.
   std::erase_if(passes_, [&](const auto& pass) { return pass.second.step > report.start_step; });
   if (!report.train_metrics.empty()) passes_["train"] = {report.start_step, report.train_metrics};
   for (const EpochReport& pass : report.passes) passes_[pass.split] = {pass.step, pass.metrics};

@@ -1,4 +1,4 @@
-// result.json: how a run ended, for scripts (docs/model_dir.md lists its fields).
+// result.json: the outcome of a run, for scripts. docs/model_dir.md lists its fields.
 #pragma once
 
 #include <map>
@@ -13,18 +13,19 @@
 
 namespace muster {
 
-// {"host", "cpu", "cores", "memory_bytes"} of this host. Cores are those that this process may use.
+// Returns {"host", "cpu", "cores", "memory_bytes"} of this host. Cores are those that this process
+// may use.
 Json HardwareOfThisHost();
-// {"muster": ...}; whoever links LibTorch adds its own.
+// Returns {"muster": ...}. Callers that link LibTorch add its version.
 Json OwnVersions();
 
-// One number of each step, of which the median over the steady ones is wanted: the first steps,
-// which warm caches and allocators up, are left out. Memory is bounded: of a long run every second,
-// then every fourth, ... step is kept.
+// One value per step, for the median over the steady steps. The first steps, which warm up caches
+// and allocators, are left out. Memory is bounded: a long run keeps every second step, then every
+// fourth, and so on.
 class SteadySeries {
  public:
   void Add(double value);
-  double Median() const;  // 0 where there are no steps
+  double Median() const;  // 0 without steps.
 
  private:
   static constexpr size_t kMost = 1 << 16;
@@ -33,17 +34,17 @@ class SteadySeries {
   int64_t seen_ = 0, stride_ = 1;
 };
 
-// How much of the steps' time goes to waiting for input: of all steps together, not of the typical
-// one, for waits may come in bursts. The first steps of a process, which fill the pipeline and warm
-// caches up, do not count where there are as many others.
+// The share of the steps' time spent waiting for input. It is a share of the total time, not of the
+// typical step, because waits may come in bursts. A process's first steps fill the pipeline and
+// warm up caches. They do not count once as many others have followed.
 class InputWait {
  public:
   static constexpr int64_t kWarmUpSteps = 10;
   explicit InputWait(int64_t warm_up_steps = kWarmUpSteps) : warm_up_steps_(warm_up_steps) {}
   void Add(const StepReport& report);
   bool any() const { return steps_ > 0; }
-  double Share() const;    // 0 where there are no steps
-  double Seconds() const;  // that were waited
+  double Share() const;    // 0 without steps.
+  double Seconds() const;  // Total time waited.
 
  private:
   bool all() const { return steps_ < 2 * warm_up_steps_; }
@@ -52,55 +53,55 @@ class InputWait {
   double input_ = 0, seconds_ = 0, warm_up_input_ = 0, warm_up_seconds_ = 0;
 };
 
-// What a job can raise, by what its "data" (as the job has it) says so far. REQUIRES: share >=
-// kMuchInputWait.
+// Returns the settings that a job can raise, by the current values of its "data". REQUIRES: share
+// >= kMuchInputWait.
 std::string InputWaitHint(double share, const Json& data);
 
-// By the names that they have in result.json and TensorBoard.
+// Returns the counts under their names in result.json and TensorBoard.
 std::vector<std::pair<std::string, int64_t>> CountsOf(const TableStatistics& statistics);
 
-// What became of a run's checkpoints. The chief fills it in.
+// The outcome of a run's checkpoints. The chief fills it in.
 struct CheckpointRecord {
-  // Of the newest one that was published and of the best, relative to model_dir
-  // ("checkpoints/step-00000500"); empty: none.
+  // The newest published checkpoint and the best one, relative to model_dir
+  // ("checkpoints/step-00000500"); empty if none.
   std::string newest, best;
-  std::string best_metric;  // by which it is the best, and what it has there; "": not known
+  std::string best_metric;  // The metric that makes it the best, and its value; "" if unknown.
   double best_value = 0;
-  // All that was measured with it; empty: by an earlier process.
+  // All metrics that were measured with it; empty if an earlier process measured them.
   std::map<std::string, double> best_metrics;
-  // Saves of this process: published, left out because the one before was still being written, and
-  // not published because of an error, of which the last one is kept.
+  // Saves of this process. `written`: published. `dropped`: skipped because the previous one was
+  // still being written. `failed`: not published because of an error; `last_error` is the last one.
   int64_t written = 0, dropped = 0, failed = 0;
   std::string last_error;
 };
 
-// Gathers what result.json tells of a run: its totals, also where it was stopped and went on, but
-// speeds are of this process. For one thread.
+// Collects the content of result.json. Totals are of the whole run, also across restarts; speeds
+// are of this process. Used by one thread.
 class RunRecord {
  public:
-  // Before all else: `earlier` is the result.json that this run left when it was stopped. What is
-  // no such thing is ignored.
+  // Called first. `earlier` is the result.json that this run left when it was stopped. Content that
+  // is not a valid result is ignored.
   void Continue(const Json& earlier);
   void OnStart(const StartReport& report);
   void OnStep(const StepReport& report);
   void OnEpoch(const EpochReport& report);
-  // The program ended its training before the job's own end.
+  // The program ended training before the job's own end.
   void OnFinish() { finished_ = true; }
-  // Damaged examples that were left out, each time they were, and what is wrong with them.
+  // Counts damaged examples each time they are left out, and keeps their descriptions.
   void OnLeftOut(const std::string& split, int64_t examples, const std::vector<std::string>& names);
-  // What a callback has to say.
+  // Sets the note of a callback.
   void OnCallback(const std::string& name, const Json& note) { callbacks_[name] = note; }
   void OnTables(const TablesReport& report) { tables_ = report.tables; }
-  // By the evaluator, of the checkpoint of that step.
+  // Reports the evaluator's metrics of the checkpoint of `step`.
   void OnEvaluation(int64_t step, const std::map<std::string, double>& metrics);
 
   struct Ending {
     absl::Status verdict;
-    int64_t generations = 0;         // in the whole run
-    Json recovery = Json::object();  // RunHistory's
+    int64_t generations = 0;         // Number of generations in the whole run.
+    Json recovery = Json::object();  // See RunHistory.
     double wall_seconds = 0;
     CheckpointRecord checkpoints;
-    Json parameter_server;  // null: there is none
+    Json parameter_server;  // Null: there is none.
     Json hardware = Json::object(), versions = Json::object();
   };
   Json Result(const Ending& ending) const;
@@ -118,14 +119,14 @@ class RunRecord {
   int64_t steps_ = 0, epochs_ = 0, examples_ = 0;
   bool finished_ = false;
   std::optional<LossScaleReport> loss_scale_;
-  Json speed_;  // the earlier one; gone with the first step of this process
+  Json speed_;  // Speed of an earlier process. The first step of this process clears it.
   Json earlier_best_;
   SteadySeries rate_, compute_, wait_, input_;
   InputWait input_wait_;
-  std::map<std::string, int64_t> left_out_;  // by split
-  std::vector<std::string> damaged_;         // the first ones
+  std::map<std::string, int64_t> left_out_;  // Indexed by split.
+  std::vector<std::string> damaged_;         // The first kMostDamaged ones.
   std::map<std::string, Json> callbacks_;
-  std::map<std::string, Pass> passes_;  // the last one over each split
+  std::map<std::string, Pass> passes_;  // The last pass over each split.
   std::vector<std::pair<std::string, TableStatistics>> tables_;
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 using checkpoint::TrainingState;
 
-// The value of a dotted key, as text; "nothing" where there is none.
+// Returns the value of a dotted key as text, "nothing" if there is none.
 std::string ValueOf(const Json& job, const std::string& key) {
   const Json* value = &job;
   for (size_t begin = 0; begin <= key.size();) {
@@ -30,8 +30,8 @@ std::string ValueOf(const Json& job, const std::string& key) {
   return value->dump();
 }
 
-// A job that says the same batch size in another way, or has its program's file in another folder,
-// is the same job.
+// A job that states the same batch size in another way is the same job. So is a job whose program
+// file is in another folder.
 std::string DifferingKey(const Job& job, const TrainingState& state) {
   Json before = state.job, now = JobToJson(job);
   for (Json* json : {&before, &now}) {
@@ -69,23 +69,24 @@ std::string Position(const TrainingState& state) {
                      state.offset);
 }
 
-// The job is to train further than it was when the state was saved.
+// Returns whether the job trains further than it did when the state was saved.
 bool Grew(const Job& job, const TrainingState& state) {
   const absl::StatusOr<Job> before = JobFromJson(state.job);
   return before.ok() && TrainsFurther(job, *before);
 }
 
-// result.json says that this very run was completed; as far as the checkpoint knows, or, where that
-// one is older, as far as the result does.
+// Returns whether result.json says that this run was completed. The checkpoint decides how far the
+// run got or, if it is older, the result.
 bool Finished(const Job& job, const Json& result, const TrainingState* state) {
   const int64_t steps = result.value("steps", int64_t{0});
   if (state != nullptr && state->step >= steps) {
-    // By the program, before the job's own end.
+    // The program ended training before the job's own end.
     if ((state->extras.finished || result.value("finished", false)) && !Grew(job, *state))
       return true;
     return TrainedToItsEnd(job, state->step, state->epoch);
   }
-  // The result counts an epoch that was begun: where max_steps was the end, it may not be through.
+  // The result counts an epoch that has begun. If max_steps ended the run, that epoch may be
+  // incomplete.
   int64_t epochs = result.value("epochs", int64_t{0});
   if (state != nullptr) {
     const auto max_steps = state->job.find("max_steps");
@@ -177,7 +178,7 @@ absl::Status MoveAside(FileSystem& files, const std::string& model_dir,
     if (!taken) break;
     to = fmt::format("{}-{}", wanted, again);
   }
-  // They may be another owner's by now.
+  // Another owner may have the checkpoints by now.
   if (fence) MUSTER_RETURN_IF_ERROR(fence());
   MUSTER_RETURN_IF_ERROR(files.Rename(from, to));
   LogInfo("restore is never: the checkpoints of run {} are in {} from now on",
@@ -185,7 +186,7 @@ absl::Status MoveAside(FileSystem& files, const std::string& model_dir,
   return files.SyncDirectory(model_dir);
 }
 
-// What `muster export --optimizer` wrote.
+// Reads the output of `muster export --optimizer`.
 absl::StatusOr<std::optional<Snapshot>> ReadExported(FileSystem& files, const std::string& path) {
   absl::StatusOr<checkpoint::Export> read = checkpoint::ReadExport(files, path);
   if (absl::IsNotFound(read.status())) return std::optional<Snapshot>();
@@ -205,7 +206,7 @@ absl::StatusOr<std::optional<Snapshot>> ReadSnapshot(FileSystem& files, const Jo
                                                      const std::string& path,
                                                      const std::function<bool()>& held) {
   if (checkpoint::NamesExport(path)) return ReadExported(files, path);
-  // What parameter servers hold goes from the files to them.
+  // The parameter servers' part of the state goes from the files to the servers.
   const auto bytes = job.strategy == StrategyKind::kParameterServer ? checkpoint::Bytes::kLeft
                                                                     : checkpoint::Bytes::kRead;
   std::vector<std::string> damaged;
@@ -260,7 +261,7 @@ absl::Status StartError(const absl::Status& status, const std::string& what) {
 }
 
 namespace {
-// `same_run`: Found's.
+// `same_run`: see Found.
 absl::StatusOr<Beginning> Decide(checkpoint::FileSystem& files, const Job& job, bool same_run,
                                  const std::function<bool()>& held) {
   Found found;

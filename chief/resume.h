@@ -1,5 +1,5 @@
-// What a start does with what its model_dir holds: the decision is a pure function, so that a test
-// can try every case. docs/restart.md tells users the rules.
+// Decides from the content of model_dir how a run starts. The decision is a pure function, so that
+// a test can try every case. docs/restart.md has the rules for users.
 #pragma once
 
 #include <cstdint>
@@ -14,68 +14,71 @@
 
 namespace muster {
 
-// What was found, apart from tensors.
+// The content of model_dir, apart from tensors.
 struct Found {
-  // owner.json names a run that this start goes on with; else result.json is somebody else's.
+  // owner.json names a run that this start resumes. Otherwise result.json belongs to another run.
   bool same_run = false;
-  std::optional<Json> result;  // result.json
-  // The newest whole checkpoint in model_dir; nullopt: there is none at all. An error: there are
-  // some, and none of them can be read.
+  std::optional<Json> result;
+  // The newest complete checkpoint in model_dir, nullopt if there is none. An error means that
+  // there are checkpoints and none can be read.
   absl::StatusOr<std::optional<checkpoint::TrainingState>> own =
       std::optional<checkpoint::TrainingState>();
-  // Likewise of the path that the job's `restore` names. Only looked at where there is no own one.
+  // As `own`, for the path in the job's `restore`. Read only if `own` is nullopt.
   absl::StatusOr<std::optional<checkpoint::TrainingState>> elsewhere =
       std::optional<checkpoint::TrainingState>();
 };
 
 enum class StartKind {
-  kFresh,    // from the program's own initial state
-  kRestore,  // from `own`
-  kCopy,     // from `elsewhere`
-  kFinished  // there is nothing left to do
+  kFresh,    // Starts from the program's own initial state.
+  kRestore,  // Starts from `own`.
+  kCopy,     // Starts from `elsewhere`.
+  kFinished  // Nothing is left to do.
 };
 
 struct StartDecision {
   StartKind kind = StartKind::kFresh;
-  // Of the result.json that is there: its totals are this run's, too.
+  // The totals of the existing result.json count for this run, too.
   bool goes_on = false;
-  // kRestore: the passes over validation and test data that belong to that step were all made.
+  // kRestore: the validation and test passes due at that step are complete.
   bool passes_done = false;
-  std::string reason;  // one sentence, for the log
+  std::string reason;  // One sentence, for the log.
 };
 
-// An error refuses the start: a ConfigurationError that names the key of the job that must stay as
-// it was, or what kept the checkpoints from being read.
+// Returns an error to refuse the start. It is a ConfigurationError that names the job's key that
+// must not change, or the error of reading the checkpoints.
 absl::StatusOr<StartDecision> DecideStart(const Job& job, const Found& found);
 
-// The passes that are due of a step are due again, unless they were done or their time has not
-// come; and those of an end that came by itself, because the job has become shorter.
+// Corrects which passes of `state` are due: none if decision.passes_done. Both are due if the job
+// has become shorter, so that the state is now at the job's end.
 void SetDue(const Job& job, const StartDecision& decision, checkpoint::TrainingState* state);
 
-// `restore` is the path of something to begin with.
+// Returns whether `restore` is the path of a checkpoint.
 bool RestoresPath(const Job& job);
 
-// What model_dir (if there is one) and the job's `restore` hold, and what that means.
+// The content of model_dir (if there is one) and of the job's `restore`, and the decision on it.
 struct Beginning {
   StartDecision decision;
-  std::optional<checkpoint::Snapshot> snapshot;  // kRestore and kCopy: what training goes on with
+  // kRestore and kCopy: the state from which training resumes.
+  std::optional<checkpoint::Snapshot> snapshot;
 };
-// Reads it. From here on no owner before this one publishes anything; with `restore: never`, the
-// checkpoints that are there are moved aside. `previous_run_id`: of owner.json; "" for none.
-// `fence`: StoreOptions'. `held`, from any time on: others hold the run, and rows of tables may
-// never be needed (ReadCheckpoint's rows_later). REQUIRES: this process owns model_dir.
+// Reads the start state. Afterwards no earlier owner can publish anything. With `restore: never` it
+// moves the existing checkpoints aside. `previous_run_id` is from owner.json, "" if none. `fence`:
+// see StoreOptions. `held` returns whether other tasks hold the run, and may become true at any
+// time. The rows of tables may then never be needed (see rows_later of ReadCheckpoint). REQUIRES:
+// this process owns model_dir.
 absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
                                         const std::string& previous_run_id,
                                         const std::function<absl::Status()>& fence,
                                         const std::function<bool()>& held = nullptr);
-// Of a job that asks for parameter servers with synchronous steps, of which StrategyFor made
-// another strategy: OK where model_dir holds a run that was begun so, by an older version.
+// For a job that asks for parameter servers with synchronous steps, for which StrategyFor chose
+// another strategy. Returns OK if model_dir holds a run that an older version began in this way,
+// else the error of CheckMaxStaleness.
 absl::Status CheckBegunSynchronously(checkpoint::FileSystem& files, const Job& job);
-// The same decision, without any of these acts: what a start would do.
+// Returns the same decision without side effects: what a start would do.
 absl::StatusOr<JobBeginning> LookForBeginning(const Job& job);
-// An error of the file system at the start, as this process's own: it says what it was about and
-// has the exit code of a configuration that cannot work (no permission), or of a place that may
-// come back.
+// Wraps a file system error at the start as this process's own. It says what the access was for.
+// Its exit code is that of a configuration that cannot work (no permission), or of a place that may
+// become available again.
 absl::Status StartError(const absl::Status& status, const std::string& what);
 
 }  // namespace muster

@@ -10,7 +10,7 @@ namespace muster {
 
 absl::Status RunFolders::OnStart(const StartReport& report) {
   const int64_t next = report.start_step + 1;
-  // A pass that was not through is made again, at the same step.
+  // An incomplete pass runs again, at the same step.
   const std::pair<const char*, int64_t> first_steps[] = {
       {"train", next},
       {"validation", report.validation_due ? report.start_step : next},
@@ -30,16 +30,16 @@ absl::Status RunFolders::OnStart(const StartReport& report) {
 }
 
 absl::Status RunFolders::Open(const std::string& name, Folder* folder) {
-  folder->writer.reset();  // flushes, so that the new file's START comes later
+  folder->writer.reset();  // Flushes, so that the new file's START comes later.
   folder->last_step = -1;
-  MUSTER_ASSIGN_OR_RETURN(
-      folder->writer,
-      summary::EventWriter::Open(options_.model_dir + "/" + name,
-                                 {.first_step = folder->first_step,
-                                  // Whoever takes this process's place finds all that it told.
-                                  .flush_interval = Duration::zero(),
-                                  .fence = options_.fence,
-                                  .check_disk = options_.check_disk}));
+  MUSTER_ASSIGN_OR_RETURN(folder->writer,
+                          summary::EventWriter::Open(options_.model_dir + "/" + name,
+                                                     {.first_step = folder->first_step,
+                                                      // A successor of this process must find
+                                                      // everything that it has published.
+                                                      .flush_interval = Duration::zero(),
+                                                      .fence = options_.fence,
+                                                      .check_disk = options_.check_disk}));
   return absl::OkStatus();
 }
 

@@ -1,9 +1,9 @@
-// The TensorBoard run folders of a model_dir: train/, validation/, test/, eval/. Knows what a
-// restart makes void in each of them. For one thread at a time.
+// The TensorBoard run folders of a model_dir: train/, validation/, test/, eval/. Removes the points
+// that a restart makes void. Used by one thread at a time.
 //
-// A folder is made when something is first written to it, so that there are no empty ones. Where an
-// earlier process left files in it, it is opened at the start already: what the restart takes back
-// must go, also where this process never comes to write there.
+// A folder is created at the first write to it, so that none is empty. If an earlier process left
+// files in a folder, it is opened at the start. Void points are thus removed even if this process
+// never writes to that folder.
 #pragma once
 
 #include <functional>
@@ -21,29 +21,30 @@ class RunFolders {
  public:
   struct Options {
     std::string model_dir;
-    std::function<absl::Status()> fence, check_disk;  // summary::EventWriter's
+    std::function<absl::Status()> fence, check_disk;  // See summary::EventWriter.
   };
   explicit RunFolders(Options options) : options_(std::move(options)) {}
 
-  // Training begins, or begins again after a loss, at `report`'s step: later points are void.
+  // Training starts, or resumes after a loss, at `report`'s step. Later points are void.
   absl::Status OnStart(const StartReport& report);
 
-  // Something is going to be written to `folder` at `step`; opens it. REQUIRES: OnStart.
+  // Returns the writer for `folder` and opens it if needed. `step` is the step of the next write.
+  // REQUIRES: OnStart.
   absl::StatusOr<summary::EventWriter*> At(const std::string& folder, int64_t step);
-  // The step of what this process wrote last to `folder`; -1: nothing.
+  // Returns the highest step that this process wrote to `folder`, -1 if none.
   int64_t last_step(const std::string& folder) const;
 
-  // The last step at which `tag` was written to `folder`, by this process or one before it, and is
-  // not void; -1: never. Reads the folder's files.
+  // Returns the last step that is not void at which this or an earlier process wrote `tag` to
+  // `folder`, -1 if none. Reads the folder's files.
   int64_t LastStepOf(const std::string& folder, const std::string& tag);
 
-  // Of all folders; the first error.
+  // Both handle all folders and return the first error.
   absl::Status Flush();
   absl::Status Sync();
 
  private:
   struct Folder {
-    int64_t first_step = 1;  // what is there from this one on is void
+    int64_t first_step = 1;  // Points from this step on are void.
     int64_t last_step = -1;
     std::unique_ptr<summary::EventWriter> writer;
   };

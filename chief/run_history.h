@@ -1,7 +1,6 @@
-// What a run has come through, whoever was its chief: how often it was gone on with by another
-// chief's process, its generations, the losses and the time that each has cost. Kept in
-// model_dir/recovery.json, which the next chief continues, and told in result.json as "recovery".
-// Any thread.
+// The history of a run under all its chiefs: restarts by another chief process, generations, and
+// losses. Each loss has the time that it cost. Stored in model_dir/recovery.json, which the next
+// chief continues, and in result.json as "recovery". Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,41 +17,42 @@ namespace muster {
 
 class RunHistory {
  public:
-  // `independent`: members come and go without a generation's end (parameter servers), so that a
-  // loss is over at once.
+  // `independent`: members join and leave without the end of a generation (parameter servers), so a
+  // loss takes no time.
   explicit RunHistory(bool independent = false) : independent_(independent) {}
 
-  // A new process goes on with the run that left `earlier`, ToJson() of before; what is no such
-  // thing counts as nothing. `killed`: the chief before did not come to its end, and gave its last
-  // sign of life `silent_seconds` ago.
+  // Continues a run in a new process. `earlier` is an earlier ToJson(); invalid content is ignored.
+  // `killed`: the previous chief did not end properly and gave its last sign of life
+  // `silent_seconds` ago.
   void Continue(const Json& earlier, bool killed, double silent_seconds, MonotonicTime now);
-  // A member was lost. What comes until the next finished step is one loss.
+  // Records the loss of a member. Further losses until the next finished step count as the same
+  // loss.
   void OnLost(const std::string& task, const std::string& why, MonotonicTime now);
-  // A generation begins, with the state after `step`.
+  // A generation begins from the state after `step`.
   void OnStart(int64_t step, MonotonicTime now);
-  // A step is finished; true: with it a loss is over.
+  // A step is finished. Returns true if that ends a loss.
   bool OnStep(int64_t step, MonotonicTime now);
-  // The run's end: a loss that is not over lasted until now.
+  // The run ends. An open loss lasts until now.
   void OnEnd(MonotonicTime now);
-  // Something else that training consists of.
+  // Records other progress of training than a step.
   void OnProgress(MonotonicTime now);
 
   int64_t generations() const;
-  // {"restarts", "generations", "losses", "seconds_lost", "last_losses": [{"step", "seconds",
-  // "cause"}]}, the newest kMostLosses of them.
+  // Returns {"restarts", "generations", "losses", "seconds_lost", "last_losses": [{"step",
+  // "seconds", "cause"}]} with the newest kMostLosses losses.
   Json ToJson() const;
 
  private:
   static constexpr size_t kMostLosses = 20;
   struct Loss {
-    int64_t step = 0;    // with whose state training went on
-    double seconds = 0;  // from the last progress before it to the next finished step
+    int64_t step = 0;    // Training resumed from the state after it.
+    double seconds = 0;  // Time from the last progress before the loss to the next finished step.
     std::string cause;
   };
   struct Open {
     Loss loss;
     MonotonicTime since;
-    bool mustered = false;  // again
+    bool mustered = false;  // A generation has formed since the loss.
   };
 
   void AddLocked(Loss loss) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -64,7 +64,7 @@ class RunHistory {
   double seconds_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Loss> last_ ABSL_GUARDED_BY(mu_);
   std::optional<Open> open_ ABSL_GUARDED_BY(mu_);
-  int64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // the last one
+  int64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // The last known step.
   std::optional<MonotonicTime> progress_at_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -43,7 +43,7 @@ void ServerLinks::Run(int task) {
     {
       absl::MutexLock lock(&link.mu);
       if (link.stopped) return;
-      link.woken = false;  // what happens from here on is looked at again
+      link.woken = false;  // Later events cause another iteration.
     }
     const ServerCall call = handler_->ChooseCall(task);
     if (call.kind != ServerCall::Kind::kNone) {

@@ -1,5 +1,5 @@
-// The calls of a job's chief to its ps tasks: a thread for each task makes those that its handler
-// wants, one at a time.
+// The chief's calls to its ps tasks. A thread per task makes the calls that its handler chooses,
+// one at a time.
 #pragma once
 
 #include <memory>
@@ -31,15 +31,15 @@ class ServerLinks {
   ServerLinks(std::vector<std::unique_ptr<ShardClient>> clients, Handler* handler);
   ~ServerLinks() { Stop(); }
 
-  // `create`: what kCreate sends.
+  // `create` is the request that kCreate sends.
   void Start(proto::CreateRequest create);
-  // Ends the calls that are under way; returns when the threads have ended.
+  // Cancels the calls in progress. Blocks until the threads have ended.
   void Stop();
-  // Any thread: there may be another call to make.
+  // Thread-safe. The handler may have another call to make.
   void Wake(int task);
   void WakeAll();
 
-  // Any thread. The client of a task, whichever process that is.
+  // Thread-safe. The client of a task, whichever process runs it.
   ShardClient& client(int task) { return *links_[task]->client; }
   int size() const { return static_cast<int>(links_.size()); }
 

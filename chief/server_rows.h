@@ -1,5 +1,5 @@
-// Rows of embedding tables as the chief's callbacks look them up: on the servers, as they are then.
-// They are trained by workers alone.
+// Gives the chief's callbacks the current rows of embedding tables, which it reads from the
+// servers. Only workers train the rows.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,10 @@ namespace muster {
 
 class ServerRows final : public EmbeddingStore {
  public:
-  // `primary`: the client of the task that serves a shard now; `again`, after a try that failed: it
-  // waits a moment before, and restores what no task serves. A server that is lost is asked for
-  // until `patience` is over: its backup may take its place, or it comes back. The director's
-  // thread.
+  // `primary` returns the client of the task that now serves a shard. `again` is true after a
+  // failed try; `primary` then waits a moment first and restores shards that no task serves. A lost
+  // server is retried until `patience` is over, because its backup may replace it, or it may
+  // return. Used on the director's thread.
   using Primary = std::function<absl::StatusOr<ShardClient*>(int shard, bool again)>;
   ServerRows(std::vector<ServedTable> tables, int servers, Duration patience, Primary primary)
       : tables_(std::move(tables)),

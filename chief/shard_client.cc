@@ -12,10 +12,11 @@
 namespace muster {
 namespace {
 
-// gRPC wants some deadline; what counts is how long a piece takes.
+// gRPC needs a deadline. The time per piece is the real limit.
 constexpr Duration kNoDeadline = std::chrono::hours(24 * 30);
 
-// Of a chunk that is no table's, where it has more bytes than that (ChunkContent.more).
+// Splits a chunk that is not of a table into pieces if it is larger than `most` bytes
+// (ChunkContent.more).
 template <typename Send>
 absl::Status ForEachPiece(const proto::ChunkContent& content, size_t most, const Send& send) {
   const size_t copies = 1 + static_cast<size_t>(content.slots_size());
@@ -60,7 +61,7 @@ class ShardClient::Call {
   const std::unique_ptr<grpc::ClientContext> context_;
 };
 
-// One that takes as long as it takes, and is cancelled when a piece takes too long to pass.
+// A call without a total limit. It is cancelled if one piece takes too long.
 class ShardClient::BulkCall : public Call {
  public:
   BulkCall(ShardClient* client, const char* method)
@@ -73,8 +74,8 @@ class ShardClient::BulkCall : public Call {
     }
     watch_.join();
   }
-  // What the caller does between pieces, the task is not to blame for: it may serve others, or wait
-  // for a disk.
+  // Times only `piece`. The task is not responsible for the caller's work between pieces, such as
+  // serving others or waiting for a disk.
   template <typename Piece>
   auto Pass(const Piece& piece) {
     Await(Clock::now());
@@ -111,9 +112,9 @@ class ShardClient::BulkCall : public Call {
   const char* const method_;
   absl::Mutex mu_;
   CondVar changed_;
-  std::optional<MonotonicTime> since_ ABSL_GUARDED_BY(mu_);  // a piece is to pass
+  std::optional<MonotonicTime> since_ ABSL_GUARDED_BY(mu_);  // Set while a piece is in progress.
   bool done_ ABSL_GUARDED_BY(mu_) = false, silent_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread watch_;  // last: it uses all of the above
+  std::thread watch_;  // Last member, because it uses all of the above.
 };
 
 class ShardClient::FillingImpl final : public Filling {
@@ -128,7 +129,7 @@ class ShardClient::FillingImpl final : public Filling {
     (void)writer_->Finish();
   }
   absl::Status Write(const proto::ChunkContent& chunk) override {
-    // Rows come in pieces already.
+    // Rows already come in pieces.
     if (chunk.more()) return Send(chunk);
     return ForEachPiece(chunk, rpc::kMaxPieceBytes,
                         [this](const proto::ChunkContent& piece) { return Send(piece); });
@@ -148,7 +149,7 @@ class ShardClient::FillingImpl final : public Filling {
   absl::Status Send(const proto::ChunkContent& piece) {
     *request_.mutable_chunk() = piece;
     if (call_.Pass([this] { return writer_->Write(request_); })) return absl::OkStatus();
-    return Finish();  // which says why
+    return Finish();  // Returns the reason.
   }
 
   BulkCall call_;
@@ -228,7 +229,7 @@ absl::StatusOr<std::vector<int>> ShardClient::Cut(const std::string& name) {
   request.set_name(name);
   proto::CutReply reply;
   const absl::Status cut = Result(stub_->Cut(call.context(), request, &reply), "Cut");
-  if (MayRetry(cut)) undropped_ = name;  // it may have been made
+  if (MayRetry(cut)) undropped_ = name;  // The copy may have been made.
   MUSTER_RETURN_IF_ERROR(cut);
   return std::vector<int>(reply.shards().begin(), reply.shards().end());
 }
@@ -305,7 +306,7 @@ absl::StatusOr<proto::BeatReply> ShardClient::Beat(const std::string& record) {
   request.set_record(record);
   proto::BeatReply reply;
   MUSTER_RETURN_IF_ERROR(Result(stub_->Beat(call.context(), request, &reply), "Beat"));
-  // Never while a cut is made: it would be late for the next beat.
+  // Not while a cut is in progress: this would delay the next beat.
   if (copies_mu_.TryLock()) {
     if (!undropped_.empty()) (void)DropLocked(std::string(undropped_));
     copies_mu_.Unlock();

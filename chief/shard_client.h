@@ -1,5 +1,5 @@
-// The chief's client of one ps task's proto::ParameterServer. Each call is one try, blocks, and has
-// a deadline; errors name the task. Any thread; calls may be under way side by side.
+// The chief's client of one ps task's proto::ParameterServer. Each call blocks, is tried once and
+// has a deadline. Errors name the task. Thread-safe; calls may run in parallel.
 #pragma once
 
 #include <functional>
@@ -24,46 +24,47 @@ class ShardClient {
  public:
   struct Options {
     int task = 0;
-    std::string address;              // gRPC's, host:port
-    std::function<uint32_t()> epoch;  // the chief's
-    rpc::ChannelOptions channel;      // the server has to be this ps, whatever it says
+    std::string address;              // host:port of the gRPC server.
+    std::function<uint32_t()> epoch;  // Returns the chief's term.
+    rpc::ChannelOptions channel;      // The server must prove that it is this ps task.
     Duration call = std::chrono::seconds(10);
-    // Of bulk calls, which take as long as a shard is large: while a piece is to pass.
+    // Limit for one piece of a bulk call; a whole call takes longer for larger shards.
     Duration silence = std::chrono::minutes(1);
-    Duration cut = std::chrono::minutes(10);  // as long as a copy in memory takes
+    Duration cut = std::chrono::minutes(10);  // Time for a copy in memory.
   };
   static absl::StatusOr<std::unique_ptr<ShardClient>> Make(const Options& options);
 
   absl::StatusOr<proto::CreateReply> Create(proto::CreateRequest request);
   absl::Status SetView(const proto::View& view);
   absl::Status SetWorkers(uint64_t version, const std::map<int, uint64_t>& workers);
-  // State on its way to the task, chunk by chunk; the task has it once Finish has returned OK.
+  // State on its way to the task, chunk by chunk. The task has it once Finish has returned OK.
   class Filling {
    public:
-    virtual ~Filling() = default;  // Cancels what is not finished.
+    virtual ~Filling() = default;  // Cancels an unfinished filling.
     virtual absl::Status Write(const proto::ChunkContent& chunk) = 0;
     virtual absl::Status Finish() = 0;
   };
   std::unique_ptr<Filling> Fill();
   absl::StatusOr<std::vector<int>> Cut(const std::string& name);
-  // The chunks that are no table's, one after the other. Ends with the first error of `take`.
+  // Reads the chunks that are not of tables, one after the other. Ends with the first error of
+  // `take`.
   absl::Status Read(const std::string& name, int shard,
                     const std::function<absl::Status(const proto::ChunkContent&)>& take);
-  // The rows of tables, as a safetensors file: its pieces. Ends with the first error of `take`.
+  // Reads the rows of tables as pieces of a safetensors file. Ends with the first error of `take`.
   absl::Status ReadRows(const std::string& name, int shard,
                         const std::function<absl::Status(std::string_view)>& take);
-  // Rows of a table, [keys][width], into `rows`.
+  // Reads rows of a table, [keys][width], into `rows`.
   absl::Status PullRows(int variable, std::span<const uint64_t> keys, std::span<float> rows);
-  // Where it fails for a while, a later Beat, or Cut, makes up for it.
+  // Drops a copy. If this fails, a later Beat or Cut drops it.
   absl::Status Drop(const std::string& name);
   absl::StatusOr<proto::BeatReply> Beat(const std::string& record);
 
-  // Calls under way end now, and later ones at once: the process is gone. Allow: another one is
-  // there.
+  // Cancel ends the current calls and fails later ones at once, because the process is gone. Allow
+  // ends that once another process has taken the task.
   void Cancel();
   void Allow();
 
-  // Worth another try as long as the task is a member.
+  // Returns whether to retry the call as long as the task is a member.
   static bool MayRetry(const absl::Status& status) {
     return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
   }
@@ -79,8 +80,8 @@ class ShardClient {
 
   const Options options_;
   std::unique_ptr<proto::ParameterServer::Stub> stub_;
-  absl::Mutex copies_mu_;  // held while the task makes or forgets a copy
-  std::string undropped_ ABSL_GUARDED_BY(copies_mu_);  // the copy that it may still have
+  absl::Mutex copies_mu_;                              // Held while the task makes or drops a copy.
+  std::string undropped_ ABSL_GUARDED_BY(copies_mu_);  // The copy that it may still hold.
   absl::Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);

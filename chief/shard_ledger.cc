@@ -5,8 +5,8 @@
 namespace muster {
 namespace {
 
-// A chief goes back to what it kept last. One that was restarted takes the newest checkpoint that
-// it can read: so many are not damaged.
+// A chief rolls back to the state that it kept last. A restarted chief takes the newest checkpoint
+// that it can read. There are never this many damaged checkpoints.
 constexpr size_t kMostKept = 32;
 
 }  // namespace
@@ -69,7 +69,7 @@ Json ShardLedger::ToRecord() const {
   for (const Shard& shard : shards_)
     shards.push_back(Json::array({shard.held, shard.lost, shard.restored}));
   for (const Kept& k : kept_) kept.push_back(Json::array({k.step, k.held}));
-  // A chief after this one may find its files.
+  // A later chief may find the files of this cut.
   if (cut_) kept.push_back(Json::array({cut_->step, cut_->held}));
   return {{"shards", std::move(shards)}, {"kept", std::move(kept)}};
 }

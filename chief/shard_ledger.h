@@ -1,9 +1,9 @@
-// What the accepted batches of a parameter-server job added to each shard, and what of it was lost:
-// where a shard goes back to the state of a cut, it loses the batches since. Pure bookkeeping, no
-// I/O; for one thread at a time.
+// Counts the updates that the accepted batches of a parameter-server job made in each shard, and
+// the lost ones. A shard that goes back to a cut loses the updates since that cut. Pure
+// bookkeeping, no I/O. Used by one thread at a time.
 //
-// Accepted updates are counted per shard: a batch that pushed something to two shards is one update
-// of each. At any time, for each shard, updates accepted = held + lost.
+// Accepted updates are counted per shard: a batch that pushed to two shards is one update of each.
+// For each shard, updates accepted = held + lost at any time.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,29 @@ namespace muster {
 
 class ShardLedger {
  public:
-  // Of a run that begins, or goes on, after `step`.
+  // For a run that begins or resumes after `step`.
   ShardLedger(int shards, int64_t step);
 
-  // A batch was accepted. `views`, by shard: the oldest view in which a part of it was
-  // acknowledged; 0, or not there: nothing was pushed to that shard. True: some shard has lost it
-  // already, for it was told after the shard had gone back.
+  // Counts an accepted batch. `views`, by shard: the oldest view in which part of the batch was
+  // acknowledged; 0 or absent if nothing was pushed to that shard. Returns true if some shard has
+  // already lost it, because the batch was reported after the shard went back.
   bool Accept(std::span<const uint64_t> views);
-  // The state after `step` is being cut: all that was accepted is in it. The cut before is nothing
-  // that a shard may go back to, unless Keep said so.
+  // Records that the state after `step` is being cut, with everything accepted so far. Without
+  // Keep, no shard can go back to the cut before.
   void Cut(int64_t step);
-  // What was cut last is: a shard may go back to it.
+  // The last cut was stored, so a shard may go back to it.
   void Keep();
-  // The shard goes back to what it was after `step`, and what was acknowledged in views up to
-  // `view` is gone. `steps` are accepted by now; they tell, as well as they can, where that step is
-  // not known (any more). How many updates it loses.
+  // The shard goes back to the state after `step`; everything acknowledged in views up to `view` is
+  // lost. `steps` are accepted by now. They give an estimate if the cut of `step` is no longer
+  // known. Returns the number of updates that the shard loses.
   int64_t Restore(int shard, int64_t step, uint64_t view, int64_t steps);
 
-  uint64_t restored(int shard) const { return shards_[shard].restored; }  // that view; 0: never
-  int64_t lost() const;                                                   // by all shards
+  // The view of its last Restore, 0 if none.
+  uint64_t restored(int shard) const { return shards_[shard].restored; }
+  int64_t lost() const;  // Updates that all shards have lost.
 
   Json ToRecord() const;
-  // May throw what Json does.
+  // May throw Json's exceptions.
   static ShardLedger FromRecord(int shards, const Json& record);
 
  private:
@@ -48,12 +49,12 @@ class ShardLedger {
   };
   struct Kept {
     int64_t step = 0;
-    std::vector<int64_t> held;  // by shard
+    std::vector<int64_t> held;  // Indexed by shard.
   };
 
   std::vector<Shard> shards_;
-  std::vector<Kept> kept_;   // the beginning, then the newest ones
-  std::optional<Kept> cut_;  // of which is not known what becomes of it
+  std::vector<Kept> kept_;   // The first one, then the newest ones.
+  std::optional<Kept> cut_;  // A cut that is neither kept nor replaced yet.
 };
 
 }  // namespace muster

@@ -12,14 +12,14 @@ namespace muster {
 namespace {
 
 constexpr Duration kBeat = std::chrono::seconds(1);
-// Well before a push fails for want of a new view.
+// Well below the time after which a push fails because there is no new view.
 constexpr Duration kMostWithBackup = std::chrono::seconds(60);
 
 }  // namespace
 
 // ---- Processes
 
-// The one before has ended, or is refused for good.
+// The previous process has ended or is refused for good.
 void ShardServers::Admit(const AdmittedMember& member) {
   const int task = member.task.index;
   for (Holders& holders : holders_)
@@ -68,17 +68,17 @@ bool ShardServers::Created(int task, proto::CreateReply reply) {
   server.holds = std::move(reply);
   if (view_.number() == 0) return false;
   const bool taken = TakeHeld(task, {server.holds.serving().begin(), server.holds.serving().end()});
-  // Of other shards what it holds is of no use: it was not in the views since.
+  // Its state of other shards is of no use, because it was not in the views since.
   return AddBackups(present(), copies_, &placements_) || taken;
 }
 
-// What it has of shards that no task serves.
+// Uses the task's state of shards that no task serves.
 bool ShardServers::TakeHeld(int task, const std::set<int>& serving) {
   bool taken = false;
   for (int s = 0; s < size(); ++s) {
     if (placements_[s].primary >= 0 || !holders_[s].contains(task)) continue;
     if (!serving.contains(s)) {
-      holders_[s].erase(task);  // a view has had it forget that
+      holders_[s].erase(task);  // A view made the task drop that shard.
       continue;
     }
     muster::Restored(s, task, &placements_);
@@ -115,12 +115,12 @@ ShardServers::Change ShardServers::Beaten(int task, const proto::BeatReply& repl
   const bool taken = TakeHeld(task, {reply.serving().begin(), reply.serving().end()});
   if (taken) AddBackups(present(), copies_, &placements_);
   if (GoOnWithoutBackups(task, reply) || taken) return Change::kView;
-  // No new view: the primary counts its backup in already. Nor another one of this number, which a
-  // server that gets it again would refuse: the record says it.
+  // No new view is needed: the primary already counts its backup in. A server would refuse another
+  // view of this number, so the record carries the change.
   return changed ? Change::kRecord : Change::kNone;
 }
 
-// Both beat, so neither is lost: the link between them is.
+// Both tasks send heartbeats, so neither is lost, but the link between them is.
 bool ShardServers::GoOnWithoutBackups(int task, const proto::BeatReply& reply) {
   const Duration most = std::min(heartbeat_, kMostWithBackup);
   bool changed = false;
@@ -203,7 +203,7 @@ void ShardServers::Succeeded(int task, const ServerCall& call, MonotonicTime now
       break;
     case ServerCall::Kind::kSetView:
       server.view = call.version;
-      server.next_beat = now;  // what it serves, and what its tables have, is known then
+      server.next_beat = now;  // The reply tells what it serves and what its tables hold.
       CheckView();
       break;
     case ServerCall::Kind::kCreate:
@@ -212,7 +212,7 @@ void ShardServers::Succeeded(int task, const ServerCall& call, MonotonicTime now
   }
 }
 
-// ---- What tasks are brought to
+// ---- The versions that tasks receive
 
 void ShardServers::SetWorkers(std::map<int, uint64_t> workers) {
   workers_ = std::move(workers);

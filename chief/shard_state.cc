@@ -32,14 +32,14 @@
 namespace muster {
 namespace {
 
-constexpr const char* kStep = "step";  // the slot that is one number
+constexpr const char* kStep = "step";  // The slot with a single number.
 constexpr int64_t kBytes = sizeof(float);
 
-// Elements of one variable that lie in a chunk.
+// The elements of one variable in a chunk.
 struct Piece {
   size_t variable = 0;
-  int64_t first = 0, count = 0;  // of the variable's memory
-  int64_t at = 0;                // in the chunk
+  int64_t first = 0, count = 0;  // The range in the variable's memory.
+  int64_t at = 0;                // The offset in the chunk.
 };
 
 std::vector<Piece> PiecesOf(const Layout& layout, int shard, const Chunk& chunk) {
@@ -54,7 +54,7 @@ std::vector<Piece> PiecesOf(const Layout& layout, int shard, const Chunk& chunk)
   return pieces;
 }
 
-// Until the servers are known.
+// Used until the servers are known.
 class NoRows final : public EmbeddingStore {
  public:
   absl::Status Pull(std::span<const RowRead>) override {
@@ -164,11 +164,11 @@ class ReplicaState final : public ShardState {
   }
 
  private:
-  // Where a checkpoint has a variable.
+  // The place of a variable in a checkpoint.
   struct Place {
-    std::string name;            // of the model
-    std::vector<size_t> slots;   // in slots_, those that servers hold
-    std::optional<size_t> step;  // likewise
+    std::string name;            // The variable's name in the model.
+    std::vector<size_t> slots;   // Indices in slots_ of the slots that servers hold.
+    std::optional<size_t> step;  // Index in slots_.
   };
   void FindPlaces();
   absl::Status Read(const checkpoint::TensorSet& set, const std::string& name, const Piece& piece,
@@ -178,19 +178,20 @@ class ReplicaState final : public ShardState {
   const Job job_;
   Replica* const replica_;
   const ServedVariables served_;
-  std::vector<Place> places_;                  // by variable
-  std::vector<at::Tensor> weights_;            // likewise, KeepWeights'; none: the replica's
-  std::vector<checkpoint::TensorInfo> slots_;  // of the optimizers, as a checkpoint has them
+  std::vector<Place> places_;  // Indexed by variable.
+  // By variable, set by KeepWeights; empty: the replica's are used.
+  std::vector<at::Tensor> weights_;
+  std::vector<checkpoint::TensorInfo> slots_;  // Slots of the optimizers, as in a checkpoint.
   NoRows no_rows_;
-  StateFiles files_;                  // of what was restored
-  checkpoint::TensorSet slots_here_;  // SetSlots'
+  StateFiles files_;                  // The files of the restored checkpoint.
+  checkpoint::TensorSet slots_here_;  // Set by SetSlots.
   std::unique_ptr<CallbackHost> host_;
-  Hook hook_ = Hook::kTrainBegin;  // that runs, or ran last
-  // Of the weights that the replica keeps for callbacks; the step of its own, where it was
-  // restored.
+  Hook hook_ = Hook::kTrainBegin;  // The current or the last hook.
+  // Steps of the weights that the replica keeps for callbacks; restored_step_ is the step of its
+  // own restored weights.
   std::map<std::string, int64_t> kept_steps_;
   std::atomic<int64_t> restored_step_ = -1;
-  int64_t fired_step_ = 0;  // of the hook that runs
+  int64_t fired_step_ = 0;  // The step of the current hook.
 };
 
 absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun,
@@ -203,7 +204,7 @@ absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun
   std::erase_if(record->states, gone);
   std::erase_if(record->notes, gone);
   std::erase_if(record->kept, gone);
-  // A chief before this one may have kept others, and not have saved since.
+  // An earlier chief may have kept other weights and not have saved since.
   std::set<std::string> kept;
   for (auto it = record->kept.begin(); it != record->kept.end();) {
     const auto& [name, step] = *it;
@@ -226,7 +227,7 @@ absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun
   replica_->kept().Only(kept);
   CallbackHostOptions options;
   options.callbacks = callbacks;
-  // As workers have them.
+  // The same values as on workers.
   const ScheduleContext schedule = {parts.steps_per_epoch, TotalSteps(parts.steps_per_epoch),
                                     parts.workers};
   MUSTER_RETURN_IF_ERROR(replica_->Attach(
@@ -321,8 +322,7 @@ std::vector<ServedTable> ReplicaState::tables() const {
   return all;
 }
 
-// Files are row-major. Where the servers' order is another one, it is so within rows of the first
-// dimension.
+// Files are row-major. A different order on the servers applies within rows of the first dimension.
 absl::Status ReplicaState::Read(const checkpoint::TensorSet& set, const std::string& name,
                                 const Piece& piece, char* to) const {
   const checkpoint::Tensor* tensor = set.Find(name);
@@ -367,8 +367,8 @@ absl::StatusOr<proto::ChunkContent> ReplicaState::Encode(const Layout& layout, i
   content.set_shard(shard);
   content.set_chunk(c);
   content.mutable_parameters()->resize(chunk.elements() * kBytes);
-  // How often what the chunk holds was updated: where a variable has a step, bias corrections go by
-  // it, and the chunk has no other variable.
+  // The number of updates of the chunk's elements. A variable with a step uses it for bias
+  // correction, and its chunk has no other variable.
   std::optional<int64_t> updates;
   for (const Piece& piece : PiecesOf(layout, shard, chunk)) {
     const Place& place = places_[piece.variable];
@@ -429,14 +429,14 @@ absl::Status ReplicaState::Decode(const Layout& layout, const proto::ChunkConten
     for (size_t s = 0; s < place.slots.size(); ++s)
       Write(slots, place.slots[s], piece,
             content.slots(static_cast<int>(s)).data() + piece.at * kBytes);
-    // Chunks of one variable differ by pushes of lost workers alone, which came in part.
+    // Chunks of one variable differ only by pushes of lost workers that were applied in part.
     if (place.step) slots->Count(*place.step, content.updates());
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<checkpoint::Snapshot> ReplicaState::Take(const checkpoint::TrainingState& state) {
-  LoopState loop = InitialLoopState(job_, *replica_);  // for the loss scaler's
+  LoopState loop = InitialLoopState(job_, *replica_);  // Sets the loss scaler's state.
   loop.steps = state.step;
   loop.position = {state.epoch, state.offset};
   loop.examples = state.examples;

@@ -1,6 +1,6 @@
-// Between what servers hold, the chief's replica, which has parameters alone, and the files of
-// checkpoints: chunk by chunk, so that nobody here needs the memory for slots. Apart from
-// MakeShardState nothing here needs LibTorch, so that the director can be tested without.
+// Converts between the servers' state, the chief's replica (parameters only) and the files of
+// checkpoints. It works chunk by chunk, so the chief never needs memory for all slots. Only
+// MakeShardState needs LibTorch, so the director can be tested without.
 #pragma once
 
 #include <functional>
@@ -26,57 +26,60 @@ namespace muster {
 // A state in the files of a checkpoint, which stay open.
 struct StateFiles {
   checkpoint::TensorSet model, optimizer;
-  checkpoint::RowSources rows;  // of embedding tables
+  checkpoint::RowSources rows;  // The rows of embedding tables.
 };
 
-// For one thread at a time, but for Encode and Decode.
+// Used by one thread at a time, except Encode and Decode.
 class ShardState {
  public:
   virtual ~ShardState() = default;
 
   virtual const std::vector<VariableSpec>& variables() const = 0;
-  virtual std::vector<std::string> optimizers() const = 0;  // CreateRequest's
+  // The value of CreateRequest's `optimizers`.
+  virtual std::vector<std::string> optimizers() const = 0;
   virtual size_t metric_sums() const = 0;
-  // Of a run of so many workers: examples of an epoch, which whole global batches may bound.
+  // Returns the examples of an epoch. Whole global batches may bound them.
   virtual int64_t EpochExamples(int64_t train_examples, int64_t global_batch_size) const = 0;
   virtual int64_t TotalSteps(int64_t steps_per_epoch) const = 0;
 
-  // Before all else, where training goes on from a checkpoint.
+  // Called first if training resumes from a checkpoint.
   virtual absl::StatusOr<checkpoint::TrainingState> Restore(
       const checkpoint::Snapshot& snapshot) = 0;
-  // Embedding tables, whose rows the replica does not hold: they go from files to servers and back.
+  // Embedding tables. The replica does not hold their rows: they go from files to servers and back.
   virtual std::vector<ServedTable> tables() const { return {}; }
-  // Where the replica looks rows up; it outlives this object's use.
+  // Sets where the replica looks rows up. `rows` outlives that use.
   virtual void ServeRows(EmbeddingStore* /*rows*/) {}
-  // What Restore was given last; once.
+  // Returns the files of the last Restore, once.
   virtual StateFiles TakeFiles() { return {}; }
-  // A chunk of no table as these files have it; null: as the replica has it after `steps` steps,
-  // with slots as the rule begins. Several at a time. Errors are those of reading.
+  // Returns a chunk that is not of a table, from `files`. If `files` is null, it has the replica's
+  // parameters after `steps` steps and the optimizer rule's initial slots. Several calls may run in
+  // parallel. Errors are those of reading.
   virtual absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
                                                      int64_t steps,
                                                      const StateFiles* files) const = 0;
-  // From here until ReleaseWeights, Encode without files uses the weights of now, whatever Decode
-  // changes. Called again before that it changes nothing.
+  // Until ReleaseWeights, Encode without files uses the weights of this moment, even if Decode
+  // changes the replica. A second call before ReleaseWeights has no effect.
   virtual void KeepWeights() {}
   virtual void ReleaseWeights() {}
-  // Puts a chunk's parameters into the replica, and its slots into the file; null: nowhere. Several
-  // at a time. A DataError says what does not fit.
+  // Writes a chunk's parameters to the replica and its slots to `slots`, unless that is null.
+  // Several calls may run in parallel. Returns a DataError if something does not fit.
   virtual absl::Status Decode(const Layout& layout, const proto::ChunkContent& content,
                               SlotsFile* slots) = 0;
-  // What a SlotsFile is made of; none: no optimizer has slots.
+  // The tensors of a SlotsFile; empty if no optimizer has slots.
   virtual std::vector<checkpoint::TensorInfo> slots() const { return {}; }
-  // The slots that go with the replica's weights, for callbacks that save them.
+  // Sets the slots that belong to the replica's weights, for callbacks that save them.
   virtual void SetSlots(const checkpoint::TensorSet& /*slots*/) {}
-  // The replica with that state: what its sets have is the replica's own, and without slots.
+  // Returns the replica's snapshot with `state`. Its tensor sets belong to the replica and have no
+  // slots.
   virtual absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) = 0;
 
-  // The replica's integer buffers, which servers do not hold. A DataError names a buffer that is
-  // not there, or has another size.
+  // The replica's integer buffers, which servers do not hold. SetIntegers returns a DataError that
+  // names a buffer which does not exist or has another size.
   virtual IntegerBuffers Integers() const = 0;
   virtual absl::Status SetIntegers(const IntegerBuffers& values) = 0;
 
   virtual std::map<std::string, double> Metrics(const std::vector<double>& sums) const = 0;
-  // What metrics show of them, without the step.
+  // Returns the images of the metrics, without the step.
   virtual std::vector<ImageReport> MetricImages(const std::vector<double>& /*sums*/) const {
     return {};
   }
@@ -84,18 +87,18 @@ class ShardState {
   virtual void Describe(StartReport* report) const = 0;
   virtual std::vector<HistogramReport> Parameters() const = 0;
 
-  // ---- Callbacks, of programs and jobs that have some.
+  // ---- Callbacks, for programs and jobs that have some.
   virtual bool has_callbacks() const { return false; }
-  // Training begins, or goes on (or goes back) with this record, whose weights are kept as far as
-  // they are known.
+  // The environment of callbacks when training begins, resumes or rolls back with `record`. Weights
+  // in the record are kept if they are known.
   struct CallbackParts {
     std::vector<Observer*> observers;
-    CheckpointSink* checkpoints = nullptr;  // null: nothing is written
+    CheckpointSink* checkpoints = nullptr;  // Null: nothing is written.
     int workers = 1;
     int64_t steps_per_epoch = 0;
-    int64_t weights_step = -1;       // of the replica's weights; -1: of none that is known
-    std::function<int64_t()> steps;  // that are done
-    // Whether the replica has the servers' weights after this step.
+    int64_t weights_step = -1;       // The step of the replica's weights, -1 if unknown.
+    std::function<int64_t()> steps;  // Returns the number of completed steps.
+    // Returns whether the replica has the servers' weights after `step`.
     std::function<bool(int64_t step)> has_weights;
   };
   virtual absl::Status BeginCallbacks(const CallbackParts& /*parts*/, bool /*begun*/,
@@ -103,18 +106,18 @@ class ShardState {
     return absl::OkStatus();
   }
   virtual absl::Status Fire(Hook /*hook*/, CallbackMoment /*moment*/) { return absl::OkStatus(); }
-  // nullopt: nothing was decided. What the callbacks remember of weights is done: the replica's are
-  // kept, or put back.
+  // Returns nullopt if nothing was decided. Carries out the callbacks' decision about weights: the
+  // replica's weights are kept or put back.
   virtual absl::StatusOr<std::optional<CallbackDecision>> Decide() {
     return std::optional<CallbackDecision>();
   }
   virtual void Adopt(const checkpoint::CallbackRecord& /*record*/) {}
-  // The first optimizer's rate in the step after so many.
+  // Returns the first optimizer's learning rate for the step after `steps`.
   virtual double LearningRate(const checkpoint::CallbackRecord& /*record*/,
                               int64_t /*steps*/) const {
     return 0;
   }
-  // The weights of this callback in the place of the replica's.
+  // Replaces the replica's weights by those of this callback.
   virtual void PutBackWeights(const std::string& /*callback*/) {}
 };
 
@@ -122,7 +125,7 @@ absl::StatusOr<std::unique_ptr<ShardState>> MakeShardState(const Job& job, Repli
 
 using ShardStateFactory = std::function<absl::StatusOr<std::unique_ptr<ShardState>>(
     const Job& job, const DirectorStart& start)>;
-// Director::Make is this with MakeShardState.
+// Director::Make calls this with MakeShardState.
 std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactory factory);
 
 }  // namespace muster

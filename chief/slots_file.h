@@ -1,5 +1,5 @@
-// optimizer.safetensors of a checkpoint, written in the pieces in which parameter servers send it,
-// in any order, so that this process needs the memory for none of it.
+// Writes optimizer.safetensors of a checkpoint from the pieces that parameter servers send, in any
+// order. This process never holds the whole file in memory.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,24 @@
 
 namespace muster {
 
-// Put, Gather and Count: any thread.
+// Put, Gather and Count are thread-safe.
 class SlotsFile {
  public:
   static absl::StatusOr<std::unique_ptr<SlotsFile>> Make(
       const std::vector<checkpoint::TensorInfo>& tensors,
       std::shared_ptr<checkpoint::StagedFile> file);
 
-  // Bytes of a tensor, by its index, from `begin` on. The first error is Complete's.
+  // Writes bytes of the tensor with this index from offset `begin`. Complete returns the first
+  // error.
   void Put(size_t tensor, int64_t begin, std::string_view bytes);
-  // Of a tensor that servers hold in another order than files: keeps the bytes until the last ones
-  // have come; then all of them, in the servers' order, to be Put in the file's. Else "".
+  // For a tensor whose order on the servers differs from the file's. Keeps the bytes until the last
+  // ones have arrived, then returns all of them in the servers' order. The caller puts them in the
+  // file's order. Returns "" before that.
   std::string Gather(size_t tensor, int64_t begin, std::string_view bytes);
-  // Of a float32 scalar: the largest that came is its value.
+  // For a float32 scalar: its value becomes the largest `value` of all calls.
   void Count(size_t tensor, int64_t value);
-  // Writes the scalars: the file, which this gives up, has all its bytes then, and is to be
-  // finished.
+  // Writes the scalars. The returned file then has all its bytes, belongs to the caller, and must
+  // be finished.
   absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> Complete();
 
  private:
@@ -41,7 +43,7 @@ class SlotsFile {
   };
 
   std::shared_ptr<checkpoint::StagedFile> file_;
-  std::vector<int64_t> begins_, bytes_;  // of the tensors
+  std::vector<int64_t> begins_, bytes_;  // Indexed by tensor.
   absl::Mutex mu_;
   std::map<size_t, Gathered> gathered_ ABSL_GUARDED_BY(mu_);
   std::map<size_t, int64_t> counts_ ABSL_GUARDED_BY(mu_);

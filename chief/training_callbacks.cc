@@ -41,11 +41,10 @@ bool TrainingCallbacks::BeginWithWeights(int64_t steps) const {
 
 absl::Status TrainingCallbacks::Begin(const ShardState::CallbackParts& parts, int64_t steps,
                                       bool saved) {
-  // Also where training has had its end: passes that are left have their hooks.
+  // Also after the end of training, because the remaining passes run hooks.
   MUSTER_RETURN_IF_ERROR(state_.BeginCallbacks(parts, steps > 0 && !record_->ended, &*record_));
   if (record_->ended) {
-    // Weights that are to be in the last checkpoint may have been lost with the chief that had
-    // them.
+    // The weights for the last checkpoint may have been lost with the chief that had them.
     if (record_->weights_of != 0 && WeightsPutBack().empty() && !saved) ForgetWeights(steps);
     return absl::OkStatus();
   }

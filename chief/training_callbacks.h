@@ -1,7 +1,7 @@
-// Callbacks of a parameter-server job: their hooks run on the thread that directs, at the ends of
-// epochs, between the last step of one and the first lease of the next. What they decide is in the
-// record that the servers keep before such a lease is given, so that a chief that is restarted goes
-// on with it. For one thread at a time.
+// Runs the callbacks of a parameter-server job. Their hooks run on the director's thread at the
+// ends of epochs, between an epoch's last step and the next epoch's first lease. Their decisions
+// are in the record that the servers keep before that lease is given, so a restarted chief resumes
+// with them. Used by one thread at a time.
 #pragma once
 
 #include <map>
@@ -15,31 +15,32 @@
 
 namespace muster {
 
-// The epoch of the last step; 0 before the first.
+// Returns the epoch of the last step, 0 before the first.
 int64_t LastEpoch(const checkpoint::TrainingState& at);
 
 class TrainingCallbacks {
  public:
-  // All outlive this object.
+  // All arguments outlive this object.
   TrainingCallbacks(const Job& job, ShardState* state, TrainingReporter* reporter)
       : job_(job), state_(*state), reporter_(*reporter) {}
 
-  // Training goes on there, with this record; `stopped`: a callback had stopped it. `due`: passes
-  // of validation and test.
+  // Training resumes at `at` with this record. `stopped`: a callback had stopped training. `due`:
+  // the validation and test passes.
   void TakeOver(const checkpoint::TrainingState& at,
                 std::optional<checkpoint::CallbackRecord> record, bool stopped,
                 std::pair<bool, bool> due);
-  // nullopt: there are none; the rest of this class is for those that are there.
+  // nullopt if there are none. The other functions require callbacks.
   const std::optional<checkpoint::CallbackRecord>& record() const { return record_; }
   bool exist() const { return record_.has_value(); }
   bool ended() const { return record_ && record_->ended; }
   bool stopping() const { return record_ && !record_->stop.empty(); }
-  // What has ended, or begins, without their having heard of it.
+  // Returns whether an epoch has ended, or begins, for which the hooks have not run.
   bool EpochEnded(const checkpoint::TrainingState& at) const;
   bool EpochBegins(const checkpoint::TrainingState& at) const {
     return record_ && record_->epochs_begun <= at.epoch;
   }
-  // They begin with weights that they kept in this very step, which the servers have.
+  // Returns whether callbacks begin with weights that they kept in this very step. The servers have
+  // these weights.
   bool BeginWithWeights(int64_t steps) const;
 
   // `saved`: a checkpoint has the state after these steps.
@@ -51,12 +52,13 @@ class TrainingCallbacks {
   absl::Status EndEpoch(const checkpoint::TrainingState& at);
   absl::Status EndTraining(const checkpoint::TrainingState& at);
 
-  // Whether a callback has wanted the state saved since the last TakeSaveRequest.
+  // Returns whether a callback has asked to save the state since the last TakeSaveRequest.
   bool save_requested() const { return save_requested_; }
   bool TakeSaveRequest() { return std::exchange(save_requested_, false); }
-  // What best checkpoints go by is known of the last epoch.
+  // The metric of best checkpoints is known for the last epoch.
   bool Measured() const { return job_.checkpoint.best_of_training || !validation_metrics_.empty(); }
-  // Whose weights the last checkpoint holds in the place of the servers'; "": none.
+  // Returns the callback whose weights the last checkpoint holds instead of the servers', "" if
+  // none.
   std::string WeightsPutBack() const;
 
  private:
@@ -70,7 +72,8 @@ class TrainingCallbacks {
   TrainingReporter& reporter_;
   std::optional<checkpoint::CallbackRecord> record_;
   bool save_requested_ = false;
-  std::map<std::string, double> validation_metrics_;  // of the last epoch
+  // Metrics of the last epoch's validation pass.
+  std::map<std::string, double> validation_metrics_;
   double last_loss_ = 0;
 };
 

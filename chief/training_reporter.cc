@@ -11,10 +11,10 @@
 namespace muster {
 namespace {
 
-// Not of every one: a run whose data have a NaN may have many.
+// Does not log every refused push. A run whose data contain a NaN may have many.
 void LogRefused(const CompletedStep& step) {
   if (step.not_finite.empty()) return;
-  // The first, the tenth, the hundredth.
+  // Logs the first, the tenth, the hundredth and so on.
   int64_t power = 1;
   while (power < step.refused_pushes) power *= 10;
   if (power != step.refused_pushes) return;
@@ -38,7 +38,7 @@ std::map<std::string, double> TrainingReporter::TrainMetrics(
     const std::map<std::string, checkpoint::ReportedSum>& values) const {
   auto metrics = state_.Metrics(sums);
   metrics["loss"] = loss_sum / static_cast<double>(std::max<int64_t>(1, examples));
-  // A metric of the same name goes before.
+  // A metric of the same name takes precedence.
   for (const auto& [name, value] : values) metrics.emplace(name, value.mean());
   return metrics;
 }
@@ -50,7 +50,7 @@ void TrainingReporter::Start(StartReport report, const checkpoint::TrainingState
   report.total_steps = state_.TotalSteps(report.steps_per_epoch);
   report.start_step = at.step;
   report.start_examples = at.examples;
-  // Whose scale it would be the first step tells.
+  // The first step reports the scale.
   if (job_.precision == Precision::kFloat16)
     report.loss_scale = {0, at.extras.skipped.total, false};
   if (at.epoch_examples > 0 && at_end_of_epoch)
@@ -159,7 +159,7 @@ void TrainingReporter::LeftOut(int split, const proto::LeftOut& left_out) {
   });
 }
 
-// What the program showed.
+// Reports what the program showed.
 void TrainingReporter::Shown(int split, int64_t step, const proto::Shown& shown) {
   for (const proto::Shown::Images& images : shown.images())
     Notify([&, report = ImagesOf(images, step)](Observer* observer) {
@@ -171,7 +171,8 @@ void TrainingReporter::Shown(int split, int64_t step, const proto::Shown& shown)
     });
 }
 
-// Since the last summary: a histogram of each worker's pushes, and its largest and mean staleness.
+// Reports, since the last summary, a histogram of each worker's pushes and its largest and mean
+// staleness.
 void TrainingReporter::Staleness(const CompletedStep& step) {
   const int64_t every = job_.summary.every_steps;
   if (every == 0) return;

@@ -1,5 +1,5 @@
-// What the observers of a parameter-server job are told: its start, its steps in the order of
-// completion, its epochs, what its tables and programs show. For one thread at a time.
+// Reports a parameter-server job to its observers: its start, steps, epochs and tables, and what
+// programs show. Steps are reported in the order of completion. Used by one thread at a time.
 #pragma once
 
 #include <map>
@@ -12,26 +12,27 @@
 
 namespace muster {
 
-inline constexpr const char* kSplitNames[] = {"train", "validation", "test"};  // by muster::Split
+// Indexed by muster::Split.
+inline constexpr const char* kSplitNames[] = {"train", "validation", "test"};
 
 class TrainingReporter {
  public:
-  // All outlive this object.
+  // All arguments outlive this object.
   TrainingReporter(const Job& job, const ShardState& state, const DirectorStart& start)
       : job_(job), state_(state), start_(start) {}
 
-  // Fills in what job, program and data say; the rest of `report` is the caller's. The first
-  // epoch's time counts from now, unless ContinueEpoch was called.
+  // Fills in the fields that come from job, program and data; the caller fills in the rest of
+  // `report`. The first epoch's time counts from now, unless ContinueEpoch was called.
   void Start(StartReport report, const checkpoint::TrainingState& at, bool at_end_of_epoch);
   void ContinueEpoch(MonotonicTime began) { epoch_start_ = began; }
   MonotonicTime epoch_start() const { return epoch_start_; }
 
-  // Steps that came together share the time since those before.
+  // Steps reported together share the time since the steps before.
   void BeginSteps(size_t count);
   void Step(const CompletedStep& step, int64_t batches_per_epoch,
             const std::map<int, TableStatistics>& tables);
   void EndEpoch(const CompletedStep& step);
-  // Until the first of the next: passes and checkpoints take their time.
+  // Restarts the time of the epoch and the step, because passes and checkpoints take time.
   void ResumeAfterPass() { epoch_start_ = step_time_ = Clock::now(); }
 
   void BeginPass() {
@@ -43,9 +44,9 @@ class TrainingReporter {
                const proto::Shown& shown, const std::map<std::string, double>& metrics);
 
   void Tables(int64_t step, const std::map<int, TableStatistics>& tables);
-  // Of the replica as it is, after `step`.
+  // Reports the replica's current parameters, after `step`.
   void Parameters(int64_t step);
-  // Metrics of training, from their sums.
+  // Returns the metrics of training from their sums.
   std::map<std::string, double> TrainMetrics(
       const std::vector<double>& sums, double loss_sum, int64_t examples,
       const std::map<std::string, checkpoint::ReportedSum>& values) const;
@@ -67,8 +68,9 @@ class TrainingReporter {
   const DirectorStart& start_;
   MonotonicTime epoch_start_, step_time_, pass_start_;
   double step_seconds_ = 0;
-  int64_t parts_ = -1;  // of the pass, as told last
-  // Since the last summary, by worker: the means of its pushes, and the largest of all.
+  int64_t parts_ = -1;  // Parts of the pass, as last reported.
+  // Since the last summary, by worker: the mean staleness of each push, and the largest staleness
+  // of all.
   std::map<int, std::pair<std::vector<double>, int64_t>> staleness_;
 };
 

@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-// Of a shard, in order of preference.
+// Returns the tasks for a shard in order of preference.
 std::vector<int> Homes(int shard, int servers, int replicas) {
   std::vector<int> homes = {shard};
   if (replicas > 1 && servers > 1) homes.push_back((shard + 1) % servers);

@@ -1,5 +1,5 @@
-// A chief's record of its WorkTable, and how a restarted one fills what its record does not know
-// with what the workers tell.
+// The chief's record of its WorkTable. A restarted chief completes the record with the reports of
+// workers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ Json LeaseToJson(const Lease& lease) {
   return Json::array({lease.id, lease.epoch, lease.begin, lease.end});
 }
 
-// JSON has no numbers that are not finite, and a loss may be one.
+// JSON has only finite numbers, and a loss may be infinite or NaN.
 Json FromDouble(double value) {
   return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
 }
@@ -63,7 +63,7 @@ double ToDouble(const Json& json) {
   return json.is_string() ? std::stod(json.get<std::string>()) : json.get<double>();
 }
 
-// Whether a table with these options can have come to that.
+// Returns whether a table with these options can have reached that record.
 bool Fits(const LeaseTable::Record& record, const LeaseTable::Options& options) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   const auto counts = {record.completed, record.examples, record.repeated,
@@ -84,8 +84,8 @@ bool Fits(const LeaseTable::Record& record, const LeaseTable::Options& options) 
 
 Json WorkTable::ToRecord() const {
   LeaseTable::Record leases = leases_.ToRecord();
-  // Those that came back will be given again, perhaps before the next record. A worker may yet tell
-  // of those that are open in a record.
+  // Returned leases will be given again, perhaps before the next record. A worker may still report
+  // leases that are open in a record.
   for (const Lease& lease : leases_.returned()) {
     if (from_record_) break;
     ++leases.repeated;

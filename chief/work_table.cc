@@ -18,11 +18,12 @@ void AddTo(proto::LeftOut* all, const proto::LeftOut& more) {
   all->mutable_names()->MergeFrom(more.names());
 }
 
-// A lease and the one that is fetched while it is worked on: who has so many gets none.
+// The current lease and the next one, which is fetched meanwhile. A worker with this many gets no
+// more.
 constexpr size_t kMostHeld = 2;
-// At once, of short batches.
+// Limit of leases per answer, for short batches.
 constexpr int kMostGiven = 16;
-// Batches of a pass that one lease covers at the most; fewer where workers would have few leases.
+// Limit of a pass's batches in one lease. There are fewer if workers would get few leases.
 constexpr int64_t kMostBatchesOfPart = 16;
 constexpr int64_t kPartsOfWorker = 4;
 
@@ -67,7 +68,7 @@ void WorkTable::SetWorker(int worker, uint64_t incarnation, bool told) {
   Worker& state = workers_[worker];
   if (state.alive && state.incarnation == incarnation) return;
   if (state.alive) LoseWorker(worker);
-  // The same process that comes back still holds what it had.
+  // A returning process still holds its leases.
   const Worker before = std::exchange(state, Worker());
   if (before.incarnation == incarnation) state = {.is_void = before.is_void, .lost = before.lost};
   state.incarnation = incarnation;
@@ -122,7 +123,7 @@ bool WorkTable::Abandoned(int worker) const {
   return found != workers_.end() && (found->second.is_void || !found->second.lost.empty());
 }
 
-// ---- What was done
+// ---- Reports
 
 absl::Status WorkTable::Take(const proto::NextRequest& request) {
   const int index = request.worker().worker();
@@ -142,7 +143,7 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
     MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
   for (const proto::EvaluationDone& done : request.evaluated())
     MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
-  // Else of leases that others have had since, perhaps under the same numbers.
+  // A void worker reports leases that others have had since, perhaps under the same ids.
   if (!worker.is_void) {
     for (const proto::BatchDone& done : request.done()) TakeBatch(index, done);
     for (const proto::EvaluationDone& done : request.evaluated()) TakeEvaluated(done);
@@ -153,7 +154,7 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
   worker.heard = true;
   if (worker.is_void) worker.lost.insert(request.held().begin(), request.held().end());
   worker.is_void = false;
-  // What it was to forget and does not name, it has forgotten, or never knew.
+  // The worker no longer has the leases that it does not name.
   std::erase_if(worker.lost, [&](int64_t id) { return !Contains(request.held(), id); });
   if (adopting) HearThem();
   return absl::OkStatus();
@@ -168,7 +169,7 @@ void WorkTable::TakeBatch(int worker, const proto::BatchDone& done) {
   if (held == leases_.held().end()) return;
   const Lease lease = held->second.second;
   if (!leases_.Complete(worker, id)) return;
-  // Those that wait for the slowest, or for an epoch's last lease.
+  // Wakes calls that wait for the slowest worker or for an epoch's last lease.
   if (clocks_.Tick(worker) || leases_.held().empty()) ++changes_;
   if (ledger_.Accept({done.views().data(), static_cast<size_t>(done.views_size())}))
     LogInfo("batch {} of worker {} was told after a shard that had it went back", id, worker);
@@ -251,7 +252,7 @@ std::vector<CompletedStep> WorkTable::TakeCompleted() {
   return all;
 }
 
-// ---- What to do next
+// ---- The next work
 
 bool WorkTable::Holds(int worker, int64_t id) const {
   if ((id & kPartBit) != 0) {
@@ -294,10 +295,10 @@ bool WorkTable::AnswerLost(const proto::NextRequest& request, proto::NextReply* 
 bool WorkTable::AnswerStart(const proto::NextRequest& request, proto::NextReply* reply) {
   const auto place = std::find(request.held().begin(), request.held().end(), request.start());
   if (place == request.held().end()) return false;
-  // Those that are held before it are not pushed yet.
+  // Leases that it holds before this one are not pushed yet.
   const int64_t later = place - request.held().begin();
   const int slower = clocks_.WaitsFor(request.worker().worker(), later);
-  // A chief that was started again hears here which ones wait.
+  // A restarted chief learns here which leases wait.
   if (leases_.SetWaits(request.start(), slower >= 0) && slower >= 0) ++changes_;
   if (slower >= 0)
     return Wait(fmt::format("worker {} is too far behind (max_staleness {})", slower,
@@ -309,7 +310,7 @@ bool WorkTable::AnswerStart(const proto::NextRequest& request, proto::NextReply*
 
 bool WorkTable::AnswerPart(const proto::NextRequest& request, proto::NextReply* reply) {
   const int worker = request.worker().worker();
-  // First what it was given by an answer that did not arrive.
+  // Offers first what it was given in an answer that did not arrive.
   int chosen = -1, held = 0;
   for (int i = 0; i < static_cast<int>(pass_->parts.size()); ++i) {
     const Pass::Part& part = pass_->parts[i];
@@ -343,8 +344,8 @@ void WorkTable::Offer(int worker, const Lease& lease, proto::Lease* offer) {
   offer->set_id(lease.id);
   offer->set_begin(lease.begin);
   offer->set_end(lease.end);
-  // The step that it will be, if all out complete in their order: leases are given ahead, so that
-  // what is completed by now is the rate, and the seed, of another batch.
+  // The step that it will be if all open leases complete in order. Leases are given ahead, so the
+  // number of completed leases would give the learning rate and the seed of another batch.
   offer->set_steps(leases_.StepOf(lease) - 1);
   offer->set_pull(workers_[worker].pull);
   workers_[worker].pull = false;
@@ -361,7 +362,7 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
   const std::vector<Lease> held = leases_.held_by(worker);
   for (const Lease& lease : held) {
     if (Contains(request.held(), lease.id)) continue;
-    workers_[worker].pull = true;  // it may not have heard that it should
+    workers_[worker].pull = true;  // It may not have received the request to pull.
     Offer(worker, lease, reply->mutable_lease());
     return true;
   }
@@ -369,9 +370,9 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
   const bool waits = clocks_.WaitsFor(worker, static_cast<int64_t>(held.size())) >= 0;
   const LeaseTable::Answer answer = leases_.Next(worker, waits);
   if (answer.state != LeaseTable::State::kLeased) return Wait(answer.reason, reply);
-  if (answer.moved) ++changes_;  // its worker is to forget it
+  if (answer.moved) ++changes_;  // Its previous worker must drop it.
   Offer(worker, answer.lease, reply->mutable_lease());
-  // Under a bound each may have to wait.
+  // Under a staleness bound each lease may have to wait.
   const int more = options_.max_staleness ? 0 : std::min(request.want(), kMostGiven) - 1;
   for (int i = 0; i < more; ++i) {
     const LeaseTable::Answer next = leases_.Next(worker);
@@ -381,7 +382,7 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
   return true;
 }
 
-// ---- The director's
+// ---- For the director
 
 bool WorkTable::between_steps() const {
   return !Adopting() && leases_.held().empty() && leases_.returned().empty();

@@ -1,9 +1,9 @@
-// What the workers of a parameter-server job do next: training leases, parts of validation and test
-// passes; and what their completion adds up to. Pure bookkeeping over proto::NextRequest and
-// NextReply, no I/O; for one thread at a time.
+// Decides what the workers of a parameter-server job do next: training leases and parts of
+// validation and test passes. Sums up their results. Pure bookkeeping over proto::NextRequest and
+// NextReply, no I/O. Used by one thread at a time.
 //
-// The id of a part, 1 << 62 | split << 56 | step << 20 | part, tells it from a lease of the
-// LeaseTable, so that a chief that was restarted knows what a worker speaks of.
+// A part's id is 1 << 62 | split << 56 | step << 20 | part. It differs from any lease id of
+// LeaseTable, so a restarted chief can tell which one a worker means.
 #pragma once
 
 #include <cstdint>
@@ -38,24 +38,24 @@ struct StalenessRecord {
 
 // A completed lease.
 struct CompletedStep {
-  int64_t step = 0;  // from 1
+  int64_t step = 0;  // Counts from 1.
   int64_t epoch = 0, step_in_epoch = 0;
   bool epoch_end = false, through = false;
   double loss = 0, learning_rate = 0;
   int64_t examples = 0;
-  std::map<std::string, double> learning_rates, gradient_norms;  // by optimizer
+  std::map<std::string, double> learning_rates, gradient_norms;  // Indexed by optimizer.
   std::map<std::string, double> values;
-  std::optional<LossScaleReport> loss_scale;  // float16
+  std::optional<LossScaleReport> loss_scale;  // Only with float16.
   proto::Shown shown;
   proto::LeftOut left_out;
-  // What its push had that is not finite, by variable, and how many pushes of the run had some.
+  // The variables for which its push was not finite, and the number of such pushes in the run.
   std::vector<std::string> not_finite;
   int64_t refused_pushes = 0;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
-  int worker = 0;  // whose batch it was
+  int worker = 0;  // The worker that computed the batch.
   int64_t staleness_max = 0;
   double staleness_mean = 0;
-  // Of the epoch so far, this one included.
+  // Sums of the epoch so far, including this step.
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
   std::vector<double> epoch_metric_sums;
@@ -65,44 +65,50 @@ struct CompletedStep {
 class WorkTable {
  public:
   struct Options {
-    LeaseTable::Options leases;            // batch: a worker's
-    std::optional<int64_t> max_staleness;  // at least 1
-    int workers = 1;                       // declared
-    int shards = 0;                        // of servers
-    int64_t summary_every_steps = 0;       // 0: nothing that programs show is wanted
+    LeaseTable::Options leases;            // `batch` is that of one worker.
+    std::optional<int64_t> max_staleness;  // At least 1.
+    int workers = 1;                       // Number of declared workers.
+    int shards = 0;                        // Number of shards on the servers.
+    int64_t summary_every_steps = 0;       // 0: nothing that programs show is wanted.
     size_t metric_sums = 0;
   };
-  // Where training begins, or goes on.
+  // `state` is where training begins or resumes.
   WorkTable(const Options& options, const checkpoint::TrainingState& state);
   ~WorkTable();
 
   // ---- Members
-  // This process is worker `worker` from now on. `told`: it may tell what a record does not know.
+  //
+  // Makes this process worker `worker`. `told`: it may report what a record does not know.
   void SetWorker(int worker, uint64_t incarnation, bool told);
   void LoseWorker(int worker);
-  // What this worker has under way is of a past that the servers do not hold.
+  // Marks the current work of this worker as void: it belongs to a state that the servers no longer
+  // hold.
   void Void(int worker) {
     workers_[worker].is_void = true;
     ++changes_;
   }
-  // Whether this process was ever the worker.
+  // Returns whether this process was ever the worker.
   bool Met(int worker, uint64_t incarnation) const;
   bool Knows(int worker, uint64_t incarnation) const;
   std::map<int, uint64_t> workers() const;
 
-  // ---- Calls of workers that are known
-  // What it did. Each lease counts once. InvalidArgument: what cannot be meant.
+  // ---- Calls of known workers
+  //
+  // Takes the worker's report. Each lease counts once. Returns InvalidArgument for an impossible
+  // report.
   absl::Status Take(const proto::NextRequest& request);
-  // What it does next; false: nothing yet, and `reply` says why. `shut`: nothing is leased for that
-  // reason; "": there is none.
+  // Fills in what the worker does next. Returns false if there is nothing yet; `reply` then says
+  // why. `shut` is a reason to lease nothing, "" if there is none.
   bool Answer(const proto::NextRequest& request, const std::string& shut, proto::NextReply* reply);
-  // What it has under way is void.
+  // Returns whether the worker's current work is void.
   bool Abandoned(int worker) const;
-  // Rises with whatever a call that waits may wait for: but for it, Answer says what it said.
+  // Rises with every change that a held call may wait for. While it is unchanged, Answer gives the
+  // same result.
   uint64_t changes() const { return changes_; }
 
-  // ---- The director's
-  // In the order of completion, those since the last call.
+  // ---- For the director
+  //
+  // Returns the steps since the last call, in the order of completion.
   std::vector<CompletedStep> TakeCompleted();
   bool has_completed() const { return !completed_.empty(); }
   LeaseTable::Gate gate() const { return leases_.gate(); }
@@ -111,11 +117,11 @@ class WorkTable {
     leases_.set_gate(gate);
     ++changes_;
   }
-  // No lease of training is out: the state is between two steps, and has no holes. A pass changes
-  // nothing of it.
+  // No training lease is open, so the state is between two steps and has no holes. A pass does not
+  // change it.
   bool between_steps() const;
-  std::string WhoIsOut() const;  // "worker 1 and worker 2"
-  // With every lease from now on: what callbacks have set, by optimizer.
+  std::string WhoIsOut() const;  // "worker 1 and worker 2".
+  // Sets the learning rates of all later leases, by optimizer. Callbacks set them.
   void SetRates(std::map<std::string, double> rates) { rates_ = std::move(rates); }
   void SetDone() {
     done_ = true;
@@ -123,15 +129,16 @@ class WorkTable {
   }
   // Every worker pulls with its next lease.
   void PullAll();
-  // REQUIRES: between_steps(). Without run_id, job, versions and what is due.
+  // Returns the state without run_id, job, versions and due passes. REQUIRES: between_steps().
   checkpoint::TrainingState state() const;
   int64_t steps() const { return leases_.completed(); }
   bool through() const { return leases_.done(); }
   int64_t repeated_examples() const { return leases_.repeated_examples(); }
   int64_t refused_pushes() const { return refused_pushes_; }
-  // Workers that were lost with a lease: its push may be in the servers in part, or whole.
+  // Counts losses of workers with a lease. The servers may have applied its push in part or in
+  // whole.
   int64_t torn_pushes() const { return torn_pushes_; }
-  // What shards hold of the accepted batches.
+  // The counts of accepted batches that each shard holds.
   ShardLedger& ledger() { return ledger_; }
   const ShardLedger& ledger() const { return ledger_; }
   const std::map<int, StalenessRecord>& staleness() const { return staleness_; }
@@ -141,30 +148,31 @@ class WorkTable {
   void StartPass(int split, int64_t examples, int64_t batch);
   void CancelPass();
   struct PassResult {
-    int64_t done = 0, total = 0;                            // parts
-    std::vector<double> sums;                               // loss, examples, metrics
-    double loss_divisor = 0;                                // of the losses' sum; 0: there are none
-    std::map<std::string, checkpoint::ReportedSum> values;  // that programs reported
+    int64_t done = 0, total = 0;  // Numbers of parts.
+    std::vector<double> sums;     // Loss, examples, metrics.
+    double loss_divisor = 0;      // Divisor of the sum of losses; 0: no losses.
+    std::map<std::string, checkpoint::ReportedSum> values;  // Reported by programs.
     proto::LeftOut left_out;
   };
   std::optional<PassResult> pass() const;
-  proto::Shown TakeShownInPass();  // REQUIRES: pass()
+  proto::Shown TakeShownInPass();  // REQUIRES: pass().
 
-  // ---- A restarted chief
+  // ---- For a restarted chief
   Json ToRecord() const;
-  // Then everybody whom SetWorker called `told` is heard before anything is leased; HearThem after
-  // all of those. A DataError: the record is of another job.
+  // Restores a table. Nothing is leased until every worker for which SetWorker got `told` has
+  // reported. HearThem is called after all SetWorker calls. Returns a DataError if the record is of
+  // another job.
   static absl::StatusOr<std::unique_ptr<WorkTable>> FromRecord(const Options& options,
                                                                const Json& record);
   void HearThem();
-  // Who is waited for there: "worker 1, worker 2"; "": nobody.
+  // Returns the workers that have not reported yet, "worker 1, worker 2", or "".
   std::string Unheard() const;
-  // They are not waited for any more. What they hold is leased again.
+  // Stops waiting for their reports. Their leases are given again.
   void StopHearing();
-  // Some worker has pushed that lease: it was given, and all before it.
+  // Some worker has pushed that lease, so it and all leases before it were given.
   void Reach(int64_t lease) { leases_.Reach(lease); }
-  // Rises with what a record has to tell before anything more is leased, for whoever counts after a
-  // restart: a worker that is new, leases that came back.
+  // Rises with each change that the record must contain before anything more is leased, such as a
+  // new worker or returned leases. A restarted chief needs these changes for its counts.
   uint64_t news() const { return news_; }
 
  private:
@@ -172,8 +180,8 @@ class WorkTable {
     uint64_t incarnation = 0;
     bool alive = false, told = false, heard = false;
     bool pull = true, pull_for_pass = true;
-    bool is_void = false;    // whatever it has under way, which is not known, until it asks
-    std::set<int64_t> lost;  // ids of its own that are no more, until it knows
+    bool is_void = false;    // Its current work, which is not known, is void until it asks.
+    std::set<int64_t> lost;  // Ids of its lost leases, until it knows of them.
   };
   struct Pass;
 
@@ -199,16 +207,16 @@ class WorkTable {
   std::deque<CompletedStep> completed_;
   bool done_ = false;
   std::map<std::string, double> rates_;
-  bool from_record_ = false;  // and not all of its workers have been heard yet
+  bool from_record_ = false;  // And some of its workers have not reported yet.
 
-  // Of the last step's epoch so far.
+  // Sums of the last step's epoch so far.
   double epoch_loss_sum_ = 0;
   int64_t epoch_examples_ = 0, epoch_steps_ = 0;
   std::vector<double> epoch_metric_sums_;
   std::map<std::string, checkpoint::ReportedSum> epoch_values_;
-  bool epoch_over_ = true;      // the next step is another epoch's first
-  int64_t skipped_steps_ = 0;   // float16
-  int64_t refused_pushes_ = 0;  // in part, for they were not finite
+  bool epoch_over_ = true;      // The next step is the first of another epoch.
+  int64_t skipped_steps_ = 0;   // Only with float16.
+  int64_t refused_pushes_ = 0;  // Pushes refused in part, because values were not finite.
   int64_t torn_pushes_ = 0;
   uint64_t news_ = 0, changes_ = 1;
   std::map<int, StalenessRecord> staleness_;

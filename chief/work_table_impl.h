@@ -1,4 +1,4 @@
-// What work_table.cc and work_record.cc share: nobody else includes it.
+// Shared by work_table.cc and work_record.cc only.
 #pragma once
 
 #include "chief/work_table.h"

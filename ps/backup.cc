@@ -20,18 +20,19 @@ namespace {
 using transport::DataConnection;
 using transport::FrameHeader;
 
-// What a frame may make this process allocate, as it comes: more than a push has, and than any
-// chunk's state, or piece of it, of which the last one has all keys that are counted.
+// Limits of what a frame may make this process allocate. kMaxPayloadBytes exceeds every push.
+// kMaxStateBytes exceeds the state of every chunk and every piece of it. The last piece also has
+// all counted keys.
 constexpr uint64_t kMaxPayloadBytes = kMostRowBytes + (1 << 20), kMaxStateBytes = 1ull << 30;
-// Updates of rows are small: many come with one system call.
+// Updates of rows are small, so one system call reads many.
 constexpr size_t kInboxOfRows = 64 << 10;
 
-// The order of a chunk's frames is that of the connections that they come over: what is left of an
-// older one, on whose failure the primary has opened another, is refused.
+// The order of a chunk's frames is that of the connections that carry them. Frames of an older
+// connection, which the primary has replaced after its failure, are refused.
 struct Lane {
   absl::Mutex mu;
-  uint32_t channel ABSL_GUARDED_BY(mu) = 0;  // of the connection that frames came over last
-  bool begun ABSL_GUARDED_BY(mu) = false;    // rows of a state that more are to follow
+  uint32_t channel ABSL_GUARDED_BY(mu) = 0;  // The channel of the connection with the last frame.
+  bool begun ABSL_GUARDED_BY(mu) = false;    // More rows of a state are to follow.
 };
 
 class BackupShardImpl final : public BackupShard {
@@ -52,7 +53,7 @@ class BackupShardImpl final : public BackupShard {
   void Close() override { closed_ = true; }
 
  private:
-  // One connection, for the thread that serves it.
+  // Handles one connection, on the thread that serves it.
   class Session {
    public:
     Session(BackupShardImpl& shard, DataConnection& connection)
@@ -67,16 +68,16 @@ class BackupShardImpl final : public BackupShard {
     absl::Status Receive(std::span<std::byte> into);
     absl::Status Acknowledge();
     absl::Status TakeOpen();
-    // False: the primary has closed the connection.
+    // Returns false if the primary has closed the connection.
     absl::StatusOr<bool> AwaitFrame();
     absl::Status TakeFrame();
 
     BackupShardImpl& shard_;
     DataConnection& connection_;
-    std::vector<std::byte> inbox_;  // from at_ to have_
+    std::vector<std::byte> inbox_;  // Valid from at_ to have_.
     size_t at_ = 0, have_ = 0;
-    uint64_t taken_ = 0, acknowledged_ = 0;  // frames
-    std::vector<uint64_t> payload_;          // aligned for all that comes
+    uint64_t taken_ = 0, acknowledged_ = 0;  // Numbers of frames.
+    std::vector<uint64_t> payload_;          // Aligned for all contents.
     std::vector<float> gradient_;
   };
 
@@ -88,7 +89,7 @@ class BackupShardImpl final : public BackupShard {
 
   const std::shared_ptr<DenseStore> store_;
   const ReplicationOptions options_;
-  std::vector<size_t> widths_;  // by chunk; 0: of no table
+  std::vector<size_t> widths_;  // By chunk; 0: not of a table.
   std::vector<Lane> lanes_;
   std::atomic<bool> in_sync_;
   std::atomic<bool> closed_ = false;
@@ -121,7 +122,7 @@ absl::Status BackupShardImpl::Session::Send(ReplicaKind kind, const ReplicaFrame
   return connection_.Exchange(std::as_bytes(std::span(payload)), {}, deadline, abort);
 }
 
-// To be called before it waits for the primary, which may wait for that.
+// Called before it waits for the primary, which may be waiting for this.
 absl::Status BackupShardImpl::Session::Acknowledge() {
   if (std::exchange(acknowledged_, taken_) == taken_) return absl::OkStatus();
   ReplicaFrame ack;
@@ -165,13 +166,13 @@ absl::StatusOr<bool> BackupShardImpl::Session::AwaitFrame() {
   while (have_ < sizeof(FrameHeader)) {
     iovec into{inbox_.data() + have_, inbox_.size() - have_};
     const absl::StatusOr<size_t> read = connection_.TryRead({&into, 1});
-    // The end of the stream between two frames is no error.
+    // The end of the stream between two frames is not an error.
     if (!read.ok() && have_ == 0) return false;
     MUSTER_RETURN_IF_ERROR(read.status());
     have_ += *read;
     if (*read > 0) continue;
     MUSTER_RETURN_IF_ERROR(Acknowledge());
-    // Nothing may be said for long: the view ends the connection, by `abort`.
+    // The connection may be idle for long. The view ends it with `abort`.
     const MonotonicTime until =
         have_ == 0 ? MonotonicTime::max() : Clock::now() + shard_.options_.stall;
     transport::Interest said{&connection_, true};
@@ -204,7 +205,7 @@ absl::Status BackupShardImpl::Session::TakeFrame() {
   return absl::OkStatus();
 }
 
-// ---- what it brings
+// ---- frames
 
 absl::Status BackupShardImpl::Take(ReplicaKind kind, const ReplicaFrame& frame, uint32_t channel,
                                    std::span<const char> payload, std::vector<float>* memory) {

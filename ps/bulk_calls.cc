@@ -40,7 +40,7 @@ void BulkCalls::Run() {
   }
 }
 
-// One that is cancelled ends soon: it has its place until then.
+// A cancelled call ends soon, but keeps its place until then.
 bool BulkCalls::MakeRoomLocked(MonotonicTime now) {
   const auto standing = [](const Call* call) { return !call->cancelled_; };
   const auto count = std::count_if(under_way_.begin(), under_way_.end(), standing);

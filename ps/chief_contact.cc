@@ -7,7 +7,8 @@
 namespace muster::ps {
 namespace {
 
-constexpr Duration kLook = std::chrono::milliseconds(50);  // whether the view has ended
+// Interval of checks whether the view has ended.
+constexpr Duration kLook = std::chrono::milliseconds(50);
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// Whether the chief still counts on this process. A parameter server that the chief does not reach
-// is replaced, though workers may reach it: what it acknowledged from then on would be lost. So it
-// acknowledges nothing while it has not heard from the chief for too long.
+// Tracks whether the chief still reaches this process. The chief replaces a parameter server that
+// it cannot reach, even if workers can reach it. Updates acknowledged after that would be lost. So
+// the server acknowledges nothing while it has not heard from the chief for too long.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
@@ -12,11 +12,11 @@
 
 namespace muster::ps {
 
-// All methods may be called from any thread.
+// Thread-safe.
 class ChiefContact {
  public:
-  // Silence of the chief after which pushes wait, shorter than that after which the chief gives a
-  // member up; zero: they never do.
+  // `silence`: pushes wait after this silence of the chief. It is shorter than the silence after
+  // which the chief gives a member up. Zero: pushes never wait.
   explicit ChiefContact(Duration silence) : silence_(silence) {}
 
   void Heard() {
@@ -24,8 +24,8 @@ class ChiefContact {
     heard_ = Clock::now();
     changed_.SignalAll();
   }
-  // Until the chief is heard again. Superseded where the view ends meanwhile, DeadlinePassed after
-  // `limit`.
+  // Blocks until the chief is heard again. Returns Superseded if the view ends meanwhile, and
+  // DeadlinePassed after `limit`.
   absl::Status Await(const transport::AbortSignal& abort, Duration limit);
 
  private:

@@ -17,33 +17,35 @@ namespace muster {
 class DenseStore::FrozenChunk {
  public:
   bool read = false;
-  std::optional<ChunkState> copy;  // once the chunk is another one
+  std::optional<ChunkState> copy;  // Set once the chunk has changed.
 };
 
 namespace {
 
-// More than so much does not stay in a core's caches from one push to the next.
+// A chunk of more elements does not stay in a core's caches from one push to the next.
 constexpr int64_t kCachedElements = (4 << 20) / sizeof(float);
 
 struct Held {
-  mutable absl::Mutex mu;  // shared by those who change nothing
+  mutable absl::Mutex mu;  // Readers that change nothing share it.
   bool filled ABSL_GUARDED_BY(mu) = false;
-  std::atomic<int64_t> applied = 0;  // here
+  std::atomic<int64_t> applied = 0;  // Updates applied on this server.
   ChunkState state ABSL_GUARDED_BY(mu);
-  // The chunk as it is now is wanted; null: nobody's, or it is another one by now.
+  // Set while the current state of the chunk is wanted. Null if it is not, or if the chunk has
+  // changed.
   mutable std::shared_ptr<DenseStore::FrozenChunk> frozen ABSL_GUARDED_BY(mu);
-  // Of a chunk of a table; then the state holds neither parameters nor slots.
+  // For a chunk of a table. The state then holds neither parameters nor slots.
   std::shared_ptr<EmbeddingTable> rows ABSL_GUARDED_BY(mu);
-  std::shared_ptr<EmbeddingTable> coming ABSL_GUARDED_BY(mu);  // whose last rows are not here yet
+  // Its last rows have not arrived yet.
+  std::shared_ptr<EmbeddingTable> coming ABSL_GUARDED_BY(mu);
 };
 
-// Keeps the table, too.
+// Also keeps the table alive.
 struct FrozenTable {
   std::shared_ptr<EmbeddingTable> table;
   std::shared_ptr<const EmbeddingTable::Frozen> rows;
 };
 
-// The rows of a table with all that belongs to them, as state.
+// Copies the rows of a table, with their slots and counts, into a state.
 void CopyRows(const EmbeddingTable& table, const std::vector<RowColumn>& columns,
               ChunkState* state) {
   std::vector<uint64_t> keys;
@@ -97,7 +99,8 @@ class DenseStoreImpl final : public DenseStore {
  private:
   absl::Status CheckIndex(int chunk) const;
   absl::Status Check(int chunk, size_t elements) const;
-  // Its gradient: as long as the chunk, without keys; or of whole rows, of this chunk.
+  // Checks the gradient. It is as long as the chunk and has no keys, or it has whole rows of this
+  // chunk.
   absl::StatusOr<PackedRows> CheckPush(int chunk, const ChunkPush& push) const;
   absl::Status CheckPlace(int chunk, std::span<const uint64_t> keys) const;
   absl::Status CheckServing() const;
@@ -107,7 +110,7 @@ class DenseStoreImpl final : public DenseStore {
   }
   absl::Status AddRows(int chunk, const ChunkState& state, EmbeddingTable* table) const;
   absl::Status RestoreRows(int chunk, ChunkState state, Piece piece);
-  // Of a state: what it has besides parameters.
+  // Returns the number of a state's vectors besides its parameters.
   size_t NumSlots(int chunk) const {
     return HasRows(chunk) ? EmbeddingTable::Columns(TableOf(chunk)).size() - 1
                           : ShapedSlots(RuleOf(chunk)).size();
@@ -116,7 +119,7 @@ class DenseStoreImpl final : public DenseStore {
   const RuleSpec& RuleOf(int chunk) const {
     return options_.rules[options_.chunks[chunk].optimizer];
   }
-  // Before a chunk changes.
+  // Called before a chunk changes.
   static void ThawLocked(Held& held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   void PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
@@ -127,12 +130,12 @@ class DenseStoreImpl final : public DenseStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
 
   const Options options_;
-  std::vector<int> row_chunks_;  // by chunk: its number among those of its table here
-  int64_t elements_ = 0;         // of all chunks of no table
+  std::vector<int> row_chunks_;  // By chunk: its number among the chunks of its table here.
+  int64_t elements_ = 0;         // Elements of all chunks that are not of tables.
   std::vector<Held> chunks_;
   std::atomic<size_t> filled_ = 0;
-  mutable absl::Mutex mu_;                                // after a chunk's
-  std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);  // incarnations
+  mutable absl::Mutex mu_;                                // Locked after a chunk's mutex.
+  std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);  // Incarnations.
 };
 
 absl::Status DenseStoreImpl::CheckIndex(int chunk) const {
@@ -221,7 +224,7 @@ absl::Status DenseStoreImpl::AddRows(int chunk, const ChunkState& state,
 
 void DenseStoreImpl::ThawLocked(Held& held) {
   if (held.frozen == nullptr) return;
-  // Else the cut was dropped.
+  // Otherwise the cut was dropped.
   if (held.frozen.use_count() > 1) held.frozen->copy = held.state;
   held.frozen = nullptr;
 }
@@ -338,7 +341,7 @@ void DenseStoreImpl::Expel(int worker) {
     absl::MutexLock lock(&mu_);
     if (workers_.erase(worker) == 0) return;
   }
-  // Pushes that were admitted before are through with a chunk once its lock is free.
+  // Waits for each chunk's lock: pushes admitted before are then complete.
   for (const Held& held : chunks_) absl::ReaderMutexLock lock(&held.mu);
 }
 
@@ -350,7 +353,7 @@ absl::Status DenseStoreImpl::CheckWorker(const PushKey& key) const {
       fmt::format("worker {} was lost, or another process has taken its place", key.worker));
 }
 
-// After an error nothing has changed.
+// Changes nothing on an error.
 absl::Status DenseStoreImpl::Update(int chunk, Held& held, const ChunkPush& push,
                                     const PackedRows& gradient) {
   ChunkState& state = held.state;
@@ -396,7 +399,7 @@ absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const ChunkPush& push,
   const bool refused = !AllFinite(gradient.rows);
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
-  // Under the chunk's lock: whoever is expelled meanwhile is not in the chunk afterwards.
+  // Checked under the chunk's lock, so that an expelled worker is not in the chunk afterwards.
   MUSTER_RETURN_IF_ERROR(CheckWorker(push.key));
   Pushed pushed;
   if (refused) {

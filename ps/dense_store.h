@@ -1,16 +1,16 @@
-// What one parameter server holds, dense variables and embedding tables: parameters, slots, and
-// what is known of their updates, in chunks. Bytes and threads are the caller's; this is the state
-// and its rules.
+// The state of one parameter server, with dense variables and embedding tables: parameters, slots
+// and the history of their updates, in chunks. The caller does I/O and owns the threads. This class
+// has the state and its rules.
 //
-// Updates of a chunk are applied one at a time, in the order in which they come; chunks know
-// nothing of each other. A worker's pushes are numbered from 1; each chunk applies a number once,
-// however often it is sent, so a push that was cut off is resumed at the first chunk that has not
-// got it.
+// Updates of a chunk are applied one at a time, in the order of arrival. Chunks are independent. A
+// worker's pushes are numbered from 1, and each chunk applies a number once, however often it is
+// sent. An interrupted push is thus resumed at the first chunk that does not have it.
 //
-// A chunk of an embedding table holds rows by key instead of a range of memory, by the same rules.
+// A chunk of an embedding table holds rows by key instead of a range of memory. The same rules
+// apply.
 //
-// All methods may be called from any thread. Until every chunk was filled or restored, nothing is
-// served: a server that was started again must not pass its emptiness off as state.
+// Thread-safe. The store refuses reads and pushes until every chunk is filled or restored, so that
+// a restarted server does not present empty chunks as state.
 #pragma once
 
 #include <cstdint>
@@ -30,33 +30,32 @@
 
 namespace muster {
 
-// What a chunk holds. Copied as a whole, for checkpoints and backups.
+// The content of a chunk. Copied as a whole for checkpoints and backups.
 struct ChunkState {
-  // Of n rows: PackRows.
+  // For n rows, in the format of PackRows.
   std::vector<float> parameters;
-  // Of ShapedSlots(rule), each as long; of n rows: EmbeddingTable::Columns but the first, each
-  // [n][elements], in the same order.
+  // One vector for each of ShapedSlots(rule), as long as the parameters. For n rows: the columns of
+  // EmbeddingTable::Columns except the first, in the same order, each [n][elements].
   std::vector<std::vector<float>> slots;
-  std::vector<uint64_t> counted = {};  // EmbeddingTable::Counted
-  int64_t updates = 0;                 // applied so far: the rule's step
+  std::vector<uint64_t> counted = {};  // See EmbeddingTable::Counted.
+  int64_t updates = 0;                 // Applied so far; this is the rule's step.
   struct Last {
     uint64_t incarnation = 0, sequence = 0;
     friend bool operator==(const Last&, const Last&) = default;
   };
-  std::map<int, Last> last;  // by worker: the newest push that is in it
+  std::map<int, Last> last;  // By worker: the newest push that was applied.
   friend bool operator==(const ChunkState&, const ChunkState&) = default;
 };
 
-// Of a chunk of a table: rows [first, first + count), without updates and pushes.
+// Returns rows [first, first + count) of a table's chunk, without updates and pushes.
 ChunkState RowsOf(const EmbeddingTable::Frozen& rows, const std::vector<RowColumn>& columns,
                   int64_t first, int64_t count);
 
-// As Fill makes it: slots as the rule begins, no updates.
+// Returns the state that Fill makes: initial slots of the rule, no updates.
 ChunkState FreshState(const RuleSpec& rule, std::span<const float> parameters);
 
-// Which part of a chunk's state it is. Rows of a table's chunk may come in pieces: the chunk
-// changes with the last one, which has the state's updates, and what came before a first one is
-// forgotten.
+// The part of a chunk's state. Rows of a table's chunk may come in pieces. The chunk changes with
+// the last piece, which has the state's updates. A first piece discards earlier ones.
 struct Piece {
   bool first = true, last = true;
 };
@@ -64,74 +63,80 @@ struct Piece {
 class DenseStore {
  public:
   struct Options {
-    std::vector<Chunk> chunks;                           // of this server
-    std::vector<RuleSpec> rules;                         // by optimizer
-    std::map<int, EmbeddingTable::Options> tables = {};  // by Chunk::table
-    // All there are: keys of another server's chunk, or of another chunk, are refused. 0: they are
-    // not looked at.
+    std::vector<Chunk> chunks;                           // The chunks of this server.
+    std::vector<RuleSpec> rules;                         // Indexed by optimizer.
+    std::map<int, EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
+    // Number of servers, to refuse keys of another server's chunk or of another chunk. 0: keys are
+    // not checked.
     int servers = 0;
   };
   static std::unique_ptr<DenseStore> Make(Options options);
   virtual ~DenseStore() = default;
 
-  // ---- Beginning. ConfigurationErrors name the chunk and what does not fit.
-  // The program's own start: slots as the rule begins, no updates.
+  // ---- Initialization. ConfigurationErrors name the chunk and what does not fit.
+  //
+  // Sets the program's initial state: initial slots of the rule, no updates.
   virtual absl::Status Fill(int chunk, std::span<const float> parameters) = 0;
   virtual absl::Status Restore(int chunk, ChunkState state, Piece piece = {}) = 0;
-  // Every chunk holds something.
+  // Returns whether every chunk has content.
   virtual bool serving() const = 0;
   virtual absl::StatusOr<ChunkState> Copy(int chunk) const = 0;
-  // The rows of a table's chunk as they are now; they live as long as this object.
+  // The current rows of a table's chunk. They live as long as this object.
   struct FrozenRows {
     std::shared_ptr<const EmbeddingTable::Frozen> rows;
     int64_t updates = 0;
     std::map<int, ChunkState::Last> last;
-    std::vector<uint64_t> counted;  // ChunkState's
+    std::vector<uint64_t> counted;  // See ChunkState::counted.
   };
   virtual absl::StatusOr<FrozenRows> Freeze(int chunk) const = 0;
-  // A chunk of no table as it is now. Nothing is copied before an update comes to it, or it is read
-  // (once), whichever is first.
+  // The current state of a chunk that is not of a table. It is copied before the next update or
+  // when it is read (once), whichever comes first.
   class FrozenChunk;
   virtual absl::StatusOr<std::shared_ptr<FrozenChunk>> FreezeDense(int chunk) const = 0;
   virtual absl::StatusOr<ChunkState> Read(int chunk, FrozenChunk* frozen) const = 0;
-  // What rows of the chunk consist of; none: it is of no table. REQUIRES: there is such a chunk.
+  // Returns the columns of the chunk's rows, empty if it is not of a table. REQUIRES: the chunk
+  // exists.
   virtual std::vector<RowColumn> columns(int chunk) const = 0;
 
-  // ---- Workers.
-  // From now on `worker` is this process: pushes of any other one are refused as Superseded.
+  // ---- Workers
+  //
+  // Makes this process worker `worker`. Pushes of any other process for it are refused as
+  // Superseded.
   virtual void Admit(int worker, uint64_t incarnation) = 0;
-  // It is lost: once this returns its pushes are refused, and none is being applied. A torn push
-  // stays as it is.
+  // The worker is lost. When this returns, its pushes are refused and none is being applied. A push
+  // that was applied in part stays as it is.
   virtual void Expel(int worker) = 0;
 
-  // Applies it, and copies the parameters as they are then to `out` unless that is empty: a pull
-  // contains all own earlier pushes. One with an infinity or a NaN is refused, however often it
-  // comes: nothing changes, and it counts as no push of the worker's.
+  // Applies the push and copies the resulting parameters to `out` unless it is empty, so a pull
+  // contains all own earlier pushes. A push with an infinity or a NaN is refused, however often it
+  // comes. It changes nothing and does not count as a push of the worker.
   virtual absl::StatusOr<Pushed> Apply(int chunk, const ChunkPush& push, std::span<float> out) = 0;
-  // Returns when what Apply has returned of this chunk may be acknowledged.
+  // Blocks until the results of Apply for this chunk may be acknowledged.
   virtual absl::Status Await(int /*chunk*/) { return absl::OkStatus(); }
-  // Copies the parameters; returns the chunk's `updates`.
+  // Copies the parameters. Returns the chunk's `updates`.
   virtual absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const = 0;
 
-  // Rows by key of a chunk of a table; a row that is not there is told as it would begin. Returns
-  // the chunk's `updates`.
+  // Copies rows of a table's chunk by key. A missing row has its initial value. Returns the chunk's
+  // `updates`.
   virtual absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
                                            std::span<float> rows) const = 0;
 
-  // ---- Backups.
+  // ---- Backups
   struct Standing {
-    int64_t updates = -1;  // -1: holds nothing yet
+    int64_t updates = -1;  // -1: no content yet.
     friend bool operator==(const Standing&, const Standing&) = default;
   };
-  // REQUIRES: there is such a chunk.
+  // REQUIRES: the chunk exists.
   virtual Standing standing(int chunk) const = 0;
-  // Applies it as the primary did: as update `number` of the chunk, whoever is admitted here.
-  // FailedPrecondition where it is not its turn. Needs no other chunk.
+  // Applies an update as the primary did: as update `number` of the chunk, whichever workers are
+  // admitted here. Returns FailedPrecondition if another number is next. Does not depend on other
+  // chunks.
   virtual absl::StatusOr<Pushed> Replay(int chunk, const ChunkPush& push, int64_t number) = 0;
 
-  // Updates that were applied here since it was made: the largest number of any chunk.
+  // Returns the number of updates that were applied here since the store was made: the largest
+  // number of any chunk.
   virtual int64_t applied() const = 0;
-  // By Chunk::table: of its chunks here, together.
+  // Returns the totals of the chunks here, by Chunk::table.
   virtual std::map<int, TableStatistics> tables() const = 0;
 };
 

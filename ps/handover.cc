@@ -6,7 +6,7 @@
 namespace muster::ps {
 namespace {
 
-// Of a piece of rows: 4 MiB.
+// Elements of a piece of rows, 4 MiB.
 constexpr int64_t kPieceElements = 1 << 20;
 
 absl::StatusOr<uint64_t> SendState(ReplicaLink& link, const ReplicaFrame& frame,

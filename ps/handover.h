@@ -1,4 +1,4 @@
-// The whole state of a chunk on its way to a backup, as it was at one moment.
+// The complete state of a chunk at one moment, to be sent to a backup.
 #pragma once
 
 #include <atomic>
@@ -12,16 +12,16 @@ namespace muster::ps {
 
 class Handover {
  public:
-  // Rows are frozen, not copied: those that change until it has left are copied before.
+  // Rows are frozen, not copied. A row that changes before it was sent is copied first.
   static absl::StatusOr<Handover> Of(const DenseStore& store, int chunk);
   size_t bytes() const;
-  // The number of the last of its frames.
+  // Returns the number of the last frame.
   absl::StatusOr<uint64_t> Send(ReplicaLink& link, Duration limit,
                                 const std::atomic<bool>& closed) const;
 
  private:
   ReplicaFrame frame_;
-  ChunkState state_;  // of a chunk of a table without the rows
+  ChunkState state_;  // For a chunk of a table: the state without the rows.
   std::vector<RowColumn> columns_;
   DenseStore::FrozenRows rows_;
 };

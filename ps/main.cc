@@ -12,7 +12,7 @@ namespace {
 
 class PsMember final : public PsMembership {
  public:
-  // `faulty`: what --fault does to the process's links; may be null.
+  // `faulty` applies --fault to the process's links. May be null.
   PsMember(const PsMembershipOptions& options, FaultyMember* faulty) {
     MemberOptions member = MemberOptionsOf(options.cluster, options.job);
     member.num_replicas = 0;
@@ -61,7 +61,7 @@ class PsMember final : public PsMembership {
 }  // namespace
 }  // namespace muster
 
-// muster-ps: holds a part of the variables of a parameter-server job.
+// muster-ps: holds part of the variables of a parameter-server job.
 int main(int argc, char** argv) {
   using namespace muster;
   std::unique_ptr<FaultyMember> faults;

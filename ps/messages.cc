@@ -65,15 +65,15 @@ absl::Status CheckVariables(const std::vector<VariableSpec>& variables,
   return absl::OkStatus();
 }
 
-// What a chunk of a table holds, but its rule.
+// Returns the options of a table's chunk, except its rule.
 EmbeddingTable::Options RowsOf(const TableSpec& table, int servers) {
   EmbeddingTable::Options rows;
   rows.width = table.width;
   rows.initializer = {static_cast<Initializer::Kind>(table.initializer), table.scale};
   rows.seed = table.seed;
-  rows.shards = 1;  // each chunk is under a lock of its own
+  rows.shards = 1;  // Each chunk has its own lock.
   rows.type = static_cast<RowType>(table.type);
-  // Its part of the whole table's, but never none, which would be no cap.
+  // The chunk's part of the table's limit, at least 1, because 0 means no limit.
   const int64_t chunks = static_cast<int64_t>(servers) * kRowChunks;
   rows.limits.max_rows = table.max_rows / chunks + (table.max_rows % chunks != 0);
   if (table.max_bytes > 0) rows.limits.max_bytes = std::max<int64_t>(1, table.max_bytes / chunks);
@@ -82,7 +82,7 @@ EmbeddingTable::Options RowsOf(const TableSpec& table, int servers) {
   return rows;
 }
 
-// A chunk is one message, with its slots.
+// A chunk, with its slots, is one message.
 absl::Status CheckMessageSize(const ShardSpec& spec) {
   for (const std::vector<Chunk>& chunks : spec.layout.chunks)
     for (const Chunk& chunk : chunks) {
@@ -109,7 +109,7 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
   if (request.servers() <= task || request.servers() > kMaxServers)
     return ConfigurationError(fmt::format("{} servers do not fit ps {}", request.servers(), task));
   ShardSpec spec;
-  std::vector<ClipOptions> clips;  // by optimizer
+  std::vector<ClipOptions> clips;  // Indexed by optimizer.
   for (const std::string& text : request.optimizers()) {
     MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "optimizer"));
     MUSTER_ASSIGN_OR_RETURN(const OptimizerSpec optimizer, ParseOptimizer(json));
@@ -227,7 +227,7 @@ absl::StatusOr<std::optional<proto::ChunkContent>> ContentJoiner::Add(
   const bool exists = place.first >= 0 && place.first < static_cast<int>(chunks.size()) &&
                       place.second >= 0 &&
                       place.second < static_cast<int>(chunks[place.first].size());
-  // StateOf says what is wrong with it.
+  // StateOf reports what is wrong with it.
   if (!exists || chunks[place.first][place.second].rows()) return std::optional(piece);
   const auto begun = open_.find(place);
   if (begun == open_.end() && !piece.more()) return std::optional(piece);

@@ -1,5 +1,5 @@
-// What travels in proto/parameter_server.proto, as the types of ps/, and back. InvalidArgument,
-// with one sentence, for what does not fit.
+// Converts between the messages of proto/parameter_server.proto and the types of ps/. Returns
+// InvalidArgument with one sentence for invalid messages.
 #pragma once
 
 #include <map>
@@ -13,22 +13,22 @@
 
 namespace muster::ps {
 
-// `task`: the index of the ps that is called.
+// `task`: the index of the called ps task.
 absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task);
 absl::StatusOr<PsView> ViewOf(const proto::View& view, int shards);
-// Slots that are absent are as the rule begins. Sizes are left for the store to check.
+// Missing slots get the rule's initial values. The store checks sizes.
 absl::StatusOr<ChunkState> StateOf(const proto::ChunkContent& content, const ShardSpec& spec);
 proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state);
 
-// Chunks of which pieces have come (ChunkContent.more). Of tables each piece is taken as it is.
+// Joins chunks that arrive in pieces (ChunkContent.more). Pieces of tables are passed on unchanged.
 class ContentJoiner {
  public:
-  // The whole content, where this is the last piece of it. Refuses more than a chunk holds.
+  // Returns the complete content if this is its last piece. Refuses more than a chunk holds.
   absl::StatusOr<std::optional<proto::ChunkContent>> Add(const proto::ChunkContent& piece,
                                                          const ShardSpec& spec);
 
  private:
-  std::map<std::pair<int, int>, proto::ChunkContent> open_;  // by shard and chunk
+  std::map<std::pair<int, int>, proto::ChunkContent> open_;  // By shard and chunk.
 };
 
 }  // namespace muster::ps

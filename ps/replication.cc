@@ -20,11 +20,11 @@
 namespace muster::ps {
 namespace {
 
-// Between two tries to reach the backup.
+// Time between two attempts to reach the backup.
 constexpr Duration kRetry = std::chrono::milliseconds(200);
-// Slower than a connection that is of any use: what many bytes add to a short limit.
+// A rate below that of any useful connection. Many bytes extend a short limit by it.
 constexpr double kLeastBytesPerSecond = 50e6;
-// Connections of a shard to its backup, each with a thread there.
+// Connections of a shard to its backup. Each has a thread on the backup.
 constexpr int kLinks = 2;
 
 Duration SendingTime(size_t bytes) {
@@ -34,26 +34,26 @@ Duration SendingTime(size_t bytes) {
 
 using LinkPtr = std::shared_ptr<ReplicaLink>;
 
-// What the backup has of a chunk, and how it gets more.
+// The backup's state of a chunk, and how it receives more.
 struct Lane {
-  absl::Mutex mu;  // before the local store's locks, the store's mu_ and a link's
+  absl::Mutex mu;  // Locked before the local store's mutexes, the store's mu_ and a link's mutex.
   CondVar changed;
-  // Over which its state went, or on which the backup had it: updates are forwarded behind it.
-  // Null: it is to be handed over.
+  // The link over which the state was sent, or on which the backup reported to have it. Updates
+  // follow on it. Null: the chunk must be handed over.
   LinkPtr link ABSL_GUARDED_BY(mu);
-  uint64_t sent ABSL_GUARDED_BY(mu) = 0;     // the newest frame about the chunk on that link
-  bool handing ABSL_GUARDED_BY(mu) = false;  // its state is leaving: updates wait behind it
-  size_t bytes ABSL_GUARDED_BY(mu) = 0;      // of that state
-  uint64_t round ABSL_GUARDED_BY(mu) = 0;    // how often it was set back
-  // What the backup holds is a beginning of the order of updates here.
+  uint64_t sent ABSL_GUARDED_BY(mu) = 0;     // The newest frame for the chunk on that link.
+  bool handing ABSL_GUARDED_BY(mu) = false;  // Its state is being sent; updates wait for it.
+  size_t bytes ABSL_GUARDED_BY(mu) = 0;      // The size of that state.
+  uint64_t round ABSL_GUARDED_BY(mu) = 0;    // Number of resets.
+  // The backup's updates are a prefix of the updates here.
   bool akin ABSL_GUARDED_BY(mu) = false;
-  bool settled ABSL_GUARDED_BY(mu) = false;  // the state has arrived
+  bool settled ABSL_GUARDED_BY(mu) = false;  // The state has arrived.
 };
 
-// A gradient as it is applied, and as it travels.
+// A gradient as it is applied and as it is sent.
 struct Rounded {
   std::vector<float> values;
-  std::vector<uint16_t> narrow;  // without keys
+  std::vector<uint16_t> narrow;  // The numbers in 16 bits, without keys.
 };
 
 class ReplicatedStoreImpl final : public ReplicatedStore {
@@ -82,7 +82,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
     return SetBack(chunk, [&] { return local_->Fill(chunk, parameters); });
   }
   absl::Status Restore(int chunk, ChunkState state, Piece piece) override {
-    // Until its last piece the chunk is as it was.
+    // The chunk does not change until its last piece.
     if (!piece.last) return local_->Restore(chunk, std::move(state), piece);
     return SetBack(chunk, [&] { return local_->Restore(chunk, std::move(state), piece); });
   }
@@ -97,7 +97,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   }
   std::vector<RowColumn> columns(int chunk) const override { return local_->columns(chunk); }
   void Admit(int worker, uint64_t incarnation) override { local_->Admit(worker, incarnation); }
-  // Not forwarded: what it is for, the chief mostly knows from the worker.
+  // Not forwarded, because the backup replays updates of any worker.
   void Expel(int worker) override { local_->Expel(worker); }
   absl::StatusOr<Pushed> Apply(int chunk, const ChunkPush& push, std::span<float> out) override;
   absl::Status Await(int chunk) override;
@@ -131,7 +131,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   void Close() override;
 
  private:
-  // A push that waits for the backup, as `waiting` tells it.
+  // A push that waits for the backup, for `waiting`.
   class Wait {
    public:
     Wait(ReplicatedStoreImpl* store, size_t bytes) : store_(store) {
@@ -152,7 +152,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
 
   bool Has(int chunk) const { return chunk >= 0 && chunk < options_.chunks; }
   int LinkOf(int chunk) const { return chunk % static_cast<int>(links_.size()); }
-  // Elements of a gradient before its numbers.
+  // Returns the elements of a gradient before its numbers.
   size_t KeyElements(int chunk, size_t elements) const {
     return widths_[chunk] == 0 ? 0 : 2 * (elements / (2 + widths_[chunk]));
   }
@@ -168,7 +168,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   void HandAnewLocked(int chunk, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
   void SettleLocked(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
 
-  // ---- of the thread
+  // ---- Called by the thread
   void HandOverAll();
   bool NextTask(int* task);
   absl::Status Reach(int link);
@@ -179,28 +179,30 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
 
   const std::shared_ptr<DenseStore> local_;
   const ReplicationOptions options_;
-  std::vector<size_t> widths_;  // by chunk; 0: of no table
+  std::vector<size_t> widths_;  // By chunk; 0: not of a table.
   std::vector<Lane> lanes_;
-  std::atomic<bool> strict_;  // set once, by the thread
-  // One that does not count yet has let an update wait too long: until it has answered a handover,
-  // none waits for it.
+  std::atomic<bool> strict_;  // Set once, by the thread.
+  // A backup that is not in sync has delayed an update for too long. Until it answers a handover,
+  // no update waits for it.
   std::atomic<bool> hangs_ = false;
   std::atomic<bool> closed_ = false;
 
-  mutable absl::Mutex mu_;  // after any lane's
+  mutable absl::Mutex mu_;  // Locked after a lane's mutex.
   CondVar woken_;
   int unsettled_ ABSL_GUARDED_BY(mu_);
-  std::set<int> queue_ ABSL_GUARDED_BY(mu_);   // chunks to be handed over
-  std::set<int> failed_ ABSL_GUARDED_BY(mu_);  // tasks, the last time; what trouble_ is about
+  std::set<int> queue_ ABSL_GUARDED_BY(mu_);  // Chunks to hand over.
+  // Tasks whose last attempt failed; trouble_ is about them.
+  std::set<int> failed_ ABSL_GUARDED_BY(mu_);
   bool synced_ ABSL_GUARDED_BY(mu_) = false;
   std::string trouble_ ABSL_GUARDED_BY(mu_);
-  std::multiset<MonotonicTime> waits_ ABSL_GUARDED_BY(mu_);  // of each push, since when
+  std::multiset<MonotonicTime> waits_ ABSL_GUARDED_BY(mu_);  // Start of each push's wait.
 
-  // The thread's.
+  // Used only by the thread.
   ReplicaDialer dialer_;
   std::vector<LinkPtr> links_;
-  std::vector<Standing> theirs_;  // as the backup said on the newest link; empty once out of date
-  int last_ = -1;                 // chunk that was taken from the queue
+  // As the backup reported on the newest link; an entry is empty once outdated.
+  std::vector<Standing> theirs_;
+  int last_ = -1;  // The last chunk taken from the queue.
   std::thread thread_;
 };
 
@@ -218,7 +220,7 @@ absl::Status ReplicatedStoreImpl::WaitLocked(Lane& lane, MonotonicTime deadline)
                   options_.backup, options_.shard, Seconds(options_.new_view)));
 }
 
-// Until an update can be forwarded, or need not be.
+// Waits until an update can be forwarded or need not be.
 absl::Status ReplicatedStoreImpl::AwaitTurnLocked(int chunk, Lane& lane, MonotonicTime deadline) {
   const MonotonicTime begin = Clock::now();
   while (lane.handing || (strict_ && lane.link == nullptr)) {
@@ -244,11 +246,11 @@ absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const ChunkPush& pu
     const Wait wait(this, push.gradient.size_bytes());
     Lane& lane = lanes_[chunk];
     absl::MutexLock lock(&lane.mu);
-    if (local_->serving())  // else the store says what is missing
+    if (local_->serving())  // Otherwise the store says what is missing.
       MUSTER_RETURN_IF_ERROR(AwaitTurnLocked(chunk, lane, Clock::now() + options_.new_view));
     if (closed_) return Superseded("the view has changed");
     pushed = local_->Apply(chunk, applied, out);
-    // Where it is not forwarded, the state that is to be handed over will contain it.
+    // An update that is not forwarded is in the state that will be handed over.
     if (pushed.ok() && pushed->applied && lane.link != nullptr)
       ForwardLocked(chunk, lane, applied, rounded, pushed->updates);
   }
@@ -256,9 +258,11 @@ absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const ChunkPush& pu
   return pushed;
 }
 
-// What was here before is acknowledged like what is new: when all that left earlier has arrived.
+// Acknowledges the older content of the chunk like new content: once everything sent earlier has
+// arrived.
 absl::Status ReplicatedStoreImpl::Await(int chunk) {
-  // Read after the chunk's update has left: whoever makes it strict waits for that.
+  // strict_ is read after the chunk's update was sent. The thread that sets it waits for that
+  // update.
   if (!Has(chunk) || !strict_) return absl::OkStatus();
   const Wait wait(this, 0);
   const MonotonicTime deadline = Clock::now() + options_.new_view;
@@ -279,14 +283,14 @@ absl::Status ReplicatedStoreImpl::Await(int chunk) {
   }
 }
 
-// In memory of the thread's; null: gradients travel as they are.
+// Returns a thread-local rounded gradient, null if gradients are sent as they are.
 const Rounded* ReplicatedStoreImpl::Round(int chunk, std::span<const float> gradient) const {
   if (options_.compression == Compression::kNone) return nullptr;
   thread_local Rounded rounded;
   const size_t keys = KeyElements(chunk, gradient.size());
   rounded.values.resize(gradient.size());
   rounded.narrow.resize(gradient.size() - keys);
-  std::copy_n(gradient.data(), keys, rounded.values.data());  // they are no numbers
+  std::copy_n(gradient.data(), keys, rounded.values.data());  // Keys are not numbers.
   Narrow(options_.compression, gradient.subspan(keys), rounded.narrow.data());
   Widen(options_.compression, rounded.narrow.data(), std::span(rounded.values).subspan(keys));
   return &rounded;
@@ -360,13 +364,13 @@ void ReplicatedStoreImpl::Close() {
 
 // ---- the thread
 
-// Waits for something to do. False: closed.
+// Waits for something to do. Returns false if closed.
 bool ReplicatedStoreImpl::NextTask(int* task) {
   absl::MutexLock lock(&mu_);
   for (;;) {
     if (closed_) return false;
     if (!queue_.empty()) {
-      // In turn: one that cannot be handed over keeps no other one waiting.
+      // Round robin, so that a chunk that cannot be handed over does not block others.
       auto next = queue_.upper_bound(last_);
       if (next == queue_.end()) next = queue_.begin();
       last_ = *task = *next;
@@ -374,12 +378,12 @@ bool ReplicatedStoreImpl::NextTask(int* task) {
       return true;
     }
     if (unsettled_ == 0 && !synced_) {
-      // From here on nothing is acknowledged without the backup; all before is on its way.
+      // From here on nothing is acknowledged without the backup, and everything earlier was sent.
       strict_ = true;
       *task = kTellSynced;
       return true;
     }
-    woken_.Wait(&mu_);  // until Close at the latest
+    woken_.Wait(&mu_);  // Close wakes it at the latest.
   }
 }
 
@@ -407,7 +411,7 @@ void ReplicatedStoreImpl::Note(const absl::Status& status, int task) {
     if (woken_.WaitUntil(&mu_, until)) break;
 }
 
-// A link of its own number that has not failed; what went over one that has is set back.
+// Makes sure that this link is open and has not failed. Chunks sent over a failed link are reset.
 absl::Status ReplicatedStoreImpl::Reach(int link) {
   LinkPtr& there = links_[link];
   if (there != nullptr && there->status().ok()) return absl::OkStatus();
@@ -427,7 +431,7 @@ absl::Status ReplicatedStoreImpl::Reach(int link) {
   return absl::OkStatus();
 }
 
-// The backup has a part of what this primary has applied, in its order: where it is as long, it is
+// The backup has a prefix of the updates that this primary has applied. With the same length it has
 // all.
 bool ReplicatedStoreImpl::MatchesLocked(int chunk, Lane& lane) {
   const bool same = std::exchange(theirs_[chunk], Standing()) == local_->standing(chunk);
@@ -446,7 +450,7 @@ absl::Status ReplicatedStoreImpl::HandOver(int chunk) {
   uint64_t round = 0;
   {
     absl::MutexLock lock(&lane.mu);
-    // Whoever fills it says so.
+    // The call that fills the chunk will queue it.
     if (local_->standing(chunk).updates < 0 || lane.link != nullptr) return absl::OkStatus();
     if (MatchesLocked(chunk, lane)) return absl::OkStatus();
     handover = Handover::Of(*local_, chunk);
@@ -458,7 +462,7 @@ absl::Status ReplicatedStoreImpl::HandOver(int chunk) {
   const absl::StatusOr<uint64_t> sent = handover->Send(*link, options_.stall, closed_);
   if (sent.ok()) {
     absl::MutexLock lock(&lane.mu);
-    if (lane.round != round) return absl::OkStatus();  // it was set back, and is queued
+    if (lane.round != round) return absl::OkStatus();  // It was reset, and is queued.
     lane.link = link;
     lane.sent = *sent;
     lane.handing = false;
@@ -483,7 +487,7 @@ absl::Status ReplicatedStoreImpl::TellSynced() {
   }
   {
     absl::MutexLock lock(&mu_);
-    if (unsettled_ > 0) return absl::OkStatus();  // a link had failed
+    if (unsettled_ > 0) return absl::OkStatus();  // A link failed.
   }
   MUSTER_ASSIGN_OR_RETURN(const uint64_t told,
                           links_[0]->Send(ReplicaKind::kSynced, {}, {}, options_.stall));

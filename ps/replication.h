@@ -1,16 +1,16 @@
 // A shard on two ps tasks ("parameter_server.copies": 2). The primary applies an update, forwards
-// it, and acknowledges it when the backup has it: what a worker was told is in both.
+// it, and acknowledges it once the backup has it. An acknowledged update is thus on both.
 //
-// Chunk by chunk the primary hands its state over, unless the backup has it already; from then on
+// The primary hands its state over chunk by chunk, unless the backup already has it. From then on,
 // each update of the chunk is forwarded with its number in the chunk's order. Chunks are spread
-// over a few connections, and what is sent of a chunk goes over one of them, so that it arrives in
-// its order. Updates leave without waiting for answers to those before. When a connection fails,
-// the backup tells the next one what it holds, and what is missing there is handed over again.
+// over a few connections. All frames of a chunk use one connection, so they arrive in order.
+// Updates are sent without waiting for earlier replies. When a connection fails, the backup reports
+// on the next one what it holds, and missing chunks are handed over again.
 //
-// With `compression` gradients go to the backup in 16 bits: what has come in 32 is rounded before
-// it is applied, on both sides.
+// With `compression`, gradients go to the backup in 16 bits. A gradient that arrived in 32 bits is
+// rounded before it is applied, on both sides.
 //
-// Both sides belong to one view and end with it. docs/parameter_server.md, "Views and backups".
+// Both sides belong to one view and end with it. See docs/parameter_server.md, "Views and backups".
 #pragma once
 
 #include <cstdint>
@@ -26,41 +26,43 @@ namespace muster::ps {
 
 struct ReplicationOptions {
   int shard = 0;
-  uint64_t layout = 0;  // digest
+  uint64_t layout = 0;  // Digest of the layout.
   int chunks = 0;
   bool checksum = false;
   Compression compression = Compression::kNone;
-  // The view says that the backup has all that was acknowledged. Then nothing is acknowledged
-  // without it; else not before it has caught up, which it has as soon as `synced`.
+  // True if the view says that the backup has everything acknowledged. Then nothing is acknowledged
+  // without it. If false, this holds only once the backup has caught up, which is when `synced`
+  // becomes true.
   bool in_sync = false;
-  // Of a connection on which something is to come. It may be silent as long as nothing is.
+  // Limit of silence on a connection while data is expected. An idle connection may be silent.
   Duration stall = std::chrono::seconds(30);
-  // How long an update waits until it can leave to a backup that does not count yet.
+  // Limit for an update that waits to be sent to a backup which is not in sync yet.
   Duration hold = std::chrono::seconds(1);
-  Duration new_view = std::chrono::minutes(2);    // what is not acknowledged waits so long
-  const transport::AbortSignal* abort = nullptr;  // set when the view is over, before Close
+  // Limit for an update that waits for its acknowledgement.
+  Duration new_view = std::chrono::minutes(2);
+  const transport::AbortSignal* abort = nullptr;  // Set when the view is over, before Close.
 
-  // Of the primary.
+  // Only for the primary.
   transport::DataListener* listener = nullptr;
   int task = 0, backup = 0;
   uint64_t view = 0;
-  std::string ticket, address;  // of the backup
+  std::string ticket, address;  // The view's ticket, and the backup's data listener.
 };
 
-// The primary's side: what its workers are served from. Fill and Restore set the backup back too:
-// where it counts they return when it has the state, or Unavailable after `new_view`.
+// The primary's side, which serves the workers. Fill and Restore reset the backup, too. If the
+// backup is in sync, they return when it has the state, or Unavailable after `new_view`.
 class ReplicatedStore : public DenseStore {
  public:
   static std::shared_ptr<ReplicatedStore> Make(std::shared_ptr<DenseStore> local,
                                                ReplicationOptions options);
-  // The backup has all that was acknowledged, and will.
+  // Returns whether the backup has, and will have, everything acknowledged.
   virtual bool synced() const = 0;
-  // Why not, if something is wrong; else "".
+  // Returns the current problem with the backup, "" if there is none.
   virtual std::string trouble() const = 0;
-  // For how long a push has waited for a backup that counts, beside the time that its bytes need;
-  // zero: none waits. The chief decides when that is too long.
+  // Returns how long a push has waited for a backup that is in sync, beyond the time to send its
+  // bytes. Zero if none waits. The chief decides when this is too long.
   virtual Duration waiting() const = 0;
-  // Ends every wait, for good.
+  // Ends every wait permanently.
   virtual void Close() = 0;
 };
 
@@ -70,10 +72,11 @@ class BackupShard {
   static std::shared_ptr<BackupShard> Make(std::shared_ptr<DenseStore> store,
                                            ReplicationOptions options);
   virtual ~BackupShard() = default;
-  // Serves one connection of the primary until it is closed (OK), something is wrong (the primary
-  // is told, where it can be) or the view is over. Blocks: for a thread of its own.
+  // Serves one connection of the primary. Returns OK when it is closed. Returns an error if
+  // something is wrong, which the primary is informed of if possible, or if the view is over.
+  // Blocks, so it needs its own thread.
   virtual absl::Status Serve(transport::DataConnection& connection) = 0;
-  // The view or the primary has said so.
+  // Returns whether the view or the primary has reported that this backup is in sync.
   virtual bool in_sync() const = 0;
   virtual void Close() = 0;
 };

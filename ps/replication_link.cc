@@ -14,7 +14,7 @@ namespace {
 using transport::FrameHeader;
 
 constexpr Duration kLook = std::chrono::milliseconds(20);
-// Frames up to this size are copied, until so many bytes leave together.
+// Frames up to kSmall bytes are copied until kOutbox bytes are sent together.
 constexpr size_t kSmall = 16 << 10, kOutbox = 64 << 10;
 
 void Append(std::span<const std::byte> bytes, std::vector<std::byte>* to) {
@@ -69,7 +69,7 @@ absl::StatusOr<uint64_t> ReplicaLink::Send(ReplicaKind kind, ReplicaFrame frame,
   return number;
 }
 
-// Until nobody is writing.
+// Waits until no thread is writing.
 absl::Status ReplicaLink::TurnLocked(Duration limit) {
   const MonotonicTime begin = Clock::now();
   while (writing_ && error_.ok()) {
@@ -80,7 +80,7 @@ absl::Status ReplicaLink::TurnLocked(Duration limit) {
   return error_;
 }
 
-// What is in the outbox, and then `rest`.
+// Writes the outbox and then `rest`.
 absl::Status ReplicaLink::WriteLocked(const Payload& rest, Duration limit) {
   MUSTER_RETURN_IF_ERROR(TurnLocked(limit));
   writing_ = true;
@@ -94,7 +94,7 @@ absl::Status ReplicaLink::WriteLocked(const Payload& rest, Duration limit) {
     if (at == parts.size()) break;
     const absl::StatusOr<size_t> moved = connection_->TryWrite(std::span(parts).subspan(at));
     if (!moved.ok()) {
-      ReadLocked();  // it may have said why
+      ReadLocked();  // It may have sent the reason.
       FailLocked(moved.status());
       break;
     }
@@ -108,7 +108,7 @@ absl::Status ReplicaLink::WriteLocked(const Payload& rest, Duration limit) {
       written_ = Clock::now();
       continue;
     }
-    // Answers are taken meanwhile, so that the backup never waits for that.
+    // Reads replies meanwhile, so that the backup never waits for that.
     ReadLocked();
     if (error_.ok()) WaitLocked(/*write=*/true, limit, written_);
   }
@@ -135,13 +135,13 @@ absl::Status ReplicaLink::Await(uint64_t number) {
   if (!outbox_.empty()) MUSTER_RETURN_IF_ERROR(WriteLocked({}, options_.stall));
   while (error_.ok() && taken_ < number) {
     if (reading_) {
-      changed_.Wait(&mu_);  // as long as that one waits, at the most
+      changed_.Wait(&mu_);  // The reading thread's wait bounds this one.
       continue;
     }
     ReadLocked();
     if (!error_.ok() || taken_ >= number) break;
     reading_ = true;
-    answered_ = std::max(answered_, written_);  // nothing was asked for before
+    answered_ = std::max(answered_, written_);  // Before that, no reply was due.
     WaitLocked(/*write=*/false, options_.stall, answered_);
     reading_ = false;
     changed_.SignalAll();
@@ -161,7 +161,7 @@ void ReplicaLink::ReadLocked() {
   }
 }
 
-// False: it is not whole yet.
+// Returns false if the frame is incomplete.
 bool ReplicaLink::TakeFrameLocked() {
   FrameHeader header;
   if (have_ < sizeof header) return false;

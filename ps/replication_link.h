@@ -1,5 +1,5 @@
-// A primary's connection to the backup of its shard. Frames leave one behind the other, without
-// waiting for answers, and are taken in that order; small ones leave together.
+// A primary's connection to the backup of its shard. Frames are sent without waiting for replies
+// and are received in order. Small frames are sent together.
 #pragma once
 
 #include <array>
@@ -17,25 +17,25 @@
 
 namespace muster::ps {
 
-// Any thread, once it is open. The first error, of whichever call, is the end of it: all that come
-// later return it, and whoever waits wakes.
+// Thread-safe once it is open. The first error of any call ends the link: later calls return it,
+// and all waiting calls wake.
 class ReplicaLink {
  public:
   ReplicaLink(std::unique_ptr<transport::DataConnection> connection,
               const ReplicationOptions& options)
       : connection_(std::move(connection)), options_(options) {}
 
-  // Says what this connection is for; the answer tells what the backup holds.
+  // Introduces the connection. The reply has what the backup holds.
   absl::Status Open(MonotonicTime deadline, std::vector<DenseStore::Standing>* standings);
 
-  // The frame's number on this link, from 1. Returns when it has left, or, where it is small, may
-  // leave with a later one, or with Await. DeadlinePassed when nothing moves for `limit`.
+  // Sends a frame and returns its number on this link, from 1. A small frame may leave later, with
+  // another one or with Await. Returns DeadlinePassed if nothing moves for `limit`.
   using Payload = std::array<std::span<const std::byte>, 3>;
   absl::StatusOr<uint64_t> Send(ReplicaKind kind, ReplicaFrame frame, const Payload& payload,
                                 Duration limit);
-  // Returns when the backup has taken that frame, and all before it.
+  // Blocks until the backup has received that frame and all before it.
   absl::Status Await(uint64_t number);
-  // The newest frame's number.
+  // The number of the newest frame.
   uint64_t sent() const {
     absl::MutexLock lock(&mu_);
     return sent_;
@@ -54,8 +54,8 @@ class ReplicaLink {
   absl::Status WriteLocked(const Payload& rest, Duration limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TakeFrameLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Until there is something to read (or room to write), or `limit` after `since`, which others
-  // move. Releases the lock meanwhile.
+  // Waits until there is something to read (or room to write), or until `limit` after `since`,
+  // which other threads advance. Releases the lock meanwhile.
   void WaitLocked(bool write, Duration limit, const MonotonicTime& since)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FailLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -63,19 +63,22 @@ class ReplicaLink {
   const std::unique_ptr<transport::DataConnection> connection_;
   const ReplicationOptions& options_;
 
-  mutable absl::Mutex mu_;  // of all reads and writes, but not of waiting for them
+  mutable absl::Mutex mu_;  // Held for all reads and writes, but not while waiting for them.
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // somebody is in the middle of a frame
-  bool reading_ ABSL_GUARDED_BY(mu_) = false;  // somebody waits for answers, for all who do
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in the middle of a frame.
+  // One thread waits for replies, on behalf of all waiting threads.
+  bool reading_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::byte> outbox_ ABSL_GUARDED_BY(mu_), leaving_ ABSL_GUARDED_BY(mu_);
   uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0, taken_ ABSL_GUARDED_BY(mu_) = 0;
-  MonotonicTime written_ ABSL_GUARDED_BY(mu_) = {}, answered_ ABSL_GUARDED_BY(mu_) = {};  // last
+  // Times of the last ones.
+  MonotonicTime written_ ABSL_GUARDED_BY(mu_) = {}, answered_ ABSL_GUARDED_BY(mu_) = {};
   std::array<std::byte, 8192> inbox_ ABSL_GUARDED_BY(mu_);
-  size_t have_ ABSL_GUARDED_BY(mu_) = 0;  // of inbox_
+  size_t have_ ABSL_GUARDED_BY(mu_) = 0;  // Bytes in inbox_.
 };
 
-// Opens them, each with a channel of its own, which rise. The options outlive it and its links.
+// Opens links, each with its own channel number, which increases. The options outlive this object
+// and its links.
 class ReplicaDialer {
  public:
   explicit ReplicaDialer(const ReplicationOptions& options) : options_(options) {}

@@ -22,7 +22,7 @@ struct Body {
   uint64_t layout = 0, taken = 0;
   uint32_t shard = 0, chunk = 0, payload_crc = 0;
   uint32_t reserved[2] = {};
-  uint32_t crc = 0;  // of all of the header before it
+  uint32_t crc = 0;  // Checksum of the header before it.
 };
 static_assert(sizeof(Body) == sizeof(FrameHeader::body));
 
@@ -48,7 +48,7 @@ class Packer {
   std::string text_;
 };
 
-// What is missing reads as zero, and is told at the end.
+// Missing values read as zero. The end of reading reports them.
 class Unpacker {
  public:
   explicit Unpacker(std::span<const char> bytes) : bytes_(bytes) {}
@@ -151,12 +151,12 @@ absl::StatusOr<std::span<const float>> GradientOf(const UpdateHead& head, size_t
                                                   std::span<const char> bytes,
                                                   std::vector<float>* memory) {
   const bool narrow = (head.flags & 6) != 0;
-  // Of a row, or of one number.
+  // Bytes of a row's key, and of a row or a single number.
   const size_t key = width == 0 ? 0 : sizeof(uint64_t);
   const size_t each = key + std::max<size_t>(1, width) * (narrow ? 2 : sizeof(float));
   if (bytes.size() % each != 0)
     return PeerLost(fmt::format("a gradient came in {} bytes", bytes.size()));
-  if (!narrow)  // aligned, as the payload and the head are
+  if (!narrow)  // Aligned, as the payload and the head are.
     return std::span(reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float));
   const size_t keys = bytes.size() / each * key / sizeof(float);
   const size_t numbers = bytes.size() / each * std::max<size_t>(1, width);

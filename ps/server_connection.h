@@ -1,5 +1,5 @@
-// The server's end of one worker's data connection to one shard: takes requests, applies pushes as
-// they arrive, answers pulls.
+// The server's side of one worker's data connection to one shard. It receives requests, applies
+// pushes as they arrive and answers pulls.
 #pragma once
 
 #include <atomic>
@@ -15,22 +15,22 @@
 namespace muster::ps {
 
 struct ServeOptions {
-  uint64_t layout = 0;                        // digest: a worker with another one is refused
-  std::vector<Chunk> chunks;                  // of the shard
-  std::map<int, int64_t> widths = {};         // of tables, by Chunk::table
-  bool share_memory = true;                   // with a worker that offers it
-  Duration idle = std::chrono::minutes(10);   // between two requests
-  Duration stall = std::chrono::seconds(30);  // within one
-  // Pushes wait for it, as long as `new_view`. Null: for nothing.
+  uint64_t layout = 0;        // Digest of the layout. A worker with another one is refused.
+  std::vector<Chunk> chunks;  // The chunks of the shard.
+  std::map<int, int64_t> widths = {};         // Row widths of tables, by Chunk::table.
+  bool share_memory = true;                   // Shares memory with a worker that offers it.
+  Duration idle = std::chrono::minutes(10);   // Limit between two requests.
+  Duration stall = std::chrono::seconds(30);  // Limit within one request.
+  // Pushes wait for it, for at most `new_view`. Null: they do not wait.
   ChiefContact* chief = nullptr;
-  std::atomic<int64_t>* newest_lease = nullptr;  // the highest one of a push is noted there
+  std::atomic<int64_t>* newest_lease = nullptr;  // Receives the highest lease of all pushes.
   Duration new_view = std::chrono::minutes(2);
 };
 
-// Of the shard and in the view that the connection was opened for: its `to` and generation.
-// Serves until the worker closes the connection (OK), something is wrong (the worker gets the
-// reason, where that is possible), or `abort`. Blocks: for a thread of its own. At most one request
-// is in memory.
+// Serves the shard and view for which the connection was opened, which are its `to` and generation.
+// Returns OK when the worker closes the connection. Returns an error if something is wrong, which
+// the worker receives if possible, or after `abort`. Blocks, so it needs its own thread. Holds at
+// most one request in memory.
 absl::Status Serve(transport::DataConnection& connection, DenseStore& store,
                    const ServeOptions& options, const transport::AbortSignal& abort);
 

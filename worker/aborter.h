@@ -1,5 +1,5 @@
-// Aborts communicators on a thread of its own: an abort that does not come back (a GPU that hangs)
-// must keep nobody from sending heartbeats, from noticing that it does not, or from leaving.
+// Aborts communicators on its own thread. An abort that hangs (because of a GPU) must not keep a
+// process from sending heartbeats, from detecting the hang, or from leaving.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@ namespace muster {
 class Aborter {
  public:
   Aborter();
-  // Waits up to kPatience for the aborts under way, and leaves one that hangs to itself.
+  // Waits up to kPatience for the current aborts. An abort that hangs is abandoned.
   ~Aborter();
   Aborter(const Aborter&) = delete;
   Aborter& operator=(const Aborter&) = delete;
 
-  // Any thread; returns at once.
+  // Thread-safe. Does not block.
   void Abort(std::vector<std::shared_ptr<Communicator>> communicators, const absl::Status& why);
 
   static constexpr Duration kPatience = std::chrono::seconds(5);
@@ -27,7 +27,7 @@ class Aborter {
   struct State;
   static void Run(const std::shared_ptr<State>& state);
 
-  const std::shared_ptr<State> state_;  // the thread's too
+  const std::shared_ptr<State> state_;  // Shared with the thread.
 };
 
 }  // namespace muster

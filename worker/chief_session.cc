@@ -36,7 +36,7 @@ void ChiefSession::Reached() {
 }
 
 void ChiefSession::DropClosed() {
-  std::vector<Closed> closed;  // dropped without mu_
+  std::vector<Closed> closed;  // Destroyed without mu_.
   absl::MutexLock lock(&mu_);
   closed.swap(closed_);
 }
@@ -49,7 +49,8 @@ void ChiefSession::Close(Duration patience) {
     while (session_ || closing_)
       if (changed_.WaitUntil(&mu_, until)) break;
     if (session_) session_->Cancel();
-    while (session_ || closing_) changed_.Wait(&mu_);  // gRPC ends a cancelled call by itself
+    // gRPC always ends a cancelled call.
+    while (session_ || closing_) changed_.Wait(&mu_);
   }
   DropClosed();
 }

@@ -1,7 +1,6 @@
-// A member's sessions with the coordinator, one after another, and the back-off between them.
+// A member's consecutive sessions with the coordinator, and the back-off between them.
 //
-// All methods may be called from any thread; the callbacks come on gRPC's threads, one at a time,
-// without a lock of this class.
+// Thread-safe. The callbacks run on gRPC's threads, one at a time, without a lock of this class.
 #pragma once
 
 #include <functional>
@@ -24,19 +23,21 @@ class ChiefSession {
   };
   ChiefSession(std::shared_ptr<rpc::RenewableChannel> channel, rpc::RetryPolicy retry,
                uint64_t seed, Callbacks callbacks);
-  // REQUIRES: Close() has returned, or none was opened.
+  // REQUIRES: Close() has returned, or no session was opened.
   ~ChiefSession() = default;
 
-  // Each on a channel of its own. REQUIRES: none is open: on_closed came for the one before.
+  // Opens a session on a channel of its own. REQUIRES: no session is open: on_closed was called for
+  // the previous one.
   void Open(proto::Hello hello);
   void Send(proto::Report report);
   void Cancel();
-  // The chief was reached: the back-off begins again.
+  // Resets the back-off, because the chief was reached.
   void Reached();
-  // Lets closed sessions go. Not on gRPC's threads: the last one may take the channel with it.
+  // Releases closed sessions. Not called on gRPC's threads, because the last reference may destroy
+  // the channel.
   void DropClosed();
-  // Leaves, and returns once on_closed has: a session that does not end within `patience` is
-  // cancelled.
+  // Leaves, and blocks until on_closed has returned. A session that does not end within `patience`
+  // is cancelled.
   void Close(Duration patience);
 
  private:
@@ -52,9 +53,9 @@ class ChiefSession {
   absl::Mutex mu_;
   CondVar changed_;
   rpc::Backoff backoff_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<SessionClient> session_ ABSL_GUARDED_BY(mu_);  // null: none is open
-  bool opened_ ABSL_GUARDED_BY(mu_) = false;                     // the first one
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;                    // on_closed is under way
+  std::shared_ptr<SessionClient> session_ ABSL_GUARDED_BY(mu_);  // Null: none is open.
+  bool opened_ ABSL_GUARDED_BY(mu_) = false;                     // The first session was opened.
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;                    // on_closed is running.
   std::vector<Closed> closed_ ABSL_GUARDED_BY(mu_);
 };
 

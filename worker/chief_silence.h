@@ -1,5 +1,5 @@
-// How long the chief has been silent, whatever became of the connection to it: what a supervisor
-// may judge it by. Pure.
+// Measures how long the chief has been silent, whatever the state of the connection to it. A
+// supervisor may use this to judge the chief. Reads no clock and does no I/O.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@ class ChiefSilence {
  public:
   explicit ChiefSilence(Duration deadline) : deadline_(deadline) {}
   void Heard(PausingTime now) { heard_ = now; }
-  // For how long, once when the deadline has passed; zero once it was heard again after that;
-  // nullopt: nothing new. A chief that was never heard is not silent.
+  // Returns the silence once when it has reached the deadline, and zero once when the chief was
+  // heard again. Returns nullopt otherwise. A chief that was never heard does not count as silent.
   std::optional<Duration> News(PausingTime now) {
     if (!heard_) return std::nullopt;
     const Duration silence = now - *heard_;

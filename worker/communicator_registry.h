@@ -1,5 +1,5 @@
-// The communicators of a generation: the training loop uses and drops them, and the Member may have
-// to abort them meanwhile. All methods may be called from any thread.
+// The communicators of a generation. The training loop uses and drops them; the Member may have to
+// abort them meanwhile. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,9 @@ class CommunicatorRegistry {
  public:
   using Replicas = std::vector<std::unique_ptr<Communicator>>;
 
-  // Knows these from now on, and no others. Returns the loop's halves of them.
+  // Registers these communicators in place of earlier ones. Returns the loop's handles to them.
   Replicas Hold(Replicas made);
-  // Those that the loop still has, on a thread of its own; returns at once.
+  // Aborts the communicators that the loop still holds, on another thread. Does not block.
   void Abort(const absl::Status& why);
 
  private:

@@ -17,7 +17,7 @@ class FaultyMembership final : public Membership {
   }
   void SetPhase(Phase phase, int64_t step) override {
     to_.SetPhase(phase, step);
-    // These two are about the state after the step before.
+    // These two phases concern the state after the previous step.
     const bool done = phase == Phase::kSave || phase == Phase::kEvaluate;
     faults_.At(phase, done ? step - 1 : step);
   }
@@ -79,7 +79,8 @@ SessionFault FaultyMember::TakeSessionFault() {
   if (until != 0) {
     if (Clock::now().time_since_epoch().count() < until) return SessionFault::kSilent;
     control_frozen_until_ = 0;
-    return SessionFault::kBroken;  // what was said meanwhile is said again over a new one
+    return SessionFault::kBroken;  // The reports that were held back are repeated over a new
+                                   // session.
   }
   return drop_control_.exchange(false) ? SessionFault::kBroken : SessionFault::kNone;
 }

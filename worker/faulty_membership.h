@@ -1,5 +1,5 @@
-// Where planned faults (--fault) meet a training member: every change of phase is a moment for one,
-// so are the rejoining, the forming and the end of a generation, and the member's own links.
+// Applies planned faults (--fault) to a training member. A fault may occur at a change of phase, at
+// a rejoin, when a generation forms or ends, and on the member's own links.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,10 @@ namespace transport {
 struct ListenerOptions;
 }
 
-// In front of `membership`. Both outlive it.
+// Wraps `membership`. Both arguments outlive the result.
 std::unique_ptr<Membership> MakeFaultyMembership(Membership* membership, Faults* faults);
 
-// What --fault drop and freeze do to this process. Outlives the Member and the DataListener.
+// Carries out --fault drop and freeze in this process. Outlives the Member and the DataListener.
 class FaultyMember {
  public:
   explicit FaultyMember(Faults* faults);
@@ -35,7 +35,7 @@ class FaultyMember {
   Faults* const faults_;
   transport::FaultyLinks links_;
   std::atomic<bool> drop_control_ = false;
-  std::atomic<Duration::rep> control_frozen_until_ = 0;  // Clock's ticks
+  std::atomic<Duration::rep> control_frozen_until_ = 0;  // A time in ticks of Clock.
 };
 
 }  // namespace muster

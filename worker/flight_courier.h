@@ -1,9 +1,9 @@
-// Brings this process's flight records to the chief, on a thread of its own: nobody waits for it
-// but who asks to. A record that the chief cannot be given now is tried again, also with the
-// chief's successor; one that is the process's last goes to the system's temporary folder then, and
-// one line of the log says where.
+// Delivers this process's flight records to the chief on its own thread, so that only WaitIdle and
+// the destructor block. A failed delivery is retried, also with the chief's successor. If the
+// process's last record cannot be delivered, it goes to the system's temporary folder, and a log
+// line names the file.
 //
-// All methods may be called from any thread.
+// Thread-safe.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -23,27 +23,28 @@
 namespace muster {
 
 struct FlightCourierOptions {
-  std::function<std::shared_ptr<grpc::Channel>()> channel;  // to the chief, at each attempt
+  // Returns a channel to the chief; called at each attempt.
+  std::function<std::shared_ptr<grpc::Channel>()> channel;
   std::string cluster_digest;
-  std::string fallback_folder;  // empty: the system's temporary folder
+  std::string fallback_folder;  // Empty: the system's temporary folder.
   Duration deadline = std::chrono::seconds(2);
   Duration retry = std::chrono::seconds(1);
-  std::function<void()> on_idle;  // nothing is left to bring; on the courier's thread
+  std::function<void()> on_idle;  // Called on the courier's thread when nothing is left to deliver.
 };
 
 class FlightCourier {
  public:
   explicit FlightCourier(FlightCourierOptions options);
-  // Brings what is left, or puts it into the folder.
+  // Delivers the remaining records or writes them to the folder.
   ~FlightCourier();
 
-  // What `recorder` holds now. `last`: this process ends soon.
+  // Takes the current content of `recorder`. `last`: this process ends soon.
   void Keep(FlightHeader header, const FlightRecorder& recorder, bool last);
-  // The chief, or its successor, was just reached.
+  // Retries now, because the chief or its successor was just reached.
   void Retry();
-  // Something is still to be brought.
+  // Returns whether records are left to deliver.
   bool busy() const;
-  // Until nothing is, or for `limit`.
+  // Blocks until none is left, or for `limit`.
   void WaitIdle(Duration limit);
 
  private:
@@ -51,10 +52,10 @@ class FlightCourier {
     FlightHeader header;
     std::vector<FlightEvent> events;
     uint64_t recorded = 0;
-    std::string text;  // once rendered
+    std::string text;  // Set once rendered.
   };
   void Run();
-  // True where there is nothing more to do about it.
+  // Returns true if nothing more is to be done for the record.
   bool Deliver(const Parcel& parcel);
   void PutAside(const Parcel& parcel);
 
@@ -63,7 +64,7 @@ class FlightCourier {
   CondVar changed_;
   std::deque<Parcel> queue_ ABSL_GUARDED_BY(mu_);
   bool working_ ABSL_GUARDED_BY(mu_) = false;
-  bool wait_ ABSL_GUARDED_BY(mu_) = false;  // the last attempt failed
+  bool wait_ ABSL_GUARDED_BY(mu_) = false;  // The last attempt failed.
   bool last_ ABSL_GUARDED_BY(mu_) = false;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

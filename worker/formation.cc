@@ -9,7 +9,7 @@
 namespace muster {
 namespace {
 
-// The names that the job file knows (job_checks refuses others).
+// The names that the job file allows. job_checks refuses others.
 Backend BackendOf(const std::string& name) {
   static const std::map<std::string, Backend> kBackends = {
       {"auto", Backend::kAuto},

@@ -1,5 +1,5 @@
-// How a member's replicas get their communicators: over its DataListener, by the devices it trains
-// on.
+// Makes the communicators of a member's replicas over its DataListener, depending on the devices it
+// trains on.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,9 +18,9 @@ using Formation = std::function<absl::StatusOr<std::vector<std::unique_ptr<Commu
     const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
     const std::function<bool()>& aborted)>;
 
-// The listener must outlive what is returned. CPU replicas reduce over shared memory and TCP, CUDA
-// ones by NCCL; spec.formation_timeout bounds all of it. `judge` sees each failure first: one of
-// this process's device is not to be tried again.
+// The listener must outlive the result. CPU replicas reduce over shared memory and TCP, CUDA
+// replicas with NCCL. spec.formation_timeout bounds the whole formation. `judge` sees each failure
+// first, because a failure of this process's device must not be retried.
 Formation FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
                         const CollectiveOptions& options, Duration timeout,
                         std::function<absl::Status(const absl::Status&)> judge);

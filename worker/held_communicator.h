@@ -1,4 +1,4 @@
-// A communicator that two parties hold: the training loop, which uses and drops it, and the Member,
+// A communicator with two holders: the training loop, which uses and drops it, and the Member,
 // which may have to abort it meanwhile.
 #pragma once
 

@@ -22,7 +22,7 @@ absl::StatusOr<std::string> AwaitChief(const LateStart& start) {
   const std::string chief = fmt::format("the chief {} ({})", start.chief_task, start.chief_address);
   const MonotonicTime begun = Clock::now();
   MonotonicTime next_line = begun + kLine, next_look = begun + std::min(start.look, start.patience);
-  MonotonicTime sign = begun;  // of a chief, or of an owner of model_dir
+  MonotonicTime sign = begun;  // Last sign of a chief, or of an owner of model_dir.
   int64_t written = start.owner ? start.owner() : 0;
   bool asked = start.finished == nullptr;
   while (rpc::ProbeNamedPort(start.chief_address, kProbe) == rpc::PortState::kRefused) {

@@ -1,10 +1,8 @@
-// A worker's end of proto::Leases: asks the chief for work ahead of time, has the examples of each
-// lease loaded while the one before is computed, and tells what was done. A chief that does not
-// answer is asked again: its successor is told what this worker holds, and what it completed of
-// late.
+// A worker's client of proto::Leases. It requests work ahead of time, loads the examples of the
+// next lease during the current one, and reports completed work. If the chief does not answer, it
+// retries. The chief's successor then receives what this worker holds and has recently completed.
 //
-// One thread of its own asks and loads. All methods may be called from any thread, Take and
-// Complete by one at a time.
+// Its own thread calls and loads. Thread-safe; one thread at a time may call Take and Complete.
 #pragma once
 
 #include <functional>
@@ -27,22 +25,22 @@ struct LeaseClientOptions {
   rpc::ChannelOptions channel;
   int worker = 0;
   uint64_t incarnation = 0;
-  std::string digest;  // with the variables, compared with the chief's
+  std::string digest;  // The digest of layout and variables, compared with the chief's.
   std::vector<VariableSpec> variables;
-  int ahead = 1;  // leases asked for beyond the one that is worked on
-  // Of a chief that does not answer: then the worker gives up.
+  int ahead = 1;  // Leases to request beyond the current one.
+  // The worker gives up on a chief that does not answer for this time.
   Duration patience = std::chrono::minutes(10);
-  // Loads the examples of a lease, on this object's thread.
+  // Loads the examples of a lease on this object's thread.
   std::function<absl::StatusOr<std::shared_ptr<void>>(const proto::Lease& lease)> load;
 };
 
 struct LeasedWork {
-  std::optional<proto::Lease> lease;  // none: there is none yet, or
-  bool done = false;                  // no more will come
-  std::shared_ptr<void> examples;     // as `load` made them
+  std::optional<proto::Lease> lease;  // None: there is none yet, or none will come (`done`).
+  bool done = false;                  // No more will come.
+  std::shared_ptr<void> examples;     // Result of `load`.
   MonotonicTime loaded;
-  // When it was known that it may start: parameters that were pulled before are too old for it.
-  // Only of training.
+  // Only for training: when it was known that the lease may start. Parameters pulled before are too
+  // old for it.
   MonotonicTime may_start;
 };
 
@@ -51,31 +49,32 @@ class LeaseClient {
   static absl::StatusOr<std::unique_ptr<LeaseClient>> Make(LeaseClientOptions options);
   virtual ~LeaseClient() = default;
 
-  // Blocks until there is work that may start, or none will come, or the chief says that there is
-  // none yet, which it does every second: a wait for others, not for this worker's input. Errors:
-  // of loading; the chief refuses this worker; it did not answer for `patience`; what Stop was
-  // given.
+  // Blocks until there is work that may start, or no more will come, or the chief says that there
+  // is none yet. The chief does so every second. That wait is for other workers, not for this
+  // worker's input. Returns an error if loading fails, the chief refuses this worker or does not
+  // answer for `patience`, and Stop's status after Stop.
   virtual absl::StatusOr<LeasedWork> Take() = 0;
-  // The chief hears of it at once, or with the next question.
+  // The chief receives this at once or with the next request.
   virtual void Complete(proto::BatchDone done) = 0;
   virtual void Complete(proto::EvaluationDone done) = 0;
-  // Integer buffers that a batch changed, as they are after push `sequence`: the chief hears of
-  // them with what is completed next. Before Complete.
+  // Reports the integer buffers that a batch changed, as of push `sequence`. The chief receives
+  // them with the next completed work. Called before Complete.
   virtual void TellIntegers(const IntegerBuffers& changed, uint64_t sequence) = 0;
-  // Those that this process is to begin with, as the first chief that knew it told: once, then
-  // none.
+  // Returns the buffers with which this process is to begin, from the first chief that knew it.
+  // Empty after the first call.
   virtual IntegerBuffers TakeIntegers() = 0;
-  // All leases, the one that is worked on too, are void.
+  // Makes all leases void, also the current one.
   virtual void Forget() = 0;
 
-  // The newest view above `newer_than` in which each shard has a primary. Blocks, `patience` at the
-  // most without an answer. Superseded, and `*abandon` true: what is under way is void.
+  // Returns the newest view above `newer_than` in which each shard has a primary. Blocks, for at
+  // most `patience` without a reply. Returns Superseded and sets `*abandon` if the current work is
+  // void.
   virtual absl::StatusOr<proto::View> NextView(uint64_t newer_than, bool* abandon) = 0;
 
-  // The job is done, whether or not the chief still says so here: Take tells DONE, and no view will
-  // come any more.
+  // States that the job is done, whether or not the chief says so here. Take then returns `done`,
+  // and no more views come.
   virtual void Finish() = 0;
-  // Wakes whoever waits: everything ends with `why`.
+  // Wakes all waiting calls. Every call ends with `why`.
   virtual void Stop(absl::Status why) = 0;
 };
 

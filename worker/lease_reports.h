@@ -1,5 +1,5 @@
-// What a worker keeps of its batches for its questions to the chief (worker/lease_client.h). Not
-// thread-safe: under their owner's lock.
+// The data that a worker stores about its batches for its requests to the chief
+// (worker/lease_client.h). Not thread-safe: the owner's lock guards it.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,9 @@
 
 namespace muster {
 
-// How many batches are short enough to be leased, and told of, at once. No more, for at the end of
-// an epoch others wait for them, and those of a lost worker are leased again.
+// Decides how many batches are short enough to be leased and reported together. The number is
+// bounded: at the end of an epoch others wait for these batches, and those of a lost worker are
+// leased again.
 class BatchPace {
  public:
   static constexpr Duration kTogether = std::chrono::milliseconds(25);
@@ -31,12 +32,13 @@ class BatchPace {
   }
 
  private:
-  Duration each_ = kTogether;  // of late
+  Duration each_ = kTogether;  // Recent mean time per batch.
   MonotonicTime last_;
 };
 
-// What was shown in batches that the chief may not have heard of, by lease; apart from those, so
-// that what is told again does not grow: kMostShownBytes in all, the newest.
+// Images and other data that programs showed in batches, by lease. The chief may not have received
+// them. Keeps the newest ones, kMostShownBytes in all. They are stored apart from the batches, so
+// that repeated reports do not grow.
 class ShownBatches {
  public:
   void Keep(int64_t lease, proto::Shown shown) {
@@ -58,14 +60,14 @@ class ShownBatches {
   std::map<int64_t, proto::Shown> shown_;
 };
 
-// Integer buffers that batches of this process have changed.
+// The integer buffers that batches of this process have changed.
 class ChangedIntegers {
  public:
   void Change(const IntegerBuffers& changed, uint64_t sequence) {
     for (const auto& [name, value] : changed) integers_[name] = {value, sequence, /*told=*/false};
     sequence_ = sequence;
   }
-  // Those that were not told, or all.
+  // Adds the buffers that were not reported yet, or all.
   void AddTo(bool all, proto::NextRequest* request) const {
     for (const auto& [name, integer] : integers_)
       if (all || !integer.told) (*request->mutable_buffers())[name] = integer.value;

@@ -3,7 +3,8 @@
 #include "examples/programs.h"
 #include "worker/task.h"
 
-// muster-worker: a training member; also the chief, as worker 0 of a cluster without one, or alone.
+// muster-worker: a training member. It is also the chief if it is worker 0 of a cluster without a
+// chief, or runs alone.
 int main(int argc, char** argv) {
   return muster::RunTask(argc, argv,
                          {muster::TaskType::kWorker, muster::StartChief, muster::FindProgram,

@@ -22,8 +22,10 @@ using membership::MemberState;
 using membership::Stage;
 
 constexpr Duration kTick = std::chrono::milliseconds(100);
-constexpr Duration kStall = std::chrono::seconds(1);  // without a tick: this process was stopped
-constexpr Duration kLastWords = std::chrono::seconds(3);  // for the record of one that hangs
+// This long without a tick means that the process was stopped.
+constexpr Duration kStall = std::chrono::seconds(1);
+// Time to deliver the record of a process that hangs.
+constexpr Duration kLastWords = std::chrono::seconds(3);
 
 uint64_t RandomNumber() {
   uint64_t number = 0;
@@ -65,40 +67,42 @@ class MemberImpl final : public Member {
  private:
   using Replicas = CommunicatorRegistry::Replicas;
 
-  // Takes one event, and does what the state machine says about it.
+  // Applies one event and carries out the resulting actions.
   void Feed(MemberEvent event);
-  // What is left to do without mu_: lines for the log.
+  // Returns what to do without mu_: lines for the log.
   [[nodiscard]] std::vector<membership::Log> FeedLocked(MemberEvent event)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static void Print(const std::vector<membership::Log>& lines);
   void OnMessage(const proto::CoordinatorMessage& message);
 
-  // The thread, and what it does for main: TellVerdict, TellStuck, TellSilence.
+  // The thread, and its calls to main: TellVerdict, TellStuck, TellSilence.
   void Run();
   void Call(const MemberAction& action);
 
-  // Blocks until there is a generation to form. nullopt: there is a verdict, or what was offered is
-  // over: to be asked for again.
+  // Blocks until there is a generation to form. Returns nullopt if there is a verdict, or if the
+  // offered generation is over and the loop must ask again.
   std::optional<GroupPlan> AwaitOffer();
-  // Makes the links of a generation, and tells how that went.
+  // Makes the links of a generation and reports the result.
   absl::StatusOr<Replicas> Form(const GroupPlan& plan);
   absl::Status VerdictStatusLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return VerdictStatus(rules_, *state_.verdict);
   }
-  // Instead of a generation, once there is a verdict.
+  // Returns the result in place of a generation once there is a verdict.
   absl::StatusOr<Generation> NoGeneration() const;
 
   const MemberOptions options_;
   const membership::MemberRules rules_;
   const uint64_t incarnation_ = RandomNumber();
-  std::atomic<bool> stop_ = false;  // state_.report.stop_requested, for the loop at each step
+  // Copy of state_.report.stop_requested, which the loop reads at each step.
+  std::atomic<bool> stop_ = false;
 
   mutable absl::Mutex mu_;
-  CondVar wake_;  // anything below changed
+  CondVar wake_;  // Signalled when anything below changes.
   PausingClock clock_ ABSL_GUARDED_BY(mu_){kStall};
   MemberState state_ ABSL_GUARDED_BY(mu_);
-  std::vector<MemberAction> calls_ ABSL_GUARDED_BY(mu_);  // the thread's, for main
-  bool muted_ ABSL_GUARDED_BY(mu_) = false;               // by a planned fault
+  // Calls to main that the thread must make.
+  std::vector<MemberAction> calls_ ABSL_GUARDED_BY(mu_);
+  bool muted_ ABSL_GUARDED_BY(mu_) = false;  // A planned fault blocks all messages of the session.
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
 
   std::unique_ptr<MemberHands> hands_;
@@ -260,7 +264,7 @@ absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
     {
       const uint64_t id = plan->generation.id;
       absl::MutexLock lock(&mu_);
-      // Links that failed are never started, but aborted.
+      // Failed links are never started; they are aborted.
       const auto started = [this, id]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return state_.start_given && state_.report.formed == id && state_.generation == id;
       };
@@ -278,7 +282,7 @@ absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
 }
 
 std::optional<GroupPlan> MemberImpl::AwaitOffer() {
-  // The thread bounds this wait: by the chief's silence, and by timeouts.join.
+  // The thread bounds this wait by the chief's silence and by timeouts.join.
   absl::MutexLock lock(&mu_);
   while (state_.stage == Stage::kWaiting) wake_.Wait(&mu_);
   if (state_.stage != Stage::kForming) return std::nullopt;
@@ -307,7 +311,7 @@ absl::StatusOr<MemberImpl::Replicas> MemberImpl::Form(const GroupPlan& plan) {
   std::vector<membership::Log> lines;
   {
     absl::MutexLock lock(&mu_);
-    // Before the generation may start, so that whatever ends it finds them.
+    // Registered before the generation may start, so that the end of the generation aborts them.
     if (!state_.IsOver(id)) made = hands_->communicators().Hold(*std::move(made));
     lines = FeedLocked(membership::LinksMade{.generation = id, .description = description});
   }
@@ -329,7 +333,7 @@ absl::Status MemberImpl::Explain(const absl::Status& local) {
       if (wake_.WaitUntil(&mu_, until)) break;
   if (state_.verdict) return VerdictStatusLocked();
   if (generation != 0 && state_.IsOver(generation)) return Superseded(state_.why_over);
-  return local;  // the coordinator is alive but does not know better
+  return local;  // The coordinator is alive but has no better explanation.
 }
 
 void MemberImpl::ReportFailure(const absl::Status& failure) {
@@ -351,7 +355,7 @@ void MemberImpl::ReportFailure(const absl::Status& failure) {
   if (!told.ok())
     return Feed(membership::FailureNotTold{.failure = std::string(Message(failure)),
                                            .why = std::string(Message(told))});
-  // It comes over the session, where there is one.
+  // If there is a session, the verdict comes over it.
   const MonotonicTime until = Clock::now() + options_.timeouts.explain;
   absl::MutexLock lock(&mu_);
   while (!state_.verdict && state_.session.stage == membership::SessionStage::kUp)

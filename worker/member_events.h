@@ -1,5 +1,5 @@
-// What happens to a member, and what it does about that: the words of its state machine
-// (worker/member_state.h). Plain data, without threads and gRPC.
+// The events and actions of a member's state machine (worker/member_state.h). Plain data, without
+// threads and gRPC.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ namespace muster::membership {
 struct Welcome {
   std::string run_id;
   uint32_t epoch = 0;
-  std::string job;  // the chief's resolved job: the truth
+  std::string job;  // The chief's resolved job, which this process uses.
 };
 
-// A generation as the coordinator offers it.
+// A generation, as the coordinator offers it.
 struct RosterMember {
   std::string task, host_id, data_address;
   int num_replicas = 0;
@@ -33,14 +33,14 @@ struct RosterMember {
 struct Roster {
   uint64_t generation = 0;
   std::string ticket;
-  std::vector<RosterMember> members;  // by rank
-  int newest_rank = 0;                // of the member that holds the newest state
+  std::vector<RosterMember> members;  // Indexed by rank.
+  int newest_rank = 0;                // Rank of the member that holds the newest state.
   int64_t newest_step = 0;
 };
 
-// ---- Events. kName: as docs/control_plane.md has it.
+// ---- Events. kName is the name in docs/control_plane.md.
 
-// Of the loop's calls.
+// From the loop's calls.
 struct JoinAsked {
   static constexpr std::string_view kName = "JoinAsked";
 };
@@ -48,7 +48,7 @@ struct GenerationAsked {
   static constexpr std::string_view kName = "GenerationAsked";
   int64_t last_step = 0;
 };
-struct LinksMade {  // the communicators of a generation stand
+struct LinksMade {  // The communicators of a generation are established.
   static constexpr std::string_view kName = "LinksMade";
   uint64_t generation = 0;
   std::string description;
@@ -68,11 +68,11 @@ struct CollectiveFailed {
   static constexpr std::string_view kName = "CollectiveFailed";
   std::string message;
 };
-struct LoopFailed {  // the program, or its data
+struct LoopFailed {  // An error of the program or its data.
   static constexpr std::string_view kName = "LoopFailed";
   std::string message;
 };
-struct FailureNotTold {  // the chief could not be told of it
+struct FailureNotTold {  // The chief could not be informed of the failure.
   static constexpr std::string_view kName = "FailureNotTold";
   std::string failure, why;
 };
@@ -82,14 +82,14 @@ struct LoopFinished {
   ExitCode outcome = ExitCode::kDone;
   std::string message;
 };
-struct LoopReturned {  // from a generation that is over
+struct LoopReturned {  // The loop has returned from a generation that is over.
   static constexpr std::string_view kName = "LoopReturned";
 };
-struct StopAsked {  // of this process
+struct StopAsked {  // A stop request to this process.
   static constexpr std::string_view kName = "StopAsked";
 };
 
-// Of the session with the coordinator.
+// From the session with the coordinator.
 struct Welcomed {
   static constexpr std::string_view kName = "Welcomed";
   Welcome welcome;
@@ -107,7 +107,7 @@ struct Pulse {
   static constexpr std::string_view kName = "Pulse";
   bool stop_requested = false;
 };
-struct RosterTold {  // a line about who is missing
+struct RosterTold {  // A line about missing members.
   static constexpr std::string_view kName = "RosterTold";
   std::string line;
 };
@@ -126,22 +126,22 @@ struct GenerationAborted {
 };
 struct SessionClosed {
   static constexpr std::string_view kName = "SessionClosed";
-  bool no_chief = false;  // who answered is no Muster chief
+  bool no_chief = false;  // The peer is not a Muster chief.
   std::string why;
-  Duration retry = Duration::zero();  // what the back-off says
+  Duration retry = Duration::zero();  // The delay of the back-off.
 };
 
-// Of this process.
-struct SessionCut {  // by a planned fault
+// From this process.
+struct SessionCut {  // A planned fault cut the session.
   static constexpr std::string_view kName = "SessionCut";
 };
-struct RecordsKept {  // the chief has the flight records, or will not have them
+struct RecordsKept {  // The chief has the flight records, or will not get them.
   static constexpr std::string_view kName = "RecordsKept";
 };
 struct Tick {
   static constexpr std::string_view kName = "Tick";
-  bool muted = false;    // by a planned fault: nothing may be sent
-  bool leaving = false;  // the member is being destroyed
+  bool muted = false;    // A planned fault allows no message to be sent.
+  bool leaving = false;  // The member is being destroyed.
 };
 
 using MemberEvent =
@@ -150,7 +150,7 @@ using MemberEvent =
                  Refused, JobEnded, Pulse, RosterTold, GenerationOffered, GenerationStarted,
                  GenerationAborted, SessionClosed, SessionCut, RecordsKept, Tick>;
 
-// ---- Actions, in the order in which they are to be done.
+// ---- Actions, in the order in which they must be carried out.
 
 struct OpenSession {
   static constexpr std::string_view kName = "OpenSession";
@@ -165,16 +165,16 @@ struct AbortCommunicators {
   static constexpr std::string_view kName = "AbortCommunicators";
   absl::Status why;
 };
-struct KeepRecord {  // of the flight recorder
+struct KeepRecord {  // Keeps a record of the flight recorder.
   static constexpr std::string_view kName = "KeepRecord";
-  std::shared_ptr<const Roster> roster;  // of the generation that it is about
+  std::shared_ptr<const Roster> roster;  // The generation of the record.
   std::string reason;
-  bool last = false;  // this process ends soon
+  bool last = false;  // This process ends soon.
 };
-struct ChiefReached {  // the back-off begins again, and records are tried again
+struct ChiefReached {  // Resets the back-off, and records are retried.
   static constexpr std::string_view kName = "ChiefReached";
 };
-// To the flight recorder.
+// For the flight recorder.
 struct NoteGeneration {
   static constexpr std::string_view kName = "NoteGeneration";
 };
@@ -191,11 +191,11 @@ struct Log {
   bool warning = false;
   std::string line;
 };
-// To main, on the Member's thread.
+// For main, on the Member's thread.
 struct TellVerdict {
   static constexpr std::string_view kName = "TellVerdict";
   Verdict verdict;
-  bool given_up = false;  // it is about this process alone: the job goes on
+  bool given_up = false;  // Only this process was given up; the job continues.
 };
 struct TellStuck {
   static constexpr std::string_view kName = "TellStuck";
@@ -204,7 +204,7 @@ struct TellStuck {
 struct TellSilence {
   static constexpr std::string_view kName = "TellSilence";
   int64_t chief_pid = 0;
-  Duration silence = Duration::zero();  // zero: it is heard again
+  Duration silence = Duration::zero();  // Zero: the chief is heard again.
 };
 
 using MemberAction = std::variant<OpenSession, CancelSession, SendReport, AbortCommunicators,

@@ -1,4 +1,4 @@
-// From the roster of a generation to what forms it.
+// Converts the roster of a generation to the inputs of its formation.
 #pragma once
 
 #include <memory>
@@ -10,15 +10,16 @@ namespace muster {
 
 struct GroupPlan {
   GroupSpec spec;
-  // Without run_id and replicas.
+  // The generation without run_id and replicas.
   Generation generation;
-  std::vector<MemberDevices> held;  // by rank
+  std::vector<MemberDevices> held;  // Indexed by rank.
 };
 GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder);
 
-// Whether replicas on this host may spin while they wait, and whether a core is free for a progress
-// thread: from the cores that the processes of a host may use together.
+// The division of this host's cores among its replicas. They may spin while they wait, and there
+// may be a core for a progress thread. Computed from the cores that the host's processes may use
+// together.
 struct CoreShare {
   int replicas_on_host = 1;
   bool spin = false;

@@ -10,7 +10,7 @@ namespace {
 
 using namespace membership;
 
-constexpr Duration kFarewell = std::chrono::seconds(1);  // for the end of the last session
+constexpr Duration kFarewell = std::chrono::seconds(1);  // Time for the end of the last session.
 
 MemberRecordsOptions RecordsOptions(const MemberOptions& options,
                                     const std::shared_ptr<rpc::RenewableChannel>& channel,
@@ -59,7 +59,7 @@ bool MemberHands::Do(const MemberAction& action, const MemberState& state, Pausi
                    return true;
                  },
                  [&](const SendReport&) {
-                   // Who has acknowledged is not waited for any more, and neither is its record.
+                   // The chief waits neither for a member that has acknowledged nor for its record.
                    const bool acknowledged = state.verdict.has_value() && !records_.busy();
                    session_->Send(ReportOf(state, now, recorder.Stand(), acknowledged));
                    return true;
@@ -97,7 +97,7 @@ bool MemberHands::Do(const MemberAction& action, const MemberState& state, Pausi
 }
 
 void MemberHands::Close() {
-  records_.Close();  // while the chief still counts on this member
+  records_.Close();  // While the chief still waits for this member.
   if (session_) session_->Close(kFarewell);
 }
 

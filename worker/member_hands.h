@@ -1,7 +1,7 @@
-// What a member acts on: its sessions with the coordinator, its communicators and its flight
-// records. It does what the state machine says.
+// Carries out the actions of a member's state machine on its sessions with the coordinator, its
+// communicators and its flight records.
 //
-// Any thread; Do, which needs the state, under the Member's mutex.
+// Thread-safe, except Do, which needs the state: the Member's mutex must be held.
 #pragma once
 
 #include <functional>
@@ -20,18 +20,18 @@ class MemberHands {
     std::function<void(const proto::CoordinatorMessage&)> on_message;
     std::function<void(membership::MemberEvent)> on_event;
   };
-  // `channel` is to the chief. Null: none could be made; then no session may be opened, and records
-  // are not kept. The options outlive it.
+  // `channel` leads to the chief. If it is null because none could be made, no session may be
+  // opened and records are not kept. The options outlive this object.
   MemberHands(const MemberOptions& options, uint64_t incarnation,
               const std::shared_ptr<rpc::RenewableChannel>& channel, Callbacks callbacks);
 
-  // False where the action is none of its own: Log, and what main is told.
+  // Returns false if the action is not carried out here: Log, and calls to main.
   bool Do(const membership::MemberAction& action, const membership::MemberState& state,
           PausingTime now);
-  // Ends what is under way, the session last; callbacks may come until it returns.
+  // Ends everything in progress, the session last. Callbacks may come until it returns.
   void Close();
 
-  ChiefSession* session() { return session_.get(); }  // null without a channel
+  ChiefSession* session() { return session_.get(); }  // Null without a channel.
   CommunicatorRegistry& communicators() { return communicators_; }
   MemberRecords& records() { return records_; }
 

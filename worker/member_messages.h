@@ -1,4 +1,5 @@
-// Between the words of a member's state machine and those of the wire (proto/coordinator.proto).
+// Converts between the events of a member's state machine and the messages of
+// proto/coordinator.proto.
 #pragma once
 
 #include <optional>
@@ -9,13 +10,13 @@
 
 namespace muster {
 
-// What a message says; nullopt: nothing that this version knows.
+// Returns the event of a message, nullopt if this version does not know it.
 std::optional<membership::MemberEvent> EventOf(const proto::CoordinatorMessage& message);
 
 proto::Hello HelloOf(const MemberOptions& options, uint64_t incarnation,
                      const membership::MemberState& state);
 
-// `acknowledged`: of the verdict; the chief waits for this process no longer.
+// `acknowledged`: the verdict was received, so the chief need not wait for this process any more.
 proto::Report ReportOf(const membership::MemberState& state, PausingTime now,
                        const FlightRecorder::Standing& standing, bool acknowledged);
 

@@ -1,4 +1,5 @@
-// What a Member is told by the cluster and the job, the same in every role that is a member.
+// Builds MemberOptions from the cluster and the job, in the same way for every role that is a
+// member.
 #pragma once
 
 #include <functional>
@@ -10,22 +11,22 @@
 
 namespace muster {
 
-// To the chief.
+// Returns the options of the channel to the chief.
 rpc::ChannelOptions ChannelToChief(const ClusterConfig& cluster);
-// All but what is the role's own: data_address, replicas and devices, versions, form, on_verdict.
-// REQUIRES: a cluster with a chief.
+// Returns all options except those of the role: data_address, replicas and devices, versions, form,
+// on_verdict. REQUIRES: a cluster with a chief.
 MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job);
-// A chief that is silent is named to whoever may end its process and start another one.
+// Reports a silent chief to the supervisor, which may end its process and start another one.
 void TellOfSilentChief(Supervisor* supervisor, MemberOptions* options);
 
-// Before a task other than the chief joins: waits for a chief that is not there (late_start.h).
-// True: model_dir says that the run is finished, and there is nothing to join. The message of an
-// error is this process's last line.
+// Called before a task other than the chief joins. Waits for a chief that is not there
+// (late_start.h). Returns true if model_dir says that the run is finished, so that there is nothing
+// to join. The message of an error is this process's last line.
 absl::StatusOr<bool> FinishedWithoutChief(const ClusterConfig& cluster, const Job& job,
                                           const std::function<bool()>& give_up);
 
-// For a process that fails before it has a Member: tells the chief, where it is not the chief
-// itself and as long as it is not to give up, and words its last line.
+// For a process that fails before it has a Member. Informs the chief, unless this process is the
+// chief or `give_up` returns true. Returns the status with the process's last line.
 absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl::Status& failure,
                        const std::function<bool()>& give_up);
 

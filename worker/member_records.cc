@@ -45,7 +45,7 @@ void MemberRecords::WaitIdle(Duration limit) {
 }
 
 void MemberRecords::Close() {
-  std::unique_ptr<FlightCourier> courier;  // ends without mu_: it calls on_idle
+  std::unique_ptr<FlightCourier> courier;  // Destroyed without mu_, because it calls on_idle.
   absl::MutexLock lock(&mu_);
   courier = std::move(courier_);
 }

@@ -1,5 +1,5 @@
-// A member's flight recorder, and the courier that brings its records to the chief. All methods may
-// be called from any thread; WaitIdle and Close from the same one, or in turn.
+// A member's flight recorder, and the courier that delivers its records to the chief. Thread-safe,
+// but WaitIdle and Close must not run at the same time.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace muster {
 struct MemberRecordsOptions {
   std::string task, host;
   int64_t pid = 0;
-  FlightCourierOptions courier;  // without a channel, records are not kept
+  FlightCourierOptions courier;  // Without a channel, records are not kept.
 };
 
 class MemberRecords {
@@ -21,15 +21,15 @@ class MemberRecords {
   explicit MemberRecords(MemberRecordsOptions options);
 
   const std::shared_ptr<FlightRecorder>& recorder() const { return recorder_; }
-  // What the recorder holds now, for a generation of that run.
+  // Takes the recorder's current content for a generation of that run.
   void Keep(const membership::KeepRecord& record, const std::string& run_id);
-  // The chief, or its successor, was just reached.
+  // Retries now, because the chief or its successor was just reached.
   void Retry();
-  // Something is still to be brought.
+  // Returns whether records are left to deliver.
   bool busy() const;
-  // Until nothing is, or for `limit`.
+  // Blocks until none is left, or for `limit`.
   void WaitIdle(Duration limit);
-  // Brings what is left, or puts it into a folder. Records that come later are not kept.
+  // Delivers the remaining records or writes them to a folder. Later records are not kept.
   void Close();
 
  private:

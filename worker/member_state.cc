@@ -1,4 +1,5 @@
-// The events of the loop and of the coordinator; worker/member_watch.cc has those of time.
+// Handles the events of the loop and of the coordinator. worker/member_watch.cc handles those of
+// time.
 #include "worker/member_state.h"
 
 #include <fmt/format.h>
@@ -32,7 +33,7 @@ void Transition::On(const GenerationAsked& event) {
     state_.stage = Stage::kEnded;
     return;
   }
-  // It may have been offered, and even be over, while the loop was not looking.
+  // The generation may have been offered, and may even be over, before the loop asked.
   const bool offered = state_.InGeneration() && state_.generation != state_.report.formed;
   state_.stage = offered ? Stage::kForming : Stage::kWaiting;
   SetPhase(offered ? Phase::kForming : Phase::kStarting, state_.report.step);
@@ -45,7 +46,7 @@ void Transition::On(LinksMade event) {
   state_.stage = Stage::kFormed;
   state_.changed = true;
   Do(Note{.kind = FlightKind::kFormed, .detail = std::move(event.description)});
-  StartIfFormed();  // who is alone in its generation is told at once
+  StartIfFormed();  // A member alone in its generation starts at once.
 }
 
 void Transition::On(LinksFailed event) {
@@ -60,9 +61,10 @@ void Transition::On(LinksFailed event) {
 void Transition::On(const PhaseEntered& event) {
   const Phase before = state_.report.phase;
   SetPhase(event.phase, event.step);
-  state_.report.phase_since = now_;  // of one that is entered again, too: the loop gets on
-  // Training has begun: should this process be lost before its next heartbeat, the verdict can say
-  // so.
+  // Also for a phase that is entered again, because the loop makes progress.
+  state_.report.phase_since = now_;
+  // Training has begun. Reports this at once, so that the verdict can say so if the process is lost
+  // before its next heartbeat.
   if (before == Phase::kStarting || before == Phase::kForming) state_.changed = true;
 }
 
@@ -107,7 +109,7 @@ void Transition::On(const StopAsked&) {
   state_.changed = true;
 }
 
-// ---- what the coordinator says
+// ---- messages of the coordinator
 
 void Transition::On(Welcomed event) {
   if (!Hear()) return;
@@ -137,14 +139,14 @@ void Transition::On(const Pulse& event) {
 }
 
 void Transition::On(RosterTold event) {
-  // The chief's own coordinator has printed it.
+  // On the chief, its coordinator has printed the line.
   if (Hear() && !rules_.is_chief) Do(Log{.line = std::move(event.line)});
 }
 
 void Transition::On(GenerationOffered event) {
   const uint64_t id = event.roster->generation;
   if (!Hear() || state_.verdict) return;
-  if (state_.InGeneration() && id == state_.generation) return;  // again, over a resumed session
+  if (state_.InGeneration() && id == state_.generation) return;  // Repeated over a resumed session.
   if (id <= state_.generation) {
     Do(Log{.warning = true,
            .line = fmt::format("ignored generation {} from the chief: {} was there before", id,
@@ -158,7 +160,8 @@ void Transition::On(GenerationOffered event) {
   state_.changed = true;
   Do(NoteGeneration{});
   if (state_.stage == Stage::kWaiting) state_.stage = Stage::kForming;
-  // Elsewhere the loop is still busy with the one before, and finds this one when it asks.
+  // In the other stages the loop is still busy with the previous generation, and finds this one
+  // when it asks.
   if (state_.stage != Stage::kOver) SetPhase(Phase::kForming, state_.report.step);
 }
 
@@ -185,7 +188,7 @@ void Transition::On(GenerationAborted event) {
 // ---- the session itself
 
 void Transition::On(SessionClosed event) {
-  // The first try after a break comes at once.
+  // The first attempt after a break comes at once.
   const bool broke = state_.session.stage == SessionStage::kUp;
   SessionDown(SessionStage::kBroken);
   state_.session.next_attempt = broke ? now_ : now_ + event.retry;

@@ -52,16 +52,16 @@ void TransitionSteps::EndGeneration(uint64_t generation, std::string why) {
     case Stage::kFinished:
       state_.stage = Stage::kIdle;
       return;
-    case Stage::kIdle:     // the loop did not look yet
-    case Stage::kWaiting:  // ... does not wait for this one
-    case Stage::kOver:     // ... nor is back from the one before
+    case Stage::kIdle:     // The loop has not asked yet.
+    case Stage::kWaiting:  // The loop does not wait for this generation.
+    case Stage::kOver:     // The loop has not returned from the previous one.
     case Stage::kEnding:
     case Stage::kEnded:
       return;
   }
 }
 
-// Before the first generation there is nothing to tell.
+// Before the first generation there is nothing to report.
 void TransitionSteps::KeepTheRecord(std::string reason, bool last) {
   if (state_.generation == 0) return;
   Do(KeepRecord{.roster = state_.roster, .reason = std::move(reason), .last = last});
@@ -83,7 +83,7 @@ void TransitionSteps::EndJob(Verdict verdict, bool given_up) {
 }
 
 void TransitionSteps::SessionDown(SessionStage stage) {
-  // To be found again within timeouts.join, or rejoin, from now on.
+  // From now on the chief must be reached within timeouts.join or timeouts.rejoin.
   if (state_.session.stage == SessionStage::kUp && !state_.InGeneration() && state_.looking_since)
     state_.looking_since = now_;
   state_.session.stage = stage;

@@ -1,6 +1,6 @@
-// One application of an event to a member's state, in three layers: the steps that several events
-// take (worker/member_transition.cc), what time does (worker/member_watch.cc), and the events of
-// the loop and of the coordinator (worker/member_state.cc).
+// Applies one event to a member's state, in three layers. The steps that several events share are
+// in worker/member_transition.cc. The effects of time are in worker/member_watch.cc. The events of
+// the loop and of the coordinator are in worker/member_state.cc.
 #pragma once
 
 #include <string>
@@ -24,23 +24,23 @@ class TransitionSteps {
 
   void StartLooking();
   void SetPhase(Phase phase, int64_t step);
-  // The loop is out of its generation, over or not.
+  // The loop has left its generation, whether or not the generation is over.
   void LoopLeft();
   // Generations up to this one are over.
   void EndGeneration(uint64_t generation, std::string why);
   void EndJob(Verdict verdict, bool given_up = false);
   void KeepTheRecord(std::string reason, bool last = false);
   void CancelTheSession();
-  // The session is down, or going down.
+  // The session is down or is being closed.
   void SessionDown(SessionStage stage);
-  // False: the message comes over a session that was given up.
+  // Returns false if the message comes over a session that was given up.
   bool Hear();
 
   bool HasSession() const {
     return state_.session.stage == SessionStage::kConnecting ||
            state_.session.stage == SessionStage::kUp;
   }
-  // A verdict that this process gives itself.
+  // Returns a verdict that this process gives itself.
   Verdict OwnVerdict(ExitCode code, std::string message) const {
     return {.code = code,
             .task = rules_.task,

@@ -1,4 +1,4 @@
-// What the passing of time does to a member's state.
+// The effects of time on a member's state.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ void TickTransition::On(const Tick& event) {
     Do(TellSilence{.chief_pid = state_.chief_pid, .silence = *silence});
 }
 
-// The chief's end is every member's own business: it must not wait for a verdict then.
+// Each member detects the end of the chief itself. It must not wait for a verdict then.
 void TickTransition::WatchChief() {
   const SessionState& session = state_.session;
   const bool silent = HasSession() && now_ - session.last_heard >= rules_.timeouts.heartbeat;
@@ -30,7 +30,7 @@ void TickTransition::WatchChief() {
     return;
   }
   if (silent) {
-    // Nothing is lost yet: look for the chief again.
+    // Nothing is lost yet, so the member looks for the chief again.
     state_.session.trouble = "no answer";
     CancelTheSession();
   }
@@ -40,11 +40,12 @@ void TickTransition::WatchChief() {
 void TickTransition::WaitForChief() {
   const bool again = state_.generation != 0;
   const bool stops = state_.report.stop_requested || state_.report.leave_requested;
-  // Only once the chief was tried: if it is there, it has to know, for the others' sake.
+  // Only after an attempt to reach the chief: if it is there, it must know of the stop for the
+  // others.
   if (stops && state_.session.broken_since) {
     if (!state_.stop_since) state_.stop_since = now_;
-    // The chief may be stopped with all others, and not come again; but its successor would take
-    // over the state that this process holds.
+    // The chief may be stopped with all others and not return. A successor, however, would use the
+    // state that this process holds.
     const PausingTime since = std::max(*state_.stop_since, *state_.looking_since);
     if (!again || now_ - since >= rules_.timeouts.report)
       return EndJob({.code = ExitCode::kPreempted,
@@ -66,7 +67,7 @@ void TickTransition::WaitForChief() {
                              rules_.chief_address, state_.session.trouble)});
 }
 
-// Its successor will find this process, with the state that it holds.
+// The chief's successor finds this process with the state that it holds.
 void TickTransition::LoseChief(const std::string& why) {
   std::string story =
       fmt::format("lost the chief {} ({}): {}", rules_.chief_task, rules_.chief_address, why);
@@ -75,7 +76,7 @@ void TickTransition::LoseChief(const std::string& why) {
                              story, Seconds(rules_.timeouts.rejoin))});
   Do(Note{.kind = FlightKind::kChiefLost, .detail = why});
   EndGeneration(state_.generation, std::move(story));
-  // It may have finished without a generation.
+  // The loop may have finished without a generation.
   if (state_.stage == Stage::kFinished) state_.stage = Stage::kIdle;
   CancelTheSession();
   state_.looking_since = now_;
@@ -96,10 +97,10 @@ void TickTransition::WatchLoop() {
   if ((state_.stage != Stage::kOver && state_.stage != Stage::kEnding) || state_.stuck) return;
   const Phase phase = state_.report.phase;
   const Duration own = rules_.timeouts.phase[static_cast<int>(phase)];
-  // A save that was begun is finished, however long its phase may take.
+  // A save that has begun is completed, however long its phase may take.
   if (phase == Phase::kSave && own == Duration::zero()) return;
-  // Storage that stalls, or a long pass over the validation data, is legal after the end of the
-  // generation as before. Who waits for peers is woken.
+  // Slow storage, or a long pass over the validation data, is allowed after the end of the
+  // generation as before. A loop that waits for peers is woken.
   const bool longer = phase != Phase::kReduce && own > rules_.timeouts.abort;
   const Duration limit = longer ? own : rules_.timeouts.abort;
   if (now_ - std::max(*state_.over_since, state_.report.phase_since) < limit) return;
@@ -115,7 +116,7 @@ void TickTransition::WatchLoop() {
 
 void TickTransition::Report() {
   SessionState& session = state_.session;
-  // If it is down, the first report after the next welcome says it.
+  // If the session is down, the first report after the next welcome sends the change.
   const bool due = state_.changed || now_ - session.last_sent >= rules_.timeouts.heartbeat_interval;
   state_.changed = false;
   if (session.stage != SessionStage::kUp || !due) return;

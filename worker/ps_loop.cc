@@ -70,7 +70,7 @@ absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::Data
 PsLoop::PsLoop(const PsLoopContext& context)
     : context_(context),
       alone_(std::move(MakeThreadCommunicators(1, context.job.timeouts.collective)[0])) {
-  // A server that is not there is no fault of this worker, whatever it does with what comes.
+  // While a server is missing, the phase is kReduce, because this worker is not at fault.
   context_.exchange->set_on_wait([this](bool waits) {
     if (phase_ != Phase::kReduce) Report(waits ? Phase::kReduce : phase_);
   });
@@ -80,7 +80,7 @@ absl::Status PsLoop::Run() {
   Loop loop(this);
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("run", [&] { context_.replica->program().run(loop); }));
   if (done_) return absl::OkStatus();
-  // The others would be leased what is left.
+  // Otherwise the remaining work would be leased to other workers.
   return ReturnedEarly();
 }
 
@@ -145,7 +145,8 @@ bool PsLoop::Next(data::Batch* batch, int64_t steps) {
     if (!left_out.ok()) throw StatusError(left_out.status());
     left_out_ = *std::move(left_out);
     rows_ = std::move(loaded.rows);
-    // What came with the last push contains what others had pushed before that one began.
+    // The parameters that came with the last push include other workers' pushes from before it
+    // began.
     const bool too_old = context_.bounded && work->may_start > context_.exchange->push_began();
     wait_seconds_ = Seconds(taken - std::clamp(work->loaded, start, taken));
     input_seconds_ = Seconds(Clock::now() - start) - wait_seconds_;
@@ -169,7 +170,7 @@ void PsLoop::EvaluateLease() {
   // No more examples at a time than in training.
   const int64_t most = PassBatchSize(context_.job, batch_size_, /*num_replicas=*/1);
   if (left_out_.count > 0) *done.mutable_left_out() = LeftOutOf(left_out_);
-  // Of a part that is damaged as a whole the chief is told too.
+  // The chief is informed even if a whole part is damaged.
   for (int64_t begin = 0; begin == 0 || begin < examples_; begin += most) {
     const int64_t count = std::min(most, examples_ - begin);
     data::Batch part = batch_;
@@ -204,7 +205,8 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   plan.epoch = epoch();
   plan.global_examples = examples_;
   plan.summary = lease_.summary();
-  // Each of N workers moves running statistics by an N-th of its own step: together as far as one.
+  // Each of N workers moves running statistics by 1/N of its own step, so together they move as far
+  // as one.
   context_.exchange->BeginStep(1.0 / context_.workers, std::move(rows_), lease_.id());
   std::optional<BatchNormWatch> watch;
   if (!checked_) watch.emplace();
@@ -222,10 +224,10 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
     if (ExitCodeOf(status) != ExitCode::kRetryable || !context_.recover())
       throw StatusError(status);
     fresh_ = true;
-    return {};  // as if it had not been leased
+    return {};  // Continues as if the batch had not been leased.
   }
   *context_.has_trained = true;
-  // Its own steps: the scale is each worker's own.
+  // Counts only this worker's steps, because each worker has its own loss scale.
   skipped_.Add(result->skipped);
   if (result->skipped)
     ThrowIfError(CheckLossScale(result->loss_scale, skipped_.in_a_row, lease_.steps() + 1));
@@ -234,7 +236,8 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   return OutcomeOf(*std::move(result), lease_.steps() + 1, std::move(results));
 }
 
-// What the chief's callbacks have set, or, where the servers have begun anew since, have not.
+// Applies the learning rates that the chief's callbacks have set. Removes them if the servers have
+// started again without them.
 void PsLoop::SetRates() {
   const auto& rates = lease_.training().learning_rates();
   for (NamedOptimizer& optimizer : context_.replica->optimizers()) {

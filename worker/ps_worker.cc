@@ -27,7 +27,7 @@
 namespace muster {
 namespace {
 
-// How soon the end of a membership is noticed.
+// Time within which the end of a membership is noticed.
 constexpr Duration kTick = std::chrono::milliseconds(50);
 
 ps::ClientView ViewOf(const proto::View& view) {
@@ -47,9 +47,9 @@ class PsWorkerImpl final : public PsWorker {
  public:
   explicit PsWorkerImpl(PsWorkerOptions options) : options_(std::move(options)) {}
   ~PsWorkerImpl() override {
-    // Leases are being loaded until theirs ends, after the client's.
+    // leases_ loads until its thread ends, which is after the client's end.
     if (exchange_ != nullptr) exchange_->UseClient(nullptr);
-    if (replica_ != nullptr) replica_->Detach();  // its sinks use the exchange
+    if (replica_ != nullptr) replica_->Detach();  // Its gradient sinks use the exchange.
   }
 
   absl::Status Build();
@@ -60,29 +60,30 @@ class PsWorkerImpl final : public PsWorker {
   class Labour;
 
   absl::Status MakeSchedules(int64_t global_batch);
-  // What PsLoopContext::begin wants.
+  // For PsLoopContext::begin.
   absl::StatusOr<int64_t> Begin(int64_t global_batch);
-  absl::Status Connect();     // the lease client
-  absl::Status MakeClient();  // of push and pull: anew after each error
+  absl::Status Connect();     // Makes the lease client.
+  absl::Status MakeClient();  // Makes the client of push and pull, again after each error.
   absl::StatusOr<ps::ClientView> NextView(uint64_t newer_than);
   bool Recover();
-  // The program's loop, on a thread of its own.
+  // Runs the program's loop on its own thread.
   absl::Status Work();
   absl::Status WorkOnDevice();
   void StopWork(const absl::Status& why);
   void FinishWork();
   absl::Status RunToVerdict();
-  // The work has ended with `outcome`; nullopt: it is to begin again.
+  // Returns the result once the work has ended with `outcome`, nullopt if the work must begin
+  // again.
   std::optional<absl::Status> Ended(const absl::Status& outcome);
   absl::Status Join();
-  // An error once this membership is over: whoever ends it aborts what belongs to it.
+  // Returns an error once this membership is over: its end aborts the generation's communicators.
   absl::Status MembershipStatus() const {
     return generation_->replicas.empty() ? absl::OkStatus()
                                          : generation_->replicas.front()->status();
   }
 
   const Job& job() const { return options_.job; }
-  // Of a lease.
+  // Returns the examples of a lease.
   int64_t BatchOf(int64_t global_batch) const {
     return (global_batch + options_.workers - 1) / options_.workers;
   }
@@ -99,13 +100,13 @@ class PsWorkerImpl final : public PsWorker {
   std::atomic<int64_t> steps_ = 0;
   std::atomic<bool> abandoned_ = false;
   std::atomic<bool> has_trained_ = false;
-  int64_t global_batch_ = 0;  // that the replica's schedules are made for
-  int64_t failed_at_ = -1;    // steps_ when the work had to begin again last
+  int64_t global_batch_ = 0;  // The batch size for which the replica's schedules were made.
+  int64_t failed_at_ = -1;    // Value of steps_ when the work last had to begin again.
   MonotonicTime failing_since_;
 
   absl::Mutex mutex_;
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
-  // Made and dropped by the working thread, aborted by any.
+  // The working thread makes and drops it. Any thread may abort it.
   std::unique_ptr<ps::PushPullClient> client_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -137,7 +138,7 @@ absl::Status PsWorkerImpl::Build() {
   MUSTER_ASSIGN_OR_RETURN(
       exchange_, ParameterExchange::Make(*replica_, job(), std::move(served), std::move(laid)));
   replica_->set_embedding_store(exchange_.get());
-  // The chief tells the run's own; errors are to come before it.
+  // The chief sends the run's own batch size. Errors must show before that.
   return Begin(job().global_batch_size.value_or(job().per_replica_batch_size.value_or(0) *
                                                 options_.workers))
       .status();
@@ -238,8 +239,8 @@ bool PsWorkerImpl::Recover() {
 
 // ---- Working
 
-// A program runs on this thread; the membership is another one's, so that the loss of the chief
-// interrupts no step.
+// Runs the program on its own thread. The membership uses another thread, so that the loss of the
+// chief does not interrupt a step.
 class PsWorkerImpl::Labour {
  public:
   explicit Labour(std::function<absl::Status()> work)
@@ -250,7 +251,7 @@ class PsWorkerImpl::Labour {
           changed_.SignalAll();
         }) {}
   ~Labour() { thread_.join(); }
-  // What it ended with, if within `limit`.
+  // Returns the work's result if it has ended within `limit`.
   std::optional<absl::Status> Wait(Duration limit) {
     absl::MutexLock lock(&mutex_);
     const MonotonicTime until = Clock::now() + limit;
@@ -267,7 +268,7 @@ class PsWorkerImpl::Labour {
 };
 
 absl::Status PsWorkerImpl::Work() {
-  // OMP_NUM_THREADS, where it is set, bounds what a replica takes.
+  // OMP_NUM_THREADS, if set, limits a replica's threads.
   static const int allowed = at::get_num_threads();
   at::set_num_threads(std::clamp(AvailableCores() / std::max(1, options_.workers_on_host), 1,
                                  std::max(1, allowed)));
@@ -303,8 +304,8 @@ void PsWorkerImpl::StopWork(const absl::Status& why) {
   if (client_ != nullptr) client_->Abort(why);
 }
 
-// The job has ended well, and this worker may not have heard it from the chief's leases: it is not
-// waited for, and whoever asks a chief that has gone would wait for its successor.
+// The job has ended well, and this worker may not have received that with its leases. Nothing waits
+// for the worker. Calls to a chief that has exited would wait for its successor.
 void PsWorkerImpl::FinishWork() {
   leases_->Finish();
   const absl::Status done = absl::CancelledError("the job is done");
@@ -314,7 +315,7 @@ void PsWorkerImpl::FinishWork() {
 }
 
 absl::Status PsWorkerImpl::Join() {
-  generation_.reset();  // nothing of the last one may live on
+  generation_.reset();  // Nothing of the last one may remain.
   auto generation = peers_.membership->NextGeneration(steps_);
   MUSTER_RETURN_IF_ERROR(generation.status());
   generation_ = *std::move(generation);
@@ -323,10 +324,10 @@ absl::Status PsWorkerImpl::Join() {
 
 std::optional<absl::Status> PsWorkerImpl::Ended(const absl::Status& outcome) {
   Membership* const membership = peers_.membership;
-  if (IsProcessFault(outcome)) return outcome;  // this process ends, and the job does not
+  if (IsProcessFault(outcome)) return outcome;  // This process ends, but the job continues.
   if (outcome.ok()) {
     absl::Status verdict = membership->Finish(steps_, outcome);
-    // The chief was lost meanwhile: its successor is told the same.
+    // The chief was lost meanwhile, so this reports the same to its successor.
     while (!verdict.ok() && !membership->JobEnded()) {
       const absl::Status joined = Join();
       if (!joined.ok()) return joined;
@@ -335,14 +336,14 @@ std::optional<absl::Status> PsWorkerImpl::Ended(const absl::Status& outcome) {
     }
     return verdict;
   }
-  // A chief that gives no work for timeouts.rejoin is no different.
+  // A chief that gives no work for timeouts.rejoin is treated in the same way.
   if (ExitCodeOf(outcome) != ExitCode::kRetryable || absl::IsDeadlineExceeded(outcome)) {
     membership->ReportFailure(outcome);
     return outcome;
   }
   const absl::Status why = membership->Explain(outcome);
   if (membership->JobEnded()) return why;
-  // Lost for the chief, or its servers: what it had under way is others' by now.
+  // The chief or its servers have lost this worker, so others have its current work by now.
   const MonotonicTime now = Clock::now();
   if (steps_ != failed_at_) failing_since_ = now;
   failed_at_ = steps_;
@@ -358,10 +359,10 @@ std::optional<absl::Status> PsWorkerImpl::Ended(const absl::Status& outcome) {
 absl::Status PsWorkerImpl::Run(const PsWorkerPeers& peers) {
   peers_ = peers;
   const absl::Status verdict = RunToVerdict();
-  // Nothing may ask for a view any more, nor use what the caller owns.
+  // From here on nothing may ask for a view or use objects of the caller.
   if (leases_ != nullptr) leases_->Stop(absl::CancelledError("the worker is through"));
   replica_->Detach();
-  exchange_->UseClient(nullptr);  // a lease may be on its way still, and its rows
+  exchange_->UseClient(nullptr);  // A lease and its rows may still be on their way.
   std::unique_ptr<ps::PushPullClient> client;
   {
     absl::MutexLock lock(&mutex_);
@@ -377,7 +378,7 @@ absl::Status PsWorkerImpl::RunToVerdict() {
     if (generation_->job_done) return absl::OkStatus();
     Labour labour([this] { return Work(); });
     std::optional<absl::Status> ended;
-    bool done = false;  // the job, and it is well
+    bool done = false;  // The job is done without an error.
     while (!(ended = labour.Wait(kTick))) {
       if (!status.ok() || done) continue;
       if (MembershipStatus().ok() && !peers_.membership->JobEnded()) continue;

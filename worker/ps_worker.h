@@ -1,7 +1,7 @@
-// A worker of a parameter-server job: leases examples from the chief, computes gradients over them
-// on its one replica, pushes these to the servers, which send parameters back, until no work is
-// left. Workers know nothing of each other; the loss of the chief or of a server is waited for with
-// all that this process holds.
+// A worker of a parameter-server job. It leases examples from the chief, computes gradients on its
+// one replica and pushes them to the servers. The servers return parameters. This continues until
+// no work is left. Workers do not know each other. If the chief or a server is lost, the worker
+// keeps its state and waits.
 #pragma once
 
 #include <memory>
@@ -20,30 +20,30 @@ namespace muster {
 struct PsWorkerOptions {
   Job job;
   ProgramFactory program;
-  std::vector<c10::Device> devices;  // one: a worker of this mode has one replica
-  int worker = 0;                    // index of the task
-  int workers = 1;                   // declared
-  int workers_on_host = 1;           // of those, on this host: they share its cores
-  int servers = 1;                   // ps tasks of the cluster
-  std::string chief_address;         // where it offers proto::Leases
+  std::vector<c10::Device> devices;  // One: a worker of this mode has one replica.
+  int worker = 0;                    // Index of the task.
+  int workers = 1;                   // Number of declared workers.
+  int workers_on_host = 1;           // Number of workers on this host, which share its cores.
+  int servers = 1;                   // ps tasks of the cluster.
+  std::string chief_address;         // The address at which the chief serves proto::Leases.
   rpc::ChannelOptions channel;
 };
 
-// What there is once this process has joined, or is about to; outlives Run.
+// The peers of this process, once it has joined or is about to. Outlives Run.
 struct PsWorkerPeers {
   Membership* membership = nullptr;
-  uint64_t incarnation = 0;  // as the membership tells it
+  uint64_t incarnation = 0;  // The membership's incarnation.
   transport::DataListener* listener = nullptr;
 };
 
 class PsWorker {
  public:
-  // Builds the program and its datasets. Errors: ProgramError, ConfigurationError, DataError.
+  // Builds the program and its datasets. Returns a ProgramError, ConfigurationError or DataError.
   static absl::StatusOr<std::unique_ptr<PsWorker>> Make(PsWorkerOptions options);
   virtual ~PsWorker() = default;
-  // Joins, and works to the end of the job. The verdict, as Trainer::Run's. Once.
+  // Joins and works until the job ends. Returns the verdict, as Trainer::Run does. Called once.
   virtual absl::Status Run(const PsWorkerPeers& peers) = 0;
-  // As Trainer's. Any thread.
+  // As Trainer::has_trained. Thread-safe.
   virtual bool has_trained() const = 0;
 };
 

@@ -1,5 +1,5 @@
-// A training task's whole life, from its arguments and environment to its exit code: the body of
-// muster-chief and muster-worker. Call once, from main, before any thread exists.
+// Runs a training task from its arguments and environment to its exit code: the body of
+// muster-chief and muster-worker. Called once, by main, before any thread exists.
 #pragma once
 
 #include <functional>
@@ -12,16 +12,17 @@
 namespace muster {
 
 struct TaskParts {
-  TaskType binary;  // which of the two this is
+  TaskType binary;  // The binary of this process.
   ChiefRoleFactory start_chief;
-  // The job's "program" by name.
+  // Finds the job's "program" by name.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
-  // Gets this process's last line too (common/base/termination_message.h); empty: none does.
+  // File that also receives this process's last line (common/base/termination_message.h); empty:
+  // none.
   std::string termination_log;
 };
 
-// Returns the process's exit code. SIGTERM and SIGINT ask for a stop at an agreed step; a second
-// one ends the process at once.
+// Returns the process's exit code. SIGTERM and SIGINT request a stop at an agreed step. A second
+// signal ends the process at once.
 int RunTask(int argc, char** argv, const TaskParts& parts);
 
 }  // namespace muster

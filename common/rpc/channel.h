@@ -1,5 +1,5 @@
-// gRPC channels as every part of Muster opens them. Nothing blocks here: a channel connects with
-// its first call.
+// gRPC channels with the settings of all parts of Muster. Nothing here blocks: a channel connects
+// with its first call.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -15,35 +15,36 @@
 
 namespace muster::rpc {
 
-// Both ends of a connection derive from these, so that a server's minimum ping interval always
-// lies below its clients' keepalive (else: GOAWAY, too_many_pings).
+// Both ends of a connection derive their settings from these. A server's minimum ping interval is
+// thus always below its clients' keepalive. Otherwise servers would reply with GOAWAY
+// (too_many_pings).
 inline constexpr Duration kKeepalive = std::chrono::seconds(10);
 inline constexpr Duration kKeepaliveTimeout = std::chrono::seconds(5);
 inline constexpr Duration kMinPingInterval = std::chrono::seconds(5);
 
-// What a server sends to its peers. A roster of thousands of members is well below 1 MB, a job file
-// too.
+// Limit of a server's message to a peer. A roster of thousands of members is well below 1 MB, and
+// so is a job file.
 inline constexpr int kMaxMessageBytes = 16 << 20;
-// What a server takes from whoever calls: what is larger travels in pieces.
+// Limit of a request to a server, from any caller. Larger data is sent in pieces.
 inline constexpr int kMaxRequestBytes = 1 << 20;
-// Of a piece, beside which its message has room for names and numbers.
+// Limit of a piece. It leaves room for names and numbers in the message.
 inline constexpr int kMaxPieceBytes = kMaxRequestBytes - (64 << 10);
 
 struct ChannelOptions {
   RetryPolicy retry;
-  Duration connect_timeout = std::chrono::seconds(2);  // of one attempt
-  std::shared_ptr<security::Identity> identity;        // null: plaintext
-  std::string
-      server_task;  // whom the server has to be, "chief:0"; none is refused with an identity
+  Duration connect_timeout = std::chrono::seconds(2);  // Limit of one attempt.
+  std::shared_ptr<security::Identity> identity;        // Null: plaintext.
+  std::string server_task;  // The task that the server must prove to be, "chief:0"; required with
+                            // an identity.
 };
 
-// A channel to "host:port" that never goes through an HTTP proxy (http_proxy and friends are for
-// the outside world; cluster addresses are not), asks DNS again quickly, and shares its connection
-// with no other channel.
+// Returns a channel to "host:port". It never uses an HTTP proxy: http_proxy and similar variables
+// are for addresses outside the cluster. It queries DNS again quickly and does not share its
+// connection with other channels.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ChannelOptions& options = {});
 
-// Every unary call has one of these.
+// Returns a context for a unary call. Every unary call needs a deadline.
 std::unique_ptr<grpc::ClientContext> WithDeadline(Duration timeout);
 
 }  // namespace muster::rpc

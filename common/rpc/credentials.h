@@ -1,5 +1,5 @@
-// How servers and channels prove who they are: not at all, or by TLS with certificates of both
-// sides (common/security/identity.h).
+// Credentials of servers and channels: none, or TLS with certificates of both sides
+// (common/security/identity.h).
 #pragma once
 
 #include <grpcpp/security/credentials.h>
@@ -17,21 +17,23 @@
 
 namespace muster::rpc {
 
-// Whether a peer may call "/muster.proto.Coordinator/Session". Must not block.
+// Returns whether `caller` may call `method`, "/muster.proto.Coordinator/Session". Must not block.
 using CallRule = std::function<bool(const security::Peer& caller, std::string_view method)>;
 
-// Null: plaintext. The rule is asked before a call's handler is; health and reflection are for all
-// that have proved who they are. An empty rule lets them call everything.
+// Returns plaintext credentials if `identity` is null. The rule is checked before a call's handler
+// runs. Every caller with a valid certificate may call health and reflection. With an empty rule it
+// may call everything.
 std::shared_ptr<grpc::ServerCredentials> ServerCredentialsFor(
     const std::shared_ptr<security::Identity>& identity, CallRule rule);
-// `server_task`: whom the server has to be, "chief:0". `name`: of HandshakeNameOf.
+// `server_task`: the task that the server must prove to be, "chief:0". `name`: from
+// HandshakeNameOf.
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
     const std::shared_ptr<security::Identity>& identity, const std::string& server_task,
     const std::string& name);
 
-// Who calls, as its certificate says; nullopt on a plaintext connection.
+// Returns the caller according to its certificate, nullopt on a plaintext connection.
 std::optional<security::Peer> CallerOf(const grpc::ServerContextBase& context);
-// OK where `task` is the caller's own, or nobody has to prove anything.
+// Returns OK if `task` is the caller's own, or if the connection is plaintext.
 grpc::Status RequireSpeaker(const grpc::ServerContextBase& context, const std::string& task);
 
 }  // namespace muster::rpc

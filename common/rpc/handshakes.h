@@ -1,7 +1,7 @@
-// Why handshakes of gRPC's connections fail, which gRPC keeps to itself. OpenSSL tells of each
-// session that is made, gRPC's too, and of the messages that pass on it. A side that refuses knows
-// why; gRPC 1.51 sends no alert, so that the other one knows no more than when that was. All of it
-// may be called from any thread.
+// Finds out why handshakes of gRPC's connections fail, which gRPC does not report. OpenSSL calls
+// back for every new session, including gRPC's, and for each message on it. The side that refuses
+// knows the reason. gRPC 1.51 sends no alert, so the other side only knows when the connection
+// ended. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,14 @@
 
 namespace muster::rpc {
 
-// Of one connection that came in.
+// The note of one incoming connection.
 class HandshakeNote {
  public:
-  // The first one stays.
+  // Sets the reason. Later calls have no effect.
   void Set(std::string why);
-  // What `why` says if it ends now.
+  // Sets the reason that `why` returns if the connection ends now.
   void SetMeanwhile(std::string why);
-  // A sentence, "it shows no certificate"; "" where nothing is known.
+  // Returns a sentence, "it shows no certificate", or "" if nothing is known.
   std::string why() const;
 
  private:
@@ -28,7 +28,7 @@ class HandshakeNote {
   std::string why_ ABSL_GUARDED_BY(mu_), meanwhile_ ABSL_GUARDED_BY(mu_);
 };
 
-// While it lives, sessions that are made on this thread belong to the connection of this note.
+// While it exists, new sessions on this thread belong to the connection of this note.
 class HandshakeOf {
  public:
   explicit HandshakeOf(std::shared_ptr<HandshakeNote> note);
@@ -40,11 +40,11 @@ class HandshakeOf {
   const std::shared_ptr<HandshakeNote> note_;
 };
 
-// A name that says nothing to others, which a channel to this server shows in its handshakes
-// (GRPC_SSL_TARGET_NAME_OVERRIDE_ARG): by it a session is known as that channel's. One for each
-// server. What goes wrong with it is logged from then on, a line in 10 s.
+// Returns a name that a channel to this server uses in its handshakes
+// (GRPC_SSL_TARGET_NAME_OVERRIDE_ARG). It identifies a session as that channel's and means nothing
+// to others. One per server. From then on its failures are logged, at most one line in 10 s.
 std::string HandshakeNameOf(const std::string& address, const std::string& task);
-// Logs that as well, unless there was a line just now: this side ends the connection.
+// Also logs this failure, unless a line was just logged. This side ends the connection.
 void LogHandshake(std::string_view name, std::string_view why);
 
 }  // namespace muster::rpc

@@ -102,7 +102,7 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
   MUSTER_ASSIGN_OR_RETURN(const AddressList list, Resolve(where, SOCK_DGRAM, 0));
   std::string why = "no address";
   for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
-    // Connecting a UDP socket sends nothing; it makes the kernel choose route and source.
+    // Connecting a UDP socket sends nothing. It makes the kernel choose route and source address.
     Fd socket(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage local{};
     socklen_t length = sizeof local;
@@ -143,7 +143,7 @@ absl::StatusOr<std::string> WaitForLocalAddressTowards(const std::string& addres
 
 namespace {
 
-// A connection that is being made, without blocking.
+// A non-blocking connection attempt.
 struct Attempt {
   Fd socket;
   PortState state = PortState::kUnknown;
@@ -164,7 +164,7 @@ Attempt Begin(const addrinfo& a) {
   return attempt;
 }
 
-// Until all have an answer, or `timeout` is over.
+// Waits until all attempts have a result, or for `timeout`.
 void Await(std::vector<Attempt>* attempts, Duration timeout) {
   const MonotonicTime end = Clock::now() + timeout;
   while (true) {

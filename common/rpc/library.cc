@@ -9,8 +9,8 @@
 namespace muster::rpc {
 namespace {
 
-// gRPC writes to stderr by itself, also for each connection of a stranger. What people have to know
-// of that, acceptor.h says and the status of a call.
+// gRPC logs to stderr, also for each connection of a stranger. acceptor.h and the status of a call
+// report the part that people need.
 void TakeLine(gpr_log_func_args* line) { LogDebug("gRPC: {}", PeerText(line->message)); }
 
 }  // namespace

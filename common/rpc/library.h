@@ -1,11 +1,11 @@
-// gRPC's own life in this process.
+// The lifetime of gRPC in this process.
 #pragma once
 
 namespace muster::rpc {
 
-// From the first call on gRPC stays until the process ends. Without it gRPC shuts down with the
-// last channel or server, and the thread that lets go of that one waits for gRPC's threads, of
-// which one may poll for another 5 s. Any thread may call it.
+// Keeps gRPC initialized from the first call until the process ends. Otherwise gRPC shuts down with
+// the last channel or server. The thread that releases it then waits for gRPC's threads, one of
+// which may poll for another 5 s. Thread-safe.
 void KeepGrpc();
 
 }  // namespace muster::rpc

@@ -16,12 +16,13 @@
 namespace muster::rpc {
 namespace {
 
-// 0, or the errno of binding and listening without SO_REUSEPORT; the socket is closed again.
+// Returns 0 or the errno of binding and listening without SO_REUSEPORT. Closes the socket again.
 int TryBind(const sockaddr* address, socklen_t length) {
   const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // old connections' TIME_WAIT
+  // Allows binding despite TIME_WAIT of old connections.
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const bool bound = bind(fd, address, length) == 0 && listen(fd, 1) == 0;
   const int error = bound ? 0 : errno;
   close(fd);
@@ -34,8 +35,8 @@ std::string Numeric(const sockaddr* address, socklen_t length, int port) {
   return JoinHostPort(text, port);
 }
 
-// One look at every address the name has: fills `plan`, or returns the errno that stopped it
-// (EADDRNOTAVAIL: none of them is local).
+// Tries every address of the name once. Fills `plan`, or returns the errno that prevented it
+// (EADDRNOTAVAIL: no address is local).
 int LookOnce(const addrinfo* list, int port, ListenPlan* plan) {
   int error = EADDRNOTAVAIL;
   for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
@@ -44,7 +45,7 @@ int LookOnce(const addrinfo* list, int port, ListenPlan* plan) {
       const std::string text = Numeric(a->ai_addr, a->ai_addrlen, port);
       if (std::find(plan->addresses.begin(), plan->addresses.end(), text) == plan->addresses.end())
         plan->addresses.push_back(text);
-      if (port == 0) return 0;  // the kernel would pick another port for each address
+      if (port == 0) return 0;  // The kernel would choose another port for each address.
     } else if (e != EADDRNOTAVAIL && e != EAFNOSUPPORT) {
       error = e;
     }

@@ -1,10 +1,10 @@
-// A channel in whose place another one to the same address is put for each try to reach somebody
-// who is away, instead of leaving the tries to gRPC. gRPC waits between them by the wall clock: one
-// that goes back by an hour stops them for an hour. And nobody looks at a channel's sockets between
-// calls: an attempt that is refused then counts as under way until its time is over. A new
-// channel's first attempt needs no clock, and the call that it is for looks at it.
+// A channel that is replaced by a new one to the same address for each attempt to reach a peer that
+// is away. gRPC's own retries have two problems. It times them by the wall clock, so a clock set
+// back by an hour stops them for an hour. It does not watch a channel's sockets between calls, so a
+// refused attempt counts as in progress until its timeout. The first attempt of a new channel
+// depends on no clock, and its call watches the sockets.
 //
-// All methods may be called from any thread.
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,9 @@ class RenewableChannel {
                                                                 ChannelOptions options);
 
   std::shared_ptr<grpc::Channel> Get() const;
-  // Calls under way stay on the one before, which is returned: the last reference to a channel must
-  // not go on gRPC's threads. Where none can be made (the files for TLS are gone) that one stays.
+  // Replaces the channel and returns the previous one, on which current calls continue. The caller
+  // must not drop the last reference to a channel on gRPC's threads. Keeps the channel if none can
+  // be made (the TLS files are gone).
   std::shared_ptr<grpc::Channel> Renew();
 
  private:

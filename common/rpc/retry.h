@@ -1,5 +1,5 @@
-// The retry policy of the whole control plane: how long to wait between two tries, and how a
-// failed RPC reads.
+// The retry policy of the whole control plane: the delay between two attempts, and the text of a
+// failed RPC.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -12,15 +12,16 @@
 
 namespace muster::rpc {
 
-// Who waits for a process that starts again wastes half a delay on average: they grow slowly.
+// A caller that waits for a restarting process wastes half a delay on average, so delays grow
+// slowly.
 struct RetryPolicy {
   Duration initial = std::chrono::milliseconds(50);
   Duration max = std::chrono::seconds(1);
   double multiplier = 1.3;
-  double jitter = 0.2;  // each delay is multiplied by 1 +- jitter, so that a herd spreads out
+  double jitter = 0.2;  // Each delay is multiplied by 1 +- jitter, to spread many callers.
 };
 
-// The delays of one sequence of tries. Not thread-safe.
+// The delays of one sequence of attempts. Not thread-safe.
 class Backoff {
  public:
   explicit Backoff(RetryPolicy policy = {}, uint64_t seed = 0);
@@ -33,12 +34,13 @@ class Backoff {
   uint64_t random_;
 };
 
-// Nobody answered (refused, no such name, connection lost, no reply in time): worth another try.
+// Returns whether nobody answered (refused, unknown name, lost connection, no reply in time).
+// Another attempt may succeed.
 bool IsUnreachable(const grpc::Status& status);
-// Why, short: "connection refused", "no such host", "no answer", else gRPC's own text.
+// Returns a short reason: "connection refused", "no such host", "no answer", else gRPC's text.
 std::string WhyUnreachable(const grpc::Status& status);
-// `what` names call and peer. Unreachable peers become PeerLost, deadlines DeadlinePassed, bad
-// requests ConfigurationError.
+// `what` names the call and the peer. Unreachable peers become PeerLost, missed deadlines
+// DeadlinePassed, invalid requests ConfigurationError.
 absl::Status FromGrpc(const grpc::Status& status, std::string_view what);
 
 }  // namespace muster::rpc

@@ -27,7 +27,7 @@ int PortOf(const sockaddr_storage& address) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-// The IP, bytes in network order: 4 or 16 of them.
+// Returns the 4 or 16 bytes of the IP, in network order.
 std::string_view BytesOf(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET)
     return {reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr),
@@ -53,7 +53,8 @@ absl::StatusOr<Fd> ListenOnOne(const std::string& text) {
     return absl::InvalidArgumentError(fmt::format("{} is no numeric address", text));
   Fd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket) {
-    Set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // old connections' TIME_WAIT
+    // Allows binding despite TIME_WAIT of old connections.
+    Set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
     if (list->ai_family == AF_INET6) Set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   }
   const bool listens = socket && bind(socket.get(), list->ai_addr, list->ai_addrlen) == 0 &&
@@ -96,7 +97,7 @@ std::string PeerAddress(std::string_view peer) {
   if (colon == std::string_view::npos) return std::string(peer);
   std::string address(peer.substr(colon + 1));
   absl::StrReplaceAll({{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}}, &address);
-  // The interface of a link-local one.
+  // Removes the interface of a link-local address.
   if (const size_t scope = address.find('%'); scope != std::string::npos)
     address.erase(scope, address.find(']') - scope);
   return address;

@@ -1,4 +1,4 @@
-// Sockets of our own, and the addresses at their ends.
+// Listening sockets that Muster opens itself, and addresses of their connections.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,18 +12,18 @@
 
 namespace muster::rpc {
 
-// Listens on numeric "ip:port"s, without SO_REUSEPORT; the wildcard address of IPv6 takes IPv4 too.
-// UnavailableError where one is taken. `port`: that of the first one.
+// Listens on numeric "ip:port"s, without SO_REUSEPORT. The wildcard address of IPv6 also accepts
+// IPv4. Returns UnavailableError if one is in use. `port` receives the port of the first one.
 absl::StatusOr<std::vector<Fd>> ListenOn(const std::vector<std::string>& addresses, int* port);
 
-// As gRPC configures those that it accepts.
+// Sets the options that gRPC sets on sockets that it accepts.
 void ConfigureConnection(int socket);
 
-// "10.0.0.1:80", "[::1]:80"; an IPv4 address that came over IPv6 is that of IPv4.
+// Returns "10.0.0.1:80" or "[::1]:80". An IPv4 address over IPv6 is written as IPv4.
 std::string NumericAddress(const sockaddr_storage& address);
-// Of gRPC's "ipv4:10.0.0.1:80" or "ipv6:%5B::1%5D:80".
+// Converts gRPC's "ipv4:10.0.0.1:80" or "ipv6:%5B::1%5D:80".
 std::string PeerAddress(std::string_view peer);
-// Whom an address belongs to: the address itself, of IPv6 the /64.
+// Returns the source of an address, for quotas: the address itself, for IPv6 its /64.
 std::string SourceOf(const sockaddr_storage& address);
 
 }  // namespace muster::rpc

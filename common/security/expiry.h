@@ -1,4 +1,4 @@
-// Certificates that come to their end: a line a day about each file, from a week before.
+// Warns about certificates that expire: one log line per day for each file, from a week before.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,30 @@
 
 namespace muster::security {
 
-// All times are seconds since 1970.
+// All times are in seconds since 1970.
 
-// When the first of these PEM certificates ends, a leaf and what is between it and its authority.
+// Returns when the first of these PEM certificates expires: the leaf and those between it and its
+// authority.
 std::optional<int64_t> EndOfChain(const std::string& chain);
-// When the authority ends that has signed the chain; of several certificates of it, the last one.
+// Returns when the authority that signed the chain expires. If the authority has several
+// certificates, the last one counts.
 std::optional<int64_t> EndOfAuthority(const std::string& chain, const std::string& authorities);
 
-// All methods may be called from any thread.
+// Thread-safe.
 class ExpiryWatch {
  public:
-  // By file, in the place of those before.
+  // Replaces the expiry times, by file.
   void Set(std::map<std::string, int64_t> ends);
-  // Writes the lines that are due.
+  // Logs the lines that are due.
   void Look(int64_t now);
-  // One that has ended; "" where none has.
+  // Returns an expired file, "" if there is none.
   std::string Ended(int64_t now) const;
 
  private:
   mutable absl::Mutex mu_;
   std::map<std::string, int64_t> ends_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, int64_t> told_ ABSL_GUARDED_BY(mu_);  // when
+  // The time of the last log line, by file.
+  std::map<std::string, int64_t> told_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace muster::security

@@ -1,5 +1,5 @@
-// Why the TLS handshake of a connection failed, in plain words: one sentence each, of control and
-// data connections alike. "It" is the other side.
+// Reasons of failed TLS handshakes in plain words, one sentence each, for control and data
+// connections. "It" is the other side.
 #pragma once
 
 #include <string>
@@ -7,14 +7,17 @@
 
 namespace muster::security {
 
-// Of X509_V_ERR_*, which SSL_get_verify_result gives: the other side's certificate is refused here.
+// Returns the text for X509_V_ERR_* from SSL_get_verify_result: this side refuses the other side's
+// certificate.
 std::string RefusedCertificateText(long verify_result);
-// Of SSL_AD_*: what the other side says of this one. "" where there is no more to it than its name.
+// Returns the text for SSL_AD_*: what the other side says about this one. "" if the alert's name
+// says everything.
 std::string_view AlertText(int alert);
-// What ended it: an alert, sent or received, and what was found out about the certificate.
+// Returns the reason of a failed handshake from an alert, sent or received, and the verification of
+// the certificate.
 std::string HandshakeText(bool sent, int alert, long verify_result);
 
-// A fatal alert, "protocol version": what a client with TLS understands of a process without.
+// The fatal alert "protocol version". A TLS client understands it from a process without TLS.
 inline constexpr unsigned char kNoTls[] = {0x15, 3, 3, 0, 2, 2, 70};
 
 }  // namespace muster::security

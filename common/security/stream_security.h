@@ -1,5 +1,5 @@
-// What makes a data connection private and tells who is at its other end: TLS 1.3 with certificates
-// of both sides. The transport drives the handshake; whoever made this knows keys and trust.
+// Encrypts a data connection and authenticates its peer: TLS 1.3 with certificates of both sides.
+// The transport runs the handshake. The implementation has the keys and the trusted certificates.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -16,21 +16,22 @@ struct SslDeleter {
 };
 using SslPtr = std::unique_ptr<SSL, SslDeleter>;
 
-// Whom a peer's certificate names.
+// The identity in a peer's certificate.
 struct Peer {
-  std::string cluster;  // digest of its cluster spec
-  std::string task;     // "worker:1"; "launcher"
+  std::string cluster;  // Digest of its cluster spec.
+  std::string task;     // "worker:1"; "launcher".
 };
 
-// May be called from any thread.
+// Thread-safe.
 class StreamSecurity {
  public:
   virtual ~StreamSecurity() = default;
-  // A session for one new connection, in the accept or the connect state, with this process's
-  // present certificate and trust. The caller gives it a socket. `address` is the peer's
-  // "host:port" as a client dials it, by which a session is resumed; empty for a server.
+  // Returns a session for one new connection, in the accept or the connect state, with this
+  // process's current certificate and trust. The caller gives it a socket. `address` is the peer's
+  // "host:port" as a client dials it, by which a session is resumed. It is empty for a server.
   virtual absl::StatusOr<SslPtr> NewSession(bool server, const std::string& address) = 0;
-  // After a handshake: who the peer is, or one sentence why it is refused.
+  // Called after a handshake. Returns the peer's identity, or an error of one sentence that says
+  // why it is refused.
   virtual absl::StatusOr<Peer> PeerOf(const SSL& session) = 0;
 };
 

@@ -1,5 +1,5 @@
 // Addresses of data connections: "10.0.0.3:41234", "[fe80::1]:41234". Pure functions of the host's
-// interfaces; any thread.
+// interfaces. Thread-safe.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 namespace muster::transport {
 
 struct Endpoint {
-  std::string host;  // numeric or a name, without brackets
+  std::string host;  // Numeric or a name, without brackets.
   int port = 0;
 };
 
-// "host:port" or "[v6]:port"; refused in one sentence otherwise.
+// Parses "host:port" or "[v6]:port". Returns an error of one sentence otherwise.
 absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text);
 std::string JoinEndpoint(std::string_view host, int port);
 
-// The first usable address of a network interface ("eth0"), IPv4 before IPv6. An unknown name is a
-// configuration error that lists the interfaces there are.
+// Returns the first usable address of a network interface ("eth0"), IPv4 before IPv6. For an
+// unknown name, returns a configuration error that lists the existing interfaces.
 absl::StatusOr<std::string> InterfaceAddress(const std::string& name);
 
 }  // namespace muster::transport

@@ -1,6 +1,6 @@
 // An established data connection: a byte stream between two processes that belongs to one
-// generation and is never reused. Frames structure it (below). One thread uses it at a time;
-// Shutdown may be called from any thread.
+// generation and is never reused. It carries frames (see below). One thread uses it at a time;
+// Shutdown is thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace muster::transport {
 
-// Every message begins with this header of 64 bytes; `payload_bytes` follow. What `kind` and
-// `body` mean is up to the user of the connection (for collectives: common/collective/links.h).
+// Every message begins with this header of 64 bytes, followed by `payload_bytes`. The user of the
+// connection defines `kind` and `body` (for collectives: common/collective/links.h).
 struct FrameHeader {
-  static constexpr uint32_t kMagic = 0x314d464d;  // "MFM1"
+  static constexpr uint32_t kMagic = 0x314d464d;  // "MFM1".
   uint32_t magic = kMagic;
   uint16_t kind = 0;
   uint16_t reserved = 0;
@@ -29,10 +29,10 @@ static_assert(sizeof(FrameHeader) == 64);
 
 struct ConnectionInfo {
   uint64_t generation = 0;
-  int from = 0, to = 0;  // `from` opened it
+  int from = 0, to = 0;  // `from` opened it.
   uint32_t channel = 0;
-  std::string remote;  // "10.0.0.4:5123"
-  std::string peer;    // whom its certificate names ("worker:1"); empty without security
+  std::string remote;  // "10.0.0.4:5123".
+  std::string peer;    // The task in its certificate ("worker:1"); empty without security.
 };
 
 class DataConnection {
@@ -42,7 +42,8 @@ class DataConnection {
 
   const ConnectionInfo& info() const { return info_; }
 
-  // Non-blocking: bytes moved, 0 when it would block, PeerLost at the end of the stream.
+  // Non-blocking. Return the number of bytes moved, 0 if they would block, PeerLost at the end of
+  // the stream.
   absl::StatusOr<size_t> TryWrite(std::span<const iovec> from) { return stream_->Write(from); }
   absl::StatusOr<size_t> TryRead(std::span<const iovec> into) { return stream_->Read(into); }
   short PollEvents(bool read, bool write) const { return stream_->PollEvents(read, write); }
@@ -51,12 +52,13 @@ class DataConnection {
   std::optional<Duration> Unacknowledged() const { return stream_->Unacknowledged(); }
 
   // Blocking and full-duplex: sends all of `send` and fills all of `receive` at the same time.
-  // Either may be empty. DeadlinePassed, PeerLost, or Superseded when `abort` was set. After an
-  // error the position in the stream is not known: Shutdown and drop the connection.
+  // Either may be empty. Returns DeadlinePassed, PeerLost, or Superseded if `abort` was set. After
+  // an error the position in the stream is unknown, so the caller must shut down and drop the
+  // connection.
   absl::Status Exchange(std::span<const std::byte> send, std::span<std::byte> receive,
                         MonotonicTime deadline, const AbortSignal& abort);
 
-  // Ends the stream in both directions; the other side and every waiter notice.
+  // Ends the stream in both directions. The other side and all waiting threads notice.
   void Shutdown() { stream_->Shutdown(); }
 
  private:

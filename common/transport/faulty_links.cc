@@ -15,9 +15,9 @@
 namespace muster::transport {
 
 struct FaultyLinks::State {
-  // Readable once the connections are thawed: what is waited for instead of a frozen socket.
+  // Readable once the connections are thawed. Waits use it instead of a frozen socket.
   const int thaw = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-  std::atomic<Duration::rep> frozen_until = 0;  // Clock's ticks
+  std::atomic<Duration::rep> frozen_until = 0;  // A time in ticks of Clock.
   absl::Mutex mutex;
   std::set<ByteStream*> streams ABSL_GUARDED_BY(mutex);
 
@@ -48,13 +48,12 @@ class FaultyStream final : public ByteStream {
     return stream_->Read(into);
   }
   absl::StatusOr<size_t> Write(std::span<const iovec> from) override {
-    // The answer to a hello goes into an empty buffer, whatever the network does, and is not tried
-    // again.
+    // The reply to a hello goes into an empty buffer whatever the network does, and is not retried.
     if (written_ && state_->frozen()) return size_t{0};
     written_ = true;
     return stream_->Write(from);
   }
-  // A wait that begins when the connections are frozen waits for the thaw, and finds nothing ready.
+  // A wait that begins while the connections are frozen waits for the thaw and finds nothing ready.
   short PollEvents(bool want_read, bool want_write) const override {
     const short events = stream_->PollEvents(want_read, want_write);
     waits_for_thaw_ = events != 0 && state_->frozen();
@@ -69,7 +68,8 @@ class FaultyStream final : public ByteStream {
   const std::unique_ptr<ByteStream> stream_;
   const std::shared_ptr<FaultyLinks::State> state_;
   bool written_ = false;
-  mutable bool waits_for_thaw_ = false;  // of the reading thread, as all but Shutdown
+  // Used by the reading thread, as everything except Shutdown.
+  mutable bool waits_for_thaw_ = false;
 };
 
 }  // namespace

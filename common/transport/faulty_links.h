@@ -1,6 +1,5 @@
-// Data connections that can be cut, or frozen for a time, on purpose (--fault drop, freeze). Put
-// between the listener and its users with ListenerOptions::wrap. All methods may be called from any
-// thread.
+// Cuts or freezes data connections on purpose (--fault drop, freeze). ListenerOptions::wrap inserts
+// it between the listener and its users. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -14,12 +13,12 @@ class FaultyLinks {
  public:
   FaultyLinks();
   ~FaultyLinks();
-  // The stream holds on to what it needs: it may outlive this object.
+  // The stream keeps what it needs, so it may outlive this object.
   std::unique_ptr<ByteStream> Wrap(std::unique_ptr<ByteStream> stream);
-  // Ends all connections that there are, as if the network had: both sides notice.
+  // Ends all current connections as a network failure would. Both sides notice.
   void Cut();
-  // For so long not a byte passes, in either direction, and nobody is told: neither on connections
-  // that there are nor, but for the answer to a hello, on new ones.
+  // Stops all bytes in both directions for `time`, without an error to either side. Applies to
+  // current connections and to new ones, except the reply to a hello.
   void Freeze(Duration time);
 
   struct State;

@@ -1,6 +1,5 @@
-// Where connections that have said hello wait for whoever they are meant for: what the listener's
-// thread and its callers share. Any thread. Admissions and dials may outlive the listener.
-// Internal.
+// Holds connections that have sent a hello until they are taken. The listener's thread and its
+// callers share it. Thread-safe. Admissions and dials may outlive the listener. Internal.
 #pragma once
 
 #include <list>
@@ -17,16 +16,16 @@
 
 namespace muster::transport {
 
-// Who is at the other end of a connection that came in.
+// The peer of an incoming connection.
 struct Visitor {
-  std::string remote;  // "10.0.0.4:5123"
-  std::string source;  // what its quota goes by: the address, of IPv6 the network
-  std::string peer;    // whom its certificate names, where it has one
+  std::string remote;  // "10.0.0.4:5123".
+  std::string source;  // Key of its quota: the address, for IPv6 the network.
+  std::string peer;    // The task in its certificate, if it has one.
 };
 
 class Hall {
  public:
-  using Key = std::pair<int, uint32_t>;  // from, channel
+  using Key = std::pair<int, uint32_t>;  // The hello's `from` and `channel`.
   // A connection whose hello was read.
   struct Arrived {
     std::unique_ptr<ByteStream> stream;
@@ -41,7 +40,7 @@ class Hall {
     return wrap_ ? wrap_(std::move(stream)) : std::move(stream);
   }
 
-  // Decides about a connection that has said hello.
+  // Decides about a connection that has sent a hello.
   void Judge(Arrived arrived);
   void Admit(uint64_t generation, int to, const std::string& ticket);
   void Leave(uint64_t generation);
@@ -52,7 +51,7 @@ class Hall {
   void WaitForChange(uint64_t* seen, Duration limit);
 
  private:
-  using Seats = std::map<Key, std::list<Arrived>>;  // no list is empty
+  using Seats = std::map<Key, std::list<Arrived>>;  // No list is empty.
   struct Room {
     int to = 0;
     std::string ticket;
@@ -85,7 +84,7 @@ class Hall {
   CondVar changed_;
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // by source
+  std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // Indexed by source.
   std::map<uint64_t, Room> rooms_ ABSL_GUARDED_BY(mutex_);
   std::list<Held> held_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,6 +1,7 @@
-// Memory that two processes of one host share, of a fixed size. It has no name in any file system:
-// the other process finds it through /proc while its maker lives, and nothing is left behind
-// whoever dies when. The maker cannot take it back: it cannot be made smaller under a reader.
+// A region of memory of fixed size that two processes of one host share. It has no name in a file
+// system: the other process finds it through /proc while the creator lives. Nothing remains once
+// both processes have ended, whichever ends first. The creator cannot shrink or revoke it while it
+// is read.
 #pragma once
 
 #include <cstddef>
@@ -15,23 +16,23 @@ namespace muster::transport {
 
 class SharedMemory {
  public:
-  // Where another process of the same host finds it.
+  // The location at which another process of the same host finds the region.
   struct Place {
     int64_t pid = 0;
     int64_t fd = 0;
     uint64_t bytes = 0;
-    uint64_t nonce = 0;  // part of its name: nothing else is opened by mistake
+    uint64_t nonce = 0;  // Part of its name, so that nothing else is opened by mistake.
     friend bool operator==(const Place&, const Place&) = default;
   };
 
-  // Of its bytes, [begin, end).
+  // The bytes [begin, end) of the region.
   struct Part {
     uint64_t begin = 0, end = 0;
   };
-  // Zeros, all of them there: touching it later cannot fail. With `parts`, in ascending order, only
-  // these are, and whatever else lies in their pages; the rest takes no memory, and is not to be
-  // touched. Errors (no memory, another container, another user) are sentences for a log: the
-  // caller has another way.
+  // Returns memory with zeros, all of it allocated, so that touching it later cannot fail. With
+  // `parts`, in ascending order, only these and the rest of their pages are allocated. The
+  // remainder takes no memory and must not be touched. Errors (no memory, another container,
+  // another user) are sentences for a log; the caller has another way.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(uint64_t bytes,
                                                               std::span<const Part> parts = {});
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Open(const Place& place, bool writable);
@@ -39,7 +40,7 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // Not to be written to where it was opened so.
+  // Must not be written to if it was opened read-only.
   std::span<std::byte> bytes() const { return {base_, size_t(place_.bytes)}; }
   std::span<float> floats() const {
     return {reinterpret_cast<float*>(base_), size_t(place_.bytes) / sizeof(float)};

@@ -1,4 +1,4 @@
-// Tells, on the thread of an io_context, when a socket that somebody else owns is ready. Internal.
+// Reports, on the thread of an io_context, when a socket with another owner is ready. Internal.
 #pragma once
 
 #include <poll.h>
@@ -9,7 +9,7 @@
 
 namespace muster::transport {
 
-// To be ended (Stop, or its destructor) before the socket is closed. On that thread only.
+// Stop, or the destructor, must be called before the socket is closed. Used only on that thread.
 class SocketWatch {
  public:
   explicit SocketWatch(asio::io_context& io) : descriptor_(io) {}
@@ -23,8 +23,8 @@ class SocketWatch {
   void Stop() {
     if (descriptor_.is_open()) descriptor_.release();
   }
-  // Calls `then` once, unless it is stopped before. What is to be written goes first: without it
-  // nothing will come.
+  // Calls `then` once, unless stopped before. POLLOUT takes precedence over POLLIN: until pending
+  // data is written, nothing will arrive.
   template <typename Then>
   void Await(short events, Then then) {
     const auto what = (events & POLLOUT) != 0 ? asio::posix::descriptor_base::wait_write

@@ -1,10 +1,10 @@
-// TLS 1.3 over another byte stream. The session comes from security::StreamSecurity, which knows
-// keys and trust; this moves its bytes. One thread at a time, but for Shutdown, which any thread
-// may call, and PollEvents and Buffered, which may be called beside Read and Write.
+// TLS 1.3 over another byte stream. The session comes from security::StreamSecurity, which has the
+// keys and the trusted certificates. One thread at a time uses it, with two exceptions. Any thread
+// may call Shutdown. PollEvents and Buffered may run in parallel with Read and Write.
 //
-// Write gathers what it is given into full records and hands several to the socket at once. It
-// counts a byte as moved when the whole record that carries it has left, so that nothing waits here
-// for a call that may never come.
+// Write gathers its input into full records and writes several to the socket at once. A byte counts
+// as moved once the whole record with it has left. No data thus waits here for a call that may
+// never come.
 #pragma once
 
 #include <atomic>
@@ -31,11 +31,11 @@ class TlsStream final : public ByteStream {
                                                          uint64_t records_per_key = kRecordsPerKey);
   ~TlsStream() override;
 
-  // Never blocks: true when it is done, false where the socket is to be polled for
-  // PollEvents(true, false) before the next call. What its last flight leaves here goes with the
-  // first Write.
+  // Never blocks. Returns true when the handshake is done. Returns false if the socket must be
+  // polled for PollEvents(true, false) before the next call. Bytes of the last flight that remain
+  // here are sent with the first Write.
   absl::StatusOr<bool> Handshake();
-  // The other side closed the connection, or the network did: nothing was wrong with what it said.
+  // The other side or the network closed the connection. Its data was valid.
   bool ended() const { return ended_; }
   const SSL& session() const { return *ssl_; }
 
@@ -48,12 +48,12 @@ class TlsStream final : public ByteStream {
   void Shutdown() override { below_->Shutdown(); }
 
  private:
-  // What OpenSSL reads from and writes to.
+  // The input and output of OpenSSL.
   struct Bio;
   class Cursor;
-  // One that is sealed, and not counted as moved.
+  // A record that is sealed and does not count as moved yet.
   struct Record {
-    uint64_t end = 0;  // by the count of all sealed bytes
+    uint64_t end = 0;  // The record's end in the count of all sealed bytes.
     size_t plain = 0;
   };
 
@@ -73,19 +73,19 @@ class TlsStream final : public ByteStream {
   const std::unique_ptr<ByteStream> below_;
   const security::SslPtr ssl_;
   const uint64_t records_per_key_;
-  bool done_ = false;  // the handshake
+  bool done_ = false;  // The handshake is complete.
   bool ended_ = false;
-  absl::Status error_;  // the first one, of whichever call
+  absl::Status error_;  // The first error of any call.
   absl::Status below_error_;
 
-  std::vector<std::byte> inbox_;  // as they came, from taken_ to have_
+  std::vector<std::byte> inbox_;  // Received bytes, valid from taken_ to have_.
   size_t taken_ = 0, have_ = 0;
-  std::vector<std::byte> outbox_;  // sealed, the first flushed_ of them gone
+  std::vector<std::byte> outbox_;  // Sealed bytes, of which the first flushed_ were sent.
   size_t flushed_ = 0;
-  uint64_t all_sealed_ = 0, all_flushed_ = 0;  // bytes since the beginning
+  uint64_t all_sealed_ = 0, all_flushed_ = 0;  // Bytes since the beginning.
   std::deque<Record> records_;
-  size_t sealed_ = 0;       // plain bytes of records_
-  uint64_t under_key_ = 0;  // records
+  size_t sealed_ = 0;       // Plain bytes in records_.
+  uint64_t under_key_ = 0;  // Records sealed under the current key.
   std::vector<std::byte> gather_;
 
   std::atomic<bool> buffered_ = false, unsent_ = false;

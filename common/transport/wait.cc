@@ -15,7 +15,8 @@
 namespace muster::transport {
 namespace {
 
-constexpr Duration kLook = std::chrono::milliseconds(10);  // at a signal without a descriptor
+// Polling interval of a signal without a descriptor.
+constexpr Duration kLook = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -53,7 +54,8 @@ WaitResult WaitReady(std::span<Interest> interests, MonotonicTime deadline,
   for (size_t i = 0; i < interests.size(); ++i) {
     const Interest& want = interests[i];
     const short events = want.connection->PollEvents(want.read, want.write);
-    // A negative descriptor is skipped: POLLHUP of one nobody asks about would spin otherwise.
+    // poll skips a negative descriptor. Otherwise POLLHUP of a connection without interest would
+    // make this spin.
     polled[i + 1] = {events == 0 ? -1 : want.connection->fd(), events, 0};
     buffered |= want.read && want.connection->Buffered();
   }

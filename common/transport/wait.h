@@ -1,4 +1,4 @@
-// Waiting for data connections with a deadline, so that any thread can end the wait.
+// Waits for data connections with a deadline. Any thread can end the wait.
 #pragma once
 
 #include <atomic>
@@ -11,9 +11,9 @@ namespace muster::transport {
 
 class DataConnection;
 
-// Set once, from any thread; wakes every wait that watches it, now and later. One for each owner:
-// it takes a descriptor. Where there is none left, waits look at it instead, every few
-// milliseconds: whoever is short of descriptors can still be told to stop.
+// A signal that is set once, from any thread. It wakes all current and later waits that watch it.
+// One per owner, because it uses a descriptor. If no descriptor is left, waits poll it every few
+// milliseconds, so a process without free descriptors can still be stopped.
 class AbortSignal {
  public:
   AbortSignal();
@@ -27,13 +27,13 @@ class AbortSignal {
 
  private:
   std::atomic<bool> set_{false};
-  const int fd_;  // an eventfd: readable for ever once set; -1 where there is none
+  const int fd_;  // An eventfd, readable forever once set; -1 if there is none.
 };
 
 struct Interest {
   DataConnection* connection = nullptr;
   bool read = false, write = false;
-  bool ready = false;  // out: something can be moved, or the connection has failed
+  bool ready = false;  // Output: bytes can be moved, or the connection has failed.
 };
 
 enum class WaitResult { kReady, kDeadline, kAborted };
