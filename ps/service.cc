@@ -4,7 +4,6 @@
 
 #include <map>
 #include <set>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -376,13 +375,12 @@ grpc::Status PsServiceImpl::ReadRows(grpc::ServerContext* context,
   if (!call.admitted().ok()) return call.admitted();
   proto::RowsPiece piece;
   piece.set_bytes(rows->bytes());
-  const absl::Status written = rows->Write([&](std::string_view bytes) {
-    piece.set_data(bytes.data(), bytes.size());
-    if (!writer->Write(piece)) return absl::CancelledError("the reader has gone");
+  ps::RowsFile::Reader reader(rows);
+  while (reader.Next(piece.mutable_data())) {
+    if (!writer->Write(piece)) return Refusal(grpc::StatusCode::CANCELLED, "the reader has gone");
     call.Passed();
-    return absl::OkStatus();
-  });
-  return ToGrpc(written);
+  }
+  return grpc::Status::OK;
 }
 
 grpc::Status PsServiceImpl::PullRows(grpc::ServerContext* context,
