@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <string_view>
 #include <thread>
@@ -145,6 +146,15 @@ grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char*
                       fmt::format("{} was called without a deadline: set one, so that no caller "
                                   "can wait for ever",
                                   method));
+}
+
+grpc::Status Guarded(const std::function<grpc::Status()>& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    return grpc::Status(grpc::StatusCode::UNKNOWN,
+                        fmt::format("this process cannot do it: {}", error.what()));
+  }
 }
 
 grpc::ServerGenericBidiReactor* RefusalService::CreateReactor(

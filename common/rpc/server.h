@@ -14,6 +14,7 @@
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_context.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -77,5 +78,8 @@ class Server {
 
 // What a unary handler returns first, so that it does nothing for a caller without a deadline.
 grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char* method);
+// What `work` says. Nobody catches what a reactor throws: here what there is no memory for, or no
+// thread, costs that call alone.
+grpc::Status Guarded(const std::function<grpc::Status()>& work);
 
 }  // namespace muster::rpc

@@ -1,0 +1,99 @@
+#include "common/rpc/bulk_calls.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/logging.h"
+
+namespace muster::rpc {
+
+BulkCalls::BulkCalls(Limits limits, std::string ending)
+    : limits_(limits), ending_(std::move(ending)), thread_([this] { Run(); }) {}
+
+BulkCalls::~BulkCalls() {
+  Stop();
+  thread_.join();
+}
+
+void BulkCalls::Stop() {
+  absl::MutexLock lock(&mu_);
+  stopped_ = true;
+  for (Call* call : under_way_) Cancel(call);
+  changed_.SignalAll();
+  while (!under_way_.empty()) changed_.Wait(&mu_);  // bounded: all are cancelled
+}
+
+// What a call that is cancelled waits for fails on a thread of gRPC's, never on this one.
+void BulkCalls::Cancel(Call* call) {
+  if (!std::exchange(call->cancelled_, true)) call->context_->TryCancel();
+}
+
+void BulkCalls::Run() {
+  pthread_setname_np(pthread_self(), "bulk-calls");
+  absl::MutexLock lock(&mu_);
+  while (!stopped_) {
+    const MonotonicTime now = Clock::now();
+    MonotonicTime next = MonotonicTime::max();
+    for (Call* call : under_way_) {
+      if (call->cancelled_) continue;
+      if (now < call->until_) {
+        next = std::min(next, call->until_);
+        continue;
+      }
+      LogWarning("{} is cancelled: nothing passed for {:g} s", call->method_,
+                 Seconds(now - call->since_));
+      Cancel(call);
+    }
+    changed_.WaitUntil(&mu_, next);
+  }
+}
+
+// One that is cancelled ends soon: it has its place until then.
+bool BulkCalls::MakeRoomLocked(MonotonicTime now) {
+  const auto standing = [](const Call* call) { return !call->cancelled_; };
+  const auto count = std::count_if(under_way_.begin(), under_way_.end(), standing);
+  if (count < limits_.most) return true;
+  Call* oldest =
+      *std::min_element(under_way_.begin(), under_way_.end(), [](const Call* a, const Call* b) {
+        return std::pair(a->cancelled_, a->since_) < std::pair(b->cancelled_, b->since_);
+      });
+  if (now - oldest->since_ < limits_.standstill) return false;
+  LogWarning("{} is cancelled for another call: nothing passed for {:g} s", oldest->method_,
+             Seconds(now - oldest->since_));
+  Cancel(oldest);
+  return true;
+}
+
+grpc::Status BulkCalls::Call::Admit() {
+  const MonotonicTime now = Clock::now();
+  absl::MutexLock lock(&calls_->mu_);
+  if (calls_->stopped_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, calls_->ending_);
+  if (!calls_->MakeRoomLocked(now))
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                        fmt::format("{}: {} calls that carry data are under way, and are the most",
+                                    method_, calls_->limits_.most));
+  since_ = now;
+  until_ = now + calls_->limits_.silence;
+  place_ = calls_->under_way_.insert(calls_->under_way_.end(), this);
+  admitted_ = true;
+  calls_->changed_.SignalAll();
+  return grpc::Status::OK;
+}
+
+BulkCalls::Call::~Call() {
+  absl::MutexLock lock(&calls_->mu_);
+  if (!admitted_) return;
+  calls_->under_way_.erase(place_);
+  calls_->changed_.SignalAll();
+}
+
+void BulkCalls::Call::Passed() {
+  absl::MutexLock lock(&calls_->mu_);
+  since_ = Clock::now();
+  until_ = since_ + calls_->limits_.silence;
+}
+
+}  // namespace muster::rpc
