@@ -29,6 +29,25 @@ constexpr Duration kBetween = std::chrono::milliseconds(20);  // two answers tha
 constexpr Duration kRecent = std::chrono::seconds(30);
 constexpr size_t kMostRecent = 4096;
 
+// For a message.
+bool IsLarge(const proto::NextRequest& request) {
+  return request.ByteSizeLong() > rpc::kMaxPieceBytes;
+}
+
+grpc::Status Tell(proto::Leases::Stub* stub, grpc::ClientContext* context,
+                  const proto::NextRequest& request, proto::NextReply* reply) {
+  const std::string all = request.SerializeAsString();
+  const auto writer = stub->Tell(context, reply);
+  proto::TellPiece piece;
+  piece.set_bytes(static_cast<int64_t>(all.size()));
+  for (size_t begin = 0; begin < all.size(); begin += rpc::kMaxPieceBytes) {
+    piece.set_data(all.substr(begin, rpc::kMaxPieceBytes));
+    if (!writer->Write(piece)) break;  // Finish says why
+  }
+  writer->WritesDone();
+  return writer->Finish();
+}
+
 class LeaseClientImpl final : public LeaseClient {
  public:
   LeaseClientImpl(LeaseClientOptions options, std::shared_ptr<rpc::RenewableChannel> channel)
@@ -79,6 +98,14 @@ class LeaseClientImpl final : public LeaseClient {
   // `call`: what to do with a stub and a context.
   template <typename Call>
   grpc::Status CallLocked(Duration deadline, const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // REQUIRES: a request that IsLarge wants nothing.
+  grpc::Status SendLocked(Duration deadline, const proto::NextRequest& request,
+                          proto::NextReply* reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return CallLocked(deadline, [&](proto::Leases::Stub* stub, grpc::ClientContext* context) {
+      return IsLarge(request) ? Tell(stub, context, request, reply)
+                              : stub->Next(context, request, reply);
+    });
+  }
   // OK: it may be tried again after a while, which is waited here.
   absl::Status UnansweredLocked(const grpc::Status& status, Patience* patience)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -209,16 +236,18 @@ absl::Status LeaseClientImpl::UnansweredLocked(const grpc::Status& status, Patie
 }
 
 bool LeaseClientImpl::AskLocked(Patience* patience) {
-  const proto::NextRequest request = RequestLocked(/*asks=*/true);
+  proto::NextRequest request = RequestLocked(/*asks=*/true);
+  if (IsLarge(request)) {  // tells alone
+    request.set_want(0);
+    request.set_start(0);
+  }
   proto::NextReply reply;
   busy_ = true;
   asked_done_.assign(request.done().begin(), request.done().end());
   const int put_back = put_back_;
   const int64_t completed = completed_;
   const MonotonicTime start = Clock::now();
-  const grpc::Status status = CallLocked(kCall, [&](auto* stub, grpc::ClientContext* context) {
-    return stub->Next(context, request, &reply);
-  });
+  const grpc::Status status = SendLocked(kCall, request, &reply);
   busy_ = false;
   asked_done_.clear();
   if (!error_.ok()) return true;
@@ -384,9 +413,7 @@ void LeaseClientImpl::CompletedLocked(int64_t lease) {
   const proto::NextRequest request = RequestLocked(/*asks=*/false);
   proto::NextReply reply;
   telling_ = true;
-  const grpc::Status status = CallLocked(kTell, [&](auto* stub, grpc::ClientContext* context) {
-    return stub->Next(context, request, &reply);
-  });
+  const grpc::Status status = SendLocked(kTell, request, &reply);
   telling_ = false;
   status.ok() && !reply.has_introduce() ? ArrivedLocked(request) : PutBackLocked(request);
   changed_.SignalAll();

@@ -180,7 +180,7 @@ absl::Status Server::Build(const ServerOptions& options,
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   auto credentials = ServerCredentialsFor(options.identity, options.may_call);
   grpc::ServerBuilder builder;
-  Configure(builder, options.max_request_bytes);
+  Configure(builder, kMaxRequestBytes);
   std::vector<std::unique_ptr<ge::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(std::make_unique<InterceptorFactory>(acceptor_.get()));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));

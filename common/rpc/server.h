@@ -34,7 +34,6 @@ struct ServerOptions {
   std::shared_ptr<security::Identity> identity;      // null: plaintext
   CallRule may_call;                                 // with an identity
   int peers = 64;  // processes that may call: bounds the connections
-  int max_request_bytes = kMaxRequestBytes;
 };
 
 // Answers every call that it needs an identity.

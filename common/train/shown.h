@@ -12,8 +12,8 @@
 
 namespace muster {
 
-// Of one batch. A call carries a batch's and a part of a pass's at the most, and
-// rpc::kMaxMessageBytes bounds it.
+// Of one batch. A worker tells of a batch's and of a part of a pass's at once, at the most, in
+// pieces (Leases.Tell).
 inline constexpr size_t kMostShownBytes = 6 << 20;
 
 // Histograms first: they are small. Of a tag's pictures the first ones that fit; `left_out`: the
