@@ -48,6 +48,19 @@ grpc::Status Tell(proto::Leases::Stub* stub, grpc::ClientContext* context,
   return writer->Finish();
 }
 
+// REQUIRES: a request that IsLarge wants nothing.
+grpc::Status Send(proto::Leases::Stub* stub, grpc::ClientContext* context,
+                  const proto::NextRequest& request, proto::NextReply* reply) {
+  return IsLarge(request) ? Tell(stub, context, request, reply)
+                          : stub->Next(context, request, reply);
+}
+
+void WantNothingIfLarge(proto::NextRequest* request) {
+  if (!IsLarge(*request)) return;
+  request->set_want(0);
+  request->set_start(0);
+}
+
 class LeaseClientImpl final : public LeaseClient {
  public:
   LeaseClientImpl(LeaseClientOptions options, std::shared_ptr<rpc::RenewableChannel> channel)
@@ -98,14 +111,6 @@ class LeaseClientImpl final : public LeaseClient {
   // `call`: what to do with a stub and a context.
   template <typename Call>
   grpc::Status CallLocked(Duration deadline, const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // REQUIRES: a request that IsLarge wants nothing.
-  grpc::Status SendLocked(Duration deadline, const proto::NextRequest& request,
-                          proto::NextReply* reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return CallLocked(deadline, [&](proto::Leases::Stub* stub, grpc::ClientContext* context) {
-      return IsLarge(request) ? Tell(stub, context, request, reply)
-                              : stub->Next(context, request, reply);
-    });
-  }
   // OK: it may be tried again after a while, which is waited here.
   absl::Status UnansweredLocked(const grpc::Status& status, Patience* patience)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -237,17 +242,16 @@ absl::Status LeaseClientImpl::UnansweredLocked(const grpc::Status& status, Patie
 
 bool LeaseClientImpl::AskLocked(Patience* patience) {
   proto::NextRequest request = RequestLocked(/*asks=*/true);
-  if (IsLarge(request)) {  // tells alone
-    request.set_want(0);
-    request.set_start(0);
-  }
+  WantNothingIfLarge(&request);
   proto::NextReply reply;
   busy_ = true;
   asked_done_.assign(request.done().begin(), request.done().end());
   const int put_back = put_back_;
   const int64_t completed = completed_;
   const MonotonicTime start = Clock::now();
-  const grpc::Status status = SendLocked(kCall, request, &reply);
+  const grpc::Status status = CallLocked(kCall, [&](auto* stub, grpc::ClientContext* context) {
+    return Send(stub, context, request, &reply);
+  });
   busy_ = false;
   asked_done_.clear();
   if (!error_.ok()) return true;
@@ -413,7 +417,9 @@ void LeaseClientImpl::CompletedLocked(int64_t lease) {
   const proto::NextRequest request = RequestLocked(/*asks=*/false);
   proto::NextReply reply;
   telling_ = true;
-  const grpc::Status status = SendLocked(kTell, request, &reply);
+  const grpc::Status status = CallLocked(kTell, [&](auto* stub, grpc::ClientContext* context) {
+    return Send(stub, context, request, &reply);
+  });
   telling_ = false;
   status.ok() && !reply.has_introduce() ? ArrivedLocked(request) : PutBackLocked(request);
   changed_.SignalAll();
