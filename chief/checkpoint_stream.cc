@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "common/rpc/server.h"
+
 namespace muster {
 namespace {
 
@@ -17,44 +19,63 @@ class Refusal final : public grpc::ServerWriteReactor<proto::FetchChunk> {
 
 class FileStream final : public grpc::ServerWriteReactor<proto::FetchChunk> {
  public:
-  FileStream(std::unique_ptr<checkpoint::ReadableFile> file, std::shared_ptr<void> counted)
-      : file_(std::move(file)), counted_(std::move(counted)) {
-    Next();
+  FileStream(checkpoint::FileSystem& files, std::string path, rpc::WorkerPool* disk,
+             rpc::BulkCalls* calls, grpc::CallbackServerContext* context)
+      : files_(files), path_(std::move(path)), disk_(disk), call_(calls, context, "Fetch") {}
+
+  FileStream* Begin() {
+    const grpc::Status full = call_.Admit();
+    full.ok() ? Next() : Finish(full);
+    return this;
   }
   void OnWriteDone(bool ok) override {
     if (!ok) return Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the reader is gone"));
+    call_.Passed();
     Next();
   }
   void OnDone() override { delete this; }
 
  private:
+  // One chunk of each stream waits for the disk: BulkCalls bounds them.
   void Next() {
+    (void)disk_->Run([this] {
+      bool more = false;
+      const grpc::Status read = rpc::Guarded([&] { return Read(&more); });
+      read.ok() && more ? StartWrite(&chunk_) : Finish(read);
+    });
+  }
+  grpc::Status Read(bool* more) {
+    if (file_ == nullptr) {
+      auto file = files_.Open(path_);
+      if (!file.ok())
+        return grpc::Status(grpc::StatusCode::NOT_FOUND, std::string(Message(file.status())));
+      file_ = *std::move(file);
+    }
     const int64_t size = std::min(kChunkBytes, file_->size() - offset_);
-    if (size <= 0) return Finish(grpc::Status::OK);
+    *more = size > 0;
+    if (!*more) return grpc::Status::OK;
     std::string* data = chunk_.mutable_data();
     data->resize(static_cast<size_t>(size));
     if (const absl::Status read = file_->ReadAt(offset_, data->size(), data->data()); !read.ok())
-      return Finish(grpc::Status(grpc::StatusCode::DATA_LOSS, std::string(Message(read))));
+      return grpc::Status(grpc::StatusCode::DATA_LOSS, std::string(Message(read)));
     offset_ += size;
-    StartWrite(&chunk_);
+    return grpc::Status::OK;
   }
 
-  const std::unique_ptr<checkpoint::ReadableFile> file_;
-  const std::shared_ptr<void> counted_;  // Held while the stream is open.
+  checkpoint::FileSystem& files_;
+  const std::string path_;
+  rpc::WorkerPool* const disk_;
+  rpc::BulkCalls::Call call_;
+  std::unique_ptr<checkpoint::ReadableFile> file_;
   int64_t offset_ = 0;
   proto::FetchChunk chunk_;
 };
 
 }  // namespace
 
-grpc::ServerWriteReactor<proto::FetchChunk>* StreamFile(checkpoint::FileSystem& files,
-                                                        const std::string& path,
-                                                        std::shared_ptr<void> counted) {
-  auto file = files.Open(path);
-  if (!file.ok())
-    return RefuseStream(
-        grpc::Status(grpc::StatusCode::NOT_FOUND, std::string(Message(file.status()))));
-  return new FileStream(*std::move(file), std::move(counted));
+grpc::ServerWriteReactor<proto::FetchChunk>* CheckpointStreams::Open(
+    grpc::CallbackServerContext* context, const std::string& path) {
+  return (new FileStream(files_, path, &disk_, &calls_, context))->Begin();
 }
 
 grpc::ServerWriteReactor<proto::FetchChunk>* RefuseStream(const grpc::Status& why) {

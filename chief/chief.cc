@@ -199,8 +199,6 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
   options.members = DeclaredMembers(cluster, job);
   if (director_ != nullptr) {
     options.services.push_back(director_->service());
-    // What programs show in a batch (common/train/shown.h) comes in one message.
-    options.server.max_request_bytes = rpc::kMaxMessageBytes;
     options.events = director_.get();
     options.own_member = self_ == options.members[0].task.ToString() ? 0 : -1;
   }

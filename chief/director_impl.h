@@ -25,6 +25,7 @@
 #include "chief/server_links.h"
 #include "chief/server_rows.h"
 #include "chief/shard_servers.h"
+#include "chief/tell_call.h"
 #include "chief/training_callbacks.h"
 #include "chief/training_reporter.h"
 #include "chief/work_table.h"
@@ -67,6 +68,8 @@ class DirectorImpl final : public Director,
   grpc::ServerUnaryReactor* Next(grpc::CallbackServerContext* context,
                                  const proto::NextRequest* request,
                                  proto::NextReply* reply) override;
+  grpc::ServerReadReactor<proto::TellPiece>* Tell(grpc::CallbackServerContext* context,
+                                                  proto::NextReply* reply) override;
   grpc::ServerUnaryReactor* GetView(grpc::CallbackServerContext* context,
                                     const proto::GetViewRequest* request,
                                     proto::GetViewReply* reply) override;
@@ -180,6 +183,7 @@ class DirectorImpl final : public Director,
 
   const DirectorOptions options_;
   const ShardStateFactory factory_;
+  rpc::BulkCalls tells_{kTellLimits, "the chief ends"};
 
   // ---- Set before the threads start, constant afterwards
   DirectorStart start_;

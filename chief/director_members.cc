@@ -19,9 +19,10 @@ std::string NewTicket() {
   return ticket;
 }
 
-template <typename Call, typename Handler, typename Request, typename Reply>
-grpc::ServerUnaryReactor* Open(Handler* handler, grpc::CallbackServerContext* context,
-                               const char* name, const Request* request, Reply* reply) {
+template <typename Request, typename Reply>
+grpc::ServerUnaryReactor* Open(typename LeaseCall<Request, Reply>::Handler* handler,
+                               grpc::CallbackServerContext* context, const char* name,
+                               const Request* request, Reply* reply) {
   grpc::Status refusal = rpc::RequireDeadline(*context, name);
   if (refusal.ok())
     refusal = rpc::RequireSpeaker(*context, fmt::format("worker:{}", request->worker().worker()));
@@ -30,7 +31,7 @@ grpc::ServerUnaryReactor* Open(Handler* handler, grpc::CallbackServerContext* co
     reactor->Finish(refusal);
     return reactor;
   }
-  return Call::Open(handler, request, reply);
+  return UnaryLeaseCall<Request, Reply>::Open(handler, request, reply);
 }
 
 }  // namespace
@@ -40,13 +41,18 @@ grpc::ServerUnaryReactor* Open(Handler* handler, grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* DirectorImpl::Next(grpc::CallbackServerContext* context,
                                              const proto::NextRequest* request,
                                              proto::NextReply* reply) {
-  return Open<NextCall>(static_cast<NextCall::Handler*>(this), context, "Next", request, reply);
+  return Open(this, context, "Next", request, reply);
+}
+
+grpc::ServerReadReactor<proto::TellPiece>* DirectorImpl::Tell(grpc::CallbackServerContext* context,
+                                                              proto::NextReply* reply) {
+  return OpenTell(this, &tells_, context, reply);
 }
 
 grpc::ServerUnaryReactor* DirectorImpl::GetView(grpc::CallbackServerContext* context,
                                                 const proto::GetViewRequest* request,
                                                 proto::GetViewReply* reply) {
-  return Open<ViewCall>(static_cast<ViewCall::Handler*>(this), context, "GetView", request, reply);
+  return Open(this, context, "GetView", request, reply);
 }
 
 void DirectorImpl::OnCall(NextCall::Ptr call) {

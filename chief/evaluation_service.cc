@@ -25,7 +25,6 @@ namespace {
 // Time for which the chief stays, so that a live evaluator receives the end.
 constexpr Duration kTellEnd = std::chrono::seconds(5);
 constexpr size_t kMostName = 256;
-constexpr int kMostStreams = 8;   // An evaluator fetches one file at a time.
 constexpr size_t kMostHeld = 16;  // Calls of an evaluator, which makes two at a time.
 // Time between two log lines about what the chief waits for.
 constexpr Duration kWaitingLine = std::chrono::seconds(10);
@@ -50,7 +49,9 @@ class ServiceImpl final : public EvaluationService,
                           public proto::Evaluation::CallbackService {
  public:
   explicit ServiceImpl(EvaluationServiceOptions options)
-      : options_(std::move(options)), incarnation_(std::random_device{}()) {
+      : options_(std::move(options)),
+        incarnation_(std::random_device{}()),
+        streams_(options_.files) {
     thread_ = std::thread([this] { Run(); });
   }
   ~ServiceImpl() override {
@@ -137,8 +138,7 @@ class ServiceImpl final : public EvaluationService,
   bool stop_waiting_ = false;
   PausingTime next_line_;
 
-  // Each stream of a file holds a reference.
-  const std::shared_ptr<void> streams_ = std::make_shared<char>();
+  CheckpointStreams streams_;
   absl::Mutex mu_;
   CondVar wake_, changed_;
   Work work_ ABSL_GUARDED_BY(mu_);
@@ -238,10 +238,6 @@ grpc::ServerWriteReactor<proto::FetchChunk>* ServiceImpl::Fetch(
     grpc::CallbackServerContext* context, const proto::FetchRequest* request) {
   if (const grpc::Status refusal = rpc::RequireDeadline(*context, "Fetch"); !refusal.ok())
     return RefuseStream(refusal);
-  if (streams_.use_count() > kMostStreams)
-    return RefuseStream(
-        grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                     fmt::format("{} files are being fetched, and are the most", kMostStreams)));
   const std::string& file = request->file();
   if (file.empty() || file.front() == '.' || file.find('/') != std::string::npos)
     return RefuseStream(
@@ -256,7 +252,7 @@ grpc::ServerWriteReactor<proto::FetchChunk>* ServiceImpl::Fetch(
           fmt::format("the checkpoint of step {} is not being evaluated", request->step())));
     path = fmt::format("{}/{}", streamable_path_, file);
   }
-  return StreamFile(*options_.files, path, streams_);
+  return streams_.Open(context, path);
 }
 
 // ---- The service's thread

@@ -12,7 +12,7 @@
 namespace muster {
 
 template <typename Request, typename Reply>
-class LeaseCall final : public grpc::ServerUnaryReactor {
+class LeaseCall {
  public:
   using Ptr = std::shared_ptr<LeaseCall>;
   // Must outlive the server.
@@ -20,32 +20,45 @@ class LeaseCall final : public grpc::ServerUnaryReactor {
    public:
     virtual ~Handler() = default;
     virtual void OnCall(Ptr call) = 0;
-    // The caller has gone before Finish, which is due all the same.
+    // The caller has gone before Answer, which is due all the same.
     virtual void OnBroken(Ptr call) = 0;
   };
 
-  static grpc::ServerUnaryReactor* Open(Handler* handler, const Request* request, Reply* reply) {
-    const Ptr call(new LeaseCall(handler, request, reply));
-    call->self_ = call;
-    handler->OnCall(call);
-    return call.get();
-  }
-  void OnCancel() override { handler_->OnBroken(self_); }
-  void OnDone() override { self_.reset(); }
+  LeaseCall(const Request* request, Reply* reply) : request(request), reply(reply) {}
+  virtual ~LeaseCall() = default;
+  // Once. Nothing of the request or the reply may be touched afterwards.
+  virtual void Answer(const grpc::Status& status) = 0;
 
   const MonotonicTime arrived = Clock::now();
   const Request* const request;
   Reply* const reply;
-
- private:
-  LeaseCall(Handler* handler, const Request* request, Reply* reply)
-      : request(request), reply(reply), handler_(handler) {}
-
-  Handler* const handler_;
-  Ptr self_;  // until OnDone
 };
 
 using NextCall = LeaseCall<proto::NextRequest, proto::NextReply>;
 using ViewCall = LeaseCall<proto::GetViewRequest, proto::GetViewReply>;
+
+// In one message.
+template <typename Request, typename Reply>
+class UnaryLeaseCall final : public LeaseCall<Request, Reply>, public grpc::ServerUnaryReactor {
+ public:
+  using typename LeaseCall<Request, Reply>::Handler;
+
+  static grpc::ServerUnaryReactor* Open(Handler* handler, const Request* request, Reply* reply) {
+    const std::shared_ptr<UnaryLeaseCall> call(new UnaryLeaseCall(handler, request, reply));
+    call->self_ = call;
+    handler->OnCall(call);
+    return call.get();
+  }
+  void Answer(const grpc::Status& status) override { Finish(status); }
+  void OnCancel() override { handler_->OnBroken(self_); }
+  void OnDone() override { self_.reset(); }
+
+ private:
+  UnaryLeaseCall(Handler* handler, const Request* request, Reply* reply)
+      : LeaseCall<Request, Reply>(request, reply), handler_(handler) {}
+
+  Handler* const handler_;
+  std::shared_ptr<UnaryLeaseCall> self_;  // until OnDone
+};
 
 }  // namespace muster

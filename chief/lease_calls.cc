@@ -23,8 +23,8 @@ grpc::Status Invalid(const std::string& why) {
 }  // namespace
 
 LeaseCalls::Answers::~Answers() {
-  for (const auto& [call, status] : next) call->Finish(status);
-  for (const auto& [call, status] : view) call->Finish(status);
+  for (const auto& [call, status] : next) call->Answer(status);
+  for (const auto& [call, status] : view) call->Answer(status);
 }
 
 void LeaseCalls::Open(WorkTable* table, const ShardServers* servers) {

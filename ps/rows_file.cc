@@ -14,8 +14,9 @@ int64_t RowsOf(const RowsFile::Table& table) {
 }
 
 template <typename T>
-std::string_view BytesOf(const std::vector<T>& values, int64_t count) {
-  return {reinterpret_cast<const char*>(values.data()), static_cast<size_t>(count) * sizeof(T)};
+void Put(const std::vector<T>& values, int64_t count, std::string* piece) {
+  piece->assign(reinterpret_cast<const char*>(values.data()),
+                static_cast<size_t>(count) * sizeof(T));
 }
 
 }  // namespace
@@ -46,42 +47,49 @@ absl::StatusOr<std::shared_ptr<const RowsFile>> RowsFile::Make(std::vector<Table
   return file;
 }
 
-absl::Status RowsFile::Write(const std::function<absl::Status(std::string_view)>& append) const {
-  MUSTER_RETURN_IF_ERROR(append(plan_.head));
-  for (const size_t tensor : plan_.order)
-    MUSTER_RETURN_IF_ERROR(WriteTensor(sources_[tensor], append));
-  return absl::OkStatus();
+bool RowsFile::Reader::Next(std::string* piece) {
+  if (!std::exchange(begun_, true)) {
+    *piece = file_->plan_.head;
+    return true;
+  }
+  for (; tensor_ < file_->plan_.order.size(); ++tensor_, chunk_ = 0, row_ = 0)
+    if (NextOfTensor(piece)) return true;
+  return false;
 }
 
-absl::Status RowsFile::WriteTensor(
-    const Source& source, const std::function<absl::Status(std::string_view)>& append) const {
-  const Table& table = tables_[source.table];
+bool RowsFile::Reader::NextOfTensor(std::string* piece) {
+  const Source& source = file_->sources_[file_->plan_.order[tensor_]];
+  const Table& table = file_->tables_[source.table];
   if (source.column == static_cast<int>(table.columns.size())) {
+    if (std::exchange(chunk_, 1) == 1) return false;
     int64_t step = 0;
     for (const DenseStore::FrozenRows& chunk : table.chunks) step = std::max(step, chunk.updates);
-    return append({reinterpret_cast<const char*>(&step), sizeof step});
+    piece->assign(reinterpret_cast<const char*>(&step), sizeof step);
+    return true;
+  }
+  while (chunk_ < table.chunks.size() && row_ >= table.chunks[chunk_].rows->size()) {
+    ++chunk_;
+    row_ = 0;
+  }
+  if (chunk_ == table.chunks.size()) return false;
+  const EmbeddingTable::Frozen& rows = *table.chunks[chunk_].rows;
+  const int64_t elements = source.column < 0 ? 2 : table.columns[source.column].elements;
+  const int64_t first = row_;
+  const int64_t count =
+      std::min(std::max<int64_t>(1, kPieceElements / elements), rows.size() - first);
+  row_ += count;
+  if (source.column < 0) {
+    keys_.resize(static_cast<size_t>(count));
+    rows.ReadKeys(first, keys_);
+    Put(keys_, count, piece);
+    return true;
   }
   int64_t begin = 0;
   for (int c = 0; c < source.column; ++c) begin += table.columns[c].elements;
-  const int64_t elements = source.column < 0 ? 2 : table.columns[source.column].elements;
-  const int64_t most = std::max<int64_t>(1, kPieceElements / elements);
-  std::vector<uint64_t> keys;
-  std::vector<float> values;
-  for (const DenseStore::FrozenRows& chunk : table.chunks) {
-    for (int64_t first = 0; first < chunk.rows->size(); first += most) {
-      const int64_t count = std::min(most, chunk.rows->size() - first);
-      if (source.column < 0) {
-        keys.resize(static_cast<size_t>(count));
-        chunk.rows->ReadKeys(first, keys);
-        MUSTER_RETURN_IF_ERROR(append(BytesOf(keys, count)));
-      } else {
-        values.resize(static_cast<size_t>(count * elements));
-        chunk.rows->Read(first, count, begin, elements, values.data());
-        MUSTER_RETURN_IF_ERROR(append(BytesOf(values, count * elements)));
-      }
-    }
-  }
-  return absl::OkStatus();
+  values_.resize(static_cast<size_t>(count * elements));
+  rows.Read(first, count, begin, elements, values_.data());
+  Put(values_, count * elements, piece);
+  return true;
 }
 
 }  // namespace muster::ps

@@ -1,16 +1,15 @@
-// The rows of all tables of one shard, as a safetensors file that is written piece by piece: by
+// The rows of all tables of one shard, as a safetensors file that is told piece by piece: by
 // table "<table>.keys" (int64 [n]), "<table>.rows" (float32 [n, width]), "<table>.<slot>" for each
 // of the rule's slots, and "<table>.step" (int64, the largest number of updates of a chunk).
 //
-// Of rows that were frozen: servers go on while it is written. One thread at a time.
+// Of rows that were frozen: servers go on while it is told. One thread at a time.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/checkpoint/safetensors.h"
@@ -29,8 +28,25 @@ class RowsFile {
   static absl::StatusOr<std::shared_ptr<const RowsFile>> Make(std::vector<Table> tables);
 
   int64_t bytes() const { return plan_.bytes; }
-  // The whole file, in pieces of about a megabyte; ends with the first error of `append`.
-  absl::Status Write(const std::function<absl::Status(std::string_view)>& append) const;
+  // From its beginning, in pieces of about a megabyte.
+  class Reader {
+   public:
+    explicit Reader(std::shared_ptr<const RowsFile> file) : file_(std::move(file)) {}
+    // False: that was all.
+    bool Next(std::string* piece);
+
+   private:
+    bool NextOfTensor(std::string* piece);
+
+    const std::shared_ptr<const RowsFile> file_;
+    bool begun_ = false;
+    // Of the plan's order; then in that tensor.
+    size_t tensor_ = 0;
+    size_t chunk_ = 0;
+    int64_t row_ = 0;
+    std::vector<uint64_t> keys_;
+    std::vector<float> values_;
+  };
 
  private:
   // One tensor: a table's keys (-1), a column, or its step (the number of columns).
@@ -38,8 +54,6 @@ class RowsFile {
     size_t table = 0;
     int column = 0;
   };
-  absl::Status WriteTensor(const Source& source,
-                           const std::function<absl::Status(std::string_view)>& append) const;
 
   std::vector<Table> tables_;
   std::vector<checkpoint::TensorInfo> tensors_;

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <map>
-#include <set>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,30 +15,37 @@
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
+#include "common/rpc/worker_pool.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "ps/messages.h"
 #include "ps/shard_host.h"
+#include "ps/state_streams.h"
 
 namespace muster {
 namespace {
 
-using HostPtr = std::shared_ptr<ps::ShardHost>;
-using Cut = std::map<int, ps::ShardCut>;  // by shard
+using ps::CutPtr;
+using ps::HostPtr;
+using ps::Refusal;
+using ps::ToGrpc;
 
 constexpr Duration kBeat = std::chrono::seconds(1);  // of the chief, while all is well
 constexpr size_t kMostNameBytes = 256;
 constexpr size_t kMostRunBytes = 64;
 
-grpc::Status ToGrpc(const absl::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(Message(status)));
-}
-grpc::Status Refusal(grpc::StatusCode code, const std::string& why) {
-  return grpc::Status(code, why);
-}
+// Of those that hold one another's locks for long there are two: Cut and SetView.
+constexpr int kCallThreads = 4;
+constexpr int kMostCalls = 64;  // that wait for one
+// One for each stream that is admitted, so that none waits for another one's backup.
+constexpr int kPieceThreads = 8;
+constexpr char kEnding[] = "this parameter server is ending";
 
-class PsServiceImpl final : public PsService, public proto::ParameterServer::Service {
+class PsServiceImpl final : public PsService,
+                            public proto::ParameterServer::CallbackService,
+                            private ps::StreamHost {
  public:
-  explicit PsServiceImpl(PsServiceOptions options) : options_(options), bulk_(options.bulk) {}
+  explicit PsServiceImpl(PsServiceOptions options)
+      : options_(options), bulk_(options.bulk, kEnding) {}
   ~PsServiceImpl() override { Stop(); }
 
   grpc::Service* service() override { return this; }
@@ -54,48 +60,106 @@ class PsServiceImpl final : public PsService, public proto::ParameterServer::Ser
       stopped_ = true;
       host = host_;
     }
-    if (host != nullptr) host->Stop();
+    if (host != nullptr) host->Stop();  // what streams wait for returns
+    bulk_.Stop();
   }
 
   // proto::ParameterServer
-  grpc::Status Create(grpc::ServerContext* context, const proto::CreateRequest* request,
-                      proto::CreateReply* reply) override;
-  grpc::Status SetView(grpc::ServerContext* context, const proto::SetViewRequest* request,
-                       proto::SetViewReply* reply) override;
-  grpc::Status SetWorkers(grpc::ServerContext* context, const proto::SetWorkersRequest* request,
-                          proto::SetWorkersReply* reply) override;
-  grpc::Status Fill(grpc::ServerContext* context, grpc::ServerReader<proto::FillRequest>* reader,
-                    proto::FillReply* reply) override;
-  grpc::Status Cut(grpc::ServerContext* context, const proto::CutRequest* request,
-                   proto::CutReply* reply) override;
-  grpc::Status Read(grpc::ServerContext* context, const proto::ReadRequest* request,
-                    grpc::ServerWriter<proto::ChunkContent>* writer) override;
-  grpc::Status ReadRows(grpc::ServerContext* context, const proto::ReadRequest* request,
-                        grpc::ServerWriter<proto::RowsPiece>* writer) override;
-  grpc::Status PullRows(grpc::ServerContext* context, const proto::PullRowsRequest* request,
-                        proto::PullRowsReply* reply) override;
-  grpc::Status Drop(grpc::ServerContext* context, const proto::DropRequest* request,
-                    proto::DropReply* reply) override;
-  grpc::Status Beat(grpc::ServerContext* context, const proto::BeatRequest* request,
-                    proto::BeatReply* reply) override;
+  grpc::ServerUnaryReactor* Create(grpc::CallbackServerContext* context,
+                                   const proto::CreateRequest* request,
+                                   proto::CreateReply* reply) override {
+    return Run(context, request, reply, &PsServiceImpl::DoCreate);
+  }
+  grpc::ServerUnaryReactor* SetView(grpc::CallbackServerContext* context,
+                                    const proto::SetViewRequest* request,
+                                    proto::SetViewReply* reply) override {
+    return Run(context, request, reply, &PsServiceImpl::DoSetView);
+  }
+  grpc::ServerUnaryReactor* SetWorkers(grpc::CallbackServerContext* context,
+                                       const proto::SetWorkersRequest* request,
+                                       proto::SetWorkersReply* reply) override {
+    return Run(context, request, reply, &PsServiceImpl::DoSetWorkers);
+  }
+  grpc::ServerReadReactor<proto::FillRequest>* Fill(grpc::CallbackServerContext* context,
+                                                    proto::FillReply* reply) override {
+    return ps::OpenFill(this, context, reply);
+  }
+  grpc::ServerUnaryReactor* Cut(grpc::CallbackServerContext* context,
+                                const proto::CutRequest* request, proto::CutReply* reply) override {
+    return Run(context, request, reply, &PsServiceImpl::DoCut);
+  }
+  grpc::ServerWriteReactor<proto::ChunkContent>* Read(grpc::CallbackServerContext* context,
+                                                      const proto::ReadRequest* request) override {
+    return ps::OpenRead(this, context, request);
+  }
+  grpc::ServerWriteReactor<proto::RowsPiece>* ReadRows(grpc::CallbackServerContext* context,
+                                                       const proto::ReadRequest* request) override {
+    return ps::OpenReadRows(this, context, request);
+  }
+  grpc::ServerUnaryReactor* PullRows(grpc::CallbackServerContext* context,
+                                     const proto::PullRowsRequest* request,
+                                     proto::PullRowsReply* reply) override {
+    return Run(context, request, reply, &PsServiceImpl::DoPullRows);
+  }
+  grpc::ServerUnaryReactor* Drop(grpc::CallbackServerContext* context,
+                                 const proto::DropRequest* request,
+                                 proto::DropReply* reply) override {
+    return Run(context, request, reply, &PsServiceImpl::DoDrop);
+  }
+  grpc::ServerUnaryReactor* Beat(grpc::CallbackServerContext* context,
+                                 const proto::BeatRequest* request,
+                                 proto::BeatReply* reply) override {
+    return Run(context, request, reply, &PsServiceImpl::DoBeat);
+  }
 
  private:
-  using CutPtr = std::shared_ptr<const muster::Cut>;
+  using Context = grpc::CallbackServerContext;
+
+  // All of them take locks of shards, which others hold for as long as their work takes: none runs
+  // on gRPC's few threads. What waited until nobody wants it any more is not done.
+  template <typename Request, typename Reply>
+  grpc::ServerUnaryReactor* Run(Context* context, const Request* request, Reply* reply,
+                                grpc::Status (PsServiceImpl::*method)(const Context&,
+                                                                      const Request&, Reply*)) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    const grpc::Status full = RunCall([=, this] {
+      reactor->Finish(context->IsCancelled() ? grpc::Status::CANCELLED : rpc::Guarded([&] {
+        return (this->*method)(*context, *request, reply);
+      }));
+    });
+    if (!full.ok()) reactor->Finish(full);
+    return reactor;
+  }
+  grpc::Status DoCreate(const Context& context, const proto::CreateRequest& request,
+                        proto::CreateReply* reply);
+  grpc::Status DoSetView(const Context& context, const proto::SetViewRequest& request,
+                         proto::SetViewReply* reply);
+  grpc::Status DoSetWorkers(const Context& context, const proto::SetWorkersRequest& request,
+                            proto::SetWorkersReply* reply);
+  grpc::Status DoCut(const Context& context, const proto::CutRequest& request,
+                     proto::CutReply* reply);
+  grpc::Status DoPullRows(const Context& context, const proto::PullRowsRequest& request,
+                          proto::PullRowsReply* reply);
+  grpc::Status DoDrop(const Context& context, const proto::DropRequest& request,
+                      proto::DropReply* reply);
+  grpc::Status DoBeat(const Context& context, const proto::BeatRequest& request,
+                      proto::BeatReply* reply);
+
+  // ps::StreamHost. Null `host`: before Create too.
+  grpc::Status Enter(const Context& context, const char* method, uint32_t epoch,
+                     HostPtr* host) override;
+  grpc::Status FindCut(const proto::ReadRequest& request, CutPtr* cut) const override;
+  grpc::Status RunCall(std::function<void()> work) override;
+  void RunPiece(std::function<void()> work) override { (void)pieces_.Run(std::move(work)); }
+  rpc::BulkCalls& bulk() override { return bulk_; }
 
   HostPtr host() const {
     absl::MutexLock lock(&mu_);
     return host_;
   }
-  // Whether the caller is the chief of now; `host` where it has created this server (else null
-  // means that this was called).
-  grpc::Status Enter(const grpc::ServerContext& context, const char* method, uint32_t epoch,
-                     HostPtr* host);
-  // A copy of that name of that shard.
-  grpc::Status FindCut(const proto::ReadRequest& request, CutPtr* cut) const;
   grpc::Status CheckSame(const proto::CreateRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const PsServiceOptions options_;
-  BulkCalls bulk_;
   mutable absl::Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   // The first that was seen, and the highest.
@@ -104,14 +168,25 @@ class PsServiceImpl final : public PsService, public proto::ParameterServer::Ser
   HostPtr host_ ABSL_GUARDED_BY(mu_);
   std::string record_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, CutPtr> cuts_ ABSL_GUARDED_BY(mu_);
+
+  rpc::BulkCalls bulk_;
+  // Last: they use all of the above. Two of them: a piece that waits for a backup waits for a new
+  // view, which is a call.
+  rpc::WorkerPool calls_{kCallThreads, kMostCalls}, pieces_{kPieceThreads};
 };
 
-grpc::Status PsServiceImpl::Enter(const grpc::ServerContext& context, const char* method,
-                                  uint32_t epoch, HostPtr* host) {
+grpc::Status PsServiceImpl::RunCall(std::function<void()> work) {
+  if (calls_.Run(std::move(work))) return grpc::Status::OK;
+  return Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                 fmt::format("{} calls wait here, and are the most", kMostCalls));
+}
+
+grpc::Status PsServiceImpl::Enter(const Context& context, const char* method, uint32_t epoch,
+                                  HostPtr* host) {
   if (const grpc::Status refusal = rpc::RequireDeadline(context, method); !refusal.ok())
     return refusal;
   absl::MutexLock lock(&mu_);
-  if (stopped_) return Refusal(grpc::StatusCode::UNAVAILABLE, "this parameter server is ending");
+  if (stopped_) return Refusal(grpc::StatusCode::UNAVAILABLE, kEnding);
   if (epoch < epoch_)
     return Refusal(grpc::StatusCode::FAILED_PRECONDITION,
                    fmt::format("{} came from a chief of epoch {}, and one of epoch {} was here: it "
@@ -161,30 +236,30 @@ grpc::Status PsServiceImpl::CheckSame(const proto::CreateRequest& request) {
   return grpc::Status::OK;
 }
 
-grpc::Status PsServiceImpl::Create(grpc::ServerContext* context,
-                                   const proto::CreateRequest* request, proto::CreateReply* reply) {
-  if (const grpc::Status refusal = Enter(*context, "Create", request->epoch(), nullptr);
+grpc::Status PsServiceImpl::DoCreate(const Context& context, const proto::CreateRequest& request,
+                                     proto::CreateReply* reply) {
+  if (const grpc::Status refusal = Enter(context, "Create", request.epoch(), nullptr);
       !refusal.ok())
     return refusal;
-  if (request->run_id().empty() || request->run_id().size() > kMostRunBytes)
+  if (request.run_id().empty() || request.run_id().size() > kMostRunBytes)
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
                    fmt::format("a run id has 1 to {} bytes", kMostRunBytes));
-  const absl::StatusOr<ps::ShardSpec> spec = ps::SpecOf(*request, options_.task);
+  const absl::StatusOr<ps::ShardSpec> spec = ps::SpecOf(request, options_.task);
   if (!spec.ok()) return ToGrpc(spec.status());
   HostPtr old;
   {
     absl::MutexLock lock(&mu_);
-    if (host_ != nullptr && created_.run_id() != request->run_id()) {
+    if (host_ != nullptr && created_.run_id() != request.run_id()) {
       LogInfo("what this parameter server holds of run {} is forgotten: the chief's is {}",
-              created_.run_id(), PeerText(request->run_id()));
+              created_.run_id(), PeerText(request.run_id()));
       old = std::exchange(host_, nullptr);
       record_.clear();
       cuts_.clear();
     }
     if (host_ == nullptr) {
-      created_ = *request;
+      created_ = request;
       host_ = ps::ShardHost::Make(*spec, options_);
-    } else if (const grpc::Status refusal = CheckSame(*request); !refusal.ok()) {
+    } else if (const grpc::Status refusal = CheckSame(request); !refusal.ok()) {
       return refusal;
     }
     reply->set_record(record_);
@@ -198,38 +273,37 @@ grpc::Status PsServiceImpl::Create(grpc::ServerContext* context,
 
 // ---- levels
 
-grpc::Status PsServiceImpl::SetView(grpc::ServerContext* context,
-                                    const proto::SetViewRequest* request, proto::SetViewReply*) {
+grpc::Status PsServiceImpl::DoSetView(const Context& context, const proto::SetViewRequest& request,
+                                      proto::SetViewReply*) {
   HostPtr host;
-  if (const grpc::Status refusal = Enter(*context, "SetView", request->epoch(), &host);
-      !refusal.ok())
+  if (const grpc::Status refusal = Enter(context, "SetView", request.epoch(), &host); !refusal.ok())
     return refusal;
   const absl::StatusOr<ps::PsView> view =
-      ps::ViewOf(request->view(), static_cast<int>(host->spec().layout.chunks.size()));
+      ps::ViewOf(request.view(), static_cast<int>(host->spec().layout.chunks.size()));
   return ToGrpc(view.ok() ? host->SetView(*view) : view.status());
 }
 
-grpc::Status PsServiceImpl::SetWorkers(grpc::ServerContext* context,
-                                       const proto::SetWorkersRequest* request,
-                                       proto::SetWorkersReply*) {
+grpc::Status PsServiceImpl::DoSetWorkers(const Context& context,
+                                         const proto::SetWorkersRequest& request,
+                                         proto::SetWorkersReply*) {
   HostPtr host;
-  if (const grpc::Status refusal = Enter(*context, "SetWorkers", request->epoch(), &host);
+  if (const grpc::Status refusal = Enter(context, "SetWorkers", request.epoch(), &host);
       !refusal.ok())
     return refusal;
-  host->SetWorkers({request->epoch(), request->version()},
-                   {request->incarnations().begin(), request->incarnations().end()});
+  host->SetWorkers({request.epoch(), request.version()},
+                   {request.incarnations().begin(), request.incarnations().end()});
   return grpc::Status::OK;
 }
 
-grpc::Status PsServiceImpl::Beat(grpc::ServerContext* context, const proto::BeatRequest* request,
-                                 proto::BeatReply* reply) {
+grpc::Status PsServiceImpl::DoBeat(const Context& context, const proto::BeatRequest& request,
+                                   proto::BeatReply* reply) {
   HostPtr host;
-  if (const grpc::Status refusal = Enter(*context, "Beat", request->epoch(), &host); !refusal.ok())
+  if (const grpc::Status refusal = Enter(context, "Beat", request.epoch(), &host); !refusal.ok())
     return refusal;
-  if (!request->record().empty()) {
+  if (!request.record().empty()) {
     absl::MutexLock lock(&mu_);
     // Not after a newer chief's that came in between.
-    if (request->epoch() == epoch_) record_ = request->record();
+    if (request.epoch() == epoch_) record_ = request.record();
   }
   const PsStatus status = host->status();
   reply->set_view(status.view);
@@ -253,63 +327,12 @@ grpc::Status PsServiceImpl::Beat(grpc::ServerContext* context, const proto::Beat
 
 // ---- state
 
-grpc::Status PsServiceImpl::Fill(grpc::ServerContext* context,
-                                 grpc::ServerReader<proto::FillRequest>* reader,
-                                 proto::FillReply* reply) {
-  proto::FillRequest request;
+grpc::Status PsServiceImpl::DoCut(const Context& context, const proto::CutRequest& request,
+                                  proto::CutReply* reply) {
   HostPtr host;
-  // Chunks of tables of which rows have come, and the last ones have not. Rows of several chunks
-  // may come in turn.
-  std::set<std::pair<int, int>> open;
-  ps::ContentJoiner joiner;
-  BulkCalls::Call call(&bulk_, context, "Fill");
-  if (!call.admitted().ok()) return call.admitted();
-  while (reader->Read(&request)) {
-    HostPtr now;
-    if (const grpc::Status refusal = Enter(*context, "Fill", request.epoch(), &now); !refusal.ok())
-      return refusal;
-    if (host != nullptr && host != now)
-      return Refusal(grpc::StatusCode::FAILED_PRECONDITION,
-                     "another run has begun since Fill brought its first chunk");
-    host = std::move(now);
-    const auto joined = joiner.Add(request.chunk(), host->spec());
-    if (!joined.ok()) return ToGrpc(joined.status());
-    if (!*joined) {
-      open.insert({request.chunk().shard(), request.chunk().chunk()});
-      call.Passed();
-      continue;
-    }
-    const proto::ChunkContent& content = **joined;
-    absl::StatusOr<ChunkState> state = ps::StateOf(content, host->spec());
-    if (!state.ok()) return ToGrpc(state.status());
-    const std::pair place(content.shard(), content.chunk());
-    const bool rows = host->spec().layout.chunks[place.first][place.second].rows();
-    const Piece piece{.first = open.insert(place).second || !rows, .last = !content.more()};
-    if (piece.last) open.erase(place);
-    const absl::Status status = host->Restore(place.first, place.second, *std::move(state), piece);
-    if (!status.ok()) return ToGrpc(status);
-    call.Passed();
-  }
-  if (context->IsCancelled()) return Refusal(grpc::StatusCode::CANCELLED, "Fill was given up");
-  if (!open.empty()) {
-    const auto [shard, chunk] = *open.begin();
-    const bool rows = host->spec().layout.chunks[shard][chunk].rows();
-    return Refusal(
-        grpc::StatusCode::INVALID_ARGUMENT,
-        fmt::format("shard {}, chunk {} lacks {}", shard, chunk, rows ? "rows" : "elements"));
-  }
-  if (host == nullptr)
-    return Refusal(grpc::StatusCode::INVALID_ARGUMENT, "Fill brought no chunk at all");
-  for (const int shard : host->serving()) reply->add_serving(shard);
-  return grpc::Status::OK;
-}
-
-grpc::Status PsServiceImpl::Cut(grpc::ServerContext* context, const proto::CutRequest* request,
-                                proto::CutReply* reply) {
-  HostPtr host;
-  if (const grpc::Status refusal = Enter(*context, "Cut", request->epoch(), &host); !refusal.ok())
+  if (const grpc::Status refusal = Enter(context, "Cut", request.epoch(), &host); !refusal.ok())
     return refusal;
-  if (request->name().empty() || request->name().size() > kMostNameBytes)
+  if (request.name().empty() || request.name().size() > kMostNameBytes)
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
                    fmt::format("a copy needs a name of 1 to {} bytes", kMostNameBytes));
   {
@@ -318,11 +341,11 @@ grpc::Status PsServiceImpl::Cut(grpc::ServerContext* context, const proto::CutRe
     // memory is needed.
     cuts_.clear();
   }
-  absl::StatusOr<muster::Cut> cut = host->CutPrimaries();
+  absl::StatusOr<std::map<int, ps::ShardCut>> cut = host->CutPrimaries();
   if (!cut.ok()) return ToGrpc(cut.status());
   for (const auto& [shard, of_shard] : *cut) reply->add_shards(shard);
   absl::MutexLock lock(&mu_);
-  cuts_[request->name()] = std::make_shared<const muster::Cut>(*std::move(cut));
+  cuts_[request.name()] = std::make_shared<const std::map<int, ps::ShardCut>>(*std::move(cut));
   return grpc::Status::OK;
 }
 
@@ -337,75 +360,27 @@ grpc::Status PsServiceImpl::FindCut(const proto::ReadRequest& request, CutPtr* c
   return grpc::Status::OK;
 }
 
-grpc::Status PsServiceImpl::Read(grpc::ServerContext* context, const proto::ReadRequest* request,
-                                 grpc::ServerWriter<proto::ChunkContent>* writer) {
+grpc::Status PsServiceImpl::DoPullRows(const Context& context,
+                                       const proto::PullRowsRequest& request,
+                                       proto::PullRowsReply* reply) {
   HostPtr host;
-  if (const grpc::Status refusal = Enter(*context, "Read", request->epoch(), &host); !refusal.ok())
-    return refusal;
-  CutPtr cut;
-  if (const grpc::Status refusal = FindCut(*request, &cut); !refusal.ok()) return refusal;
-  const ps::ShardCut& of_shard = cut->at(request->shard());
-  BulkCalls::Call call(&bulk_, context, "Read");
-  if (!call.admitted().ok()) return call.admitted();
-  for (size_t c = 0; c < of_shard.chunks.size(); ++c) {
-    if (of_shard.chunks[c] == nullptr) continue;
-    const int chunk = static_cast<int>(c);
-    const auto state = of_shard.store->Read(chunk, of_shard.chunks[c].get());
-    if (!state.ok()) return ToGrpc(state.status());
-    if (!writer->Write(ps::ContentOf(request->shard(), chunk, *state)))
-      return Refusal(grpc::StatusCode::CANCELLED, "the reader has gone");
-    call.Passed();
-  }
-  return grpc::Status::OK;
-}
-
-grpc::Status PsServiceImpl::ReadRows(grpc::ServerContext* context,
-                                     const proto::ReadRequest* request,
-                                     grpc::ServerWriter<proto::RowsPiece>* writer) {
-  HostPtr host;
-  if (const grpc::Status refusal = Enter(*context, "ReadRows", request->epoch(), &host);
+  if (const grpc::Status refusal = Enter(context, "PullRows", request.epoch(), &host);
       !refusal.ok())
     return refusal;
-  CutPtr cut;
-  if (const grpc::Status refusal = FindCut(*request, &cut); !refusal.ok()) return refusal;
-  const auto& rows = cut->at(request->shard()).rows;
-  if (rows == nullptr)
-    return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
-                   fmt::format("shard {} holds no table", request->shard()));
-  BulkCalls::Call call(&bulk_, context, "ReadRows");
-  if (!call.admitted().ok()) return call.admitted();
-  proto::RowsPiece piece;
-  piece.set_bytes(rows->bytes());
-  const absl::Status written = rows->Write([&](std::string_view bytes) {
-    piece.set_data(bytes.data(), bytes.size());
-    if (!writer->Write(piece)) return absl::CancelledError("the reader has gone");
-    call.Passed();
-    return absl::OkStatus();
-  });
-  return ToGrpc(written);
-}
-
-grpc::Status PsServiceImpl::PullRows(grpc::ServerContext* context,
-                                     const proto::PullRowsRequest* request,
-                                     proto::PullRowsReply* reply) {
-  HostPtr host;
-  if (const grpc::Status refusal = Enter(*context, "PullRows", request->epoch(), &host);
-      !refusal.ok())
-    return refusal;
-  const std::vector<uint64_t> keys(request->keys().begin(), request->keys().end());
-  const absl::StatusOr<std::vector<float>> rows = host->PullRows(request->variable(), keys);
+  const std::vector<uint64_t> keys(request.keys().begin(), request.keys().end());
+  const absl::StatusOr<std::vector<float>> rows = host->PullRows(request.variable(), keys);
   if (!rows.ok()) return ToGrpc(rows.status());
   reply->set_rows(rows->data(), rows->size() * sizeof(float));
   return grpc::Status::OK;
 }
 
-grpc::Status PsServiceImpl::Drop(grpc::ServerContext* context, const proto::DropRequest* request,
-                                 proto::DropReply*) {
+grpc::Status PsServiceImpl::DoDrop(const Context& context, const proto::DropRequest& request,
+                                   proto::DropReply*) {
   HostPtr host;
-  if (const grpc::Status refusal = Enter(*context, "Drop", request->epoch(), &host); !refusal.ok())
+  if (const grpc::Status refusal = Enter(context, "Drop", request.epoch(), &host); !refusal.ok())
     return refusal;
   absl::MutexLock lock(&mu_);
-  cuts_.erase(request->name());
+  cuts_.erase(request.name());
   return grpc::Status::OK;
 }
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/rpc/bulk_calls.h"
 #include "common/transport/data_listener.h"
-#include "ps/bulk_calls.h"
 
 namespace muster {
 
@@ -33,7 +33,7 @@ struct PsServiceOptions {
   // Pushes wait while the chief has said nothing for so long (LongestChiefSilence); zero: they do
   // not.
   Duration chief_silence = Duration::zero();
-  BulkCalls::Limits bulk;  // of the chief's calls that carry state
+  rpc::BulkCalls::Limits bulk;  // of the chief's calls that carry state
 };
 
 // For a log or a status line.
@@ -52,8 +52,8 @@ class PsService {
   // proto::ParameterServer.
   virtual grpc::Service* service() = 0;
   virtual PsStatus status() const = 0;
-  // Closes all data connections, for good, and returns when their threads have ended. Calls of the
-  // chief are answered UNAVAILABLE from then on.
+  // Closes all data connections and cancels the chief's streams, for good, and returns when they
+  // have ended. Calls of the chief are answered UNAVAILABLE from then on.
   virtual void Stop() = 0;
 };
 

@@ -29,6 +29,38 @@ constexpr Duration kBetween = std::chrono::milliseconds(20);  // two answers tha
 constexpr Duration kRecent = std::chrono::seconds(30);
 constexpr size_t kMostRecent = 4096;
 
+// For a message.
+bool IsLarge(const proto::NextRequest& request) {
+  return request.ByteSizeLong() > rpc::kMaxPieceBytes;
+}
+
+grpc::Status Tell(proto::Leases::Stub* stub, grpc::ClientContext* context,
+                  const proto::NextRequest& request, proto::NextReply* reply) {
+  const std::string all = request.SerializeAsString();
+  const auto writer = stub->Tell(context, reply);
+  proto::TellPiece piece;
+  piece.set_bytes(static_cast<int64_t>(all.size()));
+  for (size_t begin = 0; begin < all.size(); begin += rpc::kMaxPieceBytes) {
+    piece.set_data(all.substr(begin, rpc::kMaxPieceBytes));
+    if (!writer->Write(piece)) break;  // Finish says why
+  }
+  writer->WritesDone();
+  return writer->Finish();
+}
+
+// REQUIRES: a request that IsLarge wants nothing.
+grpc::Status Send(proto::Leases::Stub* stub, grpc::ClientContext* context,
+                  const proto::NextRequest& request, proto::NextReply* reply) {
+  return IsLarge(request) ? Tell(stub, context, request, reply)
+                          : stub->Next(context, request, reply);
+}
+
+void WantNothingIfLarge(proto::NextRequest* request) {
+  if (!IsLarge(*request)) return;
+  request->set_want(0);
+  request->set_start(0);
+}
+
 class LeaseClientImpl final : public LeaseClient {
  public:
   LeaseClientImpl(LeaseClientOptions options, std::shared_ptr<rpc::RenewableChannel> channel)
@@ -209,7 +241,8 @@ absl::Status LeaseClientImpl::UnansweredLocked(const grpc::Status& status, Patie
 }
 
 bool LeaseClientImpl::AskLocked(Patience* patience) {
-  const proto::NextRequest request = RequestLocked(/*asks=*/true);
+  proto::NextRequest request = RequestLocked(/*asks=*/true);
+  WantNothingIfLarge(&request);
   proto::NextReply reply;
   busy_ = true;
   asked_done_.assign(request.done().begin(), request.done().end());
@@ -217,7 +250,7 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
   const int64_t completed = completed_;
   const MonotonicTime start = Clock::now();
   const grpc::Status status = CallLocked(kCall, [&](auto* stub, grpc::ClientContext* context) {
-    return stub->Next(context, request, &reply);
+    return Send(stub, context, request, &reply);
   });
   busy_ = false;
   asked_done_.clear();
@@ -385,7 +418,7 @@ void LeaseClientImpl::CompletedLocked(int64_t lease) {
   proto::NextReply reply;
   telling_ = true;
   const grpc::Status status = CallLocked(kTell, [&](auto* stub, grpc::ClientContext* context) {
-    return stub->Next(context, request, &reply);
+    return Send(stub, context, request, &reply);
   });
   telling_ = false;
   status.ok() && !reply.has_introduce() ? ArrivedLocked(request) : PutBackLocked(request);

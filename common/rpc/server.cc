@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <string_view>
 #include <thread>
@@ -147,6 +148,15 @@ grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char*
                                   method));
 }
 
+grpc::Status Guarded(const std::function<grpc::Status()>& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    return grpc::Status(grpc::StatusCode::UNKNOWN,
+                        fmt::format("this process cannot do it: {}", error.what()));
+  }
+}
+
 grpc::ServerGenericBidiReactor* RefusalService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
   if (int64_t before = 0; lines_.Take(&before))
@@ -170,7 +180,7 @@ absl::Status Server::Build(const ServerOptions& options,
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   auto credentials = ServerCredentialsFor(options.identity, options.may_call);
   grpc::ServerBuilder builder;
-  Configure(builder, options.max_request_bytes);
+  Configure(builder, kMaxRequestBytes);
   std::vector<std::unique_ptr<ge::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(std::make_unique<InterceptorFactory>(acceptor_.get()));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));

@@ -14,6 +14,7 @@
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_context.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,7 +34,6 @@ struct ServerOptions {
   std::shared_ptr<security::Identity> identity;      // null: plaintext
   CallRule may_call;                                 // with an identity
   int peers = 64;  // processes that may call: bounds the connections
-  int max_request_bytes = kMaxRequestBytes;
 };
 
 // Answers every call that it needs an identity.
@@ -77,5 +77,8 @@ class Server {
 
 // What a unary handler returns first, so that it does nothing for a caller without a deadline.
 grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char* method);
+// What `work` says. Nobody catches what a reactor throws: here what there is no memory for, or no
+// thread, costs that call alone.
+grpc::Status Guarded(const std::function<grpc::Status()>& work);
 
 }  // namespace muster::rpc

@@ -4,12 +4,8 @@
 
 #include <algorithm>
 
-#include "common/rpc/channel.h"
-
 namespace muster {
 namespace {
-
-static_assert(2 * kMostShownBytes + (4 << 20) <= rpc::kMaxMessageBytes);
 
 void AddHistogram(const HistogramReport& report, proto::Shown::Histogram* message) {
   const summary::Distribution& distribution = report.distribution;

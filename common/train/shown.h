@@ -12,8 +12,8 @@
 
 namespace muster {
 
-// The limit for one batch. One call carries at most the data of one batch and of one part of a
-// pass, which together fit into rpc::kMaxMessageBytes.
+// The limit for one batch. A worker reports at most the data of one batch and of one part of a pass
+// at once, in pieces (Leases.Tell).
 inline constexpr size_t kMostShownBytes = 6 << 20;
 
 // Converts images and histograms to a message of at most kMostShownBytes. Adds histograms first,

@@ -14,8 +14,9 @@ Folder::Folder() : path_(std::filesystem::temp_directory_path() / "muster-evalua
 }
 Folder::~Folder() { std::filesystem::remove_all(path_); }
 
-TestChief::TestChief(EvaluationRules rules, const std::string& run_id, const std::string& job)
-    : rules_(rules), run_id_(run_id), job_(job) {
+TestChief::TestChief(EvaluationRules rules, const std::string& run_id, const std::string& job,
+                     checkpoint::FileSystem* files)
+    : rules_(rules), run_id_(run_id), job_(job), files_(files) {
   Start("127.0.0.1:0");
 }
 
@@ -37,7 +38,7 @@ void TestChief::Start(const std::string& address) {
   options.cluster_digest = "digest";
   options.run_id = [this] { return run_id_; };
   options.job = job_;
-  options.files = &checkpoint::PosixFileSystem();
+  options.files = files_;
   options.pin = [this](int64_t step) {
     absl::MutexLock lock(&mu_);
     if (std::count(gone_.begin(), gone_.end(), step) > 0) return false;

@@ -31,7 +31,8 @@ inline constexpr Duration kPatience = std::chrono::seconds(20);
 class TestChief {
  public:
   explicit TestChief(EvaluationRules rules = {}, const std::string& run_id = "run-a",
-                     const std::string& job = "{}");
+                     const std::string& job = "{}",
+                     checkpoint::FileSystem* files = &checkpoint::PosixFileSystem());
   ~TestChief();
 
   // Listens again, as another chief, on the same port.
@@ -53,6 +54,7 @@ class TestChief {
 
   const EvaluationRules rules_;
   const std::string run_id_, job_;
+  checkpoint::FileSystem* const files_;
   int port_ = 0;
   mutable absl::Mutex mu_;
   std::vector<int64_t> pinned_ ABSL_GUARDED_BY(mu_), gone_ ABSL_GUARDED_BY(mu_);

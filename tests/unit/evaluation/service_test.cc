@@ -1,11 +1,14 @@
 // The chief's end of evaluation, over a real server, asked by an evaluator's own link.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <future>
 
+#include "absl/synchronization/notification.h"
 #include "common/base/crc32c.h"
+#include "common/checkpoint/memory_file_system.h"
 #include "tests/unit/evaluation/harness.h"
 
 namespace muster {
@@ -335,6 +338,50 @@ TEST_F(Service, StreamsFilesOfTheCheckpointInHandOnly) {
   EXPECT_FALSE(link->Fetch(10, "absent", take).ok());
   EXPECT_FALSE(link->Fetch(9, "model.safetensors", take).ok());
   EXPECT_EQ(got, "");
+}
+
+// Opens no weights for a while.
+class HangingFileSystem final : public checkpoint::MemoryFileSystem {
+ public:
+  absl::StatusOr<std::unique_ptr<checkpoint::ReadableFile>> Open(const std::string& path) override {
+    if (path.ends_with("model.safetensors")) {
+      ++hanging;
+      mended.WaitForNotification();
+    }
+    return MemoryFileSystem::Open(path);
+  }
+  std::atomic<int> hanging = 0;
+  absl::Notification mended;
+};
+
+TEST_F(Service, ADiskThatHangsKeepsNoOtherCallWaiting) {
+  constexpr int kFetches = 6;
+  HangingFileSystem files;
+  ASSERT_TRUE(files.MakeDirectory("/step-10").ok());
+  for (const std::string name : {"manifest.json", "model.safetensors"}) {
+    const auto file = files.Create("/step-10/" + name);
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_TRUE((*file)->Append("content").ok());
+  }
+  TestChief chief({}, "run-a", "{}", &files);
+  const auto link = chief.Link();
+  chief.service().Announce(10, "step-10", "/step-10", false);
+  ASSERT_EQ(Offered(*link, -1), 10);
+  std::vector<std::future<absl::Status>> fetches;
+  for (int i = 0; i < kFetches; ++i)
+    fetches.push_back(std::async(std::launch::async, [&] {
+      return chief.Link()->Fetch(10, "model.safetensors", [](const std::string& data) {
+        EXPECT_EQ(data, "content");
+        return absl::OkStatus();
+      });
+    }));
+  EXPECT_TRUE(chief.Await([&] { return files.hanging > 1; }));
+  EXPECT_TRUE(link->Ask(10, false).ok());
+  files.mended.Notify();
+  for (auto& fetched : fetches) {
+    const absl::Status status = fetched.get();
+    EXPECT_TRUE(status.ok()) << status;
+  }
 }
 
 }  // namespace

@@ -13,14 +13,46 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
+constexpr rpc::BulkCalls::Limits kQuick{
+    .most = 2, .silence = milliseconds(500), .standstill = milliseconds(100)};
+
 class HostileTest : public ::testing::Test {
  protected:
-  HostileTest() : ps_(Options()) {}
-  static PsServiceOptions Options() {
+  HostileTest() : ps_(Options(kQuick)) {}
+  static PsServiceOptions Options(const rpc::BulkCalls::Limits& limits) {
     PsServiceOptions options;
     options.task = 0;
-    options.bulk = {.most = 2, .silence = milliseconds(500), .standstill = milliseconds(100)};
+    options.bulk = limits;
     return options;
+  }
+  // One shard of chunks of that size.
+  void CreateOne(TestPs& ps, int chunks, int64_t chunk_bytes) {
+    job_.variables = {{"w", {chunks * chunk_bytes / static_cast<int64_t>(sizeof(float))}, 0}};
+    job_.servers = 1;
+    job_.parameter_server = fmt::format(R"({{"chunk_bytes": {}}})", chunk_bytes);
+    ASSERT_TRUE(ps.Create(job_.Create(0)).ok());
+    ASSERT_EQ(Content(job_, 0, 1).size(), static_cast<size_t>(chunks));
+  }
+  // Every chunk has come.
+  static void AwaitServing(TestPs& ps) {
+    const MonotonicTime until = In(kLong);
+    for (bool serving = false; !serving; std::this_thread::yield()) {
+      const auto beat = ps.Beat();
+      ASSERT_TRUE(beat.ok()) << beat.status();
+      ASSERT_LT(Clock::now(), until) << "chunks are missing";
+      serving = beat->serving_size() > 0;
+    }
+  }
+  // A copy "a" of what CreateOne made.
+  static void MakeCopy(TestPs& ps) {
+    proto::View view;
+    view.set_number(1ull << 32 | 1);
+    view.set_ticket("ticket");
+    proto::ShardPlace& place = *view.add_shards();
+    place.set_primary_address(ps.address());
+    place.set_backup(-1);
+    ASSERT_TRUE(ps.SetView(view).ok());
+    ASSERT_TRUE(ps.Cut("a").ok());
   }
   std::string Refused(const std::vector<VariableSpec>& variables, const std::string& options = "") {
     proto::CreateRequest request = job_.Create(0);
@@ -38,8 +70,9 @@ class HostileTest : public ::testing::Test {
 // A Fill that says nothing, or one that stops in the middle.
 class SilentFill {
  public:
-  explicit SilentFill(TestPs& ps) : context_(rpc::WithDeadline(kLong)) {
-    writer_ = ps.stub().Fill(context_.get(), &reply_);
+  explicit SilentFill(TestPs& ps) : SilentFill(ps.stub()) {}
+  explicit SilentFill(proto::ParameterServer::Stub& stub) : context_(rpc::WithDeadline(kLong)) {
+    writer_ = stub.Fill(context_.get(), &reply_);
   }
   ~SilentFill() { context_->TryCancel(); }
   bool Write(const proto::ChunkContent& chunk) {
@@ -54,6 +87,30 @@ class SilentFill {
   std::unique_ptr<grpc::ClientContext> context_;
   proto::FillReply reply_;
   std::unique_ptr<grpc::ClientWriter<proto::FillRequest>> writer_;
+};
+
+// A Read of the copy "a" of which nothing is read but the first chunk.
+class SilentRead {
+ public:
+  explicit SilentRead(TestPs& ps) : context_(rpc::WithDeadline(kLong)) {
+    proto::ReadRequest request;
+    request.set_epoch(1);
+    request.set_name("a");
+    reader_ = ps.stub().Read(context_.get(), request);
+    proto::ChunkContent chunk;
+    EXPECT_TRUE(reader_->Read(&chunk));
+  }
+  ~SilentRead() { context_->TryCancel(); }
+  // gRPC tells the end behind what came before it, which is read here.
+  grpc::Status End() {
+    for (proto::ChunkContent chunk; reader_->Read(&chunk);) ++chunks;
+    return reader_->Finish();
+  }
+  int chunks = 1;  // that came
+
+ private:
+  std::unique_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<grpc::ClientReader<proto::ChunkContent>> reader_;
 };
 
 TEST_F(HostileTest, ShapesWhoseProductsOverflowAreRefused) {
@@ -94,10 +151,84 @@ TEST_F(HostileTest, ASilentFillIsCancelled) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
 }
 
+TEST_F(HostileTest, AFillThatStopsInTheMiddleIsCancelled) {
+  ASSERT_TRUE(ps_.Create(job_.Create(0)).ok());
+  SilentFill stalled(ps_);
+  ASSERT_TRUE(stalled.Write(Content(job_, 0, 1)[0]));
+  EXPECT_EQ(stalled.End().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(HostileTest, AReadThatIsNotReadIsCancelled) {
+  TestPs ps(Options({.most = 1, .silence = milliseconds(500), .standstill = kLong}));
+  CreateOne(ps, 32, 512 << 10);  // more than is sent to whoever does not read
+  ASSERT_TRUE(ps.Fill(Content(job_, 0, 1)).ok());
+  MakeCopy(ps);
+  SilentRead stalled(ps);
+  const MonotonicTime until = In(kLong);
+  // Until its place is free.
+  while (absl::IsResourceExhausted(ps.Fill({}).status())) {
+    ASSERT_LT(Clock::now(), until) << "it goes on";
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(stalled.End().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_LT(stalled.chunks, 32);
+}
+
+TEST_F(HostileTest, StreamsThatStandStillHoldNoThread) {
+  constexpr int kConnections = 4, kEach = 30;  // more than gRPC has threads for calls that block
+  TestPs ps(Options({.most = kConnections * kEach, .silence = kLong, .standstill = kLong}));
+  CreateOne(ps, kConnections * kEach, 256);
+  const std::vector<proto::ChunkContent> chunks = Content(job_, 0, 1);
+  std::vector<std::unique_ptr<proto::ParameterServer::Stub>> stubs;
+  std::vector<std::unique_ptr<SilentFill>> silent;
+  for (const proto::ChunkContent& chunk : chunks) {
+    if (chunk.chunk() % kEach == 0)
+      stubs.push_back(proto::ParameterServer::NewStub(*rpc::MakeChannel(ps.rpc_address())));
+    silent.push_back(std::make_unique<SilentFill>(*stubs.back()));
+    ASSERT_TRUE(silent.back()->Write(chunk));
+  }
+  AwaitServing(ps);
+  EXPECT_EQ(ps.Fill({}).status().code(), absl::StatusCode::kResourceExhausted) << "all are there";
+}
+
+TEST_F(HostileTest, StopEndsStreamsAtOnce) {
+  TestPs ps(Options({.most = 8, .silence = kLong, .standstill = kLong}));
+  CreateOne(ps, 32, 512 << 10);
+  std::vector<proto::ChunkContent> chunks = Content(job_, 0, 1);
+  SilentFill fill(ps);
+  ASSERT_TRUE(fill.Write(chunks.back()));
+  chunks.pop_back();
+  ASSERT_TRUE(ps.Fill(chunks).ok());
+  AwaitServing(ps);
+  MakeCopy(ps);
+  SilentRead read(ps);
+  const MonotonicTime start = Clock::now();
+  ps.service->Stop();
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(fill.End().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(read.End().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_LT(read.chunks, 31);
+  for (const absl::Status& status : {ps.Beat().status(), ps.Fill({}).status(),
+                                     ps.Read("a", 0).status(), ps.ReadRows("a", 0).status()}) {
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("is ending"));
+  }
+}
+
+TEST_F(HostileTest, StreamsNeedADeadline) {
+  grpc::ClientContext context;
+  proto::FillReply reply;
+  const auto writer = ps_.stub().Fill(&context, &reply);
+  EXPECT_THAT(writer->Finish().error_message(), HasSubstr("Fill was called without a deadline"));
+  grpc::ClientContext reading;
+  const auto reader = ps_.stub().ReadRows(&reading, {});
+  EXPECT_THAT(reader->Finish().error_message(), HasSubstr("ReadRows was called without"));
+}
+
 TEST_F(HostileTest, OneThatStandsStillGivesWay) {
   ASSERT_TRUE(ps_.Create(job_.Create(0)).ok());
   SilentFill first(ps_), second(ps_);
-  // Both are under way, each on a thread.
+  // Both are under way, and have stood still for long enough.
   std::this_thread::sleep_for(milliseconds(200));
   const auto filled = ps_.Fill(Content(job_, 0, 1));
   EXPECT_TRUE(filled.ok()) << filled.status();
@@ -128,14 +259,7 @@ TEST_F(HostileTest, AChunkComesInPieces) {
   ASSERT_TRUE(filling->Write(content).ok());
   const absl::Status filled = filling->Finish();
   ASSERT_TRUE(filled.ok()) << filled;
-  proto::View view;
-  view.set_number(1ull << 32 | 1);
-  view.set_ticket("ticket");
-  proto::ShardPlace& place = *view.add_shards();
-  place.set_primary_address(ps_.address());
-  place.set_backup(-1);
-  ASSERT_TRUE(ps_.SetView(view).ok());
-  ASSERT_TRUE(ps_.Cut("a").ok());
+  MakeCopy(ps_);
   const auto read = ps_.Read("a", 0);
   ASSERT_TRUE(read.ok()) << read.status();
   ASSERT_EQ(read->size(), 1u);

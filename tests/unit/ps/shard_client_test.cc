@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "chief/row_filler.h"
+#include "chief/server_rows.h"
 #include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {
@@ -169,6 +171,37 @@ TEST(ShardClient, ACopyThatCouldNotBeDroppedIsDroppedWithALaterBeat) {
   EXPECT_FALSE(client->Cut("step-6").ok());
   EXPECT_TRUE(client->Beat("").ok());
   EXPECT_EQ(ps.copy, "");
+}
+
+// Has a table of one column whose rows are their keys.
+class RowsPs final : public proto::ParameterServer::Service {
+ public:
+  grpc::Status PullRows(grpc::ServerContext*, const proto::PullRowsRequest* request,
+                        proto::PullRowsReply* reply) override {
+    ++questions;
+    const std::vector<float> rows(request->keys().begin(), request->keys().end());
+    reply->set_rows(rows.data(), rows.size() * sizeof(float));
+    return grpc::Status::OK;
+  }
+  int questions = 0;
+};
+
+TEST(ServerRows, AsksForNoMoreKeysThanAMessageHolds) {
+  RowsPs ps;
+  auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&ps});
+  ASSERT_TRUE(server.ok());
+  const auto client = ClientOf(fmt::format("127.0.0.1:{}", (*server)->port()));
+  const EmbeddingTable::Options table{.width = 1, .rule = SgdSpec{}, .shards = 1};
+  ServerRows served({{1, "users", table}}, 1, Duration::zero(),
+                    [&](int, bool) -> absl::StatusOr<ShardClient*> { return client.get(); });
+  std::vector<uint64_t> keys(300'000);
+  std::iota(keys.begin(), keys.end(), 0);
+  std::vector<float> rows(keys.size());
+  const RowRead read{.table = 0, .keys = keys, .rows = rows};
+  const absl::Status pulled = served.Pull({&read, 1});
+  ASSERT_TRUE(pulled.ok()) << pulled;
+  EXPECT_TRUE(std::equal(keys.begin(), keys.end(), rows.begin()));
+  EXPECT_EQ(ps.questions, 3);
 }
 
 }  // namespace

@@ -74,6 +74,21 @@ class Chief final : public proto::Leases::Service {
     answers.pop_front();
     return grpc::Status::OK;
   }
+  grpc::Status Tell(grpc::ServerContext* context, grpc::ServerReader<proto::TellPiece>* reader,
+                    proto::NextReply* reply) override {
+    std::string all;
+    proto::TellPiece piece;
+    while (reader->Read(&piece)) all += piece.data();
+    proto::NextRequest request;
+    EXPECT_EQ(all.size(), static_cast<size_t>(piece.bytes()));
+    EXPECT_TRUE(request.ParseFromString(all));
+    EXPECT_EQ(request.want(), 0);
+    EXPECT_EQ(request.start(), 0);
+    const grpc::Status status = Next(context, &request, reply);
+    absl::MutexLock lock(&mutex);
+    if (status.ok()) largest_told = std::max(largest_told, all.size());
+    return status;
+  }
   grpc::Status GetView(grpc::ServerContext*, const proto::GetViewRequest* request,
                        proto::GetViewReply* reply) override {
     absl::MutexLock lock(&mutex);
@@ -106,6 +121,7 @@ class Chief final : public proto::Leases::Service {
   std::deque<proto::View> views;
   bool away = false, abandon = false, slow_to_hear = false;
   int turned_away = 0, hearing = 0;
+  size_t largest_told = 0;  // in pieces
   std::string refusal;
   std::vector<proto::NextRequest> requests;
   std::vector<int64_t> done, evaluated;
@@ -116,7 +132,6 @@ class LeaseClientTest : public ::testing::Test {
   void SetUp() override {
     rpc::ServerOptions options;
     options.address = "127.0.0.1:0";
-    options.max_request_bytes = rpc::kMaxMessageBytes;  // as the chief of parameter servers
     auto server = rpc::Server::Start(options, {&chief_});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -449,7 +464,10 @@ TEST_F(LeaseClientTest, WhatWasShownGoesAlongUntilItHasArrived) {
   size_t before = 0;
   {
     absl::MutexLock lock(&chief_.mutex);
-    EXPECT_EQ(chief_.requests.back().done(0).shown().images_size(), 1);
+    const auto told = std::find_if(chief_.requests.begin(), chief_.requests.end(),
+                                   [](const auto& request) { return request.done_size() > 0; });
+    ASSERT_NE(told, chief_.requests.end());
+    EXPECT_EQ(told->done(0).shown().images_size(), 1);
     chief_.away = true;
     before = chief_.requests.size();
   }
@@ -471,7 +489,29 @@ TEST_F(LeaseClientTest, WhatWasShownGoesAlongUntilItHasArrived) {
   std::vector<int64_t> with;
   for (const proto::BatchDone& done : first.done())
     if (done.has_shown()) with.push_back(done.lease());
-  EXPECT_THAT(with, ElementsAre(4, 5)) << "as many as a message bears, the newest";
+  EXPECT_THAT(with, ElementsAre(4, 5)) << "as many as it may tell, the newest";
+  EXPECT_GT(chief_.largest_told, rpc::kMaxRequestBytes) << "in pieces";
+}
+
+// Tells all of them in one go, and asks for work apart from that.
+TEST_F(LeaseClientTest, LargeIntegerBuffersComeInPieces) {
+  const std::string large(kMostIntegerBytes, 'i');
+  chief_.Answer(Batch(1));
+  chief_.Answer(Batch(2));
+  Begin(0);
+  EXPECT_EQ(Take(), 1);
+  client_->TellIntegers({{"net.queue", large}}, 1);
+  proto::BatchDone done;
+  done.set_lease(1);
+  client_->Complete(done);
+  EXPECT_EQ(Take(), 2);
+  absl::MutexLock lock(&chief_.mutex);
+  EXPECT_GT(chief_.largest_told, kMostIntegerBytes);
+  const auto told = std::find_if(chief_.requests.begin(), chief_.requests.end(),
+                                 [](const auto& request) { return request.buffers_size() > 0; });
+  ASSERT_NE(told, chief_.requests.end());
+  EXPECT_TRUE(told->buffers().at("net.queue") == large);
+  EXPECT_THAT(chief_.done, ElementsAre(1)) << "once";
 }
 
 TEST_F(LeaseClientTest, AChiefThatDoesNotComeBackIsAnError) {

@@ -1,28 +1,40 @@
-#include "ps/bulk_calls.h"
+#include "common/rpc/bulk_calls.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::rpc {
 
-BulkCalls::BulkCalls(Limits limits) : limits_(limits), thread_([this] { Run(); }) {}
+BulkCalls::BulkCalls(Limits limits, std::string ending)
+    : limits_(limits), ending_(std::move(ending)), thread_([this] { Run(); }) {}
 
 BulkCalls::~BulkCalls() {
-  {
-    absl::MutexLock lock(&mu_);
-    exiting_ = true;
-    changed_.SignalAll();
-  }
+  Stop();
   thread_.join();
+}
+
+void BulkCalls::Stop() {
+  absl::MutexLock lock(&mu_);
+  stopped_ = true;
+  for (Call* call : under_way_) Cancel(call);
+  changed_.SignalAll();
+  while (!under_way_.empty()) changed_.Wait(&mu_);  // bounded: all are cancelled
+}
+
+// What a call that is cancelled waits for fails on a thread of gRPC's, never on this one.
+void BulkCalls::Cancel(Call* call) {
+  if (!std::exchange(call->cancelled_, true)) call->context_->TryCancel();
 }
 
 void BulkCalls::Run() {
   pthread_setname_np(pthread_self(), "bulk-calls");
   absl::MutexLock lock(&mu_);
-  while (!exiting_) {
+  while (!stopped_) {
     const MonotonicTime now = Clock::now();
     MonotonicTime next = MonotonicTime::max();
     for (Call* call : under_way_) {
@@ -33,8 +45,7 @@ void BulkCalls::Run() {
       }
       LogWarning("{} is cancelled: nothing passed for {:g} s", call->method_,
                  Seconds(now - call->since_));
-      call->cancelled_ = true;
-      call->context_->TryCancel();
+      Cancel(call);
     }
     changed_.WaitUntil(&mu_, next);
   }
@@ -45,40 +56,38 @@ bool BulkCalls::MakeRoomLocked(MonotonicTime now) {
   const auto standing = [](const Call* call) { return !call->cancelled_; };
   const auto count = std::count_if(under_way_.begin(), under_way_.end(), standing);
   if (count < limits_.most) return true;
-  const auto oldest =
-      std::min_element(under_way_.begin(), under_way_.end(), [](const Call* a, const Call* b) {
+  Call* oldest =
+      *std::min_element(under_way_.begin(), under_way_.end(), [](const Call* a, const Call* b) {
         return std::pair(a->cancelled_, a->since_) < std::pair(b->cancelled_, b->since_);
       });
-  Call* call = *oldest;
-  if (now - call->since_ < limits_.standstill) return false;
-  LogWarning("{} is cancelled for another call: nothing passed for {:g} s", call->method_,
-             Seconds(now - call->since_));
-  call->cancelled_ = true;
-  call->context_->TryCancel();
+  if (now - oldest->since_ < limits_.standstill) return false;
+  LogWarning("{} is cancelled for another call: nothing passed for {:g} s", oldest->method_,
+             Seconds(now - oldest->since_));
+  Cancel(oldest);
   return true;
 }
 
-BulkCalls::Call::Call(BulkCalls* calls, grpc::ServerContext* context, const char* method)
-    : calls_(calls), context_(context), method_(method) {
+grpc::Status BulkCalls::Call::Admit() {
   const MonotonicTime now = Clock::now();
   absl::MutexLock lock(&calls_->mu_);
-  if (!calls_->MakeRoomLocked(now)) {
-    admitted_ = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                             fmt::format("{}: {} calls that carry data are under way, and are the "
-                                         "most",
-                                         method, calls_->limits_.most));
-    return;
-  }
+  if (calls_->stopped_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, calls_->ending_);
+  if (!calls_->MakeRoomLocked(now))
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                        fmt::format("{}: {} calls that carry data are under way, and are the most",
+                                    method_, calls_->limits_.most));
   since_ = now;
   until_ = now + calls_->limits_.silence;
   place_ = calls_->under_way_.insert(calls_->under_way_.end(), this);
+  admitted_ = true;
   calls_->changed_.SignalAll();
+  return grpc::Status::OK;
 }
 
 BulkCalls::Call::~Call() {
-  if (!admitted_.ok()) return;
   absl::MutexLock lock(&calls_->mu_);
+  if (!admitted_) return;
   calls_->under_way_.erase(place_);
+  calls_->changed_.SignalAll();
 }
 
 void BulkCalls::Call::Passed() {
@@ -87,4 +96,4 @@ void BulkCalls::Call::Passed() {
   until_ = since_ + calls_->limits_.silence;
 }
 
-}  // namespace muster
+}  // namespace muster::rpc

@@ -1,0 +1,99 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "chief/tell_call.h"
+#include "common/rpc/channel.h"
+#include "tests/unit/director/fake_cluster.h"
+
+namespace muster::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Job LongJob() {
+  Job job;
+  job.program = "fake";
+  job.global_batch_size = 20;
+  job.epochs = 1000;
+  job.timeouts.join = job.timeouts.rejoin = std::chrono::seconds(30);
+  return job;
+}
+
+// What is too large for a message comes in pieces, and these are counted before they are kept.
+TEST(Tell, PiecesThatDoNotFitAreRefused) {
+  FakeCluster cluster({.job = LongJob()});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 1; });
+  const auto stub = proto::Leases::NewStub(*rpc::MakeChannel(cluster.leases_address()));
+  const auto tell = [&](const std::vector<std::string>& pieces, int64_t bytes) {
+    const auto context = rpc::WithDeadline(std::chrono::seconds(20));
+    proto::NextReply reply;
+    const auto writer = stub->Tell(context.get(), &reply);
+    for (const std::string& data : pieces) {
+      proto::TellPiece piece;
+      piece.set_data(data);
+      piece.set_bytes(bytes);
+      if (!writer->Write(piece)) break;
+    }
+    writer->WritesDone();
+    const grpc::Status status = writer->Finish();
+    return fmt::format("{} {}", static_cast<int>(status.error_code()), status.error_message());
+  };
+  proto::NextRequest request;
+  request.mutable_worker()->set_worker(0);
+  request.mutable_worker()->set_incarnation(1);
+  const std::string all = request.SerializeAsString();
+  const auto bytes = static_cast<int64_t>(all.size());
+  EXPECT_EQ(tell({}, 0), "3 a worker tells 0 bytes, and 0 came");
+  EXPECT_EQ(tell({all}, bytes + 1),
+            fmt::format("3 a worker tells {} bytes, and {} came", bytes + 1, bytes));
+  EXPECT_EQ(tell({all, all}, bytes),
+            fmt::format("3 a worker tells {} bytes, and more came", bytes));
+  EXPECT_EQ(tell({all}, kMostToldBytes + 1),
+            "3 a worker tells 25165825 bytes, and 25165824 are the most");
+  EXPECT_EQ(tell({all}, -1), "3 a worker tells -1 bytes, and 25165824 are the most");
+  EXPECT_EQ(tell({"\xff\xff"}, 2), "3 what a worker tells is no NextRequest");
+  EXPECT_THAT(tell({all.substr(0, 3), all.substr(3)}, bytes), StartsWith("14 this process is not"));
+  EXPECT_THAT(tell({std::string(rpc::kMaxRequestBytes, 'x')}, 2 << 20),
+              HasSubstr("larger than max"));
+  cluster.director().Abort(ProgramError("enough"));
+  EXPECT_EQ(Message(cluster.Await()), "enough");
+}
+
+TEST(Tell, OneThatStandsStillGivesWay) {
+  FakeCluster cluster({.job = LongJob()});
+  cluster.Start();
+  cluster.AwaitThat([&] { return cluster.notes().steps() >= 1; });
+  const auto stub = proto::Leases::NewStub(*rpc::MakeChannel(cluster.leases_address()));
+  struct Silent {
+    std::unique_ptr<grpc::ClientContext> context = rpc::WithDeadline(std::chrono::seconds(30));
+    proto::NextReply reply;
+    std::unique_ptr<grpc::ClientWriter<proto::TellPiece>> writer;
+  };
+  std::vector<Silent> silent(kTellLimits.most);
+  for (Silent& call : silent) {
+    call.writer = stub->Tell(call.context.get(), &call.reply);
+    proto::TellPiece piece;
+    piece.set_bytes(100);
+    ASSERT_TRUE(call.writer->Write(piece));
+  }
+  // One more is told to try again until one of these has stood still for long enough.
+  const int64_t steps = cluster.notes().steps();
+  cluster.AwaitThat([&] {
+    Silent next;
+    next.writer = stub->Tell(next.context.get(), &next.reply);
+    next.writer->WritesDone();
+    const grpc::Status status = next.writer->Finish();
+    if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) return true;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+    return false;
+  });
+  EXPECT_EQ(silent[0].writer->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  cluster.AwaitThat([&] { return cluster.notes().steps() > steps; });
+  cluster.director().Abort(ProgramError("enough"));
+  EXPECT_EQ(Message(cluster.Await()), "enough");
+}
+
+}  // namespace
+}  // namespace muster::testing
