@@ -1,6 +1,6 @@
 // Update rules: how an optimizer updates a group of parameters. To add one: its spec in
 // optimizer_spec.h, a class here, its kernel in common/push_pull/update_kernels.cc, a case in
-// tests/unit/train_rules.
+// tests/unit/optim.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -7,8 +7,8 @@
 #include "common/train/devices.h"
 #include "common/train/optimizer.h"
 #include "tests/gpu/gpu.h"
-#include "tests/unit/train_rules/odd_parameters.h"
-#include "tests/unit/train_rules/recurrences.h"
+#include "tests/unit/optim/odd_parameters.h"
+#include "tests/unit/optim/recurrences.h"
 
 namespace muster {
 namespace {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "tests/unit/train_rules/recurrences.h"
+#include "tests/unit/optim/recurrences.h"
 
 namespace muster {
 namespace {

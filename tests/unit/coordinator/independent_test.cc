@@ -5,7 +5,7 @@
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "tests/unit/control/harness.h"
+#include "tests/unit/coordinator/harness.h"
 
 namespace muster {
 namespace {

@@ -14,7 +14,7 @@
 #include "common/base/fd.h"
 #include "common/rpc/channel.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "tests/unit/control/harness.h"
+#include "tests/unit/coordinator/harness.h"
 
 namespace muster::testing {
 namespace {

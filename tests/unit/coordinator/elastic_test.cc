@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "absl/synchronization/notification.h"
-#include "tests/unit/control/harness.h"
+#include "tests/unit/coordinator/harness.h"
 
 namespace muster::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/unit/control/harness.h"
+#include "tests/unit/coordinator/harness.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

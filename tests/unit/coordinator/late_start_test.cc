@@ -7,7 +7,7 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/unit/control/harness.h"
+#include "tests/unit/coordinator/harness.h"
 
 namespace muster::testing {
 namespace {

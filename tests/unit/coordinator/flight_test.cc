@@ -9,7 +9,7 @@
 #include "chief/flight_service.h"
 #include "common/checkpoint/memory_file_system.h"
 #include "common/cluster/flight_record.h"
-#include "tests/unit/control/harness.h"
+#include "tests/unit/coordinator/harness.h"
 #include "worker/flight_courier.h"
 
 namespace muster::testing {

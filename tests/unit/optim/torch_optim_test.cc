@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "common/train/optimizer.h"
-#include "tests/unit/train_rules/odd_parameters.h"
+#include "tests/unit/optim/odd_parameters.h"
 
 namespace muster {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "tests/unit/director/first_placements.h"
+#include "tests/unit/parameter_server/first_placements.h"
 
 namespace muster {
 namespace {

@@ -14,7 +14,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/base/failing_new.h"
 #include "tests/unit/base/logged_lines.h"
-#include "tests/unit/control/harness.h"
+#include "tests/unit/coordinator/harness.h"
 
 namespace muster::testing {
 namespace {

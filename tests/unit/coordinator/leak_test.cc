@@ -8,7 +8,7 @@
 
 #include "common/base/logging.h"
 #include "common/transport/data_listener.h"
-#include "tests/unit/control/harness.h"
+#include "tests/unit/coordinator/harness.h"
 
 namespace muster::testing {
 namespace {

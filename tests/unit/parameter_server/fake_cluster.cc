@@ -1,4 +1,4 @@
-#include "tests/unit/director/fake_cluster.h"
+#include "tests/unit/parameter_server/fake_cluster.h"
 
 #include <fmt/format.h>
 

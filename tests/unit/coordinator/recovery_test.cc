@@ -11,7 +11,7 @@
 #include "common/rpc/channel.h"
 #include "muster/json.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "tests/unit/control/harness.h"
+#include "tests/unit/coordinator/harness.h"
 
 namespace muster::testing {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/director/first_placements.h"
+#include "tests/unit/parameter_server/first_placements.h"
 
 namespace muster {
 namespace {

@@ -20,8 +20,8 @@
 #include <limits>
 
 #include "common/train/update_rules.h"
-#include "tests/unit/train_rules/odd_parameters.h"
-#include "tests/unit/train_rules/recurrences.h"
+#include "tests/unit/optim/odd_parameters.h"
+#include "tests/unit/optim/recurrences.h"
 
 namespace muster {
 namespace {

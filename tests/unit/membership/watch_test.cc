@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/member/machine.h"
+#include "tests/unit/membership/machine.h"
 
 namespace muster::membership {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "chief/chief_record.h"
 #include "common/rpc/channel.h"
-#include "tests/unit/director/fake_cluster.h"
+#include "tests/unit/parameter_server/fake_cluster.h"
 
 namespace muster::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <variant>
 
-#include "tests/unit/member/machine.h"
+#include "tests/unit/membership/machine.h"
 
 namespace muster::membership {
 namespace {
