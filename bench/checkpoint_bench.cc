@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "common/base/crc32c.h"
+#include "common/base/files/crc32c.h"
 #include "common/checkpoint/store.h"
 
 namespace muster::checkpoint {

@@ -24,12 +24,12 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "chief/coordinator.h"
+#include "chief/coordinator/coordinator.h"
 #include "common/base/locks.h"
 #include "common/base/logging.h"
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
-#include "worker/session_client.h"
+#include "common/session/session_client.h"
 
 namespace muster {
 namespace {

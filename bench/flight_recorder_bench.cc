@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/base/flight_recorder.h"
+#include "common/flight/flight_recorder.h"
 
 namespace muster {
 namespace {

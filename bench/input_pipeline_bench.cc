@@ -22,7 +22,7 @@
 #include <jpeglib.h>
 
 #include "common/base/clock.h"
-#include "common/data/job_datasets.h"
+#include "common/data/job/job_datasets.h"
 #include "common/data/pipeline.h"
 #include "common/data/readers/image_folder.h"
 

@@ -36,13 +36,13 @@
 #include <vector>
 
 #include "common/base/logging.h"
+#include "common/optim/update_kernels.h"
 #include "common/push_pull/client.h"
-#include "common/push_pull/embedding_table.h"
-#include "common/push_pull/key_index.h"
-#include "common/push_pull/row_spread.h"
-#include "common/push_pull/update_kernels.h"
+#include "common/push_pull/rows/embedding_table.h"
+#include "common/push_pull/rows/key_index.h"
+#include "common/push_pull/rows/row_spread.h"
 #include "common/push_pull/wire.h"
-#include "ps/replication.h"
+#include "ps/replication/replication.h"
 #include "ps/server_connection.h"
 
 namespace muster {

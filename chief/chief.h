@@ -2,7 +2,7 @@
 // cluster's coordinator, and publishes progress, summaries and the result.
 #pragma once
 
-#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/files/file_system.h"
 #include "common/train/chief_role.h"
 
 namespace muster {

@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/base/wait.h"
-#include "common/cluster/flight_record.h"
+#include "common/flight/flight_record.h"
 #include "common/rpc/server.h"
 #include "proto/flight.grpc.pb.h"
 

@@ -1,4 +1,4 @@
-// The chief's side of flight records (common/cluster/flight_record.h). It receives them from the
+// The chief's side of flight records (common/flight/flight_record.h). It receives them from the
 // members and writes them to model_dir/flight/<generation>/<task>.json. A thread of its own writes,
 // so that a slow disk delays nobody. Only the newest generations are kept. Needs no LibTorch.
 //
@@ -13,7 +13,7 @@
 #include <string>
 
 #include "common/base/clock.h"
-#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/files/file_system.h"
 
 namespace muster {
 

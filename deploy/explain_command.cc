@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/checkpoint/file_system.h"
-#include "common/cluster/flight_story.h"
+#include "common/checkpoint/files/file_system.h"
+#include "common/flight/flight_story.h"
 
 namespace muster {
 namespace {

@@ -12,13 +12,13 @@
 #include <string>
 #include <vector>
 
-#include "common/base/faults.h"
+#include "common/base/faults/faults.h"
 #include "common/cluster/cluster_config.h"
 #include "common/cluster/protocol.h"
+#include "common/job/job.h"
+#include "common/job/job_checks.h"
+#include "common/process/task_process.h"
 #include "common/rpc/channel.h"
-#include "common/train/job.h"
-#include "common/train/job_checks.h"
-#include "common/train/task_process.h"
 #include "deploy/launch_key.h"
 #include "deploy/launcher/gpus.h"
 #include "deploy/launcher/launcher.h"

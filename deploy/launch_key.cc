@@ -10,8 +10,8 @@
 #include <filesystem>
 
 #include "common/cluster/cluster_config.h"
+#include "common/process/task_identity.h"
 #include "common/security/run_key.h"
-#include "common/train/task_identity.h"
 
 namespace muster {
 namespace {

@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
+#include "common/job/job.h"
 #include "common/security/identity.h"
-#include "common/train/job.h"
 #include "muster/status.h"
 
 namespace muster {

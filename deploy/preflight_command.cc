@@ -10,11 +10,11 @@
 #include "absl/strings/str_join.h"
 #include "common/cluster/cluster_config.h"
 #include "common/cluster/verdict.h"
+#include "common/job/job.h"
+#include "common/process/task_identity.h"
 #include "common/rpc/host.h"
 #include "common/rpc/listen.h"
 #include "common/security/identity.h"
-#include "common/train/job.h"
-#include "common/train/task_identity.h"
 #include "common/transport/address.h"
 #include "deploy/preflight/checks.h"
 #include "deploy/preflight/neighbours.h"
@@ -150,8 +150,8 @@ class PreflightCommand : public Command {
       Judge(task, options.addresses.at(task), neighbour);
   }
 
-  // Checks this task's identity. Returns the names of the authorities whose certificates it accepts,
-  // the one that it shows itself first.
+  // Checks this task's identity. Returns the names of the authorities whose certificates it
+  // accepts, the one that it shows itself first.
   std::vector<std::string> CheckIdentity() {
     const auto identity = IdentityFor(config_, job_);
     Check check = FromStatus("identity", identity.status(), kPlaintext);

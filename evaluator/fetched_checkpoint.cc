@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "common/base/crc32c.h"
+#include "common/base/files/crc32c.h"
 #include "common/checkpoint/manifest.h"
 
 namespace muster {

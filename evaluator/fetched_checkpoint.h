@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/files/file_system.h"
 #include "evaluator/chief_link.h"
 
 namespace muster {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/exported/program.h"
+#include "common/job/program_path.h"
 #include "common/train/plugin.h"
-#include "common/train/program_path.h"
 #include "examples/builtin.h"
 
 namespace muster {

@@ -10,7 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/push_pull/update_kernels.h"
+#include "common/optim/update_kernels.h"
 
 namespace muster {
 // Guarded by the chunk's lock.

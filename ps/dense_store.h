@@ -20,12 +20,12 @@
 #include <span>
 #include <vector>
 
-#include "common/push_pull/embedding_table.h"
+#include "common/optim/optimizer_spec.h"
 #include "common/push_pull/layout.h"
-#include "common/push_pull/optimizer_spec.h"
-#include "common/push_pull/packed_rows.h"
 #include "common/push_pull/push.h"
-#include "common/push_pull/table_statistics.h"
+#include "common/push_pull/rows/embedding_table.h"
+#include "common/push_pull/rows/packed_rows.h"
+#include "common/push_pull/rows/table_statistics.h"
 #include "muster/status.h"
 
 namespace muster {

@@ -2,10 +2,10 @@
 
 #include "common/base/logging.h"
 #include "common/base/termination_message.h"
-#include "common/train/task_process.h"
+#include "common/membership/faulty_membership.h"
+#include "common/membership/member_options.h"
+#include "common/process/task_process.h"
 #include "ps/task.h"
-#include "worker/faulty_membership.h"
-#include "worker/member_options.h"
 
 namespace muster {
 namespace {

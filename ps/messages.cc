@@ -6,8 +6,8 @@
 #include <bit>
 #include <cstring>
 
+#include "common/optim/update_kernels.h"
 #include "common/push_pull/options.h"
-#include "common/push_pull/update_kernels.h"
 #include "common/push_pull/variable_messages.h"
 #include "common/push_pull/wire.h"
 #include "common/rpc/channel.h"

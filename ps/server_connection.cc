@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "common/base/crc32c.h"
+#include "common/base/files/crc32c.h"
 #include "common/push_pull/narrow.h"
 #include "common/push_pull/wire.h"
 

@@ -18,8 +18,8 @@
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
 #include "common/push_pull/wire.h"
-#include "ps/replication.h"
-#include "ps/replication_wire.h"
+#include "ps/replication/replication.h"
+#include "ps/replication/replication_wire.h"
 #include "ps/server_connection.h"
 
 namespace muster::ps {

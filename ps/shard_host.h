@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/optim/optimizer_spec.h"
 #include "common/push_pull/layout.h"
-#include "common/push_pull/optimizer_spec.h"
 #include "common/push_pull/options.h"
 #include "muster/status.h"
 #include "ps/dense_store.h"

@@ -8,11 +8,11 @@
 #include "common/base/fatal.h"
 #include "common/base/logging.h"
 #include "common/base/wait.h"
+#include "common/job/job_security.h"
+#include "common/process/data_port.h"
+#include "common/process/task_identity.h"
+#include "common/process/task_process.h"
 #include "common/rpc/server.h"
-#include "common/train/data_port.h"
-#include "common/train/job_security.h"
-#include "common/train/task_identity.h"
-#include "common/train/task_process.h"
 #include "muster/version.h"
 
 namespace muster {

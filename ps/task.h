@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 
-#include "common/base/faults.h"
+#include "common/base/faults/faults.h"
 #include "common/cluster/cluster_config.h"
-#include "common/train/job.h"
+#include "common/job/job.h"
 #include "common/transport/data_listener.h"
 #include "ps/service.h"
 

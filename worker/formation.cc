@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "common/collective/nccl.h"
+#include "common/collective/nccl/nccl.h"
 
 namespace muster {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/collective/formation.h"
-#include "common/train/job.h"
+#include "common/job/job.h"
 #include "common/transport/data_listener.h"
 
 namespace muster {

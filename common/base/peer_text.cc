@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/utf8.h"
+#include "common/base/json/utf8.h"
 
 namespace muster {
 namespace {

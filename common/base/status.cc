@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "common/base/json/utf8.h"
 #include "common/base/peer_text.h"
-#include "common/base/utf8.h"
 
 namespace muster {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/checkpoint/checksummed_file.h"
+#include "common/checkpoint/files/checksummed_file.h"
 #include "muster/version.h"
 
 namespace muster::checkpoint {

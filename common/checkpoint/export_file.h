@@ -16,7 +16,7 @@
 #include <string>
 
 #include "common/checkpoint/checkpoint.h"
-#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/files/file_system.h"
 #include "common/checkpoint/safetensors.h"
 
 namespace muster::checkpoint {

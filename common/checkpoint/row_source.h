@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/files/file_system.h"
 #include "common/checkpoint/tensor.h"
 #include "muster/status.h"
 

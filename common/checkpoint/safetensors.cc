@@ -9,7 +9,7 @@
 #include <numeric>
 #include <unordered_set>
 
-#include "common/base/crc32c.h"
+#include "common/base/files/crc32c.h"
 #include "common/checkpoint/row_source.h"
 #include "muster/json.h"
 

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/checkpoint/checksummed_file.h"
-#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/files/checksummed_file.h"
+#include "common/checkpoint/files/file_system.h"
 #include "common/checkpoint/tensor.h"
 
 namespace muster::checkpoint {

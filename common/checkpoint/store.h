@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "common/checkpoint/checkpoint.h"
-#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/files/file_system.h"
 
 namespace muster::checkpoint {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/files/file_system.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/tensor.h"
 

@@ -33,7 +33,7 @@ struct ClusterConfig {
   std::vector<std::string> warnings;  // One sentence each, about accepted but suspicious settings.
   std::optional<DynamicCluster> dynamic;  // If set, `cluster` is empty.
   // The identity that this process proves to the other tasks. Null: no proof is required
-  // (IdentityFor in common/train/task_identity.h).
+  // (IdentityFor in common/process/task_identity.h).
   std::shared_ptr<security::Identity> identity;
 
   // True without a cluster: the process is its own chief.

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
-#include "common/collective/engine.h"
+#include "common/collective/engines/engine.h"
 #include "common/collective/host_team.h"
 #include "common/collective/links.h"
 #include "common/collective/ring.h"

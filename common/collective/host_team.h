@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/collective/engine.h"
+#include "common/collective/engines/engine.h"
 #include "common/collective/links.h"
 #include "common/collective/segment.h"
 #include "common/collective/team.h"

@@ -24,7 +24,7 @@
 #include <random>
 
 #include "common/base/clock.h"
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 #include "common/base/hash.h"
 #include "common/base/logging.h"
 #include "common/data/batches.h"

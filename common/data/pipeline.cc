@@ -16,7 +16,7 @@
 #include "common/base/logging.h"
 #include "common/base/wait.h"
 #include "common/data/batches.h"
-#include "common/data/load_examples.h"
+#include "common/data/job/load_examples.h"
 #include "common/data/loader_tuner.h"
 #include "common/data/single_thread.h"
 

@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "common/base/json_integer.h"
+#include "common/base/json/json_integer.h"
 
 namespace muster::exported {
 namespace {

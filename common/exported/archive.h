@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/base/zip.h"
+#include "common/base/files/zip.h"
 #include "muster/json.h"
 #include "muster/status.h"
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <map>
 
-#include "common/base/json_integer.h"
+#include "common/base/json/json_integer.h"
 #include "common/exported/archive.h"
 
 namespace muster::exported {

@@ -1,4 +1,4 @@
-// The metrics of common/train/metrics.h by name, for programs without C++.
+// The metrics of common/metrics/metrics.h by name, for programs without C++.
 #pragma once
 
 #include <memory>

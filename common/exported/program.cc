@@ -16,7 +16,7 @@
 #include "common/exported/losses.h"
 #include "common/exported/metric_names.h"
 #include "common/exported/model.h"
-#include "common/train/replica.h"
+#include "common/train/replica/replica.h"
 
 namespace muster::exported {
 namespace {

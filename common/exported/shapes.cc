@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "common/base/json_integer.h"
+#include "common/base/json/json_integer.h"
 #include "common/exported/archive.h"
 
 namespace muster::exported {

@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 #include "common/push_pull/layout.h"
 #include "common/push_pull/options.h"
-#include "common/push_pull/row_pull.h"
+#include "common/push_pull/rows/row_pull.h"
 #include "common/transport/data_listener.h"
 #include "muster/status.h"
 

@@ -6,9 +6,9 @@
 #include <array>
 #include <cstring>
 
-#include "common/base/crc32c.h"
+#include "common/base/files/crc32c.h"
 #include "common/push_pull/narrow.h"
-#include "common/push_pull/row_pull.h"
+#include "common/push_pull/rows/row_pull.h"
 
 namespace muster::ps {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "common/base/crc32c.h"
+#include "common/base/files/crc32c.h"
 #include "common/base/hash.h"
 
 namespace muster::ps {

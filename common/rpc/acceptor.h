@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 #include "muster/status.h"
 
 namespace muster::rpc {

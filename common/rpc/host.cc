@@ -17,9 +17,9 @@
 #include <memory>
 #include <thread>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
+#include "common/base/json/utf8.h"
 #include "common/base/logging.h"
-#include "common/base/utf8.h"
 #include "common/rpc/retry.h"
 
 namespace muster::rpc {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <thread>
 
-#include "common/base/descriptors.h"
+#include "common/base/files/descriptors.h"
 #include "common/base/logging.h"
 #include "common/base/memory.h"
 #include "common/base/peer_text.h"

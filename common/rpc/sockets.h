@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 #include "muster/status.h"
 
 namespace muster::rpc {

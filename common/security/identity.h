@@ -16,7 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 #include "common/base/wait.h"
 #include "common/security/authority.h"
 #include "common/security/expiry.h"

@@ -15,7 +15,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 
 namespace muster::security {
 namespace {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <set>
 
-#include "common/base/record.h"
+#include "common/base/files/record.h"
 #include "proto/event.pb.h"
 
 namespace muster::summary {

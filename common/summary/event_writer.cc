@@ -11,8 +11,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "common/base/created_files.h"
-#include "common/base/record.h"
+#include "common/base/files/created_files.h"
+#include "common/base/files/record.h"
 #include "common/summary/histogram.h"
 #include "common/summary/png.h"
 #include "proto/event.pb.h"

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "common/base/faults.h"
+#include "common/base/faults/faults.h"
 #include "common/cluster/cluster_config.h"
-#include "common/train/checkpointing.h"
-#include "common/train/job.h"
+#include "common/job/job.h"
 #include "common/train/membership.h"
+#include "common/train/state/checkpointing.h"
 
 namespace muster {
 

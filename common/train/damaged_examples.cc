@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "common/base/json/utf8.h"
 #include "common/base/logging.h"
-#include "common/base/utf8.h"
-#include "common/train/replica_values.h"
+#include "common/train/replica/replica_values.h"
 
 namespace muster {
 

@@ -11,10 +11,10 @@
 
 #include "common/base/cores.h"
 #include "common/data/pipeline.h"
-#include "common/train/embedding_step.h"
+#include "common/train/embedding/embedding_step.h"
 #include "common/train/loop_data.h"
-#include "common/train/precision.h"
-#include "common/train/replica_values.h"
+#include "common/train/replica/precision.h"
+#include "common/train/replica/replica_values.h"
 
 namespace muster {
 

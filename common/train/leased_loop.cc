@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "common/train/replica.h"
+#include "common/train/replica/replica.h"
 
 namespace muster {
 namespace {

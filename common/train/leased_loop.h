@@ -1,6 +1,6 @@
 // The base class of loops over batches that the chief of a parameter-server job leases. It refuses
-// the calls that need all workers at once. worker/ps_loop.h is the production subclass. `muster
-// check` uses another to try a program without servers.
+// the calls that need all workers at once. worker/parameter_server/ps_loop.h is the production
+// subclass. `muster check` uses another to try a program without servers.
 #pragma once
 
 #include <map>

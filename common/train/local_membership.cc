@@ -2,7 +2,7 @@
 #include <atomic>
 
 #include "common/collective/formation.h"
-#include "common/collective/nccl.h"
+#include "common/collective/nccl/nccl.h"
 #include "common/train/membership.h"
 
 namespace muster {

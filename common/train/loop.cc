@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "common/job/finished_run.h"
 #include "common/train/evaluation.h"
-#include "common/train/finished_run.h"
-#include "common/train/precision.h"
-#include "common/train/replica_values.h"
-#include "common/train/step_buffers.h"
+#include "common/train/replica/precision.h"
+#include "common/train/replica/replica_values.h"
+#include "common/train/step/step_buffers.h"
 
 namespace muster {
 

@@ -12,18 +12,18 @@
 
 #include "common/data/pipeline.h"
 #include "common/train/callbacks/callbacks.h"
-#include "common/train/checkpointing.h"
+#include "common/train/embedding/local_exchange.h"
 #include "common/train/evaluation.h"
-#include "common/train/local_exchange.h"
 #include "common/train/loop_backend.h"
 #include "common/train/loop_data.h"
 #include "common/train/loop_state.h"
 #include "common/train/membership.h"
-#include "common/train/replica.h"
-#include "common/train/replica_buffers.h"
-#include "common/train/single_example.h"
-#include "common/train/snapshot.h"
-#include "common/train/step.h"
+#include "common/train/replica/replica.h"
+#include "common/train/replica/replica_buffers.h"
+#include "common/train/state/checkpointing.h"
+#include "common/train/state/snapshot.h"
+#include "common/train/step/single_example.h"
+#include "common/train/step/step.h"
 
 namespace muster {
 

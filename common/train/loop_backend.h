@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/collective/communicator.h"
-#include "common/train/step.h"
+#include "common/train/step/step.h"
 #include "muster/program.h"
 
 namespace muster {

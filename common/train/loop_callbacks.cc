@@ -8,8 +8,8 @@
 #include "common/checkpoint/callback_place.h"
 #include "common/train/callbacks/kept_weights.h"
 #include "common/train/loop.h"
-#include "common/train/model_file.h"
 #include "common/train/predictor.h"
+#include "common/train/state/model_file.h"
 
 namespace muster {
 

@@ -1,7 +1,7 @@
 // The calls of a program's loop besides steps and passes.
 #include "common/train/loop.h"
-#include "common/train/precision.h"
-#include "common/train/replica_values.h"
+#include "common/train/replica/precision.h"
+#include "common/train/replica/replica_values.h"
 
 namespace muster {
 

@@ -9,8 +9,8 @@
 #include "common/base/clock.h"
 #include "common/base/cores.h"
 #include "common/base/hash.h"
-#include "common/train/replica_values.h"
-#include "common/train/step.h"
+#include "common/train/replica/replica_values.h"
+#include "common/train/step/step.h"
 
 namespace muster {
 

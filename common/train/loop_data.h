@@ -14,10 +14,10 @@
 #include "common/checkpoint/extras.h"
 #include "common/collective/communicator.h"
 #include "common/data/pipeline.h"
-#include "common/train/copy_ahead.h"
+#include "common/job/job.h"
 #include "common/train/damaged_examples.h"
-#include "common/train/job.h"
-#include "common/train/replica.h"
+#include "common/train/replica/copy_ahead.h"
+#include "common/train/replica/replica.h"
 
 namespace muster {
 

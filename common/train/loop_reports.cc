@@ -1,7 +1,7 @@
 // The reports of rank 0's first replica to observers.
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
-#include "common/train/parameter_groups.h"
+#include "common/train/replica/parameter_groups.h"
 
 namespace muster {
 

@@ -8,8 +8,8 @@
 
 #include "common/checkpoint/fields.h"
 #include "common/train/callbacks/kept_weights.h"
-#include "common/train/embedding_state.h"
-#include "common/train/precision.h"
+#include "common/train/embedding/embedding_state.h"
+#include "common/train/replica/precision.h"
 #include "muster/json.h"
 
 namespace muster {

@@ -15,7 +15,7 @@
 #include "common/checkpoint/extras.h"
 #include "common/collective/communicator.h"
 #include "common/data/pipeline.h"
-#include "common/train/replica.h"
+#include "common/train/replica/replica.h"
 
 namespace muster {
 

@@ -11,9 +11,9 @@
 
 #include "common/base/phase.h"
 #include "common/collective/communicator.h"
-#include "common/push_pull/table_statistics.h"
+#include "common/push_pull/rows/table_statistics.h"
 #include "common/summary/histogram.h"
-#include "common/train/loss_scale.h"
+#include "common/train/replica/loss_scale.h"
 #include "muster/json.h"
 
 namespace muster {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 
 namespace muster {
 namespace {

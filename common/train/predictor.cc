@@ -10,10 +10,10 @@
 #include <numeric>
 #include <optional>
 
-#include "common/train/checkpoint_replicas.h"
-#include "common/train/embedding_step.h"
+#include "common/train/embedding/embedding_step.h"
 #include "common/train/evaluation.h"
-#include "common/train/precision.h"
+#include "common/train/replica/precision.h"
+#include "common/train/state/checkpoint_replicas.h"
 
 namespace muster {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/checkpoint/checkpoint.h"
-#include "common/data/formats.h"
-#include "common/train/job.h"
+#include "common/data/job/formats.h"
+#include "common/job/job.h"
 #include "muster/data.h"
 #include "muster/program.h"
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "common/summary/histogram.h"
-#include "common/train/replica.h"
+#include "common/train/replica/replica.h"
 
 namespace muster {
 namespace {

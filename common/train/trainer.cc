@@ -13,14 +13,14 @@
 #include <thread>
 
 #include "common/base/cores.h"
+#include "common/base/faults/process_fault.h"
 #include "common/base/logging.h"
-#include "common/base/process_fault.h"
 #include "common/train/callbacks/kept_weights.h"
-#include "common/train/central_storage.h"
-#include "common/train/devices.h"
+#include "common/train/embedding/central_storage.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
-#include "common/train/weights.h"
+#include "common/train/replica/devices.h"
+#include "common/train/state/weights.h"
 
 namespace muster {
 namespace {

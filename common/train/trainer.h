@@ -10,15 +10,15 @@
 #include <string>
 #include <vector>
 
-#include "common/checkpoint/file_system.h"
-#include "common/train/checkpointing.h"
+#include "common/checkpoint/files/file_system.h"
+#include "common/job/job.h"
 #include "common/train/damaged_examples.h"
-#include "common/train/job.h"
 #include "common/train/loop_state.h"
 #include "common/train/membership.h"
-#include "common/train/replica.h"
-#include "common/train/replica_buffers.h"
-#include "common/train/snapshot.h"
+#include "common/train/replica/replica.h"
+#include "common/train/replica/replica_buffers.h"
+#include "common/train/state/checkpointing.h"
+#include "common/train/state/snapshot.h"
 
 namespace muster {
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 
 namespace muster::transport {
 namespace {

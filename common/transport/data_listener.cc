@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
 #include "common/transport/address.h"

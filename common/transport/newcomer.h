@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 #include "common/transport/hall.h"
 #include "common/transport/socket_watch.h"
 #include "common/transport/tls_stream.h"

@@ -9,7 +9,7 @@
 #include <memory>
 #include <span>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 #include "muster/status.h"
 
 namespace muster::transport {

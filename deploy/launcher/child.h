@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 #include "muster/status.h"
 
 namespace muster {

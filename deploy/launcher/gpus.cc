@@ -15,7 +15,7 @@
 #include <set>
 #include <thread>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 
 namespace muster {
 namespace {

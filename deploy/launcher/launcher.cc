@@ -11,7 +11,7 @@
 #include <memory>
 #include <random>
 
-#include "common/base/created_files.h"
+#include "common/base/files/created_files.h"
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
 #include "common/telemetry/progress.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "common/base/created_files.h"
+#include "common/base/files/created_files.h"
 
 namespace muster {
 

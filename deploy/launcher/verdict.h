@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/telemetry/supervisor.h"
+#include "common/process/supervisor.h"
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/plan.h"
 

@@ -17,7 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 #include "common/base/peer_text.h"
 #include "common/rpc/host.h"
 #include "common/rpc/listen.h"

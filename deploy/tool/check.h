@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "common/train/job.h"
-#include "common/train/job_beginning.h"
+#include "common/job/job.h"
+#include "common/job/job_beginning.h"
 #include "deploy/command.h"
 #include "muster/program.h"
 

@@ -8,10 +8,10 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "common/job/program_path.h"
 #include "common/telemetry/progress.h"
-#include "common/train/parameter_groups.h"
-#include "common/train/program_path.h"
-#include "common/train/weights.h"
+#include "common/train/replica/parameter_groups.h"
+#include "common/train/state/weights.h"
 #include "muster/stamp.h"
 
 namespace muster {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/train/job.h"
+#include "common/job/job.h"
 #include "common/train/membership.h"
 #include "common/train/trainer.h"
 

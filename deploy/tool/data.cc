@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "common/base/files.h"
-#include "common/base/ordered_json.h"
-#include "common/data/array_file.h"
-#include "common/data/byte_source.h"
+#include "common/base/files/files.h"
+#include "common/base/json/ordered_json.h"
+#include "common/data/files/array_file.h"
+#include "common/data/files/byte_source.h"
 #include "common/data/readers/image_folder.h"
 #include "common/data/readers/image_tensor.h"
 #include "deploy/tool/shard_writer.h"

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "common/checkpoint/fields.h"
+#include "common/job/job.h"
 #include "common/telemetry/progress.h"
-#include "common/train/checkpoint_evaluator.h"
-#include "common/train/devices.h"
-#include "common/train/job.h"
+#include "common/train/replica/devices.h"
+#include "common/train/state/checkpoint_evaluator.h"
 #include "deploy/tool/chosen_checkpoint.h"
 #include "deploy/tool/pass_progress.h"
 

@@ -7,7 +7,7 @@
 
 #include "common/checkpoint/export_file.h"
 #include "common/exported/export_checkpoint.h"
-#include "common/train/job.h"
+#include "common/job/job.h"
 #include "deploy/tool/chosen_checkpoint.h"
 #include "deploy/tool/export_table.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/ordered_json.h"
+#include "common/base/json/ordered_json.h"
 #include "common/checkpoint/export_file.h"
 #include "deploy/tool/write_npy.h"
 

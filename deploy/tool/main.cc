@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "chief/resume.h"
+#include "chief/model_dir/resume.h"
 #include "common/base/logging.h"
-#include "common/train/task_process.h"
+#include "common/process/task_process.h"
 #include "deploy/command.h"
 #include "deploy/tool/check.h"
 #include "deploy/tool/data.h"

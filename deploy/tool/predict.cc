@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "common/checkpoint/file_system.h"
-#include "common/train/checkpoint_evaluator.h"
-#include "common/train/devices.h"
-#include "common/train/job.h"
+#include "common/checkpoint/files/file_system.h"
+#include "common/job/job.h"
 #include "common/train/predictor.h"
+#include "common/train/replica/devices.h"
+#include "common/train/state/checkpoint_evaluator.h"
 #include "deploy/tool/chosen_checkpoint.h"
 #include "deploy/tool/pass_progress.h"
 #include "deploy/tool/predict_input.h"

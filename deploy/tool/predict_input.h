@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "common/data/formats.h"
-#include "common/train/job.h"
+#include "common/data/job/formats.h"
+#include "common/job/job.h"
 
 namespace muster {
 

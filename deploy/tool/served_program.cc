@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/train/leased_loop.h"
-#include "common/train/replica.h"
+#include "common/train/replica/replica.h"
 
 namespace muster {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "common/base/record.h"
+#include "common/base/files/record.h"
 
 namespace muster {
 namespace {

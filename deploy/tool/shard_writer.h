@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/files/file_system.h"
 #include "muster/status.h"
 
 namespace muster {

@@ -8,9 +8,9 @@
 #include "common/exported/archive.h"
 #include "common/exported/model.h"
 #include "common/exported/program.h"
+#include "common/job/program_path.h"
 #include "common/train/loop_data.h"
-#include "common/train/program_path.h"
-#include "common/train/single_example.h"
+#include "common/train/step/single_example.h"
 
 namespace muster {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/exported/shapes.h"
-#include "common/train/job.h"
-#include "common/train/replica.h"
+#include "common/job/job.h"
+#include "common/train/replica/replica.h"
 
 namespace muster {
 

@@ -21,9 +21,9 @@
 #include <CLI/CLI.hpp>
 #include <stdexcept>
 
-#include "chief/resume.h"
+#include "chief/model_dir/resume.h"
 #include "common/base/logging.h"
-#include "common/train/task_process.h"
+#include "common/process/task_process.h"
 #include "deploy/tool/check.h"
 
 namespace muster {

@@ -27,7 +27,7 @@
 #include <thread>
 
 #include "chief/chief.h"
-#include "chief/resume.h"
+#include "chief/model_dir/resume.h"
 #include "worker/task.h"
 
 namespace muster {

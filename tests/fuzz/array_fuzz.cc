@@ -1,5 +1,5 @@
 // Arrays in npy and IDX files, plain and gzip: the header, and the numbers behind it.
-#include "common/data/array_header.h"
+#include "common/data/files/array_header.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace muster {

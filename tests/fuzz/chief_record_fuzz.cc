@@ -1,6 +1,6 @@
 // What servers give back to a chief that was restarted, and the work table in it.
-#include "chief/chief_record.h"
-#include "chief/work_table.h"
+#include "chief/leases/chief_record.h"
+#include "chief/leases/work_table.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

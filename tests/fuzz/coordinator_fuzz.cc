@@ -1,11 +1,11 @@
 // Any sequence of Hello and Report from peers, with time between them, on the coordinator's pure
 // half: who is admitted, what is known of members, and what is decided.
-#include "chief/admission.h"
-#include "chief/convert.h"
-#include "chief/peer_limits.h"
-#include "common/cluster/decision.h"
+#include "chief/coordinator/admission.h"
+#include "chief/coordinator/convert.h"
+#include "chief/coordinator/peer_limits.h"
+#include "chief/decision/decision.h"
+#include "chief/decision/standings.h"
 #include "common/cluster/protocol.h"
-#include "common/cluster/standings.h"
 #include "proto/coordinator.pb.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
 // Tables of comma-separated values.
-#include "common/data/csv.h"
+#include "common/data/files/csv.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,7 +1,7 @@
 // TensorBoard's event files, as a restarted writer reads them.
 #include <sstream>
 
-#include "common/base/record.h"
+#include "common/base/files/record.h"
 #include "proto/event.pb.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,6 @@
 // A flight record, and the story that is made of several.
-#include "common/cluster/flight_record.h"
-#include "common/cluster/flight_story.h"
+#include "common/flight/flight_record.h"
+#include "common/flight/flight_story.h"
 #include "muster/json.h"
 #include "tests/fuzz/fuzz.h"
 

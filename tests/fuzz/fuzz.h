@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 

@@ -1,5 +1,5 @@
 // gzip and zlib: a file that is read in order, and one that is unpacked whole.
-#include "common/data/byte_source.h"
+#include "common/data/files/byte_source.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // A job file, whole.
-#include "common/train/job.h"
+#include "common/job/job.h"
 #include "muster/json.h"
 #include "tests/fuzz/fuzz.h"
 

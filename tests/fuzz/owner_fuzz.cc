@@ -1,5 +1,5 @@
 // owner.json, which says whose the model_dir is.
-#include "chief/owner_record.h"
+#include "chief/model_dir/owner_record.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,6 +1,6 @@
 // Frames between workers and parameter servers: raw, and with the checksum that they would have.
-#include "common/base/crc32c.h"
-#include "common/push_pull/packed_rows.h"
+#include "common/base/files/crc32c.h"
+#include "common/push_pull/rows/packed_rows.h"
 #include "common/push_pull/wire.h"
 #include "tests/fuzz/fuzz.h"
 

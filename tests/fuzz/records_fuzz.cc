@@ -1,5 +1,5 @@
 // TFRecord files, plain and compressed, and the tf.Example in their records.
-#include "common/data/byte_source.h"
+#include "common/data/files/byte_source.h"
 #include "common/data/records/record_file.h"
 #include "proto/tf_example.pb.h"
 #include "tests/fuzz/fuzz.h"

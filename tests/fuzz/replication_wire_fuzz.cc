@@ -1,6 +1,6 @@
 // Frames between two parameter servers, and the state of chunks that they carry.
-#include "common/base/crc32c.h"
-#include "ps/replication_wire.h"
+#include "common/base/files/crc32c.h"
+#include "ps/replication/replication_wire.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

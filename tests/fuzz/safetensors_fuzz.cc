@@ -1,7 +1,7 @@
 // A file of tensors, header and data, as a checkpoint's and as a foreign one.
 #include "common/checkpoint/export_file.h"
-#include "common/checkpoint/file_system.h"
-#include "common/checkpoint/memory_file_system.h"
+#include "common/checkpoint/files/file_system.h"
+#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/weights_file.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
 // Files of tokens, and the windows of them that a job asks for.
-#include "common/data/token_file.h"
+#include "common/data/files/token_file.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // Any sequence of what workers say of their leases.
-#include "chief/work_table.h"
+#include "chief/leases/work_table.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // Zip archives: npz files, and what torch.export.save writes.
-#include "common/base/zip.h"
+#include "common/base/files/zip.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -15,7 +15,7 @@
 #include <new>
 #include <ostream>
 
-#include "common/collective/nccl.h"
+#include "common/collective/nccl/nccl.h"
 #include "tests/gpu/gpu.h"
 #include "tests/unit/collective/processes.h"
 

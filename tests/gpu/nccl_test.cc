@@ -1,6 +1,6 @@
 // NCCL at world size 1. What needs a GPU is skipped, with the reason, where there is none; that the
 // module loads and refuses devices that are not there is tested everywhere.
-#include "common/collective/nccl.h"
+#include "common/collective/nccl/nccl.h"
 
 #include <ATen/Functions.h>
 #include <ATen/cuda/CUDAContext.h>

@@ -4,8 +4,8 @@
 
 #include <set>
 
-#include "common/train/devices.h"
-#include "common/train/optimizer.h"
+#include "common/optim/optimizer.h"
+#include "common/train/replica/devices.h"
 #include "tests/gpu/gpu.h"
 #include "tests/unit/optim/odd_parameters.h"
 #include "tests/unit/optim/recurrences.h"

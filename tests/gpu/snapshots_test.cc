@@ -2,9 +2,9 @@
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 
-#include "common/train/devices.h"
 #include "common/train/host_memory.h"
-#include "common/train/snapshot.h"
+#include "common/train/replica/devices.h"
+#include "common/train/state/snapshot.h"
 #include "tests/gpu/gpu.h"
 #include "tests/unit/train/kept.h"
 #include "tests/unit/train/odd_replica.h"

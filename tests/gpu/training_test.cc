@@ -4,8 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
-#include "common/train/copy_ahead.h"
-#include "common/train/devices.h"
+#include "common/train/replica/copy_ahead.h"
+#include "common/train/replica/devices.h"
 #include "tests/gpu/gpu.h"
 #include "tests/unit/train/test_program.h"
 

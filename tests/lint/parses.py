@@ -12,8 +12,8 @@ RAW = re.compile(r"(?:\b\w*[Jj]son\s*::\s*(?:(?:sax_)?parse|accept|from_(?:bson|
                  r"|>>\s*\w*json\b)")
 # With a bound of their own.
 ELSEWHERE = {
-    "common/base/json.cc": "ParseJson itself",
-    "common/base/utf8.cc": "one string, which Dump has written",
+    "common/base/json/json.cc": "ParseJson itself",
+    "common/base/json/utf8.cc": "one string, which Dump has written",
     "common/checkpoint/safetensors.cc": "without a tree: whatever lies deeper than a header does ends it",
 }
 

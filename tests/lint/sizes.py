@@ -10,7 +10,7 @@ import re
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-ROOMS = ("worker/*", "chief/admission.*", "chief/convert.*", "chief/coordinator*", "chief/evaluation_rules.*", "chief/session.*",
+ROOMS = ("worker/*", "chief/coordinator/admission.*", "chief/coordinator/convert.*", "chief/coordinator/coordinator*", "chief/evaluation/evaluation_rules.*", "chief/coordinator/session.*",
          "common/cluster/*")
 CLASS_LINES, FUNCTION_LINES = 400, 60
 

@@ -8,7 +8,7 @@
 #include <iostream>
 #include <string>
 
-#include "common/data/job_datasets.h"
+#include "common/data/job/job_datasets.h"
 #include "common/data/pipeline.h"
 #include "tests/reference/answer_lines.h"
 

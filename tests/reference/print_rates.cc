@@ -5,7 +5,7 @@
 #include <iostream>
 #include <string>
 
-#include "common/train/schedule.h"
+#include "common/optim/schedule.h"
 #include "tests/reference/answer_lines.h"
 
 namespace muster {

@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/base/files.h"
-#include "common/base/ordered_json.h"
-#include "common/data/byte_source.h"
-#include "common/data/csv.h"
-#include "common/data/hashed_column.h"
+#include "common/base/files/files.h"
+#include "common/base/json/ordered_json.h"
+#include "common/data/files/byte_source.h"
+#include "common/data/files/csv.h"
+#include "common/data/job/hashed_column.h"
 #include "common/data/readers/readers.h"
 
 namespace muster::data {

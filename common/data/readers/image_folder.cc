@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <tuple>
 
-#include "common/base/files.h"
+#include "common/base/files/files.h"
 #include "common/base/hash.h"
-#include "common/data/byte_source.h"
+#include "common/data/files/byte_source.h"
 #include "common/data/image/image.h"
 #include "common/data/readers/image_tensor.h"
 #include "common/data/readers/readers.h"

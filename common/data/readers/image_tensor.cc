@@ -11,11 +11,11 @@
 #include <map>
 
 #include "common/data/batches.h"
-#include "common/data/byte_source.h"
-#include "common/data/damage.h"
+#include "common/data/files/byte_source.h"
+#include "common/data/files/damage.h"
 #include "common/data/image/image.h"
-#include "common/data/picture_steps.h"
 #include "common/data/readers/transformed.h"
+#include "common/data/transforms/picture_steps.h"
 
 namespace muster::data {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/data/formats.h"
-#include "common/data/job_data.h"
+#include "common/data/job/formats.h"
+#include "common/data/job/job_data.h"
 #include "muster/data.h"
 
 namespace muster::data {

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/base/files.h"
-#include "common/base/ordered_json.h"
-#include "common/base/zip.h"
-#include "common/data/array_file.h"
+#include "common/base/files/files.h"
+#include "common/base/files/zip.h"
+#include "common/base/json/ordered_json.h"
+#include "common/data/files/array_file.h"
 #include "common/data/readers/readers.h"
 
 namespace muster::data {

@@ -1,7 +1,7 @@
-// Open the splits of each format except the arrays. Listed in common/data/formats.cc.
+// Open the splits of each format except the arrays. Listed in common/data/job/formats.cc.
 #pragma once
 
-#include "common/data/formats.h"
+#include "common/data/job/formats.h"
 
 namespace muster::data {
 

@@ -9,7 +9,7 @@
 #include <charconv>
 #include <map>
 
-#include "common/data/array_file.h"
+#include "common/data/files/array_file.h"
 #include "common/data/readers/image_tensor.h"
 #include "common/data/readers/readers.h"
 #include "common/data/records/tar_file.h"

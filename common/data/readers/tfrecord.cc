@@ -7,7 +7,7 @@
 #include <climits>
 #include <cstring>
 
-#include "common/base/files.h"
+#include "common/base/files/files.h"
 #include "common/data/readers/image_tensor.h"
 #include "common/data/readers/readers.h"
 #include "common/data/records/record_file.h"

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "common/data/batches.h"
-#include "common/data/picture_steps.h"
 #include "common/data/readers/readers.h"
+#include "common/data/transforms/picture_steps.h"
 
 namespace muster::data {
 namespace {

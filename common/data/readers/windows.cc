@@ -1,10 +1,10 @@
 // Windows of a file of tokens as examples (token_file.h).
 #include <ATen/ops/empty.h>
 
-#include "common/base/files.h"
+#include "common/base/files/files.h"
 #include "common/data/batches.h"
+#include "common/data/files/token_file.h"
 #include "common/data/readers/readers.h"
-#include "common/data/token_file.h"
 #include "muster/data.h"
 
 namespace muster::data {

@@ -5,8 +5,8 @@
 #include <bit>
 #include <cstring>
 
-#include "common/base/crc32c.h"
-#include "common/data/byte_source.h"
+#include "common/base/files/crc32c.h"
+#include "common/data/files/byte_source.h"
 
 namespace muster::data {
 namespace {

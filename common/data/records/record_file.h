@@ -1,5 +1,5 @@
-// TFRecord files (framed as in common/base/record.h) with random access to the records. The file is
-// plain, or wholly gzip or zlib. Needs no LibTorch.
+// TFRecord files (framed as in common/base/files/record.h) with random access to the records. The
+// file is plain, or wholly gzip or zlib. Needs no LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "common/data/byte_source.h"
+#include "common/data/files/byte_source.h"
 
 namespace muster::data {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "common/base/logging.h"
-#include "common/train/replica.h"
+#include "common/train/replica/replica.h"
 
 namespace muster {
 namespace {

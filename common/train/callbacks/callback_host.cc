@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "common/base/logging.h"
-#include "common/train/replica.h"
+#include "common/train/replica/replica.h"
 #include "common/train/summary_data.h"
 
 namespace muster {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "common/train/replica.h"
+#include "common/train/replica/replica.h"
 
 namespace muster {
 namespace {

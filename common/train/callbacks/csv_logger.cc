@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <string_view>
 
-#include "common/base/created_files.h"
-#include "common/base/files.h"
-#include "common/base/json_integer.h"
+#include "common/base/files/created_files.h"
+#include "common/base/files/files.h"
+#include "common/base/json/json_integer.h"
 #include "common/base/logging.h"
 #include "common/train/callbacks/builtin.h"
 

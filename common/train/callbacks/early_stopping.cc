@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "common/base/json_integer.h"
+#include "common/base/json/json_integer.h"
 #include "common/train/callbacks/monitor.h"
 
 namespace muster {

@@ -4,11 +4,11 @@
 
 #include <filesystem>
 
-#include "common/base/created_files.h"
-#include "common/base/files.h"
+#include "common/base/files/created_files.h"
+#include "common/base/files/files.h"
 #include "common/base/logging.h"
 #include "common/train/callbacks/monitor.h"
-#include "common/train/replica.h"
+#include "common/train/replica/replica.h"
 
 namespace muster {
 namespace {

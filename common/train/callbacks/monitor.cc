@@ -7,7 +7,7 @@
 
 #include "common/base/logging.h"
 #include "common/checkpoint/fields.h"
-#include "common/train/metric_direction.h"
+#include "common/job/metric_direction.h"
 
 namespace muster {
 namespace {

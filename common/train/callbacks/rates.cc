@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "common/base/json_integer.h"
+#include "common/base/json/json_integer.h"
 #include "common/base/logging.h"
 #include "common/train/callbacks/monitor.h"
 

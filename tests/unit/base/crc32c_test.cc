@@ -1,4 +1,4 @@
-#include "common/base/crc32c.h"
+#include "common/base/files/crc32c.h"
 
 #include <gtest/gtest.h>
 

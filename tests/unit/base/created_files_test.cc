@@ -1,5 +1,5 @@
 // What Muster makes in a job's folder: whose it is, and where it is not.
-#include "common/base/created_files.h"
+#include "common/base/files/created_files.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

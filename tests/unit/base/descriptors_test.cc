@@ -1,4 +1,4 @@
-#include "common/base/descriptors.h"
+#include "common/base/files/descriptors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

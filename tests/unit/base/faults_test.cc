@@ -1,4 +1,4 @@
-#include "common/base/faults.h"
+#include "common/base/faults/faults.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "common/base/files.h"
+#include "common/base/files/files.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "common/base/json_integer.h"
+#include "common/base/json/json_integer.h"
 
 #include <gtest/gtest.h>
 

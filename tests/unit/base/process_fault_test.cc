@@ -1,4 +1,4 @@
-#include "common/base/process_fault.h"
+#include "common/base/faults/process_fault.h"
 
 #include <gmock/gmock.h>
 

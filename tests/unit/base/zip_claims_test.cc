@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/base/zip.h"
+#include "common/base/files/zip.h"
 
 namespace muster {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/checkpoint/memory_file_system.h"
+#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/weights_file.h"
 #include "tests/unit/checkpoint/snapshots.h"
 

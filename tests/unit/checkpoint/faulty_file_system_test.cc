@@ -1,8 +1,8 @@
-#include "common/checkpoint/faulty_file_system.h"
+#include "common/checkpoint/files/faulty_file_system.h"
 
 #include <gmock/gmock.h>
 
-#include "common/checkpoint/memory_file_system.h"
+#include "common/checkpoint/files/memory_file_system.h"
 
 namespace muster::checkpoint {
 namespace {

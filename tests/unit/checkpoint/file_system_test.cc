@@ -1,13 +1,13 @@
 // The contract of FileSystem, over both; and what the twin forgets at a crash.
-#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/files/file_system.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 
-#include "common/base/created_files.h"
-#include "common/checkpoint/memory_file_system.h"
+#include "common/base/files/created_files.h"
+#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/store.h"
 #include "tests/unit/checkpoint/file_systems.h"
 

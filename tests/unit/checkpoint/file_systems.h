@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "common/checkpoint/memory_file_system.h"
+#include "common/checkpoint/files/memory_file_system.h"
 
 namespace muster::checkpoint::testing_support {
 

@@ -5,8 +5,8 @@
 
 #include <random>
 
-#include "common/base/crc32c.h"
-#include "common/checkpoint/memory_file_system.h"
+#include "common/base/files/crc32c.h"
+#include "common/checkpoint/files/memory_file_system.h"
 #include "muster/json.h"
 #include "tests/unit/checkpoint/snapshots.h"
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <set>
 
-#include "common/checkpoint/memory_file_system.h"
+#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/store.h"
 #include "tests/unit/checkpoint/snapshots.h"
 

@@ -11,7 +11,7 @@
 #include <map>
 
 #include "absl/synchronization/notification.h"
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 #include "common/rpc/channel.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/coordinator/harness.h"

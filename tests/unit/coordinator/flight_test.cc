@@ -7,10 +7,10 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "chief/flight_service.h"
-#include "common/checkpoint/memory_file_system.h"
-#include "common/cluster/flight_record.h"
+#include "common/checkpoint/files/memory_file_system.h"
+#include "common/flight/flight_record.h"
+#include "common/session/flight_courier.h"
 #include "tests/unit/coordinator/harness.h"
-#include "worker/flight_courier.h"
 
 namespace muster::testing {
 namespace {

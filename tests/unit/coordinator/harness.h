@@ -13,8 +13,8 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "chief/coordinator.h"
-#include "worker/member.h"
+#include "chief/coordinator/coordinator.h"
+#include "common/membership/member.h"
 
 namespace muster::testing {
 

@@ -1,7 +1,7 @@
 // Members that are independent of each other, over real sessions.
 #include <gmock/gmock.h>
 
-#include "chief/member_events.h"
+#include "chief/coordinator/member_events.h"
 #include "common/cluster/protocol.h"
 #include "common/rpc/channel.h"
 #include "proto/coordinator.grpc.pb.h"

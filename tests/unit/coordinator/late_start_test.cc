@@ -1,5 +1,5 @@
 // A worker that starts when its chief may have ended already.
-#include "worker/late_start.h"
+#include "common/membership/late_start.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

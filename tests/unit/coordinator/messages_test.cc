@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "worker/member_messages.h"
+#include "common/membership/member_messages.h"
 
 namespace muster {
 namespace {

@@ -1,4 +1,4 @@
-#include "chief/owner.h"
+#include "chief/model_dir/owner.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

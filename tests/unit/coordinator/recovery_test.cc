@@ -7,7 +7,7 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
-#include "chief/owner.h"
+#include "chief/model_dir/owner.h"
 #include "common/rpc/channel.h"
 #include "muster/json.h"
 #include "proto/coordinator.grpc.pb.h"

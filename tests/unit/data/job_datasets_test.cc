@@ -1,5 +1,5 @@
 // Datasets that the job's data describes, from npy and IDX files.
-#include "common/data/job_datasets.h"
+#include "common/data/job/job_datasets.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

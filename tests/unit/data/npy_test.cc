@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/data/array_file.h"
+#include "common/data/files/array_file.h"
 #include "muster/data.h"
 #include "tests/unit/data/files.h"
 

@@ -1,4 +1,4 @@
-#include "common/data/token_file.h"
+#include "common/data/files/token_file.h"
 
 #include <gmock/gmock.h>
 

@@ -16,7 +16,7 @@
 #include <stdexcept>
 
 #include "common/base/hash.h"
-#include "common/data/job_data.h"
+#include "common/data/job/job_data.h"
 #include "common/data/pipeline.h"
 
 namespace muster::data {

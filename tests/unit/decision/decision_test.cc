@@ -1,5 +1,5 @@
 // The coordinator's judgement, with time as an argument.
-#include "common/cluster/decision.h"
+#include "chief/decision/decision.h"
 
 #include <gmock/gmock.h>
 

@@ -1,7 +1,7 @@
 // An elastic job whose members come one after the other, or come and are lost again.
 #include <gmock/gmock.h>
 
-#include "common/cluster/decision.h"
+#include "chief/decision/decision.h"
 
 namespace muster {
 namespace {

@@ -1,7 +1,7 @@
 // The members of a parameter-server job: each on its own.
 #include <gmock/gmock.h>
 
-#include "common/cluster/decision.h"
+#include "chief/decision/decision.h"
 
 namespace muster {
 namespace {

@@ -1,5 +1,5 @@
 // What differs between members that train together and independent ones, question by question.
-#include "common/cluster/membership_policy.h"
+#include "chief/decision/membership_policy.h"
 
 #include <gmock/gmock.h>
 

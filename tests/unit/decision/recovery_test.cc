@@ -1,7 +1,7 @@
 // The coordinator's judgement where the loss of a member ends a generation, not the job.
 #include <gmock/gmock.h>
 
-#include "common/cluster/decision.h"
+#include "chief/decision/decision.h"
 
 namespace muster {
 namespace {

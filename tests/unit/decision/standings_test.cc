@@ -1,4 +1,4 @@
-#include "common/cluster/standings.h"
+#include "chief/decision/standings.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

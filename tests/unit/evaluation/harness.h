@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "chief/evaluation_service.h"
+#include "chief/evaluation/evaluation_service.h"
 #include "common/rpc/server.h"
 #include "evaluator/chief_link.h"
 

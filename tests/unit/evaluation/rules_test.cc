@@ -1,7 +1,7 @@
 // What is decided on either side, with time moved by argument.
 #include <gmock/gmock.h>
 
-#include "chief/evaluation_rules.h"
+#include "chief/evaluation/evaluation_rules.h"
 #include "evaluator/next_move.h"
 
 namespace muster {

@@ -1,4 +1,4 @@
-#include "common/base/zip.h"
+#include "common/base/files/zip.h"
 
 #include <gmock/gmock.h>
 

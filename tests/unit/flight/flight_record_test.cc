@@ -1,4 +1,4 @@
-#include "common/cluster/flight_record.h"
+#include "common/flight/flight_record.h"
 
 #include <gmock/gmock.h>
 

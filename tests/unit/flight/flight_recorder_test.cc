@@ -1,4 +1,4 @@
-#include "common/base/flight_recorder.h"
+#include "common/flight/flight_recorder.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // What several tasks' flight records tell together.
-#include "common/cluster/flight_story.h"
+#include "common/flight/flight_story.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,10 +1,10 @@
-#include "common/train/cuda_presence.h"
+#include "common/job/cuda_presence.h"
 
 #include <gmock/gmock.h>
 
 #include <cstdlib>
 
-#include "common/train/job.h"
+#include "common/job/job.h"
 
 namespace muster {
 namespace {

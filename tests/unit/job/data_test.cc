@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/data/job_data.h"
-#include "common/train/job.h"
-#include "common/train/job_files.h"
+#include "common/data/job/job_data.h"
+#include "common/job/job.h"
+#include "common/job/job_files.h"
 
 namespace muster {
 namespace {

@@ -1,5 +1,5 @@
 // What result.json and job.json say of a run's end.
-#include "common/train/finished_run.h"
+#include "common/job/finished_run.h"
 
 #include <gmock/gmock.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "common/train/job_security.h"
+#include "common/job/job_security.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "common/train/job.h"
+#include "common/job/job.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/train/job_checks.h"
+#include "common/job/job_checks.h"
 
 namespace muster {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/train/program_path.h"
+#include "common/job/program_path.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/base/files.h"
-#include "common/train/job.h"
+#include "common/base/files/files.h"
+#include "common/job/job.h"
 
 namespace muster {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "chief/work_table.h"
+#include "chief/leases/work_table.h"
 
 namespace muster {
 

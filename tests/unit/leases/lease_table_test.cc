@@ -1,4 +1,4 @@
-#include "chief/lease_table.h"
+#include "chief/leases/lease_table.h"
 
 #include <gtest/gtest.h>
 

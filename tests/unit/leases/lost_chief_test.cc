@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "chief/work_table.h"
+#include "chief/leases/work_table.h"
 
 namespace muster {
 namespace {

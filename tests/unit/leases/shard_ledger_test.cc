@@ -1,5 +1,5 @@
 // Which updates a shard holds, and which it lost.
-#include "chief/shard_ledger.h"
+#include "chief/leases/shard_ledger.h"
 
 #include <gtest/gtest.h>
 

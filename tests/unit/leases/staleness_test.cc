@@ -124,7 +124,7 @@ TEST(WorkTable, ARestartedChiefHearsWhichLeasesWait) {
   EXPECT_EQ(reply.lease().id(), 5);
 }
 
-// Workers as worker/lease_client.h has them, in any order of events.
+// Workers as worker/parameter_server/lease_client.h has them, in any order of events.
 class BoundedCrew {
  public:
   BoundedCrew(const WorkTable::Options& options, int workers, int seed)

@@ -1,4 +1,4 @@
-#include "chief/work_table.h"
+#include "chief/leases/work_table.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <deque>
 #include <random>
 
-#include "chief/chief_record.h"
+#include "chief/leases/chief_record.h"
 #include "common/checkpoint/callback_record.h"
 #include "tests/unit/leases/crew.h"
 

@@ -1,4 +1,4 @@
-#include "chief/checkpoints.h"
+#include "chief/model_dir/checkpoints.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "chief/fenced_files.h"
+#include "chief/model_dir/fenced_files.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

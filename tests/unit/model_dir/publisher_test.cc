@@ -1,4 +1,4 @@
-#include "chief/publisher.h"
+#include "chief/model_dir/publisher.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "chief/result.h"
+#include "chief/model_dir/result.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,8 +1,8 @@
-#include "chief/resume.h"
+#include "chief/model_dir/resume.h"
 
 #include <gmock/gmock.h>
 
-#include "common/checkpoint/memory_file_system.h"
+#include "common/checkpoint/files/memory_file_system.h"
 
 namespace muster {
 namespace {

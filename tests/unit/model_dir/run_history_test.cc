@@ -1,4 +1,4 @@
-#include "chief/run_history.h"
+#include "chief/model_dir/run_history.h"
 
 #include <gmock/gmock.h>
 

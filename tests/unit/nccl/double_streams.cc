@@ -1,5 +1,5 @@
-// common/collective/cuda_streams.h without LibTorch, over the double.
-#include "common/collective/cuda_streams.h"
+// common/collective/nccl/cuda_streams.h without LibTorch, over the double.
+#include "common/collective/nccl/cuda_streams.h"
 #include "tests/unit/nccl/nccl_double.h"
 
 namespace muster::collective {

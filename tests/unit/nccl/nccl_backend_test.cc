@@ -9,9 +9,9 @@
 #include <map>
 #include <thread>
 
-#include "common/base/process_fault.h"
+#include "common/base/faults/process_fault.h"
 #include "common/collective/formation.h"
-#include "common/collective/nccl.h"
+#include "common/collective/nccl/nccl.h"
 #include "tests/unit/nccl/nccl_double.h"
 
 extern "C" void MusterMakeNcclCommunicators(muster::NcclRequest* request);

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/train/optimizer.h"
+#include "common/optim/optimizer.h"
 
 namespace muster {
 namespace {

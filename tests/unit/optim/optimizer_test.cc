@@ -1,4 +1,4 @@
-#include "common/train/optimizer.h"
+#include "common/optim/optimizer.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -19,7 +19,7 @@
 #include <functional>
 #include <limits>
 
-#include "common/train/update_rules.h"
+#include "common/optim/update_rules.h"
 #include "tests/unit/optim/odd_parameters.h"
 #include "tests/unit/optim/recurrences.h"
 

@@ -1,4 +1,4 @@
-#include "common/train/schedule.h"
+#include "common/optim/schedule.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -10,7 +10,7 @@
 #include <functional>
 #include <memory>
 
-#include "common/train/optimizer.h"
+#include "common/optim/optimizer.h"
 #include "tests/unit/optim/odd_parameters.h"
 
 namespace muster {

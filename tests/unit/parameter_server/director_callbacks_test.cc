@@ -1,8 +1,8 @@
 // A chief with callbacks: what becomes of their end where servers, or the chief itself, are lost.
 #include <atomic>
 
-#include "chief/chief_record.h"
-#include "chief/director.h"
+#include "chief/leases/chief_record.h"
+#include "chief/parameter_server/director.h"
 #include "tests/unit/parameter_server/fake_cluster.h"
 
 namespace muster::testing {

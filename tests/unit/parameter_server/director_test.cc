@@ -1,11 +1,11 @@
-#include "chief/director.h"
+#include "chief/parameter_server/director.h"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "chief/chief_record.h"
+#include "chief/leases/chief_record.h"
 #include "common/rpc/channel.h"
 #include "tests/unit/parameter_server/fake_cluster.h"
 

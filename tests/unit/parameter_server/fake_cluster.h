@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "chief/director.h"
-#include "chief/shard_state.h"
-#include "common/checkpoint/memory_file_system.h"
+#include "chief/parameter_server/director.h"
+#include "chief/parameter_server/shard_state.h"
+#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/store.h"
 #include "common/rpc/server.h"
 #include "proto/parameter_server.grpc.pb.h"

@@ -1,7 +1,7 @@
 // The placements of a job whose tasks are all there, and whose copies have all been filled.
 #pragma once
 
-#include "chief/view_rules.h"
+#include "chief/leases/view_rules.h"
 
 namespace muster {
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "chief/shard_servers.h"
+#include "chief/shards/shard_servers.h"
 
 namespace muster {
 namespace {

@@ -1,5 +1,5 @@
 // Whom the chief takes for a parameter server.
-#include "chief/shard_client.h"
+#include "chief/shards/shard_client.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "chief/shard_servers.h"
+#include "chief/shards/shard_servers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,18 +1,18 @@
-#include "chief/shard_state.h"
+#include "chief/parameter_server/shard_state.h"
 
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "chief/work_table.h"
+#include "chief/leases/work_table.h"
 #include "common/checkpoint/callback_record.h"
+#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/manifest.h"
-#include "common/checkpoint/memory_file_system.h"
 #include "common/checkpoint/store.h"
 #include "common/data/pipeline.h"
-#include "common/train/replica.h"
-#include "common/train/snapshot.h"
+#include "common/train/replica/replica.h"
+#include "common/train/state/snapshot.h"
 #include "muster/callback.h"
 #include "tests/unit/train/test_program.h"
 

@@ -1,11 +1,11 @@
-#include "chief/slots_file.h"
+#include "chief/shards/slots_file.h"
 
 #include <gmock/gmock.h>
 
 #include <cstring>
 
+#include "common/checkpoint/files/memory_file_system.h"
 #include "common/checkpoint/manifest.h"
-#include "common/checkpoint/memory_file_system.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/store.h"
 

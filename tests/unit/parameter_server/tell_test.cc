@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "chief/tell_call.h"
+#include "chief/parameter_server/tell_call.h"
 #include "common/rpc/channel.h"
 #include "tests/unit/parameter_server/fake_cluster.h"
 

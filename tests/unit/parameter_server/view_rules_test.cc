@@ -1,4 +1,4 @@
-#include "chief/view_rules.h"
+#include "chief/leases/view_rules.h"
 
 #include <gtest/gtest.h>
 

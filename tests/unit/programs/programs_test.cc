@@ -12,7 +12,7 @@
 #include <map>
 #include <set>
 
-#include "common/train/job.h"
+#include "common/job/job.h"
 #include "common/train/membership.h"
 #include "common/train/trainer.h"
 

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
-#include "ps/replication.h"
-#include "ps/replication_link.h"
+#include "ps/replication/replication.h"
+#include "ps/replication/replication_link.h"
 #include "tests/unit/ps/forwarding_store.h"
 
 namespace muster::ps {

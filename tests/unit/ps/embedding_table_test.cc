@@ -1,4 +1,4 @@
-#include "common/push_pull/embedding_table.h"
+#include "common/push_pull/rows/embedding_table.h"
 
 #include <gmock/gmock.h>
 

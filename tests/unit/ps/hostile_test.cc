@@ -2,7 +2,7 @@
 #include <limits>
 #include <thread>
 
-#include "chief/shard_client.h"
+#include "chief/shards/shard_client.h"
 #include "ps/service.h"
 #include "tests/unit/ps/ps_cluster.h"
 #include "tests/unit/transport/test_authority.h"

@@ -1,4 +1,4 @@
-#include "common/push_pull/key_index.h"
+#include "common/push_pull/rows/key_index.h"
 
 #include <gmock/gmock.h>
 

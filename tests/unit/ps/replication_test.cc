@@ -1,4 +1,4 @@
-#include "ps/replication.h"
+#include "ps/replication/replication.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/push_pull/client.h"
-#include "ps/replication_wire.h"
+#include "ps/replication/replication_wire.h"
 #include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {

@@ -9,9 +9,9 @@
 #include <list>
 #include <thread>
 
-#include "common/base/crc32c.h"
-#include "common/push_pull/packed_rows.h"
-#include "common/push_pull/row_pull.h"
+#include "common/base/files/crc32c.h"
+#include "common/push_pull/rows/packed_rows.h"
+#include "common/push_pull/rows/row_pull.h"
 #include "common/push_pull/shard_connection.h"
 #include "ps/server_connection.h"
 

@@ -1,5 +1,5 @@
 // The chief's bulk calls to ps tasks, which take as long as they take.
-#include "chief/shard_client.h"
+#include "chief/shards/shard_client.h"
 
 #include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>
@@ -8,8 +8,8 @@
 #include <numeric>
 #include <thread>
 
-#include "chief/row_filler.h"
-#include "chief/server_rows.h"
+#include "chief/shards/row_filler.h"
+#include "chief/shards/server_rows.h"
 #include "tests/unit/ps/ps_cluster.h"
 
 namespace muster::ps {

@@ -1,4 +1,4 @@
-#include "common/push_pull/update_kernels.h"
+#include "common/optim/update_kernels.h"
 
 #include <gtest/gtest.h>
 

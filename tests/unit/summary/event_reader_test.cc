@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/base/record.h"
+#include "common/base/files/record.h"
 #include "common/summary/event_writer.h"
 
 namespace muster::summary {

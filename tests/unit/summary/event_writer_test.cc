@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/base/crc32c.h"
-#include "common/base/record.h"
+#include "common/base/files/crc32c.h"
+#include "common/base/files/record.h"
 #include "proto/event.pb.h"
 
 namespace muster::summary {

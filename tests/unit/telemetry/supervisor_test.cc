@@ -1,4 +1,4 @@
-#include "common/telemetry/supervisor.h"
+#include "common/process/supervisor.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -11,8 +11,8 @@
 
 #include "common/base/glob.h"
 #include "common/collective/formation.h"
-#include "common/train/replica_buffers.h"
-#include "common/train/snapshot.h"
+#include "common/train/replica/replica_buffers.h"
+#include "common/train/state/snapshot.h"
 #include "tests/unit/train/kept.h"
 
 namespace muster {

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "common/base/created_files.h"
+#include "common/base/files/created_files.h"
 #include "muster/callback.h"
 #include "tests/unit/base/logged_lines.h"
 #include "tests/unit/train/kept.h"

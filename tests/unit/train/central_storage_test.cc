@@ -1,12 +1,12 @@
 // central_storage: what it computes is what replicas with optimizers of their own compute.
-#include "common/train/central_storage.h"
+#include "common/train/embedding/central_storage.h"
 
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 
 #include <thread>
 
-#include "common/train/replica.h"
+#include "common/train/replica/replica.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster {

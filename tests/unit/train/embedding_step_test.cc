@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "common/collective/formation.h"
-#include "common/train/step.h"
+#include "common/train/step/step.h"
 #include "tests/unit/train/embedding_programs.h"
 
 namespace muster {

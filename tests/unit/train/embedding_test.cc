@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "common/collective/formation.h"
-#include "common/train/step.h"
+#include "common/train/step/step.h"
 #include "tests/unit/train/embedding_programs.h"
 #include "tests/unit/train/kept.h"
 

@@ -8,7 +8,7 @@
 
 #include <atomic>
 
-#include "common/train/checkpoint_evaluator.h"
+#include "common/train/state/checkpoint_evaluator.h"
 #include "tests/unit/train/kept.h"
 
 namespace muster {

@@ -15,10 +15,10 @@
 
 #include "common/collective/formation.h"
 #include "common/data/pipeline.h"
-#include "common/push_pull/packed_rows.h"
-#include "common/push_pull/update_kernels.h"
-#include "common/train/parameter_exchange.h"
-#include "common/train/step.h"
+#include "common/optim/update_kernels.h"
+#include "common/push_pull/rows/packed_rows.h"
+#include "common/train/embedding/parameter_exchange.h"
+#include "common/train/step/step.h"
 #include "ps/dense_store.h"
 #include "tests/unit/train/test_program.h"
 

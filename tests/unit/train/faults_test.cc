@@ -10,7 +10,7 @@
 #include <latch>
 #include <new>
 
-#include "common/base/process_fault.h"
+#include "common/base/faults/process_fault.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster {

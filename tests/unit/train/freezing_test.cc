@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 
 #include "common/collective/formation.h"
-#include "common/train/snapshot.h"
-#include "common/train/step.h"
+#include "common/train/state/snapshot.h"
+#include "common/train/step/step.h"
 #include "tests/unit/train/kept.h"
 
 namespace muster {

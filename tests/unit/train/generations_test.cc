@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "common/collective/formation.h"
-#include "common/train/snapshot.h"
+#include "common/train/state/snapshot.h"
 #include "tests/unit/train/kept.h"
 
 namespace muster {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/train/checkpointing.h"
+#include "common/train/state/checkpointing.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster::testing {

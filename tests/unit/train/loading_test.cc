@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/train/damaged_examples.h"
 #include "common/train/loop_data.h"
-#include "common/train/single_example.h"
+#include "common/train/step/single_example.h"
 #include "tests/unit/train/ten_examples.h"
 
 namespace muster {

@@ -1,4 +1,4 @@
-#include "common/train/parameter_exchange.h"
+#include "common/train/embedding/parameter_exchange.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

@@ -1,5 +1,5 @@
 // Groups and tied weights, as programs and jobs give them.
-#include "common/train/parameter_groups.h"
+#include "common/train/replica/parameter_groups.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <set>
 
-#include "common/train/snapshot.h"
+#include "common/train/state/snapshot.h"
 #include "tests/unit/train/kept.h"
 #include "tests/unit/train/test_program.h"
 

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "common/train/snapshot.h"
+#include "common/train/state/snapshot.h"
 #include "tests/unit/train/kept.h"
 
 namespace muster {

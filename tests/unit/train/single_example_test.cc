@@ -1,6 +1,6 @@
 // Batch normalisation where a slice has one example: found in the first step, not at an epoch's
 // end.
-#include "common/train/single_example.h"
+#include "common/train/step/single_example.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

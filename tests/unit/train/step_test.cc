@@ -1,4 +1,4 @@
-#include "common/train/step.h"
+#include "common/train/step/step.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-#include "common/train/variables.h"
+#include "common/train/state/variables.h"
 
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>

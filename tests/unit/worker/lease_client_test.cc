@@ -1,5 +1,5 @@
 // A worker's questions to a chief that answers by a script.
-#include "worker/lease_client.h"
+#include "worker/parameter_server/lease_client.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // A worker of a parameter-server job whose chief does not answer any more.
-#include "worker/ps_worker.h"
+#include "worker/parameter_server/ps_worker.h"
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 
 #include <atomic>
 
-#include "common/base/fd.h"
+#include "common/base/files/fd.h"
 #include "common/collective/formation.h"
 #include "tests/unit/train/test_program.h"
 

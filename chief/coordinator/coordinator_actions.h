@@ -1,0 +1,39 @@
+// Carries out the coordinator's decisions and notifies the members.
+#pragma once
+
+#include <string>
+
+#include "chief/coordinator/coordinator_state.h"
+
+namespace muster {
+
+// REQUIRES for all methods: the coordinator's mutex is held.
+class CoordinatorActions {
+ public:
+  explicit CoordinatorActions(CoordinatorState& state) : state_(state) { BeginRoster(); }
+
+  void Act(PausingTime now, const Decision& decision);
+  // Ends the current generation of all members, but not the job.
+  void Abort(PausingTime now, const std::string& why);
+  // `lost`: the member that may no longer read its verdict, -1 if none. No effect after the end.
+  void End(PausingTime now, Verdict verdict, int lost);
+  // Asks all members to stop at an agreed step.
+  void Stop();
+  // Logs the missing members, to all, if others wait for them and the roster interval has passed.
+  void SayWhoIsMissing(PausingTime now);
+  void BeginRoster() { next_roster_ = state_.job.stage_since + state_.options.roster_interval; }
+
+ private:
+  void Form(PausingTime now, int member);
+  // For independent members: reports the admission to MemberEvents.
+  void Admitted(const NewGeneration& formed);
+  void Drop(PausingTime now, int member, const std::string& why, bool told = false);
+  // Drops a member that hangs or leaves, and asks its process to exit.
+  void Expel(PausingTime now, int member, const Verdict& why);
+
+  CoordinatorState& state_;
+  std::string last_reason_;
+  PausingTime next_roster_;
+};
+
+}  // namespace muster

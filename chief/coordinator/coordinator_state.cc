@@ -1,0 +1,125 @@
+#include "chief/coordinator/coordinator_state.h"
+
+#include <fmt/format.h>
+
+#include "chief/coordinator/admission.h"
+#include "chief/coordinator/convert.h"
+#include "common/base/logging.h"
+
+namespace muster {
+
+CoordinatorState::CoordinatorState(const CoordinatorOptions& coordinator_options)
+    : options(coordinator_options),
+      policy(MembershipPolicy::Of(options.decision)),
+      slots(options.members.size()),
+      admission(options.admission) {
+  admission.first_epoch = admission.epoch;
+  TellNewest();
+  job.started = job.stage_since = clock.Now();
+  for (const DeclaredMember& declared : options.members) {
+    MemberState member;
+    member.declared = declared;
+    job.members.push_back(std::move(member));
+  }
+}
+
+void CoordinatorState::SendAll(const proto::CoordinatorMessage& message) {
+  const Session::Message shared = Session::Encode(message);
+  for (MemberSlot& slot : slots)
+    if (slot.session) slot.session->Send(shared);
+}
+
+// There is no use in waiting for it, unless others may go on without.
+bool CoordinatorState::TakeDeath(int member, const std::string& message) {
+  Wake();
+  MemberState* m = &job.members[member];
+  m->process.gone = true;
+  if (m->process.connected) {
+    m->process.connected = false;
+    m->process.broken_at = clock.Now();
+  }
+  const uint64_t lost = slots[member].lost;
+  if (lost != 0 && options.events != nullptr)
+    options.events->OnLost(m->declared.task, lost, message, /*ended=*/true);
+  if (policy->GoesOnWithout(member, message, &job)) return true;
+  if (m->failure) return false;
+  std::string why = message;
+  // Its last report may be older than its end by an interval.
+  if (m->in_generation) why += fmt::format("; last heard of in step {}", m->report.step);
+  m->failure = ReportedFailure{ExitCode::kRetryable, why,        "", NewestStep(job, *m),
+                               m->report.phase,      clock.Now()};
+  return false;
+}
+
+void CoordinatorState::LookAtDeaths(PausingTime now) {
+  // What it said before it ended may arrive after who tells of its end.
+  constexpr Duration kLate = std::chrono::seconds(1);
+  for (int i = 0; i < static_cast<int>(slots.size()); ++i) {
+    if (!slots[i].death) continue;
+    const MemberState& m = job.members[i];
+    const MemberSlot::Death death = *slots[i].death;
+    if (!Lives(now, m)) {
+      slots[i].death.reset();
+      TakeDeath(i, death.why);
+    } else if (m.process.last_heard - death.at >= kLate) {
+      slots[i].death.reset();
+      LogWarning("{} lives, although it was told that it {}", m.declared.task.Spoken(), death.why);
+    }
+  }
+}
+
+// Whoever may report can do so in a loop.
+void CoordinatorState::LogFailure(const proto::FailureReport& report, std::string_view what) {
+  int64_t left_out = 0;
+  if (!failure_lines.Take(&left_out)) return;
+  LogWarning("{} on host {}{}: {}{}", TaskText(report.task()), report.host(), what,
+             report.message(), left_out == 0 ? "" : fmt::format(" (and {} before)", left_out));
+}
+
+std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bool* try_again) {
+  const int member = FindMember(job, report.task());
+  const std::string who = TaskText(report.task());
+  if (!report.cluster_digest().empty() && report.cluster_digest() != admission.cluster_digest)
+    return who + " belongs to another cluster";
+  if (member < 0) {
+    LogFailure(report, " failed");
+    return who + " is not a member: its failure does not end the job";
+  }
+  MemberState& m = job.members[member];
+  if (report.gone()) {
+    // What is told late is of a process in whose place there is another one.
+    if (report.pid() != 0 && m.process.joined && m.process.pid != report.pid())
+      return fmt::format("{} is process {} now", who, m.process.pid);
+    if (Lives(clock.Now(), m)) {
+      slots[member].death = MemberSlot::Death{report.message(), clock.Now()};
+      return who + " has a session: its end counts once that has broken";
+    }
+    return TakeDeath(member, report.message()) ? "the job may go on without it" : "";
+  }
+  if (m.process.joined && m.process.connected && report.incarnation() != m.process.incarnation)
+    return "another process is " + who;
+  const ExitCode code = ExitCodeFromInt(report.exit_code());
+  if (code == ExitCode::kDone) return "exit code 0 is no failure";
+  if (code == ExitCode::kRetryable && policy->WaitsForRestart(m)) {
+    m.why_missing = report.message();
+    LogFailure(report, "");
+    return "a restart can help: the job waits for it";
+  }
+  // What takes a lost member's place, on a host without the right devices or files, is no fault of
+  // the job's.
+  if (code == ExitCode::kConfiguration && job.generation != 0 &&
+      (!m.process.joined || report.incarnation() != m.process.incarnation)) {
+    m.why_missing = report.message();
+    LogFailure(report, " cannot take its place");
+    *try_again = true;
+    return "the job goes on, and waits for another process";
+  }
+  if (!m.failure)
+    m.failure = ReportedFailure{
+        code,       report.message(), report.host(), report.step(), PhaseFromWire(report.phase()),
+        clock.Now()};
+  Wake();
+  return "";
+}
+
+}  // namespace muster

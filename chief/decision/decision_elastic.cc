@@ -1,0 +1,132 @@
+// Decisions for members that join and leave while the others stay.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "chief/decision/decision_parts.h"
+
+namespace muster {
+
+bool Held(PausingTime now, const MemberState& m, const MembershipOptions& o) {
+  return o.min_members > 0 && m.held_until > now;
+}
+
+// True if the member completed its first step. Its own report may be one heartbeat old, so a later
+// step of any other member is sufficient.
+bool Settled(const JobState& s, const MemberState& m) {
+  return m.process.settled || (m.in_generation && NewestStep(s, m) > m.process.first_step);
+}
+
+MemberState Absent(PausingTime now, const JobState& s, const MemberState& lost,
+                   const MembershipOptions& o) {
+  MemberState absent;
+  absent.declared = lost.declared;
+  absent.process.host = lost.process.host;
+  absent.report.step = lost.report.step;
+  absent.report.phase = lost.report.phase;
+  absent.in_generation = lost.in_generation;
+  absent.abandoned = lost.abandoned;
+  absent.missing_since = now;
+  if (o.min_members == 0 || Settled(s, lost)) return absent;
+  absent.quick_losses = lost.quick_losses;
+  absent.held_until = lost.held_until;
+  if (!lost.in_generation) return absent;  // No member was waiting for it.
+  const int n = ++absent.quick_losses;
+  if (n < 2) return absent;
+  Duration hold = o.backoff;
+  for (int i = 2; i < n && hold < o.backoff_most; ++i) hold *= 2;
+  absent.held_until = now + std::min(hold, o.backoff_most);
+  return absent;
+}
+
+std::vector<int> NextMembers(PausingTime now, const JobState& s, const MembershipOptions& o) {
+  const bool with_held = FewerWillDo(now, s, o, /*with_held=*/false).empty();
+  std::vector<int> next;
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i)
+    if (Ready(s.members[i]) && (with_held || !Held(now, s.members[i], o))) next.push_back(i);
+  return next;
+}
+
+std::optional<Decision> Leaver(const JobState& s, const MembershipOptions& o) {
+  if (s.stop_requested || o.min_members == 0) return std::nullopt;
+  int size = 0, remaining = 0, leaver = -1;
+  for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
+    const MemberState& m = s.members[i];
+    if (m.in_generation && m.report.finished) return std::nullopt;  // The job is about to end.
+    size += m.in_generation ? 1 : 0;
+    remaining +=
+        m.in_generation && m.process.joined ? 1 : 0;  // Other missing members may never come.
+    if (m.report.leaving && leaver < 0) leaver = i;
+  }
+  if (leaver < 0) return std::nullopt;
+  const MemberState& m = s.members[leaver];
+  --remaining;
+  const std::string who = m.declared.task.Spoken();
+  const bool missed = m.in_generation && s.stage != Stage::kJoining;
+  const bool enough = remaining >= o.min_members && 2 * remaining > size;
+  if (leaver == 0 || s.generation == 0 || (m.in_generation && !enough))
+    return Make(Action::kStop, fmt::format("{} was asked to stop: all stop", who));
+  Decision decision = Make(missed ? Action::kAbortGeneration : Action::kDrop,
+                           fmt::format("{} leaves, as asked; the others go on", who), leaver);
+  decision.expel = true;
+  decision.verdict = About(m, ExitCode::kPreempted, "stopped as asked; the others go on without");
+  return decision;
+}
+
+std::string FewerWillDo(PausingTime now, const JobState& s, const MembershipOptions& o,
+                        bool with_held) {
+  if (std::all_of(s.members.begin(), s.members.end(), [&](const MemberState& m) {
+        return Ready(m) && (with_held || !Held(now, m, o));
+      }))
+    return "all members are ready";
+  // The chief is the first member. A member that has joined will be ready soon.
+  if ((Fresh(s) && !s.through) || !Ready(s.members[0])) return "";
+  int ready = 0, before = s.generation == 0 ? s.adopted_size : 0;
+  bool all_left = s.generation != 0;
+  for (const MemberState& m : s.members) {
+    before += m.in_generation ? 1 : 0;
+    if (!with_held && Held(now, m, o)) continue;
+    if (m.process.joined && !Ready(m)) return "";
+    ready += Ready(m) ? 1 : 0;
+    // A member that was lost in its first step is not waited for.
+    const bool awaited = !m.left && m.quick_losses == 0 && m.in_generation;
+    all_left = all_left && (Ready(m) || !awaited);
+  }
+  if (AwaitsSurvivors(now, s, o)) return "";
+  const std::string who = fmt::format("{} of {} members", ready, s.members.size());
+  // A requested stop needs no further step.
+  if (s.stop_requested) return fmt::format("{} go on to the step at which all stop", who);
+  if (s.through && now - s.stage_since >= o.end)
+    return fmt::format("{} end the job: all steps are done, and nobody else came within {:g} s",
+                       who, Seconds(o.end));
+  if (o.min_members == 0 || ready < o.min_members || 2 * ready <= before) return "";
+  if (all_left) return fmt::format("{} go on", who);
+  if (now - s.stage_since < o.grace) return "";
+  return fmt::format("{} go on: nobody else came within {:g} s (elastic.grace)", who,
+                     Seconds(o.grace));
+}
+
+std::optional<Decision> Newcomer(PausingTime now, const JobState& s, const MembershipOptions& o) {
+  if (s.stop_requested) return std::nullopt;
+  List who;
+  bool others = false, on_their_way = false;
+  PausingTime first = PausingTime::max(), last = PausingTime::min();
+  for (const MemberState& m : s.members) {
+    if (m.in_generation && m.report.finished) return std::nullopt;
+    if (m.in_generation || Held(now, m, o)) continue;
+    if (Ready(m)) {
+      who.AddTask(m);
+      first = std::min(first, m.report.waiting_since);
+      last = std::max(last, m.report.waiting_since);
+    } else {
+      others = true;
+      on_their_way = on_their_way || m.process.joined;
+    }
+  }
+  if (who.empty()) return std::nullopt;
+  const bool gathering = on_their_way || (others && now - last < o.gather);
+  if (gathering && now - first < o.gather_most) return std::nullopt;
+  return Make(Action::kAbortGeneration, "taking in " + who.text());
+}
+
+}  // namespace muster

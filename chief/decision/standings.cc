@@ -1,0 +1,69 @@
+#include "chief/decision/standings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace muster {
+namespace {
+
+constexpr size_t kListed = 8;
+
+// "a, b and 3 more".
+std::string List(const std::vector<std::string>& texts) {
+  std::string list;
+  for (size_t i = 0; i < texts.size() && i < kListed; ++i) list += (i == 0 ? "" : ", ") + texts[i];
+  if (texts.size() > kListed) list += fmt::format(" and {} more", texts.size() - kListed);
+  return list;
+}
+
+std::string WhereText(const MemberState& m) {
+  std::string where = m.process.host.empty() ? "" : "host " + m.process.host;
+  if (m.process.pid != 0)
+    where += fmt::format("{}pid {}", where.empty() ? "" : ", ", m.process.pid);
+  return where.empty() ? where : where + ", ";
+}
+
+}  // namespace
+
+std::optional<bool> HasComeTo(const MemberState& waiter, const MemberState& m) {
+  if (waiter.report.collective_sequence == 0) return std::nullopt;
+  return std::max(m.report.collective_sequence, m.report.collectives_done) >=
+         waiter.report.collective_sequence;
+}
+
+std::string Standings(PausingTime now, const JobState& s) {
+  const MemberState* front = nullptr;
+  for (const MemberState& m : s.members) {
+    if (!m.in_generation || m.report.collective_sequence == 0) continue;
+    if (front == nullptr || m.report.collective_sequence > front->report.collective_sequence)
+      front = &m;
+  }
+  if (front == nullptr) return "";
+  std::vector<std::string> in, out;
+  for (const MemberState& m : s.members) {
+    if (!m.in_generation) continue;
+    const std::string who = m.declared.task.Spoken();
+    if (m.report.collective_sequence == front->report.collective_sequence) {
+      const std::string other =
+          m.report.collective == front->report.collective ? "" : "in " + m.report.collective + " ";
+      in.push_back(fmt::format("{} ({}{}for {:.1f} s)", who, WhereText(m), other,
+                               Seconds(now - m.report.collective_since)));
+    } else if (!*HasComeTo(*front, m)) {
+      const std::string frozen = now - m.process.last_heard >= std::chrono::seconds(3)
+                                     ? fmt::format(" when last heard of, {:.1f} s ago",
+                                                   Seconds(now - m.process.last_heard))
+                                     : "";
+      out.push_back(fmt::format(
+          "{} ({}step {}, {} for {:.1f} s{})", who, WhereText(m), m.report.step,
+          PhaseName(m.report.phase),
+          Seconds((frozen.empty() ? now : m.process.last_heard) - m.report.phase_since), frozen));
+    }
+  }
+  const std::string what =
+      fmt::format("collective {}, {}", front->report.collective_sequence, front->report.collective);
+  if (out.empty()) return fmt::format("{}: in it {}", what, List(in));
+  return fmt::format("{}: in it {}; not in it {}", what, List(in), List(out));
+}
+
+}  // namespace muster

@@ -1,0 +1,89 @@
+// Takes a checkpoint of a parameter-server job as a cut, while training continues. The servers copy
+// their shards in memory while no lease is open. A thread then reads the copies. Parameters go into
+// the chief's replica. Slots and rows of embedding tables go piece by piece into the checkpoint's
+// files.
+//
+//  kIdle -- Begin --> kReading -- the thread has ended --> kRead -- Take --> kIdle
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "chief/parameter_server/shard_state.h"
+#include "chief/shards/server_links.h"
+
+namespace muster {
+
+struct Cut {
+  // ---- The request
+  checkpoint::TrainingState state;
+  bool write = false;       // Makes a checkpoint of the cut.
+  bool must = false;        // Training may not end without it.
+  bool histograms = false;  // Asks for histograms of the parameters.
+  bool for_callbacks = false;
+  bool replaces = false;  // See Snapshot::replaces.
+  // The callback whose weights replace those of the servers; "" if none.
+  std::string put_back;
+  IntegerBuffers integers;     // At the time of the cut.
+  std::vector<int> primaries;  // Indexed by shard.
+
+  // ---- What the thread read
+  absl::Status status;
+  // The disk error that kept the files from being written. Everything was read nevertheless.
+  absl::Status unwritten;
+  StateFiles files;                              // The files that were written.
+  std::optional<checkpoint::Snapshot> snapshot;  // Its files are staged.
+};
+
+class CheckpointCutter {
+ public:
+  // `layout`, `state`, `links` and `sink` outlive this object. `sink` may be null. Until Take, only
+  // the thread uses `state`. The thread calls `on_read` when it has finished.
+  CheckpointCutter(const Layout& layout, ShardState* state, ServerLinks* links,
+                   CheckpointSink* sink, std::function<void()> on_read);
+  ~CheckpointCutter();
+
+  enum class State { kIdle, kReading, kRead };
+  State state() const;
+  bool idle() const { return state() == State::kIdle; }
+
+  // Asks the servers to copy their shards and starts to read them. On an error, which is one of
+  // ShardClient's, nothing was started. REQUIRES: idle(), no lease is open, all shards are served.
+  absl::Status Begin(Cut cut);
+  // Blocks until the thread has ended. REQUIRES: not idle().
+  Cut Take();
+
+ private:
+  void Drop(const std::vector<int>& primaries, const std::string& name);
+  absl::Status Copy(const std::vector<int>& primaries, const std::string& name);
+  void Run();
+  absl::Status ReadAll();
+  absl::Status ReadShard(int shard, const std::string& name, SlotsFile* slots);
+  absl::Status ReadRows(int shard, const std::string& name);
+  absl::Status FinishRows(int shard);
+  void Unwritten(const absl::Status& status);
+  absl::StatusOr<std::unique_ptr<SlotsFile>> StageSlots();
+  absl::Status FinishSlots(SlotsFile* slots);
+  absl::Status WriteSets();
+
+  const Layout& layout_;
+  ShardState* const state_;
+  ServerLinks* const links_;
+  CheckpointSink* const sink_;
+  const bool has_tables_;
+  const std::function<void()> on_read_;
+  Cut cut_;  // Used only by the thread while it reads.
+  // The tables' files by shard, then the other files.
+  std::vector<std::shared_ptr<checkpoint::StagedFile>> staged_;
+  std::thread thread_;
+  mutable absl::Mutex mu_;
+  State now_ ABSL_GUARDED_BY(mu_) = State::kIdle;
+};
+
+}  // namespace muster

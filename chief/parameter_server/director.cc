@@ -1,0 +1,564 @@
+// The director's thread.
+#include "chief/parameter_server/director.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "chief/parameter_server/director_impl.h"
+#include "common/base/logging.h"
+#include "common/job/finished_run.h"
+#include "common/push_pull/variable_messages.h"
+
+namespace muster {
+namespace {
+
+constexpr Duration kRecord = std::chrono::seconds(1);
+// Limit for a ps task to store the record that everything is done.
+constexpr Duration kLastRecord = std::chrono::seconds(10);
+
+}  // namespace
+
+DirectorImpl::DirectorImpl(DirectorOptions options, ShardStateFactory factory)
+    : options_(std::move(options)),
+      factory_(std::move(factory)),
+      servers_(static_cast<int>(options_.servers.size())) {
+  absl::MutexLock lock(&mu_);
+  servers_.SetPatience(options_.job.timeouts.heartbeat, options_.job.timeouts.rejoin);
+}
+
+DirectorImpl::~DirectorImpl() {
+  if (links_ != nullptr) links_->Stop();
+}
+
+std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactory factory) {
+  return std::make_unique<DirectorImpl>(std::move(options), std::move(factory));
+}
+
+// ---- Called by other threads
+
+void DirectorImpl::RequestStop() {
+  absl::MutexLock lock(&mu_);
+  stop_ = true;
+  WakeLocked();
+}
+
+void DirectorImpl::Abort(const absl::Status& why) {
+  absl::MutexLock lock(&mu_);
+  if (failed_.ok()) failed_ = why;
+  WakeLocked();
+  CancelCallsLocked();
+}
+
+void DirectorImpl::CancelCallsLocked() {
+  for (int task = 0; links_ != nullptr && task < links_->size(); ++task)
+    links_->client(task).Cancel();
+}
+
+void DirectorImpl::WakeLocked() {
+  woken_ = true;
+  wake_.SignalAll();
+}
+
+DirectorRecord DirectorImpl::record() const {
+  DirectorRecord record;
+  absl::MutexLock lock(&mu_);
+  if (table_ == nullptr) return record;
+  record.torn = table_->torn_pushes();
+  record.updates = table_->steps();
+  record.lost_updates = table_->ledger().lost();
+  record.refused = table_->refused_pushes();
+  record.repeated = table_->repeated_examples();
+  StalenessRecord all;
+  for (const auto& [worker, staleness] : table_->staleness()) {
+    record.staleness[worker] = {staleness.max, staleness.mean()};
+    all.max = std::max(all.max, staleness.max);
+    all.pushes += staleness.pushes;
+    all.sum += staleness.sum;
+  }
+  record.staleness_max = all.max;
+  record.staleness_mean = all.mean();
+  return record;
+}
+
+Json ToJson(const DirectorRecord& record) {
+  Json workers = Json::object();
+  for (const auto& [worker, staleness] : record.staleness)
+    workers[std::to_string(worker)] = {{"max", staleness.max}, {"mean", staleness.mean}};
+  return {{"updates", record.updates},
+          {"repeated_examples", record.repeated},
+          {"torn_pushes", record.torn},
+          {"lost_updates", record.lost_updates},
+          {"refused_pushes", record.refused},
+          {"staleness",
+           {{"max", record.staleness_max},
+            {"mean", record.staleness_mean},
+            {"workers", std::move(workers)}}}};
+}
+
+// ---- State of the thread
+
+bool DirectorImpl::IsFinished(const checkpoint::TrainingState& at) const {
+  return TrainedToItsEnd(options_.job, at.step, at.epoch);
+}
+
+// The servers hold the state after the last reported step.
+bool DirectorImpl::QuietLocked() const {
+  return servers_.Settled() && table_->between_steps() && !table_->has_completed();
+}
+
+checkpoint::TrainingState DirectorImpl::state() const {
+  absl::MutexLock lock(&mu_);
+  return table_->state();
+}
+
+DirectorPhase DirectorImpl::phase() const {
+  absl::MutexLock lock(&mu_);
+  return phase_;
+}
+
+void DirectorImpl::SetPhase(DirectorPhase phase) {
+  absl::MutexLock lock(&mu_);
+  phase_ = phase;
+}
+
+void DirectorImpl::LogWaiting(const std::string& what) {
+  const MonotonicTime now = Clock::now();
+  if (now < next_line_) return;
+  next_line_ = now + kWaitingLine;
+  LogInfo("waiting for {}", what);
+}
+
+DirectorSituation DirectorImpl::Look() {
+  DirectorSituation now;
+  now.cutting = !cutter_->idle();
+  now.checkpoints = start_.checkpoints != nullptr;
+  now.checkpoint_wanted = wanted_.checkpoint;
+  now.histograms_wanted = wanted_.histograms;
+  now.weights_wanted = wanted_.weights;
+  now.save_requested = callbacks_->save_requested();
+  std::tie(now.validation_due, now.test_due) = due_;
+  now.callbacks = callbacks_->exist();
+  now.callbacks_ended = callbacks_->ended();
+  std::optional<WorkTable::PassResult> pass;
+  {
+    absl::MutexLock lock(&mu_);
+    LookLocked(&now, &pass);
+  }
+  if (pass && !now.stop) reporter_->PassProgress(due_.first ? 1 : 2, pass->done, pass->total);
+  return now;
+}
+
+void DirectorImpl::LookLocked(DirectorSituation* situation,
+                              std::optional<WorkTable::PassResult>* pass) {
+  DirectorSituation& now = *situation;
+  // Before a cut, nothing may be leased between this check of open leases and the copy.
+  if (LeaseTable::Gate gate = table_->gate(); ClosedLocked()) {
+    gate.closed = true;
+    table_->set_gate(gate);
+  }
+  const checkpoint::TrainingState at = table_->state();
+  now.phase = phase_;
+  now.stop = stop_;
+  if (stop_) best_asked_.reset();  // A stop saves the current state anyway.
+  now.finished = table_->through() || callbacks_->stopping();
+  now.quiet = QuietLocked();
+  now.saved = IsSaved(at.step);
+  // While a checkpoint is being written, the save of the best waits, and servers and workers are
+  // served. After timeouts.phase.save the best is skipped.
+  if (best_asked_) {
+    const bool writing = !cutter_->idle() || start_.checkpoints->IsSaving();
+    now.best = writing && Clock::now() - best_asked_->second < SaveDeadline()
+                   ? DirectorSituation::Best::kWaits
+                   : DirectorSituation::Best::kDue;
+  }
+  *pass = table_->pass();
+  if (*pass)
+    now.pass = (*pass)->done < (*pass)->total ? DirectorSituation::Pass::kRunning
+                                              : DirectorSituation::Pass::kComplete;
+  now.epoch_ended = callbacks_->EpochEnded(at);
+  now.epoch_begins = callbacks_->EpochBegins(at);
+  now.weights_known = weights_step_ == at.step;
+  now.begins_with_weights = callbacks_->BeginWithWeights(at.step);
+}
+
+bool DirectorImpl::ClosedLocked() const {
+  const bool begun = phase_ == DirectorPhase::kTraining;
+  const bool wanted = wanted_.checkpoint || wanted_.histograms || wanted_.weights;
+  return stop_ || best_asked_ || (wanted && cutter_->idle()) || (callbacks_->exist() && !begun);
+}
+
+void DirectorImpl::UpdateGateLocked() {
+  GateSituation now;
+  now.before = table_->gate();
+  now.closed = ClosedLocked();
+  now.steps_to_report = table_->has_completed();
+  now.reported = table_->between_steps() && !now.steps_to_report && !due_.first && !due_.second;
+  const checkpoint::TrainingState at = table_->state();
+  now.epoch = at.epoch;
+  now.step = at.step;
+  if (start_.checkpoints != nullptr) now.every_steps = options_.job.checkpoint.every_steps;
+  if (callbacks_->exist()) {
+    if (servers_.SomeHaveRecord(callbacks_version_))
+      open_epochs_ = callbacks_->record()->epochs_begun;
+    now.open_epochs = open_epochs_;
+  }
+  table_->set_gate(DecideGate(now));
+}
+
+// ---- Directing
+
+absl::Status DirectorImpl::Run(const DirectorStart& start) {
+  absl::Status status = Prepare(start);
+  if (status.ok()) {
+    proto::CreateRequest create;
+    create.set_run_id(options_.run_id ? options_.run_id() : "");
+    *create.mutable_variables() = ToMessages(state_->variables());
+    for (const std::string& optimizer : state_->optimizers()) create.add_optimizers(optimizer);
+    create.set_parameter_server(Dump(options_.job.parameter_server));
+    create.set_servers(static_cast<int>(options_.servers.size()));
+    create.set_digest(digest_);
+    links_->Start(std::move(create));
+    status = AwaitServers();
+  }
+  if (status.ok()) status = Begin();
+  if (status.ok()) status = RestoreShards();
+  if (status.ok()) ReportStart();
+  MonotonicTime next_record = Clock::now();
+  while (status.ok()) {
+    auto turn = Turn();
+    status = turn.status();
+    if (!turn.ok() || *turn) break;
+    if (!RecordIsDue(next_record)) continue;
+    next_record = Clock::now() + kRecord;
+    status = RecordProgress();
+  }
+  return End(status);
+}
+
+// Waits for an event, then acts until there is nothing to do. Returns true once everything is done
+// and saved.
+absl::StatusOr<bool> DirectorImpl::Turn() {
+  {
+    Answers answers;
+    absl::MutexLock lock(&mu_);
+    if (!woken_) wake_.WaitFor(&mu_, kTick);
+    woken_ = false;
+    if (!failed_.ok()) return failed_;
+    GiveUpAbsentLocked();
+    GiveUpSilentLocked();
+    calls_.AnswerHeld(Clock::now(), &answers);
+  }
+  while (true) {
+    if (phase() == DirectorPhase::kTraining) MUSTER_RETURN_IF_ERROR(ReportSteps());
+    MUSTER_RETURN_IF_ERROR(TakeCut());
+    MUSTER_RETURN_IF_ERROR(RestoreShards());
+    const DirectorDecision decision = Decide(Look());
+    if (decision.action == DirectorAction::kFinish) return true;
+    MUSTER_ASSIGN_OR_RETURN(const bool again, Act(decision));
+    if (again) continue;
+    Answers answers;
+    absl::MutexLock lock(&mu_);
+    UpdateGateLocked();
+    calls_.AnswerHeld(Clock::now(), &answers);
+    return false;
+  }
+}
+
+// Returns true if the action may have changed what there is to do.
+absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
+  switch (decision.action) {
+    case DirectorAction::kWait: {
+      if (!decision.waits_to_cut) return false;
+      absl::MutexLock lock(&mu_);
+      wanted_.checkpoint = decision.checkpoint;
+      if (!wanted_.since) wanted_.since = Clock::now();
+      LogWaiting(fmt::format("{} before the state is saved", table_->WhoIsOut()));
+      return false;
+    }
+    case DirectorAction::kBeginCallbacks:
+      MUSTER_RETURN_IF_ERROR(BeginCallbacks());
+      return true;
+    case DirectorAction::kEndEpoch:
+    case DirectorAction::kEndTraining:
+    case DirectorAction::kBeginEpoch:
+      MUSTER_RETURN_IF_ERROR(RunCallbacks(decision.action));
+      return true;
+    case DirectorAction::kWantWeights:
+      wanted_.weights = true;
+      return true;
+    case DirectorAction::kAskForBest: {
+      SaveMoment moment = std::exchange(best_asked_, std::nullopt)->first;
+      moment.busy = start_.checkpoints->IsSaving();
+      wanted_.checkpoint = start_.checkpoints->Wanted(moment) || wanted_.checkpoint;
+      return true;
+    }
+    case DirectorAction::kAskForSave:
+      AskForSave();
+      return true;
+    case DirectorAction::kCut:
+      MUSTER_RETURN_IF_ERROR(BeginCut(decision.checkpoint));
+      return false;
+    case DirectorAction::kCancelPass: {
+      absl::MutexLock lock(&mu_);
+      table_->CancelPass();
+      return true;
+    }
+    case DirectorAction::kStartPass:
+      StartPass();
+      return true;
+    case DirectorAction::kFinishPass:
+      MUSTER_RETURN_IF_ERROR(FinishPass());
+      return true;
+    case DirectorAction::kStop:
+      return Preempted(fmt::format("stopped on request after step {}", state().step));
+    case DirectorAction::kFinish:
+      return false;
+  }
+  return false;
+}
+
+// Workers of an earlier chief that do not connect are lost.
+void DirectorImpl::GiveUpAbsentLocked() {
+  if (!await_workers_until_ || Clock::now() < *await_workers_until_) return;
+  await_workers_until_.reset();
+  for (const auto& [index, incarnation] : table_->workers()) {
+    if (workers_.contains(index)) continue;
+    LogWarning("worker {} did not come back to this chief: it is lost", index);
+    table_->LoseWorker(index);
+    NewWorkersLocked();
+  }
+}
+
+// Handles workers that are connected but do not report, so they do not ask for work. Such a worker
+// either computes for longer than a chief may be away, or hangs, which its phase's deadline
+// detects.
+void DirectorImpl::GiveUpSilentLocked() {
+  const std::string silent = table_->Unheard();
+  if (silent.empty()) return;
+  if (Clock::now() < hear_until_)
+    return LogWaiting(fmt::format("{} to tell what was done before this chief was there", silent));
+  LogWarning(
+      "{} did not tell what was done before this chief was there: what it holds is leased "
+      "again",
+      silent);
+  table_->StopHearing();
+}
+
+// ---- Steps, passes, callbacks
+
+absl::Status DirectorImpl::ReportSteps(Progress* progress) {
+  std::vector<CompletedStep> steps;
+  int64_t batches_per_epoch = 0;
+  std::map<int, TableStatistics> tables;
+  {
+    absl::MutexLock lock(&mu_);
+    batches_per_epoch = table_->batches_per_epoch();
+    steps = table_->TakeCompleted();
+    tables = servers_.tables();
+    if (progress != nullptr) *progress = ProgressLocked();
+  }
+  if (steps.empty()) return absl::OkStatus();
+  reporter_->BeginSteps(steps.size());
+  absl::Status status;
+  for (const CompletedStep& step : steps) {
+    reporter_->Step(step, batches_per_epoch, tables);
+    due_ = {false, false};
+    status.Update(callbacks_->EndStep(step));
+    if (step.epoch_end || step.through) status.Update(EndOfEpoch(step, batches_per_epoch));
+    SaveMoment moment;
+    moment.step = step.step;
+    moment.epoch = step.epoch;
+    moment.epoch_end = step.epoch_end;
+    moment.last = step.through;
+    // The last checkpoint is wanted even if the sink refuses it. It is requested where it is taken.
+    if (start_.checkpoints == nullptr || step.through || wanted_.checkpoint) continue;
+    moment.busy = !cutter_->idle();
+    wanted_.checkpoint = start_.checkpoints->Wanted(moment);
+  }
+  last_step_ = steps.back();
+  return status;
+}
+
+absl::Status DirectorImpl::EndOfEpoch(const CompletedStep& step, int64_t batches_per_epoch) {
+  // Late steps of the epoch before may count in this epoch, and its own steps in the next.
+  if (step.epoch_end && step.epoch_examples == 0 && step.left_out.examples() > 0 &&
+      step.step_in_epoch >= batches_per_epoch)
+    return DataError(fmt::format(
+        "epoch {} had no example to train on: all of its examples are damaged, and on_error "
+        "\"skip\" leaves them out",
+        step.epoch + 1));
+  reporter_->EndEpoch(step);
+  const int64_t epochs = step.epoch + 1;
+  const bool tested =
+      step.through || (step.epoch_end && start_.test_every > 0 && epochs % start_.test_every == 0);
+  due_ = {start_.validation_examples > 0, start_.test_examples > 0 && tested};
+  const int64_t every = options_.job.summary.histograms_every_epochs;
+  if (every > 0 && epochs % every == 0 && !start_.observers.empty()) wanted_.histograms = true;
+  return absl::OkStatus();
+}
+
+void DirectorImpl::StartPass() {
+  const int split = due_.first ? 1 : 2;
+  reporter_->BeginPass();
+  absl::MutexLock lock(&mu_);
+  table_->StartPass(split, split == 1 ? start_.validation_examples : start_.test_examples,
+                    table_options_.leases.batch);
+}
+
+absl::Status DirectorImpl::FinishPass() {
+  const int split = due_.first ? 1 : 2;
+  const checkpoint::TrainingState at = state();
+  const int64_t epoch = LastEpoch(at);
+  WorkTable::PassResult pass;
+  proto::Shown shown;
+  {
+    absl::MutexLock lock(&mu_);
+    pass = *table_->pass();
+    shown = table_->TakeShownInPass();
+    table_->CancelPass();
+  }
+  const std::vector<double>& sums = pass.sums;
+  if (sums[1] == 0 && pass.left_out.examples() > 0)
+    return DataError(
+        fmt::format("all of the {} data is damaged, and on_error \"skip\" leaves that out",
+                    kSplitNames[split]));
+  auto metrics = state_->Metrics({sums.begin() + 2, sums.end()});
+  for (const auto& [name, value] : pass.values) metrics.emplace(name, value.mean());
+  if (pass.loss_divisor > 0) metrics["loss"] = sums[0] / pass.loss_divisor;
+  MUSTER_RETURN_IF_ERROR(callbacks_->EndPass(split, epoch, at.step, metrics));
+  reporter_->EndPass(split, epoch, at.step, pass, shown, metrics);
+  // With callbacks, only after they have seen the metrics.
+  if (split == 1 && !callbacks_->exist()) AskForBest(at.step, epoch);
+  (split == 1 ? due_.first : due_.second) = false;
+  reporter_->ResumeAfterPass();
+  return absl::OkStatus();
+}
+
+absl::Status DirectorImpl::BeginCallbacks() {
+  const int64_t steps = state().step;
+  if (callbacks_->exist()) {
+    ShardState::CallbackParts parts;
+    parts.observers = start_.observers;
+    parts.checkpoints = start_.checkpoints;
+    parts.workers = options_.workers;
+    parts.weights_step = weights_step_;
+    parts.steps = [this] { return state().step; };
+    // While the cutter is active, only it uses the replica.
+    parts.has_weights = [this](int64_t step) { return cutter_->idle() && weights_step_ == step; };
+    {
+      absl::MutexLock lock(&mu_);
+      parts.steps_per_epoch = table_->batches_per_epoch();
+    }
+    MUSTER_RETURN_IF_ERROR(callbacks_->Begin(parts, steps, IsSaved(steps)));
+  }
+  absl::MutexLock lock(&mu_);
+  if (callbacks_->exist()) table_->SetRates(callbacks_->record()->rates);
+  phase_ = DirectorPhase::kTraining;
+  return absl::OkStatus();
+}
+
+absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
+  const checkpoint::TrainingState at = state();
+  if (action == DirectorAction::kBeginEpoch) {
+    MUSTER_RETURN_IF_ERROR(callbacks_->BeginEpoch(at));
+  } else if (action == DirectorAction::kEndTraining) {
+    MUSTER_RETURN_IF_ERROR(callbacks_->EndTraining(at));
+  } else {
+    MUSTER_RETURN_IF_ERROR(callbacks_->EndEpoch(at));
+    const bool finished = IsFinished(at);
+    if (callbacks_->stopping() && !finished) due_.second = start_.test_examples > 0;
+    if (callbacks_->Measured() && !finished && !callbacks_->stopping())
+      AskForBest(at.step, LastEpoch(at));
+  }
+  // The servers must have the record before anything is leased that depends on it.
+  {
+    absl::MutexLock lock(&mu_);
+    recorded_.callbacks = checkpoint::ToJson(*callbacks_->record());
+    table_->SetRates(callbacks_->record()->rates);
+  }
+  MUSTER_RETURN_IF_ERROR(RecordProgress());
+  absl::MutexLock lock(&mu_);
+  callbacks_version_ = servers_.record_version();
+  return absl::OkStatus();
+}
+
+// ---- The record and the end
+
+// With changes to record, nothing is leased before the record is stored.
+bool DirectorImpl::RecordIsDue(MonotonicTime next) {
+  absl::MutexLock lock(&mu_);
+  return phase_ == DirectorPhase::kTraining &&
+         (Clock::now() >= next || !servers_.IsRecorded(table_->news()));
+}
+
+// Observers flush their data before the record includes those steps. Otherwise the log of a
+// restarted chief would have a gap. The record therefore covers only the steps reported here; more
+// may be completed by then.
+absl::Status DirectorImpl::RecordProgress() {
+  Progress progress;
+  const absl::Status status = ReportSteps(&progress);
+  if (last_step_)
+    reporter_->Notify([&](Observer* observer) { observer->OnSave(last_step_->step); });
+  last_step_.reset();
+  absl::MutexLock lock(&mu_);
+  recorded_.due = due_;
+  recorded_.epoch_start = reporter_->epoch_start();
+  // A record of a view made meanwhile is newer.
+  if (servers_.IsRecorded(progress.news + 1)) progress = ProgressLocked();
+  NewRecordLocked(std::move(progress));
+  return status;
+}
+
+// Workers that learn of the end ask for no more work. A later chief must know of the end, or it
+// would wait for their reports.
+void DirectorImpl::RecordEnd(const absl::Status& outcome) {
+  {
+    absl::MutexLock lock(&mu_);
+    recorded_.ended = outcome.ok() ? "" : std::string(Message(outcome));
+  }
+  (void)RecordProgress();
+  const MonotonicTime deadline = Clock::now() + kLastRecord;
+  absl::MutexLock lock(&mu_);
+  const uint64_t version = servers_.record_version();
+  while (failed_.ok() && Clock::now() < deadline && !servers_.present().empty()) {
+    // With the last record each server reports the final statistics of its tables.
+    if (tables_.empty() ? servers_.SomeHaveRecord(version) : servers_.AllHaveRecord(version))
+      return;
+    wake_.WaitFor(&mu_, kTick);
+  }
+}
+
+absl::Status DirectorImpl::End(const absl::Status& outcome) {
+  absl::Status status = outcome;
+  const auto good = [&] { return status.ok() || ExitCodeOf(status) == ExitCode::kPreempted; };
+  if (!good()) {
+    absl::MutexLock lock(&mu_);
+    CancelCallsLocked();  // Their replies are not needed.
+  }
+  if (cutter_ != nullptr && !cutter_->idle()) (void)cutter_->Take();
+  if (good() && start_.checkpoints != nullptr)
+    if (const absl::Status saved = start_.checkpoints->Drain(); !saved.ok())
+      status = StatusFor(ExitCode::kRetryable,
+                         fmt::format("the state after step {} could not be saved: {}",
+                                     kept_.state.step, Message(saved)));
+  if (good() && phase() >= DirectorPhase::kStarting) {
+    SetPhase(DirectorPhase::kEnding);
+    RecordEnd(status);
+    absl::ReleasableMutexLock lock(&mu_);
+    const std::map<int, TableStatistics> tables = servers_.tables();
+    lock.Release();
+    if (!tables_.empty()) reporter_->Tables(kept_.state.step, tables);
+  }
+  if (links_ != nullptr) links_->Stop();
+  Answers answers;
+  absl::MutexLock lock(&mu_);
+  phase_ = good() ? DirectorPhase::kDone : DirectorPhase::kFailed;
+  if (table_ != nullptr && good()) table_->SetDone();
+  if (!good()) calls_.Close();
+  calls_.AnswerHeld(Clock::now(), &answers);
+  return status;
+}
+
+}  // namespace muster

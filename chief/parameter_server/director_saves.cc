@@ -1,0 +1,158 @@
+// Checkpoints: when they are requested, cut and handed over.
+#include <fmt/format.h>
+
+#include "chief/parameter_server/director_impl.h"
+#include "common/base/logging.h"
+
+namespace muster {
+namespace {
+
+absl::Status NotSaved(int64_t step, const absl::Status& why) {
+  return StatusFor(
+      ExitCode::kRetryable,
+      fmt::format("the state after step {} could not be saved: {}", step, Message(why)));
+}
+
+}  // namespace
+
+Duration DirectorImpl::SaveDeadline() const {
+  return options_.job.timeouts.phase[static_cast<int>(Phase::kSave)];
+}
+
+// The best state so far is saved regardless of the intervals.
+void DirectorImpl::AskForBest(int64_t step, int64_t epoch) {
+  if (start_.checkpoints == nullptr || wanted_.checkpoint) return;
+  SaveMoment moment;
+  moment.step = step;
+  moment.epoch = epoch;
+  moment.epoch_end = true;
+  moment.validated = true;
+  best_asked_ = {moment, Clock::now()};
+}
+
+// A callback asks to save the current state.
+void DirectorImpl::AskForSave() {
+  if (!callbacks_->TakeSaveRequest() || start_.checkpoints == nullptr) return;
+  const checkpoint::TrainingState at = state();
+  if (IsFinished(at) || callbacks_->stopping()) return;  // Saved anyway.
+  SaveMoment moment;
+  moment.step = at.step;
+  moment.requested = true;
+  moment.busy = !cutter_->idle();
+  wanted_.checkpoint = start_.checkpoints->Wanted(moment) || wanted_.checkpoint;
+}
+
+// REQUIRES: a cut is wanted, no lease is open, all shards are served.
+absl::Status DirectorImpl::BeginCut(bool checkpoint) {
+  Cut cut;
+  bool stopping;
+  {
+    absl::MutexLock lock(&mu_);
+    stopping = stop_;
+    cut.state = table_->state();
+    table_->ledger().Cut(cut.state.step);
+    for (const ShardPlacement& shard : servers_.placements())
+      cut.primaries.push_back(shard.primary);
+    cut.integers = calls_.integers();
+  }
+  const bool over = IsFinished(cut.state) || callbacks_->stopping();
+  const bool all_is_done = !callbacks_->exist() || callbacks_->ended();
+  cut.must = (stopping || over) && (!callbacks_->exist() || checkpoint);
+  cut.for_callbacks = wanted_.weights;
+  cut.histograms = wanted_.histograms;
+  cut.replaces = over && callbacks_->ended();
+  std::tie(cut.state.validation_due, cut.state.test_due) = due_;
+  cut.state.global_batch_size = global_batch_size_;
+  cut.state.extras.callbacks = callbacks_->record();
+  // Recorded as by a loop that calls all hooks of a step, because such a loop may resume from it.
+  if (auto& callbacks = cut.state.extras.callbacks)
+    callbacks->steps_begun = callbacks->steps_ended = cut.state.step;
+  cut.state.extras.finished = callbacks_->stopping() && callbacks_->ended();
+  if (checkpoint) cut.put_back = callbacks_->WeightsPutBack();
+  cut.write = checkpoint;
+  const int64_t step = cut.state.step;
+  if (cut.write && cut.must) {
+    SaveMoment moment;
+    moment.step = step;
+    moment.epoch = LastEpoch(cut.state);
+    moment.epoch_end = cut.state.offset == 0;
+    moment.last = over && all_is_done;
+    moment.stopping = stopping;
+    // May wait for the previous save within its deadline. Drain reports a save that is not wanted.
+    cut.write = start_.checkpoints->Wanted(moment);
+  }
+  const bool write = cut.write, must = cut.must;
+  // Shards roll back to the replica's weights. These must be of one moment, however much of the cut
+  // is read.
+  if (!kept_.files) state_->KeepWeights();
+  if (!wanted_.since) wanted_.since = Clock::now();
+  if (const absl::Status begun = cutter_->Begin(std::move(cut)); !begun.ok())
+    return GiveUpCut(begun);
+  if (write) reporter_->Notify([&](Observer* observer) { observer->OnSave(step); });
+  wanted_ = {.since = wanted_.since};
+  if (must) saved_ = {step, all_is_done};
+  return absl::OkStatus();
+}
+
+// Retries the cut for as long as a save may take. A lost ps task changes the view, with which the
+// cut is tried again. The same holds for shards that no task serves. REQUIRES: wanted_.since.
+absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
+  if (!ShardClient::MayRetry(why)) return why;
+  if (Clock::now() - *wanted_.since < SaveDeadline()) {
+    LogWaiting(fmt::format("a copy of all shards ({})", Message(why)));
+    return absl::OkStatus();
+  }
+  absl::MutexLock lock(&mu_);
+  const absl::Status failed = NotSaved(table_->steps(), why);
+  // Callbacks do not continue without it either, because they would request the next cut.
+  if (stop_ || table_->through() || callbacks_->stopping() || wanted_.weights) return failed;
+  LogWarning("{}; training goes on", Message(failed));
+  wanted_ = Wanted();
+  return absl::OkStatus();
+}
+
+// Takes the result of the cut once it was read.
+absl::Status DirectorImpl::TakeCut() {
+  if (cutter_->state() != CheckpointCutter::State::kRead) return absl::OkStatus();
+  Cut cut = cutter_->Take();
+  weights_step_ = -1;  // The replica has only part of a cut that was not read completely.
+  const bool needed = cut.must || cut.for_callbacks;
+  if (needed && ShardClient::MayRetry(cut.status)) {
+    wanted_.checkpoint = cut.write;
+    wanted_.weights = cut.for_callbacks;
+    if (cut.must) saved_ = {};
+    return GiveUpCut(cut.status);
+  }
+  wanted_.since.reset();
+  if (!cut.status.ok()) {
+    if (needed) return NotSaved(cut.state.step, cut.status);
+    LogWarning("{}; training goes on", Message(NotSaved(cut.state.step, cut.status)));
+    return absl::OkStatus();
+  }
+  weights_step_ = cut.state.step;
+  if (cut.histograms) reporter_->Parameters(cut.state.step);
+  if (cut.write && !cut.unwritten.ok()) {
+    const absl::Status failed = Annotate(
+        cut.unwritten, fmt::format("the state after step {} could not be saved: ", cut.state.step));
+    start_.checkpoints->Failed(failed);
+    return cut.must ? failed : absl::OkStatus();
+  }
+  if (cut.write) start_.checkpoints->Save(*std::move(cut.snapshot));
+  Keep(std::move(cut));
+  return absl::OkStatus();
+}
+
+// Keeps the state to which a shard rolls back if no task has it.
+void DirectorImpl::Keep(Cut cut) {
+  if (!cut.write && (kept_.files || !tables_.empty())) return;
+  // The files have a callback's weights, not those of the servers, and training is over.
+  if (cut.write && !cut.put_back.empty()) return;
+  kept_.state = std::move(cut.state);
+  if (cut.write) kept_.files = std::move(cut.files);
+  if (cut.write) kept_.unloaded = absl::OkStatus();
+  state_->ReleaseWeights();  // Encode without files then uses the replica's current weights.
+  absl::MutexLock lock(&mu_);
+  table_->ledger().Keep();
+}
+
+}  // namespace muster

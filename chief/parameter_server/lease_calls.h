@@ -1,0 +1,88 @@
+// Checks and answers the calls of workers to proto::Leases, and holds those that have no answer
+// yet. Keeps the integer buffers that workers report in these calls. Used by one thread at a time.
+// Calls finish when Answers is destroyed, which must happen without a lock held.
+//
+// An event wakes only the held calls that may have an answer now. Its cost does not grow with the
+// number of waiting workers.
+#pragma once
+
+#include <list>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chief/leases/work_table.h"
+#include "chief/parameter_server/lease_call.h"
+#include "chief/shards/shard_servers.h"
+#include "common/push_pull/variable_messages.h"
+
+namespace muster {
+
+class LeaseCalls {
+ public:
+  // Calls to finish.
+  struct Answers {
+    Answers() = default;
+    Answers(const Answers&) = delete;
+    Answers& operator=(const Answers&) = delete;
+    ~Answers();
+    std::vector<std::pair<NextCall::Ptr, grpc::Status>> next;
+    std::vector<std::pair<ViewCall::Ptr, grpc::Status>> view;
+  };
+  struct Program {
+    std::vector<VariableSpec> variables;
+    std::string digest;  // Digest of the variables' layout.
+    IntegerBuffers built_integers;
+    int64_t global_batch_size = 0;
+  };
+
+  // Before Open and after Close all calls are refused. `table` and `servers` outlive this object.
+  void SetProgram(Program program) { program_ = std::move(program); }
+  void Open(WorkTable* table, const ShardServers* servers);
+  void Close() { state_ = State::kClosed; }
+  bool open() const { return state_ == State::kOpen; }
+
+  void Take(NextCall::Ptr call, Answers* answers);
+  void Take(ViewCall::Ptr call, Answers* answers);
+  // The connection of the call broke.
+  void Drop(const NextCall::Ptr& call, Answers* answers);
+  void Drop(const ViewCall::Ptr& call, Answers* answers);
+  // Answers the held calls that now have an answer or were held for long enough.
+  void AnswerHeld(MonotonicTime now, Answers* answers);
+
+  // Integer buffers that differ from those of build(): from a checkpoint, or as a worker last
+  // reported.
+  const IntegerBuffers& integers() const { return integers_; }
+  void SetIntegers(IntegerBuffers integers) { integers_ = std::move(integers); }
+
+ private:
+  enum class State { kShut, kOpen, kClosed };
+  // In the order of arrival.
+  using HeldNext = std::list<NextCall::Ptr>;
+  using HeldView = std::list<ViewCall::Ptr>;
+
+  grpc::Status CheckCaller(const proto::WorkerIdentity& worker) const;
+  grpc::Status CheckLayout(const proto::NextRequest& request) const;
+  grpc::Status TakeIntegers(const proto::NextRequest& request);
+  grpc::Status TakeReport(const NextCall& call, bool* introduce);
+  bool Try(MonotonicTime now, NextCall& call);
+  bool Try(MonotonicTime now, ViewCall& call);
+  template <typename Held, typename Out>
+  void AnswerAll(MonotonicTime now, bool changed, Held* held, Out* out);
+  uint64_t changes() const { return table_->changes() + servers_->changes(); }
+
+  Program program_;
+  State state_ = State::kShut;
+  WorkTable* table_ = nullptr;
+  const ShardServers* servers_ = nullptr;
+  std::map<int, uint64_t> introduced_;  // Incarnations, by worker.
+  IntegerBuffers integers_;
+  // By process (worker and incarnation): the push with which it last reported integers.
+  std::map<std::pair<int, uint64_t>, uint64_t> integers_after_;
+  HeldNext held_next_;
+  HeldView held_view_;
+  uint64_t answered_changes_ = 0;  // Value of changes() when all held calls were last tried.
+};
+
+}  // namespace muster

@@ -1,0 +1,481 @@
+#include "chief/parameter_server/shard_state.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <set>
+#include <span>
+
+#include "common/base/logging.h"
+#include "common/train/callbacks/callback_host.h"
+#include "common/train/callbacks/callbacks.h"
+#include "common/train/callbacks/kept_weights.h"
+#include "common/train/embedding/embedding_state.h"
+#include "common/train/evaluation.h"
+#include "common/train/loop.h"
+#include "common/train/predictor.h"
+#include "common/train/replica/integer_buffers.h"
+#include "common/train/replica/parameter_groups.h"
+#include "common/train/replica/replica.h"
+#include "common/train/state/model_file.h"
+#include "common/train/state/snapshot.h"
+#include "common/train/state/tied_slots.h"
+#include "common/train/state/variables.h"
+#include "common/train/summary_data.h"
+
+namespace muster {
+namespace {
+
+constexpr const char* kStep = "step";  // The slot with a single number.
+constexpr int64_t kBytes = sizeof(float);
+
+// The elements of one variable in a chunk.
+struct Piece {
+  size_t variable = 0;
+  int64_t first = 0, count = 0;  // The range in the variable's memory.
+  int64_t at = 0;                // The offset in the chunk.
+};
+
+std::vector<Piece> PiecesOf(const Layout& layout, int shard, const Chunk& chunk) {
+  std::vector<Piece> pieces;
+  for (const VariablePart& part : layout.parts) {
+    const int64_t begin = std::max(part.offset, chunk.begin),
+                  end = std::min(part.offset + part.elements(), chunk.end);
+    if (part.server == shard && begin < end)
+      pieces.push_back({static_cast<size_t>(part.variable), part.begin + begin - part.offset,
+                        end - begin, begin - chunk.begin});
+  }
+  return pieces;
+}
+
+// Used until the servers are known.
+class NoRows final : public EmbeddingStore {
+ public:
+  absl::Status Pull(std::span<const RowRead>) override {
+    return absl::FailedPreconditionError("the servers that hold the rows are not known yet");
+  }
+  absl::Status Push(int64_t, std::span<const RowGradients>) override {
+    return absl::FailedPreconditionError("the servers that hold the rows are not known yet");
+  }
+};
+
+class ReplicaState final : public ShardState {
+ public:
+  ReplicaState(const Job& job, Replica* replica, ServedVariables served)
+      : job_(job), replica_(replica), served_(std::move(served)) {
+    FindPlaces();
+    if (!replica_->embeddings().empty()) replica_->set_embedding_store(&no_rows_);
+  }
+  ~ReplicaState() override { replica_->set_embedding_store(nullptr); }
+
+  const std::vector<VariableSpec>& variables() const override { return served_.specs; }
+  std::vector<std::string> optimizers() const override {
+    std::vector<std::string> all;
+    for (const Json& optimizer : served_.optimizers) all.push_back(Dump(optimizer));
+    return all;
+  }
+  size_t metric_sums() const override {
+    return InitialLoopState(job_, *replica_).epoch_metric_sums.size();
+  }
+  int64_t EpochExamples(int64_t train_examples, int64_t global_batch_size) const override {
+    return TrainSampler(job_, *replica_, train_examples, global_batch_size).examples_per_epoch();
+  }
+  int64_t TotalSteps(int64_t steps_per_epoch) const override {
+    return muster::TotalSteps(job_, steps_per_epoch);
+  }
+
+  absl::StatusOr<checkpoint::TrainingState> Restore(const checkpoint::Snapshot& snapshot) override {
+    LoopState state;
+    MUSTER_RETURN_IF_ERROR(RestoreReplica(snapshot, job_, replica_, &state));
+    checkpoint::TrainingState restored = snapshot.state;
+    restored.epoch_metric_sums = state.epoch_metric_sums;
+    files_ = {snapshot.model, UntieSlots(snapshot.optimizer, *replica_), {}};
+    if (!replica_->embeddings().empty()) files_.rows = RowsOf(snapshot);
+    slots_here_ = files_.optimizer;
+    std::erase_if(slots_here_.tensors, [this](const checkpoint::Tensor& tensor) {
+      return std::none_of(slots_.begin(), slots_.end(),
+                          [&](const auto& slot) { return slot.name == tensor.name; });
+    });
+    if (restored.extras.callbacks) kept_steps_ = restored.extras.callbacks->kept;
+    restored_step_ = restored.step;
+    return restored;
+  }
+  std::vector<ServedTable> tables() const override;
+  void ServeRows(EmbeddingStore* rows) override {
+    if (!replica_->embeddings().empty()) replica_->set_embedding_store(rows);
+  }
+  StateFiles TakeFiles() override { return std::exchange(files_, {}); }
+  absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
+                                             int64_t steps, const StateFiles* files) const override;
+  void KeepWeights() override {
+    if (!weights_.empty()) return;
+    for (const at::Tensor& tensor : served_.tensors)
+      weights_.push_back(tensor.defined() ? tensor.clone() : tensor);
+  }
+  void ReleaseWeights() override { weights_.clear(); }
+  absl::Status Decode(const Layout& layout, const proto::ChunkContent& content,
+                      SlotsFile* slots) override;
+  std::vector<checkpoint::TensorInfo> slots() const override { return slots_; }
+  void SetSlots(const checkpoint::TensorSet& slots) override { slots_here_ = slots; }
+  absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) override;
+
+  IntegerBuffers Integers() const override { return IntegerBuffersOf(*replica_); }
+  absl::Status SetIntegers(const IntegerBuffers& values) override {
+    return muster::SetIntegers(values, replica_);
+  }
+  std::map<std::string, double> Metrics(const std::vector<double>& sums) const override {
+    return MetricResults(*replica_, sums.data());
+  }
+  std::vector<ImageReport> MetricImages(const std::vector<double>& sums) const override {
+    return muster::MetricImages(*replica_, sums.data());
+  }
+  void Describe(StartReport* report) const override;
+  bool has_callbacks() const override { return !replica_->callbacks().callbacks.empty(); }
+  absl::Status BeginCallbacks(const CallbackParts& parts, bool begun,
+                              checkpoint::CallbackRecord* record) override;
+  absl::Status Fire(Hook hook, CallbackMoment moment) override {
+    fired_step_ = moment.step;
+    hook_ = hook;
+    return CatchProgramErrors("a callback", [&] { host_->Fire(hook, std::move(moment)); });
+  }
+  absl::StatusOr<std::optional<CallbackDecision>> Decide() override;
+  void Adopt(const checkpoint::CallbackRecord& record) override { host_->Adopt(record); }
+  double LearningRate(const checkpoint::CallbackRecord& record, int64_t steps) const override {
+    if (replica_->optimizers().empty()) return 0;
+    const NamedOptimizer& first = replica_->optimizers()[0];
+    const auto set = record.rates.find(first.name);
+    return set != record.rates.end() ? set->second
+                                     : first.schedule->At(std::max<int64_t>(0, steps));
+  }
+  void PutBackWeights(const std::string& callback) override {
+    if (replica_->kept().Has(callback)) replica_->kept().PutBack(callback);
+  }
+  std::vector<HistogramReport> Parameters() const override {
+    std::vector<HistogramReport> all;
+    for (const auto& [name, parameter] : NamedParameters(*replica_))
+      all.push_back(MakeHistogram("parameters/" + name, parameter));
+    return all;
+  }
+
+ private:
+  // The place of a variable in a checkpoint.
+  struct Place {
+    std::string name;            // The variable's name in the model.
+    std::vector<size_t> slots;   // Indices in slots_ of the slots that servers hold.
+    std::optional<size_t> step;  // Index in slots_.
+  };
+  void FindPlaces();
+  absl::Status Read(const checkpoint::TensorSet& set, const std::string& name, const Piece& piece,
+                    char* to) const;
+  void Write(SlotsFile* slots, size_t slot, const Piece& piece, const char* from) const;
+
+  const Job job_;
+  Replica* const replica_;
+  const ServedVariables served_;
+  std::vector<Place> places_;  // Indexed by variable.
+  // By variable, set by KeepWeights; empty: the replica's are used.
+  std::vector<at::Tensor> weights_;
+  std::vector<checkpoint::TensorInfo> slots_;  // Slots of the optimizers, as in a checkpoint.
+  NoRows no_rows_;
+  StateFiles files_;                  // The files of the restored checkpoint.
+  checkpoint::TensorSet slots_here_;  // Set by SetSlots.
+  std::unique_ptr<CallbackHost> host_;
+  Hook hook_ = Hook::kTrainBegin;  // The current or the last hook.
+  // Steps of the weights that the replica keeps for callbacks; restored_step_ is the step of its
+  // own restored weights.
+  std::map<std::string, int64_t> kept_steps_;
+  std::atomic<int64_t> restored_step_ = -1;
+  int64_t fired_step_ = 0;  // The step of the current hook.
+};
+
+absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun,
+                                          checkpoint::CallbackRecord* record) {
+  const auto& callbacks = replica_->callbacks().callbacks;
+  const auto gone = [&](const auto& item) {
+    return std::none_of(callbacks.begin(), callbacks.end(),
+                        [&](const NamedCallback& one) { return one.name == item.first; });
+  };
+  std::erase_if(record->states, gone);
+  std::erase_if(record->notes, gone);
+  std::erase_if(record->kept, gone);
+  // An earlier chief may have kept other weights and not have saved since.
+  std::set<std::string> kept;
+  for (auto it = record->kept.begin(); it != record->kept.end();) {
+    const auto& [name, step] = *it;
+    const auto known = kept_steps_.find(name);
+    bool has = replica_->kept().Has(name) && known != kept_steps_.end() && known->second == step;
+    if (!has && (step == restored_step_ || step == parts.weights_step)) {
+      replica_->kept().Keep(name);
+      kept_steps_[name] = step;
+      has = true;
+    }
+    if (has) {
+      kept.insert(name);
+      ++it;
+      continue;
+    }
+    LogWarning("the weights after step {}, which callback \"{}\" remembers, were lost with a chief",
+               step, name);
+    it = record->kept.erase(it);
+  }
+  replica_->kept().Only(kept);
+  CallbackHostOptions options;
+  options.callbacks = callbacks;
+  // The same values as on workers.
+  const ScheduleContext schedule = {parts.steps_per_epoch, TotalSteps(parts.steps_per_epoch),
+                                    parts.workers};
+  MUSTER_RETURN_IF_ERROR(replica_->Attach(
+      std::vector<std::unique_ptr<GradientSink>>(replica_->optimizers().size()), schedule));
+  for (const NamedOptimizer& optimizer : replica_->optimizers())
+    options.rates.push_back({optimizer.name, optimizer.learning_rate});
+  for (const std::string& line : DropReplacedRates(options.rates, record)) LogInfo("{}", line);
+  options.observers = parts.observers;
+  if (parts.checkpoints != nullptr) {
+    options.model_dir = job_.model_dir;
+    options.may_write = [sink = parts.checkpoints] { return sink->CheckOwner(); };
+  }
+  options.num_replicas = parts.workers;
+  options.rate = [this, steps = parts.steps](const std::string& name) {
+    for (const NamedOptimizer& optimizer : replica_->optimizers())
+      if (optimizer.name == name) return optimizer.schedule->At(steps());
+    return 0.0;
+  };
+  options.save_model = [this](const std::string& path, bool with_optimizer) -> absl::Status {
+    if (hook_ != Hook::kEpochEnd && hook_ != Hook::kTrainEnd)
+      return ProgramError(
+          "a callback calls save_model in the middle of an epoch, where with parameter servers "
+          "nobody holds all weights of one step: call it in epoch_end or train_end");
+    MUSTER_ASSIGN_OR_RETURN(checkpoint::Snapshot snapshot,
+                            SnapshotTaker::View(*replica_, InitialLoopState(job_, *replica_)));
+    if (with_optimizer && slots_here_.tensors.empty() && !slots_.empty())
+      return ConfigurationError(
+          "with parameter servers a callback saves the state of optimizers from a file of "
+          "model_dir, and there is none");
+    snapshot.optimizer = slots_here_;
+    return WriteModelFile(checkpoint::PosixFileSystem(), path, std::move(snapshot), job_,
+                          with_optimizer);
+  };
+  options.predict = [this, has_weights = parts.has_weights](
+                        const data::Batch& batch,
+                        const std::vector<std::string>& columns) -> absl::StatusOr<at::Tensor> {
+    if (!has_weights(fired_step_))
+      return ConfigurationError(
+          "with parameter servers the chief has their weights at the ends of epochs alone: predict "
+          "in epoch_end or train_end");
+    return PredictForHook(replica_, job_.precision, batch, columns);
+  };
+  host_ = std::make_unique<CallbackHost>(std::move(options));
+  return CatchProgramErrors("a callback", [&] { host_->Begin(*record, begun); });
+}
+
+absl::StatusOr<std::optional<CallbackDecision>> ReplicaState::Decide() {
+  CallbackDecision decision;
+  bool decided = false;
+  MUSTER_RETURN_IF_ERROR(
+      CatchProgramErrors("a callback", [&] { decided = host_->TakeDecision(&decision); }));
+  if (!decided) return std::optional<CallbackDecision>();
+  for (const auto& [what, callback] : decision.weights) {
+    if (what == "keep") {
+      replica_->kept().Keep(callback);
+      kept_steps_[callback] = decision.record.kept.at(callback);
+    } else {
+      replica_->kept().PutBack(callback);
+    }
+  }
+  return decision;
+}
+
+void ReplicaState::FindPlaces() {
+  slots_ = SlotInfos(*replica_);
+  const size_t skip = replica_->models().size() == 1 ? replica_->models()[0].name.size() + 1 : 0;
+  std::map<std::string, Place> of_parameters;
+  size_t next = 0;
+  for (const NamedOptimizer& optimizer : replica_->optimizers()) {
+    for (const std::string& parameter : optimizer.parameter_names) {
+      Place& place = of_parameters[parameter];
+      for (const std::string& slot : optimizer.rule->slot_names()) {
+        if (slot == kStep)
+          place.step = next++;
+        else
+          place.slots.push_back(next++);
+      }
+    }
+  }
+  for (const VariableSpec& spec : served_.specs) {
+    Place& place = places_.emplace_back(of_parameters[spec.name]);
+    place.name = spec.name.substr(spec.table ? 0 : skip);
+  }
+}
+
+std::vector<ServedTable> ReplicaState::tables() const {
+  std::vector<ServedTable> all;
+  for (size_t v = 0; v < served_.specs.size(); ++v)
+    if (served_.specs[v].table)
+      all.push_back(
+          {static_cast<int>(v), served_.specs[v].name, replica_->embeddings()[all.size()].options});
+  return all;
+}
+
+// Files are row-major. A different order on the servers applies within rows of the first dimension.
+absl::Status ReplicaState::Read(const checkpoint::TensorSet& set, const std::string& name,
+                                const Piece& piece, char* to) const {
+  const checkpoint::Tensor* tensor = set.Find(name);
+  if (tensor == nullptr) return DataError(fmt::format("\"{}\" is not in the checkpoint", name));
+  const VariableSpec& spec = served_.specs[piece.variable];
+  if (spec.order.empty())
+    return checkpoint::ReadTensor(set, *tensor, piece.first * kBytes, piece.count * kBytes, to);
+  std::vector<int64_t> shape = spec.shape;
+  const int64_t width = spec.elements() / shape[0], row = piece.first / width;
+  shape[0] = (piece.first + piece.count + width - 1) / width - row;
+  const at::Tensor rows = at::empty(shape);
+  MUSTER_RETURN_IF_ERROR(checkpoint::ReadTensor(set, *tensor, row * width * kBytes,
+                                                rows.numel() * kBytes,
+                                                static_cast<char*>(rows.data_ptr())));
+  const at::Tensor ordered = rows.permute(spec.order).contiguous();
+  std::memcpy(to, ordered.const_data_ptr<float>() + piece.first - row * width,
+              piece.count * kBytes);
+  return absl::OkStatus();
+}
+
+void ReplicaState::Write(SlotsFile* slots, size_t slot, const Piece& piece,
+                         const char* from) const {
+  const VariableSpec& spec = served_.specs[piece.variable];
+  const std::string_view bytes(from, piece.count * kBytes);
+  if (spec.order.empty()) return slots->Put(slot, piece.first * kBytes, bytes);
+  std::string whole = slots->Gather(slot, piece.first * kBytes, bytes);
+  if (whole.empty()) return;
+  std::vector<int64_t> shape, back(spec.order.size());
+  for (size_t d = 0; d < spec.order.size(); ++d) {
+    shape.push_back(spec.shape[spec.order[d]]);
+    back[spec.order[d]] = static_cast<int64_t>(d);
+  }
+  const at::Tensor tensor = at::from_blob(whole.data(), shape).permute(back).contiguous();
+  slots->Put(slot, 0, {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()});
+}
+
+absl::StatusOr<proto::ChunkContent> ReplicaState::Encode(const Layout& layout, int shard, int c,
+                                                         int64_t steps,
+                                                         const StateFiles* files) const {
+  const Chunk& chunk = layout.chunks[shard][c];
+  proto::ChunkContent content;
+  content.set_shard(shard);
+  content.set_chunk(c);
+  content.mutable_parameters()->resize(chunk.elements() * kBytes);
+  // The number of updates of the chunk's elements. A variable with a step uses it for bias
+  // correction, and its chunk has no other variable.
+  std::optional<int64_t> updates;
+  for (const Piece& piece : PiecesOf(layout, shard, chunk)) {
+    const Place& place = places_[piece.variable];
+    char* const to = content.mutable_parameters()->data() + piece.at * kBytes;
+    float step = 0;
+    if (files == nullptr) {
+      const std::vector<at::Tensor>& weights = weights_.empty() ? served_.tensors : weights_;
+      std::memcpy(to, weights[piece.variable].const_data_ptr<float>() + piece.first,
+                  piece.count * kBytes);
+    } else {
+      MUSTER_RETURN_IF_ERROR(Read(files->model, place.name, piece, to));
+      for (size_t s = 0; s < place.slots.size(); ++s) {
+        std::string& slot = static_cast<int>(s) < content.slots_size()
+                                ? *content.mutable_slots(static_cast<int>(s))
+                                : *content.add_slots();
+        slot.resize(chunk.elements() * kBytes);
+        MUSTER_RETURN_IF_ERROR(Read(files->optimizer, slots_[place.slots[s]].name, piece,
+                                    slot.data() + piece.at * kBytes));
+      }
+      if (place.step) {
+        const std::string& name = slots_[*place.step].name;
+        const checkpoint::Tensor* found = files->optimizer.Find(name);
+        if (found == nullptr)
+          return DataError(fmt::format("\"{}\" is not in the checkpoint", name));
+        MUSTER_RETURN_IF_ERROR(checkpoint::ReadTensor(files->optimizer, *found, 0, kBytes,
+                                                      reinterpret_cast<char*>(&step)));
+      }
+    }
+    if (place.step) updates = std::max(updates.value_or(0), static_cast<int64_t>(step));
+  }
+  content.set_updates(updates.value_or(steps));
+  return content;
+}
+
+absl::Status ReplicaState::Decode(const Layout& layout, const proto::ChunkContent& content,
+                                  SlotsFile* slots) {
+  restored_step_ = -1;
+  const std::string what = fmt::format("chunk {} of shard {}", content.chunk(), content.shard());
+  if (content.shard() < 0 || content.shard() >= static_cast<int>(layout.chunks.size()) ||
+      content.chunk() < 0 ||
+      content.chunk() >= static_cast<int>(layout.chunks[content.shard()].size()))
+    return DataError(fmt::format("{} came, which does not exist", what));
+  const Chunk& chunk = layout.chunks[content.shard()][content.chunk()];
+  const size_t bytes = chunk.elements() * kBytes;
+  const auto fits = [&](const std::string& piece) { return piece.size() == bytes; };
+  if (!fits(content.parameters()) ||
+      !std::all_of(content.slots().begin(), content.slots().end(), fits))
+    return DataError(
+        fmt::format("{} has {} bytes, not {}", what, content.parameters().size(), bytes));
+  for (const Piece& piece : PiecesOf(layout, content.shard(), chunk)) {
+    const Place& place = places_[piece.variable];
+    std::memcpy(served_.tensors[piece.variable].data_ptr<float>() + piece.first,
+                content.parameters().data() + piece.at * kBytes, piece.count * kBytes);
+    if (static_cast<size_t>(content.slots_size()) != place.slots.size())
+      return DataError(
+          fmt::format("{} has {} slots, not {}", what, content.slots_size(), place.slots.size()));
+    if (slots == nullptr) continue;
+    for (size_t s = 0; s < place.slots.size(); ++s)
+      Write(slots, place.slots[s], piece,
+            content.slots(static_cast<int>(s)).data() + piece.at * kBytes);
+    // Chunks of one variable differ only by pushes of lost workers that were applied in part.
+    if (place.step) slots->Count(*place.step, content.updates());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<checkpoint::Snapshot> ReplicaState::Take(const checkpoint::TrainingState& state) {
+  LoopState loop = InitialLoopState(job_, *replica_);  // Sets the loss scaler's state.
+  loop.steps = state.step;
+  loop.position = {state.epoch, state.offset};
+  loop.examples = state.examples;
+  loop.epoch_loss_sum = state.epoch_loss_sum;
+  loop.epoch_examples = state.epoch_examples;
+  loop.epoch_metric_sums = state.epoch_metric_sums;
+  loop.validation_due = state.validation_due;
+  loop.test_due = state.test_due;
+  loop.global_batch_size = state.global_batch_size;
+  loop.extras = state.extras;
+  return SnapshotTaker::View(*replica_, loop);
+}
+
+void ReplicaState::Describe(StartReport* report) const {
+  report->program =
+      job_.program.is_string() ? job_.program.get<std::string>() : job_.program.dump();
+  for (const NamedModel& model : replica_->models()) {
+    for (const auto& [name, parameter] : model.parameters) {
+      report->parameters.push_back(
+          {model.name, name, parameter.sizes().vec(), parameter.requires_grad()});
+    }
+    const ParameterCount count = CountParameters(model);
+    report->parameter_counts.emplace_back(model.name, count.trained + count.frozen);
+  }
+  report->groups = DescribeGroups(*replica_);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardState>> MakeShardState(const Job& job, Replica* replica) {
+  MUSTER_ASSIGN_OR_RETURN(ServedVariables served, VariablesToServe(replica));
+  MUSTER_RETURN_IF_ERROR(CheckSavable(*replica));
+  return std::make_unique<ReplicaState>(job, replica, std::move(served));
+}
+
+std::unique_ptr<Director> Director::Make(DirectorOptions options) {
+  return MakeDirector(std::move(options), [](const Job& job, const DirectorStart& start) {
+    return MakeShardState(job, start.replica);
+  });
+}
+
+}  // namespace muster

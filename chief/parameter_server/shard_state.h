@@ -1,0 +1,131 @@
+// Converts between the servers' state, the chief's replica (parameters only) and the files of
+// checkpoints. It works chunk by chunk, so the chief never needs memory for all slots. Only
+// MakeShardState needs LibTorch, so the director can be tested without.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chief/parameter_server/director.h"
+#include "chief/shards/row_filler.h"
+#include "chief/shards/slots_file.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/push_pull/layout.h"
+#include "common/push_pull/variable_messages.h"
+#include "common/train/callbacks/callback_decision.h"
+#include "common/train/embedding/embedding_store.h"
+#include "muster/status.h"
+#include "proto/parameter_server.pb.h"
+
+namespace muster {
+
+// A state in the files of a checkpoint, which stay open.
+struct StateFiles {
+  checkpoint::TensorSet model, optimizer;
+  checkpoint::RowSources rows;  // The rows of embedding tables.
+};
+
+// Used by one thread at a time, except Encode and Decode.
+class ShardState {
+ public:
+  virtual ~ShardState() = default;
+
+  virtual const std::vector<VariableSpec>& variables() const = 0;
+  // The value of CreateRequest's `optimizers`.
+  virtual std::vector<std::string> optimizers() const = 0;
+  virtual size_t metric_sums() const = 0;
+  // Returns the examples of an epoch. Whole global batches may bound them.
+  virtual int64_t EpochExamples(int64_t train_examples, int64_t global_batch_size) const = 0;
+  virtual int64_t TotalSteps(int64_t steps_per_epoch) const = 0;
+
+  // Called first if training resumes from a checkpoint.
+  virtual absl::StatusOr<checkpoint::TrainingState> Restore(
+      const checkpoint::Snapshot& snapshot) = 0;
+  // Embedding tables. The replica does not hold their rows: they go from files to servers and back.
+  virtual std::vector<ServedTable> tables() const { return {}; }
+  // Sets where the replica looks rows up. `rows` outlives that use.
+  virtual void ServeRows(EmbeddingStore* /*rows*/) {}
+  // Returns the files of the last Restore, once.
+  virtual StateFiles TakeFiles() { return {}; }
+  // Returns a chunk that is not of a table, from `files`. If `files` is null, it has the replica's
+  // parameters after `steps` steps and the optimizer rule's initial slots. Several calls may run in
+  // parallel. Errors are those of reading.
+  virtual absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
+                                                     int64_t steps,
+                                                     const StateFiles* files) const = 0;
+  // Until ReleaseWeights, Encode without files uses the weights of this moment, even if Decode
+  // changes the replica. A second call before ReleaseWeights has no effect.
+  virtual void KeepWeights() {}
+  virtual void ReleaseWeights() {}
+  // Writes a chunk's parameters to the replica and its slots to `slots`, unless that is null.
+  // Several calls may run in parallel. Returns a DataError if something does not fit.
+  virtual absl::Status Decode(const Layout& layout, const proto::ChunkContent& content,
+                              SlotsFile* slots) = 0;
+  // The tensors of a SlotsFile; empty if no optimizer has slots.
+  virtual std::vector<checkpoint::TensorInfo> slots() const { return {}; }
+  // Sets the slots that belong to the replica's weights, for callbacks that save them.
+  virtual void SetSlots(const checkpoint::TensorSet& /*slots*/) {}
+  // Returns the replica's snapshot with `state`. Its tensor sets belong to the replica and have no
+  // slots.
+  virtual absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) = 0;
+
+  // The replica's integer buffers, which servers do not hold. SetIntegers returns a DataError that
+  // names a buffer which does not exist or has another size.
+  virtual IntegerBuffers Integers() const = 0;
+  virtual absl::Status SetIntegers(const IntegerBuffers& values) = 0;
+
+  virtual std::map<std::string, double> Metrics(const std::vector<double>& sums) const = 0;
+  // Returns the images of the metrics, without the step.
+  virtual std::vector<ImageReport> MetricImages(const std::vector<double>& /*sums*/) const {
+    return {};
+  }
+  // Fills in the program's name and parameters.
+  virtual void Describe(StartReport* report) const = 0;
+  virtual std::vector<HistogramReport> Parameters() const = 0;
+
+  // ---- Callbacks, for programs and jobs that have some.
+  virtual bool has_callbacks() const { return false; }
+  // The environment of callbacks when training begins, resumes or rolls back with `record`. Weights
+  // in the record are kept if they are known.
+  struct CallbackParts {
+    std::vector<Observer*> observers;
+    CheckpointSink* checkpoints = nullptr;  // Null: nothing is written.
+    int workers = 1;
+    int64_t steps_per_epoch = 0;
+    int64_t weights_step = -1;       // The step of the replica's weights, -1 if unknown.
+    std::function<int64_t()> steps;  // Returns the number of completed steps.
+    // Returns whether the replica has the servers' weights after `step`.
+    std::function<bool(int64_t step)> has_weights;
+  };
+  virtual absl::Status BeginCallbacks(const CallbackParts& /*parts*/, bool /*begun*/,
+                                      checkpoint::CallbackRecord* /*record*/) {
+    return absl::OkStatus();
+  }
+  virtual absl::Status Fire(Hook /*hook*/, CallbackMoment /*moment*/) { return absl::OkStatus(); }
+  // Returns nullopt if nothing was decided. Carries out the callbacks' decision about weights: the
+  // replica's weights are kept or put back.
+  virtual absl::StatusOr<std::optional<CallbackDecision>> Decide() {
+    return std::optional<CallbackDecision>();
+  }
+  virtual void Adopt(const checkpoint::CallbackRecord& /*record*/) {}
+  // Returns the first optimizer's learning rate for the step after `steps`.
+  virtual double LearningRate(const checkpoint::CallbackRecord& /*record*/,
+                              int64_t /*steps*/) const {
+    return 0;
+  }
+  // Replaces the replica's weights by those of this callback.
+  virtual void PutBackWeights(const std::string& /*callback*/) {}
+};
+
+absl::StatusOr<std::unique_ptr<ShardState>> MakeShardState(const Job& job, Replica* replica);
+
+using ShardStateFactory = std::function<absl::StatusOr<std::unique_ptr<ShardState>>(
+    const Job& job, const DirectorStart& start)>;
+// Director::Make calls this with MakeShardState.
+std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactory factory);
+
+}  // namespace muster

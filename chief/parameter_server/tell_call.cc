@@ -1,0 +1,103 @@
+#include "chief/parameter_server/tell_call.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/rpc/server.h"
+
+namespace muster {
+namespace {
+
+grpc::Status Invalid(const std::string& why) {
+  return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why);
+}
+
+// Made before NextCall, which points to it.
+struct Told {
+  proto::NextRequest told;
+};
+
+class TellCall final : private Told,
+                       public NextCall,
+                       public grpc::ServerReadReactor<proto::TellPiece> {
+ public:
+  static TellCall* Open(Handler* handler, rpc::BulkCalls* calls,
+                        grpc::CallbackServerContext* context, proto::NextReply* reply) {
+    const std::shared_ptr<TellCall> call(new TellCall(handler, calls, context, reply));
+    call->self_ = call;
+    call->Begin();
+    return call.get();
+  }
+  void Answer(const grpc::Status& status) override { Finish(status); }
+  void OnReadDone(bool ok) override {
+    if (!ok) return End();
+    const grpc::Status taken = rpc::Guarded([this] { return Take(); });
+    if (!taken.ok()) return Finish(taken);
+    place_->Passed();
+    StartRead(&piece_);
+  }
+  void OnCancel() override { handler_->OnBroken(self_); }
+  void OnDone() override {
+    place_.reset();
+    self_.reset();
+  }
+
+ private:
+  TellCall(Handler* handler, rpc::BulkCalls* calls, grpc::CallbackServerContext* context,
+           proto::NextReply* reply)
+      : NextCall(&told, reply), handler_(handler), context_(context) {
+    place_.emplace(calls, context, "Tell");
+  }
+  void Begin() {
+    if (const grpc::Status refusal = rpc::RequireDeadline(*context_, "Tell"); !refusal.ok())
+      return Finish(refusal);
+    // To be tried again, as UNAVAILABLE says.
+    if (const grpc::Status full = place_->Admit(); !full.ok())
+      return Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, full.error_message()));
+    StartRead(&piece_);
+  }
+  grpc::Status Take() {
+    if (piece_.bytes() < 0 || piece_.bytes() > kMostToldBytes)
+      return Invalid(fmt::format("a worker tells {} bytes, and {} are the most", piece_.bytes(),
+                                 kMostToldBytes));
+    all_ += piece_.data();
+    if (all_.size() <= static_cast<size_t>(piece_.bytes())) return grpc::Status::OK;
+    return Invalid(fmt::format("a worker tells {} bytes, and more came", piece_.bytes()));
+  }
+  // From here on the director has it, and answers it like one that came in one message.
+  void End() {
+    const grpc::Status read = rpc::Guarded([this] { return Read(); });
+    if (!read.ok()) return Finish(read);
+    place_.reset();
+    handler_->OnCall(self_);
+  }
+  grpc::Status Read() {
+    if (all_.empty() || all_.size() != static_cast<size_t>(piece_.bytes()))
+      return Invalid(
+          fmt::format("a worker tells {} bytes, and {} came", piece_.bytes(), all_.size()));
+    if (!told.ParseFromString(all_)) return Invalid("what a worker tells is no NextRequest");
+    all_ = std::string();
+    return rpc::RequireSpeaker(*context_, fmt::format("worker:{}", told.worker().worker()));
+  }
+
+  Handler* const handler_;
+  grpc::CallbackServerContext* const context_;
+  std::optional<rpc::BulkCalls::Call> place_;  // while pieces come
+  proto::TellPiece piece_;
+  std::string all_;
+  std::shared_ptr<TellCall> self_;  // until OnDone
+};
+
+}  // namespace
+
+grpc::ServerReadReactor<proto::TellPiece>* OpenTell(NextCall::Handler* handler,
+                                                    rpc::BulkCalls* calls,
+                                                    grpc::CallbackServerContext* context,
+                                                    proto::NextReply* reply) {
+  return TellCall::Open(handler, calls, context, reply);
+}
+
+}  // namespace muster

@@ -1,0 +1,80 @@
+// Runs the callbacks of a parameter-server job. Their hooks run on the director's thread at the
+// ends of epochs, between an epoch's last step and the next epoch's first lease. Their decisions
+// are in the record that the servers keep before that lease is given, so a restarted chief resumes
+// with them. Used by one thread at a time.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "chief/leases/work_table.h"
+#include "chief/parameter_server/shard_state.h"
+#include "chief/parameter_server/training_reporter.h"
+
+namespace muster {
+
+// Returns the epoch of the last step, 0 before the first.
+int64_t LastEpoch(const checkpoint::TrainingState& at);
+
+class TrainingCallbacks {
+ public:
+  // All arguments outlive this object.
+  TrainingCallbacks(const Job& job, ShardState* state, TrainingReporter* reporter)
+      : job_(job), state_(*state), reporter_(*reporter) {}
+
+  // Training resumes at `at` with this record. `stopped`: a callback had stopped training. `due`:
+  // the validation and test passes.
+  void TakeOver(const checkpoint::TrainingState& at,
+                std::optional<checkpoint::CallbackRecord> record, bool stopped,
+                std::pair<bool, bool> due);
+  // nullopt if there are none. The other functions require callbacks.
+  const std::optional<checkpoint::CallbackRecord>& record() const { return record_; }
+  bool exist() const { return record_.has_value(); }
+  bool ended() const { return record_ && record_->ended; }
+  bool stopping() const { return record_ && !record_->stop.empty(); }
+  // Returns whether an epoch has ended, or begins, for which the hooks have not run.
+  bool EpochEnded(const checkpoint::TrainingState& at) const;
+  bool EpochBegins(const checkpoint::TrainingState& at) const {
+    return record_ && record_->epochs_begun <= at.epoch;
+  }
+  // Returns whether callbacks begin with weights that they kept in this very step. The servers have
+  // these weights.
+  bool BeginWithWeights(int64_t steps) const;
+
+  // `saved`: a checkpoint has the state after these steps.
+  absl::Status Begin(const ShardState::CallbackParts& parts, int64_t steps, bool saved);
+  absl::Status EndStep(const CompletedStep& step);
+  absl::Status EndPass(int split, int64_t epoch, int64_t step,
+                       const std::map<std::string, double>& metrics);
+  absl::Status BeginEpoch(const checkpoint::TrainingState& at);
+  absl::Status EndEpoch(const checkpoint::TrainingState& at);
+  absl::Status EndTraining(const checkpoint::TrainingState& at);
+
+  // Returns whether a callback has asked to save the state since the last TakeSaveRequest.
+  bool save_requested() const { return save_requested_; }
+  bool TakeSaveRequest() { return std::exchange(save_requested_, false); }
+  // The metric of best checkpoints is known for the last epoch.
+  bool Measured() const { return job_.checkpoint.best_of_training || !validation_metrics_.empty(); }
+  // Returns the callback whose weights the last checkpoint holds instead of the servers', "" if
+  // none.
+  std::string WeightsPutBack() const;
+
+ private:
+  bool IsFinished(const checkpoint::TrainingState& at) const;
+  absl::Status Decide();
+  void ForgetWeights(int64_t steps);
+  std::map<std::string, double> EpochMetrics(const checkpoint::TrainingState& at) const;
+
+  const Job& job_;
+  ShardState& state_;
+  TrainingReporter& reporter_;
+  std::optional<checkpoint::CallbackRecord> record_;
+  bool save_requested_ = false;
+  // Metrics of the last epoch's validation pass.
+  std::map<std::string, double> validation_metrics_;
+  double last_loss_ = 0;
+};
+
+}  // namespace muster

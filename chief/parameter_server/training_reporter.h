@@ -1,0 +1,77 @@
+// Reports a parameter-server job to its observers: its start, steps, epochs and tables, and what
+// programs show. Steps are reported in the order of completion. Used by one thread at a time.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chief/leases/work_table.h"
+#include "chief/parameter_server/shard_state.h"
+
+namespace muster {
+
+// Indexed by muster::Split.
+inline constexpr const char* kSplitNames[] = {"train", "validation", "test"};
+
+class TrainingReporter {
+ public:
+  // All arguments outlive this object.
+  TrainingReporter(const Job& job, const ShardState& state, const DirectorStart& start)
+      : job_(job), state_(state), start_(start) {}
+
+  // Fills in the fields that come from job, program and data; the caller fills in the rest of
+  // `report`. The first epoch's time counts from now, unless ContinueEpoch was called.
+  void Start(StartReport report, const checkpoint::TrainingState& at, bool at_end_of_epoch);
+  void ContinueEpoch(MonotonicTime began) { epoch_start_ = began; }
+  MonotonicTime epoch_start() const { return epoch_start_; }
+
+  // Steps reported together share the time since the steps before.
+  void BeginSteps(size_t count);
+  void Step(const CompletedStep& step, int64_t batches_per_epoch,
+            const std::map<int, TableStatistics>& tables);
+  void EndEpoch(const CompletedStep& step);
+  // Restarts the time of the epoch and the step, because passes and checkpoints take time.
+  void ResumeAfterPass() { epoch_start_ = step_time_ = Clock::now(); }
+
+  void BeginPass() {
+    pass_start_ = Clock::now();
+    parts_ = -1;
+  }
+  void PassProgress(int split, int64_t done, int64_t total);
+  void EndPass(int split, int64_t epoch, int64_t step, const WorkTable::PassResult& pass,
+               const proto::Shown& shown, const std::map<std::string, double>& metrics);
+
+  void Tables(int64_t step, const std::map<int, TableStatistics>& tables);
+  // Reports the replica's current parameters, after `step`.
+  void Parameters(int64_t step);
+  // Returns the metrics of training from their sums.
+  std::map<std::string, double> TrainMetrics(
+      const std::vector<double>& sums, double loss_sum, int64_t examples,
+      const std::map<std::string, checkpoint::ReportedSum>& values) const;
+  template <typename Call>
+  void Notify(const Call& call) {
+    for (Observer* observer : start_.observers) call(observer);
+  }
+
+ private:
+  void Epoch(int split, int64_t epoch, int64_t step, int64_t examples, double seconds,
+             std::map<std::string, double> metrics);
+  void LeftOut(int split, const proto::LeftOut& left_out);
+  void Shown(int split, int64_t step, const proto::Shown& shown);
+  void MetricImages(int split, int64_t step, const std::vector<double>& sums);
+  void Staleness(const CompletedStep& step);
+
+  const Job& job_;
+  const ShardState& state_;
+  const DirectorStart& start_;
+  MonotonicTime epoch_start_, step_time_, pass_start_;
+  double step_seconds_ = 0;
+  int64_t parts_ = -1;  // Parts of the pass, as last reported.
+  // Since the last summary, by worker: the mean staleness of each push, and the largest staleness
+  // of all.
+  std::map<int, std::pair<std::vector<double>, int64_t>> staleness_;
+};
+
+}  // namespace muster

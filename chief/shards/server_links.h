@@ -1,0 +1,63 @@
+// The chief's calls to its ps tasks. A thread per task makes the calls that its handler chooses,
+// one at a time.
+#pragma once
+
+#include <memory>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "chief/shards/shard_client.h"
+#include "chief/shards/shard_servers.h"
+#include "common/base/wait.h"
+
+namespace muster {
+
+class ServerLinks {
+ public:
+  using Answer = std::variant<std::monostate, proto::CreateReply, proto::BeatReply>;
+  // Called on the threads of the links.
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+    virtual ServerCall ChooseCall(int task) = 0;
+    virtual void OnAnswer(int task, const ServerCall& call, Answer answer) = 0;
+    virtual void OnFailure(int task, const ServerCall& call, const absl::Status& status) = 0;
+  };
+
+  // `handler` outlives this object.
+  ServerLinks(std::vector<std::unique_ptr<ShardClient>> clients, Handler* handler);
+  ~ServerLinks() { Stop(); }
+
+  // `create` is the request that kCreate sends.
+  void Start(proto::CreateRequest create);
+  // Cancels the calls in progress. Blocks until the threads have ended.
+  void Stop();
+  // Thread-safe. The handler may have another call to make.
+  void Wake(int task);
+  void WakeAll();
+
+  // Thread-safe. The client of a task, whichever process runs it.
+  ShardClient& client(int task) { return *links_[task]->client; }
+  int size() const { return static_cast<int>(links_.size()); }
+
+ private:
+  struct Link {
+    explicit Link(std::unique_ptr<ShardClient> to) : client(std::move(to)) {}
+    const std::unique_ptr<ShardClient> client;
+    absl::Mutex mu;
+    CondVar wake;
+    bool woken ABSL_GUARDED_BY(mu) = false, stopped ABSL_GUARDED_BY(mu) = false;
+    std::thread thread;
+  };
+  void Run(int task);
+  void Make(int task, const ServerCall& call);
+
+  Handler* const handler_;
+  proto::CreateRequest create_;
+  std::vector<std::unique_ptr<Link>> links_;
+};
+
+}  // namespace muster

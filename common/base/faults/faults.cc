@@ -1,0 +1,198 @@
+#include "common/base/faults/faults.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/log_writer.h"
+#include "common/base/logging.h"
+
+namespace muster {
+namespace {
+
+// Forks a child that wakes this process, because a stopped process cannot wake itself. Only
+// async-signal-safe calls between fork and _exit.
+void StopOwnProcess(Duration wake) {
+  const pid_t self = getpid();
+  pid_t waker = -1;
+  if (wake > Duration::zero()) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(wake);
+    timespec time{static_cast<time_t>(seconds.count()),
+                  static_cast<long>(std::chrono::nanoseconds(wake - seconds).count())};
+    waker = fork();
+    if (waker == 0) {
+      // The child must not keep descriptors of this process open, such as ports and the launcher's
+      // pipes.
+      close_range(0, ~0U, 0);
+      while (nanosleep(&time, &time) != 0) {
+      }
+      if (getppid() == self) kill(self, SIGCONT);
+      _exit(0);
+    }
+    if (waker < 0) {
+      LogError("cannot stop this process for a time: fork failed (errno {})", errno);
+      return;
+    }
+  }
+  kill(self, SIGSTOP);
+  if (waker > 0) waitpid(waker, nullptr, 0);
+}
+
+bool EndsProcess(const Fault& fault) {
+  return fault.kind == FaultKind::kKill ||
+         (fault.kind == FaultKind::kStop && fault.duration == Duration::zero());
+}
+
+// Before the first step of a generation there is no step to compare with.
+bool BeforeTraining(Phase phase) { return phase == Phase::kStarting || phase == Phase::kForming; }
+
+}  // namespace
+
+Faults::Acts Faults::RealActs() {
+  return {[] {
+            kill(getpid(), SIGKILL);
+            while (true) pause();  // The signal is pending.
+          },
+          StopOwnProcess, [](Duration time) { std::this_thread::sleep_for(time); }};
+}
+
+struct Faults::State {
+  struct Planned {
+    Fault fault;
+    int seen = 0;  // Matching moments so far.
+    bool over = false;
+  };
+
+  // Returns the fault that is due at this moment. Only one is due at a time.
+  std::optional<Fault> TakeLocked(Phase phase, int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void BeginLocked(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
+  int restarts = 0;
+  Acts acts;
+  absl::Mutex mutex;
+  std::vector<Planned> planned ABSL_GUARDED_BY(mutex);
+  // The first step of this process's training.
+  std::optional<int64_t> first_step ABSL_GUARDED_BY(mutex);
+  int64_t step ABSL_GUARDED_BY(mutex) = 0;
+  int fired ABSL_GUARDED_BY(mutex) = 0;
+  Links links ABSL_GUARDED_BY(mutex);
+  // Clock's ticks. max: without end.
+  std::atomic<Duration::rep> disk_full_until = 0;
+};
+
+Faults::Faults(std::vector<Fault> faults, int restarts, Acts acts)
+    : state_(std::make_unique<State>()) {
+  state_->restarts = restarts;
+  state_->acts = std::move(acts);
+  absl::MutexLock lock(&state_->mutex);
+  std::stable_sort(faults.begin(), faults.end(),
+                   [](const Fault& a, const Fault& b) { return a.step < b.step; });
+  // Each restart skips one of these faults, because it probably ended the previous process.
+  int ended = restarts;
+  for (Fault& fault : faults) {
+    const bool over = EndsProcess(fault) && ended > 0;
+    if (over) --ended;
+    state_->planned.push_back({std::move(fault), 0, over});
+  }
+}
+
+Faults::~Faults() = default;
+
+void Faults::SetLinks(Links links) {
+  absl::MutexLock lock(&state_->mutex);
+  state_->links = std::move(links);
+}
+
+void Faults::State::BeginLocked(int64_t begin) {
+  first_step = begin;
+  for (Planned& plan : planned) {
+    const int64_t at = plan.fault.step;
+    if (restarts > 0 ? at <= begin : at != 0 && at < begin) plan.over = true;
+  }
+}
+
+std::optional<Fault> Faults::State::TakeLocked(Phase phase, int64_t now) {
+  if (phase != Phase::kSave) step = now;  // A save continues during the next steps.
+  if (!first_step) {
+    // A fault before training may have ended the previous process, so a restarted one skips it.
+    if (BeforeTraining(phase) && restarts > 0) return std::nullopt;
+    // A moment after a step means that the next step is the first.
+    const bool done = phase == Phase::kSave || phase == Phase::kEvaluate || phase == Phase::kEnding;
+    if (!BeforeTraining(phase)) BeginLocked(now + (done ? 1 : 0));
+  }
+  Planned* due = nullptr;  // One fault per moment. Another one waits for the next moment.
+  for (Planned& plan : planned) {
+    const Fault& fault = plan.fault;
+    if (plan.over || fault.phase.value_or(Phase::kForward) != phase || now < fault.step) continue;
+    if (++plan.seen >= fault.nth && due == nullptr) due = &plan;
+  }
+  if (due == nullptr) return std::nullopt;
+  due->over = true;
+  ++fired;
+  return due->fault;
+}
+
+void Faults::At(Phase phase) {
+  int64_t step = 0;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    step = state_->step;
+  }
+  At(phase, step);
+}
+
+void Faults::At(Phase phase, int64_t step) {
+  std::optional<Fault> due;
+  Links links;
+  int fired = 0;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    due = state_->TakeLocked(phase, step);
+    if (!due) return;
+    links = state_->links;
+    fired = state_->fired;
+  }
+  LogWarning("fault {}: {} at step {}, phase {} ({} so far in this process)", due->number,
+             due->Describe(), step, PhaseName(phase), fired);
+  FlushLog();
+  switch (due->kind) {
+    case FaultKind::kKill:
+      return state_->acts.kill();
+    case FaultKind::kStop:
+      return state_->acts.stop(due->duration);
+    case FaultKind::kDelay:
+      return state_->acts.sleep(due->duration);
+    case FaultKind::kDrop:
+      if (links.drop) links.drop(due->link);
+      return;
+    case FaultKind::kFreeze:
+      if (links.freeze) links.freeze(due->link, due->duration);
+      return;
+    case FaultKind::kException:
+      throw std::runtime_error(fmt::format("an exception that --fault {} asked for", due->number));
+    case FaultKind::kDiskFull:
+      state_->disk_full_until = due->duration == Duration::zero()
+                                    ? Duration::max().count()
+                                    : (Clock::now() + due->duration).time_since_epoch().count();
+      return;
+    case FaultKind::kRandom:
+      return;  // Already drawn.
+  }
+}
+
+absl::Status Faults::CheckDisk(std::string_view path) const {
+  const Duration::rep until = state_->disk_full_until;
+  if (until == 0 || Clock::now().time_since_epoch().count() >= until) return absl::OkStatus();
+  return absl::ResourceExhaustedError(fmt::format("{}: No space left on device (a --fault)", path));
+}
+
+}  // namespace muster

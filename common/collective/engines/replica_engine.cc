@@ -1,0 +1,288 @@
+// Joins the replicas of one process with those of the other processes. The threads of a process
+// first reduce among themselves. The first thread then takes part in the group for the process, and
+// the other threads copy its result.
+#include <fmt/format.h>
+
+#include <memory>
+#include <numeric>
+
+#include "common/base/logging.h"
+#include "common/collective/engines/engine.h"
+#include "common/collective/engines/thread_board.h"
+#include "common/collective/formation.h"
+
+namespace muster {
+namespace collective {
+namespace {
+
+// A rank that knows more reports its error first.
+constexpr Duration kGrace = std::chrono::seconds(1);
+
+struct Replicas {
+  Replicas(std::shared_ptr<Communicator> group, std::vector<int> per_rank, Duration timeout)
+      : group(std::move(group)),
+        per_rank(std::move(per_rank)),
+        timeout(std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count()),
+        board(this->per_rank[this->group->rank()]) {
+    const auto begin = this->per_rank.begin();
+    first = std::accumulate(begin, begin + this->group->rank(), 0);
+    total = std::accumulate(begin, this->per_rank.end(), 0);
+    even = std::all_of(begin, this->per_rank.end(), [&](int k) { return k == *begin; });
+  }
+
+  absl::Status GiveUp(const absl::Status& why) {
+    const absl::Status reason = board.Keep(why);
+    group->Abort(reason);
+    return reason;
+  }
+  // Returns the process of a replica and its index in that process.
+  std::pair<int, int> Locate(int replica) const {
+    int process = 0;
+    while (replica >= per_rank[process]) replica -= per_rank[process++];
+    return {process, replica};
+  }
+
+  const std::shared_ptr<Communicator> group;
+  const std::vector<int> per_rank;
+  std::atomic<int64_t> timeout;  // In nanoseconds.
+  int first = 0, total = 0;
+  bool even = true;
+  ThreadBoard board;
+  std::vector<std::byte> scratch;  // The first replica's, for reduce_scatter.
+};
+
+std::vector<std::string> LocalNames(const Replicas& replicas) {
+  const std::vector<std::string> tasks = LabelsOf(*replicas.group);
+  const int process = replicas.group->rank(), local = replicas.per_rank[process];
+  std::vector<std::string> names;
+  for (int i = 0; i < local; ++i) {
+    names.push_back(fmt::format("replica {}{}{}", replicas.first + i, tasks.empty() ? "" : " of ",
+                                tasks.empty() ? "" : tasks[process]));
+  }
+  return names;
+}
+
+class ReplicaEngine : public Engine {
+ public:
+  ReplicaEngine(std::shared_ptr<Replicas> replicas, int local)
+      : replicas_(std::move(replicas)),
+        team_(ThreadTeamOptions(replicas_->board, local, LocalNames(*replicas_))) {}
+
+  ~ReplicaEngine() override {
+    (void)replicas_->board.Keep(
+        PeerLost(fmt::format("replica {} has left the group.", replicas_->first + team_.rank())));
+    team_.Poison();
+  }
+
+  std::string Describe() const override {
+    return fmt::format("{} threads, then {}", team_.size(), replicas_->group->Describe());
+  }
+
+  absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
+    absl::Status status = RunVerb(operation, deadline);
+    if (status.ok()) return status;
+    // The reason must be set before a woken rank reads it.
+    status = replicas_->board.Keep(status);
+    team_.Poison();
+    status = replicas_->GiveUp(status);
+    team_.Quiesce();
+    return status;
+  }
+
+  void Wake(const absl::Status& why) override {
+    (void)replicas_->board.Keep(why);
+    team_.Poison();
+    (void)replicas_->GiveUp(why);
+  }
+  void Close(const absl::Status& why) override {
+    Wake(why);
+    team_.Quiesce();
+  }
+
+  std::shared_ptr<void> AllocateReducible(int64_t bytes) override {
+    return leads() ? replicas_->group->AllocateReducible(bytes) : nullptr;
+  }
+  void set_timeout(Duration timeout) override {
+    replicas_->timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count();
+    replicas_->group->set_timeout(timeout);
+  }
+
+ private:
+  bool leads() const { return team_.rank() == 0; }
+  // The group's operation has its own deadline. The other threads wait a little longer than it.
+  MonotonicTime AfterGroup() const {
+    return Clock::now() + std::chrono::nanoseconds(replicas_->timeout.load()) + kGrace;
+  }
+
+  absl::Status RunVerb(const Operation& operation, MonotonicTime deadline) {
+    if (leads()) IssueFor(*replicas_->group, operation.signature);
+    switch (operation.signature.verb) {
+      case Verb::kAllReduce:
+        return AllReduce(operation, deadline);
+      case Verb::kBroadcast:
+        return Broadcast(operation, deadline);
+      case Verb::kAllGather:
+        return AllGather(operation, deadline);
+      case Verb::kReduceScatter:
+        return ReduceScatter(operation, deadline);
+      case Verb::kBarrier:
+        return Barrier(operation, deadline);
+    }
+    return ProgramError("unknown verb");
+  }
+
+  absl::Status LocalPlan(const Signature& signature, const Plan& plan, MonotonicTime deadline) {
+    const auto where = reinterpret_cast<int64_t>(Team::DirectBase(plan, team_.rank()));
+    MUSTER_RETURN_IF_ERROR(team_.Begin(signature, where, {}, deadline));
+    return team_.RunDirect(plan, deadline);
+  }
+  absl::Status CopyFromFirst(const Signature& signature, Buffer buffer) {
+    return LocalPlan(signature, MakeBroadcastPlan(buffer, 0, team_.size()), AfterGroup());
+  }
+
+  absl::Status AllReduce(const Operation& operation, MonotonicTime deadline) {
+    const Signature& s = operation.signature;
+    const Buffer& buffer = operation.receive;
+    const ReduceOp op = s.op == ReduceOp::kMean ? ReduceOp::kSum : s.op;
+    const int local = team_.size();
+    const Plan plan = MakeInPlacePlan(buffer, local, local, ReductionOf(op, 1), true, true);
+    MUSTER_RETURN_IF_ERROR(LocalPlan(s, plan, deadline));
+    if (leads()) MUSTER_RETURN_IF_ERROR(replicas_->group->AllReduce(buffer, op)->Wait());
+    MUSTER_RETURN_IF_ERROR(CopyFromFirst(s, buffer));
+    if (s.op == ReduceOp::kMean) Divide(buffer.data, buffer.data, buffer.count, s.type);
+    return absl::OkStatus();
+  }
+
+  void Divide(const void* from, void* to, int64_t count, DataType type) const {
+    ReduceElements({&to, 1}, {&from, 1}, count, type, {.divisor = replicas_->total});
+  }
+
+  absl::Status Broadcast(const Operation& operation, MonotonicTime deadline) {
+    const Signature& s = operation.signature;
+    const auto [process, local] = replicas_->Locate(s.root);
+    Plan plan;
+    plan.parts.resize(team_.size());
+    // In the root's process, the root replica first passes the data to the first replica.
+    if (process == replicas_->group->rank()) {
+      plan = MakeBroadcastPlan(operation.receive, local, team_.size());
+    }
+    MUSTER_RETURN_IF_ERROR(LocalPlan(s, plan, deadline));
+    if (leads()) {
+      MUSTER_RETURN_IF_ERROR(replicas_->group->Broadcast(operation.receive, process)->Wait());
+    }
+    return CopyFromFirst(s, operation.receive);
+  }
+
+  absl::Status AllGather(const Operation& operation, MonotonicTime deadline) {
+    const Signature& s = operation.signature;
+    const Buffer& receive = operation.receive;
+    const int64_t bytes = operation.send.bytes();
+    auto* base = static_cast<std::byte*>(receive.data);
+    MUSTER_RETURN_IF_ERROR(team_.Begin(s, reinterpret_cast<int64_t>(base), {}, deadline));
+    auto* firsts = reinterpret_cast<std::byte*>(team_.WhereOf(0));
+    if (bytes > 0 && !team_.Touch([&] {
+          std::memmove(firsts + (replicas_->first + team_.rank()) * bytes, operation.send.data,
+                       bytes);
+        })) {
+      return Superseded("another rank gave up");
+    }
+    MUSTER_RETURN_IF_ERROR(team_.WaitAll(team_.Arrive(), deadline));
+    if (leads()) MUSTER_RETURN_IF_ERROR(GatherProcesses(receive, s.count));
+    return CopyFromFirst(s, receive);
+  }
+
+  // Gathers over the processes. REQUIRES: this process's part is in place in the first replica's
+  // `receive`.
+  absl::Status GatherProcesses(Buffer receive, int64_t count) {
+    Communicator& group = *replicas_->group;
+    auto* base = static_cast<std::byte*>(receive.data);
+    const int64_t stride = count * SizeOf(receive.type);
+    if (replicas_->even) {
+      const Buffer mine{base + replicas_->first * stride, count * team_.size(), receive.type};
+      return group.AllGather(mine, receive)->Wait();
+    }
+    WorkPtr last;
+    int64_t at = 0;
+    for (int process = 0; process < group.size(); ++process) {
+      const int64_t part = count * replicas_->per_rank[process];
+      last = group.Broadcast({base + at, part, receive.type}, process);
+      at += part * SizeOf(receive.type);
+    }
+    return last->Wait();
+  }
+
+  absl::Status ReduceScatter(const Operation& operation, MonotonicTime deadline) {
+    const Signature& s = operation.signature;
+    const Buffer& send = operation.send;
+    const ReduceOp op = s.op == ReduceOp::kMean ? ReduceOp::kSum : s.op;
+    const int64_t element = SizeOf(s.type);
+    if (leads()) replicas_->scratch.resize(send.bytes());
+    MUSTER_RETURN_IF_ERROR(team_.Begin(s, reinterpret_cast<int64_t>(send.data), {}, deadline));
+    const Plan plan = MakeInPlacePlan(send, team_.size(), team_.size(), {}, true, false);
+    const Part& mine = plan.parts[team_.rank()];
+    const int64_t offset = mine.send - plan.base;
+    std::vector<const void*> sources;
+    for (int r = 0; r < team_.size(); ++r) {
+      sources.push_back(reinterpret_cast<std::byte*>(team_.WhereOf(r)) + offset);
+    }
+    void* out = replicas_->scratch.data() + offset;
+    if (mine.count > 0 && !team_.Touch([&] {
+          ReduceElements({&out, 1}, sources, mine.count, s.type, ReductionOf(op, 1));
+        })) {
+      return Superseded("another rank gave up");
+    }
+    MUSTER_RETURN_IF_ERROR(team_.WaitAll(team_.Arrive(), deadline));
+    if (leads()) {
+      const Buffer all{replicas_->scratch.data(), send.count, s.type};
+      MUSTER_RETURN_IF_ERROR(replicas_->group->AllReduce(all, op)->Wait());
+    }
+    MUSTER_RETURN_IF_ERROR(team_.Begin(s, -1, {}, AfterGroup()));
+    const std::byte* from =
+        replicas_->scratch.data() + (replicas_->first + team_.rank()) * s.count * element;
+    void* to = operation.receive.data;
+    const void* source = from;
+    const int64_t divisor = s.op == ReduceOp::kMean ? replicas_->total : 1;
+    if (s.count > 0) ReduceElements({&to, 1}, {&source, 1}, s.count, s.type, {.divisor = divisor});
+    return team_.WaitAll(team_.Arrive(), AfterGroup());
+  }
+
+  absl::Status Barrier(const Operation& operation, MonotonicTime deadline) {
+    MUSTER_RETURN_IF_ERROR(team_.Begin(operation.signature, -1, {}, deadline));
+    if (leads()) MUSTER_RETURN_IF_ERROR(replicas_->group->Barrier()->Wait());
+    return team_.Begin(operation.signature, -1, {}, AfterGroup());
+  }
+
+  const std::shared_ptr<Replicas> replicas_;
+  Team team_;
+};
+
+}  // namespace
+}  // namespace collective
+
+std::vector<std::unique_ptr<Communicator>> MakeReplicaCommunicators(
+    std::unique_ptr<Communicator> group, const std::vector<int>& replicas_per_rank,
+    Duration timeout) {
+  std::vector<std::unique_ptr<Communicator>> result;
+  const bool single =
+      std::all_of(replicas_per_rank.begin(), replicas_per_rank.end(), [](int k) { return k == 1; });
+  if (single) {
+    group->set_timeout(timeout);
+    result.push_back(std::move(group));
+    return result;
+  }
+  group->set_timeout(timeout);
+  const auto recorder = collective::TakeRecorder(*group);
+  auto replicas =
+      std::make_shared<collective::Replicas>(std::move(group), replicas_per_rank, timeout);
+  const int local = replicas_per_rank[replicas->group->rank()];
+  for (int i = 0; i < local; ++i) {
+    result.push_back(collective::MakeCommunicator(
+        std::make_unique<collective::ReplicaEngine>(replicas, i), {.rank = replicas->first + i,
+                                                                   .size = replicas->total,
+                                                                   .timeout = timeout,
+                                                                   .recorder = recorder}));
+  }
+  return result;
+}
+
+}  // namespace muster

@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "common/collective/engines/engine.h"
+#include "common/collective/engines/thread_board.h"
+#include "common/collective/formation.h"
+
+namespace muster {
+namespace collective {
+namespace {
+
+class ThreadEngine : public Engine {
+ public:
+  ThreadEngine(std::shared_ptr<ThreadBoard> board, int rank)
+      : board_(std::move(board)), team_(ThreadTeamOptions(*board_, rank, {})) {}
+
+  // A rank that leaves poisons the group, so that no rank waits for it until the deadline.
+  ~ThreadEngine() override {
+    (void)board_->Keep(PeerLost(fmt::format("{} has left the group.", RankName({}, team_.rank()))));
+    team_.Poison();
+  }
+
+  std::string Describe() const override {
+    return fmt::format("plain memory, {} threads", team_.size());
+  }
+
+  absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
+    const Plan plan = MakePlan(operation, team_.rank(), team_.size(), team_.size());
+    absl::Status status = RunPlan(operation.signature, plan, deadline);
+    if (status.ok()) return status;
+    // The reason must be set before a woken rank reads it.
+    status = board_->Keep(status);
+    team_.Poison();
+    team_.Quiesce();
+    return status;
+  }
+
+  void Wake(const absl::Status& why) override {
+    (void)board_->Keep(why);
+    team_.Poison();
+  }
+  void Close(const absl::Status& why) override {
+    (void)board_->Keep(why);
+    team_.Poison();
+    team_.Quiesce();
+  }
+
+ private:
+  absl::Status RunPlan(const Signature& signature, const Plan& plan, MonotonicTime deadline) {
+    if (Team::ContributionBytes(plan) <= kSmallBytes) {
+      MUSTER_RETURN_IF_ERROR(team_.Begin(signature, -1, team_.Small(plan), deadline));
+      team_.RunSmall(plan);
+      return absl::OkStatus();
+    }
+    const auto where = reinterpret_cast<int64_t>(Team::DirectBase(plan, team_.rank()));
+    MUSTER_RETURN_IF_ERROR(team_.Begin(signature, where, {}, deadline));
+    return team_.RunDirect(plan, deadline);
+  }
+
+  const std::shared_ptr<ThreadBoard> board_;
+  Team team_;
+};
+
+}  // namespace
+}  // namespace collective
+
+std::vector<std::unique_ptr<Communicator>> MakeThreadCommunicators(int size, Duration timeout) {
+  std::vector<std::unique_ptr<Communicator>> result;
+  if (size == 1) {
+    result.push_back(collective::MakeCommunicator(collective::MakeAloneEngine(), {}));
+    return result;
+  }
+  auto board = std::make_shared<collective::ThreadBoard>(size);
+  for (int rank = 0; rank < size; ++rank) {
+    result.push_back(
+        collective::MakeCommunicator(std::make_unique<collective::ThreadEngine>(board, rank),
+                                     {.rank = rank, .size = size, .timeout = timeout}));
+  }
+  return result;
+}
+
+}  // namespace muster

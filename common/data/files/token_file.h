@@ -1,0 +1,38 @@
+// Windows of a mapped file of tokens: bytes (text), or numbers of 16 or 32 bits. Needs no LibTorch.
+// Internal to this folder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/data/files/byte_source.h"
+#include "common/data/job/job_data.h"
+
+namespace muster::data {
+
+// Immutable.
+class TokenFile {
+ public:
+  // REQUIRES: length and stride are at least 1. An error begins with `key` and names the file.
+  // Returns a DataError where the file has no complete window.
+  static absl::StatusOr<std::shared_ptr<const TokenFile>> Open(const std::string& path,
+                                                               const WindowOptions& options,
+                                                               const std::string& key);
+  const WindowOptions& options() const { return options_; }
+  int64_t windows() const { return windows_; }
+  // Reads `length` tokens that begin `shift` tokens after the start of the window. REQUIRES: 0 <=
+  // window < windows(), and shift is 0, or 1 with targets.
+  void Read(int64_t window, int64_t shift, int64_t* to) const;
+
+ private:
+  TokenFile(std::shared_ptr<const MappedFile> file, WindowOptions options, int64_t item)
+      : file_(std::move(file)), options_(std::move(options)), item_(item) {}
+
+  const std::shared_ptr<const MappedFile> file_;
+  const WindowOptions options_;
+  const int64_t item_;  // Bytes of a token.
+  int64_t windows_ = 0;
+};
+
+}  // namespace muster::data

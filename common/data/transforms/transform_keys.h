@@ -1,0 +1,12 @@
+// The "transforms" of a split of the job's data. Internal to common/data.
+#pragma once
+
+#include "common/data/job/job_data.h"
+#include "muster/json.h"
+
+namespace muster::data {
+
+// Reads and checks them. REQUIRES: the split's columns and picture options are read.
+absl::Status ReadTransforms(JsonObject* object, Split which, DataSplit* split);
+
+}  // namespace muster::data

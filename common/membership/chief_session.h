@@ -1,0 +1,62 @@
+// A member's consecutive sessions with the coordinator, and the back-off between them.
+//
+// Thread-safe. The callbacks run on gRPC's threads, one at a time, without a lock of this class.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/base/wait.h"
+#include "common/membership/member_events.h"
+#include "common/rpc/renewable_channel.h"
+#include "common/rpc/retry.h"
+#include "common/session/session_client.h"
+
+namespace muster {
+
+class ChiefSession {
+ public:
+  struct Callbacks {
+    std::function<void(const proto::CoordinatorMessage&)> on_message;
+    std::function<void(membership::SessionClosed)> on_closed;
+  };
+  ChiefSession(std::shared_ptr<rpc::RenewableChannel> channel, rpc::RetryPolicy retry,
+               uint64_t seed, Callbacks callbacks);
+  // REQUIRES: Close() has returned, or no session was opened.
+  ~ChiefSession() = default;
+
+  // Opens a session on a channel of its own. REQUIRES: no session is open: on_closed was called for
+  // the previous one.
+  void Open(proto::Hello hello);
+  void Send(proto::Report report);
+  void Cancel();
+  // Resets the back-off, because the chief was reached.
+  void Reached();
+  // Releases closed sessions. Not called on gRPC's threads, because the last reference may destroy
+  // the channel.
+  void DropClosed();
+  // Leaves, and blocks until on_closed has returned. A session that does not end within `patience`
+  // is cancelled.
+  void Close(Duration patience);
+
+ private:
+  void OnClosed(const grpc::Status& status);
+
+  struct Closed {
+    std::shared_ptr<SessionClient> session;
+    std::shared_ptr<grpc::Channel> channel;
+  };
+
+  const std::shared_ptr<rpc::RenewableChannel> channel_;
+  const Callbacks callbacks_;
+  absl::Mutex mu_;
+  CondVar changed_;
+  rpc::Backoff backoff_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<SessionClient> session_ ABSL_GUARDED_BY(mu_);  // Null: none is open.
+  bool opened_ ABSL_GUARDED_BY(mu_) = false;                     // The first session was opened.
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;                    // on_closed is running.
+  std::vector<Closed> closed_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace muster

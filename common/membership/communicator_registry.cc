@@ -1,0 +1,30 @@
+#include "common/membership/communicator_registry.h"
+
+#include <utility>
+
+#include "common/membership/held_communicator.h"
+
+namespace muster {
+
+CommunicatorRegistry::Replicas CommunicatorRegistry::Hold(Replicas made) {
+  Replicas handed_out;
+  absl::MutexLock lock(&mu_);
+  held_.clear();
+  for (auto& communicator : made) {
+    std::shared_ptr<Communicator> shared = std::move(communicator);
+    held_.push_back(shared);
+    handed_out.push_back(std::make_unique<HeldCommunicator>(std::move(shared)));
+  }
+  return handed_out;
+}
+
+void CommunicatorRegistry::Abort(const absl::Status& why) {
+  std::vector<std::shared_ptr<Communicator>> doomed;
+  absl::MutexLock lock(&mu_);
+  for (const auto& weak : held_)
+    if (auto communicator = weak.lock()) doomed.push_back(std::move(communicator));
+  held_.clear();
+  if (!doomed.empty()) aborter_.Abort(std::move(doomed), why);
+}
+
+}  // namespace muster

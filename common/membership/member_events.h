@@ -1,0 +1,214 @@
+// The events and actions of a member's state machine (common/membership/member_state.h). Plain
+// data, without threads and gRPC.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/phase.h"
+#include "common/cluster/device_clash.h"
+#include "common/cluster/verdict.h"
+#include "common/flight/flight_recorder.h"
+
+namespace muster::membership {
+
+struct Welcome {
+  std::string run_id;
+  uint32_t epoch = 0;
+  std::string job;  // The chief's resolved job, which this process uses.
+};
+
+// A generation, as the coordinator offers it.
+struct RosterMember {
+  std::string task, host_id, data_address;
+  int num_replicas = 0;
+  std::vector<int> cpus;
+  MemberDevices held;
+};
+struct Roster {
+  uint64_t generation = 0;
+  std::string ticket;
+  std::vector<RosterMember> members;  // Indexed by rank.
+  int newest_rank = 0;                // Rank of the member that holds the newest state.
+  int64_t newest_step = 0;
+};
+
+// ---- Events. kName is the name in docs/control_plane.md.
+
+// From the loop's calls.
+struct JoinAsked {
+  static constexpr std::string_view kName = "JoinAsked";
+};
+struct GenerationAsked {
+  static constexpr std::string_view kName = "GenerationAsked";
+  int64_t last_step = 0;
+};
+struct LinksMade {  // The communicators of a generation are established.
+  static constexpr std::string_view kName = "LinksMade";
+  uint64_t generation = 0;
+  std::string description;
+};
+struct LinksFailed {
+  static constexpr std::string_view kName = "LinksFailed";
+  uint64_t generation = 0;
+  std::string message;
+  ExitCode code = ExitCode::kRetryable;
+};
+struct PhaseEntered {
+  static constexpr std::string_view kName = "PhaseEntered";
+  Phase phase = Phase::kStarting;
+  int64_t step = 0;
+};
+struct CollectiveFailed {
+  static constexpr std::string_view kName = "CollectiveFailed";
+  std::string message;
+};
+struct LoopFailed {  // An error of the program or its data.
+  static constexpr std::string_view kName = "LoopFailed";
+  std::string message;
+};
+struct FailureNotTold {  // The chief could not be informed of the failure.
+  static constexpr std::string_view kName = "FailureNotTold";
+  std::string failure, why;
+};
+struct LoopFinished {
+  static constexpr std::string_view kName = "LoopFinished";
+  int64_t last_step = 0;
+  ExitCode outcome = ExitCode::kDone;
+  std::string message;
+};
+struct LoopReturned {  // The loop has returned from a generation that is over.
+  static constexpr std::string_view kName = "LoopReturned";
+};
+struct StopAsked {  // A stop request to this process.
+  static constexpr std::string_view kName = "StopAsked";
+};
+
+// From the session with the coordinator.
+struct Welcomed {
+  static constexpr std::string_view kName = "Welcomed";
+  Welcome welcome;
+  int64_t chief_pid = 0;
+};
+struct Refused {
+  static constexpr std::string_view kName = "Refused";
+  Verdict verdict;
+};
+struct JobEnded {
+  static constexpr std::string_view kName = "JobEnded";
+  Verdict verdict;
+};
+struct Pulse {
+  static constexpr std::string_view kName = "Pulse";
+  bool stop_requested = false;
+};
+struct RosterTold {  // A line about missing members.
+  static constexpr std::string_view kName = "RosterTold";
+  std::string line;
+};
+struct GenerationOffered {
+  static constexpr std::string_view kName = "GenerationOffered";
+  std::shared_ptr<const Roster> roster;
+};
+struct GenerationStarted {
+  static constexpr std::string_view kName = "GenerationStarted";
+  uint64_t generation = 0;
+};
+struct GenerationAborted {
+  static constexpr std::string_view kName = "GenerationAborted";
+  uint64_t generation = 0;
+  std::string reason;
+};
+struct SessionClosed {
+  static constexpr std::string_view kName = "SessionClosed";
+  bool no_chief = false;  // The peer is not a Muster chief.
+  std::string why;
+  Duration retry = Duration::zero();  // The delay of the back-off.
+};
+
+// From this process.
+struct SessionCut {  // A planned fault cut the session.
+  static constexpr std::string_view kName = "SessionCut";
+};
+struct RecordsKept {  // The chief has the flight records, or will not get them.
+  static constexpr std::string_view kName = "RecordsKept";
+};
+struct Tick {
+  static constexpr std::string_view kName = "Tick";
+  bool muted = false;    // A planned fault allows no message to be sent.
+  bool leaving = false;  // The member is being destroyed.
+};
+
+using MemberEvent =
+    std::variant<JoinAsked, GenerationAsked, LinksMade, LinksFailed, PhaseEntered, CollectiveFailed,
+                 LoopFailed, FailureNotTold, LoopFinished, LoopReturned, StopAsked, Welcomed,
+                 Refused, JobEnded, Pulse, RosterTold, GenerationOffered, GenerationStarted,
+                 GenerationAborted, SessionClosed, SessionCut, RecordsKept, Tick>;
+
+// ---- Actions, in the order in which they must be carried out.
+
+struct OpenSession {
+  static constexpr std::string_view kName = "OpenSession";
+};
+struct CancelSession {
+  static constexpr std::string_view kName = "CancelSession";
+};
+struct SendReport {
+  static constexpr std::string_view kName = "SendReport";
+};
+struct AbortCommunicators {
+  static constexpr std::string_view kName = "AbortCommunicators";
+  absl::Status why;
+};
+struct KeepRecord {  // Keeps a record of the flight recorder.
+  static constexpr std::string_view kName = "KeepRecord";
+  std::shared_ptr<const Roster> roster;  // The generation of the record.
+  std::string reason;
+  bool last = false;  // This process ends soon.
+};
+struct ChiefReached {  // Resets the back-off, and records are retried.
+  static constexpr std::string_view kName = "ChiefReached";
+};
+// For the flight recorder.
+struct NoteGeneration {
+  static constexpr std::string_view kName = "NoteGeneration";
+};
+struct NotePhase {
+  static constexpr std::string_view kName = "NotePhase";
+};
+struct Note {
+  static constexpr std::string_view kName = "Note";
+  FlightKind kind = FlightKind::kPhase;
+  std::string detail;
+};
+struct Log {
+  static constexpr std::string_view kName = "Log";
+  bool warning = false;
+  std::string line;
+};
+// For main, on the Member's thread.
+struct TellVerdict {
+  static constexpr std::string_view kName = "TellVerdict";
+  Verdict verdict;
+  bool given_up = false;  // Only this process was given up; the job continues.
+};
+struct TellStuck {
+  static constexpr std::string_view kName = "TellStuck";
+  std::string why;
+};
+struct TellSilence {
+  static constexpr std::string_view kName = "TellSilence";
+  int64_t chief_pid = 0;
+  Duration silence = Duration::zero();  // Zero: the chief is heard again.
+};
+
+using MemberAction = std::variant<OpenSession, CancelSession, SendReport, AbortCommunicators,
+                                  KeepRecord, ChiefReached, NoteGeneration, NotePhase, Note, Log,
+                                  TellVerdict, TellStuck, TellSilence>;
+
+}  // namespace muster::membership

@@ -1,0 +1,104 @@
+#include "common/membership/member_hands.h"
+
+#include <utility>
+#include <variant>
+
+#include "common/membership/member_messages.h"
+
+namespace muster {
+namespace {
+
+using namespace membership;
+
+constexpr Duration kFarewell = std::chrono::seconds(1);  // Time for the end of the last session.
+
+MemberRecordsOptions RecordsOptions(const MemberOptions& options,
+                                    const std::shared_ptr<rpc::RenewableChannel>& channel,
+                                    std::function<void()> on_idle) {
+  MemberRecordsOptions records{
+      .task = options.task, .host = options.host.name, .pid = options.host.pid};
+  if (channel) records.courier.channel = [channel] { return channel->Get(); };
+  records.courier.cluster_digest = options.cluster_digest;
+  records.courier.fallback_folder = options.flight_folder;
+  records.courier.on_idle = std::move(on_idle);
+  return records;
+}
+
+template <typename... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+
+}  // namespace
+
+MemberHands::MemberHands(const MemberOptions& options, uint64_t incarnation,
+                         const std::shared_ptr<rpc::RenewableChannel>& channel, Callbacks callbacks)
+    : options_(options),
+      incarnation_(incarnation),
+      records_(RecordsOptions(options, channel,
+                              [on_event = callbacks.on_event] { on_event(RecordsKept{}); })) {
+  if (channel == nullptr) return;
+  session_ = std::make_unique<ChiefSession>(
+      channel, options.channel.retry, incarnation,
+      ChiefSession::Callbacks{
+          .on_message = std::move(callbacks.on_message),
+          .on_closed = [on_event = std::move(callbacks.on_event)](SessionClosed event) {
+            on_event(std::move(event));
+          }});
+}
+
+bool MemberHands::Do(const MemberAction& action, const MemberState& state, PausingTime now) {
+  FlightRecorder& recorder = *records_.recorder();
+  return std::visit(
+      Overloaded{[&](const OpenSession&) {
+                   session_->Open(HelloOf(options_, incarnation_, state));
+                   return true;
+                 },
+                 [&](const CancelSession&) {
+                   session_->Cancel();
+                   return true;
+                 },
+                 [&](const SendReport&) {
+                   // The chief waits neither for a member that has acknowledged nor for its record.
+                   const bool acknowledged = state.verdict.has_value() && !records_.busy();
+                   session_->Send(ReportOf(state, now, recorder.Stand(), acknowledged));
+                   return true;
+                 },
+                 [&](const AbortCommunicators& abort) {
+                   communicators_.Abort(abort.why);
+                   return true;
+                 },
+                 [&](const KeepRecord& record) {
+                   records_.Keep(record, state.welcome ? state.welcome->run_id : "");
+                   return true;
+                 },
+                 [&](const ChiefReached&) {
+                   session_->Reached();
+                   records_.Retry();
+                   return true;
+                 },
+                 [&](const NoteGeneration&) {
+                   std::string members;
+                   for (const RosterMember& member : state.roster->members)
+                     members += (members.empty() ? "" : ", ") + member.task;
+                   recorder.EnterGeneration(state.generation, members);
+                   return true;
+                 },
+                 [&](const NotePhase&) {
+                   recorder.EnterPhase(state.report.phase, state.report.step);
+                   return true;
+                 },
+                 [&](const Note& note) {
+                   recorder.Note(note.kind, note.detail);
+                   return true;
+                 },
+                 [](const auto&) { return false; }},
+      action);
+}
+
+void MemberHands::Close() {
+  records_.Close();  // While the chief still waits for this member.
+  if (session_) session_->Close(kFarewell);
+}
+
+}  // namespace muster

@@ -1,0 +1,127 @@
+// The effects of time on a member's state.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/membership/member_transition.h"
+
+namespace muster::membership {
+
+void TickTransition::On(const Tick& event) {
+  if (!state_.verdict) WatchChief();
+  if (!state_.verdict && !event.leaving && !event.muted) Connect();
+  WatchLoop();
+  if (!event.muted) Report();
+  if (state_.verdict) return;
+  if (const auto silence = state_.silence.News(now_))
+    Do(TellSilence{.chief_pid = state_.chief_pid, .silence = *silence});
+}
+
+// Each member detects the end of the chief itself. It must not wait for a verdict then.
+void TickTransition::WatchChief() {
+  const SessionState& session = state_.session;
+  const bool silent = HasSession() && now_ - session.last_heard >= rules_.timeouts.heartbeat;
+  if (state_.InGeneration() || state_.stage == Stage::kFinished) {
+    if (silent)
+      return LoseChief(fmt::format("no answer for {:.1f} s", Seconds(now_ - session.last_heard)));
+    if (session.broken_since && now_ - *session.broken_since >= rules_.timeouts.resume)
+      LoseChief(fmt::format("{}, tried again for {:.1f} s", session.trouble,
+                            Seconds(now_ - *session.broken_since)));
+    return;
+  }
+  if (silent) {
+    // Nothing is lost yet, so the member looks for the chief again.
+    state_.session.trouble = "no answer";
+    CancelTheSession();
+  }
+  if (session.stage != SessionStage::kUp && state_.looking_since) WaitForChief();
+}
+
+void TickTransition::WaitForChief() {
+  const bool again = state_.generation != 0;
+  const bool stops = state_.report.stop_requested || state_.report.leave_requested;
+  // Only after an attempt to reach the chief: if it is there, it must know of the stop for the
+  // others.
+  if (stops && state_.session.broken_since) {
+    if (!state_.stop_since) state_.stop_since = now_;
+    // The chief may be stopped with all others and not return. A successor, however, would use the
+    // state that this process holds.
+    const PausingTime since = std::max(*state_.stop_since, *state_.looking_since);
+    if (!again || now_ - since >= rules_.timeouts.report)
+      return EndJob({.code = ExitCode::kPreempted,
+                     .phase = state_.report.phase,
+                     .message = again ? "stopped as asked; the chief did not come back to save the "
+                                        "state"
+                                      : "stopped before the chief was reached, as asked"});
+  }
+  const Duration patience = again ? rules_.timeouts.rejoin : rules_.timeouts.join;
+  if (now_ - *state_.looking_since >= patience)
+    return EndJob(OwnVerdict(
+        ExitCode::kRetryable,
+        fmt::format("could not reach the chief {} ({}) {}for {:g} s (timeouts.{}): {}",
+                    rules_.chief_task, rules_.chief_address, again ? "again " : "",
+                    Seconds(patience), again ? "rejoin" : "join", state_.session.trouble)));
+  if (now_ < state_.next_line) return;
+  state_.next_line = now_ + std::chrono::seconds(10);
+  Do(Log{.line = fmt::format("waiting for the chief {} ({}): {}", rules_.chief_task,
+                             rules_.chief_address, state_.session.trouble)});
+}
+
+// The chief's successor finds this process with the state that it holds.
+void TickTransition::LoseChief(const std::string& why) {
+  std::string story =
+      fmt::format("lost the chief {} ({}): {}", rules_.chief_task, rules_.chief_address, why);
+  Do(Log{.warning = true,
+         .line = fmt::format("{}; waiting up to {:g} s for it to come back (timeouts.rejoin)",
+                             story, Seconds(rules_.timeouts.rejoin))});
+  Do(Note{.kind = FlightKind::kChiefLost, .detail = why});
+  EndGeneration(state_.generation, std::move(story));
+  // The loop may have finished without a generation.
+  if (state_.stage == Stage::kFinished) state_.stage = Stage::kIdle;
+  CancelTheSession();
+  state_.looking_since = now_;
+  state_.next_line = now_ + std::chrono::seconds(10);
+}
+
+void TickTransition::Connect() {
+  SessionState& session = state_.session;
+  const bool closed =
+      session.stage == SessionStage::kNone || session.stage == SessionStage::kBroken;
+  if (!closed || !state_.looking_since || now_ < session.next_attempt) return;
+  session.stage = SessionStage::kConnecting;
+  session.last_heard = now_;
+  Do(OpenSession{});
+}
+
+void TickTransition::WatchLoop() {
+  if ((state_.stage != Stage::kOver && state_.stage != Stage::kEnding) || state_.stuck) return;
+  const Phase phase = state_.report.phase;
+  const Duration own = rules_.timeouts.phase[static_cast<int>(phase)];
+  // A save that has begun is completed, however long its phase may take.
+  if (phase == Phase::kSave && own == Duration::zero()) return;
+  // Slow storage, or a long pass over the validation data, is allowed after the end of the
+  // generation as before. A loop that waits for peers is woken.
+  const bool longer = phase != Phase::kReduce && own > rules_.timeouts.abort;
+  const Duration limit = longer ? own : rules_.timeouts.abort;
+  if (now_ - std::max(*state_.over_since, state_.report.phase_since) < limit) return;
+  state_.stuck = true;
+  const std::string why = fmt::format(
+      "the training loop did not come back within {:g} s of the end of its generation "
+      "(timeouts.{}): {}",
+      Seconds(limit), longer ? fmt::format("phase.{}", PhaseName(phase)) : "abort",
+      state_.why_over);
+  KeepTheRecord(why, /*last=*/true);
+  Do(TellStuck{why});
+}
+
+void TickTransition::Report() {
+  SessionState& session = state_.session;
+  // If the session is down, the first report after the next welcome sends the change.
+  const bool due = state_.changed || now_ - session.last_sent >= rules_.timeouts.heartbeat_interval;
+  state_.changed = false;
+  if (session.stage != SessionStage::kUp || !due) return;
+  session.last_sent = now_;
+  Do(SendReport{});
+}
+
+}  // namespace muster::membership

@@ -1,0 +1,60 @@
+#include "common/process/stop_signals.h"
+
+#include <unistd.h>
+
+#include <thread>
+
+#include "common/base/logging.h"
+
+namespace muster {
+
+StopSignals::StopSignals(std::string what, std::function<void()> unheard)
+    : what_(std::move(what)), unheard_(std::move(unheard)) {
+  sigemptyset(&signals_);
+  sigaddset(&signals_, SIGTERM);
+  sigaddset(&signals_, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);  // Every later thread inherits this.
+}
+
+void StopSignals::Start() {
+  std::thread([this] { Take(); }).detach();
+}
+
+bool StopSignals::asked() {
+  absl::MutexLock lock(&mutex_);
+  return asked_;
+}
+
+void StopSignals::PassTo(std::function<void()> stop) {
+  absl::MutexLock lock(&mutex_);
+  stop_ = std::move(stop);
+  if (asked_ && stop_ != nullptr) stop_();
+}
+
+void StopSignals::Ask() {
+  absl::MutexLock lock(&mutex_);
+  asked_ = true;
+  if (stop_ != nullptr) {
+    stop_();
+  } else if (unheard_ != nullptr) {
+    unheard_();
+  }
+}
+
+void StopSignals::Take() {
+  int interrupts = 0;
+  for (int taken = 1;; ++taken) {
+    int signal = 0;
+    sigwait(&signals_, &signal);
+    if (signal == SIGINT && ++interrupts > 1) _exit(128 + SIGINT);
+    const char* const name = signal == SIGTERM ? "SIGTERM" : "SIGINT";
+    if (taken == 1) {
+      LogInfo("{} received: {}", name, what_);
+      Ask();
+    } else if (taken == 2) {
+      LogInfo("{} received again: still stopping", name);
+    }
+  }
+}
+
+}  // namespace muster

@@ -1,0 +1,68 @@
+#include "common/process/task_identity.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "common/base/files/files.h"
+#include "common/base/logging.h"
+
+namespace muster {
+std::string PathOfTask(std::string path, std::string_view type, int index,
+                       const std::string& folder) {
+  const auto replace = [&path](const std::string& what, const std::string& with) {
+    for (size_t at = 0; (at = path.find(what, at)) != std::string::npos; at += with.size())
+      path.replace(at, what.size(), with);
+  };
+  replace("{type}", std::string(type));
+  replace("{index}", std::to_string(index));
+  return PathFrom(folder, path);
+}
+
+std::string FirstHostAbroad(const ClusterSpec& cluster) {
+  for (const TaskId task : cluster.Tasks())
+    if (const Address& address = cluster.AddressOf(task); !IsLoopback(address)) return address.host;
+  return "";
+}
+
+absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
+                                                                const Job& job) {
+  if (cluster.local()) return nullptr;
+  security::IdentityOptions options;
+  options.self = {cluster.cluster.Digest(), cluster.task->ToString()};
+  const auto path = [&](const std::string& text) {
+    return text.empty() ? text
+                        : PathOfTask(text, TaskTypeName(cluster.task->type), cluster.task->index,
+                                     job.folder);
+  };
+  if (!job.tls.certificate.empty()) {
+    options.files = {path(job.tls.certificate), path(job.tls.key), path(job.tls.authority)};
+    for (const TaskId task : cluster.cluster.Tasks())
+      options.hosts[task.ToString()] = cluster.cluster.AddressOf(task).host;
+    return security::Identity::Make(std::move(options));
+  }
+  options.run_key = path(job.security.key_file);
+  if (options.run_key.empty()) options.run_key_descriptor = security::TakeRunKeyDescriptor();
+  if (options.run_key.empty() && !options.run_key_descriptor) {
+    if (job.security.insecure) {
+      LogWarning(
+          "security.insecure: nobody proves who it is, and nothing is encrypted; whoever reaches "
+          "the ports of this cluster can end the job, read its weights and change them");
+      return nullptr;
+    }
+    options.run_key = security::RunKeyPath("");
+  }
+  if (!options.run_key.empty() || options.run_key_descriptor)
+    return security::Identity::Make(std::move(options));
+  const std::string abroad = FirstHostAbroad(cluster.cluster);
+  if (abroad.empty()) return nullptr;
+  return ConfigurationError(fmt::format(
+      "the cluster spans hosts ({}), and nothing proves to its tasks who the others are: make a "
+      "key with `muster key new` and copy the file to each host, or set tls.certificate, tls.key "
+      "and "
+      "tls.authority in the job file, or set security.insecure to true where the network is "
+      "trusted",
+      abroad));
+}
+
+}  // namespace muster

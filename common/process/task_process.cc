@@ -1,0 +1,128 @@
+#include "common/process/task_process.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "common/base/files/created_files.h"
+#include "common/base/files/descriptors.h"
+#include "common/base/locks.h"
+#include "common/base/log_writer.h"
+#include "common/base/logging.h"
+#include "common/base/restarts.h"
+#include "common/base/termination_message.h"
+#include "common/job/job_checks.h"
+#include "muster/version.h"
+
+namespace muster {
+namespace {
+
+// Returns nullopt if the process is done. `*code` is then its exit code.
+std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std::string& about,
+                                                int* code) {
+  TaskArguments arguments;
+  CLI::App app(about);
+  app.add_option("--job", arguments.job, "Job file (JSON, comments allowed)")->required();
+  app.add_option("--set", arguments.overrides,
+                 "Override a key of the job: dotted.key=value, repeatable")
+      ->allow_extra_args(false);
+  std::vector<std::string> faults;
+  app.add_option("--fault", faults,
+                 "Fail on purpose, kill@worker:1:step=30 for one, repeatable: docs/faults.md")
+      ->allow_extra_args(false);
+  app.set_version_flag("--version", MUSTER_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    *code = app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kConfiguration);
+    return std::nullopt;
+  }
+  absl::StatusOr<std::vector<Fault>> parsed = ParseFaults(faults);
+  if (!parsed.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(Message(parsed.status())).c_str());
+    *code = static_cast<int>(ExitCode::kConfiguration);
+    return std::nullopt;
+  }
+  arguments.faults = *std::move(parsed);
+  return arguments;
+}
+
+}  // namespace
+
+int RunTaskMain(int argc, char** argv, const TaskMain& main,
+                const std::function<absl::Status(const TaskArguments&, StopSignals*)>& body) {
+  EndLockCycleSearch();
+  InitLogging("");
+  RaiseDescriptorLimit();
+  int code = 0;
+  const std::optional<TaskArguments> arguments = ParseTaskArguments(argc, argv, main.about, &code);
+  if (!arguments) return code;
+  StopSignals signals(main.on_signal, main.unheard);
+  const absl::Status result = body(*arguments, &signals);
+  SayLast(result, main.termination_log);
+  LeaveProcess(ExitCodeOf(result));
+}
+
+absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
+                                                   const ClusterConfig& cluster) {
+  if (arguments.faults.empty()) return nullptr;
+  std::string self = "worker:0";
+  std::vector<std::string> tasks = {self};
+  if (!cluster.local()) {
+    self = cluster.task->ToString();
+    tasks = {"evaluator:0"};  // Listed or not.
+    for (const TaskId& task : cluster.cluster.Tasks()) {
+      if (task.type != TaskType::kEvaluator) tasks.push_back(task.ToString());
+    }
+  }
+  MUSTER_ASSIGN_OR_RETURN(std::vector<Fault> mine, FaultsOf(self, arguments.faults, tasks));
+  LogWarning("--fault: {} planned for this process", mine.size());
+  return std::make_unique<Faults>(std::move(mine), Restarts());
+}
+
+absl::Status CheckDescriptors(const ClusterConfig& cluster) {
+  const int64_t limit = RaiseDescriptorLimit();
+  const int members = cluster.world_size().value_or(1);
+  const bool is_chief = cluster.role() == TaskType::kChief;
+  MUSTER_RETURN_IF_ERROR(CheckDescriptorLimit(limit, members, is_chief));
+  const std::string warning = DescriptorWarning(limit, members, is_chief);
+  if (!warning.empty()) LogWarning("{}", warning);
+  return absl::OkStatus();
+}
+
+void UseFileMode(const Job& job) {
+  if (const auto mode = ParseFileMode(job.security.file_mode); mode.ok()) SetFileMode(*mode);
+}
+
+void SayLast(const absl::Status& result, const std::string& termination_log) {
+  if (absl::IsCancelled(result)) {
+    LogInfo("{}", Message(result));
+  } else if (!result.ok()) {
+    LogError("{}", Message(result));
+  }
+  if (!result.ok()) WriteTerminationMessage(termination_log, Message(result));
+  FlushLog();
+}
+
+absl::Status CheckSupported(const Job& job) {
+  if (job.strategy == StrategyKind::kParameterServer)
+    MUSTER_RETURN_IF_ERROR(CheckMaxStaleness(job));
+  return CheckDeterministic(job);
+}
+
+void EndNow(const std::string& line, const std::string& termination_log, ExitCode code) {
+  LogError("{}", line);
+  WriteTerminationMessage(termination_log, line);
+  FlushLog();
+  _exit(static_cast<int>(code));  // Works whatever locks other threads hold.
+}
+
+void LeaveProcess(ExitCode code) {
+  // If the log cannot be written, flushing the program's output may hang too.
+  if (FlushLog()) std::fflush(nullptr);
+  _exit(static_cast<int>(code));
+}
+
+}  // namespace muster

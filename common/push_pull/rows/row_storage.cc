@@ -1,0 +1,75 @@
+#include "common/push_pull/rows/row_storage.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace muster {
+namespace {
+
+constexpr int64_t kLine = 64, kHugePage = 2 << 20;
+constexpr int64_t kFirstSlab = 64 << 10, kLargestSlab = 8 << 20;  // Bytes.
+
+}  // namespace
+
+RowStorage::RowStorage(int64_t floats, int64_t most) : floats_(floats), most_(most), entries_(64) {}
+
+void RowStorage::NewSlab() {
+  const int64_t row = 4 * floats_;
+  int64_t rows = std::min(kLargestSlab, kFirstSlab << std::min<size_t>(slabs_.size(), 7)) / row;
+  if (most_ > 0) rows = std::min(rows, most_);
+  rows = std::max<int64_t>(rows, 1);
+  const int64_t page = rows * row >= kHugePage ? kHugePage : kLine;
+  const int64_t bytes = (rows * row + page - 1) / page * page;
+  void* const memory = std::aligned_alloc(static_cast<size_t>(page), static_cast<size_t>(bytes));
+  if (memory == nullptr) throw std::bad_alloc();
+  slabs_.emplace_back(static_cast<float*>(memory));
+  // The rows of a batch are scattered over the memory. With small pages each would need its own
+  // page-table lookup.
+  if (page == kHugePage) (void)madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  next_ = slabs_.back().get();
+  unused_ = bytes / row;
+}
+
+float* RowStorage::NewRow() {
+  if (!left_.empty()) {
+    float* row = left_.back();
+    left_.pop_back();
+    return row;
+  }
+  if (unused_ == 0) NewSlab();
+  --unused_;
+  return std::exchange(next_, next_ + floats_);
+}
+
+float* RowStorage::Put(const Entry& free, uint64_t key) {
+  float* row = NewRow();
+  entries_[static_cast<size_t>(&free - entries_.data())] = {key, row};
+  if (2 * ++size_ > entries_.size()) Grow();
+  return row;
+}
+
+void RowStorage::Grow() {
+  std::vector<Entry> old(2 * entries_.size());
+  old.swap(entries_);
+  for (const Entry& entry : old)
+    if (entry.row != nullptr) entries_[PlaceOf(entry.key, SplitMix64(entry.key))] = entry;
+}
+
+// Moves entries after the hole into it if they could not be found past the hole.
+void RowStorage::Erase(uint64_t key) {
+  size_t hole = PlaceOf(key, SplitMix64(key));
+  left_.push_back(entries_[hole].row);
+  --size_;
+  for (size_t at = (hole + 1) & Mask(); entries_[at].row != nullptr; at = (at + 1) & Mask()) {
+    const size_t home = SplitMix64(entries_[at].key) & Mask();
+    if (((at - home) & Mask()) < ((at - hole) & Mask())) continue;
+    entries_[hole] = entries_[at];
+    hole = at;
+  }
+  entries_[hole] = {};
+}
+
+}  // namespace muster

@@ -1,0 +1,251 @@
+// The part of ParameterExchange that handles rows of embedding tables. Keys are spread over the
+// servers and their chunks.
+#include <algorithm>
+
+#include "common/push_pull/rows/row_spread.h"
+#include "common/train/embedding/embedding_step.h"
+#include "common/train/embedding/parameter_exchange.h"
+#include "common/train/embedding/prefetched_rows.h"
+
+namespace muster {
+
+void ParameterExchange::LayTables() {
+  for (size_t v = 0; v < served_.specs.size(); ++v) {
+    if (!served_.specs[v].table) continue;
+    Table& table = tables_.emplace_back();
+    table.variable = static_cast<int>(v);
+    table.width = served_.specs[v].table->width;
+    for (const std::vector<Chunk>& chunks : layout_.chunks) {
+      const auto first = std::find_if(chunks.begin(), chunks.end(), [&](const Chunk& chunk) {
+        return chunk.table == table.variable;
+      });
+      table.first_chunk.push_back(static_cast<int>(first - chunks.begin()));
+    }
+    table.others.resize(static_cast<size_t>(table.servers()) * kRowChunks);
+  }
+}
+
+// Returns the server, and the chunk within it, of a RowSpread chunk.
+RowPlace ParameterExchange::PlaceOfChunk(const Table& table, size_t chunk) {
+  const auto server = static_cast<int>(chunk / kRowChunks);
+  return {server, table.first_chunk[server] + static_cast<int>(chunk % kRowChunks)};
+}
+
+// Makes a fetch of the keys in `spread`. Rows arrive in the same order.
+std::shared_ptr<ps::RowFetch> ParameterExchange::MakeFetch(const Table& table, RowSpread* spread) {
+  auto fetch = std::make_shared<ps::RowFetch>();
+  const auto width = static_cast<size_t>(table.width);
+  fetch->keys = std::move(spread->keys);
+  fetch->rows.resize(fetch->keys.size() * width);
+  for (size_t c = 0; c < spread->chunks(); ++c) {
+    const size_t begin = spread->begin[c], count = spread->count(c);
+    if (count == 0) continue;
+    const RowPlace place = PlaceOfChunk(table, c);
+    fetch->pulls.push_back({place.server, place.chunk,
+                            std::span<const uint64_t>(fetch->keys).subspan(begin, count),
+                            std::span(fetch->rows).subspan(begin * width, count * width)});
+  }
+  return fetch;
+}
+
+// `used` may be null: then all chunks of the fetch are used.
+void ParameterExchange::NoteOthers(const ps::RowFetch& fetch, const std::vector<bool>* used,
+                                   Table* table) {
+  for (const ps::RowPull& pull : fetch.pulls) {
+    const int chunk = pull.shard * kRowChunks + pull.chunk - table->first_chunk[pull.shard];
+    if (used != nullptr && !(*used)[chunk]) continue;
+    std::optional<int64_t>& others = table->others[chunk];
+    others = std::min(others.value_or(pull.others), pull.others);
+  }
+}
+
+// ---- Prefetching
+
+// Collects the keys that a program's prefetch() names.
+class PrefetchImpl {
+ public:
+  explicit PrefetchImpl(const Replica& replica)
+      : replica_(replica), tables_(replica.embeddings().size()) {}
+  void Add(EmbeddingHandle table, const at::Tensor& keys) {
+    const at::Tensor host = HostKeys(replica_, table, keys, "prefetch");
+    tables_[table.index].Add(KeysIn(host), &numbers_);
+  }
+  KeyIndex& table(size_t index) { return tables_[index]; }
+
+ private:
+  const Replica& replica_;
+  std::vector<KeyIndex> tables_;
+  std::vector<uint32_t> numbers_;  // Scratch memory.
+};
+
+void Prefetch::keys(EmbeddingHandle table, const at::Tensor& keys) { impl_->Add(table, keys); }
+
+absl::StatusOr<std::shared_ptr<PrefetchedRows>> ParameterExchange::Prefetch(
+    Replica* replica, const data::Batch& batch) {
+  if (tables_.empty()) return nullptr;
+  PrefetchImpl wanted(*replica);
+  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("prefetch", [&] {
+    muster::Prefetch prefetch(&wanted);
+    std::as_const(replica->program()).prefetch(prefetch, batch);
+  }));
+  const auto rows = std::make_shared<PrefetchedRows>();
+  std::vector<std::shared_ptr<ps::RowFetch>> fetches;
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    PrefetchedTable& table = rows->tables.emplace_back();
+    table.index = std::move(wanted.table(t));
+    const std::vector<uint64_t>& keys = table.index.keys();
+    if (keys.empty()) continue;
+    RowSpread spread;
+    SpreadRows(keys, tables_[t].servers(), &spread);
+    fetches.push_back(MakeFetch(tables_[t], &spread));
+    table.Add(keys, spread, tables_[t].width, fetches.back());
+  }
+  if (fetches.empty()) return nullptr;
+  absl::MutexLock lock(&mutex_);
+  if (prefetching_ == nullptr) return nullptr;
+  rows->client = clients_;
+  ahead_.push_back(rows);
+  prefetching_->FetchRows(fetches);
+  return rows;
+}
+
+std::vector<std::shared_ptr<PrefetchedRows>> ParameterExchange::AheadLocked() {
+  std::vector<std::shared_ptr<PrefetchedRows>> ahead;
+  for (const std::weak_ptr<PrefetchedRows>& weak : ahead_)
+    if (auto rows = weak.lock(); rows != nullptr && rows != prefetched_ && rows->client == clients_)
+      ahead.push_back(std::move(rows));
+  ahead_.assign(ahead.begin(), ahead.end());
+  return ahead;
+}
+
+void ParameterExchange::BeginRows(std::shared_ptr<PrefetchedRows> rows) {
+  for (Table& table : tables_) table.others.assign(table.others.size(), std::nullopt);
+  absl::MutexLock lock(&mutex_);
+  prefetched_ = rows != nullptr && rows->client == clients_ ? std::move(rows) : nullptr;
+}
+
+// ---- Steps
+
+// A fetch that a step waits for: the rows of some or all keys of `read`.
+struct ParameterExchange::Asked {
+  const RowRead* read;
+  RowSpread spread;  // Its places are indices into the whole read.
+  std::shared_ptr<ps::RowFetch> fetch;
+};
+
+// Adds a fetch of the keys at `places`, or of all keys if `places` is empty.
+void ParameterExchange::Ask(const RowRead& read, std::span<const size_t> places,
+                            std::vector<Asked>* all) {
+  const Table& table = tables_[read.table];
+  std::vector<uint64_t> some;
+  for (const size_t place : places) some.push_back(read.keys[place]);
+  Asked& asked = all->emplace_back(&read);
+  SpreadRows(places.empty() ? read.keys : some, table.servers(), &asked.spread);
+  if (!places.empty())
+    for (uint32_t& place : asked.spread.order) place = static_cast<uint32_t>(places[place]);
+  asked.fetch = MakeFetch(table, &asked.spread);
+}
+
+// Sends the fetches after the first `known` ones together.
+void ParameterExchange::FetchAsked(const std::vector<Asked>& all, size_t known) {
+  std::vector<std::shared_ptr<ps::RowFetch>> fetches;
+  for (; known < all.size(); ++known) fetches.push_back(all[known].fetch);
+  client_->FetchRows(fetches);
+}
+
+// Copies the prefetched rows. Adds a fetch for the others to `all`.
+absl::Status ParameterExchange::TakePrefetched(const RowRead& read, std::vector<Asked>* all) {
+  Table& table = tables_[read.table];
+  const PrefetchedTable& here = prefetched_->tables[read.table];
+  for (const auto& fetch : here.fetches) {
+    MUSTER_RETURN_IF_ERROR(client_->Await(*fetch));
+  }
+  std::vector<size_t> missing;
+  std::vector<bool> used(table.others.size());
+  here.Take(read.keys, table.width, read.rows, &missing, &used);
+  NoteOthers(*here.fetches.front(), &used, &table);
+  for (size_t f = 1; f < here.fetches.size(); ++f) NoteOthers(*here.fetches[f], nullptr, &table);
+  if (!missing.empty()) Ask(read, missing, all);
+  return absl::OkStatus();
+}
+
+absl::Status ParameterExchange::Pull(std::span<const RowRead> reads) {
+  return Waiting([&] { return PullRows(reads); });
+}
+
+absl::Status ParameterExchange::PullRows(std::span<const RowRead> reads) {
+  if (open_)
+    return ProgramError(
+        "lookup was called after minimize() in a step: with parameter servers its gradients are on "
+        "their way by then; look everything up first");
+  const auto here = [&](const RowRead& read) {
+    return prefetched_ != nullptr && !prefetched_->tables[read.table].fetches.empty();
+  };
+  // Sends the fetches of tables without prefetched rows first, then waits for the prefetches, which
+  // have been running longer.
+  std::vector<Asked> all;
+  for (const RowRead& read : reads)
+    if (!here(read)) Ask(read, {}, &all);
+  FetchAsked(all, 0);
+  const size_t known = all.size();
+  for (const RowRead& read : reads)
+    if (here(read)) MUSTER_RETURN_IF_ERROR(TakePrefetched(read, &all));
+  FetchAsked(all, known);
+  for (const Asked& asked : all) {
+    Table& table = tables_[asked.read->table];
+    MUSTER_RETURN_IF_ERROR(client_->Await(*asked.fetch));
+    NoteOthers(*asked.fetch, nullptr, &table);
+    UnspreadRows(asked.spread, table.width, asked.fetch->rows, asked.read->rows);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tables) {
+  size_t elements = 0;
+  for (size_t t = 0; t < tables.size(); ++t)
+    elements += tables[t].keys.size() * static_cast<size_t>(2 + tables_[t].width);
+  if (elements == 0) return absl::OkStatus();
+  if (packed_.size() < elements) packed_.resize(elements);
+  std::vector<ps::RowPush> pushes;
+  float* at = packed_.data();
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const Table& table = tables_[t];
+    learning_rates_[served_.specs[table.variable].optimizer] = tables[t].learning_rate;
+    RowSpread spread;
+    SpreadRows(tables[t].keys, table.servers(), &spread);
+    for (size_t c = 0; c < spread.chunks(); ++c) {
+      if (spread.count(c) == 0) continue;
+      float* const end = PackChunk(spread, c, table.width, tables[t].gradients, at);
+      const RowPlace place = PlaceOfChunk(table, c);
+      pushes.push_back({place.server, place.chunk, {at, end}, table.others[c].value_or(0)});
+      at = end;
+    }
+  }
+  std::vector<std::shared_ptr<PrefetchedRows>> ahead;
+  {
+    absl::MutexLock lock(&mutex_);
+    ahead = AheadLocked();
+    Open();
+    client_->LaunchRows(pushes);
+  }
+  FetchAgain(tables, ahead);
+  return Wait();
+}
+
+// The prefetched rows lack this push. Fetches the same keys again, behind the push.
+void ParameterExchange::FetchAgain(std::span<const RowGradients> pushed,
+                                   std::span<const std::shared_ptr<PrefetchedRows>> ahead) {
+  std::vector<std::shared_ptr<ps::RowFetch>> fetches;
+  for (const std::shared_ptr<PrefetchedRows>& rows : ahead)
+    for (size_t t = 0; t < pushed.size(); ++t) {
+      const std::vector<uint64_t> keys = rows->tables[t].Known(pushed[t].keys);
+      if (keys.empty()) continue;
+      RowSpread spread;
+      SpreadRows(keys, tables_[t].servers(), &spread);
+      fetches.push_back(MakeFetch(tables_[t], &spread));
+      rows->tables[t].Add(keys, spread, tables_[t].width, fetches.back());
+    }
+  client_->FetchRows(fetches);
+}
+
+}  // namespace muster

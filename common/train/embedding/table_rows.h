@@ -1,0 +1,55 @@
+// An embedding table in a checkpoint: "<table>.keys" int64 [n], "<table>.rows" float32 [n, width],
+// "<table>.<slot>" float32 [n, ...] for each of the rule's slots, and "<table>.step" int64, the
+// number of updates. Rows may be in any number of sources. Reads a block at a time. Needs no
+// LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/checkpoint/row_source.h"
+#include "common/push_pull/rows/embedding_table.h"
+
+namespace muster {
+
+class TableRows {
+ public:
+  // Finds a table. Reads its slots if `slots`; otherwise slots get their initial values. The error
+  // is a sentence about a missing or mismatched tensor: "\"users.keys\" is not in it".
+  static absl::StatusOr<TableRows> Find(const checkpoint::RowSources& sources,
+                                        const std::string& table,
+                                        const EmbeddingTable::Options& options, bool slots);
+
+  int64_t rows() const;
+  int64_t updates() const { return updates_; }  // 0 without slots.
+  // The names of the tensors that it reads.
+  const std::vector<std::string>& names() const { return names_; }
+  // Calls `take` with every row and its slots, as EmbeddingTable::Restore expects them: rows
+  // [keys][row elements]. Stops at the first error of `take`.
+  using Take =
+      std::function<absl::Status(std::span<const uint64_t> keys, std::span<const float> rows)>;
+  absl::Status ForEach(const Take& take) const;
+
+ private:
+  struct Part {  // The part of one source.
+    std::shared_ptr<const checkpoint::RowSource> source;
+    int64_t rows = 0;
+    size_t keys = 0;
+    std::vector<int> columns;  // Tensors. -1: initial values.
+  };
+  absl::Status AddPart(const std::shared_ptr<const checkpoint::RowSource>& source,
+                       const std::string& table, bool slots);
+  absl::Status ReadBlock(const Part& part, int64_t first, std::span<uint64_t> keys,
+                         std::vector<float>* column, std::span<float> rows) const;
+
+  std::vector<RowColumn> columns_;
+  std::vector<float> fresh_;  // A row with initial values, including its slots.
+  std::vector<std::string> names_;
+  std::vector<Part> parts_;
+  int64_t updates_ = 0;
+};
+
+}  // namespace muster

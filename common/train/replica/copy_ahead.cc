@@ -1,0 +1,44 @@
+#include "common/train/replica/copy_ahead.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "common/train/replica/replica.h"
+
+namespace muster {
+
+CopyAhead::CopyAhead(at::Device device)
+    : device_(device),
+      stream_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {}
+
+absl::Status CopyAhead::Start(data::LoadedBatch* batch) const {
+  return CatchProgramErrors("copying a batch to the device", [&] {
+    const c10::StreamGuard guard(stream_);
+    for (at::Tensor& tensor : batch->batch) {
+      // The pinning allocator keeps the host memory until the copy is complete.
+      if (tensor.device().is_cpu()) tensor = tensor.pin_memory();
+      tensor = tensor.to(device_, /*non_blocking=*/true);
+    }
+    auto copied = std::make_shared<c10::Event>(device_.type());
+    copied->record(stream_);
+    batch->prepared = std::move(copied);
+  });
+}
+
+absl::Status CopyAhead::Finish(data::LoadedBatch* batch) const {
+  if (batch->prepared == nullptr) return absl::OkStatus();
+  return CatchProgramErrors("waiting for a batch's copy", [&] {
+    const c10::impl::VirtualGuardImpl impl(device_.type());
+    const c10::Stream current = impl.getStream(device_);
+    static_cast<c10::Event*>(batch->prepared.get())->block(current);
+    // The tensors' memory belongs to the copy stream. It must not be reused before the current
+    // stream is done with it.
+    for (const at::Tensor& tensor : batch->batch)
+      impl.recordDataPtrOnStream(tensor.storage().data_ptr(), current);
+    batch->prepared.reset();
+  });
+}
+
+}  // namespace muster

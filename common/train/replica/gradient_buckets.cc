@@ -1,0 +1,212 @@
+#include "common/train/replica/gradient_buckets.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "common/collective/tensor.h"
+#include "common/optim/optimizer.h"
+
+namespace muster {
+namespace {
+
+// Each parameter starts on a cache line, for vector instructions.
+constexpr int64_t kAlignment = 16;
+int64_t Padded(int64_t count) { return (count + kAlignment - 1) / kAlignment * kAlignment; }
+
+at::Tensor ViewFor(const at::Tensor& parameter, const at::Tensor& storage, int64_t offset) {
+  // With the parameter's strides (channels_last) the optimizer processes both in memory order.
+  if (parameter.is_non_overlapping_and_dense()) {
+    return storage.as_strided(parameter.sizes(), parameter.strides(),
+                              storage.storage_offset() + offset);
+  }
+  return storage.narrow(0, offset, parameter.numel()).view(parameter.sizes());
+}
+
+}  // namespace
+
+Buffer BufferOf(const at::Tensor& tensor) {
+  const auto buffer = TensorBuffer(tensor);
+  TORCH_CHECK(buffer.ok(), std::string(Message(buffer.status())));
+  return *buffer;
+}
+
+GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicator* communicator,
+                                 const BucketOptions& options)
+    : parameters_(std::move(parameters)),
+      communicator_(communicator),
+      control_capacity_(options.control_capacity),
+      bucket_of_(parameters_.size()),
+      views_(parameters_.size()),
+      gradients_(parameters_.size()),
+      fired_(parameters_.size()),
+      used_(parameters_.size()) {
+  Lay(options);
+}
+
+GradientBuckets::~GradientBuckets() { Cancel(); }
+
+void GradientBuckets::Lay(const BucketOptions& options) {
+  // Groups buckets by type, float32 last, because the tail of the last bucket is float32.
+  std::vector<at::ScalarType> types;
+  for (const at::Tensor& p : parameters_) {
+    if (std::find(types.begin(), types.end(), p.scalar_type()) == types.end())
+      types.push_back(p.scalar_type());
+  }
+  std::stable_partition(types.begin(), types.end(),
+                        [](at::ScalarType t) { return t != at::kFloat; });
+  for (at::ScalarType type : types) {
+    bool open = false;
+    for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) {
+      const at::Tensor& p = parameters_[i];
+      if (p.scalar_type() != type || !p.requires_grad()) continue;
+      if (!open) buckets_.push_back({type, {}});
+      Bucket& bucket = buckets_.back();
+      bucket.parameters.push_back(i);
+      bucket.count += Padded(p.numel());
+      bucket_of_[i] = static_cast<int>(buckets_.size()) - 1;
+      const int64_t limit = buckets_.size() == 1 ? options.first_bytes : options.bytes;
+      open = bucket.count * p.element_size() < limit;
+    }
+  }
+  if (buckets_.empty() || buckets_.back().type != at::kFloat) buckets_.push_back({at::kFloat, {}});
+  for (Bucket& bucket : buckets_) {
+    const bool last = &bucket == &buckets_.back();
+    Allocate(&bucket, last ? static_cast<int64_t>(parameters_.size()) + control_capacity_ : 0);
+  }
+}
+
+void GradientBuckets::Allocate(Bucket* bucket, int64_t tail) {
+  const at::Device device = parameters_.empty() ? at::Device(at::kCPU) : parameters_[0].device();
+  const auto options = at::TensorOptions().dtype(bucket->type).device(device);
+  const int64_t count = bucket->count + tail;
+  const int64_t bytes = count * static_cast<int64_t>(c10::elementSize(bucket->type));
+  if (device.is_cpu()) bucket->shared = communicator_->AllocateReducible(bytes);
+  bucket->storage = bucket->shared ? at::from_blob(bucket->shared.get(), {count}, options).zero_()
+                                   : at::zeros({count}, options);
+  int64_t offset = 0;
+  for (int i : bucket->parameters) {
+    views_[i] = ViewFor(parameters_[i], bucket->storage, offset);
+    offset += Padded(parameters_[i].numel());
+  }
+}
+
+void GradientBuckets::Begin(const Reduction&) {
+  std::fill(used_.begin(), used_.end(), false);
+  next_launch_ = 0;
+  all_launched_ = false;
+}
+
+void GradientBuckets::BeginBackward(bool last, bool overlap) {
+  std::fill(fired_.begin(), fired_.end(), false);
+  for (Bucket& bucket : buckets_) bucket.pending = static_cast<int>(bucket.parameters.size());
+  last_ = last;
+  launching_ = last && overlap && !twice_;
+}
+
+void GradientBuckets::OnGradient(int index) {
+  at::NoGradGuard no_grad;
+  at::Tensor gradient = parameters_[index].grad();
+  parameters_[index].mutable_grad().reset();
+  if (!gradient.defined()) return;
+  if (gradient.is_sparse()) gradient = gradient.to_dense();
+  if (fired_[index]) {
+    twice_ = true;
+    TORCH_CHECK(bucket_of_[index] >= next_launch_, "a parameter of shape ",
+                parameters_[index].sizes(),
+                " got a second gradient in one backward pass after the first was on its way: a "
+                "custom autograd function runs a backward pass of its own in this step and did not "
+                "in earlier ones; let activation_checkpoint run it");
+    views_[index].add_(gradient);
+    return;
+  }
+  // Copying the new gradient is cheaper than clearing the bucket before the backward pass and
+  // adding.
+  if (used_[index]) {
+    views_[index].add_(gradient);
+  } else {
+    views_[index].copy_(gradient);
+  }
+  fired_[index] = used_[index] = true;
+  --buckets_[bucket_of_[index]].pending;
+  if (launching_) LaunchComplete(/*all_but_last=*/true);
+}
+
+void GradientBuckets::EndBackward() {
+  if (!last_) return;
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < views_.size(); ++i) {
+    if (!used_[i] && views_[i].defined()) views_[i].zero_();
+  }
+  for (Bucket& bucket : buckets_) bucket.pending = 0;
+  LaunchComplete(/*all_but_last=*/true);
+}
+
+void GradientBuckets::Scale(double factor) {
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < views_.size(); ++i) {
+    if (used_[i]) views_[i].mul_(factor);
+  }
+}
+
+void GradientBuckets::LaunchComplete(bool all_but_last) {
+  const int end = num_buckets() - (all_but_last ? 1 : 0);
+  while (next_launch_ < end && buckets_[next_launch_].pending == 0) {
+    Bucket& bucket = buckets_[next_launch_++];
+    // A gradient that only an earlier micro-batch wrote, or none, gets no hook in this one.
+    // EndBackward completes its bucket.
+    bucket.work = communicator_->AllReduce(BufferOf(bucket.storage), ReduceOp::kSum);
+  }
+}
+
+void GradientBuckets::LaunchAll(const at::Tensor& control) {
+  at::NoGradGuard no_grad;
+  const int64_t flags = static_cast<int64_t>(parameters_.size());
+  control_count_ = control.defined() ? control.numel() : 0;
+  TORCH_CHECK(control_count_ <= control_capacity_, "control data outgrew its place");
+  Bucket& last = buckets_.back();
+  at::Tensor flag_view = last.storage.narrow(0, last.count, flags);
+  at::Tensor used = at::empty({flags}, at::kFloat);
+  for (int64_t i = 0; i < flags; ++i) used.data_ptr<float>()[i] = used_[i] ? 1.f : 0.f;
+  flag_view.copy_(used);
+  if (control_count_ > 0) last.storage.narrow(0, last.count + flags, control_count_).copy_(control);
+  const at::Tensor launched = last.storage.narrow(0, 0, last.count + flags + control_count_);
+  next_launch_ = num_buckets();
+  all_launched_ = true;
+  last.work = communicator_->AllReduce(BufferOf(launched), ReduceOp::kSum);
+}
+
+absl::Status GradientBuckets::Finish(at::Tensor* control) {
+  at::NoGradGuard no_grad;
+  if (!all_launched_) LaunchAll(*control);
+  MUSTER_RETURN_IF_ERROR(WaitAll());
+  const Bucket& last = buckets_.back();
+  const int64_t flags = static_cast<int64_t>(parameters_.size());
+  const at::Tensor everybody = last.storage.narrow(0, last.count, flags).to(at::kCPU);
+  for (int64_t i = 0; i < flags; ++i) {
+    gradients_[i] = everybody.data_ptr<float>()[i] > 0 ? views_[i] : at::Tensor();
+  }
+  if (control_count_ > 0) *control = last.storage.narrow(0, last.count + flags, control_count_);
+  return absl::OkStatus();
+}
+
+double GradientBuckets::norm() const { return GradientNorm(gradients_); }
+
+absl::Status GradientBuckets::WaitAll() {
+  absl::Status first;
+  for (Bucket& bucket : buckets_) {
+    if (bucket.work == nullptr) continue;
+    const absl::Status status = bucket.work->Wait();
+    if (first.ok()) first = status;
+    bucket.work.reset();
+  }
+  return first;
+}
+
+void GradientBuckets::Cancel() {
+  last_ = launching_ = false;
+  (void)WaitAll();
+}
+
+}  // namespace muster

@@ -1,0 +1,92 @@
+// The gradients of one optimizer on one replica, as views into a few flat buckets. Buckets are
+// all-reduced with SUM while the backward pass is still running.
+//
+// Buckets hold the parameters in reverse order of registration, roughly the order in which the
+// backward pass completes them. Every rank launches them in index order. The last bucket is
+// followed by a tail, which needs no collective of its own. It has one flag for each parameter
+// (whether this replica used it) and, at the end of a step, the step's control data.
+//
+// Used by its replica's thread, except OnGradient, which autograd may call from its own device
+// thread during a backward pass. The communicator allocates the buckets' memory where that saves a
+// copy. Buckets and communicator belong to one generation.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "common/collective/communicator.h"
+#include "common/train/replica/gradient_sink.h"
+
+namespace muster {
+
+struct BucketOptions {
+  int64_t bytes = 25 << 20;
+  int64_t first_bytes = 1 << 20;  // Smaller, so that the first reduction starts early.
+  int64_t control_capacity = 0;   // Floats of control data that fit after the last bucket.
+};
+
+class GradientBuckets final : public GradientSink {
+ public:
+  // `parameters` are leaves on one device. Only those that require a gradient now get a place in a
+  // bucket; a change needs a new object. The communicator must outlive this object.
+  GradientBuckets(std::vector<at::Tensor> parameters, Communicator* communicator,
+                  const BucketOptions& options);
+  ~GradientBuckets() override;
+
+  // Begins a reduction. Each bucket except the last is launched when it is complete, or at
+  // EndBackward without overlap. LaunchAll or Finish launches the last one, which carries the
+  // control data: a step can commit only after it.
+  void Begin(const Reduction& reduction) override;
+  void BeginBackward(bool last, bool overlap = true) override;
+  void OnGradient(int index) override;
+  void EndBackward() override;
+  void Scale(double factor) override;
+  void LaunchAll(const at::Tensor& control) override;
+  absl::Status Finish(at::Tensor* control) override;
+  const std::vector<at::Tensor>& gradients() const override { return gradients_; }
+  bool used(int index) const override { return gradients_[index].defined(); }
+  double norm() const override;
+  void Cancel() override;
+  int64_t control_capacity() const override { return control_capacity_; }
+  int num_buckets() const { return static_cast<int>(buckets_.size()); }
+
+ private:
+  struct Bucket {
+    at::ScalarType type;
+    std::vector<int> parameters;
+    int64_t count = 0;   // Elements, including the padding of each parameter.
+    int pending = 0;     // Gradients of this micro-batch that are still missing.
+    at::Tensor storage;  // [count + tail]
+    std::shared_ptr<void> shared;
+    WorkPtr work;
+  };
+
+  void Lay(const BucketOptions& options);
+  void Allocate(Bucket* bucket, int64_t tail);
+  void LaunchComplete(bool all_but_last);
+  absl::Status WaitAll();
+
+  const std::vector<at::Tensor> parameters_;
+  Communicator* const communicator_;
+  const int64_t control_capacity_;
+  std::vector<Bucket> buckets_;
+  std::vector<int> bucket_of_;     // Indexed by parameter.
+  std::vector<at::Tensor> views_;  // Indexed by parameter; has the parameter's strides.
+  std::vector<at::Tensor> gradients_;
+  std::vector<bool> fired_;  // Has a gradient in this micro-batch.
+  std::vector<bool> used_;   // Has a gradient in any micro-batch since Begin.
+  bool last_ = false;        // This is the last micro-batch.
+  bool launching_ = false;   // Complete buckets are launched at once.
+  // A parameter has received several gradients in one backward pass of this program. From then on
+  // no bucket is complete before the end of a pass.
+  bool twice_ = false;
+  bool all_launched_ = false;
+  int64_t control_count_ = 0;  // Elements of control data after the last bucket.
+  int next_launch_ = 0;
+};
+
+// Returns TensorBuffer(tensor), but throws c10::Error on failure. For code that runs inside a step.
+Buffer BufferOf(const at::Tensor& tensor);
+
+}  // namespace muster

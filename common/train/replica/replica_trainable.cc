@@ -1,0 +1,266 @@
+// The trainable parameters of a replica: programs freeze and unfreeze parameters while they run.
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "common/optim/served_optimizer.h"
+#include "common/train/replica/replica.h"
+
+namespace muster {
+namespace {
+
+std::vector<bool> RequiringGrad(const NamedOptimizer& optimizer) {
+  std::vector<bool> requires_grad;
+  for (const at::Tensor& parameter : optimizer.candidates)
+    requires_grad.push_back(parameter.requires_grad());
+  return requires_grad;
+}
+
+// Describes the change since the last reduction: `unfrozen "net.base" and 3 more`.
+std::string DescribeChange(const NamedOptimizer& optimizer, const std::vector<bool>& now) {
+  const auto& before = optimizer.differentiated;
+  std::vector<std::string> parts;
+  for (const bool unfrozen : {true, false}) {
+    std::string first;
+    int more = -1;
+    for (size_t c = 0; c < now.size() && c < before.size(); ++c) {
+      if (now[c] == before[c] || now[c] != unfrozen) continue;
+      if (++more == 0) first = optimizer.candidate_names[c];
+    }
+    if (more < 0) continue;
+    parts.push_back(fmt::format("{} \"{}\"{}", unfrozen ? "unfrozen" : "frozen", first,
+                                more > 0 ? fmt::format(" and {} more", more) : ""));
+  }
+  return parts.empty() ? "changed nothing" : fmt::format("{}", fmt::join(parts, " and "));
+}
+
+}  // namespace
+
+absl::Status Replica::MakeRule(int index, const std::vector<bool>& with_slots) {
+  NamedOptimizer& optimizer = optimizers_[index];
+  std::vector<at::Tensor> parameters;
+  std::vector<std::string> names;
+  std::vector<std::vector<std::string>> aliases;
+  std::vector<int> groups;
+  std::vector<int> place(optimizer.candidates.size(), -1);
+  for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
+    if (!with_slots[c]) continue;
+    place[c] = static_cast<int>(parameters.size());
+    parameters.push_back(optimizer.candidates[c]);
+    names.push_back(optimizer.candidate_names[c]);
+    aliases.push_back(optimizer.candidate_aliases[c]);
+    groups.push_back(optimizer.candidate_groups[c]);
+  }
+  const auto make =
+      job_.strategy == StrategyKind::kParameterServer ? &MakeServedOptimizer : &MakeOptimizer;
+  auto rule = optimizer.rule == nullptr
+                  ? make(optimizer.spec, std::move(parameters), groups)
+                  : optimizer.rule->WithParameters(std::move(parameters), groups);
+  if (!rule.ok()) return rule.status();
+  if (keeps_rules_ && !optimizer.kept)
+    optimizer.kept = std::move(static_cast<TrainedParameters&>(optimizer));
+  optimizer.rule = *std::move(rule);
+  optimizer.parameter_names = std::move(names);
+  optimizer.aliases = std::move(aliases);
+  optimizer.groups = std::move(groups);
+  optimizer.place = std::move(place);
+  return absl::OkStatus();
+}
+
+std::vector<uint8_t> Replica::Trainable() const {
+  std::vector<uint8_t> all;
+  for (const NamedOptimizer& optimizer : optimizers_) {
+    for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
+      all.push_back((optimizer.candidates[c].requires_grad() ? kRequiresGrad : 0) |
+                    (optimizer.place[c] >= 0 ? kHasSlots : 0));
+    }
+  }
+  for (const NamedBuffer& buffer : buffers_) all.push_back(buffer.averaged ? 1 : 0);
+  return all;
+}
+
+absl::Status Replica::SetTrainable(const std::vector<uint8_t>& trainable) {
+  size_t at = 0;
+  for (size_t o = 0; o < optimizers_.size(); ++o) {
+    NamedOptimizer& optimizer = optimizers_[o];
+    std::vector<bool> with_slots;
+    bool same = true;
+    for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
+      const uint8_t flags = trainable.at(at++);
+      // Sets the flag only if it differs: a program may share a parameter with modules outside the
+      // optimizers.
+      if (optimizer.candidates[c].requires_grad() != ((flags & kRequiresGrad) != 0))
+        optimizer.candidates[c].set_requires_grad((flags & kRequiresGrad) != 0);
+      with_slots.push_back((flags & kHasSlots) != 0);
+      same = same && with_slots.back() == (optimizer.place[c] >= 0);
+    }
+    if (!same) MUSTER_RETURN_IF_ERROR(MakeRule(static_cast<int>(o), with_slots));
+  }
+  for (NamedBuffer& buffer : buffers_) buffer.averaged = trainable.at(at++) != 0;
+  return absl::OkStatus();
+}
+
+void Replica::KeepRules(bool keep) {
+  keeps_rules_ = keep;
+  for (NamedOptimizer& optimizer : optimizers_) optimizer.kept.reset();
+}
+
+void Replica::PutBackRules() {
+  for (NamedOptimizer& optimizer : optimizers_) {
+    if (!optimizer.kept) continue;
+    static_cast<TrainedParameters&>(optimizer) = *std::move(optimizer.kept);
+    optimizer.kept.reset();
+    // The sinks are for other parameters. The next backward pass makes one.
+    optimizer.differentiated.clear();
+    optimizer.differentiated_before.clear();
+    optimizer.idle_gradients.reset();
+  }
+}
+
+std::vector<bool> Replica::requires_grad() const {
+  std::vector<bool> all;
+  for (const NamedModel& model : models_)
+    for (const auto& [name, parameter] : model.parameters) all.push_back(parameter.requires_grad());
+  return all;
+}
+
+void Replica::set_requires_grad(const std::vector<bool>& requires_grad) {
+  size_t at = 0;
+  for (NamedModel& model : models_) {
+    for (auto& [name, parameter] : model.parameters) {
+      const bool wanted = requires_grad.at(at++);
+      if (parameter.requires_grad() != wanted) parameter.set_requires_grad(wanted);
+    }
+  }
+}
+
+std::optional<std::vector<std::string>> Replica::ChangedFrozen() const {
+  const std::vector<uint8_t> now = Trainable();
+  bool changed = false;
+  std::vector<std::string> frozen;
+  size_t at = 0;
+  for (const NamedOptimizer& optimizer : optimizers_) {
+    for (const std::string& name : optimizer.candidate_names) {
+      changed = changed || ((now[at] ^ built_trainable_[at]) & kRequiresGrad) != 0;
+      if ((now[at] & kRequiresGrad) == 0) frozen.push_back(name);
+      ++at;
+    }
+  }
+  if (!changed) return std::nullopt;
+  std::sort(frozen.begin(), frozen.end());
+  frozen.erase(std::unique(frozen.begin(), frozen.end()), frozen.end());
+  return frozen;
+}
+
+absl::Status Replica::AgreeOnTrainable(const NamedOptimizer& optimizer,
+                                       const std::vector<bool>& now) {
+  if (communicator_->size() == 1) return absl::OkStatus();
+  at::Tensor counts = at::empty({static_cast<int64_t>(now.size())}, at::kFloat);
+  std::copy(now.begin(), now.end(), counts.mutable_data_ptr<float>());
+  counts = counts.to(device_);
+  const absl::Status reduced = communicator_->AllReduce(BufferOf(counts), ReduceOp::kSum)->Wait();
+  // Replicas that have changed nothing reduce their gradients instead, so the operations differ.
+  // The replica that detects this first may already have sent the error to the others.
+  const std::string why(Message(reduced));
+  if (why.find("disagree on") != why.npos) {
+    return ProgramError(
+        fmt::format("{} This one has {} in this step: every replica must freeze and unfreeze the "
+                    "same parameters in the same step",
+                    why, DescribeChange(optimizer, now)));
+  }
+  MUSTER_RETURN_IF_ERROR(reduced);
+  counts = counts.to(at::kCPU);
+  for (size_t c = 0; c < now.size(); ++c) {
+    const float count = counts.const_data_ptr<float>()[c];
+    if (count == 0 || count == static_cast<float>(communicator_->size())) continue;
+    return ProgramError(fmt::format(
+        "\"{}\" requires a gradient on {} of {} replicas: every replica must freeze and unfreeze "
+        "the same parameters in the same step",
+        optimizer.candidate_names[c], count, communicator_->size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Replica::FollowProgram(int index) {
+  NamedOptimizer& optimizer = optimizers_[index];
+  std::vector<bool> now = RequiringGrad(optimizer);
+  const bool changed = now != optimizer.differentiated;
+  if (!changed && (communicator_ == nullptr ||
+                   optimizer.gradients->control_capacity() >= ControlCapacity(index))) {
+    return absl::OkStatus();
+  }
+  std::vector<bool> with_slots;
+  bool new_slots = false;
+  for (size_t c = 0; c < now.size(); ++c) {
+    with_slots.push_back(now[c] || optimizer.place[c] >= 0);
+    if (!now[c] || optimizer.place[c] >= 0) continue;
+    if (communicator_ == nullptr) {
+      return ProgramError(fmt::format(
+          "\"{}\" did not require a gradient after build() and does now: parameter servers keep "
+          "slots for what is trainable in build() only; leave it trainable there, and freeze it in "
+          "every step before it is to train (step.number() < n): a worker makes some of the steps "
+          "only",
+          optimizer.candidate_names[c]));
+    }
+    new_slots = true;
+  }
+  if (communicator_ == nullptr) {
+    optimizer.differentiated = std::move(now);
+    return absl::OkStatus();
+  }
+  if (changed) MUSTER_RETURN_IF_ERROR(AgreeOnTrainable(optimizer, now));
+  if (new_slots) {
+    MUSTER_RETURN_IF_ERROR(MakeRule(index, with_slots));
+    optimizer.differentiated_before.clear();
+    optimizer.idle_gradients.reset();
+  }
+  // The program may have set the values of frozen parameters.
+  if (changed) optimizer.rule->Begin();
+  ChangeSink(index);
+  return absl::OkStatus();
+}
+
+void Replica::ChangeSink(int index) {
+  NamedOptimizer& optimizer = optimizers_[index];
+  const std::vector<bool> now = RequiringGrad(optimizer), before = optimizer.differentiated;
+  if (optimizer.idle_gradients != nullptr && optimizer.idle_differentiated == now &&
+      optimizer.idle_gradients->control_capacity() >= ControlCapacity(index)) {
+    std::swap(optimizer.gradients, optimizer.idle_gradients);
+    optimizer.idle_differentiated = before;
+    optimizer.differentiated = now;
+    return;
+  }
+  // Memory that other processes access has a new address each time. So a program that alternates
+  // keeps both sinks once it has switched back. A program that changes for good keeps one.
+  optimizer.idle_gradients.reset();
+  if (now != before && now == optimizer.differentiated_before) {
+    optimizer.idle_gradients = std::move(optimizer.gradients);
+    optimizer.idle_differentiated = before;
+  }
+  optimizer.differentiated_before = before;
+  MakeSink(index);
+}
+
+int64_t Replica::ControlCapacity(int index) const {
+  // Space for the loop's own values, the metrics and a number of reported values. The last
+  // optimizer of a step also carries buffers.
+  int64_t capacity = 512 + (communicator_ == nullptr ? 1 : communicator_->size());
+  for (const NamedMetric& metric : metrics_) capacity += metric.metric->width();
+  if (index + 1 == static_cast<int>(optimizers_.size())) capacity += buffer_room_;
+  return capacity;
+}
+
+void Replica::MakeSink(int index) {
+  NamedOptimizer& optimizer = optimizers_[index];
+  optimizer.gradients.reset();  // Frees its memory first.
+  const BucketOptions options{collective_.bucket_bytes, collective_.first_bucket_bytes,
+                              ControlCapacity(index)};
+  optimizer.gradients =
+      std::make_unique<GradientBuckets>(optimizer.rule->parameters(), communicator_, options);
+  optimizer.differentiated = RequiringGrad(optimizer);
+}
+
+}  // namespace muster

@@ -1,0 +1,509 @@
+#include "ps/replication/replication.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/logging.h"
+#include "common/base/wait.h"
+#include "common/push_pull/narrow.h"
+#include "ps/replication/handover.h"
+#include "ps/replication/replication_link.h"
+
+namespace muster::ps {
+namespace {
+
+// Time between two attempts to reach the backup.
+constexpr Duration kRetry = std::chrono::milliseconds(200);
+// A rate below that of any useful connection. Many bytes extend a short limit by it.
+constexpr double kLeastBytesPerSecond = 50e6;
+// Connections of a shard to its backup. Each has a thread on the backup.
+constexpr int kLinks = 2;
+
+Duration SendingTime(size_t bytes) {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(static_cast<double>(bytes) / kLeastBytesPerSecond));
+}
+
+using LinkPtr = std::shared_ptr<ReplicaLink>;
+
+// The backup's state of a chunk, and how it receives more.
+struct Lane {
+  absl::Mutex mu;  // Locked before the local store's mutexes, the store's mu_ and a link's mutex.
+  CondVar changed;
+  // The link over which the state was sent, or on which the backup reported to have it. Updates
+  // follow on it. Null: the chunk must be handed over.
+  LinkPtr link ABSL_GUARDED_BY(mu);
+  uint64_t sent ABSL_GUARDED_BY(mu) = 0;     // The newest frame for the chunk on that link.
+  bool handing ABSL_GUARDED_BY(mu) = false;  // Its state is being sent; updates wait for it.
+  size_t bytes ABSL_GUARDED_BY(mu) = 0;      // The size of that state.
+  uint64_t round ABSL_GUARDED_BY(mu) = 0;    // Number of resets.
+  // The backup's updates are a prefix of the updates here.
+  bool akin ABSL_GUARDED_BY(mu) = false;
+  bool settled ABSL_GUARDED_BY(mu) = false;  // The state has arrived.
+};
+
+// A gradient as it is applied and as it is sent.
+struct Rounded {
+  std::vector<float> values;
+  std::vector<uint16_t> narrow;  // The numbers in 16 bits, without keys.
+};
+
+class ReplicatedStoreImpl final : public ReplicatedStore {
+ public:
+  ReplicatedStoreImpl(std::shared_ptr<DenseStore> local, ReplicationOptions options)
+      : local_(std::move(local)),
+        options_(std::move(options)),
+        lanes_(options_.chunks),
+        strict_(options_.in_sync),
+        unsettled_(options_.chunks),
+        dialer_(options_),
+        links_(std::min(kLinks, std::max(1, options_.chunks))),
+        theirs_(options_.chunks) {
+    for (int c = 0; c < options_.chunks; ++c) {
+      queue_.insert(c);
+      const std::vector<RowColumn> columns = local_->columns(c);
+      widths_.push_back(columns.empty() ? 0 : static_cast<size_t>(columns[0].elements));
+      absl::MutexLock lock(&lanes_[c].mu);
+      lanes_[c].akin = options_.in_sync;
+    }
+    thread_ = std::thread([this] { HandOverAll(); });
+  }
+  ~ReplicatedStoreImpl() override { Close(); }
+
+  absl::Status Fill(int chunk, std::span<const float> parameters) override {
+    return SetBack(chunk, [&] { return local_->Fill(chunk, parameters); });
+  }
+  absl::Status Restore(int chunk, ChunkState state, Piece piece) override {
+    // The chunk does not change until its last piece.
+    if (!piece.last) return local_->Restore(chunk, std::move(state), piece);
+    return SetBack(chunk, [&] { return local_->Restore(chunk, std::move(state), piece); });
+  }
+  bool serving() const override { return local_->serving(); }
+  absl::StatusOr<ChunkState> Copy(int chunk) const override { return local_->Copy(chunk); }
+  absl::StatusOr<FrozenRows> Freeze(int chunk) const override { return local_->Freeze(chunk); }
+  absl::StatusOr<std::shared_ptr<FrozenChunk>> FreezeDense(int chunk) const override {
+    return local_->FreezeDense(chunk);
+  }
+  absl::StatusOr<ChunkState> Read(int chunk, FrozenChunk* frozen) const override {
+    return local_->Read(chunk, frozen);
+  }
+  std::vector<RowColumn> columns(int chunk) const override { return local_->columns(chunk); }
+  void Admit(int worker, uint64_t incarnation) override { local_->Admit(worker, incarnation); }
+  // Not forwarded, because the backup replays updates of any worker.
+  void Expel(int worker) override { local_->Expel(worker); }
+  absl::StatusOr<Pushed> Apply(int chunk, const ChunkPush& push, std::span<float> out) override;
+  absl::Status Await(int chunk) override;
+  absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override {
+    return local_->Pull(chunk, out);
+  }
+  absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
+                                   std::span<float> rows) const override {
+    return local_->PullRows(chunk, keys, rows);
+  }
+  Standing standing(int chunk) const override { return local_->standing(chunk); }
+  absl::StatusOr<Pushed> Replay(int, const ChunkPush&, int64_t) override {
+    return absl::FailedPreconditionError("a primary replays nothing");
+  }
+  int64_t applied() const override { return local_->applied(); }
+  std::map<int, TableStatistics> tables() const override { return local_->tables(); }
+
+  bool synced() const override {
+    absl::MutexLock lock(&mu_);
+    return synced_;
+  }
+  std::string trouble() const override {
+    absl::MutexLock lock(&mu_);
+    return trouble_;
+  }
+  Duration waiting() const override {
+    absl::MutexLock lock(&mu_);
+    if (!strict_ || waits_.empty()) return Duration::zero();
+    return std::max(Duration::zero(), Clock::now() - *waits_.begin());
+  }
+  void Close() override;
+
+ private:
+  // A push that waits for the backup, for `waiting`.
+  class Wait {
+   public:
+    Wait(ReplicatedStoreImpl* store, size_t bytes) : store_(store) {
+      absl::MutexLock lock(&store_->mu_);
+      at_ = store_->waits_.insert(Clock::now() + SendingTime(bytes));
+    }
+    ~Wait() {
+      absl::MutexLock lock(&store_->mu_);
+      store_->waits_.erase(at_);
+    }
+
+   private:
+    ReplicatedStoreImpl* const store_;
+    std::multiset<MonotonicTime>::iterator at_;
+  };
+
+  static constexpr int kTellSynced = -1;
+
+  bool Has(int chunk) const { return chunk >= 0 && chunk < options_.chunks; }
+  int LinkOf(int chunk) const { return chunk % static_cast<int>(links_.size()); }
+  // Returns the elements of a gradient before its numbers.
+  size_t KeyElements(int chunk, size_t elements) const {
+    return widths_[chunk] == 0 ? 0 : 2 * (elements / (2 + widths_[chunk]));
+  }
+  template <typename Set>
+  absl::Status SetBack(int chunk, Set set);
+  absl::Status WaitLocked(Lane& lane, MonotonicTime deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  absl::Status AwaitTurnLocked(int chunk, Lane& lane, MonotonicTime deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  const Rounded* Round(int chunk, std::span<const float> gradient) const;
+  void ForwardLocked(int chunk, Lane& lane, const ChunkPush& push, const Rounded* rounded,
+                     int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  void HandAnewLocked(int chunk, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  void SettleLocked(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+
+  // ---- Called by the thread
+  void HandOverAll();
+  bool NextTask(int* task);
+  absl::Status Reach(int link);
+  absl::Status HandOver(int chunk);
+  bool MatchesLocked(int chunk, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  absl::Status TellSynced();
+  void Note(const absl::Status& status, int task);
+
+  const std::shared_ptr<DenseStore> local_;
+  const ReplicationOptions options_;
+  std::vector<size_t> widths_;  // By chunk; 0: not of a table.
+  std::vector<Lane> lanes_;
+  std::atomic<bool> strict_;  // Set once, by the thread.
+  // A backup that is not in sync has delayed an update for too long. Until it answers a handover,
+  // no update waits for it.
+  std::atomic<bool> hangs_ = false;
+  std::atomic<bool> closed_ = false;
+
+  mutable absl::Mutex mu_;  // Locked after a lane's mutex.
+  CondVar woken_;
+  int unsettled_ ABSL_GUARDED_BY(mu_);
+  std::set<int> queue_ ABSL_GUARDED_BY(mu_);  // Chunks to hand over.
+  // Tasks whose last attempt failed; trouble_ is about them.
+  std::set<int> failed_ ABSL_GUARDED_BY(mu_);
+  bool synced_ ABSL_GUARDED_BY(mu_) = false;
+  std::string trouble_ ABSL_GUARDED_BY(mu_);
+  std::multiset<MonotonicTime> waits_ ABSL_GUARDED_BY(mu_);  // Start of each push's wait.
+
+  // Used only by the thread.
+  ReplicaDialer dialer_;
+  std::vector<LinkPtr> links_;
+  // As the backup reported on the newest link; an entry is empty once outdated.
+  std::vector<Standing> theirs_;
+  int last_ = -1;  // The last chunk taken from the queue.
+  std::thread thread_;
+};
+
+// ---- workers' pushes
+
+absl::Status ReplicatedStoreImpl::WaitLocked(Lane& lane, MonotonicTime deadline) {
+  const Duration left = deadline - Clock::now();
+  if (closed_) return Superseded("the view has changed");
+  if (left > Duration::zero()) lane.changed.WaitFor(&lane.mu, left);
+  if (closed_) return Superseded("the view has changed");
+  if (Clock::now() < deadline) return absl::OkStatus();
+  return PeerLost(
+      fmt::format("ps {}, the backup of shard {}, has not acknowledged a change, and "
+                  "no new view came within {:g} s",
+                  options_.backup, options_.shard, Seconds(options_.new_view)));
+}
+
+// Waits until an update can be forwarded or need not be.
+absl::Status ReplicatedStoreImpl::AwaitTurnLocked(int chunk, Lane& lane, MonotonicTime deadline) {
+  const MonotonicTime begin = Clock::now();
+  while (lane.handing || (strict_ && lane.link == nullptr)) {
+    const MonotonicTime held = begin + options_.hold + SendingTime(lane.bytes);
+    if (!strict_ && (hangs_ || Clock::now() >= held)) {
+      hangs_ = true;
+      HandAnewLocked(chunk, lane);
+      return absl::OkStatus();
+    }
+    MUSTER_RETURN_IF_ERROR(WaitLocked(lane, strict_ ? deadline : std::min(deadline, held)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const ChunkPush& push,
+                                                  std::span<float> out) {
+  if (!Has(chunk)) return local_->Apply(chunk, push, out);
+  ChunkPush applied = push;
+  const Rounded* rounded = Round(chunk, push.gradient);
+  if (rounded != nullptr) applied.gradient = rounded->values;
+  absl::StatusOr<Pushed> pushed;
+  {
+    const Wait wait(this, push.gradient.size_bytes());
+    Lane& lane = lanes_[chunk];
+    absl::MutexLock lock(&lane.mu);
+    if (local_->serving())  // Otherwise the store says what is missing.
+      MUSTER_RETURN_IF_ERROR(AwaitTurnLocked(chunk, lane, Clock::now() + options_.new_view));
+    if (closed_) return Superseded("the view has changed");
+    pushed = local_->Apply(chunk, applied, out);
+    // An update that is not forwarded is in the state that will be handed over.
+    if (pushed.ok() && pushed->applied && lane.link != nullptr)
+      ForwardLocked(chunk, lane, applied, rounded, pushed->updates);
+  }
+  if (pushed.ok() && !push.ahead) MUSTER_RETURN_IF_ERROR(Await(chunk));
+  return pushed;
+}
+
+// Acknowledges the older content of the chunk like new content: once everything sent earlier has
+// arrived.
+absl::Status ReplicatedStoreImpl::Await(int chunk) {
+  // strict_ is read after the chunk's update was sent. The thread that sets it waits for that
+  // update.
+  if (!Has(chunk) || !strict_) return absl::OkStatus();
+  const Wait wait(this, 0);
+  const MonotonicTime deadline = Clock::now() + options_.new_view;
+  Lane& lane = lanes_[chunk];
+  for (;;) {
+    LinkPtr link;
+    uint64_t sent = 0;
+    {
+      absl::MutexLock lock(&lane.mu);
+      while (lane.link == nullptr) MUSTER_RETURN_IF_ERROR(WaitLocked(lane, deadline));
+      link = lane.link;
+      sent = lane.sent;
+    }
+    if (link->Await(sent).ok()) return absl::OkStatus();
+    if (closed_) return Superseded("the view has changed");
+    absl::MutexLock lock(&lane.mu);
+    if (lane.link == link) HandAnewLocked(chunk, lane);
+  }
+}
+
+// Returns a thread-local rounded gradient, null if gradients are sent as they are.
+const Rounded* ReplicatedStoreImpl::Round(int chunk, std::span<const float> gradient) const {
+  if (options_.compression == Compression::kNone) return nullptr;
+  thread_local Rounded rounded;
+  const size_t keys = KeyElements(chunk, gradient.size());
+  rounded.values.resize(gradient.size());
+  rounded.narrow.resize(gradient.size() - keys);
+  std::copy_n(gradient.data(), keys, rounded.values.data());  // Keys are not numbers.
+  Narrow(options_.compression, gradient.subspan(keys), rounded.narrow.data());
+  Widen(options_.compression, rounded.narrow.data(), std::span(rounded.values).subspan(keys));
+  return &rounded;
+}
+
+void ReplicatedStoreImpl::ForwardLocked(int chunk, Lane& lane, const ChunkPush& push,
+                                        const Rounded* rounded, int64_t number) {
+  const UpdateHead head = HeadOf(push, number, options_.compression);
+  ReplicaFrame frame;
+  frame.chunk = static_cast<uint32_t>(chunk);
+  const size_t keys = KeyElements(chunk, push.gradient.size());
+  const ReplicaLink::Payload payload = {
+      std::as_bytes(std::span(&head, 1)), std::as_bytes(push.gradient.first(keys)),
+      rounded != nullptr ? std::as_bytes(std::span(rounded->narrow))
+                         : std::as_bytes(push.gradient.subspan(keys))};
+  const Duration held = options_.hold + SendingTime(push.gradient.size_bytes());
+  const auto sent = lane.link->Send(ReplicaKind::kUpdate, frame, payload,
+                                    strict_ ? options_.stall : std::min(options_.stall, held));
+  if (sent.ok()) {
+    lane.sent = *sent;
+    return;
+  }
+  if (absl::IsDeadlineExceeded(sent.status())) hangs_ = true;
+  HandAnewLocked(chunk, lane);
+}
+
+void ReplicatedStoreImpl::HandAnewLocked(int chunk, Lane& lane) {
+  lane.link = nullptr;
+  lane.handing = false;
+  ++lane.round;
+  lane.changed.SignalAll();
+  absl::MutexLock lock(&mu_);
+  if (std::exchange(lane.settled, false)) ++unsettled_;
+  synced_ = false;
+  queue_.insert(chunk);
+  woken_.SignalAll();
+}
+
+void ReplicatedStoreImpl::SettleLocked(Lane& lane) {
+  lane.akin = true;
+  lane.changed.SignalAll();
+  absl::MutexLock lock(&mu_);
+  if (!std::exchange(lane.settled, true)) --unsettled_;
+}
+
+template <typename Set>
+absl::Status ReplicatedStoreImpl::SetBack(int chunk, Set set) {
+  if (!Has(chunk)) return set();
+  Lane& lane = lanes_[chunk];
+  absl::MutexLock lock(&lane.mu);
+  MUSTER_RETURN_IF_ERROR(set());
+  lane.akin = false;
+  HandAnewLocked(chunk, lane);
+  const MonotonicTime deadline = Clock::now() + options_.new_view;
+  while (strict_ && !lane.settled) MUSTER_RETURN_IF_ERROR(WaitLocked(lane, deadline));
+  return absl::OkStatus();
+}
+
+void ReplicatedStoreImpl::Close() {
+  closed_ = true;
+  for (Lane& lane : lanes_) {
+    absl::MutexLock lock(&lane.mu);
+    lane.changed.SignalAll();
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    woken_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+// ---- the thread
+
+// Waits for something to do. Returns false if closed.
+bool ReplicatedStoreImpl::NextTask(int* task) {
+  absl::MutexLock lock(&mu_);
+  for (;;) {
+    if (closed_) return false;
+    if (!queue_.empty()) {
+      // Round robin, so that a chunk that cannot be handed over does not block others.
+      auto next = queue_.upper_bound(last_);
+      if (next == queue_.end()) next = queue_.begin();
+      last_ = *task = *next;
+      queue_.erase(next);
+      return true;
+    }
+    if (unsettled_ == 0 && !synced_) {
+      // From here on nothing is acknowledged without the backup, and everything earlier was sent.
+      strict_ = true;
+      *task = kTellSynced;
+      return true;
+    }
+    woken_.Wait(&mu_);  // Close wakes it at the latest.
+  }
+}
+
+void ReplicatedStoreImpl::HandOverAll() {
+  int task = 0;
+  while (NextTask(&task)) Note(task == kTellSynced ? TellSynced() : HandOver(task), task);
+}
+
+void ReplicatedStoreImpl::Note(const absl::Status& status, int task) {
+  absl::MutexLock lock(&mu_);
+  if (status.ok() || closed_) {
+    failed_.erase(task);
+    if (failed_.empty() || closed_) trouble_.clear();
+    return;
+  }
+  failed_.insert(task);
+  const std::string trouble =
+      fmt::format("the backup of shard {} on ps {} cannot be brought up to date: {}",
+                  options_.shard, options_.backup, Message(status));
+  if (trouble != trouble_) LogWarning("{}", trouble);
+  trouble_ = trouble;
+  if (task != kTellSynced) queue_.insert(task);
+  const MonotonicTime until = Clock::now() + kRetry;
+  while (!closed_)
+    if (woken_.WaitUntil(&mu_, until)) break;
+}
+
+// Makes sure that this link is open and has not failed. Chunks sent over a failed link are reset.
+absl::Status ReplicatedStoreImpl::Reach(int link) {
+  LinkPtr& there = links_[link];
+  if (there != nullptr && there->status().ok()) return absl::OkStatus();
+  for (int c = link; c < options_.chunks; c += static_cast<int>(links_.size())) {
+    absl::MutexLock lock(&lanes_[c].mu);
+    if (lanes_[c].link != nullptr) HandAnewLocked(c, lanes_[c]);
+  }
+  std::vector<Standing> theirs;
+  MUSTER_ASSIGN_OR_RETURN(there, dialer_.Dial(Clock::now() + options_.stall, &theirs));
+  if (static_cast<int>(theirs.size()) != options_.chunks) {
+    there = nullptr;
+    return PeerLost(
+        fmt::format("it told of {} chunks, and there are {}", theirs.size(), options_.chunks));
+  }
+  for (int c = link; c < options_.chunks; c += static_cast<int>(links_.size()))
+    theirs_[c] = theirs[c];
+  return absl::OkStatus();
+}
+
+// The backup has a prefix of the updates that this primary has applied. With the same length it has
+// all.
+bool ReplicatedStoreImpl::MatchesLocked(int chunk, Lane& lane) {
+  const bool same = std::exchange(theirs_[chunk], Standing()) == local_->standing(chunk);
+  if (!same || !lane.akin) return false;
+  lane.link = links_[LinkOf(chunk)];
+  lane.sent = 0;
+  SettleLocked(lane);
+  return true;
+}
+
+absl::Status ReplicatedStoreImpl::HandOver(int chunk) {
+  MUSTER_RETURN_IF_ERROR(Reach(LinkOf(chunk)));
+  const LinkPtr link = links_[LinkOf(chunk)];
+  Lane& lane = lanes_[chunk];
+  absl::StatusOr<Handover> handover;
+  uint64_t round = 0;
+  {
+    absl::MutexLock lock(&lane.mu);
+    // The call that fills the chunk will queue it.
+    if (local_->standing(chunk).updates < 0 || lane.link != nullptr) return absl::OkStatus();
+    if (MatchesLocked(chunk, lane)) return absl::OkStatus();
+    handover = Handover::Of(*local_, chunk);
+    MUSTER_RETURN_IF_ERROR(handover.status());
+    round = lane.round;
+    lane.handing = true;
+    lane.bytes = handover->bytes();
+  }
+  const absl::StatusOr<uint64_t> sent = handover->Send(*link, options_.stall, closed_);
+  if (sent.ok()) {
+    absl::MutexLock lock(&lane.mu);
+    if (lane.round != round) return absl::OkStatus();  // It was reset, and is queued.
+    lane.link = link;
+    lane.sent = *sent;
+    lane.handing = false;
+    lane.changed.SignalAll();
+  }
+  const absl::Status arrived = sent.ok() ? link->Await(*sent) : sent.status();
+  absl::MutexLock lock(&lane.mu);
+  const bool newest = lane.round == round;
+  if (!arrived.ok()) {
+    if (newest) HandAnewLocked(chunk, lane);
+    return arrived;
+  }
+  hangs_ = false;
+  if (newest) SettleLocked(lane);
+  return absl::OkStatus();
+}
+
+absl::Status ReplicatedStoreImpl::TellSynced() {
+  for (int link = 0; link < static_cast<int>(links_.size()); ++link) {
+    MUSTER_RETURN_IF_ERROR(Reach(link));
+    MUSTER_RETURN_IF_ERROR(links_[link]->Await(links_[link]->sent()));
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    if (unsettled_ > 0) return absl::OkStatus();  // A link failed.
+  }
+  MUSTER_ASSIGN_OR_RETURN(const uint64_t told,
+                          links_[0]->Send(ReplicaKind::kSynced, {}, {}, options_.stall));
+  MUSTER_RETURN_IF_ERROR(links_[0]->Await(told));
+  absl::MutexLock lock(&mu_);
+  synced_ = unsettled_ == 0;
+  if (synced_)
+    LogInfo("the backup of shard {} on ps {} is up to date", options_.shard, options_.backup);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::shared_ptr<ReplicatedStore> ReplicatedStore::Make(std::shared_ptr<DenseStore> local,
+                                                       ReplicationOptions options) {
+  return std::make_shared<ReplicatedStoreImpl>(std::move(local), std::move(options));
+}
+
+}  // namespace muster::ps

@@ -1,0 +1,495 @@
+#include "worker/parameter_server/lease_client.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/logging.h"
+#include "common/base/wait.h"
+#include "common/push_pull/variable_messages.h"
+#include "common/rpc/renewable_channel.h"
+#include "common/rpc/retry.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "worker/parameter_server/lease_reports.h"
+
+namespace muster {
+namespace {
+
+constexpr Duration kCall = std::chrono::seconds(10);          // the chief holds a call for a second
+constexpr Duration kTell = std::chrono::seconds(2);           // of a call that only tells
+constexpr Duration kBetween = std::chrono::milliseconds(20);  // two answers that there is nothing
+// What a chief's record may lack: it is a second old at the most.
+constexpr Duration kRecent = std::chrono::seconds(30);
+constexpr size_t kMostRecent = 4096;
+
+// For a message.
+bool IsLarge(const proto::NextRequest& request) {
+  return request.ByteSizeLong() > rpc::kMaxPieceBytes;
+}
+
+grpc::Status Tell(proto::Leases::Stub* stub, grpc::ClientContext* context,
+                  const proto::NextRequest& request, proto::NextReply* reply) {
+  const std::string all = request.SerializeAsString();
+  const auto writer = stub->Tell(context, reply);
+  proto::TellPiece piece;
+  piece.set_bytes(static_cast<int64_t>(all.size()));
+  for (size_t begin = 0; begin < all.size(); begin += rpc::kMaxPieceBytes) {
+    piece.set_data(all.substr(begin, rpc::kMaxPieceBytes));
+    if (!writer->Write(piece)) break;  // Finish says why
+  }
+  writer->WritesDone();
+  return writer->Finish();
+}
+
+// REQUIRES: a request that IsLarge wants nothing.
+grpc::Status Send(proto::Leases::Stub* stub, grpc::ClientContext* context,
+                  const proto::NextRequest& request, proto::NextReply* reply) {
+  return IsLarge(request) ? Tell(stub, context, request, reply)
+                          : stub->Next(context, request, reply);
+}
+
+void WantNothingIfLarge(proto::NextRequest* request) {
+  if (!IsLarge(*request)) return;
+  request->set_want(0);
+  request->set_start(0);
+}
+
+class LeaseClientImpl final : public LeaseClient {
+ public:
+  LeaseClientImpl(LeaseClientOptions options, std::shared_ptr<rpc::RenewableChannel> channel)
+      : options_(std::move(options)),
+        channel_(std::move(channel)),
+        stub_(proto::Leases::NewStub(channel_->Get())),
+        thread_([this] { Run(); }) {}
+  ~LeaseClientImpl() override {
+    Stop(absl::CancelledError("the worker is through"));
+    thread_.join();
+  }
+
+  absl::StatusOr<LeasedWork> Take() override;
+  void Complete(proto::BatchDone done) override;
+  void Complete(proto::EvaluationDone done) override;
+  void TellIntegers(const IntegerBuffers& changed, uint64_t sequence) override;
+  IntegerBuffers TakeIntegers() override;
+  void Forget() override;
+  absl::StatusOr<proto::View> NextView(uint64_t newer_than, bool* abandon) override;
+  void Finish() override;
+  void Stop(absl::Status why) override;
+
+ private:
+  struct Recent {
+    MonotonicTime at;
+    proto::BatchDone done;
+  };
+  // How long a chief has been away, for one caller.
+  struct Patience {
+    std::optional<MonotonicTime> since;
+    rpc::Backoff backoff;
+  };
+
+  void Run();
+  // Asks once. False: nothing came of it, and a while is to be waited.
+  bool AskLocked(Patience* patience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AnsweredLocked(const proto::NextReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveLocked(const proto::Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LoadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // With all that is to be told, and asked if `asks`; PutBackLocked where it did not arrive.
+  proto::NextRequest RequestLocked(bool asks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PutBackLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ArrivedLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    for (const proto::BatchDone& done : request.done()) shown_.Forget(done.lease());
+    integers_.Arrived(request);
+  }
+  void CompletedLocked(int64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `call`: what to do with a stub and a context.
+  template <typename Call>
+  grpc::Status CallLocked(Duration deadline, const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // OK: it may be tried again after a while, which is waited here.
+  absl::Status UnansweredLocked(const grpc::Status& status, Patience* patience)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FailLocked(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (error_.ok()) error_ = std::move(why);
+    changed_.SignalAll();
+  }
+  // The next lease, loaded, where it may not start yet; 0: none.
+  int64_t WaitingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const bool waits = !ready_.empty() && ready_.front().lease->training().wait();
+    return waits ? ready_.front().lease->id() : 0;
+  }
+  bool MayStartLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !ready_.empty() && WaitingLocked() == 0;
+  }
+  size_t ahead() const { return static_cast<size_t>(options_.ahead); }
+  // What waits comes first: another lease would keep this thread busy with loading.
+  bool WantsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !over_ && held_.size() <= ahead() && given_.empty() && WaitingLocked() == 0;
+  }
+  bool LoadsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !given_.empty() && held_.size() - given_.size() <= ahead();
+  }
+  // When what was done is to be told, if nothing is asked before: others may wait for a worker that
+  // has no more leases than these.
+  MonotonicTime TellByLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!evaluated_.empty() || (!done_.empty() && held_.size() <= ahead())) return {};
+    return done_.empty() ? MonotonicTime::max() : first_done_ + BatchPace::kTogether;
+  }
+
+  const LeaseClientOptions options_;
+  const std::shared_ptr<rpc::RenewableChannel> channel_;
+
+  absl::Mutex mu_;
+  // Of the channel of now. A call under way keeps the one that it began with.
+  std::shared_ptr<proto::Leases::Stub> stub_ ABSL_GUARDED_BY(mu_);
+  CondVar changed_;
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
+  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;          // the thread asks for work, or loads
+  bool telling_ ABSL_GUARDED_BY(mu_) = false;       // what was done is being told besides
+  bool introduce_ ABSL_GUARDED_BY(mu_) = true;      // the chief may not know this worker
+  int put_back_ ABSL_GUARDED_BY(mu_) = 0;           // requests that did not arrive
+  int64_t completed_ ABSL_GUARDED_BY(mu_) = 0;      // leases
+  bool over_ ABSL_GUARDED_BY(mu_) = false;          // no more work will come
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;      // ... and the job has ended
+  bool none_ ABSL_GUARDED_BY(mu_) = false;          // the chief had none, when it was asked last
+  std::vector<int64_t> held_ ABSL_GUARDED_BY(mu_);  // in the order in which they were given
+  std::deque<proto::Lease> given_ ABSL_GUARDED_BY(mu_);  // those of them that are not loaded yet
+  std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);    // all with a lease
+  BatchPace pace_ ABSL_GUARDED_BY(mu_);
+  std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);        // not told yet
+  MonotonicTime first_done_ ABSL_GUARDED_BY(mu_);                  // since then it has some
+  std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);  // by the question that is out
+  std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // likewise
+  std::deque<Recent> recent_ ABSL_GUARDED_BY(mu_);
+  ShownBatches shown_ ABSL_GUARDED_BY(mu_);
+  ChangedIntegers integers_ ABSL_GUARDED_BY(mu_);
+  std::optional<IntegerBuffers> begins_with_ ABSL_GUARDED_BY(mu_);
+
+  std::thread thread_;
+};
+
+// ---- Questions
+
+template <typename Call>
+grpc::Status LeaseClientImpl::CallLocked(Duration deadline, const Call& call) {
+  const std::unique_ptr<grpc::ClientContext> context = rpc::WithDeadline(deadline);
+  calls_.insert(context.get());
+  std::shared_ptr<proto::Leases::Stub> stub = stub_;
+  mu_.Unlock();
+  grpc::Status status = call(stub.get(), context.get());
+  stub.reset();
+  mu_.Lock();
+  calls_.erase(context.get());
+  return status;
+}
+
+proto::NextRequest LeaseClientImpl::RequestLocked(bool asks) {
+  proto::NextRequest request;
+  request.mutable_worker()->set_worker(options_.worker);
+  request.mutable_worker()->set_incarnation(options_.incarnation);
+  request.set_want(asks && WantsLocked() ? pace_.together() : 0);
+  request.set_start(asks ? WaitingLocked() : 0);
+  for (const int64_t lease : held_) request.add_held(lease);
+  for (proto::EvaluationDone& done : evaluated_) *request.add_evaluated() = std::move(done);
+  evaluated_.clear();
+  if (introduce_) {
+    request.set_digest(options_.digest);
+    *request.mutable_variables() = ToMessages(options_.variables);
+    for (const Recent& recent : recent_) *request.add_done() = recent.done;  // done_ among them
+  } else {
+    for (proto::BatchDone& done : done_) *request.add_done() = std::move(done);
+  }
+  done_.clear();
+  integers_.AddTo(/*all=*/introduce_, &request);
+  for (proto::BatchDone& done : *request.mutable_done()) shown_.AddTo(&done);
+  return request;
+}
+
+void LeaseClientImpl::PutBackLocked(const proto::NextRequest& request) {
+  // All completed batches are in recent_, which whoever is the chief then is told.
+  introduce_ = true;
+  ++put_back_;
+  evaluated_.insert(evaluated_.begin(), request.evaluated().begin(), request.evaluated().end());
+}
+
+absl::Status LeaseClientImpl::UnansweredLocked(const grpc::Status& status, Patience* patience) {
+  if (!rpc::IsUnreachable(status)) return rpc::FromGrpc(status, "the chief refused this worker");
+  const MonotonicTime now = Clock::now();
+  if (!patience->since) {
+    patience->since = now;
+    patience->backoff.Reset();
+  }
+  if (now - *patience->since >= options_.patience) {
+    return DeadlinePassed(fmt::format("the chief ({}) gave no work for {:g} s: {}",
+                                      options_.chief_address, Seconds(options_.patience),
+                                      rpc::WhyUnreachable(status)));
+  }
+  const MonotonicTime until = Clock::now() + patience->backoff.Next();
+  while (error_.ok() && !finished_)
+    if (changed_.WaitUntil(&mu_, until)) break;
+  if (error_.ok() && !finished_) {
+    (void)channel_->Renew();
+    stub_ = proto::Leases::NewStub(channel_->Get());
+  }
+  return error_;
+}
+
+bool LeaseClientImpl::AskLocked(Patience* patience) {
+  proto::NextRequest request = RequestLocked(/*asks=*/true);
+  WantNothingIfLarge(&request);
+  proto::NextReply reply;
+  busy_ = true;
+  asked_done_.assign(request.done().begin(), request.done().end());
+  const int put_back = put_back_;
+  const int64_t completed = completed_;
+  const MonotonicTime start = Clock::now();
+  const grpc::Status status = CallLocked(kCall, [&](auto* stub, grpc::ClientContext* context) {
+    return Send(stub, context, request, &reply);
+  });
+  busy_ = false;
+  asked_done_.clear();
+  if (!error_.ok()) return true;
+  if (!status.ok()) {
+    PutBackLocked(request);
+    const absl::Status why = UnansweredLocked(status, patience);
+    if (!why.ok()) FailLocked(why);
+    return true;
+  }
+  patience->since.reset();
+  if (reply.has_introduce()) {
+    PutBackLocked(request);
+    return true;
+  }
+  ArrivedLocked(request);
+  if (!request.digest().empty() && !begins_with_)
+    begins_with_.emplace(reply.buffers().begin(), reply.buffers().end());
+  if (!request.digest().empty() && put_back == put_back_) introduce_ = false;
+  if (request.want() > 0 || request.start() != 0) AnsweredLocked(reply);
+  return !reply.has_wait() || completed_ != completed || Clock::now() - start > kBetween;
+}
+
+void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
+  const auto is = [](int64_t id) {
+    return [id](const LeasedWork& work) { return work.lease->id() == id; };
+  };
+  switch (reply.answer_case()) {
+    case proto::NextReply::kLease:
+      GiveLocked(reply.lease());
+      for (const proto::Lease& lease : reply.more()) GiveLocked(lease);
+      return;
+    case proto::NextReply::kStart: {
+      const auto work = std::find_if(ready_.begin(), ready_.end(), is(reply.start().lease()));
+      if (work == ready_.end()) return;  // forgotten meanwhile
+      work->lease->mutable_training()->set_wait(false);
+      work->may_start = Clock::now();
+      break;
+    }
+    case proto::NextReply::kLost:
+      for (const int64_t lost : reply.lost().leases()) {
+        std::erase(held_, lost);
+        std::erase_if(ready_, is(lost));
+        std::erase_if(given_, [lost](const proto::Lease& lease) { return lease.id() == lost; });
+      }
+      return;
+    case proto::NextReply::kDone:
+      over_ = true;
+      break;
+    default:  // kWait
+      none_ = true;
+  }
+  changed_.SignalAll();
+}
+
+void LeaseClientImpl::GiveLocked(const proto::Lease& lease) {
+  if (std::count(held_.begin(), held_.end(), lease.id()) > 0) return;  // told again
+  held_.push_back(lease.id());
+  given_.push_back(lease);
+}
+
+void LeaseClientImpl::LoadLocked() {
+  const proto::Lease lease = std::move(given_.front());
+  given_.pop_front();
+  LeasedWork work;
+  work.lease = lease;
+  if (lease.has_training()) work.may_start = Clock::now();
+  busy_ = true;
+  mu_.Unlock();
+  auto examples = options_.load(lease);
+  mu_.Lock();
+  busy_ = false;
+  if (!examples.ok()) return FailLocked(examples.status());
+  if (std::count(held_.begin(), held_.end(), lease.id()) == 0) return;  // forgotten meanwhile
+  work.examples = *std::move(examples);
+  work.loaded = Clock::now();
+  ready_.push_back(std::move(work));
+  changed_.SignalAll();
+}
+
+void LeaseClientImpl::Run() {
+  pthread_setname_np(pthread_self(), "leases");
+  Patience patience;
+  absl::MutexLock lock(&mu_);
+  while (error_.ok() && !finished_) {
+    if (LoadsLocked()) {
+      LoadLocked();
+      continue;
+    }
+    // A question that overtook what is told would be given a lease that is done once more.
+    const bool asks = !telling_ && (WantsLocked() || WaitingLocked() != 0);
+    const MonotonicTime tell_by = telling_ ? MonotonicTime::max() : TellByLocked();
+    if (!asks && tell_by > Clock::now()) {
+      changed_.WaitUntil(&mu_, tell_by);
+    } else if (!AskLocked(&patience) && error_.ok()) {
+      changed_.WaitFor(&mu_, kBetween);
+    }
+  }
+}
+
+// ---- The worker's calls
+
+absl::StatusOr<LeasedWork> LeaseClientImpl::Take() {
+  absl::MutexLock lock(&mu_);
+  none_ = false;
+  // The chief holds a question for a second at the most, and patience bounds its silence.
+  while (error_.ok() && !MayStartLocked() && !over_ && !none_) changed_.Wait(&mu_);
+  MUSTER_RETURN_IF_ERROR(error_);
+  LeasedWork work;
+  if (MayStartLocked()) {
+    work = std::move(ready_.front());
+    ready_.pop_front();
+    if (WaitingLocked() != 0) changed_.SignalAll();  // it can be asked for now
+  } else {
+    work.done = over_;
+  }
+  return work;
+}
+
+void LeaseClientImpl::Complete(proto::BatchDone done) {
+  absl::MutexLock lock(&mu_);
+  const MonotonicTime now = Clock::now();
+  // Before it is introduced, a chief may have been told of none of these.
+  while (!introduce_ && !recent_.empty() &&
+         (recent_.size() >= kMostRecent || now - recent_.front().at > kRecent)) {
+    shown_.Forget(recent_.front().done.lease());
+    recent_.pop_front();
+  }
+  pace_.Completed(now);
+  if (done_.empty()) first_done_ = now;
+  const int64_t lease = done.lease();
+  if (done.has_shown()) shown_.Keep(lease, std::move(*done.mutable_shown()));
+  done.clear_shown();
+  recent_.push_back({now, done});
+  done_.push_back(std::move(done));
+  CompletedLocked(lease);
+}
+
+void LeaseClientImpl::Complete(proto::EvaluationDone done) {
+  absl::MutexLock lock(&mu_);
+  const int64_t lease = done.lease();
+  evaluated_.push_back(std::move(done));
+  CompletedLocked(lease);
+}
+
+void LeaseClientImpl::TellIntegers(const IntegerBuffers& changed, uint64_t sequence) {
+  absl::MutexLock lock(&mu_);
+  integers_.Change(changed, sequence);
+}
+
+IntegerBuffers LeaseClientImpl::TakeIntegers() {
+  absl::MutexLock lock(&mu_);
+  return begins_with_ ? std::exchange(*begins_with_, {}) : IntegerBuffers();
+}
+
+void LeaseClientImpl::CompletedLocked(int64_t lease) {
+  std::erase(held_, lease);
+  ++completed_;
+  if (!busy_ || introduce_ || TellByLocked() > Clock::now()) return changed_.SignalAll();
+  // The chief may hold the question until it knows this, and other workers may wait for it. What
+  // the question tells is told again, for this call may overtake it: the chief numbers steps as it
+  // hears of them.
+  done_.insert(done_.begin(), asked_done_.begin(), asked_done_.end());
+  const proto::NextRequest request = RequestLocked(/*asks=*/false);
+  proto::NextReply reply;
+  telling_ = true;
+  const grpc::Status status = CallLocked(kTell, [&](auto* stub, grpc::ClientContext* context) {
+    return Send(stub, context, request, &reply);
+  });
+  telling_ = false;
+  status.ok() && !reply.has_introduce() ? ArrivedLocked(request) : PutBackLocked(request);
+  changed_.SignalAll();
+}
+
+void LeaseClientImpl::Forget() {
+  absl::MutexLock lock(&mu_);
+  held_.clear();
+  given_.clear();
+  ready_.clear();
+  changed_.SignalAll();
+}
+
+absl::StatusOr<proto::View> LeaseClientImpl::NextView(uint64_t newer_than, bool* abandon) {
+  proto::GetViewRequest request;
+  request.mutable_worker()->set_worker(options_.worker);
+  request.mutable_worker()->set_incarnation(options_.incarnation);
+  request.set_newer_than(newer_than);
+  Patience patience;
+  absl::MutexLock lock(&mu_);
+  while (error_.ok()) {
+    if (finished_) return absl::CancelledError("the job is done");
+    proto::GetViewReply reply;
+    const MonotonicTime start = Clock::now();
+    const grpc::Status status = CallLocked(kCall, [&](auto* stub, grpc::ClientContext* context) {
+      return stub->GetView(context, request, &reply);
+    });
+    if (!error_.ok()) break;
+    if (!status.ok()) {
+      MUSTER_RETURN_IF_ERROR(UnansweredLocked(status, &patience));
+      continue;
+    }
+    patience.since.reset();
+    if (reply.abandon()) {
+      *abandon = true;
+      return Superseded(
+          "this worker was lost for the chief meanwhile, or the servers have begun anew");
+    }
+    const bool complete =
+        std::all_of(reply.view().shards().begin(), reply.view().shards().end(),
+                    [](const proto::ShardPlace& place) { return place.primary() >= 0; });
+    if (reply.view().number() > newer_than && complete) return reply.view();
+    request.set_newer_than(std::max(newer_than, reply.view().number()));
+    if (Clock::now() - start < kBetween) changed_.WaitFor(&mu_, kBetween);
+  }
+  return error_;
+}
+
+void LeaseClientImpl::Finish() {
+  absl::MutexLock lock(&mu_);
+  over_ = finished_ = true;
+  held_.clear();
+  given_.clear();
+  ready_.clear();
+  changed_.SignalAll();
+  for (grpc::ClientContext* call : calls_) call->TryCancel();
+}
+
+void LeaseClientImpl::Stop(absl::Status why) {
+  absl::MutexLock lock(&mu_);
+  FailLocked(std::move(why));
+  for (grpc::ClientContext* call : calls_) call->TryCancel();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LeaseClient>> LeaseClient::Make(LeaseClientOptions options) {
+  MUSTER_ASSIGN_OR_RETURN(auto channel,
+                          rpc::RenewableChannel::Make(options.chief_address, options.channel));
+  return std::make_unique<LeaseClientImpl>(std::move(options), std::move(channel));
+}
+
+}  // namespace muster

@@ -1,0 +1,93 @@
+// The data that a worker stores about its batches for its requests to the chief
+// (worker/parameter_server/lease_client.h). Not thread-safe: the owner's lock guards it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "common/base/clock.h"
+#include "common/push_pull/variable_messages.h"
+#include "common/train/shown.h"
+#include "proto/parameter_server.pb.h"
+
+namespace muster {
+
+// Decides how many batches are short enough to be leased and reported together. The number is
+// bounded: at the end of an epoch others wait for these batches, and those of a lost worker are
+// leased again.
+class BatchPace {
+ public:
+  static constexpr Duration kTogether = std::chrono::milliseconds(25);
+  static constexpr int kMost = 16;
+
+  void Completed(MonotonicTime now) {
+    if (last_ != MonotonicTime()) each_ += (now - last_ - each_) / 4;
+    last_ = now;
+  }
+  int together() const {
+    return std::clamp(static_cast<int>(kTogether / std::max(each_, Duration(1))), 1, kMost);
+  }
+
+ private:
+  Duration each_ = kTogether;  // Recent mean time per batch.
+  MonotonicTime last_;
+};
+
+// Images and other data that programs showed in batches, by lease. The chief may not have received
+// them. Keeps the newest ones, kMostShownBytes in all. They are stored apart from the batches, so
+// that repeated reports do not grow.
+class ShownBatches {
+ public:
+  void Keep(int64_t lease, proto::Shown shown) {
+    shown_[lease] = std::move(shown);
+    size_t bytes = 0;
+    for (const auto& [id, kept] : shown_) bytes += kept.ByteSizeLong();
+    while (bytes > kMostShownBytes && shown_.size() > 1) {
+      bytes -= shown_.begin()->second.ByteSizeLong();
+      shown_.erase(shown_.begin());
+    }
+  }
+  void Forget(int64_t lease) { shown_.erase(lease); }
+  void AddTo(proto::BatchDone* done) const {
+    const auto found = shown_.find(done->lease());
+    if (found != shown_.end()) *done->mutable_shown() = found->second;
+  }
+
+ private:
+  std::map<int64_t, proto::Shown> shown_;
+};
+
+// The integer buffers that batches of this process have changed.
+class ChangedIntegers {
+ public:
+  void Change(const IntegerBuffers& changed, uint64_t sequence) {
+    for (const auto& [name, value] : changed) integers_[name] = {value, sequence, /*told=*/false};
+    sequence_ = sequence;
+  }
+  // Adds the buffers that were not reported yet, or all.
+  void AddTo(bool all, proto::NextRequest* request) const {
+    for (const auto& [name, integer] : integers_)
+      if (all || !integer.told) (*request->mutable_buffers())[name] = integer.value;
+    request->set_buffers_sequence(sequence_);
+  }
+  void Arrived(const proto::NextRequest& request) {
+    for (const auto& [name, value] : request.buffers()) {
+      Integer& integer = integers_[name];
+      integer.told = integer.told || integer.sequence <= request.buffers_sequence();
+    }
+  }
+
+ private:
+  struct Integer {
+    std::string value;
+    uint64_t sequence = 0;
+    bool told = false;
+  };
+  std::map<std::string, Integer> integers_;
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace muster
