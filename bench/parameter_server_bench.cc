@@ -215,12 +215,12 @@ void Report(int to, const std::string& address) {
 }
 
 // The backup of one shard, in a process of its own.
-[[noreturn]] void RunBackup(const Layout& layout, int shard, DenseStore::Options options,
+[[noreturn]] void RunBackup(const Layout& layout, int shard, ShardStore::Options options,
                             const ParameterServerOptions& job, int report) {
   auto listener = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
   options.chunks = layout.chunks[shard];
   const transport::AbortSignal abort;
-  const auto backup = ps::BackupShard::Make(DenseStore::Make(std::move(options)),
+  const auto backup = ps::BackupShard::Make(ShardStore::Make(std::move(options)),
                                             Replication(layout, shard, job, &abort));
   const auto admission = listener->Admit(kView, transport::kAnyone, kTicket);
   Report(report, listener->address());
@@ -236,8 +236,8 @@ void Report(int to, const std::string& address) {
 // A server process of one shard, for some workers. `fill` fills the store; a backup is there if it
 // has an address.
 struct ServerOptions {
-  DenseStore::Options store;
-  std::function<void(DenseStore&, int)> fill;
+  ShardStore::Options store;
+  std::function<void(ShardStore&, int)> fill;
   ParameterServerOptions job;
   int workers = 1;
   std::string backup = "";
@@ -249,7 +249,7 @@ struct ServerOptions {
   for (const auto& [table, table_options] : options.tables)
     serve.widths[table] = table_options.width;
   options.chunks = layout.chunks[shard];
-  std::shared_ptr<DenseStore> store = DenseStore::Make(std::move(options));
+  std::shared_ptr<ShardStore> store = ShardStore::Make(std::move(options));
   fill(*store, shard);
   for (int worker = 0; worker < workers; ++worker) store->Admit(worker, kLife);
   const transport::AbortSignal abort;
@@ -281,8 +281,8 @@ struct ServerOptions {
 // A server process for each shard, with its backup in another one, and the clients of workers.
 class Cluster {
  public:
-  Cluster(const Layout& layout, DenseStore::Options store,
-          std::function<void(DenseStore&, int)> fill, const ParameterServerOptions& options,
+  Cluster(const Layout& layout, ShardStore::Options store,
+          std::function<void(ShardStore&, int)> fill, const ParameterServerOptions& options,
           bool shared, int workers = 1) {
     ps::ClientView view{kView, kTicket, {}};
     for (int shard = 0; shard < static_cast<int>(layout.elements.size()); ++shard) {
@@ -352,7 +352,7 @@ double MusterSeconds(size_t elements, const ParameterServerOptions& options, boo
                                    {.servers = 1, .chunk_bytes = options.chunk_bytes});
   Cluster pair(
       layout, {{}, {SgdSpec{}}},
-      [&](DenseStore& store, int) {
+      [&](ShardStore& store, int) {
         for (size_t c = 0; c < layout.chunks[0].size(); ++c)
           (void)store.Fill(static_cast<int>(c), std::vector<float>(layout.chunks[0][c].elements()));
       },
@@ -479,7 +479,7 @@ void RowsOverTheWire(const char* rule, size_t batch) {
   const RuleSpec parsed = ParseOptimizer(Json(rule))->rule;
   Cluster pair(
       layout, {{}, {parsed}, {{0, {.width = kTableWidth, .rule = parsed, .shards = 1}}}, 1},
-      [&](DenseStore& store, int) {
+      [&](ShardStore& store, int) {
         std::vector<uint64_t> all(kTableRows);
         std::iota(all.begin(), all.end(), uint64_t{0});
         RowSpread spread;
@@ -548,7 +548,7 @@ void SeveralTables(size_t batch, bool together, const ParameterServerOptions& op
   const auto width = static_cast<size_t>(kTableWidth);
   const RuleSpec rule = ParseOptimizer(Json("adagrad"))->rule;
   std::vector<VariableSpec> specs;
-  DenseStore::Options store{{}, {rule}, {}, kServers};
+  ShardStore::Options store{{}, {rule}, {}, kServers};
   for (int t = 0; t < kTables; ++t) {
     specs.push_back({fmt::format("table{}", t), {0, kTableWidth}, 0});
     specs.back().table = TableSpec{.width = kTableWidth};
@@ -557,7 +557,7 @@ void SeveralTables(size_t batch, bool together, const ParameterServerOptions& op
   const Layout layout = MakeLayout(specs, {.servers = kServers});
   Cluster cluster(
       layout, store,
-      [&](DenseStore& filled, int shard) {
+      [&](ShardStore& filled, int shard) {
         const std::vector<float> none;
         for (size_t c = 0; c < layout.chunks[shard].size(); ++c)
           if (!filled.Restore(static_cast<int>(c), FreshState(rule, 0, none)).ok()) std::abort();
@@ -657,12 +657,12 @@ void Copies(double mb) {
 void Readers() {
   std::printf("\npulls from one store by threads of one process\n");
   constexpr int64_t kElements = 65'536, kChunks = 16;
-  DenseStore::Options options{{}, {SgdSpec{}}};
+  ShardStore::Options options{{}, {SgdSpec{}}};
   for (int64_t c = 0; c < kChunks; ++c)
     options.chunks.push_back({0, c * kElements, (c + 1) * kElements});
   options.chunks.push_back({0, 0, 0, 0, 0});
   options.tables[0] = {.width = kTableWidth, .rule = SgdSpec{}, .shards = 1};
-  const auto store = DenseStore::Make(options);
+  const auto store = ShardStore::Make(options);
   for (int c = 0; c < kChunks; ++c) (void)store->Fill(c, std::vector<float>(kElements));
   std::vector<uint64_t> keys(100'000);
   std::iota(keys.begin(), keys.end(), uint64_t{0});
@@ -722,7 +722,7 @@ void Connections() {
   for (const int workers : {1, 2, 16, 64}) {
     Cluster cluster(
         layout, {{}, {SgdSpec{}}, {{1, {.width = kTableWidth, .rule = SgdSpec{}, .shards = 1}}}, 1},
-        [&](DenseStore& store, int) {
+        [&](ShardStore& store, int) {
           for (int c = 0; c < dense + kRowChunks; ++c)
             (void)store.Fill(c, std::vector<float>(layout.chunks[0][c].elements()));
         },

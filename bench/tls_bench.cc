@@ -32,8 +32,8 @@
 #include "common/security/identity.h"
 #include "common/security/run_key.h"
 #include "common/transport/data_listener.h"
-#include "ps/dense_store.h"
 #include "ps/server_connection.h"
+#include "ps/shard_store.h"
 
 namespace muster {
 namespace {
@@ -48,8 +48,8 @@ class Holders {
   ~Holders() { std::filesystem::remove_all(folder_); }
   // `resume`: sessions are kept, by address.
   std::shared_ptr<security::StreamSecurity> Issue(const std::string& task, bool resume = true) {
-    std::shared_ptr<security::StreamSecurity> identity =
-        *security::Identity::Make({.self = {"0123456789abcdef", task}, .run_key = folder_ + "/key"});
+    std::shared_ptr<security::StreamSecurity> identity = *security::Identity::Make(
+        {.self = {"0123456789abcdef", task}, .run_key = folder_ + "/key"});
     return resume ? identity : std::make_shared<Forgetful>(identity);
   }
 
@@ -218,7 +218,7 @@ void AllReduce(Holders& authority, const Hosts& hosts, const std::vector<double>
                             std::shared_ptr<security::StreamSecurity> security,
                             const std::string& bind, int report) {
   const auto listener = Listen(std::move(security), bind);
-  const auto store = DenseStore::Make({layout.chunks[0], {SgdSpec{}}});
+  const auto store = ShardStore::Make({layout.chunks[0], {SgdSpec{}}});
   for (size_t c = 0; c < layout.chunks[0].size(); ++c)
     Must(store->Fill(static_cast<int>(c), std::vector<float>(layout.chunks[0][c].elements())));
   store->Admit(0, 1);

@@ -377,8 +377,8 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
         "without its {} ps task{}",
         servers, servers == 1 ? "" : "s");
   }
-  MUSTER_ASSIGN_OR_RETURN(Beginning beginning,
-                          ReadBeginning(
+  MUSTER_ASSIGN_OR_RETURN(StartDecision beginning,
+                          DecideStart(
                               files_, job, previous, [this] { return owner_->Check(); },
                               [this] { return director_ != nullptr && director_->MayBeHeld(); }));
   const StartDecision& decision = beginning.decision;

@@ -9,7 +9,7 @@ constexpr int64_t kPieceElements = 256 << 10;
 
 int64_t RowsOf(const RowsFile::Table& table) {
   int64_t rows = 0;
-  for (const DenseStore::FrozenRows& chunk : table.chunks) rows += chunk.rows->size();
+  for (const ShardStore::FrozenRows& chunk : table.chunks) rows += chunk.rows->size();
   return rows;
 }
 
@@ -63,7 +63,7 @@ bool RowsFile::Reader::NextOfTensor(std::string* piece) {
   if (source.column == static_cast<int>(table.columns.size())) {
     if (std::exchange(chunk_, 1) == 1) return false;
     int64_t step = 0;
-    for (const DenseStore::FrozenRows& chunk : table.chunks) step = std::max(step, chunk.updates);
+    for (const ShardStore::FrozenRows& chunk : table.chunks) step = std::max(step, chunk.updates);
     piece->assign(reinterpret_cast<const char*>(&step), sizeof step);
     return true;
   }

@@ -14,7 +14,7 @@
 
 #include "common/checkpoint/safetensors.h"
 #include "muster/status.h"
-#include "ps/dense_store.h"
+#include "ps/shard_store.h"
 
 namespace muster::ps {
 
@@ -23,7 +23,7 @@ class RowsFile {
   struct Table {
     std::string name;
     std::vector<RowColumn> columns;
-    std::vector<DenseStore::FrozenRows> chunks;
+    std::vector<ShardStore::FrozenRows> chunks;
   };
   static absl::StatusOr<std::shared_ptr<const RowsFile>> Make(std::vector<Table> tables);
 

@@ -34,7 +34,7 @@ std::span<std::byte> BytesOf(std::vector<T>& values, size_t count) {
 
 class Server {
  public:
-  Server(transport::DataConnection& connection, DenseStore& store, const ServeOptions& options,
+  Server(transport::DataConnection& connection, ShardStore& store, const ServeOptions& options,
          const transport::AbortSignal& abort)
       : connection_(connection), store_(store), options_(options), abort_(abort), inbox_(kInbox) {}
 
@@ -84,7 +84,7 @@ class Server {
   void SayWhy(const absl::Status& error);
 
   transport::DataConnection& connection_;
-  DenseStore& store_;
+  ShardStore& store_;
   const ServeOptions& options_;
   const transport::AbortSignal& abort_;
   Open open_;
@@ -395,7 +395,7 @@ void Server::SayWhy(const absl::Status& error) {
 
 }  // namespace
 
-absl::Status Serve(transport::DataConnection& connection, DenseStore& store,
+absl::Status Serve(transport::DataConnection& connection, ShardStore& store,
                    const ServeOptions& options, const transport::AbortSignal& abort) {
   return Server(connection, store, options, abort).Run();
 }

@@ -10,7 +10,7 @@
 #include "common/transport/data_connection.h"
 #include "muster/status.h"
 #include "ps/chief_contact.h"
-#include "ps/dense_store.h"
+#include "ps/shard_store.h"
 
 namespace muster::ps {
 
@@ -31,7 +31,7 @@ struct ServeOptions {
 // Returns OK when the worker closes the connection. Returns an error if something is wrong, which
 // the worker receives if possible, or after `abort`. Blocks, so it needs its own thread. Holds at
 // most one request in memory.
-absl::Status Serve(transport::DataConnection& connection, DenseStore& store,
+absl::Status Serve(transport::DataConnection& connection, ShardStore& store,
                    const ServeOptions& options, const transport::AbortSignal& abort);
 
 }  // namespace muster::ps

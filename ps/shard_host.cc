@@ -26,7 +26,7 @@ namespace muster::ps {
 namespace {
 
 using transport::DataConnection;
-using StorePtr = std::shared_ptr<DenseStore>;
+using StorePtr = std::shared_ptr<ShardStore>;
 
 // How late a connection is taken at the most, should the listener's word get lost.
 constexpr Duration kLook = std::chrono::milliseconds(50);
@@ -302,7 +302,7 @@ void ShardHostImpl::ServePrimary(Run& run, DataConnection& connection) {
 // ---- state
 
 StorePtr ShardHostImpl::MakeStoreLocked(int shard) const {
-  StorePtr store = DenseStore::Make({spec_.layout.chunks[shard], spec_.rules, spec_.tables,
+  StorePtr store = ShardStore::Make({spec_.layout.chunks[shard], spec_.rules, spec_.tables,
                                      static_cast<int>(spec_.layout.chunks.size())});
   for (const auto& [worker, incarnation] : workers_) store->Admit(worker, incarnation);
   return store;
@@ -385,7 +385,7 @@ absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const StorePtr& stor
       MUSTER_ASSIGN_OR_RETURN(cut.chunks[c], store->FreezeDense(c));
     }
   }
-  std::vector<DenseStore::FrozenRows> rows(of_tables.size());
+  std::vector<ShardStore::FrozenRows> rows(of_tables.size());
   const auto threads = std::min<size_t>(AvailableCores(), 64);
   MUSTER_RETURN_IF_ERROR(FanOut(rows.size(), threads, [&](size_t i) -> absl::Status {
     MUSTER_ASSIGN_OR_RETURN(rows[i], store->Freeze(of_tables[i]));

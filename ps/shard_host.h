@@ -17,9 +17,9 @@
 #include "common/push_pull/layout.h"
 #include "common/push_pull/options.h"
 #include "muster/status.h"
-#include "ps/dense_store.h"
 #include "ps/rows_file.h"
 #include "ps/service.h"
+#include "ps/shard_store.h"
 
 namespace muster::ps {
 
@@ -49,8 +49,8 @@ struct ShardSpec {
 
 // One shard at one moment, frozen.
 struct ShardCut {
-  std::shared_ptr<const DenseStore> store;
-  std::vector<std::shared_ptr<DenseStore::FrozenChunk>>
+  std::shared_ptr<const ShardStore> store;
+  std::vector<std::shared_ptr<ShardStore::FrozenChunk>>
       chunks;  // By chunk; null for chunks of tables.
   std::shared_ptr<const RowsFile> rows;
 };

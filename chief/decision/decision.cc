@@ -24,7 +24,7 @@ Verdict About(const MemberState& m, ExitCode code, std::string message) {
 }
 
 Decision End(int member, Verdict verdict) {
-  Decision decision = Make(Action::kEndJob, Story(verdict), member);
+  Decision decision = Make(Action::kEndJob, Describe(verdict), member);
   decision.verdict = std::move(verdict);
   return decision;
 }
@@ -151,7 +151,8 @@ Decision DecideEnding(PausingTime now, const JobState& s, const MembershipOption
     if ((m.process.connected || may_resume || s.tell_all) && !m.report.acknowledged)
       missing.AddTask(m);
   }
-  if (missing.empty() && s.verdict.code != ExitCode::kDone && now - s.stage_since < o.farewell) {
+  if (missing.empty() && s.verdict.code != ExitCode::kDone &&
+      now - s.stage_since < o.failure_ack_timeout) {
     // A member that is still joining gets the verdict, so that it does not wait for a chief that
     // has exited.
     for (const MemberState& m : s.members) {
@@ -160,7 +161,8 @@ Decision DecideEnding(PausingTime now, const JobState& s, const MembershipOption
     }
   }
   if (missing.empty()) return Make(Action::kClose, "all members have left");
-  const Duration limit = s.verdict.code == ExitCode::kDone ? o.end : std::min(o.end, o.farewell);
+  const Duration limit =
+      s.verdict.code == ExitCode::kDone ? o.end : std::min(o.end, o.failure_ack_timeout);
   if (now - s.stage_since >= limit)
     return Make(Action::kClose, fmt::format("no acknowledgement of the end within {:g} s: {}",
                                             Seconds(limit), missing.text()));

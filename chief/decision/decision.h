@@ -31,10 +31,10 @@ struct MembershipOptions {
   int max_failed_formations = 3;
   // After a collective failed and no member is known to be lost, the coordinator waits this long
   // for the root cause. In that time a member counts as lost after `suspect` without a heartbeat.
-  Duration blame = std::chrono::seconds(3);
+  Duration root_cause_wait = std::chrono::seconds(3);
   Duration suspect = std::chrono::milliseconds(2500);
   // Timeout for acknowledgements of a failed end. The timeout of a successful end is `end`.
-  Duration farewell = std::chrono::seconds(2);
+  Duration failure_ack_timeout = std::chrono::seconds(2);
   Duration phase[kNumPhases] = {};  // Zero: no deadline.
   // Elastic. After `grace` without a member, training continues with the present members. They must
   // be at least `min_members` (0: never fewer than declared), include the chief, and be more than

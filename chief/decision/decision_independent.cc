@@ -17,7 +17,7 @@ PausingTime MissingSince(const MemberState& m, const JobState& s) {
 }
 
 Decision GiveUp(int member, Verdict verdict) {
-  Decision decision = Make(Action::kDrop, Story(verdict), member);
+  Decision decision = Make(Action::kDrop, Describe(verdict), member);
   decision.verdict = std::move(verdict);
   decision.expel = true;
   return decision;

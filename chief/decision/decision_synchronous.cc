@@ -39,7 +39,7 @@ Decision Lose(const JobState& s, int member, const std::string& why) {
   verdict.step = NewestStep(s, m);
   if (verdict.step > m.report.step)
     verdict.message += fmt::format("; last heard of in step {}", m.report.step);
-  Decision decision = Make(Action::kAbortGeneration, Story(verdict), member);
+  Decision decision = Make(Action::kAbortGeneration, Describe(verdict), member);
   decision.verdict = std::move(verdict);
   return decision;
 }
@@ -49,7 +49,7 @@ Decision GiveUp(const JobState& s, int member, Verdict verdict) {
   // A member that is not admitted yet is not part of the others' generation.
   const bool missed = s.members[member].in_generation;
   Decision decision =
-      Make(missed ? Action::kAbortGeneration : Action::kDrop, Story(verdict), member);
+      Make(missed ? Action::kAbortGeneration : Action::kDrop, Describe(verdict), member);
   decision.verdict = std::move(verdict);
   decision.expel = true;
   return decision;
@@ -121,7 +121,7 @@ std::optional<Decision> CollectiveError(PausingTime now, const JobState& s,
   const int first = FirstCollectiveError(s);
   if (first < 0) return std::nullopt;
   const MemberState& m = s.members[first];
-  if (now - m.report.collective_error->at < o.blame)
+  if (now - m.report.collective_error->at < o.root_cause_wait)
     return Wait(fmt::format("{} reports: {}", m.declared.task.Spoken(),
                             m.report.collective_error->message));
   // This error follows from another one. No member is known to be lost, so none is dropped.

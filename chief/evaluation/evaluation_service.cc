@@ -113,7 +113,7 @@ class ServiceImpl final : public EvaluationService,
   void Release();
   void Leave();
   void Judge(PausingTime now);
-  void SayWaiting(PausingTime now);
+  void LogWaiting(PausingTime now);
   bool SetEnd(proto::JobEnd* end) const;
   std::string Who() const;
 
@@ -524,7 +524,7 @@ void ServiceImpl::Judge(PausingTime now) {
     const FinalWait wait = DecideFinalWait(now, state_, options_.rules);
     over = wait.over || stop_waiting_ || ended_.has_value();
     if (over && state_.final_announced && !wait.reason.empty()) LogWarning("{}", wait.reason);
-    if (!over) SayWaiting(now);
+    if (!over) LogWaiting(now);
   }
   absl::MutexLock lock(&mu_);
   if (over) final_over_ = true;
@@ -532,7 +532,7 @@ void ServiceImpl::Judge(PausingTime now) {
   if (over || ended_) changed_.SignalAll();
 }
 
-void ServiceImpl::SayWaiting(PausingTime now) {
+void ServiceImpl::LogWaiting(PausingTime now) {
   if (now < next_line_) return;
   next_line_ = now + kWaitingLine;
   const EvaluatorState& e = state_.evaluator;

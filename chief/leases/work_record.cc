@@ -23,14 +23,14 @@ void WorkTable::TakeHeld(int worker, int64_t id) {
   if (leases_.Reach(id)) leases_.Adopt(worker, id);
 }
 
-void WorkTable::HearThem() {
+void WorkTable::FinishRecovery() {
   if (!from_record_ || Adopting()) return;
   from_record_ = false;
   news_ += !leases_.returned().empty();
   ++changes_;
 }
 
-std::string WorkTable::Unheard() const {
+std::string WorkTable::WorkersNotReported() const {
   std::string text;
   for (const auto& [index, worker] : workers_)
     if (from_record_ && worker.alive && worker.told && !worker.heard)
@@ -38,12 +38,12 @@ std::string WorkTable::Unheard() const {
   return text;
 }
 
-void WorkTable::StopHearing() {
+void WorkTable::AbandonRecovery() {
   for (auto& [index, worker] : workers_) {
     if (from_record_ && worker.alive && worker.told && !worker.heard) worker.is_void = true;
     worker.told = false;
   }
-  HearThem();
+  FinishRecovery();
 }
 
 // ---- As JSON

@@ -85,7 +85,7 @@ void WorkTable::LoseWorker(int worker) {
   ++changes_;
   found->second.alive = false;
   const bool unheard = from_record_ && found->second.told && !found->second.heard;
-  if (unheard) Void(worker);
+  if (unheard) InvalidateWork(worker);
   for (const Lease& lease : leases_.held_by(worker)) found->second.lost.insert(lease.id);
   const bool returned = leases_.Lose(worker) > 0;
   news_ += returned;
@@ -94,10 +94,10 @@ void WorkTable::LoseWorker(int worker) {
     for (Pass::Part& part : pass_->parts)
       if (part.holder == worker) part.holder = -1;
   clocks_.Lose(worker);
-  HearThem();
+  FinishRecovery();
 }
 
-bool WorkTable::Met(int worker, uint64_t incarnation) const {
+bool WorkTable::HasSeen(int worker, uint64_t incarnation) const {
   const auto found = workers_.find(worker);
   return found != workers_.end() && found->second.incarnation == incarnation;
 }
@@ -156,7 +156,7 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
   worker.is_void = false;
   // The worker no longer has the leases that it does not name.
   std::erase_if(worker.lost, [&](int64_t id) { return !Contains(request.held(), id); });
-  if (adopting) HearThem();
+  if (adopting) FinishRecovery();
   return absl::OkStatus();
 }
 
@@ -388,7 +388,7 @@ bool WorkTable::between_steps() const {
   return !Adopting() && leases_.held().empty() && leases_.returned().empty();
 }
 
-std::string WorkTable::WhoIsOut() const {
+std::string WorkTable::OutstandingWorkers() const {
   std::set<int> out;
   for (const auto& [id, held] : leases_.held()) out.insert(held.first);
   bool nobodys = !leases_.returned().empty();

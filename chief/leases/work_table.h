@@ -83,12 +83,12 @@ class WorkTable {
   void LoseWorker(int worker);
   // Marks the current work of this worker as void: it belongs to a state that the servers no longer
   // hold.
-  void Void(int worker) {
+  void InvalidateWork(int worker) {
     workers_[worker].is_void = true;
     ++changes_;
   }
   // Returns whether this process was ever the worker.
-  bool Met(int worker, uint64_t incarnation) const;
+  bool HasSeen(int worker, uint64_t incarnation) const;
   bool Knows(int worker, uint64_t incarnation) const;
   std::map<int, uint64_t> workers() const;
 
@@ -120,7 +120,7 @@ class WorkTable {
   // No training lease is open, so the state is between two steps and has no holes. A pass does not
   // change it.
   bool between_steps() const;
-  std::string WhoIsOut() const;  // "worker 1 and worker 2".
+  std::string OutstandingWorkers() const;  // "worker 1 and worker 2".
   // Sets the learning rates of all later leases, by optimizer. Callbacks set them.
   void SetRates(std::map<std::string, double> rates) { rates_ = std::move(rates); }
   void SetDone() {
@@ -160,15 +160,15 @@ class WorkTable {
   // ---- For a restarted chief
   Json ToRecord() const;
   // Restores a table. Nothing is leased until every worker for which SetWorker got `told` has
-  // reported. HearThem is called after all SetWorker calls. Returns a DataError if the record is of
-  // another job.
+  // reported. FinishRecovery is called after all SetWorker calls. Returns a DataError if the record
+  // is of another job.
   static absl::StatusOr<std::unique_ptr<WorkTable>> FromRecord(const Options& options,
                                                                const Json& record);
-  void HearThem();
+  void FinishRecovery();
   // Returns the workers that have not reported yet, "worker 1, worker 2", or "".
-  std::string Unheard() const;
+  std::string WorkersNotReported() const;
   // Stops waiting for their reports. Their leases are given again.
-  void StopHearing();
+  void AbandonRecovery();
   // Some worker has pushed that lease, so it and all leases before it were given.
   void Reach(int64_t lease) { leases_.Reach(lease); }
   // Rises with each change that the record must contain before anything more is leased, such as a

@@ -262,8 +262,8 @@ absl::Status StartError(const absl::Status& status, const std::string& what) {
 
 namespace {
 // `same_run`: see Found.
-absl::StatusOr<Beginning> Decide(checkpoint::FileSystem& files, const Job& job, bool same_run,
-                                 const std::function<bool()>& held) {
+absl::StatusOr<StartDecision> Decide(checkpoint::FileSystem& files, const Job& job, bool same_run,
+                                     const std::function<bool()>& held) {
   Found found;
   absl::StatusOr<std::optional<Snapshot>> own = std::optional<Snapshot>(), elsewhere = own;
   if (!job.model_dir.empty() && job.restore != "never") {
@@ -275,7 +275,7 @@ absl::StatusOr<Beginning> Decide(checkpoint::FileSystem& files, const Job& job, 
   if (RestoresPath(job) && own.ok() && !*own)
     elsewhere = ReadSnapshot(files, job, job.restore, held);
   found.elsewhere = StateOf(elsewhere);
-  Beginning beginning;
+  StartDecision beginning;
   MUSTER_ASSIGN_OR_RETURN(beginning.decision, DecideStart(job, found));
   if (beginning.decision.kind == StartKind::kRestore) beginning.snapshot = *std::move(own);
   if (beginning.decision.kind == StartKind::kCopy) beginning.snapshot = *std::move(elsewhere);
@@ -284,10 +284,10 @@ absl::StatusOr<Beginning> Decide(checkpoint::FileSystem& files, const Job& job, 
 }
 }  // namespace
 
-absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
-                                        const std::string& previous_run_id,
-                                        const std::function<absl::Status()>& fence,
-                                        const std::function<bool()>& held) {
+absl::StatusOr<StartDecision> DecideStart(checkpoint::FileSystem& files, const Job& job,
+                                          const std::string& previous_run_id,
+                                          const std::function<absl::Status()>& fence,
+                                          const std::function<bool()>& held) {
   if (!job.model_dir.empty()) {
     const std::string directory = checkpoint::JoinPath(job.model_dir, "checkpoints");
     MUSTER_RETURN_IF_ERROR(StartError(checkpoint::RemoveStaging(files, directory, fence),
@@ -300,15 +300,15 @@ absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job
   return Decide(files, job, !previous_run_id.empty(), held);
 }
 
-absl::StatusOr<JobBeginning> LookForBeginning(const Job& job) {
+absl::StatusOr<StartState> LookForBeginning(const Job& job) {
   checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
   bool same_run = false;
   if (!job.model_dir.empty()) {
     MUSTER_ASSIGN_OR_RETURN(same_run,
                             files.Exists(checkpoint::JoinPath(job.model_dir, "owner.json")));
   }
-  MUSTER_ASSIGN_OR_RETURN(Beginning found, Decide(files, job, same_run, nullptr));
-  JobBeginning beginning;
+  MUSTER_ASSIGN_OR_RETURN(StartDecision found, Decide(files, job, same_run, nullptr));
+  StartState beginning;
   if (found.decision.kind != StartKind::kFresh) beginning.reason = found.decision.reason;
   beginning.finished = found.decision.kind == StartKind::kFinished;
   beginning.snapshot = std::move(found.snapshot);

@@ -9,7 +9,7 @@
 
 #include "common/checkpoint/store.h"
 #include "common/job/job.h"
-#include "common/job/job_beginning.h"
+#include "common/job/start_state.h"
 #include "muster/json.h"
 
 namespace muster {
@@ -56,7 +56,7 @@ void SetDue(const Job& job, const StartDecision& decision, checkpoint::TrainingS
 bool RestoresPath(const Job& job);
 
 // The content of model_dir (if there is one) and of the job's `restore`, and the decision on it.
-struct Beginning {
+struct StartDecision {
   StartDecision decision;
   // kRestore and kCopy: the state from which training resumes.
   std::optional<checkpoint::Snapshot> snapshot;
@@ -66,16 +66,16 @@ struct Beginning {
 // see StoreOptions. `held` returns whether other tasks hold the run, and may become true at any
 // time. The rows of tables may then never be needed (see rows_later of ReadCheckpoint). REQUIRES:
 // this process owns model_dir.
-absl::StatusOr<Beginning> ReadBeginning(checkpoint::FileSystem& files, const Job& job,
-                                        const std::string& previous_run_id,
-                                        const std::function<absl::Status()>& fence,
-                                        const std::function<bool()>& held = nullptr);
+absl::StatusOr<StartDecision> DecideStart(checkpoint::FileSystem& files, const Job& job,
+                                          const std::string& previous_run_id,
+                                          const std::function<absl::Status()>& fence,
+                                          const std::function<bool()>& held = nullptr);
 // For a job that asks for parameter servers with synchronous steps, for which StrategyFor chose
 // another strategy. Returns OK if model_dir holds a run that an older version began in this way,
 // else the error of CheckMaxStaleness.
 absl::Status CheckBegunSynchronously(checkpoint::FileSystem& files, const Job& job);
 // Returns the same decision without side effects: what a start would do.
-absl::StatusOr<JobBeginning> LookForBeginning(const Job& job);
+absl::StatusOr<StartState> LookForBeginning(const Job& job);
 // Wraps a file system error at the start as this process's own. It says what the access was for.
 // Its exit code is that of a configuration that cannot work (no permission), or of a place that may
 // become available again.

@@ -2,8 +2,8 @@
 // that a restart makes void. Used by one thread at a time.
 //
 // A folder is created at the first write to it, so that none is empty. If an earlier process left
-// files in a folder, it is opened at the start. Void points are thus removed even if this process
-// never writes to that folder.
+// files in a folder, it is opened at the start. InvalidateWork points are thus removed even if this
+// process never writes to that folder.
 #pragma once
 
 #include <functional>

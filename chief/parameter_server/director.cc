@@ -227,7 +227,7 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
   if (status.ok()) ReportStart();
   MonotonicTime next_record = Clock::now();
   while (status.ok()) {
-    auto turn = Turn();
+    auto turn = RunOnce();
     status = turn.status();
     if (!turn.ok() || *turn) break;
     if (!RecordIsDue(next_record)) continue;
@@ -239,7 +239,7 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
 
 // Waits for an event, then acts until there is nothing to do. Returns true once everything is done
 // and saved.
-absl::StatusOr<bool> DirectorImpl::Turn() {
+absl::StatusOr<bool> DirectorImpl::RunOnce() {
   {
     Answers answers;
     absl::MutexLock lock(&mu_);
@@ -274,7 +274,7 @@ absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
       absl::MutexLock lock(&mu_);
       wanted_.checkpoint = decision.checkpoint;
       if (!wanted_.since) wanted_.since = Clock::now();
-      LogWaiting(fmt::format("{} before the state is saved", table_->WhoIsOut()));
+      LogWaiting(fmt::format("{} before the state is saved", table_->OutstandingWorkers()));
       return false;
     }
     case DirectorAction::kBeginCallbacks:
@@ -335,7 +335,7 @@ void DirectorImpl::GiveUpAbsentLocked() {
 // either computes for longer than a chief may be away, or hangs, which its phase's deadline
 // detects.
 void DirectorImpl::GiveUpSilentLocked() {
-  const std::string silent = table_->Unheard();
+  const std::string silent = table_->WorkersNotReported();
   if (silent.empty()) return;
   if (Clock::now() < hear_until_)
     return LogWaiting(fmt::format("{} to tell what was done before this chief was there", silent));
@@ -343,7 +343,7 @@ void DirectorImpl::GiveUpSilentLocked() {
       "{} did not tell what was done before this chief was there: what it holds is leased "
       "again",
       silent);
-  table_->StopHearing();
+  table_->AbandonRecovery();
 }
 
 // ---- Steps, passes, callbacks

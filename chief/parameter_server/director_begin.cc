@@ -182,7 +182,7 @@ absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
       if (member.again == again) table_->SetWorker(index, member.incarnation, tell && again);
   await_workers_until_ = Clock::now() + options_.job.timeouts.resume + kReturn;
   hear_until_ = Clock::now() + options_.job.timeouts.rejoin;
-  table_->HearThem();
+  table_->FinishRecovery();
   LogInfo("the servers hold this run's state: going on after step {}, {}", table_->steps(),
           Describe(servers_.HeldOf(record)));
   servers_.Adopt(record);

@@ -118,7 +118,7 @@ class DirectorImpl final : public Director,
   void ReportStart();
 
   // ---- director.cc
-  absl::StatusOr<bool> Turn();  // true: all is done
+  absl::StatusOr<bool> RunOnce();  // true: all is done
   DirectorSituation Look();
   void LookLocked(DirectorSituation* situation, std::optional<WorkTable::PassResult>* pass)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -101,9 +101,10 @@ void DirectorImpl::OnAdmitted(const AdmittedMember& member) {
 }
 
 void DirectorImpl::SetWorkerLocked(int index, const AdmittedMember& member) {
-  const bool other_past = servers_reset_ && member.again && !table_->Met(index, member.incarnation);
+  const bool other_past =
+      servers_reset_ && member.again && !table_->HasSeen(index, member.incarnation);
   table_->SetWorker(index, member.incarnation, /*told=*/false);
-  if (other_past) table_->Void(index);
+  if (other_past) table_->InvalidateWork(index);
 }
 
 void DirectorImpl::TakeServerLocked(const AdmittedMember& member) {

@@ -20,7 +20,7 @@ std::string TaskText(std::string_view task) {
   return text;
 }
 
-std::string Story(const Verdict& v) {
+std::string Describe(const Verdict& v) {
   if (v.code == ExitCode::kDone) return "";
   if (v.task.empty()) return v.message;
   std::string who = TaskText(v.task);
@@ -32,8 +32,8 @@ std::string Story(const Verdict& v) {
 std::string FinalLine(const Verdict& v, std::string_view self, bool is_chief) {
   if (v.code == ExitCode::kDone) return "";
   // A requested stop, of all tasks or of one, has no root cause.
-  if (v.code == ExitCode::kPreempted) return v.task.empty() ? v.message : Story(v);
-  if (is_chief || v.task == self) return "ROOT CAUSE: " + Story(v);
+  if (v.code == ExitCode::kPreempted) return v.task.empty() ? v.message : Describe(v);
+  if (is_chief || v.task == self) return "ROOT CAUSE: " + Describe(v);
   if (v.task.empty()) return "stopped: " + v.message;
   std::string where;
   if (!v.host.empty()) where = "host " + v.host;

@@ -25,7 +25,7 @@ std::string TaskText(std::string_view task);
 
 // Returns "worker 1 on host H (step 12, reduce): its process is gone". Unknown parts are left out.
 // The same sentence goes to result.json. Returns "" for a job that completed.
-std::string Story(const Verdict& verdict);
+std::string Describe(const Verdict& verdict);
 
 // Returns the line that the process of task `self` prints at its end. It is "ROOT CAUSE: <story>"
 // on the chief and on the task that caused the end. On other tasks it is "stopped because of worker

@@ -10,7 +10,7 @@
 
 #include "common/base/logging.h"
 #include "common/collective/engines/engine.h"
-#include "common/collective/host_team.h"
+#include "common/collective/host_group.h"
 #include "common/collective/links.h"
 #include "common/collective/ring.h"
 #include "common/transport/data_listener.h"
@@ -57,7 +57,8 @@ class Formation {
 
   absl::StatusOr<std::unique_ptr<Communicator>> Run() {
     MUSTER_RETURN_IF_ERROR(Check());
-    FrontOptions options{.rank = spec_.rank, .size = size_, .timeout = spec_.operation_timeout};
+    CommunicatorOptions options{
+        .rank = spec_.rank, .size = size_, .timeout = spec_.operation_timeout};
     options.labels = labels_;
     options.recorder = spec_.recorder;
     if (size_ == 1) return MakeCommunicator(MakeAloneEngine(), std::move(options));

@@ -30,10 +30,11 @@ struct Step {
 };
 
 // Executes one operation around the ring.
-class Passage {
+class RingOperation {
  public:
-  Passage(Links& links, const std::vector<int>& order, const Plan& plan, const Signature& signature,
-          MonotonicTime deadline, bool spin, std::vector<std::byte>& incoming)
+  RingOperation(Links& links, const std::vector<int>& order, const Plan& plan,
+                const Signature& signature, MonotonicTime deadline, bool spin,
+                std::vector<std::byte>& incoming)
       : links_(links),
         order_(order),
         plan_(plan),
@@ -317,8 +318,8 @@ absl::Status Ring::Run(const std::vector<int>& order, const Plan& plan, const Si
     return absl::OkStatus();
   }
   if (incoming_.empty()) incoming_.resize(kChunk);
-  Passage passage(*links_, order, plan, signature, deadline, spin_, incoming_);
-  return passage.Run(partial_);
+  RingOperation operation(*links_, order, plan, signature, deadline, spin_, incoming_);
+  return operation.Run(partial_);
 }
 
 absl::Status RunAroundAll(Ring& ring, const Links& links, const Operation& operation,

@@ -13,7 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/collective/team.h"
+#include "common/collective/shared_memory_group.h"
 
 namespace muster::collective {
 

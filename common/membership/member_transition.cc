@@ -70,7 +70,7 @@ void TransitionSteps::KeepTheRecord(std::string reason, bool last) {
 void TransitionSteps::EndJob(Verdict verdict, bool given_up) {
   if (state_.verdict) return;
   const bool done = verdict.code == ExitCode::kDone;
-  const std::string story = done ? "" : Story(verdict);
+  const std::string story = done ? "" : Describe(verdict);
   Do(Note{.kind = FlightKind::kVerdict, .detail = story});
   if (!done) Do(AbortCommunicators{VerdictStatus(rules_, verdict)});
   if (!done && verdict.code != ExitCode::kPreempted) KeepTheRecord(story, /*last=*/true);

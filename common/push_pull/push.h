@@ -25,7 +25,7 @@ struct ChunkPush {
   // The server then subtracts no more than the fraction `learning_rate` (the worker's weight) of
   // the current value. Values that are not negative stay so, however old the pull is.
   bool floor = false;
-  // With a backup: DenseStore::Apply does not wait until the backup has the push. DenseStore::Await
+  // With a backup: ShardStore::Apply does not wait until the backup has the push. ShardStore::Await
   // does.
   bool ahead = false;
   // Parameters are returned in memory that another process reads.

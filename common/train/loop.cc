@@ -62,16 +62,16 @@ absl::Status LoopImpl::Run() {
   // A process may have been lost between the end of training, or a validation, and the save. A
   // replica that was lost within Save may have prevented the save of this step. With callbacks,
   // SaveEnd saves the end.
-  if (HasCallbacks() ? state_.steps > 0 && !Through() : Through() || state_.steps > 0) {
+  if (HasCallbacks() ? state_.steps > 0 && !IsFinished() : IsFinished() || state_.steps > 0) {
     const bool best = state_.epoch_begins() && context_.job.checkpoint.best_of_training;
     const bool asked =
-        best || Through() || state_.last_passes.contains(SplitName(Split::kValidation));
+        best || IsFinished() || state_.last_passes.contains(SplitName(Split::kValidation));
     const bool again = asked && !EpochEndPending() && state_.saved_step != state_.steps;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(again, best); }));
   }
   // After a loss during a stop, the remaining members form a generation only to stop in. They make
   // no further step: with fewer replicas, sums round differently than in an undisturbed run.
-  if (state_.stop_asked && state_.steps > 0 && !Through()) {
+  if (state_.stop_asked && state_.steps > 0 && !IsFinished()) {
     stop_ = true;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(); }));
     return Stopped();
@@ -80,8 +80,8 @@ absl::Status LoopImpl::Run() {
   Loop loop(this);
   absl::Status ran = CatchProgramErrors("run", [&] { replica_->program().run(loop); });
   // The program was informed between two steps over one batch that the job is over.
-  if (absl::IsCancelled(ran) && Through()) ran = absl::OkStatus();
-  if (ran.ok() && !stop_ && !Through())
+  if (absl::IsCancelled(ran) && IsFinished()) ran = absl::OkStatus();
+  if (ran.ok() && !stop_ && !IsFinished())
     ran = CatchProgramErrors("ending the run", [&] { EndRun(); });
   if (ran.ok() && !stop_)
     ran = CatchProgramErrors("ending the run", [&] {
@@ -161,7 +161,7 @@ void LoopImpl::TakeOverState() {
   }
   // The job may also have become longer, so that its former end is not the end any more.
   state_.test_due = state_.test_due && TestDue();
-  if (!Through() && !Stopping() && !state_.epoch_begins()) state_.validation_due = false;
+  if (!IsFinished() && !Stopping() && !state_.epoch_begins()) state_.validation_due = false;
   state_.validation_due = state_.validation_due && Has(Split::kValidation);
   state_.test_due = state_.test_due && Has(Split::kTest);
   TakeOverCallbacks();
@@ -179,7 +179,7 @@ void LoopImpl::Save(bool again, bool best) {
   moment.step = state_.steps;
   moment.epoch = last_epoch();
   moment.epoch_end = state_.epoch_begins();
-  moment.last = Through() && (!HasCallbacks() || record().ended);
+  moment.last = IsFinished() && (!HasCallbacks() || record().ended);
   moment.stopping = stop_;
   moment.requested = std::exchange(save_requested_, false);
   moment.validated = best || state_.last_passes.contains(SplitName(Split::kValidation));
@@ -245,7 +245,7 @@ void LoopImpl::CheckReplicasEqual() {
 
 // ---- Steps
 
-bool LoopImpl::Through() const {
+bool LoopImpl::IsFinished() const {
   return state_.extras.finished ||
          TrainedToItsEnd(context_.job, state_.steps, state_.position.epoch);
 }
@@ -256,7 +256,7 @@ bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
         ProgramError(fmt::format("next(&batch, {}): a batch is for at least 1 step", steps)));
   Settle();
   SaveEnd();
-  if (stop_ || Through()) return false;
+  if (stop_ || IsFinished()) return false;
   if (have_batch_ && begun_batch_)
     throw StatusError(ProgramError(fmt::format(
         "next was called after {} of the {} steps over a batch: make those that are left first",
@@ -295,12 +295,12 @@ bool LoopImpl::NextOf(DatasetHandle dataset, data::Batch* batch) {
 }
 
 int64_t LoopImpl::steps_left() const {
-  return have_batch_ && !stop_ && !Through() ? batch_steps_ - batch_steps_done_ : 0;
+  return have_batch_ && !stop_ && !IsFinished() ? batch_steps_ - batch_steps_done_ : 0;
 }
 
 StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   if (have_batch_ && Stopping()) Settle();
-  if (have_batch_ && (stop_ || Through())) throw StatusError(Preempted("the job is over"));
+  if (have_batch_ && (stop_ || IsFinished())) throw StatusError(Preempted("the job is over"));
   if (!have_batch_)
     throw StatusError(ProgramError(
         loaded_.global.size() == 0
@@ -401,17 +401,17 @@ void LoopImpl::Commit(const StepResult& result) {
   left_out_ = {};
   if (result.skipped)
     ThrowIfError(CheckLossScale(result.loss_scale, state_.extras.skipped.in_a_row, state_.steps));
-  const bool ended = state_.epoch_begins() || Through();
+  const bool ended = state_.epoch_begins() || IsFinished();
   if (ended) EndEpoch();
   if (HasCallbacks()) AfterStep();
   // The last checkpoint must include what callbacks do at the end.
-  if (!HasCallbacks() || !(Through() || Stopping()) || stop_) Save();
+  if (!HasCallbacks() || !(IsFinished() || Stopping()) || stop_) Save();
   // Comes last, because it fails if a peer is lost, when the step is already committed.
   if (ended) CheckReplicasEqual();
 }
 
 void LoopImpl::Finish() {
-  if (Through()) return;
+  if (IsFinished()) return;
   ThrowIfError(AgreeOn(communicator_, replica_->device(),
                        fmt::format("finishes after step {}", state_.steps),
                        "every replica must make the same calls in the same order"));
@@ -455,8 +455,8 @@ void LoopImpl::EndEpoch() {
 
 bool LoopImpl::TestDue() const {
   const int64_t every = replica_->test_every();
-  return Through() || (every > 0 && state_.epoch_begins() && state_.steps > 0 &&
-                       state_.position.epoch % every == 0);
+  return IsFinished() || (every > 0 && state_.epoch_begins() && state_.steps > 0 &&
+                          state_.position.epoch % every == 0);
 }
 
 void LoopImpl::Fit() {

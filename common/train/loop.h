@@ -115,7 +115,7 @@ class LoopImpl final : public LoopBackend {
   void RunDuePasses();
   // Returns nullopt if a stop was requested.
   std::optional<std::map<std::string, double>> Pass(Split split);
-  bool Through() const;  // No step is left to do.
+  bool IsFinished() const;  // No step is left to do.
   bool Has(Split split) const { return context_.datasets.contains(split); }
 
   // ---- Callbacks (loop_callbacks.cc)

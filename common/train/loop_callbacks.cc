@@ -35,8 +35,8 @@ void LoopImpl::TakeOverCallbacks() {
     return replica_->kept().Only({});
   }
   const bool none = !record;
-  checkpoint::TakeOver({state_.steps, last_epoch(), state_.epoch_begins() || Through(), Through(),
-                        state_.validation_due, state_.test_due},
+  checkpoint::TakeOver({state_.steps, last_epoch(), state_.epoch_begins() || IsFinished(),
+                        IsFinished(), state_.validation_due, state_.test_due},
                        &record);
   // A run without callbacks that was over has no callback state to save. A job that was extended
   // gets another end.
@@ -75,7 +75,7 @@ void LoopImpl::ApplyRates() {
 
 void LoopImpl::BeginCallbacks() {
   if (!HasCallbacks()) return;
-  const bool over = Through() && record().ended;
+  const bool over = IsFinished() && record().ended;
   if (reporter()) {
     CallbackHostOptions options;
     options.callbacks = replica_->callbacks().callbacks;
@@ -202,7 +202,7 @@ void LoopImpl::AfterStep() {
   if (replica_->callbacks().decides_in_steps) ExchangeDecisions();
   record().steps_ended = state_.steps;
   // A stop in the middle of an epoch ends the epoch.
-  if (Stopping() && !state_.epoch_begins() && !Through()) EndEpoch();
+  if (Stopping() && !state_.epoch_begins() && !IsFinished()) EndEpoch();
 }
 
 void LoopImpl::AverageWeights() {
@@ -246,7 +246,7 @@ bool LoopImpl::PassOfAverage(PassOptions options, std::map<std::string, double>*
 // ---- The end of epochs and of training
 
 bool LoopImpl::EpochEndPending() const {
-  const bool over = state_.epoch_begins() || Through() || Stopping();
+  const bool over = state_.epoch_begins() || IsFinished() || Stopping();
   return HasCallbacks() && state_.steps > 0 && over && record().epochs_ended <= last_epoch();
 }
 
@@ -276,20 +276,20 @@ void LoopImpl::Settle() {
       for (Observer* observer : context_.observers) observer->OnFinish(state_.steps);
     }
   }
-  if (Through() && !record().ended) {
+  if (IsFinished() && !record().ended) {
     Fire(Hook::kTrainEnd);
     ExchangeDecisions();
     record().ended = true;
     if (reporter() && record().weights_of > 0)
       LogInfo("the weights after step {} are put back", record().weights_of);
   }
-  if (!Through() && (save_requested_ || asks_for_best))
+  if (!IsFinished() && (save_requested_ || asks_for_best))
     Save(save_requested_ || state_.saved_step != state_.steps, asks_for_best);
 }
 
 void LoopImpl::SaveEnd() {
   if (!HasCallbacks() || stop_ || end_saved_ || state_.steps == 0) return;
-  if (!Through() || !record().ended || (fitting_ && (state_.validation_due || state_.test_due)))
+  if (!IsFinished() || !record().ended || (fitting_ && (state_.validation_due || state_.test_due)))
     return;
   end_saved_ = true;
   // A lost member may have prevented this save. The saving process knows from its own state whether

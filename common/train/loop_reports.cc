@@ -56,7 +56,7 @@ void LoopImpl::ReportStart() {
   }
   report.validation_due = state_.validation_due;
   report.test_due = state_.test_due;
-  if (state_.epoch_examples > 0 && (state_.epoch_begins() || Through()))
+  if (state_.epoch_examples > 0 && (state_.epoch_begins() || IsFinished()))
     report.train_metrics = TrainMetrics();
   for (const auto& [split, dataset] : context_.datasets)
     report.split_sizes.emplace_back(SplitName(split),

@@ -15,9 +15,9 @@
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
 #include "common/transport/address.h"
+#include "common/transport/connection_registry.h"
 #include "common/transport/dialing.h"
-#include "common/transport/hall.h"
-#include "common/transport/newcomer.h"
+#include "common/transport/pending_connection.h"
 
 namespace muster::transport {
 namespace {
@@ -53,16 +53,16 @@ Visitor VisitorOf(const tcp::socket& socket) {
 
 class AdmissionImpl : public Admission {
  public:
-  AdmissionImpl(std::shared_ptr<Hall> hall, uint64_t generation)
-      : hall_(std::move(hall)), generation_(generation) {}
-  ~AdmissionImpl() override { hall_->Leave(generation_); }
+  AdmissionImpl(std::shared_ptr<ConnectionRegistry> registry, uint64_t generation)
+      : registry_(std::move(registry)), generation_(generation) {}
+  ~AdmissionImpl() override { registry_->Leave(generation_); }
   std::unique_ptr<DataConnection> Take(int from, uint32_t channel) override {
-    return hall_->Take(generation_, {from, channel});
+    return registry_->Take(generation_, {from, channel});
   }
-  std::unique_ptr<DataConnection> TakeAny() override { return hall_->TakeAny(generation_); }
+  std::unique_ptr<DataConnection> TakeAny() override { return registry_->TakeAny(generation_); }
 
  private:
-  const std::shared_ptr<Hall> hall_;
+  const std::shared_ptr<ConnectionRegistry> registry_;
   const uint64_t generation_;
 };
 
@@ -73,8 +73,8 @@ class DataListenerImpl : public DataListener {
         io_(std::make_shared<asio::io_context>(1)),
         acceptor_(*io_),
         backoff_(*io_),
-        hall_(std::make_shared<Hall>(options_)),
-        newcomers_(options_.max_silent, options_.max_silent_each) {}
+        registry_(std::make_shared<ConnectionRegistry>(options_)),
+        pending_connections_(options_.max_silent, options_.max_silent_each) {}
 
   absl::Status Open() {
     std::error_code error;
@@ -110,17 +110,19 @@ class DataListenerImpl : public DataListener {
 
   std::unique_ptr<Admission> Admit(uint64_t generation, int to,
                                    const std::string& ticket) override {
-    hall_->Admit(generation, to, ticket);
-    return std::make_unique<AdmissionImpl>(hall_, generation);
+    registry_->Admit(generation, to, ticket);
+    return std::make_unique<AdmissionImpl>(registry_, generation);
   }
 
   std::unique_ptr<Dialing> Dial(const DialRequest& request) override {
-    auto state = std::make_shared<DialingState>(*io_, hall_, request);
+    auto state = std::make_shared<DialingState>(*io_, registry_, request);
     asio::post(*io_, [state] { state->Start(); });
     return std::make_unique<DialingHandle>(io_, std::move(state));
   }
 
-  void WaitForChange(uint64_t* seen, Duration limit) override { hall_->WaitForChange(seen, limit); }
+  void WaitForChange(uint64_t* seen, Duration limit) override {
+    registry_->WaitForChange(seen, limit);
+  }
 
  private:
   class DialingHandle : public Dialing {
@@ -175,7 +177,7 @@ class DataListenerImpl : public DataListener {
   // Out of descriptors, most likely: let some be closed first.
   void AcceptLater(std::error_code error, Turn turn) {
     Say(not_taken_, "Cannot take a data connection", error.message());
-    newcomers_.Thin();
+    pending_connections_.Thin();
     backoff_.expires_after(kPause);
     backoff_.async_wait([this, turn = std::move(turn)](std::error_code stopped) mutable {
       if (!stopped) Accept(std::move(turn));
@@ -184,10 +186,10 @@ class DataListenerImpl : public DataListener {
 
   void Welcome(tcp::socket socket) {
     Visitor visitor = VisitorOf(socket);
-    auto newcomer =
-        std::make_shared<Newcomer>(*io_, Fd(socket.release()), std::move(visitor), hall_);
-    newcomers_.Add(newcomer);
-    newcomer->Start(options_.hello_timeout);
+    auto pending = std::make_shared<PendingConnection>(*io_, Fd(socket.release()),
+                                                       std::move(visitor), registry_);
+    pending_connections_.Add(pending);
+    pending->Start(options_.hello_timeout);
   }
 
   // Without memory no line is written, and that is all.
@@ -202,9 +204,9 @@ class DataListenerImpl : public DataListener {
   const std::shared_ptr<asio::io_context> io_;
   tcp::acceptor acceptor_;
   asio::steady_timer backoff_;
-  const std::shared_ptr<Hall> hall_;
+  const std::shared_ptr<ConnectionRegistry> registry_;
   // The listener's thread only.
-  Newcomers newcomers_;
+  PendingConnections pending_connections_;
   std::weak_ptr<char> accepting_;  // the turn of the accept that is under way, or will be
   LineBudget not_taken_{1, kLine}, no_memory_{1, kLine};
   std::string address_;

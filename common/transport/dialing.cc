@@ -20,7 +20,7 @@ constexpr Duration kLongestRetry = std::chrono::milliseconds(500);
 
 }  // namespace
 
-DialingState::DialingState(asio::io_context& io, std::shared_ptr<Hall> hall,
+DialingState::DialingState(asio::io_context& io, std::shared_ptr<ConnectionRegistry> registry,
                            const DialRequest& request)
     : socket_(io),
       watch_(io),
@@ -28,7 +28,7 @@ DialingState::DialingState(asio::io_context& io, std::shared_ptr<Hall> hall,
       timer_(io),
       retry_(io),
       wait_(kFirstRetry),
-      hall_(std::move(hall)),
+      registry_(std::move(registry)),
       request_(request) {}
 
 template <typename Act>
@@ -103,9 +103,9 @@ absl::Status DialingState::Connected() {
   hello_ = EncodeHello(request_.hello);
   moved_ = 0;
   step_ = Step::kHello;
-  if (hall_->security() == nullptr) return absl::OkStatus();
+  if (registry_->security() == nullptr) return absl::OkStatus();
   MUSTER_ASSIGN_OR_RETURN(security::SslPtr session,
-                          hall_->security()->NewSession(/*server=*/false, request_.address));
+                          registry_->security()->NewSession(/*server=*/false, request_.address));
   MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<TlsStream> tls,
                           TlsStream::Make(std::move(stream_), std::move(session)));
   tls_ = tls.get();
@@ -149,7 +149,8 @@ absl::StatusOr<bool> DialingState::Take() {
 absl::StatusOr<bool> DialingState::Secure() {
   MUSTER_ASSIGN_OR_RETURN(const bool done, tls_->Handshake());
   if (!done) return false;
-  MUSTER_ASSIGN_OR_RETURN(const security::Peer peer, hall_->security()->PeerOf(tls_->session()));
+  MUSTER_ASSIGN_OR_RETURN(const security::Peer peer,
+                          registry_->security()->PeerOf(tls_->session()));
   peer_ = PeerText(peer.task);
   if (!request_.peer.empty() && peer.task != request_.peer)
     return PeerLost(fmt::format("{} answers there, and not {}", peer_, request_.peer));
@@ -182,7 +183,7 @@ void DialingState::Judge(absl::StatusOr<Verdict> verdict) {
   }
   watch_.Stop();
   const Hello& hello = request_.hello;
-  End(std::make_unique<DataConnection>(hall_->Wrap(std::move(stream_)),
+  End(std::make_unique<DataConnection>(registry_->Wrap(std::move(stream_)),
                                        ConnectionInfo{hello.generation, hello.from, hello.to,
                                                       hello.channel, request_.address, peer_}));
 }
@@ -221,7 +222,7 @@ void DialingState::End(Result result) {
     if (std::exchange(ended_, true)) return;
     result_ = std::move(result);
   }
-  hall_->Changed();
+  registry_->Changed();
 }
 
 }  // namespace muster::transport

@@ -11,7 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/transport/hall.h"
+#include "common/transport/connection_registry.h"
 #include "common/transport/socket_watch.h"
 #include "common/transport/tls_stream.h"
 
@@ -21,7 +21,8 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
  public:
   using Result = absl::StatusOr<std::unique_ptr<DataConnection>>;
 
-  DialingState(asio::io_context& io, std::shared_ptr<Hall> hall, const DialRequest& request);
+  DialingState(asio::io_context& io, std::shared_ptr<ConnectionRegistry> registry,
+               const DialRequest& request);
   // On the listener's thread.
   void Start();
   void Cancel() { End(Superseded("given up")); }
@@ -59,7 +60,7 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
   asio::steady_timer timer_, retry_;
   Duration wait_;
   asio::ip::tcp::resolver::results_type found_;
-  const std::shared_ptr<Hall> hall_;
+  const std::shared_ptr<ConnectionRegistry> registry_;
   const DialRequest request_;
   const char* waiting_for_ = "no address";
   std::string last_refusal_;

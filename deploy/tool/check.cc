@@ -63,7 +63,7 @@ class OneStep final : public Membership {
 
 class Check {
  public:
-  Check(Job job, int replicas, JobBeginning beginning)
+  Check(Job job, int replicas, StartState beginning)
       : job_(std::move(job)), replicas_(replicas), beginning_(std::move(beginning)) {}
 
   absl::Status Run(ProgramFactory program) {
@@ -97,7 +97,7 @@ class Check {
   const int replicas_;  // 0: not given.
   std::optional<exported::Range> admitted_;
   TriedBatch tried_;
-  const JobBeginning beginning_;
+  const StartState beginning_;
   CheckObserver observer_;
   std::unique_ptr<Trainer> trainer_;
 };
@@ -254,7 +254,7 @@ class CheckCommand : public Command {
     MUSTER_RETURN_IF_ERROR(AddProgramDigest(job.program, &job.digests));
     PrintJob(job);
     MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, sources_.find_program(job.program));
-    MUSTER_ASSIGN_OR_RETURN(JobBeginning beginning, sources_.find_beginning(job));
+    MUSTER_ASSIGN_OR_RETURN(StartState beginning, sources_.find_beginning(job));
     return Check(std::move(job), replicas_, std::move(beginning)).Run(std::move(program));
   }
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "common/job/job.h"
-#include "common/job/job_beginning.h"
+#include "common/job/start_state.h"
 #include "deploy/command.h"
 #include "muster/program.h"
 
@@ -16,7 +16,7 @@ struct CheckSources {
   // Finds the job's "program" by name or path.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
   // Finds where the job begins, as the chief does, but moves and removes nothing.
-  std::function<absl::StatusOr<JobBeginning>(const Job& job)> find_beginning;
+  std::function<absl::StatusOr<StartState>(const Job& job)> find_beginning;
 };
 std::unique_ptr<Command> MakeCheckCommand(CheckSources sources);
 

@@ -37,7 +37,7 @@ struct Lane {
 
 class BackupShardImpl final : public BackupShard {
  public:
-  BackupShardImpl(std::shared_ptr<DenseStore> store, ReplicationOptions options)
+  BackupShardImpl(std::shared_ptr<ShardStore> store, ReplicationOptions options)
       : store_(std::move(store)),
         options_(std::move(options)),
         lanes_(options_.chunks),
@@ -87,7 +87,7 @@ class BackupShardImpl final : public BackupShard {
   absl::Status State(Lane& lane, const ReplicaFrame& frame, std::span<const char> payload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
 
-  const std::shared_ptr<DenseStore> store_;
+  const std::shared_ptr<ShardStore> store_;
   const ReplicationOptions options_;
   std::vector<size_t> widths_;  // By chunk; 0: not of a table.
   std::vector<Lane> lanes_;
@@ -154,7 +154,7 @@ absl::Status BackupShardImpl::Session::TakeOpen() {
         fmt::format("the primary has other variables, or divides them in another way, than the "
                     "backup of shard {}: give all tasks the same job",
                     options.shard));
-  std::vector<DenseStore::Standing> standings;
+  std::vector<ShardStore::Standing> standings;
   for (int c = 0; c < options.chunks; ++c) standings.push_back(shard_.store_->standing(c));
   return Send(ReplicaKind::kWelcome, {}, EncodeStandings(standings));
 }
@@ -253,7 +253,7 @@ absl::Status BackupShardImpl::State(Lane& lane, const ReplicaFrame& frame,
 
 }  // namespace
 
-std::shared_ptr<BackupShard> BackupShard::Make(std::shared_ptr<DenseStore> store,
+std::shared_ptr<BackupShard> BackupShard::Make(std::shared_ptr<ShardStore> store,
                                                ReplicationOptions options) {
   return std::make_shared<BackupShardImpl>(std::move(store), std::move(options));
 }

@@ -17,7 +17,7 @@ absl::StatusOr<uint64_t> SendState(ReplicaLink& link, const ReplicaFrame& frame,
 
 }  // namespace
 
-absl::StatusOr<Handover> Handover::Of(const DenseStore& store, int chunk) {
+absl::StatusOr<Handover> Handover::Of(const ShardStore& store, int chunk) {
   Handover handover;
   handover.frame_.chunk = static_cast<uint32_t>(chunk);
   handover.columns_ = store.columns(chunk);

@@ -5,15 +5,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "ps/dense_store.h"
 #include "ps/replication/replication_link.h"
+#include "ps/shard_store.h"
 
 namespace muster::ps {
 
 class Handover {
  public:
   // Rows are frozen, not copied. A row that changes before it was sent is copied first.
-  static absl::StatusOr<Handover> Of(const DenseStore& store, int chunk);
+  static absl::StatusOr<Handover> Of(const ShardStore& store, int chunk);
   size_t bytes() const;
   // Returns the number of the last frame.
   absl::StatusOr<uint64_t> Send(ReplicaLink& link, Duration limit,
@@ -23,7 +23,7 @@ class Handover {
   ReplicaFrame frame_;
   ChunkState state_;  // For a chunk of a table: the state without the rows.
   std::vector<RowColumn> columns_;
-  DenseStore::FrozenRows rows_;
+  ShardStore::FrozenRows rows_;
 };
 
 }  // namespace muster::ps

@@ -58,7 +58,7 @@ struct Rounded {
 
 class ReplicatedStoreImpl final : public ReplicatedStore {
  public:
-  ReplicatedStoreImpl(std::shared_ptr<DenseStore> local, ReplicationOptions options)
+  ReplicatedStoreImpl(std::shared_ptr<ShardStore> local, ReplicationOptions options)
       : local_(std::move(local)),
         options_(std::move(options)),
         lanes_(options_.chunks),
@@ -177,7 +177,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   absl::Status TellSynced();
   void Note(const absl::Status& status, int task);
 
-  const std::shared_ptr<DenseStore> local_;
+  const std::shared_ptr<ShardStore> local_;
   const ReplicationOptions options_;
   std::vector<size_t> widths_;  // By chunk; 0: not of a table.
   std::vector<Lane> lanes_;
@@ -501,7 +501,7 @@ absl::Status ReplicatedStoreImpl::TellSynced() {
 
 }  // namespace
 
-std::shared_ptr<ReplicatedStore> ReplicatedStore::Make(std::shared_ptr<DenseStore> local,
+std::shared_ptr<ReplicatedStore> ReplicatedStore::Make(std::shared_ptr<ShardStore> local,
                                                        ReplicationOptions options) {
   return std::make_shared<ReplicatedStoreImpl>(std::move(local), std::move(options));
 }

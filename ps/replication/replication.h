@@ -20,7 +20,7 @@
 #include "common/base/clock.h"
 #include "common/push_pull/options.h"
 #include "common/transport/data_listener.h"
-#include "ps/dense_store.h"
+#include "ps/shard_store.h"
 
 namespace muster::ps {
 
@@ -51,9 +51,9 @@ struct ReplicationOptions {
 
 // The primary's side, which serves the workers. Fill and Restore reset the backup, too. If the
 // backup is in sync, they return when it has the state, or Unavailable after `new_view`.
-class ReplicatedStore : public DenseStore {
+class ReplicatedStore : public ShardStore {
  public:
-  static std::shared_ptr<ReplicatedStore> Make(std::shared_ptr<DenseStore> local,
+  static std::shared_ptr<ReplicatedStore> Make(std::shared_ptr<ShardStore> local,
                                                ReplicationOptions options);
   // Returns whether the backup has, and will have, everything acknowledged.
   virtual bool synced() const = 0;
@@ -69,7 +69,7 @@ class ReplicatedStore : public DenseStore {
 // The backup's side.
 class BackupShard {
  public:
-  static std::shared_ptr<BackupShard> Make(std::shared_ptr<DenseStore> store,
+  static std::shared_ptr<BackupShard> Make(std::shared_ptr<ShardStore> store,
                                            ReplicationOptions options);
   virtual ~BackupShard() = default;
   // Serves one connection of the primary. Returns OK when it is closed. Returns an error if

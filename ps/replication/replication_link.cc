@@ -24,7 +24,7 @@ void Append(std::span<const std::byte> bytes, std::vector<std::byte>* to) {
 }  // namespace
 
 absl::Status ReplicaLink::Open(MonotonicTime deadline,
-                               std::vector<DenseStore::Standing>* standings) {
+                               std::vector<ShardStore::Standing>* standings) {
   ReplicaFrame frame;
   frame.shard = static_cast<uint32_t>(options_.shard);
   frame.layout = options_.layout;
@@ -196,7 +196,7 @@ void ReplicaLink::FailLocked(const absl::Status& why) {
 }
 
 absl::StatusOr<std::shared_ptr<ReplicaLink>> ReplicaDialer::Dial(
-    MonotonicTime deadline, std::vector<DenseStore::Standing>* standings) {
+    MonotonicTime deadline, std::vector<ShardStore::Standing>* standings) {
   const auto annotate = [this](const absl::Status& status) {
     return Annotate(status, fmt::format("ps {}: ", options_.backup));
   };

@@ -26,7 +26,7 @@ class ReplicaLink {
       : connection_(std::move(connection)), options_(options) {}
 
   // Introduces the connection. The reply has what the backup holds.
-  absl::Status Open(MonotonicTime deadline, std::vector<DenseStore::Standing>* standings);
+  absl::Status Open(MonotonicTime deadline, std::vector<ShardStore::Standing>* standings);
 
   // Sends a frame and returns its number on this link, from 1. A small frame may leave later, with
   // another one or with Await. Returns DeadlinePassed if nothing moves for `limit`.
@@ -83,7 +83,7 @@ class ReplicaDialer {
  public:
   explicit ReplicaDialer(const ReplicationOptions& options) : options_(options) {}
   absl::StatusOr<std::shared_ptr<ReplicaLink>> Dial(MonotonicTime deadline,
-                                                    std::vector<DenseStore::Standing>* standings);
+                                                    std::vector<ShardStore::Standing>* standings);
 
  private:
   const ReplicationOptions& options_;

@@ -204,16 +204,16 @@ absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload) {
   return state;
 }
 
-std::string EncodeStandings(const std::vector<DenseStore::Standing>& standings) {
+std::string EncodeStandings(const std::vector<ShardStore::Standing>& standings) {
   Packer packer;
-  for (const DenseStore::Standing& s : standings) packer.Put<int64_t>(s.updates);
+  for (const ShardStore::Standing& s : standings) packer.Put<int64_t>(s.updates);
   return packer.Take();
 }
 
-absl::StatusOr<std::vector<DenseStore::Standing>> DecodeStandings(std::span<const char> payload) {
+absl::StatusOr<std::vector<ShardStore::Standing>> DecodeStandings(std::span<const char> payload) {
   Unpacker unpacker(payload);
-  std::vector<DenseStore::Standing> standings(payload.size() / sizeof(int64_t));
-  for (DenseStore::Standing& s : standings) s.updates = unpacker.Get<int64_t>();
+  std::vector<ShardStore::Standing> standings(payload.size() / sizeof(int64_t));
+  for (ShardStore::Standing& s : standings) s.updates = unpacker.Get<int64_t>();
   if (!unpacker.done()) return PeerLost("what a backup holds came in parts that do not fit");
   return standings;
 }

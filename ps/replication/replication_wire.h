@@ -13,7 +13,7 @@
 
 #include "common/push_pull/options.h"
 #include "common/transport/data_connection.h"
-#include "ps/dense_store.h"
+#include "ps/shard_store.h"
 
 namespace muster::ps {
 
@@ -65,7 +65,7 @@ std::string EncodeState(const ChunkState& state);
 // Returns PeerLost if the sizes are inconsistent.
 absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload);
 // Payload of kWelcome, for all chunks.
-std::string EncodeStandings(const std::vector<DenseStore::Standing>& standings);
-absl::StatusOr<std::vector<DenseStore::Standing>> DecodeStandings(std::span<const char> payload);
+std::string EncodeStandings(const std::vector<ShardStore::Standing>& standings);
+absl::StatusOr<std::vector<ShardStore::Standing>> DecodeStandings(std::span<const char> payload);
 
 }  // namespace muster::ps

@@ -15,9 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.shards = 2;
   const auto table = WorkTable::FromRecord(options, record->work);
   if (!table.ok()) return 0;
-  (*table)->HearThem();
-  (void)(*table)->Unheard();
-  (*table)->StopHearing();
+  (*table)->FinishRecovery();
+  (void)(*table)->WorkersNotReported();
+  (*table)->AbandonRecovery();
   (void)(*table)->ToRecord();
   return 0;
 }

@@ -57,7 +57,7 @@ class PsWorkerImpl final : public PsWorker {
   bool has_trained() const override { return has_trained_; }
 
  private:
-  class Labour;
+  class WorkerThread;
 
   absl::Status MakeSchedules(int64_t global_batch);
   // For PsLoopContext::begin.
@@ -241,16 +241,16 @@ bool PsWorkerImpl::Recover() {
 
 // Runs the program on its own thread. The membership uses another thread, so that the loss of the
 // chief does not interrupt a step.
-class PsWorkerImpl::Labour {
+class PsWorkerImpl::WorkerThread {
  public:
-  explicit Labour(std::function<absl::Status()> work)
+  explicit WorkerThread(std::function<absl::Status()> work)
       : thread_([this, work = std::move(work)] {
           absl::Status ended = work();
           absl::MutexLock lock(&mutex_);
           ended_ = std::move(ended);
           changed_.SignalAll();
         }) {}
-  ~Labour() { thread_.join(); }
+  ~WorkerThread() { thread_.join(); }
   // Returns the work's result if it has ended within `limit`.
   std::optional<absl::Status> Wait(Duration limit) {
     absl::MutexLock lock(&mutex_);
@@ -376,10 +376,10 @@ absl::Status PsWorkerImpl::RunToVerdict() {
   absl::Status status = Join();
   while (status.ok()) {
     if (generation_->job_done) return absl::OkStatus();
-    Labour labour([this] { return Work(); });
+    WorkerThread computation([this] { return Work(); });
     std::optional<absl::Status> ended;
     bool done = false;  // The job is done without an error.
-    while (!(ended = labour.Wait(kTick))) {
+    while (!(ended = computation.Wait(kTick))) {
       if (!status.ok() || done) continue;
       if (MembershipStatus().ok() && !peers_.membership->JobEnded()) continue;
       status = peers_.membership->Explain(MembershipStatus());

@@ -16,24 +16,25 @@
 namespace muster::collective {
 namespace {
 
-class Front;
+class CommunicatorImpl;
 
 class OperationWork : public Work, public std::enable_shared_from_this<OperationWork> {
  public:
-  OperationWork(Front* front, Operation operation) : front(front), operation(operation) {}
+  OperationWork(CommunicatorImpl* front, Operation operation)
+      : front(front), operation(operation) {}
   absl::Status Wait() override;
   bool Done() const override { return done.load(std::memory_order_acquire); }
 
-  Front* const front;  // Outlives every unfinished work.
+  CommunicatorImpl* const front;  // Outlives every unfinished work.
   const Operation operation;
   MonotonicTime deadline{};
   absl::Status status;  // Guarded by the front's mutex until done, constant afterwards.
   std::atomic<bool> done{false};
 };
 
-class Front : public Communicator {
+class CommunicatorImpl : public Communicator {
  public:
-  Front(std::unique_ptr<Engine> engine, FrontOptions options)
+  CommunicatorImpl(std::unique_ptr<Engine> engine, CommunicatorOptions options)
       : engine_(std::move(engine)),
         options_(std::move(options)),
         recorder_(options_.recorder),
@@ -41,7 +42,7 @@ class Front : public Communicator {
     if (options_.progress_thread) thread_ = std::thread([this] { Progress(); });
   }
 
-  ~Front() override {
+  ~CommunicatorImpl() override {
     bool under_way;
     {
       absl::MutexLock lock(&mutex_);
@@ -227,7 +228,7 @@ class Front : public Communicator {
   }
 
   const std::unique_ptr<Engine> engine_;
-  const FrontOptions options_;
+  const CommunicatorOptions options_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<FlightRecorder> recorder_ ABSL_GUARDED_BY(mutex_);
   absl::CondVar changed_;
@@ -262,22 +263,22 @@ class AloneEngine : public Engine {
 }  // namespace
 
 std::unique_ptr<Communicator> MakeCommunicator(std::unique_ptr<Engine> engine,
-                                               FrontOptions options) {
-  return std::make_unique<Front>(std::move(engine), std::move(options));
+                                               CommunicatorOptions options) {
+  return std::make_unique<CommunicatorImpl>(std::move(engine), std::move(options));
 }
 
 std::vector<std::string> LabelsOf(const Communicator& communicator) {
-  const auto* front = dynamic_cast<const Front*>(&communicator);
+  const auto* front = dynamic_cast<const CommunicatorImpl*>(&communicator);
   return front == nullptr ? std::vector<std::string>{} : front->labels();
 }
 
 std::shared_ptr<FlightRecorder> TakeRecorder(Communicator& communicator) {
-  auto* front = dynamic_cast<Front*>(&communicator);
+  auto* front = dynamic_cast<CommunicatorImpl*>(&communicator);
   return front == nullptr ? nullptr : front->TakeRecorder();
 }
 
 void IssueFor(Communicator& communicator, const Signature& asked) {
-  if (auto* front = dynamic_cast<Front*>(&communicator)) front->IssueFor(asked);
+  if (auto* front = dynamic_cast<CommunicatorImpl*>(&communicator)) front->IssueFor(asked);
 }
 
 CollectiveCall CallOf(const Signature& s, int rank) {

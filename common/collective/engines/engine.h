@@ -28,7 +28,7 @@ class Engine {
   virtual void set_timeout(Duration /*timeout*/) {}
 };
 
-struct FrontOptions {
+struct CommunicatorOptions {
   int rank = 0, size = 1;
   std::vector<std::string> labels;  // By rank, for messages. May be empty.
   Duration timeout = std::chrono::seconds(60);
@@ -37,7 +37,7 @@ struct FrontOptions {
 };
 
 std::unique_ptr<Communicator> MakeCommunicator(std::unique_ptr<Engine> engine,
-                                               FrontOptions options);
+                                               CommunicatorOptions options);
 
 // Returns the labels of a communicator made by MakeCommunicator, and nothing for any other
 // communicator.

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "common/collective/host_team.h"
+#include "common/collective/host_group.h"
 #include "common/collective/ring.h"
 
 namespace muster::collective {
@@ -25,7 +25,7 @@ class HierarchicalEngine : public Engine {
       host_ = static_cast<int>(h);
       local_ = static_cast<int>(me - ranks.begin());
     }
-    if (segment) team_.emplace(std::move(segment), hosts()[host_], links_.get(), spin);
+    if (segment) group_.emplace(std::move(segment), hosts()[host_], links_.get(), spin);
   }
 
   std::string Describe() const override {
@@ -35,24 +35,24 @@ class HierarchicalEngine : public Engine {
 
   absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
     absl::Status status = RunVerb(operation, deadline);
-    if (absl::IsAborted(status) && team_) {
-      status = team_->Reason();
+    if (absl::IsAborted(status) && group_) {
+      status = group_->Reason();
     } else if (absl::IsUnavailable(status)) {
       status = links_->Explain(status);
     }
-    if (!status.ok() && team_) team_->Poison(status);
+    if (!status.ok() && group_) group_->Poison(status);
     return status;
   }
   void Wake(const absl::Status& why) override {
     links_->abort().Set();
-    if (team_) team_->Poison(why);
+    if (group_) group_->Poison(why);
   }
   void Close(const absl::Status& why) override {
-    if (team_) team_->Poison(why);
+    if (group_) group_->Poison(why);
     links_->Close(why);
   }
   std::shared_ptr<void> AllocateReducible(int64_t bytes) override {
-    return team_ ? team_->AllocateReducible(bytes) : nullptr;
+    return group_ ? group_->AllocateReducible(bytes) : nullptr;
   }
 
  private:
@@ -84,10 +84,10 @@ class HierarchicalEngine : public Engine {
 
   absl::Status AllReduce(Buffer buffer, const Signature& s, MonotonicTime deadline) {
     Buffer mine = buffer;
-    if (team_) {
-      const Plan plan = MakeInPlacePlan(buffer, carriers(), team_->size(), ReductionOf(s.op, 1),
+    if (group_) {
+      const Plan plan = MakeInPlacePlan(buffer, carriers(), group_->size(), ReductionOf(s.op, 1),
                                         /*reduce=*/true, /*gather=*/false);
-      MUSTER_RETURN_IF_ERROR(team_->Run(plan, s, deadline));
+      MUSTER_RETURN_IF_ERROR(group_->Run(plan, s, deadline));
       mine = {plan.parts[local_].receive, plan.parts[local_].count, buffer.type};
     }
     if (local_ < carriers()) {
@@ -96,9 +96,9 @@ class HierarchicalEngine : public Engine {
       const Plan plan = MakeInPlacePlan(mine, n, n, ReductionOf(s.op, links_->size()), true, true);
       MUSTER_RETURN_IF_ERROR(ring_.Run(between()[local_], plan, s, deadline));
     }
-    if (!team_) return absl::OkStatus();
-    const Plan gather = MakeInPlacePlan(buffer, carriers(), team_->size(), {}, false, true);
-    return team_->Run(gather, s, deadline + kGrace);
+    if (!group_) return absl::OkStatus();
+    const Plan gather = MakeInPlacePlan(buffer, carriers(), group_->size(), {}, false, true);
+    return group_->Run(gather, s, deadline + kGrace);
   }
 
   // The root's host gets the data first. Its first rank sends it around the first ring, from which
@@ -112,34 +112,34 @@ class HierarchicalEngine : public Engine {
       root = static_cast<int>(at - hosts()[h].begin());
     }
     const bool has_root = host_ == root_host;
-    if (has_root && team_ && root != 0) {
-      const Plan plan = MakeBroadcastPlan(buffer, root, team_->size());
-      MUSTER_RETURN_IF_ERROR(team_->Run(plan, s, deadline));
+    if (has_root && group_ && root != 0) {
+      const Plan plan = MakeBroadcastPlan(buffer, root, group_->size());
+      MUSTER_RETURN_IF_ERROR(group_->Run(plan, s, deadline));
     }
     if (local_ == 0) {
       const Plan plan = MakeBroadcastPlan(buffer, root_host, static_cast<int>(hosts().size()));
       MUSTER_RETURN_IF_ERROR(ring_.Run(between()[0], plan, s, deadline));
     }
-    if (!team_ || (has_root && root != 0)) return absl::OkStatus();
-    return team_->Run(MakeBroadcastPlan(buffer, 0, team_->size()), s, deadline + kGrace);
+    if (!group_ || (has_root && root != 0)) return absl::OkStatus();
+    return group_->Run(MakeBroadcastPlan(buffer, 0, group_->size()), s, deadline + kGrace);
   }
 
   absl::Status Barrier(const Signature& s, MonotonicTime deadline) {
     Plan nothing;
-    if (team_) {
-      nothing.parts.resize(team_->size());
-      MUSTER_RETURN_IF_ERROR(team_->Run(nothing, s, deadline));
+    if (group_) {
+      nothing.parts.resize(group_->size());
+      MUSTER_RETURN_IF_ERROR(group_->Run(nothing, s, deadline));
     }
     if (local_ == 0) {
       NoteHostPresent(s);
       MUSTER_RETURN_IF_ERROR(RingBarrier(ring_, between()[0], s, deadline));
     }
-    return team_ ? team_->Run(nothing, s, deadline + kGrace) : absl::OkStatus();
+    return group_ ? group_->Run(nothing, s, deadline + kGrace) : absl::OkStatus();
   }
 
   const std::unique_ptr<Links> links_;
   Ring ring_;
-  std::optional<HostTeam> team_;  // Empty where this rank is alone on its host.
+  std::optional<HostGroup> group_;  // Empty where this rank is alone on its host.
   int host_ = 0, local_ = 0;
 };
 

@@ -66,16 +66,16 @@ class ReplicaEngine : public Engine {
  public:
   ReplicaEngine(std::shared_ptr<Replicas> replicas, int local)
       : replicas_(std::move(replicas)),
-        team_(ThreadTeamOptions(replicas_->board, local, LocalNames(*replicas_))) {}
+        group_(ThreadGroupOptions(replicas_->board, local, LocalNames(*replicas_))) {}
 
   ~ReplicaEngine() override {
     (void)replicas_->board.Keep(
-        PeerLost(fmt::format("replica {} has left the group.", replicas_->first + team_.rank())));
-    team_.Poison();
+        PeerLost(fmt::format("replica {} has left the group.", replicas_->first + group_.rank())));
+    group_.Poison();
   }
 
   std::string Describe() const override {
-    return fmt::format("{} threads, then {}", team_.size(), replicas_->group->Describe());
+    return fmt::format("{} threads, then {}", group_.size(), replicas_->group->Describe());
   }
 
   absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
@@ -83,20 +83,20 @@ class ReplicaEngine : public Engine {
     if (status.ok()) return status;
     // The reason must be set before a woken rank reads it.
     status = replicas_->board.Keep(status);
-    team_.Poison();
+    group_.Poison();
     status = replicas_->GiveUp(status);
-    team_.Quiesce();
+    group_.Quiesce();
     return status;
   }
 
   void Wake(const absl::Status& why) override {
     (void)replicas_->board.Keep(why);
-    team_.Poison();
+    group_.Poison();
     (void)replicas_->GiveUp(why);
   }
   void Close(const absl::Status& why) override {
     Wake(why);
-    team_.Quiesce();
+    group_.Quiesce();
   }
 
   std::shared_ptr<void> AllocateReducible(int64_t bytes) override {
@@ -108,7 +108,7 @@ class ReplicaEngine : public Engine {
   }
 
  private:
-  bool leads() const { return team_.rank() == 0; }
+  bool leads() const { return group_.rank() == 0; }
   // The group's operation has its own deadline. The other threads wait a little longer than it.
   MonotonicTime AfterGroup() const {
     return Clock::now() + std::chrono::nanoseconds(replicas_->timeout.load()) + kGrace;
@@ -132,19 +132,20 @@ class ReplicaEngine : public Engine {
   }
 
   absl::Status LocalPlan(const Signature& signature, const Plan& plan, MonotonicTime deadline) {
-    const auto where = reinterpret_cast<int64_t>(Team::DirectBase(plan, team_.rank()));
-    MUSTER_RETURN_IF_ERROR(team_.Begin(signature, where, {}, deadline));
-    return team_.RunDirect(plan, deadline);
+    const auto where =
+        reinterpret_cast<int64_t>(SharedMemoryGroup::DirectBase(plan, group_.rank()));
+    MUSTER_RETURN_IF_ERROR(group_.Begin(signature, where, {}, deadline));
+    return group_.RunDirect(plan, deadline);
   }
   absl::Status CopyFromFirst(const Signature& signature, Buffer buffer) {
-    return LocalPlan(signature, MakeBroadcastPlan(buffer, 0, team_.size()), AfterGroup());
+    return LocalPlan(signature, MakeBroadcastPlan(buffer, 0, group_.size()), AfterGroup());
   }
 
   absl::Status AllReduce(const Operation& operation, MonotonicTime deadline) {
     const Signature& s = operation.signature;
     const Buffer& buffer = operation.receive;
     const ReduceOp op = s.op == ReduceOp::kMean ? ReduceOp::kSum : s.op;
-    const int local = team_.size();
+    const int local = group_.size();
     const Plan plan = MakeInPlacePlan(buffer, local, local, ReductionOf(op, 1), true, true);
     MUSTER_RETURN_IF_ERROR(LocalPlan(s, plan, deadline));
     if (leads()) MUSTER_RETURN_IF_ERROR(replicas_->group->AllReduce(buffer, op)->Wait());
@@ -161,10 +162,10 @@ class ReplicaEngine : public Engine {
     const Signature& s = operation.signature;
     const auto [process, local] = replicas_->Locate(s.root);
     Plan plan;
-    plan.parts.resize(team_.size());
+    plan.parts.resize(group_.size());
     // In the root's process, the root replica first passes the data to the first replica.
     if (process == replicas_->group->rank()) {
-      plan = MakeBroadcastPlan(operation.receive, local, team_.size());
+      plan = MakeBroadcastPlan(operation.receive, local, group_.size());
     }
     MUSTER_RETURN_IF_ERROR(LocalPlan(s, plan, deadline));
     if (leads()) {
@@ -178,15 +179,15 @@ class ReplicaEngine : public Engine {
     const Buffer& receive = operation.receive;
     const int64_t bytes = operation.send.bytes();
     auto* base = static_cast<std::byte*>(receive.data);
-    MUSTER_RETURN_IF_ERROR(team_.Begin(s, reinterpret_cast<int64_t>(base), {}, deadline));
-    auto* firsts = reinterpret_cast<std::byte*>(team_.WhereOf(0));
-    if (bytes > 0 && !team_.Touch([&] {
-          std::memmove(firsts + (replicas_->first + team_.rank()) * bytes, operation.send.data,
+    MUSTER_RETURN_IF_ERROR(group_.Begin(s, reinterpret_cast<int64_t>(base), {}, deadline));
+    auto* firsts = reinterpret_cast<std::byte*>(group_.WhereOf(0));
+    if (bytes > 0 && !group_.Touch([&] {
+          std::memmove(firsts + (replicas_->first + group_.rank()) * bytes, operation.send.data,
                        bytes);
         })) {
       return Superseded("another rank gave up");
     }
-    MUSTER_RETURN_IF_ERROR(team_.WaitAll(team_.Arrive(), deadline));
+    MUSTER_RETURN_IF_ERROR(group_.WaitAll(group_.Arrive(), deadline));
     if (leads()) MUSTER_RETURN_IF_ERROR(GatherProcesses(receive, s.count));
     return CopyFromFirst(s, receive);
   }
@@ -198,7 +199,7 @@ class ReplicaEngine : public Engine {
     auto* base = static_cast<std::byte*>(receive.data);
     const int64_t stride = count * SizeOf(receive.type);
     if (replicas_->even) {
-      const Buffer mine{base + replicas_->first * stride, count * team_.size(), receive.type};
+      const Buffer mine{base + replicas_->first * stride, count * group_.size(), receive.type};
       return group.AllGather(mine, receive)->Wait();
     }
     WorkPtr last;
@@ -217,43 +218,43 @@ class ReplicaEngine : public Engine {
     const ReduceOp op = s.op == ReduceOp::kMean ? ReduceOp::kSum : s.op;
     const int64_t element = SizeOf(s.type);
     if (leads()) replicas_->scratch.resize(send.bytes());
-    MUSTER_RETURN_IF_ERROR(team_.Begin(s, reinterpret_cast<int64_t>(send.data), {}, deadline));
-    const Plan plan = MakeInPlacePlan(send, team_.size(), team_.size(), {}, true, false);
-    const Part& mine = plan.parts[team_.rank()];
+    MUSTER_RETURN_IF_ERROR(group_.Begin(s, reinterpret_cast<int64_t>(send.data), {}, deadline));
+    const Plan plan = MakeInPlacePlan(send, group_.size(), group_.size(), {}, true, false);
+    const Part& mine = plan.parts[group_.rank()];
     const int64_t offset = mine.send - plan.base;
     std::vector<const void*> sources;
-    for (int r = 0; r < team_.size(); ++r) {
-      sources.push_back(reinterpret_cast<std::byte*>(team_.WhereOf(r)) + offset);
+    for (int r = 0; r < group_.size(); ++r) {
+      sources.push_back(reinterpret_cast<std::byte*>(group_.WhereOf(r)) + offset);
     }
     void* out = replicas_->scratch.data() + offset;
-    if (mine.count > 0 && !team_.Touch([&] {
+    if (mine.count > 0 && !group_.Touch([&] {
           ReduceElements({&out, 1}, sources, mine.count, s.type, ReductionOf(op, 1));
         })) {
       return Superseded("another rank gave up");
     }
-    MUSTER_RETURN_IF_ERROR(team_.WaitAll(team_.Arrive(), deadline));
+    MUSTER_RETURN_IF_ERROR(group_.WaitAll(group_.Arrive(), deadline));
     if (leads()) {
       const Buffer all{replicas_->scratch.data(), send.count, s.type};
       MUSTER_RETURN_IF_ERROR(replicas_->group->AllReduce(all, op)->Wait());
     }
-    MUSTER_RETURN_IF_ERROR(team_.Begin(s, -1, {}, AfterGroup()));
+    MUSTER_RETURN_IF_ERROR(group_.Begin(s, -1, {}, AfterGroup()));
     const std::byte* from =
-        replicas_->scratch.data() + (replicas_->first + team_.rank()) * s.count * element;
+        replicas_->scratch.data() + (replicas_->first + group_.rank()) * s.count * element;
     void* to = operation.receive.data;
     const void* source = from;
     const int64_t divisor = s.op == ReduceOp::kMean ? replicas_->total : 1;
     if (s.count > 0) ReduceElements({&to, 1}, {&source, 1}, s.count, s.type, {.divisor = divisor});
-    return team_.WaitAll(team_.Arrive(), AfterGroup());
+    return group_.WaitAll(group_.Arrive(), AfterGroup());
   }
 
   absl::Status Barrier(const Operation& operation, MonotonicTime deadline) {
-    MUSTER_RETURN_IF_ERROR(team_.Begin(operation.signature, -1, {}, deadline));
+    MUSTER_RETURN_IF_ERROR(group_.Begin(operation.signature, -1, {}, deadline));
     if (leads()) MUSTER_RETURN_IF_ERROR(replicas_->group->Barrier()->Wait());
-    return team_.Begin(operation.signature, -1, {}, AfterGroup());
+    return group_.Begin(operation.signature, -1, {}, AfterGroup());
   }
 
   const std::shared_ptr<Replicas> replicas_;
-  Team team_;
+  SharedMemoryGroup group_;
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/collective/team.h"
+#include "common/collective/shared_memory_group.h"
 
 namespace muster::collective {
 
@@ -23,8 +23,9 @@ struct ThreadBoard {
   absl::Status reason ABSL_GUARDED_BY(mutex);
 };
 
-inline TeamOptions ThreadTeamOptions(ThreadBoard& board, int rank, std::vector<std::string> names) {
-  TeamOptions options;
+inline SharedMemoryGroupOptions ThreadGroupOptions(ThreadBoard& board, int rank,
+                                                   std::vector<std::string> names) {
+  SharedMemoryGroupOptions options;
   options.cells = board.cells;
   options.rank = rank;
   options.names = std::move(names);

@@ -13,53 +13,55 @@ namespace {
 class ThreadEngine : public Engine {
  public:
   ThreadEngine(std::shared_ptr<ThreadBoard> board, int rank)
-      : board_(std::move(board)), team_(ThreadTeamOptions(*board_, rank, {})) {}
+      : board_(std::move(board)), group_(ThreadGroupOptions(*board_, rank, {})) {}
 
   // A rank that leaves poisons the group, so that no rank waits for it until the deadline.
   ~ThreadEngine() override {
-    (void)board_->Keep(PeerLost(fmt::format("{} has left the group.", RankName({}, team_.rank()))));
-    team_.Poison();
+    (void)board_->Keep(
+        PeerLost(fmt::format("{} has left the group.", RankName({}, group_.rank()))));
+    group_.Poison();
   }
 
   std::string Describe() const override {
-    return fmt::format("plain memory, {} threads", team_.size());
+    return fmt::format("plain memory, {} threads", group_.size());
   }
 
   absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
-    const Plan plan = MakePlan(operation, team_.rank(), team_.size(), team_.size());
+    const Plan plan = MakePlan(operation, group_.rank(), group_.size(), group_.size());
     absl::Status status = RunPlan(operation.signature, plan, deadline);
     if (status.ok()) return status;
     // The reason must be set before a woken rank reads it.
     status = board_->Keep(status);
-    team_.Poison();
-    team_.Quiesce();
+    group_.Poison();
+    group_.Quiesce();
     return status;
   }
 
   void Wake(const absl::Status& why) override {
     (void)board_->Keep(why);
-    team_.Poison();
+    group_.Poison();
   }
   void Close(const absl::Status& why) override {
     (void)board_->Keep(why);
-    team_.Poison();
-    team_.Quiesce();
+    group_.Poison();
+    group_.Quiesce();
   }
 
  private:
   absl::Status RunPlan(const Signature& signature, const Plan& plan, MonotonicTime deadline) {
-    if (Team::ContributionBytes(plan) <= kSmallBytes) {
-      MUSTER_RETURN_IF_ERROR(team_.Begin(signature, -1, team_.Small(plan), deadline));
-      team_.RunSmall(plan);
+    if (SharedMemoryGroup::ContributionBytes(plan) <= kSmallBytes) {
+      MUSTER_RETURN_IF_ERROR(group_.Begin(signature, -1, group_.Small(plan), deadline));
+      group_.RunSmall(plan);
       return absl::OkStatus();
     }
-    const auto where = reinterpret_cast<int64_t>(Team::DirectBase(plan, team_.rank()));
-    MUSTER_RETURN_IF_ERROR(team_.Begin(signature, where, {}, deadline));
-    return team_.RunDirect(plan, deadline);
+    const auto where =
+        reinterpret_cast<int64_t>(SharedMemoryGroup::DirectBase(plan, group_.rank()));
+    MUSTER_RETURN_IF_ERROR(group_.Begin(signature, where, {}, deadline));
+    return group_.RunDirect(plan, deadline);
   }
 
   const std::shared_ptr<ThreadBoard> board_;
-  Team team_;
+  SharedMemoryGroup group_;
 };
 
 }  // namespace

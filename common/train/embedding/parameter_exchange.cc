@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<ParameterExchange>> ParameterExchange::Make(const
     exchange->clips_.push_back(spec.clip);
   }
   exchange->whole_ = job.precision == Precision::kFloat16;
-  exchange->Lay(replica);
+  exchange->BuildLayout(replica);
   return exchange;
 }
 
@@ -50,7 +50,7 @@ ParameterExchange::~ParameterExchange() = default;
 
 bool ParameterExchange::clips(int optimizer) const { return Clips(clips_[optimizer]); }
 
-void ParameterExchange::Lay(const Replica& replica) {
+void ParameterExchange::BuildLayout(const Replica& replica) {
   chunks_of_.resize(replica.optimizers().size());
   learning_rates_.assign(served_.optimizers.size(), 1.0);
   std::vector<std::vector<int>> by_server;  // The index of each chunk.
@@ -156,7 +156,7 @@ std::vector<std::unique_ptr<GradientSink>> ParameterExchange::MakeSinks() {
 absl::Status ParameterExchange::Pull() {
   MUSTER_RETURN_IF_ERROR(CheckSameBuffers());
   MUSTER_RETURN_IF_ERROR(Waiting([this] { return client_->Pull(); }));
-  TakeIn(/*rest=*/true);
+  CopyToDevice(/*rest=*/true);
   for (Variable& variable : variables_)
     if (variable.same) {
       if (!variable.before.defined()) variable.before = at::empty_like(variable.tensor);
@@ -183,7 +183,7 @@ absl::Status ParameterExchange::CheckSameBuffers() const {
   return absl::OkStatus();
 }
 
-void ParameterExchange::TakeIn(bool rest) {
+void ParameterExchange::CopyToDevice(bool rest) {
   const at::NoGradGuard no_grad;
   for (size_t v = 0; v < variables_.size(); ++v) {
     const Variable& variable = variables_[v];
@@ -324,7 +324,7 @@ absl::Status ParameterExchange::Wait() {
   }
   NoteRefused(outcome->refused);
   // The step's changes of buffers go out with its last push.
-  TakeIn(rest_done_);
+  CopyToDevice(rest_done_);
   return refused_;
 }
 

@@ -125,7 +125,7 @@ class ParameterExchange : public EmbeddingStore {
 
   ParameterExchange(Layout layout, ServedVariables served)
       : layout_(std::move(layout)), served_(std::move(served)) {}
-  void Lay(const Replica& replica);
+  void BuildLayout(const Replica& replica);
   bool clips(int optimizer) const;
   // Writes this gradient to the client's memory, or adds it.
   void Write(int variable, const at::Tensor& gradient, bool add);
@@ -151,7 +151,7 @@ class ParameterExchange : public EmbeddingStore {
   void NoteRefused(const std::set<std::pair<int, int>>& chunks);
   // Copies received values to the device, or marks CPU tensors as changed. `rest` includes the
   // variables without an optimizer.
-  void TakeIn(bool rest);
+  void CopyToDevice(bool rest);
 
   const Layout layout_;
   const ServedVariables served_;

@@ -42,12 +42,12 @@ GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicato
       gradients_(parameters_.size()),
       fired_(parameters_.size()),
       used_(parameters_.size()) {
-  Lay(options);
+  BuildLayout(options);
 }
 
 GradientBuckets::~GradientBuckets() { Cancel(); }
 
-void GradientBuckets::Lay(const BucketOptions& options) {
+void GradientBuckets::BuildLayout(const BucketOptions& options) {
   // Groups buckets by type, float32 last, because the tail of the last bucket is float32.
   std::vector<at::ScalarType> types;
   for (const at::Tensor& p : parameters_) {

@@ -62,7 +62,7 @@ class GradientBuckets final : public GradientSink {
     WorkPtr work;
   };
 
-  void Lay(const BucketOptions& options);
+  void BuildLayout(const BucketOptions& options);
   void Allocate(Bucket* bucket, int64_t tail);
   void LaunchComplete(bool all_but_last);
   absl::Status WaitAll();

@@ -138,7 +138,8 @@ checkpoint::TensorInfo InfoOf(const std::string& name, const at::Tensor& tensor)
 }
 
 // Assigns each tensor an offset, starting at `offset`. Moves `offset` behind the last tensor.
-void Lay(const NamedTensors& tensors, size_t* offset, TensorSet* set, std::vector<size_t>* places) {
+void BuildLayout(const NamedTensors& tensors, size_t* offset, TensorSet* set,
+                 std::vector<size_t>* places) {
   for (const auto& [name, tensor] : tensors) {
     const checkpoint::Tensor& placed = set->tensors.emplace_back(InfoOf(name, tensor));
     places->push_back(*offset);
@@ -146,8 +147,8 @@ void Lay(const NamedTensors& tensors, size_t* offset, TensorSet* set, std::vecto
   }
 }
 
-void Lay(const std::vector<checkpoint::TensorInfo>& tables, size_t* offset, TensorSet* set,
-         std::vector<size_t>* places) {
+void BuildLayout(const std::vector<checkpoint::TensorInfo>& tables, size_t* offset, TensorSet* set,
+                 std::vector<size_t>* places) {
   for (const checkpoint::TensorInfo& info : tables) {
     checkpoint::Tensor& placed = set->tensors.emplace_back();
     static_cast<checkpoint::TensorInfo&>(placed) = info;
@@ -259,16 +260,17 @@ absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
   snapshot.state = StateOf(replica, state);
   size_t bytes = 0;
   std::vector<size_t> model_places, optimizer_places;
-  Lay(model, &bytes, &snapshot.model, &model_places);
-  Lay(optimizer, &bytes, &snapshot.optimizer, &optimizer_places);
+  BuildLayout(model, &bytes, &snapshot.model, &model_places);
+  BuildLayout(optimizer, &bytes, &snapshot.optimizer, &optimizer_places);
   const TableSnapshot tables(replica);
-  Lay(tables.model(), &bytes, &snapshot.model, &model_places);
-  Lay(tables.optimizer(), &bytes, &snapshot.optimizer, &optimizer_places);
+  BuildLayout(tables.model(), &bytes, &snapshot.model, &model_places);
+  BuildLayout(tables.optimizer(), &bytes, &snapshot.optimizer, &optimizer_places);
   std::vector<size_t> stacked_places;
-  Lay(stacked, &bytes, &snapshot.replica_buffers, &stacked_places);
+  BuildLayout(stacked, &bytes, &snapshot.replica_buffers, &stacked_places);
   std::map<std::string, std::vector<size_t>> kept_places;
   for (const std::string& callback : replica.kept().callbacks())
-    Lay(replica.kept().Of(callback), &bytes, &snapshot.kept[callback], &kept_places[callback]);
+    BuildLayout(replica.kept().Of(callback), &bytes, &snapshot.kept[callback],
+                &kept_places[callback]);
   const bool cpu = replica.device().is_cpu();
   const auto memory = Pool::Get(pool_, std::max(bytes, kAlignment), !cpu);
   if (memory == nullptr) {

@@ -8,9 +8,9 @@ namespace {
 const Verdict kLost{ExitCode::kRetryable, "worker:1", "node-b", 12, Phase::kReduce, "lost: gone"};
 
 TEST(Verdict, TheChiefAndTheCulpritTellTheRootCause) {
-  EXPECT_EQ(Story(kLost), "worker 1 on host node-b (step 12, reduce): lost: gone");
-  EXPECT_EQ(FinalLine(kLost, "chief:0", true), "ROOT CAUSE: " + Story(kLost));
-  EXPECT_EQ(FinalLine(kLost, "worker:1", false), "ROOT CAUSE: " + Story(kLost));
+  EXPECT_EQ(Describe(kLost), "worker 1 on host node-b (step 12, reduce): lost: gone");
+  EXPECT_EQ(FinalLine(kLost, "chief:0", true), "ROOT CAUSE: " + Describe(kLost));
+  EXPECT_EQ(FinalLine(kLost, "worker:1", false), "ROOT CAUSE: " + Describe(kLost));
 }
 
 TEST(Verdict, FollowersNameTheCulprit) {
@@ -20,10 +20,10 @@ TEST(Verdict, FollowersNameTheCulprit) {
 
 TEST(Verdict, WhatIsNotKnownIsLeftOut) {
   Verdict early{ExitCode::kConfiguration, "worker:1", "", -1, Phase::kStarting, "bad job"};
-  EXPECT_EQ(Story(early), "worker 1: bad job");
+  EXPECT_EQ(Describe(early), "worker 1: bad job");
   EXPECT_EQ(FinalLine(early, "worker:0", false), "stopped because of worker 1: bad job");
   early.step = 0;
-  EXPECT_EQ(Story(early), "worker 1 (starting): bad job");
+  EXPECT_EQ(Describe(early), "worker 1 (starting): bad job");
   Verdict nobody{ExitCode::kRetryable, "", "", -1, Phase::kStarting, "not all came"};
   EXPECT_EQ(FinalLine(nobody, "chief:0", true), "ROOT CAUSE: not all came");
   EXPECT_EQ(FinalLine(nobody, "worker:0", false), "stopped: not all came");

@@ -207,11 +207,11 @@ TEST(Failure, AProgramErrorEndsTheJobWithItsMessage) {
   crew.Join();
   const Verdict verdict = cluster.coordinator().Wait();
   EXPECT_EQ(verdict.code, ExitCode::kProgramFailed);
-  EXPECT_THAT(Story(verdict), HasSubstr("(step 3, forward): loss is not [batch]"));
+  EXPECT_THAT(Describe(verdict), HasSubstr("(step 3, forward): loss is not [batch]"));
   EXPECT_EQ(ExitCodeOf(crew.result(0)), ExitCode::kProgramFailed);
   EXPECT_THAT(crew.member(1).FinalLine(crew.result(1)),
               HasSubstr("stopped because of worker 1: loss is not [batch]"));
-  EXPECT_EQ(crew.member(2).FinalLine(crew.result(2)), "ROOT CAUSE: " + Story(verdict));
+  EXPECT_EQ(crew.member(2).FinalLine(crew.result(2)), "ROOT CAUSE: " + Describe(verdict));
 }
 
 TEST(Failure, TheFirstFailureWinsOverTheNoiseThatFollows) {
@@ -267,7 +267,7 @@ TEST(Failure, ACollectiveErrorWaitsForItsRootCause) {
 TEST(Failure, ACollectiveErrorWithoutARootCauseEndsTheGenerationOnly) {
   TestCluster cluster(1);
   CoordinatorOptions options = cluster.coordinator_options();
-  options.decision.blame = std::chrono::milliseconds(300);
+  options.decision.root_cause_wait = std::chrono::milliseconds(300);
   ASSERT_TRUE(cluster.StartChief(std::move(options)).ok());
   Crew crew;
   crew.Add(cluster.member_options(0), FinishAfter("10.0.0.1:5"));

@@ -148,7 +148,7 @@ class Leaks : public ::testing::Test {
 
 TEST_F(Leaks, FiftyGenerationsHoldWhatFiveHeld) {
   CoordinatorOptions options = cluster_.coordinator_options();
-  options.decision.blame = std::chrono::milliseconds(1);
+  options.decision.root_cause_wait = std::chrono::milliseconds(1);
   ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   std::thread first([&] { Survive(0); }), second([&] { Survive(1); });
   Process process = Start(2);

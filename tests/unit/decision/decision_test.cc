@@ -194,7 +194,7 @@ TEST_F(DecisionTest, AFailureIsToldToThoseStillOnTheirWayForAMoment) {
   state_.stage_since = now_;
   state_.members[0].report.acknowledged = true;
   EXPECT_EQ(Now().action, Action::kWait);
-  Pass(options_.farewell);
+  Pass(options_.failure_ack_timeout);
   EXPECT_EQ(Now().action, Action::kClose);
 }
 
@@ -319,14 +319,14 @@ TEST_F(DecisionTest, TheFirstOwnFailureIsTheVerdict) {
   state_.members[1].process.gone = true;
   const Decision d = Now();
   EXPECT_EQ(d.verdict.code, ExitCode::kDataDamaged);
-  EXPECT_EQ(Story(d.verdict), "worker 1 on host node-2 (step 4, data): first");
+  EXPECT_EQ(Describe(d.verdict), "worker 1 on host node-2 (step 4, data): first");
 }
 
 TEST_F(DecisionTest, CollectiveErrorsWaitForTheRootCause) {
   RunAll();
   state_.members[0].report.collective_error = ReportedError{1, "worker:1: connection reset", now_};
   EXPECT_EQ(Now().action, Action::kWait);
-  Pass(options_.blame - milliseconds(1));
+  Pass(options_.root_cause_wait - milliseconds(1));
   EXPECT_EQ(Now().action, Action::kWait);
   Pass(milliseconds(1));
   const Decision d = Now();
@@ -349,7 +349,7 @@ TEST_F(DecisionTest, ErrorsOfAnOldGenerationAreOld) {
   RunAll();
   state_.generation = 2;
   state_.members[0].report.collective_error = ReportedError{1, "reset", now_};
-  Pass(options_.blame);
+  Pass(options_.root_cause_wait);
   EXPECT_EQ(Now().action, Action::kWait);
 }
 
@@ -429,7 +429,7 @@ TEST_F(DecisionTest, ClosesWhenAllHaveAcknowledgedOrTheDeadlineNamesWhoDidNot) {
   EXPECT_THAT(Now().reason, HasSubstr("worker 1"));
   state_.stage_since = now_;
   state_.verdict.code = ExitCode::kRetryable;  // a failed job says goodbye quickly
-  Pass(options_.farewell);
+  Pass(options_.failure_ack_timeout);
   EXPECT_EQ(Now().action, Action::kClose);
   state_.stage_since = now_;
   state_.members[2].report.acknowledged = true;

@@ -132,7 +132,7 @@ TEST_F(RecoveryTest, ACollectiveErrorWithoutARootCauseDropsNobody) {
   state_.members[1].report.collective_error =
       ReportedError{1, "worker:0 <-> worker:1: reset", now_};
   EXPECT_EQ(Now().action, Action::kWait);
-  Pass(options_.blame);
+  Pass(options_.root_cause_wait);
   const Decision d = Now();
   EXPECT_EQ(d.action, Action::kAbortGeneration);
   EXPECT_EQ(d.member, -1);

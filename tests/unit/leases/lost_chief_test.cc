@@ -84,7 +84,7 @@ class Training {
     for (int w = 0; w < kWorkers; ++w)
       if (!lost.contains(w)) table_->SetWorker(w, workers_[w].incarnation, /*told=*/true);
     table_->Reach(newest_lease_);
-    table_->HearThem();
+    table_->FinishRecovery();
     news_ = 0;
     for (int w = 0; w < kWorkers; ++w) {
       if (lost.contains(w))

@@ -165,7 +165,7 @@ class BoundedCrew {
   void Restart() {
     table_ = *WorkTable::FromRecord(options_, Json::parse(table_->ToRecord().dump()));
     for (auto& [w, worker] : workers_) table_->SetWorker(w, worker.incarnation, /*told=*/true);
-    table_->HearThem();
+    table_->FinishRecovery();
     for (auto& [w, worker] : workers_) worker.pushed = 0;
     for (auto& [w, worker] : workers_) Ask(w, nullptr, /*tell=*/true);
   }

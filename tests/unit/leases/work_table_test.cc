@@ -404,7 +404,7 @@ TEST(WorkTable, ARestartedChiefHearsWhatItsRecordDoesNotKnow) {
       if (i == killed) {
         table = *WorkTable::FromRecord(options, record);
         for (int w = 0; w < 3; ++w) table->SetWorker(w, 100 + w, true);
-        table->HearThem();
+        table->FinishRecovery();
         for (int w = 0; w < 3; ++w) {
           proto::NextRequest first;
           first.mutable_worker()->set_worker(w);
@@ -551,7 +551,7 @@ TEST(WorkTable, WhoIsHeardNoLongerForgetsWhatItHas) {
   table.SetWorker(0, 7, true);
   table.SetWorker(1, 8, true);
   EXPECT_FALSE(table.Abandoned(0));
-  table.StopHearing();
+  table.AbandonRecovery();
   EXPECT_TRUE(table.Abandoned(0));
   EXPECT_TRUE(table.Abandoned(1));
   proto::NextRequest request;
@@ -559,8 +559,8 @@ TEST(WorkTable, WhoIsHeardNoLongerForgetsWhatItHas) {
   request.mutable_worker()->set_incarnation(7);
   ASSERT_TRUE(table.Take(request).ok());
   EXPECT_FALSE(table.Abandoned(0));
-  EXPECT_TRUE(table.Met(1, 8));
-  EXPECT_FALSE(table.Met(1, 9));
+  EXPECT_TRUE(table.HasSeen(1, 8));
+  EXPECT_FALSE(table.HasSeen(1, 9));
 }
 
 }  // namespace

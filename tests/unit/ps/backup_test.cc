@@ -81,7 +81,7 @@ class BackupStore final : public ForwardingStore {
 // Takes the primary's connections and serves them, each on a thread.
 class BackupHost {
  public:
-  BackupHost(std::shared_ptr<DenseStore> store, ReplicationOptions options)
+  BackupHost(std::shared_ptr<ShardStore> store, ReplicationOptions options)
       : listener_(*DataListener::Create({.bind_address = "127.0.0.1"})) {
     options.abort = &abort_;
     shard_ = BackupShard::Make(std::move(store), options);
@@ -147,13 +147,13 @@ class BackupTest : public ::testing::Test {
     store_options_.rules = {rule};
     store_options_.tables[1] = {
         .width = kWidth, .initializer = {}, .seed = 9, .rule = rule, .shards = 1};
-    local_ = DenseStore::Make(store_options_);
+    local_ = ShardStore::Make(store_options_);
     for (int c = 0; c < kChunks; ++c)
       ASSERT_TRUE(
           local_->Fill(c, std::vector<float>(store_options_.chunks[c].elements(), 10)).ok());
     for (int worker : {0, 1, 2}) local_->Admit(worker, kLife);
     options_.chunks = backup_options_.chunks = kChunks;
-    theirs_ = std::make_shared<BackupStore>(DenseStore::Make(store_options_));
+    theirs_ = std::make_shared<BackupStore>(ShardStore::Make(store_options_));
   }
   // It begins empty.
   void BeginBackup() {
@@ -171,7 +171,7 @@ class BackupTest : public ::testing::Test {
     primary_ = ReplicatedStore::Make(local_, options_);
   }
   // Each chunk gets a push; other gradients and keys with other numbers.
-  void Push(DenseStore& store, int worker, uint64_t sequence, bool ahead = false) {
+  void Push(ShardStore& store, int worker, uint64_t sequence, bool ahead = false) {
     for (int c = 0; c < kChunks; ++c) {
       std::vector<float> gradient(store_options_.chunks[c].elements());
       std::vector<uint64_t> keys;
@@ -198,7 +198,7 @@ class BackupTest : public ::testing::Test {
     }
   }
   // Rows in the order of their keys: where they lie is each store's own affair.
-  static ChunkState Copy(const DenseStore& store, int chunk) {
+  static ChunkState Copy(const ShardStore& store, int chunk) {
     ChunkState state = *store.Copy(chunk);
     if (!HasRows(chunk)) return state;
     const PackedRows packed = *UnpackRows(state.parameters, kWidth);
@@ -223,12 +223,12 @@ class BackupTest : public ::testing::Test {
   }
 
   static constexpr int kChunks = 5;
-  DenseStore::Options store_options_;
+  ShardStore::Options store_options_;
   ReplicationOptions options_, backup_options_;  // the primary's, the backup's
   const std::unique_ptr<DataListener> listener_ =
       *DataListener::Create({.bind_address = "127.0.0.1"});
   transport::AbortSignal abort_;
-  std::shared_ptr<DenseStore> local_;
+  std::shared_ptr<ShardStore> local_;
   std::shared_ptr<BackupStore> theirs_;
   std::unique_ptr<BackupHost> host_;
   std::shared_ptr<ReplicatedStore> primary_;
@@ -369,7 +369,7 @@ TEST_F(BackupTest, WithCompressionBothHoldTheSameBits) {
   for (const Compression compression : {Compression::kBFloat16, Compression::kFloat16}) {
     if (primary_ != nullptr) primary_->Close();
     Make(ParseOptimizer(Json("adam"))->rule);
-    const auto exact = std::exchange(local_, DenseStore::Make(store_options_));
+    const auto exact = std::exchange(local_, ShardStore::Make(store_options_));
     for (int c = 0; c < kChunks; ++c)
       ASSERT_TRUE(
           local_->Fill(c, std::vector<float>(store_options_.chunks[c].elements(), 10)).ok());
@@ -438,10 +438,10 @@ TEST_F(BackupTest, WhatIsLeftOfAnOlderConnectionChangesNothing) {
   Make(SgdSpec{});
   BeginBackup();
   ReplicaDialer dialer(options_);
-  std::vector<DenseStore::Standing> standings;
+  std::vector<ShardStore::Standing> standings;
   const auto older = *dialer.Dial(Clock::now() + kLong, &standings);
   const auto newer = *dialer.Dial(Clock::now() + kLong, &standings);
-  ASSERT_EQ(standings, std::vector<DenseStore::Standing>(kChunks));
+  ASSERT_EQ(standings, std::vector<ShardStore::Standing>(kChunks));
   const auto hand_over = [&](ReplicaLink& link, float value) {
     ChunkState state = *local_->Copy(0);
     state.parameters.assign(4, value);

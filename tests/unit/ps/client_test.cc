@@ -76,7 +76,7 @@ class TestServer {
   // As the program begins: parameters are 10, no updates.
   void Reset() {
     store = std::make_unique<FreezableStore>(
-        DenseStore::Make({layout_.chunks[shard_], {SgdSpec{}, SgdSpec{}}}));
+        ShardStore::Make({layout_.chunks[shard_], {SgdSpec{}, SgdSpec{}}}));
     for (size_t c = 0; c < layout_.chunks[shard_].size(); ++c)
       EXPECT_TRUE(
           store->Fill(c, std::vector<float>(layout_.chunks[shard_][c].elements(), 10)).ok());

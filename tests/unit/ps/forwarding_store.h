@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "ps/dense_store.h"
+#include "ps/shard_store.h"
 
 namespace muster {
 
-class ForwardingStore : public DenseStore {
+class ForwardingStore : public ShardStore {
  public:
-  explicit ForwardingStore(std::unique_ptr<DenseStore> store) : store_(std::move(store)) {}
+  explicit ForwardingStore(std::unique_ptr<ShardStore> store) : store_(std::move(store)) {}
 
   absl::Status Fill(int chunk, std::span<const float> parameters) override {
     return store_->Fill(chunk, parameters);
@@ -52,7 +52,7 @@ class ForwardingStore : public DenseStore {
   std::map<int, TableStatistics> tables() const override { return store_->tables(); }
 
  private:
-  const std::unique_ptr<DenseStore> store_;
+  const std::unique_ptr<ShardStore> store_;
 };
 
 }  // namespace muster

@@ -39,7 +39,7 @@ class PushPullTest : public ::testing::Test {
   PushPullTest() {
     options_.layout = kLayout;
     options_.chunks = {{2, 0, 4, 0}, {2, 4, 300004, 0}, {2, 300004, 300011, 0}};
-    store_ = DenseStore::Make({options_.chunks, {SgdSpec{}}});
+    store_ = ShardStore::Make({options_.chunks, {SgdSpec{}}});
     for (int c = 0; c < 3; ++c) EXPECT_TRUE(store_->Fill(c, std::vector<float>(Size(c), 10)).ok());
     store_->Admit(1, kLife);
     own_gradients_.assign(kElements, 1);
@@ -144,7 +144,7 @@ class PushPullTest : public ::testing::Test {
 
   static constexpr int64_t kElements = 300011;
   ServeOptions options_;
-  std::unique_ptr<DenseStore> store_;
+  std::unique_ptr<ShardStore> store_;
   AbortSignal abort_;
   std::unique_ptr<DataConnection> near_, far_;
   std::unique_ptr<ShardConnection> link_;
@@ -290,7 +290,7 @@ TEST_F(PushPullTest, AWorkerThatWasLostIsRefused) {
 
 TEST_F(PushPullTest, AnEmptyServerSaysSo) {
   Disconnect();
-  store_ = DenseStore::Make({options_.chunks, {SgdSpec{}}});
+  store_ = ShardStore::Make({options_.chunks, {SgdSpec{}}});
   Reconnect();
   Link();
   EXPECT_TRUE(absl::IsUnavailable(Move(Pushes(1)).status()));
@@ -362,7 +362,7 @@ TEST_F(PushPullTest, SharedMemoryGivesTheSameBits) {
   std::vector<float> results[2];
   for (const bool shared : {false, true}) {
     Disconnect();
-    store_ = DenseStore::Make({options_.chunks, {ParseOptimizer(Json("adam"))->rule}});
+    store_ = ShardStore::Make({options_.chunks, {ParseOptimizer(Json("adam"))->rule}});
     for (int c = 0; c < 3; ++c) EXPECT_TRUE(store_->Fill(c, std::vector<float>(Size(c), 10)).ok());
     store_->Admit(1, kLife);
     Reconnect();
@@ -406,7 +406,7 @@ TEST_F(PushPullTest, WhatIsNotFiniteIsRefusedAndTheRestIsTaken) {
        {std::pair(Compression::kNone, false), std::pair(Compression::kNone, true),
         std::pair(Compression::kBFloat16, false), std::pair(Compression::kFloat16, false)}) {
     Disconnect();
-    store_ = DenseStore::Make({options_.chunks, {SgdSpec{}}});
+    store_ = ShardStore::Make({options_.chunks, {SgdSpec{}}});
     for (int c = 0; c < 3; ++c) EXPECT_TRUE(store_->Fill(c, std::vector<float>(Size(c), 10)).ok());
     store_->Admit(1, kLife);
     compression_ = compression;
@@ -434,7 +434,7 @@ TEST_F(PushPullTest, CompressionRoundsToTheNearest) {
   for (const auto& [compression, bound] : {std::pair(Compression::kBFloat16, 1.0f / 256),
                                            std::pair(Compression::kFloat16, 1.0f / 2048)}) {
     Disconnect();
-    store_ = DenseStore::Make({options_.chunks, {SgdSpec{}}});
+    store_ = ShardStore::Make({options_.chunks, {SgdSpec{}}});
     std::mt19937 random(5);
     std::uniform_real_distribution<float> uniform(-2, 2);
     std::vector<float> start(kElements);

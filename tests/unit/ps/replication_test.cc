@@ -427,8 +427,8 @@ TEST_F(ReplicationTest, WhoeverIsNoPrimaryOfTheViewIsRefused) {
   options.address = ps_[1]->address();
   options.backup = 1;
   const auto trouble_of = [&](const ReplicationOptions& options) {
-    const std::shared_ptr<DenseStore> local =
-        DenseStore::Make({job_.layout().chunks[0], {SgdSpec{}}});
+    const std::shared_ptr<ShardStore> local =
+        ShardStore::Make({job_.layout().chunks[0], {SgdSpec{}}});
     for (const proto::ChunkContent& content : Content(job_, 0, 7))
       EXPECT_TRUE(local->Restore(content.chunk(), StateOf(content)).ok());
     const auto replicated = ReplicatedStore::Make(local, options);

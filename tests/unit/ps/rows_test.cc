@@ -99,13 +99,13 @@ class RowStore : public ::testing::Test {
  protected:
   static constexpr uint64_t kWorker = 5;
   RowStore() { store_ = Make(); }
-  static std::unique_ptr<DenseStore> Make() {
-    auto store = DenseStore::Make({{{0, 0, 0, 0, 1}}, {AdamSpec{}}, {{1, OptionsOf(AdamSpec{})}}});
+  static std::unique_ptr<ShardStore> Make() {
+    auto store = ShardStore::Make({{{0, 0, 0, 0, 1}}, {AdamSpec{}}, {{1, OptionsOf(AdamSpec{})}}});
     store->Admit(0, kLife);
     store->Admit(1, kLife);
     return store;
   }
-  absl::StatusOr<Pushed> Push(DenseStore& store, int worker, uint64_t sequence,
+  absl::StatusOr<Pushed> Push(ShardStore& store, int worker, uint64_t sequence,
                               const std::vector<uint64_t>& keys, float gradient) {
     const std::vector<float> packed =
         PackRows(keys, std::vector<float>(keys.size() * kWidth, gradient));
@@ -115,12 +115,12 @@ class RowStore : public ::testing::Test {
     push.gradient = packed;
     return store.Apply(0, push, {});
   }
-  static std::vector<float> Rows(const DenseStore& store, const std::vector<uint64_t>& keys) {
+  static std::vector<float> Rows(const ShardStore& store, const std::vector<uint64_t>& keys) {
     std::vector<float> rows(keys.size() * kWidth);
     EXPECT_TRUE(store.PullRows(0, keys, rows).ok());
     return rows;
   }
-  std::unique_ptr<DenseStore> store_;
+  std::unique_ptr<ShardStore> store_;
 };
 
 TEST_F(RowStore, AppliesAPushOnceAsATableWould) {
@@ -260,7 +260,7 @@ TEST_F(RowStore, ACopyGoesOnAsTheOriginal) {
   EXPECT_EQ(state->parameters.size(), 6u * (2 + kWidth));
   const auto other = Make();
   ASSERT_TRUE(other->Restore(0, *state).ok());
-  for (DenseStore* store : {store_.get(), other.get()}) {
+  for (ShardStore* store : {store_.get(), other.get()}) {
     EXPECT_FALSE(Push(*store, 0, 4, {1}, 1)->applied) << "the copy knows what it has";
     EXPECT_TRUE(Push(*store, 0, 5, {1, 100}, 1)->applied);
   }
@@ -291,7 +291,7 @@ TEST_F(RowStore, ABackupHoldsTheSameRowsAfterEvictions) {
     options.type = RowType::kBFloat16;
     options.limits = {.max_rows = 50, .eviction = eviction, .admit_after = 2};
     const auto make = [&] {
-      auto store = DenseStore::Make({{{0, 0, 0, 0, 1}}, {RowwiseAdagradSpec{}}, {{1, options}}});
+      auto store = ShardStore::Make({{{0, 0, 0, 0, 1}}, {RowwiseAdagradSpec{}}, {{1, options}}});
       store->Admit(0, kLife);
       return store;
     };
@@ -372,7 +372,7 @@ uint64_t KeyAt(int server, int chunk, uint64_t key = 0) {
 TEST(RowPlaces, AKeyOfAnotherChunkOrTwiceInAPushIsRefused) {
   std::vector<Chunk> chunks = {{1, 0, 4, 0}};
   for (int c = 0; c < kRowChunks; ++c) chunks.push_back({1, 0, 0, 0, 1});
-  const auto store = DenseStore::Make({chunks, {SgdSpec{}}, {{1, OptionsOf(SgdSpec{})}}, 2});
+  const auto store = ShardStore::Make({chunks, {SgdSpec{}}, {{1, OptionsOf(SgdSpec{})}}, 2});
   store->Admit(0, kLife);
   ASSERT_TRUE(store->Fill(0, std::vector<float>(4)).ok());
   for (int c = 1; c <= kRowChunks; ++c) ASSERT_TRUE(store->Fill(c, {}).ok());

@@ -190,8 +190,8 @@ TEST_F(AcceptorTest, NobodyWhoIsProvenGivesWay) {
   const Fd stranger = Speak();
   peers.push_back(Proven());
   EXPECT_TRUE(Closed(stranger));
-  const Fd newcomer = Connect();
-  EXPECT_TRUE(Closed(newcomer));
+  const Fd pending = Connect();
+  EXPECT_TRUE(Closed(pending));
   EXPECT_EQ(acceptor_->counts().turned_away, 1);
   for (const Fd& peer : peers) EXPECT_FALSE(Closed(peer, milliseconds(5)));
   CloseTaken(0);

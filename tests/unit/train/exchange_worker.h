@@ -19,7 +19,7 @@
 #include "common/push_pull/rows/packed_rows.h"
 #include "common/train/embedding/parameter_exchange.h"
 #include "common/train/step/step.h"
-#include "ps/dense_store.h"
+#include "ps/shard_store.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster::testing {
@@ -35,10 +35,10 @@ class Servers {
     for (size_t shard = 0; shard < start.size(); ++shard) {
       std::vector<float> all;
       for (const auto& span : start[shard]) all.insert(all.end(), span.begin(), span.end());
-      DenseStore::Options options{{}, rules};
+      ShardStore::Options options{{}, rules};
       for (const Chunk& chunk : layout.chunks[shard])
         if (!chunk.rows()) options.chunks.push_back(chunk);
-      stores.push_back(DenseStore::Make(options));
+      stores.push_back(ShardStore::Make(options));
       for (size_t c = 0; c < options.chunks.size(); ++c) {
         const Chunk& chunk = options.chunks[c];
         EXPECT_TRUE(
@@ -80,7 +80,7 @@ class Servers {
   }
 
   const Layout layout;
-  std::vector<std::unique_ptr<DenseStore>> stores;  // ranges come before tables
+  std::vector<std::unique_ptr<ShardStore>> stores;  // ranges come before tables
   std::map<std::pair<int, int>, RowChunk> row_chunks;
 };
 
@@ -141,7 +141,7 @@ class FakeClient final : public ps::PushPullClient {
     for (const auto& [shard, chunk, packed, others] : pushes) {
       auto& [table, updates] = servers_->Rows(shard, chunk);
       const PackedRows rows = *UnpackRows(packed, kWidth);
-      if (!AllFinite(rows.rows)) {  // as DenseStore does
+      if (!AllFinite(rows.rows)) {  // as ShardStore does
         refused_.emplace(shard, chunk);
         continue;
       }

@@ -1,8 +1,8 @@
 // Where connections wait that have said hello.
-#include "common/transport/hall.h"
-
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+
+#include "common/transport/connection_registry.h"
 
 namespace muster::transport {
 namespace {
@@ -14,20 +14,20 @@ class HallTest : public ::testing::Test {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     const auto near = MakeTcpStream(ends[0]);
-    hall_.Judge({MakeTcpStream(ends[1]), hello, {"10.0.0.1:1", "10.0.0.1", ""}});
+    registry_.Judge({MakeTcpStream(ends[1]), hello, {"10.0.0.1:1", "10.0.0.1", ""}});
     std::array<std::byte, kAnswerBytes> answer{};
     const iovec into{answer.data(), answer.size()};
     EXPECT_EQ(*near->Read({&into, 1}), answer.size());
     return DecodeAnswer(answer, hello.generation);
   }
-  Hall hall_{ListenerOptions()};
+  ConnectionRegistry registry_{ListenerOptions()};
 };
 
 TEST_F(HallTest, TakingFromAGenerationThatWasLeftLetsNobodyIn) {
-  hall_.Admit(5, 0, "ticket");
-  hall_.Leave(5);
-  EXPECT_EQ(hall_.TakeAny(5), nullptr);
-  EXPECT_EQ(hall_.Take(5, {1, 0}), nullptr);
+  registry_.Admit(5, 0, "ticket");
+  registry_.Leave(5);
+  EXPECT_EQ(registry_.TakeAny(5), nullptr);
+  EXPECT_EQ(registry_.Take(5, {1, 0}), nullptr);
   // Without a ticket, as one that holds nothing has.
   EXPECT_EQ(*Judge({5, 1, 0, 0, ""}), Verdict::kPastGeneration);
 }

@@ -60,7 +60,7 @@ struct Piece {
   bool first = true, last = true;
 };
 
-class DenseStore {
+class ShardStore {
  public:
   struct Options {
     std::vector<Chunk> chunks;                           // The chunks of this server.
@@ -70,8 +70,8 @@ class DenseStore {
     // not checked.
     int servers = 0;
   };
-  static std::unique_ptr<DenseStore> Make(Options options);
-  virtual ~DenseStore() = default;
+  static std::unique_ptr<ShardStore> Make(Options options);
+  virtual ~ShardStore() = default;
 
   // ---- Initialization. ConfigurationErrors name the chunk and what does not fit.
   //

@@ -8,7 +8,7 @@
 #include "common/collective/engines/engine.h"
 #include "common/collective/links.h"
 #include "common/collective/segment.h"
-#include "common/collective/team.h"
+#include "common/collective/shared_memory_group.h"
 
 namespace muster::collective {
 
@@ -17,15 +17,15 @@ namespace muster::collective {
 inline constexpr int kSkew = 2, kSlots = 2 * kSkew;
 SegmentLayout HostLayout(int ranks);
 
-class HostTeam {
+class HostGroup {
  public:
   // `ranks` are the group ranks of this host. `links` reports lost ranks. Each rank watches the
   // ranks of its host that it is linked with, and passes its reason to the others through the
   // segment.
-  HostTeam(std::shared_ptr<Segment> segment, std::vector<int> ranks, Links* links, bool spin);
+  HostGroup(std::shared_ptr<Segment> segment, std::vector<int> ranks, Links* links, bool spin);
 
-  int rank() const { return team_.rank(); }
-  int size() const { return team_.size(); }
+  int rank() const { return group_.rank(); }
+  int size() const { return group_.size(); }
   // Requires that parts[i] belongs to the host's i-th rank.
   absl::Status Run(const Plan& plan, const Signature& signature, MonotonicTime deadline);
   // Ends the operation of every rank of the host. All ranks get the reason of the first rank that
@@ -36,8 +36,8 @@ class HostTeam {
   std::shared_ptr<void> AllocateReducible(int64_t bytes);
 
  private:
-  TeamOptions Options(bool spin);
-  absl::Status Check(const TeamOptions::Awaited& awaited, const Signature& signature,
+  SharedMemoryGroupOptions Options(bool spin);
+  absl::Status Check(const SharedMemoryGroupOptions::Awaited& awaited, const Signature& signature,
                      MonotonicTime started);
   absl::Status RunStaged(const Plan& plan, MonotonicTime deadline);
   // Slots in the staging area of `owner`: InSlot holds its contribution to another rank's `part`,
@@ -51,7 +51,7 @@ class HostTeam {
   const std::shared_ptr<Segment> segment_;
   const std::vector<int> ranks_;
   Links* const links_;
-  Team team_;
+  SharedMemoryGroup group_;
   const int64_t slot_bytes_;
 };
 

@@ -1,4 +1,4 @@
-#include "common/transport/hall.h"
+#include "common/transport/connection_registry.h"
 
 #include <fmt/format.h>
 
@@ -30,24 +30,24 @@ void SendAnswer(ByteStream& stream, Verdict verdict, uint64_t generation) {
 
 }  // namespace
 
-Hall::Hall(const ListenerOptions& options)
+ConnectionRegistry::ConnectionRegistry(const ListenerOptions& options)
     : security_(options.security),
       max_held_(options.max_held),
       max_held_each_(std::min(options.max_held_each, options.max_held)),
       hold_timeout_(options.hold_timeout),
       wrap_(options.wrap) {}
 
-void Hall::Judge(Arrived arrived) {
+void ConnectionRegistry::Judge(Arrived arrived) {
   absl::MutexLock lock(&mutex_);
   ExpireLocked();
   if (arrived.hello.generation > newest_) return HoldLocked(std::move(arrived));
-  SeatLocked(std::move(arrived));
+  InsertLocked(std::move(arrived));
   ChangedLocked();
 }
 
 // Whoever has more than a fair share gives way for its own next one, and, where there is no room
 // at all, for others. Those who are sent away dial again.
-void Hall::HoldLocked(Arrived arrived) {
+void ConnectionRegistry::HoldLocked(Arrived arrived) {
   if (Jumps(arrived.hello.generation, newest_))
     return RefuseLocked(std::move(arrived), Verdict::kNotExpected,
                         fmt::format("its generation is far ahead of {:#x}", newest_));
@@ -71,10 +71,10 @@ void Hall::HoldLocked(Arrived arrived) {
   RefuseLocked(std::move(leaves), Verdict::kBusy, "too many early connections are held");
 }
 
-void Hall::Admit(uint64_t generation, int to, const std::string& ticket) {
+void ConnectionRegistry::Admit(uint64_t generation, int to, const std::string& ticket) {
   absl::MutexLock lock(&mutex_);
   newest_ = std::max(newest_, generation);
-  rooms_[generation] = {to, ticket, {}};
+  generations_[generation] = {to, ticket, {}};
   ExpireLocked();
   for (auto next = held_.begin(); next != held_.end();) {
     const auto i = next++;
@@ -82,7 +82,7 @@ void Hall::Admit(uint64_t generation, int to, const std::string& ticket) {
     std::list<Held> one;
     one.splice(one.end(), held_, i);
     try {
-      SeatLocked(std::move(one.front().arrived));
+      InsertLocked(std::move(one.front().arrived));
     } catch (const std::bad_alloc&) {
       LogWarning("An early data connection is closed: no memory is left for it.");
     }
@@ -90,48 +90,48 @@ void Hall::Admit(uint64_t generation, int to, const std::string& ticket) {
   ChangedLocked();
 }
 
-void Hall::Leave(uint64_t generation) {
+void ConnectionRegistry::Leave(uint64_t generation) {
   absl::MutexLock lock(&mutex_);
-  rooms_.erase(generation);
+  generations_.erase(generation);
 }
 
-std::unique_ptr<DataConnection> Hall::Take(uint64_t generation, Key key) {
+std::unique_ptr<DataConnection> ConnectionRegistry::Take(uint64_t generation, Key key) {
   absl::MutexLock lock(&mutex_);
-  const auto room = rooms_.find(generation);
-  if (room == rooms_.end()) return nullptr;
-  Seats& seats = room->second.seats;
-  return TakeLocked(seats, seats.find(key));
+  const auto found = generations_.find(generation);
+  if (found == generations_.end()) return nullptr;
+  Slots& slots = found->second.slots;
+  return TakeLocked(slots, slots.find(key));
 }
 
-std::unique_ptr<DataConnection> Hall::TakeAny(uint64_t generation) {
+std::unique_ptr<DataConnection> ConnectionRegistry::TakeAny(uint64_t generation) {
   absl::MutexLock lock(&mutex_);
-  const auto room = rooms_.find(generation);
-  if (room == rooms_.end()) return nullptr;
-  Seats& seats = room->second.seats;
-  return TakeLocked(seats, seats.begin());
+  const auto found = generations_.find(generation);
+  if (found == generations_.end()) return nullptr;
+  Slots& slots = found->second.slots;
+  return TakeLocked(slots, slots.begin());
 }
 
-void Hall::Refused(const Visitor& visitor, std::string_view why) {
+void ConnectionRegistry::Refused(const Visitor& visitor, std::string_view why) {
   absl::MutexLock lock(&mutex_);
   LogRefusalLocked(visitor, why);
 }
 
-void Hall::Changed() {
+void ConnectionRegistry::Changed() {
   absl::MutexLock lock(&mutex_);
   ChangedLocked();
 }
 
-void Hall::WaitForChange(uint64_t* seen, Duration limit) {
+void ConnectionRegistry::WaitForChange(uint64_t* seen, Duration limit) {
   absl::MutexLock lock(&mutex_);
   if (changes_ == *seen) changed_.WaitFor(&mutex_, limit);
   *seen = changes_;
 }
 
-std::unique_ptr<DataConnection> Hall::TakeLocked(Seats& seats, Seats::iterator at) {
-  if (at == seats.end()) return nullptr;
+std::unique_ptr<DataConnection> ConnectionRegistry::TakeLocked(Slots& slots, Slots::iterator at) {
+  if (at == slots.end()) return nullptr;
   Arrived arrived = std::move(at->second.front());
   at->second.pop_front();
-  if (at->second.empty()) seats.erase(at);
+  if (at->second.empty()) slots.erase(at);
   const Hello& hello = arrived.hello;
   return std::make_unique<DataConnection>(
       std::move(arrived.stream),
@@ -139,36 +139,36 @@ std::unique_ptr<DataConnection> Hall::TakeLocked(Seats& seats, Seats::iterator a
                      arrived.visitor.peer});
 }
 
-void Hall::SeatLocked(Arrived arrived) {
-  const auto room = rooms_.find(arrived.hello.generation);
-  if (room == rooms_.end())
+void ConnectionRegistry::InsertLocked(Arrived arrived) {
+  const auto found = generations_.find(arrived.hello.generation);
+  if (found == generations_.end())
     return RefuseLocked(std::move(arrived), Verdict::kPastGeneration,
                         "it belongs to a past generation");
-  if (!SameTicket(room->second.ticket, arrived.hello.ticket))
+  if (!SameTicket(found->second.ticket, arrived.hello.ticket))
     return RefuseLocked(std::move(arrived), Verdict::kWrongTicket, "it holds a wrong ticket");
-  const int to = room->second.to;
-  Seats& seats = room->second.seats;
+  const int to = found->second.to;
+  Slots& slots = found->second.slots;
   const Key key{arrived.hello.from, arrived.hello.channel};
-  const auto same = seats.find(key);
+  const auto same = slots.find(key);
   if ((to != kAnyone && arrived.hello.to != to) ||
-      (same != seats.end() && same->second.size() >= kMaxPerKey))
+      (same != slots.end() && same->second.size() >= kMaxPerKey))
     return RefuseLocked(std::move(arrived), Verdict::kNotExpected, "it is not expected");
   // Its place in memory first: where there is none, no list is left empty.
-  std::list<Arrived> seat;
-  seat.push_back(std::move(arrived));
-  SendAnswer(*seat.back().stream, Verdict::kAccepted, seat.back().hello.generation);
-  std::list<Arrived>& there = seats[key];
-  there.splice(there.end(), seat);
+  std::list<Arrived> slot;
+  slot.push_back(std::move(arrived));
+  SendAnswer(*slot.back().stream, Verdict::kAccepted, slot.back().hello.generation);
+  std::list<Arrived>& there = slots[key];
+  there.splice(there.end(), slot);
 }
 
-void Hall::RefuseLocked(Arrived arrived, Verdict verdict, std::string_view why) {
+void ConnectionRegistry::RefuseLocked(Arrived arrived, Verdict verdict, std::string_view why) {
   SendAnswer(*arrived.stream, verdict, arrived.hello.generation);
   LogRefusalLocked(arrived.visitor,
                    fmt::format("{} (generation {:#x}, from {} to {})", why,
                                arrived.hello.generation, arrived.hello.from, arrived.hello.to));
 }
 
-void Hall::ExpireLocked() {
+void ConnectionRegistry::ExpireLocked() {
   const MonotonicTime now = Clock::now();
   held_.remove_if([&](const Held& h) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     if (h.until > now) return false;
@@ -179,7 +179,7 @@ void Hall::ExpireLocked() {
 
 // Whoever scans the port must not fill the log, or hide what others do: of each source, from the
 // tenth on only powers of two.
-void Hall::LogRefusalLocked(const Visitor& visitor, std::string_view why) {
+void ConnectionRegistry::LogRefusalLocked(const Visitor& visitor, std::string_view why) {
   const bool known = refused_.contains(visitor.source) || refused_.size() < kMostSources;
   const uint64_t count = ++refused_[known ? visitor.source : ""];
   if (count > 10 && (count & (count - 1)) != 0) return;
@@ -188,7 +188,7 @@ void Hall::LogRefusalLocked(const Visitor& visitor, std::string_view why) {
              count > 10 ? fmt::format(" ({} so far{})", count, known ? " from there" : "") : "");
 }
 
-void Hall::ChangedLocked() {
+void ConnectionRegistry::ChangedLocked() {
   ++changes_;
   changed_.SignalAll();
 }

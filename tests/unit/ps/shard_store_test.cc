@@ -1,4 +1,4 @@
-#include "ps/dense_store.h"
+#include "ps/shard_store.h"
 
 #include <gmock/gmock.h>
 
@@ -21,7 +21,7 @@ class DenseStoreTest : public ::testing::Test {
   DenseStoreTest() {
     options_.chunks = {{0, 0, 4, 0}, {0, 4, 7, 0}, {0, 7, 9, 1}};
     options_.rules = {SgdSpec{}, AdamSpec{}};
-    store_ = DenseStore::Make(options_);
+    store_ = ShardStore::Make(options_);
   }
   void Fill() {
     for (int c = 0; c < 3; ++c) ASSERT_TRUE(store_->Fill(c, std::vector<float>(Size(c), 10)).ok());
@@ -34,8 +34,8 @@ class DenseStoreTest : public ::testing::Test {
     return store_->Apply(chunk, {key, pulled, 0.5, gradients}, pulled_);
   }
 
-  DenseStore::Options options_;
-  std::unique_ptr<DenseStore> store_;
+  ShardStore::Options options_;
+  std::unique_ptr<ShardStore> store_;
   std::vector<float> pulled_;
 };
 
@@ -51,12 +51,12 @@ TEST_F(DenseStoreTest, APushIsInThePullThatComesWithIt) {
   EXPECT_THAT(other, Each(10));
 }
 
-TEST(DenseStore, WhatALargeServerAnswersIntoSharedMemoryIsThePull) {
+TEST(ShardStore, WhatALargeServerAnswersIntoSharedMemoryIsThePull) {
   constexpr int64_t kElements = 3 << 20;  // its own, and an odd chunk in front of them
-  DenseStore::Options options;
+  ShardStore::Options options;
   options.chunks = {{0, 0, 3, 0}, {0, 3, kElements, 0}};
   options.rules = {SgdSpec{}};
-  const auto store = DenseStore::Make(options);
+  const auto store = ShardStore::Make(options);
   std::vector<float> memory(kElements, -1), gradient(kElements - 3);
   std::iota(gradient.begin(), gradient.end(), 0.f);
   ASSERT_TRUE(store->Fill(0, std::vector<float>(3)).ok());
@@ -122,7 +122,7 @@ TEST_F(DenseStoreTest, FrozenChunksStayAsTheyWere) {
   Fill();
   for (const int chunk : {0, 1, 2}) ASSERT_TRUE(Push(chunk, {0, kLife, 1}, 2).ok());
   std::vector<ChunkState> before;
-  std::vector<std::shared_ptr<DenseStore::FrozenChunk>> frozen;
+  std::vector<std::shared_ptr<ShardStore::FrozenChunk>> frozen;
   for (const int chunk : {0, 1, 2}) {
     before.push_back(*store_->Copy(chunk));
     frozen.push_back(*store_->FreezeDense(chunk));
@@ -229,7 +229,7 @@ TEST_F(DenseStoreTest, WhatIsNotFiniteIsRefusedAndChangesNothing) {
 TEST_F(DenseStoreTest, ACopyRestoredElsewhereGoesOnTheSame) {
   Fill();
   for (int chunk : {0, 1, 2}) ASSERT_TRUE(Push(chunk, {0, kLife, 1}, 3).ok());
-  const auto backup = DenseStore::Make(options_);
+  const auto backup = ShardStore::Make(options_);
   for (int chunk : {0, 1, 2}) {
     auto copy = store_->Copy(chunk);
     ASSERT_TRUE(copy.ok());
@@ -239,14 +239,14 @@ TEST_F(DenseStoreTest, ACopyRestoredElsewhereGoesOnTheSame) {
   const std::vector<float> gradient(2, 0.25f);
   EXPECT_FALSE(backup->Apply(2, {{0, kLife, 1}, 0, 0.5, gradient}, {})->applied)
       << "it knows what is in it";
-  for (DenseStore* store : {store_.get(), backup.get()})
+  for (ShardStore* store : {store_.get(), backup.get()})
     ASSERT_TRUE(store->Apply(2, {{0, kLife, 2}, 1, 0.5, gradient}, {}).ok());
   EXPECT_EQ(*store_->Copy(2), *backup->Copy(2));
 }
 
 TEST_F(DenseStoreTest, ABackupAppliesWhatThePrimaryDidInItsOrder) {
   Fill();
-  const auto backup = DenseStore::Make(options_);
+  const auto backup = ShardStore::Make(options_);
   const std::vector<float> gradient(3, 2);
   const auto replay = [&](int worker, uint64_t sequence, int64_t number) {
     return backup->Replay(1, {{worker, kLife, sequence}, 0, 0.5, gradient}, number);

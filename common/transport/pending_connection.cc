@@ -1,4 +1,4 @@
-#include "common/transport/newcomer.h"
+#include "common/transport/pending_connection.h"
 
 #include <sys/socket.h>
 
@@ -18,14 +18,15 @@ constexpr unsigned char kTlsHandshake = 0x16;  // the first byte of who speaks T
 
 }  // namespace
 
-Newcomer::Newcomer(asio::io_context& io, Fd socket, Visitor visitor, std::shared_ptr<Hall> hall)
+PendingConnection::PendingConnection(asio::io_context& io, Fd socket, Visitor visitor,
+                                     std::shared_ptr<ConnectionRegistry> registry)
     : stream_(MakeTcpStream(socket.Release())),
       watch_(io),
       timer_(io),
-      hall_(std::move(hall)),
+      registry_(std::move(registry)),
       visitor_(std::move(visitor)) {}
 
-void Newcomer::Start(Duration timeout) {
+void PendingConnection::Start(Duration timeout) {
   if (const std::error_code error = watch_.Start(stream_->fd())) return Close(error.message());
   timer_.expires_after(timeout);
   timer_.async_wait([self = shared_from_this()](std::error_code error) {
@@ -34,13 +35,13 @@ void Newcomer::Start(Duration timeout) {
   Advance();
 }
 
-void Newcomer::Close(std::string_view why) {
+void PendingConnection::Close(std::string_view why) {
   if (!open_) return;
   Drop();
-  hall_->Refused(visitor_, why);
+  registry_->Refused(visitor_, why);
 }
 
-void Newcomer::Drop() {
+void PendingConnection::Drop() {
   open_ = false;
   watch_.Stop();
   timer_.cancel();
@@ -48,7 +49,7 @@ void Newcomer::Drop() {
 }
 
 // What it has allocated so far goes with it.
-void Newcomer::Advance() {
+void PendingConnection::Advance() {
   try {
     Step();
   } catch (const std::bad_alloc&) {
@@ -57,9 +58,9 @@ void Newcomer::Advance() {
   }
 }
 
-void Newcomer::Step() {
+void PendingConnection::Step() {
   while (open_) {
-    const bool secure = hall_->security() != nullptr && stage_ != Stage::kKnown;
+    const bool secure = registry_->security() != nullptr && stage_ != Stage::kKnown;
     const absl::StatusOr<bool> done = secure ? Secure() : ReadHello();
     if (!done.ok()) return Refuse(done.status());
     if (!*done) {
@@ -72,18 +73,18 @@ void Newcomer::Step() {
     if (!hello.ok()) return Refuse(hello.status());
     auto stream = std::move(stream_);
     Drop();
-    hall_->Judge({hall_->Wrap(std::move(stream)), *std::move(hello), std::move(visitor_)});
+    registry_->Judge({registry_->Wrap(std::move(stream)), *std::move(hello), std::move(visitor_)});
   }
 }
 
-absl::StatusOr<bool> Newcomer::Secure() {
+absl::StatusOr<bool> PendingConnection::Secure() {
   if (tls_ == nullptr) {
     MUSTER_ASSIGN_OR_RETURN(const bool begun, Begin());
     if (!begun) return false;
   }
   MUSTER_ASSIGN_OR_RETURN(const bool done, tls_->Handshake());
   if (!done) return false;
-  const absl::StatusOr<security::Peer> peer = hall_->security()->PeerOf(tls_->session());
+  const absl::StatusOr<security::Peer> peer = registry_->security()->PeerOf(tls_->session());
   if (!peer.ok()) {
     const auto answer = EncodeAnswer(Verdict::kStranger, 0);
     Send(answer.data(), answer.size());
@@ -95,7 +96,7 @@ absl::StatusOr<bool> Newcomer::Secure() {
 }
 
 // Memory for a session is only for who has begun to speak TLS.
-absl::StatusOr<bool> Newcomer::Begin() {
+absl::StatusOr<bool> PendingConnection::Begin() {
   unsigned char first = 0;
   const ssize_t n = recv(stream_->fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -107,7 +108,7 @@ absl::StatusOr<bool> Newcomer::Begin() {
     return PeerLost("it does not speak TLS, which this process demands");
   }
   MUSTER_ASSIGN_OR_RETURN(security::SslPtr session,
-                          hall_->security()->NewSession(/*server=*/true, ""));
+                          registry_->security()->NewSession(/*server=*/true, ""));
   MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<TlsStream> tls,
                           TlsStream::Make(std::move(stream_), std::move(session)));
   tls_ = tls.get();
@@ -115,7 +116,7 @@ absl::StatusOr<bool> Newcomer::Begin() {
   return true;
 }
 
-absl::StatusOr<bool> Newcomer::ReadHello() {
+absl::StatusOr<bool> PendingConnection::ReadHello() {
   while (have_ < kHelloBytes) {
     const size_t until = have_ < kHelloPrefixBytes ? kHelloPrefixBytes : kHelloBytes;
     const iovec into{hello_.data() + have_, until - have_};
@@ -141,12 +142,12 @@ absl::StatusOr<bool> Newcomer::ReadHello() {
   return true;
 }
 
-void Newcomer::Send(const void* bytes, size_t size) {
+void PendingConnection::Send(const void* bytes, size_t size) {
   const iovec from{const_cast<void*>(bytes), size};
   if (stream_ != nullptr) (void)stream_->Write({&from, 1});
 }
 
-void Newcomer::Refuse(const absl::Status& why) {
+void PendingConnection::Refuse(const absl::Status& why) {
   // Not a byte: a look whether this port is open, as the coordinator takes.
   if (absl::IsCancelled(why)) return Drop();
   Close(Message(why));
@@ -154,22 +155,22 @@ void Newcomer::Refuse(const absl::Status& why) {
 
 // ---- all of them
 
-void Newcomers::Add(const std::shared_ptr<Newcomer>& newcomer) {
+void PendingConnections::Add(const std::shared_ptr<PendingConnection>& pending) {
   Forget();
   const auto mine = std::count_if(all_.begin(), all_.end(), [&](const auto& other) {
     const auto n = other.lock();
-    return n != nullptr && n->source() == newcomer->source();
+    return n != nullptr && n->source() == pending->source();
   });
   if (static_cast<size_t>(mine) >= most_of_one_) {
-    CloseOneOf(newcomer->source(), "too many connections of this address have said nothing yet");
+    CloseOneOf(pending->source(), "too many connections of this address have said nothing yet");
   } else if (all_.size() >= most_) {
     size_t count = 0;
     CloseOneOf(Largest(&count), "too many connections have said nothing yet");
   }
-  all_.push_back(newcomer);
+  all_.push_back(pending);
 }
 
-void Newcomers::Thin() {
+void PendingConnections::Thin() {
   Forget();
   for (size_t leave = (all_.size() + 3) / 4; leave > 0; --leave) {
     size_t count = 0;
@@ -178,40 +179,40 @@ void Newcomers::Thin() {
   }
 }
 
-void Newcomers::Forget() {
-  all_.remove_if([](const std::weak_ptr<Newcomer>& i) {
-    const auto newcomer = i.lock();
-    return newcomer == nullptr || !newcomer->open();
+void PendingConnections::Forget() {
+  all_.remove_if([](const std::weak_ptr<PendingConnection>& i) {
+    const auto pending = i.lock();
+    return pending == nullptr || !pending->open();
   });
 }
 
 // The oldest of those who have shown least.
-void Newcomers::CloseOneOf(const std::string& source, std::string_view why) {
+void PendingConnections::CloseOneOf(const std::string& source, std::string_view why) {
   auto first = all_.end();
-  Newcomer::Stage least{};
+  PendingConnection::Stage least{};
   for (auto i = all_.begin(); i != all_.end(); ++i) {
-    const auto newcomer = i->lock();
-    if (newcomer == nullptr || newcomer->source() != source) continue;
-    if (first != all_.end() && newcomer->stage() >= least) continue;
+    const auto pending = i->lock();
+    if (pending == nullptr || pending->source() != source) continue;
+    if (first != all_.end() && pending->stage() >= least) continue;
     first = i;
-    least = newcomer->stage();
+    least = pending->stage();
   }
   if (first == all_.end()) return;
-  if (const auto newcomer = first->lock()) newcomer->Close(why);
+  if (const auto pending = first->lock()) pending->Close(why);
   all_.erase(first);
 }
 
 // The source that has most; of several, that of the oldest one.
-std::string Newcomers::Largest(size_t* count) const {
+std::string PendingConnections::Largest(size_t* count) const {
   std::map<std::string, size_t> counts;
   for (const auto& i : all_) {
-    if (const auto newcomer = i.lock()) ++counts[newcomer->source()];
+    if (const auto pending = i.lock()) ++counts[pending->source()];
   }
   std::string largest;
   for (const auto& i : all_) {
-    const auto newcomer = i.lock();
-    if (newcomer == nullptr || counts[newcomer->source()] <= *count) continue;
-    largest = newcomer->source();
+    const auto pending = i.lock();
+    if (pending == nullptr || counts[pending->source()] <= *count) continue;
+    largest = pending->source();
     *count = counts[largest];
   }
   return largest;

@@ -10,18 +10,19 @@
 #include <string_view>
 
 #include "common/base/files/fd.h"
-#include "common/transport/hall.h"
+#include "common/transport/connection_registry.h"
 #include "common/transport/socket_watch.h"
 #include "common/transport/tls_stream.h"
 
 namespace muster::transport {
 
-class Newcomer : public std::enable_shared_from_this<Newcomer> {
+class PendingConnection : public std::enable_shared_from_this<PendingConnection> {
  public:
   // What it has shown. Who has shown least gives way first.
   enum class Stage { kSilent, kSpeaks, kKnown };
 
-  Newcomer(asio::io_context& io, Fd socket, Visitor visitor, std::shared_ptr<Hall> hall);
+  PendingConnection(asio::io_context& io, Fd socket, Visitor visitor,
+                    std::shared_ptr<ConnectionRegistry> registry);
   // `timeout` is for all of it, until the hello has been read. Closed where there is no memory for
   // it, which is thrown.
   void Start(Duration timeout);
@@ -45,7 +46,7 @@ class Newcomer : public std::enable_shared_from_this<Newcomer> {
   TlsStream* tls_ = nullptr;  // stream_, once it is one
   SocketWatch watch_;         // of it: ends first
   asio::steady_timer timer_;
-  const std::shared_ptr<Hall> hall_;
+  const std::shared_ptr<ConnectionRegistry> registry_;
   Visitor visitor_;
   bool open_ = true;
   Stage stage_ = Stage::kSilent;
@@ -55,11 +56,11 @@ class Newcomer : public std::enable_shared_from_this<Newcomer> {
 
 // All of them. Each source may have so many; its own give way for its next one. Where there is no
 // room at all, those of the source that has most do.
-class Newcomers {
+class PendingConnections {
  public:
-  Newcomers(size_t most, size_t most_of_one) : most_(most), most_of_one_(most_of_one) {}
+  PendingConnections(size_t most, size_t most_of_one) : most_(most), most_of_one_(most_of_one) {}
   // Makes room before.
-  void Add(const std::shared_ptr<Newcomer>& newcomer);
+  void Add(const std::shared_ptr<PendingConnection>& pending);
   // Closes a part of them. The process is out of descriptors.
   void Thin();
 
@@ -69,7 +70,7 @@ class Newcomers {
   std::string Largest(size_t* count) const;
 
   const size_t most_, most_of_one_;
-  std::list<std::weak_ptr<Newcomer>> all_;  // the oldest first
+  std::list<std::weak_ptr<PendingConnection>> all_;  // the oldest first
 };
 
 }  // namespace muster::transport

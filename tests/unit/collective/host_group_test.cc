@@ -1,5 +1,5 @@
 // A host's ranks watch over each other by the links between them.
-#include "common/collective/host_team.h"
+#include "common/collective/host_group.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ constexpr Duration kSoon = std::chrono::milliseconds(200);  // many looks at the
 class HostTeamTest : public ::testing::Test {
  protected:
   HostTeamTest() {
-    const std::string name = fmt::format("muster-host-team-{}", getpid());
+    const std::string name = fmt::format("muster-host-group-{}", getpid());
     for (int rank = 0; rank < kRanks; ++rank) {
       auto segment = rank == 0 ? Segment::Create(name, HostLayout(kRanks))
                                : Segment::Open(name, HostLayout(kRanks));
@@ -41,8 +41,8 @@ class HostTeamTest : public ::testing::Test {
               .rank = rank,
               .topology = MakeTopology(RanksByHost({"h", "h", "h"}), Algorithm::kSharedMemory)},
           std::move(connections));
-      teams_[rank] = std::make_unique<HostTeam>(*std::move(segment), std::vector<int>{0, 1, 2},
-                                                links_[rank].get(), false);
+      teams_[rank] = std::make_unique<HostGroup>(*std::move(segment), std::vector<int>{0, 1, 2},
+                                                 links_[rank].get(), false);
     }
   }
 
@@ -55,7 +55,7 @@ class HostTeamTest : public ::testing::Test {
   std::shared_ptr<Segment> segment_;
   std::array<std::unique_ptr<transport::ByteStream>, kRanks> others_;
   std::array<std::unique_ptr<Links>, kRanks> links_;
-  std::array<std::unique_ptr<HostTeam>, kRanks> teams_;
+  std::array<std::unique_ptr<HostGroup>, kRanks> teams_;
 };
 
 TEST_F(HostTeamTest, WhoHasComeAndLeftIsNotMissed) {

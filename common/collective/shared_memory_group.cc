@@ -1,4 +1,4 @@
-#include "common/collective/team.h"
+#include "common/collective/shared_memory_group.h"
 
 #include <fmt/format.h>
 #include <linux/futex.h>
@@ -40,31 +40,31 @@ void FutexWake(std::atomic<uint32_t>& word, bool processes) {
 
 }  // namespace
 
-uint32_t Team::Arrive() {
+uint32_t SharedMemoryGroup::Arrive() {
   Cell& mine = options_.cells[options_.rank];
   mine.word.fetch_add(2, std::memory_order_seq_cst);
   if (mine.waiters.load(std::memory_order_seq_cst) > 0) FutexWake(mine.word, options_.processes);
   return ++phase_;
 }
 
-bool Team::poisoned() const {
+bool SharedMemoryGroup::poisoned() const {
   return (options_.cells[options_.rank].word.load(std::memory_order_seq_cst) & 1) != 0;
 }
 
-void Team::Poison() {
+void SharedMemoryGroup::Poison() {
   for (Cell& cell : options_.cells) {
     cell.word.fetch_or(1, std::memory_order_seq_cst);
     FutexWake(cell.word, options_.processes);
   }
 }
 
-void Team::Quiesce() const {
+void SharedMemoryGroup::Quiesce() const {
   for (const Cell& cell : options_.cells) {
     while (cell.busy.load(std::memory_order_seq_cst) != 0) sched_yield();
   }
 }
 
-absl::Status Team::WaitAll(uint32_t phase, MonotonicTime deadline) {
+absl::Status SharedMemoryGroup::WaitAll(uint32_t phase, MonotonicTime deadline) {
   for (int r = 0; r < size(); ++r) {
     if (r == rank() || Reached(r, phase)) continue;
     MUSTER_RETURN_IF_ERROR(WaitOne(r, phase, deadline));
@@ -73,7 +73,7 @@ absl::Status Team::WaitAll(uint32_t phase, MonotonicTime deadline) {
   return absl::OkStatus();
 }
 
-absl::Status Team::WaitOne(int rank, uint32_t phase, MonotonicTime deadline) {
+absl::Status SharedMemoryGroup::WaitOne(int rank, uint32_t phase, MonotonicTime deadline) {
   Cell& cell = options_.cells[rank];
   for (int i = 0; i < kShortSpins; ++i) {
     if (Reached(rank, phase)) return absl::OkStatus();
@@ -115,7 +115,7 @@ absl::Status Team::WaitOne(int rank, uint32_t phase, MonotonicTime deadline) {
   }
 }
 
-absl::Status Team::Late(uint32_t phase) const {
+absl::Status SharedMemoryGroup::Late(uint32_t phase) const {
   std::string absent, slow;
   for (int r = 0; r < size(); ++r) {
     if (r == rank() || Reached(r, phase)) continue;
@@ -128,8 +128,8 @@ absl::Status Team::Late(uint32_t phase) const {
                                     signature_.sequence, Seconds(Clock::now() - started_)));
 }
 
-absl::Status Team::Begin(const Signature& signature, int64_t where,
-                         std::span<const std::byte> payload, MonotonicTime deadline) {
+absl::Status SharedMemoryGroup::Begin(const Signature& signature, int64_t where,
+                                      std::span<const std::byte> payload, MonotonicTime deadline) {
   signature_ = signature;
   started_ = Clock::now();
   ++operations_;
@@ -148,7 +148,7 @@ absl::Status Team::Begin(const Signature& signature, int64_t where,
   return absl::OkStatus();
 }
 
-int64_t Team::ContributionBytes(const Plan& plan) {
+int64_t SharedMemoryGroup::ContributionBytes(const Plan& plan) {
   if (plan.reduce) return plan.count * SizeOf(plan.type);
   // Without a reduction the owners contribute. The largest part counts, so that all ranks decide
   // alike.
@@ -157,7 +157,7 @@ int64_t Team::ContributionBytes(const Plan& plan) {
   return largest * SizeOf(plan.type);
 }
 
-std::vector<std::byte> Team::Small(const Plan& plan) const {
+std::vector<std::byte> SharedMemoryGroup::Small(const Plan& plan) const {
   std::vector<std::byte> payload(ContributionBytes(plan));
   const int64_t element = SizeOf(plan.type);
   if (!plan.reduce) {
@@ -173,7 +173,7 @@ std::vector<std::byte> Team::Small(const Plan& plan) const {
   return payload;
 }
 
-void Team::RunSmall(const Plan& plan) {
+void SharedMemoryGroup::RunSmall(const Plan& plan) {
   const int64_t element = SizeOf(plan.type);
   std::vector<const void*> sources(size());
   int64_t at = 0;
@@ -193,7 +193,7 @@ void Team::RunSmall(const Plan& plan) {
   }
 }
 
-absl::Status Team::RunDirect(const Plan& plan, MonotonicTime deadline) {
+absl::Status SharedMemoryGroup::RunDirect(const Plan& plan, MonotonicTime deadline) {
   const int64_t element = SizeOf(plan.type), step = kDirectBytes / element;
   const Part& mine = plan.parts[rank()];
   bool go = true;

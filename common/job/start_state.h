@@ -8,7 +8,7 @@
 
 namespace muster {
 
-struct JobBeginning {
+struct StartState {
   std::string reason;  // A sentence. Empty: the job starts from nothing.
   bool finished = false;
   std::optional<checkpoint::Snapshot> snapshot;

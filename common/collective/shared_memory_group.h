@@ -38,7 +38,7 @@ struct alignas(64) Cell {
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-struct TeamOptions {
+struct SharedMemoryGroupOptions {
   std::span<Cell> cells;  // By rank, in shared memory.
   int rank = 0;
   std::vector<std::string> names;  // For messages, such as "rank 1 (worker:0)".
@@ -52,10 +52,10 @@ struct TeamOptions {
   std::function<std::byte*(int rank, int64_t where)> address;
 };
 
-// One rank's view of the team. Not thread-safe, except for Poison().
-class Team {
+// One rank's view of the group. Not thread-safe, except for Poison().
+class SharedMemoryGroup {
  public:
-  explicit Team(TeamOptions options) : options_(std::move(options)) {}
+  explicit SharedMemoryGroup(SharedMemoryGroupOptions options) : options_(std::move(options)) {}
   int rank() const { return options_.rank; }
   int size() const { return static_cast<int>(options_.cells.size()); }
 
@@ -113,7 +113,7 @@ class Team {
   absl::Status WaitOne(int rank, uint32_t phase, MonotonicTime deadline);
   absl::Status Late(uint32_t phase) const;
 
-  const TeamOptions options_;
+  const SharedMemoryGroupOptions options_;
   uint32_t phase_ = 0;       // Of this rank.
   uint32_t begun_ = 0;       // The first phase of the current operation.
   uint64_t operations_ = 0;  // Number of operations begun.

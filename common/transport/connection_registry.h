@@ -23,7 +23,7 @@ struct Visitor {
   std::string peer;    // The task in its certificate, if it has one.
 };
 
-class Hall {
+class ConnectionRegistry {
  public:
   using Key = std::pair<int, uint32_t>;  // The hello's `from` and `channel`.
   // A connection whose hello was read.
@@ -33,7 +33,7 @@ class Hall {
     Visitor visitor;
   };
 
-  explicit Hall(const ListenerOptions& options);
+  explicit ConnectionRegistry(const ListenerOptions& options);
 
   security::StreamSecurity* security() const { return security_.get(); }
   std::unique_ptr<ByteStream> Wrap(std::unique_ptr<ByteStream> stream) const {
@@ -51,11 +51,11 @@ class Hall {
   void WaitForChange(uint64_t* seen, Duration limit);
 
  private:
-  using Seats = std::map<Key, std::list<Arrived>>;  // No list is empty.
-  struct Room {
+  using Slots = std::map<Key, std::list<Arrived>>;  // No list is empty.
+  struct Generation {
     int to = 0;
     std::string ticket;
-    Seats seats;
+    Slots slots;
   };
   struct Held {
     Arrived arrived;
@@ -66,9 +66,9 @@ class Hall {
     }
   };
 
-  static std::unique_ptr<DataConnection> TakeLocked(Seats& seats, Seats::iterator at);
+  static std::unique_ptr<DataConnection> TakeLocked(Slots& slots, Slots::iterator at);
   void HoldLocked(Arrived arrived) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SeatLocked(Arrived arrived) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void InsertLocked(Arrived arrived) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RefuseLocked(Arrived arrived, Verdict verdict, std::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -85,7 +85,7 @@ class Hall {
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // Indexed by source.
-  std::map<uint64_t, Room> rooms_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Generation> generations_ ABSL_GUARDED_BY(mutex_);
   std::list<Held> held_ ABSL_GUARDED_BY(mutex_);
 };
 

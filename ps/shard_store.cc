@@ -1,4 +1,4 @@
-#include "ps/dense_store.h"
+#include "ps/shard_store.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 
 namespace muster {
 // Guarded by the chunk's lock.
-class DenseStore::FrozenChunk {
+class ShardStore::FrozenChunk {
  public:
   bool read = false;
   std::optional<ChunkState> copy;  // Set once the chunk has changed.
@@ -32,7 +32,7 @@ struct Held {
   ChunkState state ABSL_GUARDED_BY(mu);
   // Set while the current state of the chunk is wanted. Null if it is not, or if the chunk has
   // changed.
-  mutable std::shared_ptr<DenseStore::FrozenChunk> frozen ABSL_GUARDED_BY(mu);
+  mutable std::shared_ptr<ShardStore::FrozenChunk> frozen ABSL_GUARDED_BY(mu);
   // For a chunk of a table. The state then holds neither parameters nor slots.
   std::shared_ptr<EmbeddingTable> rows ABSL_GUARDED_BY(mu);
   // Its last rows have not arrived yet.
@@ -64,9 +64,9 @@ void CopyRows(const EmbeddingTable& table, const std::vector<RowColumn>& columns
   state->counted = table.Counted();
 }
 
-class DenseStoreImpl final : public DenseStore {
+class ShardStoreImpl final : public ShardStore {
  public:
-  explicit DenseStoreImpl(Options options)
+  explicit ShardStoreImpl(Options options)
       : options_(std::move(options)), chunks_(options_.chunks.size()) {
     std::map<int, int> seen;
     for (const Chunk& chunk : options_.chunks) {
@@ -138,13 +138,13 @@ class DenseStoreImpl final : public DenseStore {
   std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);  // Incarnations.
 };
 
-absl::Status DenseStoreImpl::CheckIndex(int chunk) const {
+absl::Status ShardStoreImpl::CheckIndex(int chunk) const {
   if (chunk >= 0 && chunk < static_cast<int>(chunks_.size())) return absl::OkStatus();
   return ConfigurationError(
       fmt::format("there is no chunk {}: this server holds {}", chunk, chunks_.size()));
 }
 
-absl::Status DenseStoreImpl::Check(int chunk, size_t elements) const {
+absl::Status ShardStoreImpl::Check(int chunk, size_t elements) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   const auto expected = static_cast<size_t>(options_.chunks[chunk].elements());
   if (elements != expected)
@@ -153,7 +153,7 @@ absl::Status DenseStoreImpl::Check(int chunk, size_t elements) const {
   return absl::OkStatus();
 }
 
-absl::Status DenseStoreImpl::CheckPlace(int chunk, std::span<const uint64_t> keys) const {
+absl::Status ShardStoreImpl::CheckPlace(int chunk, std::span<const uint64_t> keys) const {
   if (options_.servers == 0) return absl::OkStatus();
   const int server = options_.chunks[chunk].server;
   for (const uint64_t key : keys) {
@@ -167,7 +167,7 @@ absl::Status DenseStoreImpl::CheckPlace(int chunk, std::span<const uint64_t> key
   return absl::OkStatus();
 }
 
-absl::StatusOr<PackedRows> DenseStoreImpl::CheckPush(int chunk, const ChunkPush& push) const {
+absl::StatusOr<PackedRows> ShardStoreImpl::CheckPush(int chunk, const ChunkPush& push) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   PackedRows gradient{{}, push.gradient};
   if (HasRows(chunk)) {
@@ -187,14 +187,14 @@ absl::StatusOr<PackedRows> DenseStoreImpl::CheckPush(int chunk, const ChunkPush&
   return gradient;
 }
 
-absl::Status DenseStoreImpl::CheckServing() const {
+absl::Status ShardStoreImpl::CheckServing() const {
   if (!serving())
     return absl::UnavailableError(
         fmt::format("{} of {} chunks hold nothing yet", chunks_.size() - filled_, chunks_.size()));
   return absl::OkStatus();
 }
 
-absl::Status DenseStoreImpl::AddRows(int chunk, const ChunkState& state,
+absl::Status ShardStoreImpl::AddRows(int chunk, const ChunkState& state,
                                      EmbeddingTable* table) const {
   const EmbeddingTable::Options& options = TableOf(chunk);
   const auto width = static_cast<size_t>(options.width);
@@ -222,21 +222,21 @@ absl::Status DenseStoreImpl::AddRows(int chunk, const ChunkState& state,
   return absl::OkStatus();
 }
 
-void DenseStoreImpl::ThawLocked(Held& held) {
+void ShardStoreImpl::ThawLocked(Held& held) {
   if (held.frozen == nullptr) return;
   // Otherwise the cut was dropped.
   if (held.frozen.use_count() > 1) held.frozen->copy = held.state;
   held.frozen = nullptr;
 }
 
-void DenseStoreImpl::PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows) {
+void ShardStoreImpl::PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows) {
   ThawLocked(held);
   held.state = std::move(state);
   held.rows = std::move(rows);
   if (!std::exchange(held.filled, true)) ++filled_;
 }
 
-absl::Status DenseStoreImpl::Fill(int chunk, std::span<const float> parameters) {
+absl::Status ShardStoreImpl::Fill(int chunk, std::span<const float> parameters) {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   if (HasRows(chunk)) {
     ChunkState state;
@@ -251,7 +251,7 @@ absl::Status DenseStoreImpl::Fill(int chunk, std::span<const float> parameters) 
   return absl::OkStatus();
 }
 
-absl::Status DenseStoreImpl::RestoreRows(int chunk, ChunkState state, Piece piece) {
+absl::Status ShardStoreImpl::RestoreRows(int chunk, ChunkState state, Piece piece) {
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   if (piece.first) held.coming = EmbeddingTable::Make(TableOf(chunk));
@@ -269,7 +269,7 @@ absl::Status DenseStoreImpl::RestoreRows(int chunk, ChunkState state, Piece piec
   return absl::OkStatus();
 }
 
-absl::Status DenseStoreImpl::Restore(int chunk, ChunkState state, Piece piece) {
+absl::Status ShardStoreImpl::Restore(int chunk, ChunkState state, Piece piece) {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   const size_t slots = NumSlots(chunk);
   if (state.slots.size() != slots)
@@ -287,7 +287,7 @@ absl::Status DenseStoreImpl::Restore(int chunk, ChunkState state, Piece piece) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DenseStore::FrozenRows> DenseStoreImpl::Freeze(int chunk) const {
+absl::StatusOr<ShardStore::FrozenRows> ShardStoreImpl::Freeze(int chunk) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   const Held& held = chunks_[chunk];
   absl::ReaderMutexLock lock(&held.mu);
@@ -300,7 +300,7 @@ absl::StatusOr<DenseStore::FrozenRows> DenseStoreImpl::Freeze(int chunk) const {
       {kept, kept->rows.get()}, held.state.updates, held.state.last, held.rows->Counted()};
 }
 
-absl::StatusOr<std::shared_ptr<DenseStore::FrozenChunk>> DenseStoreImpl::FreezeDense(
+absl::StatusOr<std::shared_ptr<ShardStore::FrozenChunk>> ShardStoreImpl::FreezeDense(
     int chunk) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   const Held& held = chunks_[chunk];
@@ -311,7 +311,7 @@ absl::StatusOr<std::shared_ptr<DenseStore::FrozenChunk>> DenseStoreImpl::FreezeD
   return held.frozen;
 }
 
-absl::StatusOr<ChunkState> DenseStoreImpl::Read(int chunk, FrozenChunk* frozen) const {
+absl::StatusOr<ChunkState> ShardStoreImpl::Read(int chunk, FrozenChunk* frozen) const {
   const Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
   if (std::exchange(frozen->read, true))
@@ -321,7 +321,7 @@ absl::StatusOr<ChunkState> DenseStoreImpl::Read(int chunk, FrozenChunk* frozen) 
   return held.state;
 }
 
-absl::StatusOr<ChunkState> DenseStoreImpl::Copy(int chunk) const {
+absl::StatusOr<ChunkState> ShardStoreImpl::Copy(int chunk) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   const Held& held = chunks_[chunk];
   absl::ReaderMutexLock lock(&held.mu);
@@ -331,12 +331,12 @@ absl::StatusOr<ChunkState> DenseStoreImpl::Copy(int chunk) const {
   return state;
 }
 
-void DenseStoreImpl::Admit(int worker, uint64_t incarnation) {
+void ShardStoreImpl::Admit(int worker, uint64_t incarnation) {
   absl::MutexLock lock(&mu_);
   workers_[worker] = incarnation;
 }
 
-void DenseStoreImpl::Expel(int worker) {
+void ShardStoreImpl::Expel(int worker) {
   {
     absl::MutexLock lock(&mu_);
     if (workers_.erase(worker) == 0) return;
@@ -345,7 +345,7 @@ void DenseStoreImpl::Expel(int worker) {
   for (const Held& held : chunks_) absl::ReaderMutexLock lock(&held.mu);
 }
 
-absl::Status DenseStoreImpl::CheckWorker(const PushKey& key) const {
+absl::Status ShardStoreImpl::CheckWorker(const PushKey& key) const {
   absl::ReaderMutexLock lock(&mu_);
   const auto found = workers_.find(key.worker);
   if (found != workers_.end() && found->second == key.incarnation) return absl::OkStatus();
@@ -354,7 +354,7 @@ absl::Status DenseStoreImpl::CheckWorker(const PushKey& key) const {
 }
 
 // Changes nothing on an error.
-absl::Status DenseStoreImpl::Update(int chunk, Held& held, const ChunkPush& push,
+absl::Status ShardStoreImpl::Update(int chunk, Held& held, const ChunkPush& push,
                                     const PackedRows& gradient) {
   ChunkState& state = held.state;
   if (held.rows != nullptr) {
@@ -378,7 +378,7 @@ absl::Status DenseStoreImpl::Update(int chunk, Held& held, const ChunkPush& push
   return absl::OkStatus();
 }
 
-absl::StatusOr<Pushed> DenseStoreImpl::PushLocked(int chunk, Held& held, const ChunkPush& push,
+absl::StatusOr<Pushed> ShardStoreImpl::PushLocked(int chunk, Held& held, const ChunkPush& push,
                                                   const PackedRows& gradient) {
   ChunkState& state = held.state;
   Pushed pushed;
@@ -391,7 +391,7 @@ absl::StatusOr<Pushed> DenseStoreImpl::PushLocked(int chunk, Held& held, const C
   return pushed;
 }
 
-absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const ChunkPush& push,
+absl::StatusOr<Pushed> ShardStoreImpl::Apply(int chunk, const ChunkPush& push,
                                              std::span<float> out) {
   MUSTER_ASSIGN_OR_RETURN(const PackedRows gradient, CheckPush(chunk, push));
   MUSTER_RETURN_IF_ERROR(CheckServing());
@@ -417,7 +417,7 @@ absl::StatusOr<Pushed> DenseStoreImpl::Apply(int chunk, const ChunkPush& push,
   return pushed;
 }
 
-absl::StatusOr<Pushed> DenseStoreImpl::Replay(int chunk, const ChunkPush& push, int64_t number) {
+absl::StatusOr<Pushed> ShardStoreImpl::Replay(int chunk, const ChunkPush& push, int64_t number) {
   MUSTER_ASSIGN_OR_RETURN(const PackedRows gradient, CheckPush(chunk, push));
   Held& held = chunks_[chunk];
   absl::MutexLock lock(&held.mu);
@@ -429,7 +429,7 @@ absl::StatusOr<Pushed> DenseStoreImpl::Replay(int chunk, const ChunkPush& push, 
   return Pushed{true, held.state.updates, 0};
 }
 
-absl::StatusOr<int64_t> DenseStoreImpl::Pull(int chunk, std::span<float> out) const {
+absl::StatusOr<int64_t> ShardStoreImpl::Pull(int chunk, std::span<float> out) const {
   MUSTER_RETURN_IF_ERROR(Check(chunk, out.size()));
   MUSTER_RETURN_IF_ERROR(CheckServing());
   const Held& held = chunks_[chunk];
@@ -438,7 +438,7 @@ absl::StatusOr<int64_t> DenseStoreImpl::Pull(int chunk, std::span<float> out) co
   return held.state.updates;
 }
 
-absl::StatusOr<int64_t> DenseStoreImpl::PullRows(int chunk, std::span<const uint64_t> keys,
+absl::StatusOr<int64_t> ShardStoreImpl::PullRows(int chunk, std::span<const uint64_t> keys,
                                                  std::span<float> rows) const {
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   if (!HasRows(chunk))
@@ -451,14 +451,14 @@ absl::StatusOr<int64_t> DenseStoreImpl::PullRows(int chunk, std::span<const uint
   return held.state.updates;
 }
 
-DenseStore::Standing DenseStoreImpl::standing(int chunk) const {
+ShardStore::Standing ShardStoreImpl::standing(int chunk) const {
   const Held& held = chunks_[chunk];
   absl::ReaderMutexLock lock(&held.mu);
   if (!held.filled) return {};
   return {held.state.updates};
 }
 
-std::map<int, TableStatistics> DenseStoreImpl::tables() const {
+std::map<int, TableStatistics> ShardStoreImpl::tables() const {
   std::map<int, TableStatistics> all;
   for (size_t c = 0; c < chunks_.size(); ++c) {
     const Held& held = chunks_[c];
@@ -468,7 +468,7 @@ std::map<int, TableStatistics> DenseStoreImpl::tables() const {
   return all;
 }
 
-int64_t DenseStoreImpl::applied() const {
+int64_t ShardStoreImpl::applied() const {
   int64_t most = 0;
   for (const Held& held : chunks_) most = std::max(most, held.applied.load());
   return most;
@@ -503,8 +503,8 @@ ChunkState FreshState(const RuleSpec& rule, std::span<const float> parameters) {
   return state;
 }
 
-std::unique_ptr<DenseStore> DenseStore::Make(Options options) {
-  return std::make_unique<DenseStoreImpl>(std::move(options));
+std::unique_ptr<ShardStore> ShardStore::Make(Options options) {
+  return std::make_unique<ShardStoreImpl>(std::move(options));
 }
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-#include "common/collective/host_team.h"
+#include "common/collective/host_group.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -30,17 +30,17 @@ SegmentLayout HostLayout(int ranks) {
   return layout;
 }
 
-HostTeam::HostTeam(std::shared_ptr<Segment> segment, std::vector<int> ranks, Links* links,
-                   bool spin)
+HostGroup::HostGroup(std::shared_ptr<Segment> segment, std::vector<int> ranks, Links* links,
+                     bool spin)
     : segment_(std::move(segment)),
       ranks_(std::move(ranks)),
       links_(links),
-      team_(Options(spin)),
+      group_(Options(spin)),
       slot_bytes_(segment_->layout().staging_bytes / (kSlots * segment_->layout().ranks) /
                   kMinSlotBytes * kMinSlotBytes) {}
 
-TeamOptions HostTeam::Options(bool spin) {
-  TeamOptions options;
+SharedMemoryGroupOptions HostGroup::Options(bool spin) {
+  SharedMemoryGroupOptions options;
   options.cells = segment_->cells();
   options.spin = spin;
   options.processes = true;
@@ -57,8 +57,8 @@ TeamOptions HostTeam::Options(bool spin) {
   return options;
 }
 
-absl::Status HostTeam::Check(const TeamOptions::Awaited& awaited, const Signature& signature,
-                             MonotonicTime started) {
+absl::Status HostGroup::Check(const SharedMemoryGroupOptions::Awaited& awaited,
+                              const Signature& signature, MonotonicTime started) {
   for (int i = 0; i < size(); ++i) {
     if (!awaited(i)) links_->NotePresent(ranks_[i], signature.sequence);
   }
@@ -73,12 +73,12 @@ absl::Status HostTeam::Check(const TeamOptions::Awaited& awaited, const Signatur
   return absl::OkStatus();
 }
 
-void HostTeam::Poison(const absl::Status& why) {
+void HostGroup::Poison(const absl::Status& why) {
   segment_->GiveReason(rank(), why);
-  team_.Poison();
+  group_.Poison();
 }
 
-absl::Status HostTeam::Reason() const {
+absl::Status HostGroup::Reason() const {
   // A rank writes its reason before it poisons. A rank that dies while writing never completes it,
   // so the wait is bounded.
   const MonotonicTime until = Clock::now() + kReasonWithin;
@@ -89,7 +89,7 @@ absl::Status HostTeam::Reason() const {
   return LastWords(reason->code, reason->text, links_->Name(ranks_[rank]));
 }
 
-std::shared_ptr<void> HostTeam::AllocateReducible(int64_t bytes) {
+std::shared_ptr<void> HostGroup::AllocateReducible(int64_t bytes) {
   const int64_t offset = segment_->Allocate(rank(), bytes);
   if (offset < 0) return nullptr;
   // The deleter keeps the mapping for as long as the memory, also after the communicator is gone.
@@ -97,35 +97,35 @@ std::shared_ptr<void> HostTeam::AllocateReducible(int64_t bytes) {
                                              bytes](void*) { segment->Free(rank, offset, bytes); }};
 }
 
-absl::Status HostTeam::Run(const Plan& plan, const Signature& signature, MonotonicTime deadline) {
-  if (Team::ContributionBytes(plan) <= kSmallBytes) {
-    MUSTER_RETURN_IF_ERROR(team_.Begin(signature, -1, team_.Small(plan), deadline));
-    team_.RunSmall(plan);
+absl::Status HostGroup::Run(const Plan& plan, const Signature& signature, MonotonicTime deadline) {
+  if (SharedMemoryGroup::ContributionBytes(plan) <= kSmallBytes) {
+    MUSTER_RETURN_IF_ERROR(group_.Begin(signature, -1, group_.Small(plan), deadline));
+    group_.RunSmall(plan);
     return absl::OkStatus();
   }
   const std::byte* arena = segment_->arena(rank());
   int64_t where = -1;
   if (plan.base != nullptr && plan.base >= arena &&
       plan.base < arena + segment_->layout().arena_bytes) {
-    const std::byte* from = Team::DirectBase(plan, rank());
+    const std::byte* from = SharedMemoryGroup::DirectBase(plan, rank());
     where = (from == nullptr ? plan.base : from) - arena;
   }
-  MUSTER_RETURN_IF_ERROR(team_.Begin(signature, where, {}, deadline));
+  MUSTER_RETURN_IF_ERROR(group_.Begin(signature, where, {}, deadline));
   bool direct = true;
-  for (int r = 0; r < size(); ++r) direct &= team_.WhereOf(r) >= 0;
-  return direct ? team_.RunDirect(plan, deadline) : RunStaged(plan, deadline);
+  for (int r = 0; r < size(); ++r) direct &= group_.WhereOf(r) >= 0;
+  return direct ? group_.RunDirect(plan, deadline) : RunStaged(plan, deadline);
 }
 
-std::byte* HostTeam::InSlot(int owner, int64_t chunk, int part) const {
+std::byte* HostGroup::InSlot(int owner, int64_t chunk, int part) const {
   const int64_t index = (chunk % kSlots) * (size() - 1) + (part < owner ? part : part - 1);
   return segment_->staging(owner) + index * slot_bytes_;
 }
 
-std::byte* HostTeam::OutSlot(int owner, int64_t chunk) const {
+std::byte* HostGroup::OutSlot(int owner, int64_t chunk) const {
   return segment_->staging(owner) + (kSlots * (size() - 1) + chunk % kSlots) * slot_bytes_;
 }
 
-void HostTeam::CopyIn(const Plan& plan, int64_t chunk) {
+void HostGroup::CopyIn(const Plan& plan, int64_t chunk) {
   const int64_t element = SizeOf(plan.type), elements = slot_bytes_ / element;
   for (int p = 0; p < size(); ++p) {
     const int64_t n = ChunkCount(plan.parts[p].count, chunk, elements);
@@ -134,7 +134,7 @@ void HostTeam::CopyIn(const Plan& plan, int64_t chunk) {
   }
 }
 
-void HostTeam::Produce(const Plan& plan, int64_t chunk) {
+void HostGroup::Produce(const Plan& plan, int64_t chunk) {
   const int64_t element = SizeOf(plan.type), elements = slot_bytes_ / element;
   const Part& mine = plan.parts[rank()];
   const int64_t n = ChunkCount(mine.count, chunk, elements), at = chunk * slot_bytes_;
@@ -153,7 +153,7 @@ void HostTeam::Produce(const Plan& plan, int64_t chunk) {
                  plan.reduction);
 }
 
-void HostTeam::CopyOut(const Plan& plan, int64_t chunk) {
+void HostGroup::CopyOut(const Plan& plan, int64_t chunk) {
   const int64_t element = SizeOf(plan.type), elements = slot_bytes_ / element;
   for (int p = 0; p < size(); ++p) {
     const int64_t n = ChunkCount(plan.parts[p].count, chunk, elements);
@@ -165,7 +165,7 @@ void HostTeam::CopyOut(const Plan& plan, int64_t chunk) {
 // In iteration k a rank copies in its chunk k, reduces chunk k-kSkew of its own part, and copies
 // out chunk k-2*kSkew of the others' results. Before that it waits until all ranks have finished
 // iteration k-kSkew. By then all ranks have used what a slot held kSlots chunks ago.
-absl::Status HostTeam::RunStaged(const Plan& plan, MonotonicTime deadline) {
+absl::Status HostGroup::RunStaged(const Plan& plan, MonotonicTime deadline) {
   const int64_t elements = slot_bytes_ / SizeOf(plan.type);
   int64_t chunks = 0;
   for (const Part& part : plan.parts) {
@@ -173,16 +173,16 @@ absl::Status HostTeam::RunStaged(const Plan& plan, MonotonicTime deadline) {
   }
   const int64_t produce = plan.reduce ? kSkew : 0;
   const int64_t copy_out = produce + (plan.gather ? kSkew : 0);
-  const uint32_t base = team_.phase();
+  const uint32_t base = group_.phase();
   for (int64_t k = 0; k < chunks + copy_out; ++k) {
     if (k >= kSkew) {
       const auto reached = base + static_cast<uint32_t>(k - kSkew + 1);
-      MUSTER_RETURN_IF_ERROR(team_.WaitAll(reached, deadline));
+      MUSTER_RETURN_IF_ERROR(group_.WaitAll(reached, deadline));
     }
     if (plan.reduce && k < chunks) CopyIn(plan, k);
     if (k >= produce && k - produce < chunks) Produce(plan, k - produce);
     if (plan.gather && k >= copy_out) CopyOut(plan, k - copy_out);
-    team_.Arrive();
+    group_.Arrive();
   }
   return absl::OkStatus();
 }
@@ -193,30 +193,30 @@ class SharedMemoryEngine : public Engine {
  public:
   SharedMemoryEngine(std::unique_ptr<Links> links, std::shared_ptr<Segment> segment, bool spin)
       : links_(std::move(links)),
-        team_(std::move(segment), links_->topology().hosts[0], links_.get(), spin) {}
+        group_(std::move(segment), links_->topology().hosts[0], links_.get(), spin) {}
 
   std::string Describe() const override {
     return fmt::format("shared memory, {} ranks", links_->size());
   }
   absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
     const Plan plan = MakePlan(operation, links_->rank(), links_->size(), links_->size());
-    absl::Status status = team_.Run(plan, operation.signature, deadline);
-    if (absl::IsAborted(status)) status = team_.Reason();
-    if (!status.ok()) team_.Poison(status);
+    absl::Status status = group_.Run(plan, operation.signature, deadline);
+    if (absl::IsAborted(status)) status = group_.Reason();
+    if (!status.ok()) group_.Poison(status);
     return status;
   }
-  void Wake(const absl::Status& why) override { team_.Poison(why); }
+  void Wake(const absl::Status& why) override { group_.Poison(why); }
   void Close(const absl::Status& why) override {
-    team_.Poison(why);
+    group_.Poison(why);
     links_->Close(why);
   }
   std::shared_ptr<void> AllocateReducible(int64_t bytes) override {
-    return team_.AllocateReducible(bytes);
+    return group_.AllocateReducible(bytes);
   }
 
  private:
   const std::unique_ptr<Links> links_;
-  HostTeam team_;
+  HostGroup group_;
 };
 
 }  // namespace
