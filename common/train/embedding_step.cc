@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-constexpr size_t kAhead = 8;  // rows between the fetch of one and its use
+constexpr size_t kPrefetched = 8;  // rows between the fetch of one and its use
 
 // What one replica tells the others of one table, one table after the other: keys, then gradients.
 int64_t BytesOf(int64_t keys, int64_t width) {
@@ -89,7 +89,8 @@ std::vector<at::Tensor> LookedUpRows::Lookup(const std::vector<TableKeys>& wante
     const at::Tensor rows = at::empty(shape, at::kFloat);
     float* to = rows.data_ptr<float>();
     for (size_t i = 0; i < number.size(); ++i, to += width) {
-      if (i + kAhead < number.size()) __builtin_prefetch(from.data() + number[i + kAhead] * width);
+      if (i + kPrefetched < number.size())
+        __builtin_prefetch(from.data() + number[i + kPrefetched] * width);
       std::copy_n(from.data() + number[i] * width, width, to);
     }
     all.push_back(rows.to(replica_->device()));
