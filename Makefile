@@ -1,4 +1,4 @@
-# Thin: deploy/bootstrap installs, CMake presets build, ctest tests.
+# Thin: deploy/bootstrap installs, CMake presets build, ctest tests. `make` alone lists the targets.
 PRESET ?= release
 BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 JOBS ?= $(shell nproc)
@@ -6,26 +6,66 @@ BOOTSTRAP_FLAGS ?=
 NOW = $(shell date +%Y%m%d-%H%M%S)
 PICTURES = $$(deploy/bootstrap --prefix)/bin/python examples/pictures.py
 SOURCES = $(shell git ls-files '*.h' '*.cc' '*.cu')
+# With a line of progress: how much of the build is done, and after how many seconds.
+COMPILE = NINJA_STATUS='[%p of %t steps, %e s] ' cmake --build $(BUILD) --parallel $(JOBS)
 
-.PHONY: build programs train classifier cyclegan language_model recommender tensorboard test fuzz soak format format-check clean bootstrap
+.PHONY: help build programs training_programs train classifier cyclegan language_model recommender tensorboard test fuzz soak format \
+  format-check clean bootstrap bootstrap-test
+
+define HELP
+Each target installs and builds what it needs.
+
+  make train             train a convnet on Fashion-MNIST: chief, worker and evaluator on this host
+  make classifier        fine-tune an image classifier on pictures that it draws
+  make cyclegan          train a CycleGAN on pictures that it draws
+  make language_model    train a GPT, and let it continue a sentence
+  make recommender       train a recommender on generated clicks
+  make tensorboard       show the curves of all runs below runs/
+
+  make programs          build the programs
+  make build             build the programs and the tests
+  make test              build and run all tests
+  make fuzz              fuzz each parser of untrusted bytes for ten minutes: MINUTES=, TARGETS=
+  make soak              disturb training at random, 40 minutes: SEED=
+  make format            format the sources; make format-check compares
+  make bootstrap         install what the programs need; make bootstrap-test also what the tests need
+  make clean             remove all build folders
+
+JOBS=2 sets the number of compilers, PRESET=debug one of CMakePresets.json, BOOTSTRAP_FLAGS=--yes installs without a question.
+endef
+export HELP
+
+help:
+	@echo "$$HELP"
 
 bootstrap:
 	@deploy/bootstrap $(BOOTSTRAP_FLAGS)
 
+bootstrap-test:
+	@deploy/bootstrap --test $(BOOTSTRAP_FLAGS)
+
+# Without the tests, which need more to be installed. A folder that has them keeps them.
 $(BUILD)/build.ninja: | bootstrap
 	@echo "configuring and building Muster: a few minutes the first time"
-	@cmake --preset $(PRESET) --log-level=WARNING >/dev/null
+	@cmake --preset $(PRESET) --log-level=WARNING -DBUILD_TESTING=OFF >/dev/null
 
-build: bootstrap $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --parallel $(JOBS)
+$(BUILD)/tests/CTestTestfile.cmake: | bootstrap-test
+	@echo "configuring and building Muster and its tests: many minutes the first time"
+	@cmake --preset $(PRESET) --log-level=WARNING -DBUILD_TESTING=ON >/dev/null
 
-# The programs alone, not the tests.
+build: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
+	@$(COMPILE)
+
 programs: bootstrap $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --parallel $(JOBS) --target muster muster-chief muster-worker muster-ps muster-evaluator muster-tool
+	@$(COMPILE) --target muster muster-chief muster-worker muster-ps muster-evaluator muster-tool
+
+# Without muster-tool, whose commands are for models that have been trained.
+training_programs: bootstrap $(BUILD)/build.ninja
+	@$(COMPILE) --target muster muster-chief muster-worker muster-ps muster-evaluator
 
 # One member on each GPU of this host, or a chief and a worker on its CPU; and an evaluator. In a fresh folder.
 train: RUN := runs/fashion_mnist-$(NOW)
-train: programs
+train: training_programs
 	@$(BUILD)/bin/muster launch --workers auto --evaluator --job examples/fashion_mnist.json --set model_dir=$(RUN)
 	@echo "curves of all runs in TensorBoard: make tensorboard, then open http://localhost:6006"
 
@@ -35,7 +75,7 @@ classifier: programs runs/pictures/photos runs/image_classifier_base/weights.saf
 	@$(BUILD)/bin/muster launch --workers 1 --job examples/image_classifier.json --set model_dir=$(RUN)
 
 cyclegan: RUN := runs/cyclegan-$(NOW)
-cyclegan: programs runs/pictures/domains
+cyclegan: training_programs runs/pictures/domains
 	@$(BUILD)/bin/muster launch --workers 1 --job examples/cyclegan.json --set model_dir=$(RUN)
 
 language_model: RUN := runs/language_model-$(NOW)
@@ -45,7 +85,7 @@ language_model: programs
 	  --output $(RUN)/text.npy
 
 recommender: RUN := runs/recommender-$(NOW)
-recommender: programs
+recommender: training_programs
 	@$(BUILD)/bin/muster launch --workers 1 --job examples/recommender.json --set model_dir=$(RUN)
 
 runs/pictures/photos: | bootstrap
@@ -74,7 +114,7 @@ test: build
 # Each parser of what comes from outside, for so many minutes (docs/fuzzing.md). All are run, also where one finds something.
 MINUTES ?= 10
 TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(sort $(wildcard tests/fuzz/*_fuzz.cc)))
-fuzz: bootstrap
+fuzz: bootstrap-test
 	@test -f build-fuzz/build.ninja || cmake --preset fuzz --log-level=WARNING >/dev/null
 	@cmake --build build-fuzz --parallel $(JOBS) --target $(TARGETS:%=fuzz_%)
 	@found=; for name in $(TARGETS); do \

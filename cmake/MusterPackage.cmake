@@ -93,10 +93,10 @@ if(MUSTER_TORCH)
 endif()
 
 # What Muster is made of, as SPDX.
-file(GLOB _locks ${PROJECT_SOURCE_DIR}/deploy/requirements*.lock)
+file(GLOB _lists ${PROJECT_SOURCE_DIR}/deploy/packages*.txt ${PROJECT_SOURCE_DIR}/deploy/requirements*.lock)
 add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/muster.spdx.json
                    COMMAND ${PROJECT_SOURCE_DIR}/deploy/sbom ${PROJECT_VERSION} ${PROJECT_BINARY_DIR}/muster.spdx.json
-                   DEPENDS ${PROJECT_SOURCE_DIR}/deploy/sbom ${PROJECT_SOURCE_DIR}/deploy/packages.txt ${_locks} VERBATIM)
+                   DEPENDS ${PROJECT_SOURCE_DIR}/deploy/sbom ${_lists} VERBATIM)
 add_custom_target(sbom ALL DEPENDS ${PROJECT_BINARY_DIR}/muster.spdx.json)
 # Where only some programs were built there is none.
 install(FILES ${PROJECT_BINARY_DIR}/muster.spdx.json DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/muster COMPONENT programs OPTIONAL)

@@ -92,6 +92,36 @@ function(muster_proto name)
   set_property(GLOBAL APPEND PROPERTY MUSTER_LIBRARIES muster_${name})
 endfunction()
 
+# muster_unity_build(COUNT TARGET...): the compiler gets COUNT sources of these targets as one unit, reads their headers once and
+# instantiates their templates once. They share an unnamed namespace. CMake leaves out sources with options of their own.
+option(MUSTER_UNITY_BUILD "Compile several sources of a library as one unit; OFF: each by itself, for tools that read compile_commands.json" ON)
+function(muster_unity_build count)
+  if(MUSTER_UNITY_BUILD AND NOT MUSTER_SANITIZE)
+    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})
+  endif()
+endfunction()
+
+# muster_precompile(TARGET...): these libraries compile against a precompiled header of what nearly all files include.
+function(muster_precompile)
+  if(MUSTER_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    return()  # gcc's options; and its sanitizers warn of other things
+  endif()
+  set(header muster_precompiled)
+  if(NOT TARGET ${header})
+    file(WRITE ${PROJECT_BINARY_DIR}/generated/${header}.cc "")
+    add_library(${header} OBJECT ${PROJECT_BINARY_DIR}/generated/${header}.cc)
+    target_link_libraries(${header} PRIVATE muster_flags fmt::fmt nlohmann_json::nlohmann_json absl::statusor absl::synchronization)
+    target_precompile_headers(${header} PRIVATE <absl/status/statusor.h> <absl/synchronization/mutex.h> <algorithm> <charconv> <cmath>
+      <deque> <filesystem> <fmt/format.h> <fmt/ranges.h> <functional> <map> <memory> <nlohmann/json.hpp> <optional> <set> <span> <string>
+      <string_view> <thread> <variant> <vector>)
+    target_compile_options(${header} PRIVATE -pthread -fpch-preprocess)  # the latter for ccache
+  endif()
+  foreach(target ${ARGN})
+    target_compile_options(${target} PRIVATE -pthread -fpch-preprocess)
+    target_precompile_headers(${target} REUSE_FROM ${header})
+  endforeach()
+endfunction()
+
 # muster_precompile_torch(TARGET...): these compile against a precompiled header of ATen, which is most of what their files
 # cost. Libraries share one, tests another with GoogleMock in it.
 function(muster_precompile_torch)

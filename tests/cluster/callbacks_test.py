@@ -58,7 +58,7 @@ def file_tensors(path):
             for name, t in header.items() if name != "__metadata__"}
 
 
-@unittest.skipUnless(TOOLS, "the test tools are not installed: run deploy/bootstrap --tools")
+@unittest.skipUnless(TOOLS, "the test tools are not installed: run deploy/bootstrap --test")
 class Callbacks(ClusterTest):
     @classmethod
     def setUpClass(cls):

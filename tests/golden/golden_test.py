@@ -456,6 +456,12 @@ class Flags(GoldenTest):
             pattern = {"target": rf"^{name}:", "variable": rf"\$\({name}\)|^{name} \?=|\$\(if \$\({name}\)", "bootstrap": rf"^\s*{name}\)"}[kind]
             self.assertRegex(bootstrap if kind == "bootstrap" else makefile, re.compile(pattern, re.MULTILINE), f"{kind} {name}: {meaning}. {STAYS}")
 
+    def test_make_alone_lists_the_targets(self):
+        printed = subprocess.run(["make"], cwd=SOURCE, capture_output=True, text=True, timeout=60, check=True).stdout
+        for kind, name, _ in rows("make.txt", 3):
+            if kind == "target":
+                self.assertRegex(printed, rf"\bmake {name}(?![\w-])")
+
 
 class Environment(GoldenTest):
     # Constants beside the call count as names too.

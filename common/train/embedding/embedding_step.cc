@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-constexpr size_t kAhead = 8;  // Prefetch distance in rows.
+constexpr size_t kPrefetchDistance = 8;  // In rows.
 
 // Returns the size of one replica's message about one table: keys, then gradients. Tables follow
 // each other.
@@ -90,7 +90,8 @@ std::vector<at::Tensor> LookedUpRows::Lookup(const std::vector<TableKeys>& wante
     const at::Tensor rows = at::empty(shape, at::kFloat);
     float* to = rows.data_ptr<float>();
     for (size_t i = 0; i < number.size(); ++i, to += width) {
-      if (i + kAhead < number.size()) __builtin_prefetch(from.data() + number[i + kAhead] * width);
+      if (i + kPrefetchDistance < number.size())
+        __builtin_prefetch(from.data() + number[i + kPrefetchDistance] * width);
       std::copy_n(from.data() + number[i] * width, width, to);
     }
     all.push_back(rows.to(replica_->device()));

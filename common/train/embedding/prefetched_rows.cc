@@ -5,7 +5,7 @@
 namespace muster {
 namespace {
 
-constexpr size_t kAhead = 8;  // Prefetch distance in rows.
+constexpr size_t kRowsAhead = 8;  // Prefetch distance in rows.
 
 }  // namespace
 
@@ -40,8 +40,8 @@ void PrefetchedTable::Take(std::span<const uint64_t> keys, int64_t width, std::s
   const float* const first = fetches.front()->rows.data();
   const float* const last = first + fetches.front()->rows.size();
   for (size_t i = 0; i < keys.size(); ++i) {
-    if (i + kAhead < keys.size() && numbers[i + kAhead] != KeyIndex::kNone)
-      __builtin_prefetch(row[numbers[i + kAhead]]);
+    if (i + kRowsAhead < keys.size() && numbers[i + kRowsAhead] != KeyIndex::kNone)
+      __builtin_prefetch(row[numbers[i + kRowsAhead]]);
     if (numbers[i] == KeyIndex::kNone) {
       missing->push_back(i);
       continue;
