@@ -25,6 +25,7 @@ Each target installs and builds what it needs.
   make programs          build the programs
   make build             build the programs and the tests
   make test              build and run all tests
+  make test-unit         build and run the unit tests that take no seconds each
   make fuzz              fuzz each parser of untrusted bytes for ten minutes: MINUTES=, TARGETS=
   make soak              disturb training at random, 40 minutes: SEED=
   make format            format the sources; make format-check compares
@@ -110,6 +111,12 @@ tensorboard: bootstrap
 
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure
+
+# Without the cases that wait for seconds by nature (docs/testing.md#labels).
+.PHONY: test-unit
+test-unit: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
+	@$(COMPILE) --target unit_tests
+	@ctest --test-dir $(BUILD) -L '^unit$$' -LE '^slow$$' -j$(JOBS) --output-on-failure
 
 # Each parser of what comes from outside, for so many minutes (docs/fuzzing.md). All are run, also where one finds something.
 MINUTES ?= 10
