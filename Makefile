@@ -28,6 +28,7 @@ Each target installs and builds what it needs.
   make test-unit         build and run the unit tests that take no seconds each
   make fuzz              fuzz each parser of untrusted bytes for ten minutes: MINUTES=, TARGETS=
   make soak              disturb training at random, 40 minutes: SEED=
+  make bench             run all benchmarks, or one: BENCH=identity, FLAGS=--quick
   make format            format the sources; make format-check compares
   make bootstrap         install what the programs need; make bootstrap-test also what the tests need
   make clean             remove all build folders
@@ -136,6 +137,13 @@ soak: build
 	@for kind in "" --launched --elastic; do MUSTER_BIN_DIR=$(abspath $(BUILD))/bin $$(deploy/bootstrap --prefix)/bin/python tests/soak/soak.py $$kind \
 	  $(if $(SEED),--seed $(SEED)) || exit 1; done
 	@MUSTER_BIN_DIR=$(abspath $(BUILD))/bin $$(deploy/bootstrap --prefix)/bin/python tests/soak/servers.py $(if $(SEED),--seed $(SEED))
+
+# Each with the Python that has what it needs (bench/run.py). They print ratios of times: the machine should be idle.
+.PHONY: bench
+bench: bootstrap-test
+	@test -f build-bench/build.ninja || cmake --preset bench --log-level=WARNING -DBUILD_TESTING=OFF >/dev/null
+	@NINJA_STATUS='[%p of %t steps, %e s] ' cmake --build build-bench --parallel $(JOBS) --target benchmarks
+	@$$(deploy/bootstrap --prefix)/bin/python bench/run.py build-bench --flags="$(FLAGS)" $(BENCH)
 
 format:
 	@clang-format -i $(SOURCES)
