@@ -28,6 +28,8 @@ Each target installs and builds what it needs.
   make test-unit         build and run the unit tests that take no seconds each
   make fuzz              fuzz each parser of untrusted bytes for ten minutes: MINUTES=, TARGETS=
   make soak              disturb training at random, 40 minutes: SEED=
+  make nightly           sanitizers, debug, no LibTorch, soak, fuzzing, coverage: hours; MINUTES=, STEPS=
+  make coverage          lines that the tests run, by folder
   make bench             run all benchmarks, or one: BENCH=identity, FLAGS=--quick
   make format            format the sources; make format-check compares
   make bootstrap         install what the programs need; make bootstrap-test also what the tests need
@@ -137,6 +139,21 @@ soak: build
 	@for kind in "" --launched --elastic; do MUSTER_BIN_DIR=$(abspath $(BUILD))/bin $$(deploy/bootstrap --prefix)/bin/python tests/soak/soak.py $$kind \
 	  $(if $(SEED),--seed $(SEED)) || exit 1; done
 	@MUSTER_BIN_DIR=$(abspath $(BUILD))/bin $$(deploy/bootstrap --prefix)/bin/python tests/soak/servers.py $(if $(SEED),--seed $(SEED))
+
+# What the tests run of common/, chief/, worker/ and ps/. A failed test fails it; the figures are printed all the same.
+.PHONY: coverage
+coverage: BUILD := build-coverage
+coverage: bootstrap-test
+	@test -f build-coverage/tests/CTestTestfile.cmake || cmake --preset coverage --log-level=WARNING -DBUILD_TESTING=ON >/dev/null
+	@$(COMPILE)
+	@find build-coverage -name '*.gcda' -delete
+	@ctest --test-dir build-coverage -L '^(unit|cluster|interop|fuzz)$$' --output-on-failure; code=$$?; \
+	  /usr/bin/python3 tests/coverage.py build-coverage && exit $$code
+
+# A line of result for each step (tests/nightly).
+.PHONY: nightly
+nightly:
+	@MINUTES=$(MINUTES) tests/nightly $(STEPS)
 
 # Each with the Python that has what it needs (bench/run.py). They print ratios of times: the machine should be idle.
 .PHONY: bench
