@@ -32,6 +32,7 @@ Each target installs and builds what it needs.
   make coverage          lines that the tests run, by folder
   make bench             run all benchmarks, or one: BENCH=identity, FLAGS=--quick
   make format            format the sources; make format-check compares
+  make tidy              clang-tidy on what was changed: SINCE=main; make hooks checks each commit
   make bootstrap         install what the programs need; make bootstrap-test also what the tests need
   make clean             remove all build folders
 
@@ -167,6 +168,20 @@ format:
 
 format-check:
 	@clang-format --dry-run --Werror $(SOURCES)
+
+# Sources that differ from SINCE, also those that are not committed.
+SINCE ?= $(shell git merge-base HEAD origin/main 2>/dev/null || echo HEAD)
+.PHONY: tidy
+tidy: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
+	@command -v clang-tidy >/dev/null || { echo "make tidy needs clang-tidy: apt-get install clang-tidy" >&2; exit 2; }
+	@files=$$(git diff --name-only --diff-filter=d $(SINCE) -- '*.cc'; git ls-files --others --exclude-standard -- '*.cc'); \
+	  if [ -z "$$files" ]; then echo "no source differs from $(SINCE)"; else PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 tests/lint/tidy.py $(BUILD) $$files; fi
+
+# git runs .githooks/pre-commit before each commit from now on, in all worktrees of this clone.
+.PHONY: hooks
+hooks:
+	@git config core.hooksPath .githooks
+	@echo "git checks each commit now; off again: git config --unset core.hooksPath"
 
 clean:
 	@rm -rf build build-*
