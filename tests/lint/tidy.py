@@ -28,7 +28,7 @@ def main():
         for file, code, text in pool.map(check, chosen):
             if code != 0:
                 failed += 1
-                print(f"{file}:\n{text}")
+                print(f"{file}:\n{text}", flush=True)
     print(f"{len(chosen)} files, {failed} with complaints")
     return 1 if failed else 0
 
