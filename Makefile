@@ -25,9 +25,14 @@ Each target installs and builds what it needs.
   make programs          build the programs
   make build             build the programs and the tests
   make test              build and run all tests
+  make test-unit         build and run the unit tests that take no seconds each
   make fuzz              fuzz each parser of untrusted bytes for ten minutes: MINUTES=, TARGETS=
   make soak              disturb training at random, 40 minutes: SEED=
+  make nightly           sanitizers, debug, no LibTorch, soak, fuzzing, coverage: hours; MINUTES=, STEPS=
+  make coverage          lines that the tests run, by folder
+  make bench             run all benchmarks, or one: BENCH=identity, FLAGS=--quick
   make format            format the sources; make format-check compares
+  make tidy              clang-tidy on what was changed: SINCE=main; make hooks checks each commit
   make bootstrap         install what the programs need; make bootstrap-test also what the tests need
   make clean             remove all build folders
 
@@ -111,6 +116,12 @@ tensorboard: bootstrap
 test: build
 	@ctest --test-dir $(BUILD) --output-on-failure
 
+# Without the cases that wait for seconds by nature (docs/testing.md#labels).
+.PHONY: test-unit
+test-unit: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
+	@$(COMPILE) --target unit_tests
+	@ctest --test-dir $(BUILD) -L '^unit$$' -LE '^slow$$' -j$(JOBS) --output-on-failure
+
 # Each parser of what comes from outside, for so many minutes (docs/fuzzing.md). All are run, also where one finds something.
 MINUTES ?= 10
 TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(sort $(wildcard tests/fuzz/*_fuzz.cc)))
@@ -130,11 +141,47 @@ soak: build
 	  $(if $(SEED),--seed $(SEED)) || exit 1; done
 	@MUSTER_BIN_DIR=$(abspath $(BUILD))/bin $$(deploy/bootstrap --prefix)/bin/python tests/soak/servers.py $(if $(SEED),--seed $(SEED))
 
+# What the tests run of common/, chief/, worker/ and ps/. A failed test fails it; the figures are printed all the same.
+.PHONY: coverage
+coverage: BUILD := build-coverage
+coverage: bootstrap-test
+	@test -f build-coverage/tests/CTestTestfile.cmake || cmake --preset coverage --log-level=WARNING -DBUILD_TESTING=ON >/dev/null
+	@$(COMPILE)
+	@find build-coverage -name '*.gcda' -delete
+	@ctest --test-dir build-coverage -L '^(unit|cluster|interop|fuzz)$$' --output-on-failure; code=$$?; \
+	  /usr/bin/python3 tests/coverage.py build-coverage && exit $$code
+
+# A line of result for each step (tests/nightly).
+.PHONY: nightly
+nightly:
+	@MINUTES=$(MINUTES) tests/nightly $(STEPS)
+
+# Each with the Python that has what it needs (bench/run.py). They print ratios of times: the machine should be idle.
+.PHONY: bench
+bench: bootstrap-test
+	@test -f build-bench/build.ninja || cmake --preset bench --log-level=WARNING -DBUILD_TESTING=OFF >/dev/null
+	@NINJA_STATUS='[%p of %t steps, %e s] ' cmake --build build-bench --parallel $(JOBS) --target benchmarks
+	@$$(deploy/bootstrap --prefix)/bin/python bench/run.py build-bench --flags="$(FLAGS)" $(BENCH)
+
 format:
 	@clang-format -i $(SOURCES)
 
 format-check:
 	@clang-format --dry-run --Werror $(SOURCES)
+
+# Sources that differ from SINCE, also those that are not committed.
+SINCE ?= $(shell git merge-base HEAD origin/main 2>/dev/null || echo HEAD)
+.PHONY: tidy
+tidy: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
+	@command -v clang-tidy >/dev/null || { echo "make tidy needs clang-tidy: apt-get install clang-tidy" >&2; exit 2; }
+	@files=$$(git diff --name-only --diff-filter=d $(SINCE) -- '*.cc'; git ls-files --others --exclude-standard -- '*.cc'); \
+	  if [ -z "$$files" ]; then echo "no source differs from $(SINCE)"; else PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 tests/lint/tidy.py $(BUILD) $$files; fi
+
+# git runs .githooks/pre-commit before each commit from now on, in all worktrees of this clone.
+.PHONY: hooks
+hooks:
+	@git config core.hooksPath .githooks
+	@echo "git checks each commit now; off again: git config --unset core.hooksPath"
 
 clean:
 	@rm -rf build build-*

@@ -17,6 +17,9 @@ import subprocess
 import sys
 import tempfile
 
+import needs
+
+needs.modules("numpy", "safetensors")
 import numpy
 from safetensors import safe_open
 

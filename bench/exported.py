@@ -8,6 +8,9 @@ import subprocess
 import sys
 import tempfile
 
+import needs
+
+needs.modules("torch")
 import torch
 from torch import nn
 from torch.nn import functional

@@ -17,6 +17,9 @@ import subprocess
 import sys
 import tempfile
 
+import needs
+
+needs.modules("numpy", "tensorboard")
 import recovery
 import training
 
@@ -84,6 +87,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="few steps: that it runs, not what it costs")
     arguments = parser.parse_args()
+    needs.network_namespaces()
     if not TLS_BENCH.exists():
         raise SystemExit("build the `bench` preset first: cmake --preset bench && cmake --build build-bench --target tls_bench")
     megabytes = ["1.4"] if arguments.quick else ["1.4", "22"]

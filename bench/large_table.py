@@ -18,6 +18,9 @@ import sys
 import tempfile
 import time
 
+import needs
+
+needs.modules("numpy", "safetensors")
 import numpy
 from safetensors.numpy import load_file
 

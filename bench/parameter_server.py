@@ -16,6 +16,9 @@ import subprocess
 import sys
 import tempfile
 
+import needs
+
+needs.modules("numpy", "tensorboard")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from harness import BIN, result  # noqa: E402
@@ -36,7 +39,7 @@ def muster(hidden, steps, programs=BIN):
 
 
 def tensorflow(hidden, steps):
-    out = subprocess.run([os.environ["MUSTER_PEERS"] + "/run_ps.sh", str(hidden), str(steps)], check=True, timeout=900, text=True, stdout=subprocess.PIPE).stdout
+    out = subprocess.run([needs.variable("MUSTER_PEERS", "the folder of run_ps.sh, which runs TensorFlow") + "/run_ps.sh", str(hidden), str(steps)], check=True, timeout=900, text=True, stdout=subprocess.PIPE).stdout
     return json.loads(out.strip().splitlines()[-1])["img_s"]
 
 
@@ -47,6 +50,8 @@ def main():
     parser.add_argument("--tensorflow", action="store_true")
     parser.add_argument("--before", type=pathlib.Path, metavar="BIN")
     arguments = parser.parse_args()
+    if arguments.tensorflow:
+        needs.variable("TF_PYTHON", "the Python of an environment with TensorFlow, which nothing here installs; without --tensorflow it is not needed")
     for hidden in map(int, arguments.hidden.split(",")):
         steps = 2400 if hidden <= 64 else 500
         apart, own, before, peer, mean = [], [], [], [], []

@@ -22,6 +22,9 @@ import sys
 import tempfile
 import time
 
+import needs
+
+needs.modules("tensorboard")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
 from harness import BIN, SOURCE, curve, events  # noqa: E402
 

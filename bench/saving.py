@@ -16,6 +16,9 @@ import subprocess
 import sys
 import tempfile
 
+import needs
+
+needs.modules("tensorboard")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
 from harness import BIN, events  # noqa: E402
 

@@ -20,6 +20,9 @@ import sys
 import tempfile
 import time
 
+import needs
+
+needs.modules("numpy", "tensorboard")
 import numpy
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
@@ -89,7 +92,7 @@ def peer(model, processes):
     python, tools = (subprocess.check_output([str(SOURCE / "deploy" / "bootstrap"), name], text=True).strip() for name in ("--prefix", "--tools"))
     steps = MODELS[model][0]
     if model.startswith("convnet-"):
-        command = [os.environ["MUSTER_PEERS"] + "/torch_ddp.py", model.removeprefix("convnet-"), str(steps), "tuned"]
+        command = [needs.variable("MUSTER_PEERS", "the folder of torch_ddp.py, which --ddp runs for the convnets") + "/torch_ddp.py", model.removeprefix("convnet-"), str(steps), "tuned"]
     else:
         command = [str(SOURCE / "bench" / "peers" / "models.py"), model, str(steps)]
     (port,) = free_ports(1)

@@ -34,14 +34,20 @@ function(muster_allocator target)
   endif()
 endfunction()
 
-# muster_test(NAME SOURCES... DEPENDS... [LABELS ...] [TIMEOUT s]): a GoogleTest binary, one ctest entry for each TEST.
+# muster_test(NAME SOURCES... DEPENDS... [LABEL unit] [TIMEOUT s] [ONE_ENTRY] [SLOW CASE...]): a GoogleTest binary, one ctest
+# entry for each TEST. Cases that wait for seconds by nature are named after SLOW and have the label `slow` besides.
+# ONE_ENTRY: all in the one entry unit.NAME (slow ones in unit.NAME.slow), for programs with LibTorch, which takes longer to load
+# than most cases to run.
 function(muster_test name)
   if(NOT BUILD_TESTING)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "ONE_ENTRY" "TIMEOUT;LABEL" "SOURCES;DEPENDS;SLOW")
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL unit)
   endif()
   add_executable(${name} ${ARG_SOURCES} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE muster_flags GTest::gmock_main)
@@ -49,7 +55,32 @@ function(muster_test name)
   target_compile_definitions(${name} PRIVATE MUSTER_SOURCE_DIR="${PROJECT_SOURCE_DIR}" MUSTER_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   _muster_link(${name} ${ARG_DEPENDS})
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  if(ARG_LABEL STREQUAL unit)
+    if(NOT TARGET unit_tests)
+      add_custom_target(unit_tests)  # all of them, for `make test-unit`
+    endif()
+    add_dependencies(unit_tests ${name})
+  endif()
+  if(ARG_ONE_ENTRY)
+    list(JOIN ARG_SLOW ":" cases)
+    add_test(NAME ${ARG_LABEL}.${name} COMMAND ${name} --gtest_filter=-${cases})
+    math(EXPR timeout "4 * ${ARG_TIMEOUT}")
+    set_tests_properties(${ARG_LABEL}.${name} PROPERTIES TIMEOUT ${timeout} LABELS ${ARG_LABEL})
+    if(ARG_SLOW)
+      add_test(NAME ${ARG_LABEL}.${name}.slow COMMAND ${name} --gtest_filter=${cases})
+      # A filter that no case matches would pass.
+      set_tests_properties(${ARG_LABEL}.${name}.slow PROPERTIES TIMEOUT ${timeout} LABELS "${ARG_LABEL};slow" FAIL_REGULAR_EXPRESSION "Running 0 tests")
+    endif()
+    return()
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABEL})
+  if(ARG_SLOW)
+    # ctest reads it after the list of cases, which is there once the program is built, and complains of a name that is not in it.
+    set(labels ${CMAKE_CURRENT_BINARY_DIR}/${name}_slow.cmake)
+    list(JOIN ARG_SLOW " " cases)
+    file(WRITE ${labels} "if(DEFINED ${name}_TESTS)\n  set_tests_properties(${cases} PROPERTIES LABELS \"${ARG_LABEL};slow\")\nendif()\n")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels})
+  endif()
 endfunction()
 
 # A target with the property MUSTER_LINKS_SHARED links the shared library that a library of ours is in (the property

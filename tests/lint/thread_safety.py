@@ -32,7 +32,8 @@ def guarded(path):
     return "ABSL_GUARDED_BY" in text and "<ATen/" not in text and "<torch/" not in text
 
 
-def check(entry):
+def arguments_for_clang(entry):
+    """Those of an entry of compile_commands.json, for gcc, as clang takes them."""
     arguments = shlex.split(entry["command"])
     # Behind the launcher: the compiler's own arguments, without those that only gcc knows or that name outputs.
     start = next(i for i, a in enumerate(arguments) if a.endswith(("c++", "g++", "clang++")) and "/" in a)
@@ -44,7 +45,11 @@ def check(entry):
             skip = True
         elif argument not in ("-c", "-MD", "-Werror", "-Wall", "-Wextra", "-Winvalid-pch", "-fpch-preprocess") and not argument.startswith("-fuse-ld"):
             kept.append(argument)
-    command = ["clang++", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety", *kept]
+    return kept
+
+
+def check(entry):
+    command = ["clang++", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety", *arguments_for_clang(entry)]
     done = subprocess.run(command, cwd=entry["directory"], capture_output=True, text=True)
     return entry["file"], done.returncode, done.stderr
 
