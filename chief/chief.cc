@@ -377,11 +377,11 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
         "without its {} ps task{}",
         servers, servers == 1 ? "" : "s");
   }
-  MUSTER_ASSIGN_OR_RETURN(StartDecision beginning,
-                          DecideStart(
+  MUSTER_ASSIGN_OR_RETURN(PreparedStart prepared,
+                          PrepareStart(
                               files_, job, previous, [this] { return owner_->Check(); },
                               [this] { return director_ != nullptr && director_->MayBeHeld(); }));
-  const StartDecision& decision = beginning.decision;
+  const StartDecision& decision = prepared.decision;
   LogInfo("{}", decision.reason);
   if (decision.kind == StartKind::kFinished) {
     if (coordinator_ != nullptr) coordinator_->EndFinished(decision.reason);
@@ -389,7 +389,7 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
   }
   if (owner_ != nullptr) {
     MUSTER_RETURN_IF_ERROR(
-        OpenStore(decision.kind == StartKind::kRestore ? beginning.snapshot->state.step : -1));
+        OpenStore(decision.kind == StartKind::kRestore ? prepared.snapshot->state.step : -1));
   }
   // Alone there is no generation that the run begins with.
   if (owner_ != nullptr && coordinator_ == nullptr)
@@ -397,8 +397,8 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
   const bool has_begun = !previous.empty() && previous == RunId();
   MUSTER_RETURN_IF_ERROR(publisher_->Begin(decision.goes_on, has_begun));
   begun_ = true;
-  if (owner_ != nullptr && beginning.snapshot) {
-    const checkpoint::TrainingState& state = beginning.snapshot->state;
+  if (owner_ != nullptr && prepared.snapshot) {
+    const checkpoint::TrainingState& state = prepared.snapshot->state;
     const bool last = TrainedToItsEnd(options_.job, state.step, state.epoch);
     if (last && coordinator_ != nullptr) coordinator_->GoOnWithLastStep();
     // Unless the run begins with another folder's checkpoint, an evaluator can begin with it too.
@@ -408,7 +408,7 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
     if (std::find(own.begin(), own.end(), step) != own.end())
       Announce(step, name, options_.job.model_dir + "/checkpoints/" + name, last);
   }
-  return StartingPoint{.restore = std::move(beginning.snapshot), .may_be_held = !previous.empty()};
+  return StartingPoint{.restore = std::move(prepared.snapshot), .may_be_held = !previous.empty()};
 }
 
 void Chief::OnStart(const StartReport& report) {

@@ -262,8 +262,8 @@ absl::Status StartError(const absl::Status& status, const std::string& what) {
 
 namespace {
 // `same_run`: see Found.
-absl::StatusOr<StartDecision> Decide(checkpoint::FileSystem& files, const Job& job, bool same_run,
-                                     const std::function<bool()>& held) {
+absl::StatusOr<PreparedStart> Prepare(checkpoint::FileSystem& files, const Job& job, bool same_run,
+                                      const std::function<bool()>& held) {
   Found found;
   absl::StatusOr<std::optional<Snapshot>> own = std::optional<Snapshot>(), elsewhere = own;
   if (!job.model_dir.empty() && job.restore != "never") {
@@ -275,19 +275,19 @@ absl::StatusOr<StartDecision> Decide(checkpoint::FileSystem& files, const Job& j
   if (RestoresPath(job) && own.ok() && !*own)
     elsewhere = ReadSnapshot(files, job, job.restore, held);
   found.elsewhere = StateOf(elsewhere);
-  StartDecision beginning;
-  MUSTER_ASSIGN_OR_RETURN(beginning.decision, DecideStart(job, found));
-  if (beginning.decision.kind == StartKind::kRestore) beginning.snapshot = *std::move(own);
-  if (beginning.decision.kind == StartKind::kCopy) beginning.snapshot = *std::move(elsewhere);
-  if (beginning.snapshot) SetDue(job, beginning.decision, &beginning.snapshot->state);
-  return beginning;
+  PreparedStart prepared;
+  MUSTER_ASSIGN_OR_RETURN(prepared.decision, DecideStart(job, found));
+  if (prepared.decision.kind == StartKind::kRestore) prepared.snapshot = *std::move(own);
+  if (prepared.decision.kind == StartKind::kCopy) prepared.snapshot = *std::move(elsewhere);
+  if (prepared.snapshot) SetDue(job, prepared.decision, &prepared.snapshot->state);
+  return prepared;
 }
 }  // namespace
 
-absl::StatusOr<StartDecision> DecideStart(checkpoint::FileSystem& files, const Job& job,
-                                          const std::string& previous_run_id,
-                                          const std::function<absl::Status()>& fence,
-                                          const std::function<bool()>& held) {
+absl::StatusOr<PreparedStart> PrepareStart(checkpoint::FileSystem& files, const Job& job,
+                                           const std::string& previous_run_id,
+                                           const std::function<absl::Status()>& fence,
+                                           const std::function<bool()>& held) {
   if (!job.model_dir.empty()) {
     const std::string directory = checkpoint::JoinPath(job.model_dir, "checkpoints");
     MUSTER_RETURN_IF_ERROR(StartError(checkpoint::RemoveStaging(files, directory, fence),
@@ -297,7 +297,7 @@ absl::StatusOr<StartDecision> DecideStart(checkpoint::FileSystem& files, const J
                                         fmt::format("cannot move {} aside", directory)));
     }
   }
-  return Decide(files, job, !previous_run_id.empty(), held);
+  return Prepare(files, job, !previous_run_id.empty(), held);
 }
 
 absl::StatusOr<StartState> LookForBeginning(const Job& job) {
@@ -307,7 +307,7 @@ absl::StatusOr<StartState> LookForBeginning(const Job& job) {
     MUSTER_ASSIGN_OR_RETURN(same_run,
                             files.Exists(checkpoint::JoinPath(job.model_dir, "owner.json")));
   }
-  MUSTER_ASSIGN_OR_RETURN(StartDecision found, Decide(files, job, same_run, nullptr));
+  MUSTER_ASSIGN_OR_RETURN(PreparedStart found, Prepare(files, job, same_run, nullptr));
   StartState beginning;
   if (found.decision.kind != StartKind::kFresh) beginning.reason = found.decision.reason;
   beginning.finished = found.decision.kind == StartKind::kFinished;

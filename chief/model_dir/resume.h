@@ -56,7 +56,7 @@ void SetDue(const Job& job, const StartDecision& decision, checkpoint::TrainingS
 bool RestoresPath(const Job& job);
 
 // The content of model_dir (if there is one) and of the job's `restore`, and the decision on it.
-struct StartDecision {
+struct PreparedStart {
   StartDecision decision;
   // kRestore and kCopy: the state from which training resumes.
   std::optional<checkpoint::Snapshot> snapshot;
@@ -66,10 +66,10 @@ struct StartDecision {
 // see StoreOptions. `held` returns whether other tasks hold the run, and may become true at any
 // time. The rows of tables may then never be needed (see rows_later of ReadCheckpoint). REQUIRES:
 // this process owns model_dir.
-absl::StatusOr<StartDecision> DecideStart(checkpoint::FileSystem& files, const Job& job,
-                                          const std::string& previous_run_id,
-                                          const std::function<absl::Status()>& fence,
-                                          const std::function<bool()>& held = nullptr);
+absl::StatusOr<PreparedStart> PrepareStart(checkpoint::FileSystem& files, const Job& job,
+                                           const std::string& previous_run_id,
+                                           const std::function<absl::Status()>& fence,
+                                           const std::function<bool()>& held = nullptr);
 // For a job that asks for parameter servers with synchronous steps, for which StrategyFor chose
 // another strategy. Returns OK if model_dir holds a run that an older version began in this way,
 // else the error of CheckMaxStaleness.

@@ -10,8 +10,8 @@ import re
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-ROOMS = ("worker/*", "chief/coordinator/admission.*", "chief/coordinator/convert.*", "chief/coordinator/coordinator*", "chief/evaluation/evaluation_rules.*", "chief/coordinator/session.*",
-         "common/cluster/*")
+ROOMS = ("worker/*", "worker/parameter_server/*", "common/membership/*", "common/session/*", "chief/coordinator/*", "chief/decision/*",
+         "chief/evaluation/evaluation_rules.*", "common/cluster/*")
 CLASS_LINES, FUNCTION_LINES = 400, 60
 
 CLASS = re.compile(r"\b(?:class|struct|union)\s+(?:\w+\s*\([^()]*\)\s*)?([\w:]+)(?:\s+final)?\s*(?::[^:].*)?$", re.S)

@@ -240,14 +240,14 @@ TEST(DecideStart, APathIsForTheFirstStartOnly) {
   EXPECT_EQ(DecideStart(job, found)->kind, StartKind::kRestore);
 }
 
-TEST(DecideStart, NeverMovesAsideOnlyWhatIsItsOwn) {
+TEST(PrepareStart, NeverMovesAsideOnlyWhatIsItsOwn) {
   checkpoint::MemoryFileSystem files;
   ASSERT_TRUE(checkpoint::MakeDirectories(files, "run/checkpoints/step-00000010").ok());
   const Job job = MakeJob({{"restore", "never"}});
-  const auto superseded = DecideStart(files, job, "a1", [] { return Superseded("taken"); });
+  const auto superseded = PrepareStart(files, job, "a1", [] { return Superseded("taken"); });
   EXPECT_EQ(ExitCodeOf(superseded.status()), ExitCode::kRetryable);
   EXPECT_TRUE(*files.Exists("run/checkpoints/step-00000010"));
-  const auto begun = DecideStart(files, job, "a1", [] { return absl::OkStatus(); });
+  const auto begun = PrepareStart(files, job, "a1", [] { return absl::OkStatus(); });
   ASSERT_TRUE(begun.ok()) << Message(begun.status());
   EXPECT_EQ(begun->decision.kind, StartKind::kFresh);
   EXPECT_FALSE(*files.Exists("run/checkpoints"));
