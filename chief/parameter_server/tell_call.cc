@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-grpc::Status Invalid(const std::string& why) {
+grpc::Status InvalidPieces(const std::string& why) {
   return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why);
 }
 
@@ -61,11 +61,11 @@ class TellCall final : private Told,
   }
   grpc::Status Take() {
     if (piece_.bytes() < 0 || piece_.bytes() > kMostToldBytes)
-      return Invalid(fmt::format("a worker tells {} bytes, and {} are the most", piece_.bytes(),
-                                 kMostToldBytes));
+      return InvalidPieces(fmt::format("a worker tells {} bytes, and {} are the most",
+                                       piece_.bytes(), kMostToldBytes));
     all_ += piece_.data();
     if (all_.size() <= static_cast<size_t>(piece_.bytes())) return grpc::Status::OK;
-    return Invalid(fmt::format("a worker tells {} bytes, and more came", piece_.bytes()));
+    return InvalidPieces(fmt::format("a worker tells {} bytes, and more came", piece_.bytes()));
   }
   // From here on the director has it, and answers it like one that came in one message.
   void End() {
@@ -76,9 +76,9 @@ class TellCall final : private Told,
   }
   grpc::Status Read() {
     if (all_.empty() || all_.size() != static_cast<size_t>(piece_.bytes()))
-      return Invalid(
+      return InvalidPieces(
           fmt::format("a worker tells {} bytes, and {} came", piece_.bytes(), all_.size()));
-    if (!told.ParseFromString(all_)) return Invalid("what a worker tells is no NextRequest");
+    if (!told.ParseFromString(all_)) return InvalidPieces("what a worker tells is no NextRequest");
     all_ = std::string();
     return rpc::RequireSpeaker(*context_, fmt::format("worker:{}", told.worker().worker()));
   }
