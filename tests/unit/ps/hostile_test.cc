@@ -304,7 +304,7 @@ class WorkerTest : public HostileTest {
 };
 
 TEST_F(WorkerTest, ComesWithItsOwnCertificate) {
-  TestPs ps(Options(), authority_.Issue("ps:0"));
+  TestPs ps(Options(kQuick), authority_.Issue("ps:0"));
   EXPECT_THAT(Told(ps, "worker:1", 0, 0), HasSubstr("worker:1 may not come as worker:0"));
   EXPECT_THAT(Told(ps, "evaluator:0", 0, 0), HasSubstr("evaluator:0 may not come as worker:0"));
   EXPECT_THAT(Told(ps, "launcher", 0, 0), HasSubstr("launcher may not come as worker:0"));
@@ -314,7 +314,7 @@ TEST_F(WorkerTest, ComesWithItsOwnCertificate) {
 TEST_F(WorkerTest, SpeaksForItselfAlone) {
   EXPECT_THAT(Told(ps_, "", 1, 0), HasSubstr("worker 1 came, and speaks for worker 0"));
   EXPECT_EQ(Told(ps_, "", 0, 0), "");
-  TestPs secure(Options(), authority_.Issue("ps:0"));
+  TestPs secure(Options(kQuick), authority_.Issue("ps:0"));
   EXPECT_THAT(Told(secure, "worker:1", 1, 0), HasSubstr("worker 1 came, and speaks for worker 0"));
   EXPECT_EQ(Told(secure, "worker:1", 1, 1), "");
 }
