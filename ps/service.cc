@@ -150,7 +150,7 @@ class PsServiceImpl final : public PsService,
                      HostPtr* host) override;
   grpc::Status FindCut(const proto::ReadRequest& request, CutPtr* cut) const override;
   grpc::Status RunCall(std::function<void()> work) override;
-  void RunPiece(std::function<void()> work) override { (void)pieces_.Run(std::move(work)); }
+  bool RunPiece(std::function<void()> work) override { return pieces_.Run(std::move(work)); }
   rpc::BulkCalls& bulk() override { return bulk_; }
 
   HostPtr host() const {

@@ -122,10 +122,10 @@ absl::Status ShardHostImpl::SetView(const PsView& view) {
       return absl::FailedPreconditionError(
           fmt::format("view {:#x} is older than {:#x}, which this parameter server has",
                       view.number, view_.number));
-    if (view.number == view_.number) {
-      if (view == view_) return absl::OkStatus();
+    if (view.number == view_.number && view != view_)
       return ConfigurationError(fmt::format("there are two different views {:#x}", view.number));
-    }
+    // Without a run, an earlier call for this view failed halfway, for example for lack of memory.
+    if (view.number == view_.number && run_ != nullptr) return absl::OkStatus();
   }
   EndRun();
   auto run = std::make_shared<Run>();

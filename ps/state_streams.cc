@@ -73,8 +73,9 @@ class FillStream final : public grpc::ServerReadReactor<proto::FillRequest> {
     refusal.ok() ? StartRead(&request_) : Finish(refusal);
   }
   void OnReadDone(bool ok) override {
-    service_->RunPiece(
+    const bool taken = service_->RunPiece(
         [this, ok] { ok ? Take() : Finish(rpc::Guarded([this] { return End(); })); });
+    if (!taken) Finish(Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED, ""));
   }
   void OnDone() override { delete this; }
 
@@ -145,12 +146,13 @@ class CutStream : public grpc::ServerWriteReactor<Message> {
     return refusal.ok() ? call_.Admit() : refusal;
   }
   void RunNext() {
-    service_->RunPiece([this] {
+    const bool taken = service_->RunPiece([this] {
       bool more = true;
       const grpc::Status status =
           rpc::Guarded([&] { return Next(cut_->at(request_.shard()), &message_, &more); });
       status.ok() && more ? this->StartWrite(&message_) : this->Finish(status);
     });
+    if (!taken) this->Finish(Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED, ""));
   }
 
   StreamHost* const service_;

@@ -28,7 +28,7 @@ class StreamHost {
   // On other threads than gRPC's. Not OK: too many wait for one. A piece of a call that was
   // admitted waits for no other call.
   virtual grpc::Status RunCall(std::function<void()> work) = 0;
-  virtual void RunPiece(std::function<void()> work) = 0;
+  virtual bool RunPiece(std::function<void()> work) = 0;  // False: no memory is left.
   virtual rpc::BulkCalls& bulk() = 0;
 
  protected:

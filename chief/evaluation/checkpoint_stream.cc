@@ -38,11 +38,12 @@ class FileStream final : public grpc::ServerWriteReactor<proto::FetchChunk> {
  private:
   // One chunk of each stream waits for the disk: BulkCalls bounds them.
   void Next() {
-    (void)disk_->Run([this] {
+    const bool taken = disk_->Run([this] {
       bool more = false;
       const grpc::Status read = rpc::Guarded([&] { return Read(&more); });
       read.ok() && more ? StartWrite(&chunk_) : Finish(read);
     });
+    if (!taken) Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, ""));
   }
   grpc::Status Read(bool* more) {
     if (file_ == nullptr) {

@@ -60,6 +60,10 @@ class TellCall final : private Told,
     StartRead(&piece_);
   }
   grpc::Status Take() {
+    // Small or empty pieces must not keep a place for long.
+    if (piece_.data().empty()) return InvalidPieces("a worker tells an empty piece");
+    if (Clock::now() > until_)
+      return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "the pieces came too slowly");
     if (piece_.bytes() < 0 || piece_.bytes() > kMostToldBytes)
       return InvalidPieces(fmt::format("a worker tells {} bytes, and {} are the most",
                                        piece_.bytes(), kMostToldBytes));
@@ -86,6 +90,7 @@ class TellCall final : private Told,
   Handler* const handler_;
   grpc::CallbackServerContext* const context_;
   std::optional<rpc::BulkCalls::Call> place_;  // while pieces come
+  const MonotonicTime until_ = Clock::now() + kTellTime;
   proto::TellPiece piece_;
   std::string all_;
   std::shared_ptr<TellCall> self_;  // until OnDone

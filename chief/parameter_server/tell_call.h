@@ -7,12 +7,15 @@
 #include <cstdint>
 
 #include "chief/parameter_server/lease_call.h"
+#include "common/base/clock.h"
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/bulk_calls.h"
 #include "common/train/shown.h"
 
 namespace muster {
 
+// The limit for all pieces of a call.
+inline constexpr Duration kTellTime = std::chrono::seconds(30);
 // Workers tell so much after a step that changed large integer buffers, or showed pictures.
 inline constexpr rpc::BulkCalls::Limits kTellLimits{
     .most = 4, .silence = std::chrono::seconds(10), .standstill = std::chrono::seconds(2)};

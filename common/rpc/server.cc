@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <string_view>
 #include <thread>
 
@@ -151,6 +152,9 @@ grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char*
 grpc::Status Guarded(const std::function<grpc::Status()>& work) {
   try {
     return work();
+  } catch (const std::bad_alloc&) {
+    // Without a text, which would be allocated, too.
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "");
   } catch (const std::exception& error) {
     return grpc::Status(grpc::StatusCode::UNKNOWN,
                         fmt::format("this process cannot do it: {}", error.what()));

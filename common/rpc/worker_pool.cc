@@ -3,6 +3,7 @@
 #include <asio/post.hpp>
 #include <asio/thread_pool.hpp>
 #include <atomic>
+#include <new>
 #include <utility>
 
 namespace muster::rpc {
@@ -27,11 +28,16 @@ bool WorkerPool::Run(std::function<void()> work) {
     --waiting;
     return false;
   }
-  asio::post(threads_->pool, [&waiting, work = std::move(work)] {
-    // Before it: whoever has its answer may make the next call.
+  try {
+    asio::post(threads_->pool, [&waiting, work = std::move(work)] {
+      // Before it: whoever has its answer may make the next call.
+      --waiting;
+      work();
+    });
+  } catch (const std::bad_alloc&) {
     --waiting;
-    work();
-  });
+    return false;
+  }
   return true;
 }
 

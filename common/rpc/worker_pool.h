@@ -15,7 +15,8 @@ class WorkerPool {
   // `most`: that wait for a thread.
   explicit WorkerPool(int threads, int most = kNoBound);
   ~WorkerPool();  // when all that was taken is done
-  // Any thread. False: not taken, for as many wait as may. `work` throws nothing.
+  // Thread-safe. Returns false if `work` is not taken: too many wait already, or no memory is left.
+  // `work` must not throw.
   [[nodiscard]] bool Run(std::function<void()> work);
 
  private:

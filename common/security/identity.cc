@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <new>
 
 #include "common/base/logging.h"
 #include "common/security/refusal.h"
@@ -238,7 +239,13 @@ absl::Status Identity::Use(const Source& source) {
 }
 
 void Identity::Watch() {
-  while (!end_.WaitFor(options_.look_again)) Refresh();
+  while (!end_.WaitFor(options_.look_again)) {
+    try {
+      Refresh();
+    } catch (const std::bad_alloc&) {
+      // What was read before stays in use, and is looked at again later.
+    }
+  }
 }
 
 absl::Status Identity::UseIfChanged() {

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <new>
 #include <string_view>
 
 #include "common/base/files/fd.h"
@@ -69,7 +70,7 @@ absl::StatusOr<RunKeys> ReadFrom(int descriptor, const std::string& origin) {
 // A page of its own: what is excluded from dumps is whole pages.
 Secret::Secret(size_t size) : size_(size) {
   void* page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) std::abort();  // a page, in a process that begins
+  if (page == MAP_FAILED) throw std::bad_alloc();
   madvise(page, size, MADV_DONTDUMP);
   data_ = static_cast<unsigned char*>(page);
 }

@@ -53,6 +53,7 @@ TEST(Tell, PiecesThatDoNotFitAreRefused) {
   EXPECT_EQ(tell({all}, kMostToldBytes + 1),
             "3 a worker tells 25165825 bytes, and 25165824 are the most");
   EXPECT_EQ(tell({all}, -1), "3 a worker tells -1 bytes, and 25165824 are the most");
+  EXPECT_EQ(tell({""}, 2), "3 a worker tells an empty piece");
   EXPECT_EQ(tell({"\xff\xff"}, 2), "3 what a worker tells is no NextRequest");
   EXPECT_THAT(tell({all.substr(0, 3), all.substr(3)}, bytes), StartsWith("14 this process is not"));
   EXPECT_THAT(tell({std::string(rpc::kMaxRequestBytes, 'x')}, 2 << 20),
@@ -75,6 +76,7 @@ TEST(Tell, OneThatStandsStillGivesWay) {
   for (Silent& call : silent) {
     call.writer = stub->Tell(call.context.get(), &call.reply);
     proto::TellPiece piece;
+    piece.set_data("x");
     piece.set_bytes(100);
     ASSERT_TRUE(call.writer->Write(piece));
   }
