@@ -61,7 +61,7 @@ struct PartSums {
   std::map<std::string, checkpoint::ReportedSum> values;  // Values that the program reported.
 };
 
-// Runs eval_step over `batch`, one part of a pass, on one replica alone. Appends to `shown` the
+// Runs eval_step over `batch`, one part of a pass, on one replica alone. Sets `shown` to the
 // images and histograms that the program shows. `shown` may be null. Module modes are as in
 // RunPass.
 absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split split,

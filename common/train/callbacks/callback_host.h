@@ -65,8 +65,8 @@ class CallbackHost : private CallbackContext {
   // Calls `hook` of all callbacks. Throws StatusError: an exception of a callback becomes a
   // ProgramError that names the callback.
   void Fire(Hook hook, CallbackMoment moment);
-  // Moves the requests made since the last call to `decision`. Returns false if hooks made no
-  // request and no callback's state changed.
+  // Sets `decision` to the requests that are not adopted yet. Returns false if there is none and no
+  // callback's state has changed.
   bool TakeDecision(CallbackDecision* decision);
   // Replaces the record in effect, and drops what the hooks have changed in it since.
   void Adopt(const checkpoint::CallbackRecord& record);
