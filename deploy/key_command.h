@@ -1,4 +1,4 @@
-// `muster key`. Creates the run key of a cluster, and certificates for TLS with files.
+// `muster key` creates a cluster's run key, or its TLS certificates and their keys as files.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// An evaluator's calls to the chief. The two may start in any order. An unreachable chief is
-// retried with backoff, and logged once every 10 s, until `patience` has passed since the first
-// failure. Thread-safe.
+// The evaluator's calls to the chief. Chief and evaluator may start in any order. Calls to an
+// unreachable chief are retried with backoff until `patience` has passed since the first failure.
+// Such failures are logged every 10 s. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -24,9 +24,9 @@ struct ChiefLinkOptions {
   std::string cluster_digest;
   Duration patience = std::chrono::minutes(10);
   Duration fetch = std::chrono::minutes(30);  // Timeout for one file.
-  // Called once the chief's host has refused connections for `look`, and again after each further
-  // `look`. Returns a sentence if model_dir says that the run was trained to its end, otherwise "".
-  // Null: unknown.
+  // Returns a sentence if model_dir shows that the run has been trained to its end, otherwise "".
+  // Called while the chief's host refuses connections, once every `look`. May be null, which counts
+  // as "".
   std::function<std::string()> finished;
   Duration look = std::chrono::seconds(5);
   rpc::ChannelOptions channel;
@@ -36,14 +36,15 @@ class ChiefLink {
  public:
   static absl::StatusOr<std::unique_ptr<ChiefLink>> Make(ChiefLinkOptions options);
 
-  // Blocks until the chief answers. Errors: refused (ConfigurationError), `patience` exceeded
-  // (PeerLost), stopped (Preempted), or the chief of a finished run has exited (AlreadyExists, with
-  // the sentence of `finished`).
+  // Blocks until the chief answers. Returns ConfigurationError if the chief refuses this evaluator,
+  // PeerLost after `patience`, Preempted after Stop, and AlreadyExists with the sentence of
+  // `finished` if the chief of a finished run has exited.
   absl::StatusOr<proto::NextCheckpointReply> Ask(int64_t after_step, bool want_job);
   absl::StatusOr<proto::EvaluationReply> Tell(const proto::EvaluationReport& report);
   // Sends one heartbeat without retry.
   grpc::Status Beat(const proto::EvaluationReport& report, proto::EvaluationReply* reply);
-  // Reports that this process leaves, also after Stop. One attempt, of at most one second.
+  // Tells the chief that this process leaves. Works also after Stop. Makes one attempt of at most
+  // one second.
   void SayLeaving(const std::string& reason);
   // Fetches one file of the current checkpoint in pieces.
   absl::Status Fetch(int64_t step, const std::string& file,
@@ -57,7 +58,7 @@ class ChiefLink {
 
  private:
   explicit ChiefLink(ChiefLinkOptions options);
-  // The stub is for one call.
+  // Returns a stub for one call. The channel may be renewed before the next call.
   std::unique_ptr<proto::Evaluation::Stub> stub() const {
     return proto::Evaluation::NewStub(channel_->Get());
   }

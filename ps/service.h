@@ -1,9 +1,9 @@
-// A parameter server's service to the chief (proto/parameter_server.proto), and what it serves to
-// workers: the shards that the view puts here, as primary or as backup. Each view admits its own
-// data connections; each connection has a thread. Needs no LibTorch. docs/parameter_server.md.
+// The parameter server's gRPC service for the chief (proto/parameter_server.proto). It also serves
+// workers the shards that the current view assigns to this task, as primary or as backup. Each view
+// accepts its own data connections. Each connection has a thread. Needs no LibTorch. See
+// docs/parameter_server.md.
 //
-// All methods may be called from any thread. The service must outlive the gRPC server that it is
-// registered with.
+// Thread-safe. The service must outlive the gRPC server that it is registered with.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -18,42 +18,42 @@
 
 namespace muster {
 
-// How long pushes go on without a word from the chief: less than it takes the chief to give up a
-// member that it hears nothing from, or one whose session breaks, as the kernel may say after
-// rpc::kKeepaliveTimeout, and does not come back in `resume`.
+// Returns how long pushes may continue without a message from the chief. This is shorter than the
+// time after which the chief removes this task: after `heartbeat` without a message, or `resume`
+// after the session broke. The kernel may report the break only after rpc::kKeepaliveTimeout.
 Duration LongestChiefSilence(Duration heartbeat, Duration resume);
 
 struct PsServiceOptions {
-  int task = 0;                                 // own index among the ps tasks
-  transport::DataListener* listener = nullptr;  // outlives the service
-  Duration idle = std::chrono::minutes(10);     // of a worker's connection, between two requests
-  Duration stall = std::chrono::seconds(30);    // of any connection, within one
-  // A push that the backup does not acknowledge waits this long for a new view.
+  int task = 0;                                 // This task's index among the ps tasks.
+  transport::DataListener* listener = nullptr;  // Must outlive the service.
+  Duration idle = std::chrono::minutes(10);  // Limit between two requests on a worker's connection.
+  Duration stall = std::chrono::seconds(30);  // Limit within one request on any connection.
+  // Limit for which a push that the backup does not acknowledge waits for a new view.
   Duration new_view = std::chrono::minutes(2);
-  // Pushes wait while the chief has said nothing for so long (LongestChiefSilence); zero: they do
-  // not.
+  // Pushes wait once the chief has been silent for this long (see LongestChiefSilence). Zero:
+  // pushes never wait for the chief.
   Duration chief_silence = Duration::zero();
-  rpc::BulkCalls::Limits bulk;  // of the chief's calls that carry state
+  rpc::BulkCalls::Limits bulk;  // Limits of the chief's calls that carry state.
 };
 
-// For a log or a status line.
+// Shown in the log and in status lines.
 struct PsStatus {
   uint64_t view = 0;
-  std::vector<int> primary_of, backup_of;  // shards
-  int64_t updates = 0;                     // BeatReply's
+  std::vector<int> primary_of, backup_of;  // Shards.
+  int64_t updates = 0;                     // As in proto::BeatReply.
   int connections = 0;
 };
 
 class PsService {
  public:
   static std::unique_ptr<PsService> Make(PsServiceOptions options);
-  virtual ~PsService() = default;  // Stop
+  virtual ~PsService() = default;  // Calls Stop.
 
-  // proto::ParameterServer.
+  // The implementation of proto::ParameterServer.
   virtual grpc::Service* service() = 0;
   virtual PsStatus status() const = 0;
-  // Closes all data connections and cancels the chief's streams, for good, and returns when they
-  // have ended. Calls of the chief are answered UNAVAILABLE from then on.
+  // Closes all data connections and cancels the chief's streams. Blocks until they have ended.
+  // Calls of the chief return UNAVAILABLE from then on. A stopped service cannot be restarted.
   virtual void Stop() = 0;
 };
 

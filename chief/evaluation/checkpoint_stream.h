@@ -1,6 +1,6 @@
-// Streams files of a checkpoint to an evaluator that cannot read model_dir. A few streams run at a
-// time, each with one chunk in flight. Threads of their own read the files, so that a disk that
-// hangs delays no other call.
+// Streams files of a checkpoint to an evaluator that cannot read model_dir. BulkCalls limits the
+// number of concurrent streams. Each stream has one chunk in flight. Two threads of this object
+// read the files, so that a disk that hangs delays no other call.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -14,12 +14,13 @@
 
 namespace muster {
 
-// Thread-safe. Outlives the server.
+// Thread-safe. Must outlive the gRPC server.
 class CheckpointStreams {
  public:
   explicit CheckpointStreams(checkpoint::FileSystem* files) : files_(*files) {}
-  // The reactor owns itself. A reader that vanishes, whose deadline passes, or that stands still
-  // fails the write that it waits for, and with it ends the stream.
+  // Starts a stream of the file at `path`. The returned reactor deletes itself. The stream ends
+  // when a write fails: the reader has disconnected, its deadline has passed, or it has stopped
+  // reading.
   grpc::ServerWriteReactor<proto::FetchChunk>* Open(grpc::CallbackServerContext* context,
                                                     const std::string& path);
 
@@ -28,7 +29,7 @@ class CheckpointStreams {
   // An evaluator fetches one file at a time.
   rpc::BulkCalls calls_{rpc::BulkCalls::Limits(), "the chief ends"};
   rpc::WorkerPool disk_{2};  // last: it uses all of the above
-};
+};                           // Last: its threads use the members above.
 
 grpc::ServerWriteReactor<proto::FetchChunk>* RefuseStream(const grpc::Status& why);
 

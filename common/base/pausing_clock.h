@@ -1,11 +1,11 @@
-// A monotonic clock that pauses while this process does not run (SIGSTOP, a suspended virtual
-// machine, an overloaded host). Peers are therefore not judged for a time in which this process
-// could not receive their messages. Points in time of this clock need no correction after a stall.
-// They have a separate type, which prevents mixing them with those of Clock.
+// A monotonic clock that stops while this process does not run (SIGSTOP, a suspended virtual
+// machine, an overloaded host). A peer is therefore not declared lost because of messages that this
+// process could not receive. A deadline on this clock needs no correction after a stall. Its time
+// points have their own type, which prevents mixing them with those of Clock.
 //
-// A gap of `stall` or more between two calls means that the process did not run. The owner must
-// therefore call the clock several times within `stall`. Guarded by its owner's mutex. Tests pass
-// the time as an argument.
+// A gap of `stall` or more between two calls counts as a pause. The owner must therefore call Now()
+// several times within `stall`. Not thread-safe: the owner's mutex guards it. Tests pass the time
+// to At().
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ class PausingClock {
 
   // REQUIRES: the owner's mutex is held.
   time_point Now() { return At(Clock::now()); }
-  // A `now` before an earlier one, from a thread that waited for the mutex, counts as the earlier
-  // one.
+  // A `now` before that of an earlier call counts as the earlier one. This happens when a thread
+  // reads the time and then waits for the mutex.
   time_point At(MonotonicTime now) {
     const Duration gap = std::max(now - seen_, Duration::zero());
     seen_ += gap;
@@ -41,7 +41,7 @@ class PausingClock {
     }
     return now_;
   }
-  // Returns the length of pauses since the last call, for the log.
+  // Returns the total length of the pauses since the last call, for the log.
   Duration TakePause() { return std::exchange(paused_, Duration::zero()); }
 
  private:

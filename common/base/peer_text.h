@@ -1,5 +1,5 @@
-// Sanitizes text from a peer for the log, a verdict or a file. The result cannot forge a line, move
-// the cursor or fill the disk.
+// Sanitizes text that a peer sent, before it goes to the log, a verdict or a file. The result
+// cannot forge a line, move the cursor or fill the disk.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,21 @@ namespace muster {
 
 inline constexpr size_t kMostPeerText = 1024;
 
-// Returns the text as UTF-8 without control characters, truncated to `most` bytes. A line break
-// becomes "\n", other control characters become "\x1b" and the like. Characters that change the
-// direction of writing are escaped in the same way.
+// Returns valid UTF-8 without control characters. Longer text is cut to at most `most` bytes and
+// ends with "...". A line break becomes the two characters "\n", a tab becomes a space, and another
+// control character becomes "\x1b" and the like. Characters that change the direction of writing
+// are escaped in the same way.
 std::string PeerText(std::string_view text, size_t most = kMostPeerText);
 
-// Limits the log lines that peers may cause: `burst` at once, then one per `interval`. Thread-safe.
+// Limits the log lines that peers can cause: at most `burst` at once, later one per `interval`.
+// Thread-safe.
 class LineBudget {
  public:
   explicit LineBudget(int burst = 20, Duration interval = std::chrono::seconds(1))
       : burst_(burst), interval_(interval) {}
 
-  // Returns true if a line may be written now. `left_out` is set to the number of suppressed lines
-  // since the previous one.
+  // Returns true if the caller may write a line now, and sets `left_out` to the number of lines
+  // that were suppressed since the previous true result.
   bool Take(int64_t* left_out, MonotonicTime now = Clock::now());
 
  private:

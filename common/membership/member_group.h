@@ -1,4 +1,4 @@
-// Converts the roster of a generation to the inputs of its formation.
+// Derives from a generation's roster what the formation of its group needs.
 #pragma once
 
 #include <memory>
@@ -10,16 +10,16 @@ namespace muster {
 
 struct GroupPlan {
   GroupSpec spec;
-  // The generation without run_id and replicas.
+  // Complete except for run_id and replicas.
   Generation generation;
-  std::vector<MemberDevices> held;  // Indexed by rank.
+  std::vector<MemberDevices> held;  // The devices that each member holds. Indexed by rank.
 };
 GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder);
 
-// The division of this host's cores among its replicas. They may spin while they wait, and there
-// may be a core for a progress thread. Computed from the cores that the host's processes may use
-// together.
+// How the replicas of this host use its cores. Computed from the set of cores that the processes on
+// this host may use. `spin`: replicas busy-wait, because each has a core. `progress_thread`: at
+// least one core is left for a progress thread.
 struct CoreShare {
   int replicas_on_host = 1;
   bool spin = false;

@@ -1,6 +1,7 @@
-// Streams that take as long as the other side lets them: a few at a time, and none without progress
-// for long. A newcomer takes the place of the one that has stood still the longest. Their reactors
-// have one message in flight, so that one that stands still costs that, and no thread.
+// Limits the streams whose length in time the peer determines. A few may run at a time, and each
+// must make progress. Beyond that number, a new stream replaces the one that has stalled the
+// longest. A reactor has one message in flight, so a stalled stream costs one message and no
+// thread.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -15,7 +16,7 @@
 #include "common/base/wait.h"
 
 namespace muster::rpc {
-
+// Thread-safe. Must outlive its calls.
 // Thread-safe. Outlives its calls.
 class BulkCalls {
  public:
@@ -25,7 +26,7 @@ class BulkCalls {
     Duration silence = std::chrono::minutes(10);
     Duration standstill = std::chrono::seconds(10);  // after which it gives way to a newcomer
   };
-  // `ending`: what calls are told that come after Stop.
+  // `ending` is the error message of calls that come after Stop.
   BulkCalls(Limits limits, std::string ending);
   ~BulkCalls();  // Stop
 

@@ -22,7 +22,7 @@ struct ChiefRoleOptions {
   ClusterConfig cluster;  // May be local: then there is no other task to coordinate.
   Job job;
   std::map<std::string, std::string> versions;
-  bool restarted = false;    // Replaces a lost process of the same job.
+  bool restarted = false;    // This process replaces a lost process of the same job.
   Faults* faults = nullptr;  // Planned faults. Must outlive the role. May be null.
   // Returns whether this process was asked to stop before the job had other members. Null: never.
   std::function<bool()> asked_to_stop = nullptr;
@@ -46,9 +46,9 @@ struct DirectParts {
   int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0: no such split.
   int64_t test_every = 0;  // In epochs. 0: the test pass runs only at the end.
   std::optional<checkpoint::Snapshot> restore;
-  // The integer buffers of build() by name, if weights were loaded since. Set only without
-  // `restore`. `unloaded` is the error of that loading. It is ignored if the servers already hold
-  // the run.
+  // The values of integer buffers in build(), by name. Set only if weights were loaded after
+  // build() and `restore` is not set. `unloaded` is the error of loading the weights. It is ignored
+  // if the servers already hold the run.
   std::optional<std::map<std::string, std::string>> built_integers;
   absl::Status unloaded;
 };

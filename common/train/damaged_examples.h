@@ -22,11 +22,11 @@ namespace muster {
 // The limit of examples that are named, both in a process's log and over all replicas.
 inline constexpr int kMostNamedExamples = 20;
 
-// The damaged examples that a process has logged. Each is logged once in a run, over all passes,
-// and at most kMostNamedExamples of each dataset. Thread-safe.
+// The damaged examples that a process has logged. Each example is logged once in a run, even if
+// several passes read it. At most kMostNamedExamples of each dataset are logged. Thread-safe.
 class DamageLog {
  public:
-  // Returns how many of them this call logged.
+  // Logs the examples in `damaged` that were not logged before. Returns how many it logged.
   int Warn(const std::string& data, const std::vector<std::string>& damaged);
 
  private:

@@ -41,10 +41,11 @@ struct PassResult {
   SummaryData summary;
 };
 
-// Returns how many examples the replicas of a pass take at once, in total. That is
-// evaluate.batch_size for each replica, or else its part of `global_batch_size` in a training
-// micro-batch. With fewer than `declared_replicas` replicas, each takes what it would take among
-// the declared number, because more may not fit. Does not affect the result of a pass.
+// Returns how many examples the replicas of a pass take at once, in total. Each replica takes
+// evaluate.batch_size examples if the job sets it, otherwise its part of `global_batch_size` in a
+// training micro-batch. With fewer than `declared_replicas` replicas, each replica takes only its
+// part among that declared number, because more may not fit in memory. Does not affect the result
+// of a pass.
 int64_t PassBatchSize(const Job& job, int64_t global_batch_size, int num_replicas,
                       int declared_replicas = 0);
 
@@ -60,8 +61,9 @@ struct PartSums {
   std::map<std::string, checkpoint::ReportedSum> values;  // Values that the program reported.
 };
 
-// Runs eval_step over these examples: a part of a pass, on one replica alone. `shown` receives what
-// the program shows; may be null. Module modes are as in RunPass.
+// Runs eval_step over `batch`, one part of a pass, on one replica alone. Sets `shown` to the
+// images and histograms that the program shows. `shown` may be null. Module modes are as in
+// RunPass.
 absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split split,
                                       data::Batch batch, int64_t examples, SummaryData* shown);
 
@@ -71,12 +73,13 @@ std::map<std::string, double> MetricResults(const Replica& replica, const double
 // Returns the images that the metrics draw from these sums, tagged with the metrics' names.
 std::vector<ImageReport> MetricImages(const Replica& replica, const double* sums);
 
-// Makes the dataset that the program declared for `split`. Refuses a null or failing one. Refuses
-// one of unknown size unless `may_be_unsized`, and also if the job skips damaged examples.
+// Makes the dataset that the program declared for `split`. Returns an error for a null or failing
+// dataset. A dataset of unknown size is an error unless `may_be_unsized`, and always if the job
+// skips damaged examples.
 absl::StatusOr<data::DatasetPtr> MakeDataset(const Replica& replica, Split split,
                                              bool may_be_unsized = false);
-// Makes the datasets besides the splits, by handle. Refuses null, failing and empty ones, and ones
-// of unknown size if the job skips damaged examples.
+// Makes the program's named datasets, indexed by handle. Returns an error for a null, failing or
+// empty dataset, and for one of unknown size if the job skips damaged examples.
 absl::StatusOr<std::vector<data::DatasetPtr>> MakeNamedDatasets(const Replica& replica);
 // Returns OK unless the program declares a feature that parameter servers do not support.
 absl::Status CheckForServers(const Replica& replica);

@@ -1,5 +1,6 @@
 // A block of host memory for copies of the training state. Takes whole pages and no more than
-// requested. LibTorch's pinned memory rounds a block up to a power of two, and keeps it.
+// requested. LibTorch's pinned memory is not used: it rounds a block up to a power of two, and does
+// not release it.
 #pragma once
 
 #include <cstddef>

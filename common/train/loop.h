@@ -41,7 +41,7 @@ struct LoopContext {
   LocalExchange* exchange;
   int num_replicas;   // Replicas of the generation.
   int first_replica;  // Index of this process's first replica in the generation.
-  int owner_replica;  // Its state is broadcast.
+  int owner_replica;  // The replica whose state is broadcast.
   int world_size;
   int local_replicas = 1;    // Replicas of this process.
   bool for_servers = false;  // See StepRunnerOptions.
@@ -51,12 +51,12 @@ struct LoopContext {
   int declared_replicas = 0;        // Replicas of the whole cluster. Equal in all members.
 };
 
-// Returns the retryable error of a job that must save and cannot.
+// Returns the retryable error for a job that has to save its state after `step` and cannot.
 absl::Status CouldNotSave(int64_t step, const absl::Status& why);
 
 class LoopImpl final : public LoopBackend {
  public:
-  // `state` belongs to this replica alone and has its batch size. It is current after each
+  // `state` belongs to this replica alone and has its batch size. This object updates it after each
   // committed step and each pass, so that a later generation can continue from it.
   LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
            int local_index, const TrainData& data, LoopState* state);
@@ -108,8 +108,9 @@ class LoopImpl final : public LoopBackend {
   void ResetEpoch();
   void CheckReplicasEqual();
   // Hands the state to the sink if the sink wants it. Called by all replicas. `again` is false if
-  // this process has already saved the step. Then it only completes a save that the sink wanted at
-  // this step and did not receive. `best`: the epoch's training metrics select the best step.
+  // this process has already saved the step. It then saves only if the sink wanted this step's
+  // state and has not received it. `best` is true if the epoch's training metrics select the best
+  // step.
   void Save(bool again = true, bool best = false);
   // Makes the passes that are due, in order, until a stop is requested.
   void RunDuePasses();
@@ -122,7 +123,7 @@ class LoopImpl final : public LoopBackend {
   bool HasCallbacks() const;
   checkpoint::CallbackRecord& record() { return *state_.extras.callbacks; }
   const checkpoint::CallbackRecord& record() const { return *state_.extras.callbacks; }
-  // A callback has asked to stop, so training is finished after this step.
+  // True if a callback has asked to stop, so that training is finished after this step.
   bool Stopping() const {
     return HasCallbacks() && state_.extras.callbacks && !record().stop.empty();
   }
@@ -138,7 +139,7 @@ class LoopImpl final : public LoopBackend {
   void AfterStep();
   // Updates the moving average. Needs no communication.
   void AverageWeights();
-  // The end of training and everything that belongs to it are complete.
+  // True if the end of training, with its hooks and its passes, is complete.
   bool EndIsComplete() const {
     return HasCallbacks() && record().ended && !state_.validation_due && !state_.test_due;
   }
@@ -153,7 +154,7 @@ class LoopImpl final : public LoopBackend {
 
   // Returns the means over the epoch's steps so far.
   std::map<std::string, double> TrainMetrics() const;
-  // Has a value in a float16 run. `skipped`: the last step was skipped.
+  // Returns nullopt unless this is a float16 run. `skipped` is true if the last step was skipped.
   std::optional<LossScaleReport> LossScale(bool skipped) const;
   void ReportLeftOut(Split split, const DamagedExamples::Report& left_out);
   void ReportStart();
@@ -183,7 +184,7 @@ class LoopImpl final : public LoopBackend {
   bool watched_ = false;  // The first step was watched for batch normalisation.
   bool stop_ = false;
   bool fitting_ = false;                // In Fit(): passes run at the ends of epochs.
-  std::unique_ptr<CallbackHost> host_;  // Not null only where hooks run.
+  std::unique_ptr<CallbackHost> host_;  // Null in replicas that run no hooks.
   bool save_requested_ = false;         // A callback has requested a save.
   bool end_saved_ = false;              // SaveEnd has run in this generation.
   double input_seconds_ = 0;            // Time waited for input since the last step.

@@ -1,5 +1,5 @@
-// Feeds a replica's loop with the batches of one dataset, of known size or not, and tracks the
-// position in it.
+// Feeds a replica's loop with the batches of one dataset, and tracks the position in it. The size
+// of the dataset may be unknown.
 #pragma once
 
 #include <functional>
@@ -41,8 +41,9 @@ struct FeedPlace {
   int replicas_on_host = 1;         // Replicas of all processes that share its cores.
   DamageLog* damage_log = nullptr;  // Null: each feed has its own.
 };
-// Returns how many of the process's cores a pipeline may use. `of_all_local`: one pipeline serves
-// all local replicas. The processes of a host use no more than all of its cores together.
+// Returns how many of the process's cores a pipeline may use. `of_all_local` is true if one
+// pipeline serves all local replicas. The processes of a host together use no more than all of its
+// cores.
 int LoaderCores(int cores, const FeedPlace& place, bool of_all_local);
 
 // The training data of a replica.
@@ -132,7 +133,7 @@ int64_t StepsPerEpoch(const Job& job, const Replica& replica, int64_t examples,
                       int64_t global_batch_size);
 // Returns the steps of the job. Without epochs and max_steps, that is one epoch. 0: not known.
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);
-// Returns the context that schedules count by. Returns a ConfigurationError if an epoch has no
+// Returns the context that schedules are made with. Returns a ConfigurationError if an epoch has no
 // step. `num_replicas` is the number at the run's first start.
 absl::StatusOr<ScheduleContext> ScheduleOf(const Job& job, const Replica& replica, int64_t examples,
                                            int64_t global_batch_size, int64_t num_replicas);

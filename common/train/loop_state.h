@@ -59,8 +59,8 @@ struct LoopState {
   // none.
   int64_t save_due = -1;
 
-  // The owner's process knew at the start of this generation that the job is stopping. All replicas
-  // use this value, not what each has learned by then.
+  // True if the owner's process knew at the start of this generation that the job is stopping. All
+  // replicas use the owner's value, because they may have learned of a stop at different times.
   bool stop_asked = false;
 
   // The last step whose update the replica holds. -1: it has no state.

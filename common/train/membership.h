@@ -49,7 +49,7 @@ class Membership {
   // Reports this process's own failure (program, data). Called before anything else, so that the
   // verdict names it.
   virtual void ReportFailure(const absl::Status& failure) = 0;
-  // Thread-safe. This process was asked to stop (SIGTERM or SIGINT).
+  // Called when this process is asked to stop (SIGTERM or SIGINT). Thread-safe.
   virtual void RequestStop() = 0;
   // Returns whether RequestStop was called or the coordinator requests a stop. Read once a step.
   virtual bool StopRequested() const = 0;
@@ -124,8 +124,9 @@ struct StartReport {
   std::vector<EpochReport> passes;
   // Epochs that had begun at start_step. -1: computed from the steps of an epoch.
   int64_t epochs_begun = -1;
-  bool finished = false;  // The program had ended its training there.
-  // The step of the weights that callbacks have restored there. 0: the weights are the step's own.
+  bool finished = false;  // The program had ended its training at start_step.
+  // The step whose weights callbacks have restored at start_step. 0: the weights are those of
+  // start_step.
   int64_t weights_of = 0;
   std::optional<LossScaleReport> loss_scale;                 // Set in a float16 run, at start_step.
   std::vector<std::pair<std::string, int64_t>> split_sizes;  // "train" -> examples.
@@ -147,22 +148,22 @@ struct HistogramReport {
   summary::Distribution distribution;
 };
 
-// Numbers by tag, besides a step's own.
+// Values by tag, in addition to those of StepReport.
 struct ScalarReport {
   int64_t step = 0;
   std::vector<std::pair<std::string, double>> values;
 };
 
 // The embedding tables after a step, by name. Lookups, evictions and refusals are counted since the
-// start of the processes that hold the tables. In the synchronous strategies they are rank 0's,
-// which looks up for its own replicas.
+// start of the processes that hold the tables. In the synchronous strategies the counts are those
+// of rank 0, which counts the lookups of its own replicas.
 struct TablesReport {
   int64_t step = 0;
   std::vector<std::pair<std::string, TableStatistics>> tables;
 };
 
-// Receives reports on rank 0: progress bar, summaries, result.json. Called on the loop's thread, in
-// order. Must not throw.
+// Receives reports on rank 0, for example for the progress bar, summaries and result.json. Called
+// on the loop's thread, in order. Must not throw.
 class Observer {
  public:
   virtual ~Observer() = default;

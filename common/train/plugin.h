@@ -8,9 +8,9 @@
 
 namespace muster {
 
-// Returns the stamp that MUSTER_PROGRAM left in a file. Reads the file without running its code.
-// Errors are ConfigurationErrors: no such file, no shared library for this machine, damaged, no
-// program.
+// Returns the stamp that MUSTER_PROGRAM stored in the library. Reads the file without running its
+// code. Returns a ConfigurationError if the file is missing or damaged, is no shared library for
+// this machine, or contains no program.
 absl::StatusOr<std::string> ReadStamp(const std::string& path);
 
 // Loads a plugin for the rest of the process's life. Errors are ConfigurationErrors. If the

@@ -16,8 +16,9 @@ inline constexpr int kMostImages = 3;  // Limit for one tag in a step or pass.
 // The data of one step or pass on one replica. Only the first call for a tag counts.
 class SummaryData {
  public:
-  // Copy nothing if `wanted` is false, but still check the arguments, so that a wrong one is found
-  // in the first step and on every replica. Throw a StatusError with a ProgramError.
+  // If `wanted` is false, these functions only check their arguments and copy nothing. A wrong
+  // argument is thus detected in the first step and on every replica. They throw a StatusError with
+  // a ProgramError.
   void Image(bool wanted, const std::string& tag, const at::Tensor& images);
   void Histogram(bool wanted, const std::string& tag, const at::Tensor& values);
 

@@ -38,7 +38,7 @@ struct TrainerOptions {
   // central_storage: keeps the variables apart from the first replica's even on the CPU, as on
   // other devices. For tests.
   bool separate_variables = false;
-  // Refuse in a step what parameter servers refuse. For `muster check`.
+  // Steps refuse the same calls as with parameter servers. For `muster check`.
   bool for_servers = false;
   // This process's initial state, built or restored, is the run's state unless another process
   // holds a newer one. True only in the chief's process: the others start without a state.
@@ -50,9 +50,9 @@ struct TrainerOptions {
   // Members of the whole cluster. After the last step, fewer members may make the passes. A replica
   // then takes no more examples at once than with all members.
   int declared_members = 1;
-  // How often this process was restarted. After several restarts, a fault that may be the program's
-  // is treated as the program's. This does not apply once a step has completed, because a fault of
-  // the program would recur at once.
+  // The number of times that this process was restarted. After several restarts, a fault that may
+  // be the program's is treated as the program's. Once this process has completed a step, it is
+  // not, because a fault of the program would have recurred before.
   int restarts = 0;
 };
 
@@ -66,8 +66,9 @@ class Trainer {
   const Replica& replica() const { return *replicas_.at(0); }
   Replica& replica() { return *replicas_.at(0); }
   const std::map<Split, data::DatasetPtr>& datasets() const { return datasets_; }
-  // Called before Run in the chief's process, to resume from a checkpoint. Its state is then the
-  // newest and is given to all. The ConfigurationError says what does not fit the program.
+  // Called before Run in the chief's process, to resume from a checkpoint. The restored state is
+  // then the newest, and all replicas receive it. Returns a ConfigurationError that says how the
+  // checkpoint does not fit the program.
   absl::Status Restore(const checkpoint::Snapshot& snapshot);
   // Called before Run in the chief's process, to start a run with the weights that the job and the
   // program name (weights.h).
@@ -91,7 +92,7 @@ class Trainer {
   // Makes all replicas train and freeze the same parameters as the owner of the newest state.
   void TakeOverTrainable(size_t i, const LoopContext& context, Communicator* communicator);
   void Attach(size_t i, const LoopContext& context, Communicator* communicator);
-  // Blocks until everything that was handed over is saved.
+  // Blocks until every state that was handed to the sink is saved.
   absl::Status Drain(Membership* membership);
   absl::Status RunGeneration(Generation* generation, Membership* membership);
   // Runs one generation, from joining to its end or the job's.

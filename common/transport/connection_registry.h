@@ -1,5 +1,6 @@
-// Holds connections that have sent a hello until they are taken. The listener's thread and its
-// callers share it. Thread-safe. Admissions and dials may outlive the listener. Internal.
+// Holds incoming connections whose hello was read until a caller takes them. The listener's thread
+// and callers of DataListener share it. Thread-safe. Admissions and dials may outlive the listener,
+// so they share the registry too. Internal.
 #pragma once
 
 #include <list>
@@ -19,14 +20,14 @@ namespace muster::transport {
 // The peer of an incoming connection.
 struct Visitor {
   std::string remote;  // "10.0.0.4:5123".
-  std::string source;  // Key of its quota: the address, for IPv6 the network.
-  std::string peer;    // The task in its certificate, if it has one.
+  std::string source;  // The key of its quota: the IPv4 address or the IPv6 network.
+  std::string peer;    // The task that its certificate names. Empty without a certificate.
 };
 
 class ConnectionRegistry {
  public:
   using Key = std::pair<int, uint32_t>;  // The hello's `from` and `channel`.
-  // A connection whose hello was read.
+  // An incoming connection whose hello was read.
   struct Arrived {
     std::unique_ptr<ByteStream> stream;
     Hello hello;
@@ -40,7 +41,8 @@ class ConnectionRegistry {
     return wrap_ ? wrap_(std::move(stream)) : std::move(stream);
   }
 
-  // Decides about a connection that has sent a hello.
+  // Accepts, holds or refuses a connection whose hello was read. Holds it if its generation is not
+  // admitted here yet.
   void Judge(Arrived arrived);
   void Admit(uint64_t generation, int to, const std::string& ticket);
   void Leave(uint64_t generation);

@@ -1,7 +1,7 @@
-// A region of memory of fixed size that two processes of one host share. It has no name in a file
-// system: the other process finds it through /proc while the creator lives. Nothing remains once
-// both processes have ended, whichever ends first. The creator cannot shrink or revoke it while it
-// is read.
+// A memory region of fixed size that two processes of one host share. It has no name in a file
+// system: the other process opens it through /proc while its creator lives. The kernel frees it
+// once both processes have ended. The creator cannot shrink or revoke it while the other process
+// reads it.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class SharedMemory {
     int64_t pid = 0;
     int64_t fd = 0;
     uint64_t bytes = 0;
-    uint64_t nonce = 0;  // Part of its name, so that nothing else is opened by mistake.
+    uint64_t nonce = 0;  // Part of the memfd's name, which Open checks before it opens the file.
     friend bool operator==(const Place&, const Place&) = default;
   };
 
@@ -29,18 +29,19 @@ class SharedMemory {
   struct Part {
     uint64_t begin = 0, end = 0;
   };
-  // Returns memory with zeros, all of it allocated, so that touching it later cannot fail. With
-  // `parts`, in ascending order, only these and the rest of their pages are allocated. The
-  // remainder takes no memory and must not be touched. Errors (no memory, another container,
-  // another user) are sentences for a log; the caller has another way.
+  // Returns zeroed memory that is fully allocated, so that a later access cannot fail. With
+  // `parts`, in ascending order, allocates only their pages. The other pages take no memory and
+  // must not be touched. Returns PeerLost if there is not enough memory.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(uint64_t bytes,
                                                               std::span<const Part> parts = {});
+  // Returns PeerLost if `place` is of another container or user, or is not a region of this size.
+  // Callers then use a connection instead.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Open(const Place& place, bool writable);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // Must not be written to if it was opened read-only.
+  // The caller must not write to a region that was opened read-only.
   std::span<std::byte> bytes() const { return {base_, size_t(place_.bytes)}; }
   std::span<float> floats() const {
     return {reinterpret_cast<float*>(base_), size_t(place_.bytes) / sizeof(float)};

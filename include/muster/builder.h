@@ -30,8 +30,9 @@ struct EmbeddingOptions {
   // s}. "uniform" draws from [-s, s), "normal" has standard deviation s, "constant" is s. The
   // initial value of a row is a function of (seed, table, key).
   Json initializer = {{"name", "uniform"}, {"scale", 0.05}};
-  // The program's defaults, in the syntax of an optimizer's, or "rowwise_adagrad". clipvalue and
-  // clipnorm apply to the gradient of one row. A null learning rate means the optimizer's default.
+  // The program's default optimizer and learning rate for this table. The syntax is that of the job
+  // file, and "rowwise_adagrad" is allowed too. clipvalue and clipnorm apply to the gradient of one
+  // row. A null learning rate means the optimizer's default.
   Json optimizer = "adagrad";
   Json learning_rate = nullptr;
   // The type of the stored rows: "float32", "float16" or "bfloat16". Optimizer slots are float32.
@@ -70,8 +71,8 @@ enum class BufferMode {
   // computes alike. Compared across replicas at the end of each epoch. The default for buffers that
   // no step changes and for buffers that are not floating-point.
   kSame,
-  // Separate on each replica, never averaged, saved and restored by replica. For example image
-  // pools, queues, and counters of what one replica has seen.
+  // Separate on each replica and never averaged. Checkpoints save and restore it for each replica.
+  // Used for image pools, queues, and counters of what one replica has seen.
   kPerReplica
 };
 
@@ -137,9 +138,9 @@ class Builder {
   // The job's data replaces the program's. Returns an empty vector if the job has none. Reads only
   // the headers of the files where the format allows it. Throws if the files are invalid.
   std::vector<data::Column> data_columns(Split split);
-  // Returns the first `count` examples of that data (or all, if there are fewer) as a batch in host
-  // memory. Use them to show the progress of training. Returns an empty batch if the job has no
-  // data for this split.
+  // Returns the first `count` examples of the job's own data for this split (or all, if there are
+  // fewer) as a batch in host memory. Use them to show the progress of training. Returns an empty
+  // batch if the job has no data for this split.
   data::Batch data_examples(Split split, int64_t count);
   // Declares a further data set for a program that owns its loop. Synchronous training only.
   DatasetHandle dataset(const std::string& name,

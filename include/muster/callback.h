@@ -33,17 +33,17 @@ class CallbackContext {
   virtual int64_t epoch() const = 0;  // From 0: the current epoch, or the one that ends.
   virtual int num_replicas() const = 0;
   virtual Split split() const = 0;  // Valid in pass_begin and pass_end.
-  // In epoch_end: the epoch's metrics ("loss", the program's metrics and its reported values) and
-  // those of its validation with the prefix "val_". Also "learning_rate": the first optimizer's in
-  // the last step. In step_end: the epoch's metrics so far. In pass_end: the metrics of the pass.
-  // Otherwise empty.
+  // In epoch_end, these are the epoch's metrics ("loss", the program's metrics and its reported
+  // values), its validation metrics with the prefix "val_", and "learning_rate", the rate of the
+  // first optimizer in the last step. In step_end, they are the epoch's metrics so far. In
+  // pass_end, they are the metrics of the pass. In other hooks the map is empty.
   virtual const std::map<std::string, double>& metrics() const = 0;
   virtual double loss() const = 0;  // The whole objective of the last step, before its update.
 
   virtual std::vector<std::string> optimizers() const = 0;
-  // The rate of the next step. Without a name: the first optimizer's.
+  // Returns the rate of the next step. An empty name means the first optimizer.
   virtual double learning_rate(const std::string& optimizer = "") const = 0;
-  // Takes effect from the next step on. Without a name: for all optimizers. Throws if the rate
+  // Takes effect from the next step on. An empty name means all optimizers. Throws if the rate
   // follows a schedule.
   virtual void set_learning_rate(double rate, const std::string& optimizer = "") = 0;
   // Ends training and finishes the run. In a step hook, training ends after that step and the
@@ -96,12 +96,12 @@ class Callback {
   // Training is finished, including the end of the last epoch, but the test pass has not run. Not
   // called if training fails or is preempted.
   virtual void train_end(CallbackContext&) {}
-  virtual void epoch_begin(CallbackContext&) {}  // Before the epoch's first step.
-  // After the validation that belongs to the end of the epoch.
+  virtual void epoch_begin(CallbackContext&) {}  // Called before the epoch's first step.
+  // Called after the validation that belongs to the end of the epoch.
   virtual void epoch_end(CallbackContext&) {}
   virtual void step_begin(CallbackContext&) {}
   virtual void step_end(CallbackContext&) {}
-  virtual void pass_begin(CallbackContext&) {}  // Over validation or test data.
+  virtual void pass_begin(CallbackContext&) {}  // A pass is over validation or test data.
   virtual void pass_end(CallbackContext&) {}
 
   // The state that the callback needs to continue. It is stored in checkpoints and passed to the

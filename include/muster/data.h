@@ -48,7 +48,8 @@ class Dataset {
   // Number of examples, or kUnknownSize. The size may be unknown only for the training split and
   // for named data sets of the program. Other splits of unknown size are refused.
   virtual int64_t size() const = 0;
-  // REQUIRES: 0 <= index < size(). If the size is unknown: returns kOutOfRange from the end on.
+  // REQUIRES: 0 <= index < size(). If the size is unknown, returns kOutOfRange for an index past
+  // the last example.
   virtual absl::StatusOr<Example> Get(int64_t index, const Context& context) const = 0;
   // Returns the examples of `indices`, stacked. The default stacks the results of Get. In-memory
   // datasets gather all rows in one operation. If `indices` is empty, each tensor has first
@@ -63,7 +64,7 @@ class Dataset {
 
 // Sources. Files are read and checked in full when the source is created. A missing, truncated or
 // damaged file is a DataError that names the file.
-// Components with different first dimensions are a DataError.
+// Returns a DataError if the components' first dimensions differ.
 absl::StatusOr<DatasetPtr> FromTensors(std::vector<at::Tensor> components);
 // Reads numpy's .npy, versions 1 to 3, C or Fortran order. Types: f2 f4 f8 i1 i2 i4 i8 u1 b1,
 // little-endian.
@@ -87,7 +88,7 @@ class Stream {
 // the loss of a member.
 enum class Reopen {
   kAtExample,  // `open` continues at example number `first`.
-  kFromStart,  // The same examples from the start. Those before `first` are read and dropped.
+  kFromStart,  // The stream is opened from its start. Examples before `first` are read and dropped.
   kAsItComes,  // The stream cannot be repeated. Its next example is used as example `first`.
   kNever,      // Continuing in the middle of the stream is refused.
 };

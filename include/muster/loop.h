@@ -21,15 +21,15 @@ namespace muster {
 
 class LoopBackend;
 
-// The result of one step. The same on every replica, except `results`.
+// The result of one step. Equal on every replica, except `results`.
 struct StepOutcome {
   int64_t number = 0;  // The number of the step, from 1.
   double loss = 0;     // The whole objective before the update, over the global batch.
   double learning_rate = 0;
   int64_t examples = 0;                  // In the global batch.
   std::map<std::string, double> values;  // The values that the step reported.
-  // The body's return value on this replica, detached. With accumulate_steps above 1: that of the
-  // last micro-batch.
+  // The body's return value on this replica, detached. If accumulate_steps is above 1, it is the
+  // return value for the last micro-batch.
   PerReplica results;
 };
 
@@ -132,7 +132,7 @@ class Loop {
   int64_t steps() const;  // Committed so far.
   int64_t epoch() const;
   // True if the next batch is the first one of an epoch. If steps() is above 0, the previous epoch
-  // is over, and a restart may have prevented the pass at its end.
+  // is then over. Its validation pass may be missing if a restart prevented it.
   bool epoch_begins() const;
 
  private:

@@ -50,10 +50,10 @@ at::Tensor mean_squared_error(const at::Tensor& outputs, const at::Tensor& targe
                               LossShape shape = LossShape::kPerExample);
 at::Tensor mean_absolute_error(const at::Tensor& outputs, const at::Tensor& targets,
                                LossShape shape = LossShape::kPerExample);
-// max(0, 1 - target output), for targets -1 and 1. A target of 0 counts as -1.
+// max(0, 1 - target * output), for targets -1 and 1. A target of 0 counts as -1.
 at::Tensor hinge(const at::Tensor& outputs, const at::Tensor& targets,
                  LossShape shape = LossShape::kPerExample);
-// error^2 / 2 if |error| is below delta, otherwise delta (|error| - delta / 2).
+// error^2 / 2 if |error| is below delta, otherwise delta * (|error| - delta / 2).
 at::Tensor huber(const at::Tensor& outputs, const at::Tensor& targets, double delta = 1,
                  LossShape shape = LossShape::kPerExample);
 

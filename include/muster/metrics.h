@@ -64,8 +64,7 @@ std::shared_ptr<const Metric> MakePerplexity();
 // Outputs are scores, in one of three forms:
 //  - Any shape, with targets of the same shape. A target other than 0 is positive.
 //  - Scores [..., classes], with class numbers [...]. A class number counts as 1 for its class and
-//  0
-//    for the others.
+//    as 0 for the others.
 //  - A column [batch, 1], with targets [batch].
 
 // A value counts as predicted positive if it is above the threshold. With top_k it must also be

@@ -18,9 +18,9 @@ class Prediction {
  public:
   explicit Prediction(PredictionImpl* impl) : impl_(impl) {}
   at::Device device() const;
-  // The names of the batch's components. For a folder: the file names without ".npy", in the order
-  // of the job's data, or else in alphabetical order. For a single file or a prompt: "x", or the
-  // job's name for its first column.
+  // Returns the names of the batch's components. If the input is a folder, these are its file names
+  // without ".npy": in the order of the job's data if the job has data, else alphabetically. If the
+  // input is one file or a prompt, this is the job's name for its first column, or "x".
   const std::vector<std::string>& columns() const;
   // As in Step. A key that was never trained returns the initial value of a new row.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);

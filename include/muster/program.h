@@ -40,8 +40,8 @@ class Program {
     (void)batch;
     throw std::invalid_argument("the program has no predict(): override Program::predict");
   }
-  // encode() returns a text (`muster predict --prompt`) as a batch for predict(). decode() returns
-  // the text to print for its outputs, "" for nothing.
+  // encode() converts a text (`muster predict --prompt`) to a batch for predict(). decode() returns
+  // the text to print for the outputs of predict(), or "" to print nothing.
   virtual data::Batch encode(const std::string& prompt) {
     (void)prompt;
     throw std::invalid_argument("the program takes no text: override Program::encode");

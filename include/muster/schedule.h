@@ -33,7 +33,7 @@ struct ScheduleContext {
   int64_t steps_per_epoch = 1;  // 0: unknown. Lengths in epochs are then refused.
   // 0: unknown. A schedule that needs it and has no length of its own is then refused.
   int64_t total_steps = 0;
-  // At the first start of the run. With parameter servers: the number of workers.
+  // The number at the first start of the run. With parameter servers: the number of workers.
   int64_t num_replicas = 1;
 };
 

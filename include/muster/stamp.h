@@ -3,8 +3,8 @@
 //
 //   MUSTER_PROGRAM(MyProgram)   // a muster::Program with a default constructor
 //
-// The macro leaves a stamp in the file. The loading binary compares it with its own stamp before
-// any code of the file runs. A program built with other versions would misread memory.
+// The macro stores a stamp in the library. The loading binary compares it with its own stamp before
+// any code of the library runs. A program built with other versions would misread memory.
 #pragma once
 
 #include <torch/version.h>

@@ -33,7 +33,8 @@ struct Objective {
 
 // Bags of keys. The rows of each bag are pooled into one row. There are two forms. With keys [n]
 // and offsets [bags], bag i begins at offsets[i] and ends at the next offset, or at n. With keys
-// [bags, length] there are no offsets. Weights: one per key. Keys equal to `padding` do not count.
+// [bags, length] there are no offsets. `weights` has one weight per key. Keys equal to `padding` do
+// not count.
 struct Bags {
   at::Tensor keys;
   at::Tensor offsets = {};
@@ -71,8 +72,9 @@ class Step {
   int replica() const;
   int num_replicas() const;
   at::Device device() const;
-  // Private to this replica and seeded by (seed, step, replica, micro-batch). CPU replicas of one
-  // process share LibTorch's default generator, but not this one.
+  // Returns a generator that only this replica uses. It is seeded by (seed, step, replica,
+  // micro-batch). LibTorch's default generator, in contrast, is shared by the CPU replicas of one
+  // process.
   at::Generator generator();
 
   // Returns rows of a table, float32, [..., width], for integer keys of any shape. minimize()
@@ -98,7 +100,8 @@ class Step {
   // must then have exactly one optimizer.
   void add_loss(const at::Tensor& per_example_loss);
   void add_loss(const at::Tensor& per_example_loss, OptimizerHandle optimizer);
-  // As add_loss, for a scalar loss on parameters. It counts once, whatever the number of replicas.
+  // Like add_loss, but for a scalar loss on parameters. It counts once, whatever the number of
+  // replicas.
   void regularize(const at::Tensor& scalar_loss);
   void regularize(const at::Tensor& scalar_loss, OptimizerHandle optimizer);
   // Reports a value for the log and TensorBoard, shape [batch], or with weights the shape of the
@@ -121,11 +124,11 @@ class Step {
   at::Tensor all_reduce(const at::Tensor& value, ReduceOp op = ReduceOp::kSum);
   at::Tensor all_gather(const at::Tensor& value);
 
-  // Images and histograms for TensorBoard, of the first replica's part of the batch, in every
-  // summary.every_steps-th step. In other steps these calls cost almost nothing. Images have shape
-  // [batch, channels, height, width] with 1, 3 or 4 channels. They are bytes, or floating-point
-  // from 0 to 1. The first three images of the batch are shown. A name counts once per step, in its
-  // first micro-batch.
+  // Show images and histograms in TensorBoard. They are taken from the first replica's part of the
+  // batch, in every summary.every_steps-th step. In other steps these calls cost almost nothing.
+  // Images have shape [batch, channels, height, width] with 1, 3 or 4 channels. They are bytes, or
+  // floating-point from 0 to 1. The first three images of the batch are shown. Only the first call
+  // for a name counts, in the first micro-batch of a step.
   void image(const std::string& name, const at::Tensor& images);
   void histogram(const std::string& name, const at::Tensor& values);
   // True if images and histograms of this step will be shown. Check it before expensive
@@ -150,16 +153,17 @@ class Evaluation {
   at::Tensor lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling);
   std::vector<at::Tensor> lookup(const std::vector<TableKeys>& keys);
   std::vector<at::Tensor> lookup(const std::vector<TableBags>& bags);
-  // Adds to the metric "loss", the mean over all examples of the pass. Weights have the loss's
-  // shape. The metric is then the weighted sum over the sum of the weights, of the whole pass.
-  // Within a pass, either all calls have weights or none.
+  // Adds to the metric "loss", which is the mean over all examples of the pass. `weights` has the
+  // loss's shape. With weights, the metric is the weighted sum divided by the sum of the weights,
+  // both over the whole pass. Within a pass, either all calls have weights or none.
   void loss(const at::Tensor& loss, const at::Tensor& weights = {});
   void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {},
               const at::Tensor& weights = {});
-  // Reports a value for the log, TensorBoard and result.json, shape [batch]: its mean over all
-  // examples of the pass. With weights of the value's shape: the weighted sum over the sum of the
-  // weights, of the whole pass. Every replica must report the same names in a pass, even with an
-  // empty batch. "loss" and the names of metrics are reserved.
+  // Reports a value, shape [batch], for the log, TensorBoard and result.json. The reported number
+  // is the mean over all examples of the pass. With weights of the value's shape, it is the
+  // weighted sum divided by the sum of the weights, both over the whole pass. Every replica must
+  // report the same names in a pass, even with an empty batch. "loss" and the names of metrics are
+  // reserved.
   void report(const std::string& name, const at::Tensor& value, const at::Tensor& weights = {});
   void report(const Nested& values, const at::Tensor& weights = {});  // As in Step.
   // As in Step, in the first batch of the pass.

@@ -1,4 +1,4 @@
-// A file in the course of writing, with the size and the CRC-32C of its contents. Not thread-safe.
+// Writes a file, and computes the size and the CRC-32C of its contents. Not thread-safe.
 #pragma once
 
 #include <cstdint>

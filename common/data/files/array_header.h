@@ -1,5 +1,5 @@
-// The headers of npy and IDX files, and their numbers as bytes: the part of their readers that
-// needs no LibTorch. Errors are DataErrors that name the file. Internal to this folder.
+// Reads the headers of npy and IDX files, and the array data after them into host memory. Needs no
+// LibTorch. Every error is a DataError that names the file. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -33,23 +33,24 @@ struct ArrayHeader {
   std::vector<int64_t> shape;
   bool fortran_order = false;
   bool big_endian = false;
-  int64_t header_bytes = 0;  // The numbers begin after them.
+  int64_t header_bytes = 0;  // Offset of the array data in the file.
 };
 // Each function reads up to the end of the header.
 absl::StatusOr<ArrayHeader> ReadNpyHeader(ByteSource& source, const std::string& path);
 absl::StatusOr<ArrayHeader> ReadIdxHeader(ByteSource& source, const std::string& path);
 
-// Returns the size of an array in bytes. Returns nullopt where it would not fit in a tensor, or
-// where a stride would not. A dimension of 0 does not make strides smaller.
+// Returns the size of the array in bytes. Returns nullopt if the shape is invalid, or if the size
+// or a stride would exceed 2^60. A dimension of 0 counts as 1 in this check, as it does in strides.
 std::optional<int64_t> ArrayBytes(const std::vector<int64_t>& shape, int64_t item_size);
 
-// True where the bytes of the file are those of a tensor (C order, no bool), and all of them are
-// present.
+// Returns true if the file can be mapped as a tensor without a conversion: it is not empty, and has
+// C order, native byte order, a type other than bool, and enough bytes for its shape.
 bool Mappable(const ByteSource& source, const ArrayHeader& header);
 
-// Reads the rest of the file in one pass, as native numbers in the file's order. `allocate` is
-// called only after the sizes were compared, so that a header alone cannot cause an allocation.
-// Where the gzip trailer does not determine the size, the file is opened again to count the bytes.
+// Reads the array data and converts it to native byte order. The order of elements stays that of
+// the file. Calls `allocate` only after it has compared the size in the header with the size of the
+// file, so that a wrong header cannot cause a large allocation. If the size of a gzip file is not
+// known from its trailer, opens the file again to count the bytes.
 using AllocateNumbers = std::function<absl::StatusOr<void*>(int64_t bytes)>;
 absl::Status ReadNumbers(std::unique_ptr<ByteSource> source, const std::string& path,
                          const ArrayHeader& header, const AllocateNumbers& allocate);

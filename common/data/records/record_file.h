@@ -21,7 +21,8 @@ class RecordFile {
   static absl::StatusOr<std::shared_ptr<const RecordFile>> Open(const std::string& path);
 
   int64_t size() const { return static_cast<int64_t>(starts_.size()); }
-  // Returns the data of record `index` after checking its checksum. Valid as long as this file.
+  // Returns the data of record `index` and verifies its checksum. The data is valid as long as this
+  // object. Requires 0 <= index < size().
   absl::StatusOr<std::string_view> Record(int64_t index) const;
   const std::string& path() const { return path_; }
 

@@ -29,7 +29,7 @@ struct AverageOptions {
 };
 
 struct BuiltCallback {
-  // Null where there is nothing to call: an alias of a feature that is always on.
+  // Null if the entry has no hooks, because it is an alias of a feature that is always on.
   std::shared_ptr<Callback> callback;
   std::optional<AverageOptions> average;
 };

@@ -1,5 +1,5 @@
-// The data between the code that calls callbacks and the code that carries out their requests.
-// Needs no LibTorch.
+// The requests of callbacks, as the code that calls callbacks passes them to the code that applies
+// them. Needs no LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// Calls the callbacks' hooks and collects their requests as a decision. Runs in only one process of
-// the job. The loop sends each decision to all replicas. In a parameter-server job the director
-// carries it out. A decision takes effect when it is carried out.
+// Calls the callbacks' hooks and collects the requests that hooks make as a decision. Only one
+// process of the job has a host. In an all-reduce job, the training loop sends each decision to all
+// replicas, which apply it. In a parameter-server job, the director applies it. A request has no
+// effect before that.
 #pragma once
 
 #include <functional>
@@ -29,7 +30,7 @@ struct CallbackHostOptions {
   std::vector<NamedCallback> callbacks;
   struct Rate {
     std::string optimizer;
-    Json learning_rate;  // The job's, or else the program's.
+    Json learning_rate;  // The job's rate, or else the program's.
   };
   std::vector<Rate> rates;
   std::vector<Observer*> observers;
@@ -37,7 +38,7 @@ struct CallbackHostOptions {
   // Returns OK while this process still owns model_dir. May be null.
   std::function<absl::Status()> may_write;
   int num_replicas = 1;
-  // Returns the rate of an optimizer's next step if no callback had set one.
+  // Returns the rate of the optimizer's next step without the rates that callbacks have set.
   std::function<double(const std::string& optimizer)> rate;
   std::function<absl::Status(const std::string& path, bool with_optimizer)> save_model;
   // See CallbackContext::predict.
@@ -46,8 +47,9 @@ struct CallbackHostOptions {
       predict;
 };
 
-// A rate that callbacks set replaces the job's rate only while the job's rate is unchanged. Removes
-// the rates whose optimizer has another job rate now. Returns one sentence for each of them.
+// A rate that a callback has set holds only while the job's own rate for that optimizer is
+// unchanged. Removes set rates from `record` whose optimizer now has another rate in the job.
+// Returns one sentence for the log for each removed rate.
 std::vector<std::string> DropReplacedRates(const std::vector<CallbackHostOptions::Rate>& rates,
                                            checkpoint::CallbackRecord* record);
 
@@ -56,16 +58,17 @@ class CallbackHost : private CallbackContext {
  public:
   explicit CallbackHost(CallbackHostOptions options) : options_(std::move(options)) {}
 
-  // Starts or resumes training from this record, which gives callbacks their state back. `begun` is
-  // true if the run has completed a step. Then a callback without a saved state is logged as
-  // starting over.
+  // Starts or resumes training from `record`, and restores the callbacks' states from it. `begun`
+  // is true if the run has completed a step. In that case, a callback without a saved state is
+  // logged as starting over.
   void Begin(const checkpoint::CallbackRecord& record, bool begun);
-  // Calls this hook of all callbacks. Throws StatusError: an exception of a callback becomes a
-  // ProgramError with the callback's name.
+  // Calls `hook` of all callbacks. Throws StatusError: an exception of a callback becomes a
+  // ProgramError that names the callback.
   void Fire(Hook hook, CallbackMoment moment);
-  // Returns false if no hook made a request and no state changed since the last call.
+  // Sets `decision` to the requests that are not adopted yet. Returns false if there is none and no
+  // callback's state has changed.
   bool TakeDecision(CallbackDecision* decision);
-  // Replaces the record that is in effect.
+  // Replaces the record in effect, and drops what the hooks have changed in it since.
   void Adopt(const checkpoint::CallbackRecord& record);
 
  private:

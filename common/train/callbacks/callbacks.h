@@ -26,8 +26,8 @@ struct CallbackList {
 };
 
 // Makes the callbacks of a run. `listed` is the job's "callbacks". A program's callback takes the
-// place that the job gives it. Callbacks that the job does not name come first. A
-// ConfigurationError names the place.
+// place that the job gives it. Callbacks that the job does not name come first. Returns a
+// ConfigurationError that names the place of a wrong entry.
 absl::StatusOr<CallbackList> MakeCallbacks(const Json& listed,
                                            const std::vector<RegisteredCallback>& registered,
                                            const CallbackFacts& facts);

@@ -13,7 +13,7 @@
 namespace muster {
 
 // Returns [bags, width] for each element of `bags`, differentiable by rows and weights. Calls
-// `lookup` once. It returns the rows of each element's keys, [keys][width], on the replica's
+// `lookup` once, which returns the rows of each element's keys, [keys][width], on the replica's
 // device.
 std::vector<at::Tensor> LookupBags(
     const Replica& replica, const std::vector<TableBags>& bags,

@@ -1,5 +1,5 @@
-// A process's embedding tables as state: given to a new member, saved to a checkpoint, restored. A
-// checkpoint has these tensors for each table (train/table_rows.h), sorted by key:
+// Transfers a process's embedding tables to new members, saves them to checkpoints, and restores
+// them. A checkpoint has these tensors for each table (train/table_rows.h), sorted by key:
 //
 //   model      "<table>.keys" int64 [n], "<table>.rows" float32 [n, width]
 //   optimizer  "<table>.<slot>" float32 [n, width], or [n, 1] of a rule with one number a row;
@@ -47,8 +47,8 @@ class TableTransfer {
   std::vector<int64_t> sizes_, updates_, counted_;  // The owner's table sizes.
 };
 
-// A replica's tables as tensors: first their shapes, then their bytes. Has no tensors if parameter
-// servers hold the tables. The tables must not change meanwhile.
+// Describes a replica's tables as tensors, and copies their bytes. Has no tensors if parameter
+// servers hold the tables. The tables must not change while this object exists.
 class TableSnapshot {
  public:
   explicit TableSnapshot(const Replica& replica);

@@ -73,7 +73,7 @@ class EmbeddingStep {
   void BeginMicroBatch() { leaves_.clear(); }
   std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted);
   std::vector<at::Tensor> Lookup(const std::vector<TableBags>& bags);
-  // Adds the leaves that a backward pass must differentiate by, besides parameters.
+  // Adds the leaves by which a backward pass must differentiate, in addition to the parameters.
   void AddLeaves(std::vector<at::Tensor>* inputs) const;
   // Called after a backward pass: moves the gradients out of the leaves.
   void Collect();

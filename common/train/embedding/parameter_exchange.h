@@ -82,8 +82,8 @@ class ParameterExchange : public EmbeddingStore {
 
   // Returns the number of the last push.
   uint64_t sequence() const { return sequence_; }
-  // Returns the start of the first push of the last step that pushed. All parameters were received
-  // after it.
+  // Returns the time at which the last step with a push began its first push. All parameters were
+  // received after that time.
   MonotonicTime push_began() const { return push_began_; }
   // Returns the outcome of all pushes since BeginStep.
   const ps::PushPullClient::Outcome& outcome() const { return outcome_; }
@@ -213,7 +213,7 @@ class ParameterExchange : public EmbeddingStore {
   std::set<std::string> not_finite_;
 };
 
-// Returns the error for a program that changed this buffer, although declared kSame.
+// Returns the error for a program that changed this buffer although it is declared kSame.
 absl::Status ChangedSameBuffer(const std::string& name);
 
 }  // namespace muster

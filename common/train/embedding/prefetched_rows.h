@@ -27,8 +27,8 @@ struct PrefetchedTable {
            std::shared_ptr<ps::RowFetch> fetch);
   // Returns those of `keys` that this table has.
   std::vector<uint64_t> Known(std::span<const uint64_t> keys) const;
-  // Copies the rows of known `keys` to their places in `rows`, [keys][width]. Adds the places of
-  // the others to `missing`. Sets `used`, by chunk, where a row of the first fetch was taken.
+  // Copies the rows of known `keys` to their places in `rows`, [keys][width]. Appends the places of
+  // unknown keys to `missing`. Sets used[chunk] if a row of that chunk came from the first fetch.
   // Requires that all fetches have completed.
   void Take(std::span<const uint64_t> keys, int64_t width, std::span<float> rows,
             std::vector<size_t>* missing, std::vector<bool>* used) const;

@@ -37,7 +37,7 @@ class PushedGradients final : public GradientSink {
   ParameterExchange* const exchange_;
   const int optimizer_;
   const std::vector<at::Tensor> parameters_;
-  std::vector<at::Tensor> gradients_;  // Empty unless gradients are wanted whole.
+  std::vector<at::Tensor> gradients_;  // Empty unless whole() is true.
   std::vector<bool> fired_;            // Has a gradient in this micro-batch.
   bool early_ = false, launching_ = false, all_launched_ = false;
   bool twice_ = false;  // As in GradientBuckets.

@@ -22,7 +22,7 @@ class GradientSink {
 
   struct Reduction {
     double learning_rate = 0;
-    // The step cannot start again, so complete parts may be launched at once.
+    // True if the step cannot start again, so that complete parts may be launched at once.
     bool early = false;
     bool norm = false;  // norm() will be called.
   };

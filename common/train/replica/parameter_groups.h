@@ -1,5 +1,5 @@
-// A program's parameters as its optimizers see them: each tensor once, under its first name, in the
-// group that the optimizer's spec assigns.
+// The parameters of a program's models, as its optimizers see them: each tensor once, under its
+// first name, in the group to which the optimizer's spec assigns it.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +24,19 @@ struct ParameterCount {
 };
 ParameterCount CountParameters(const NamedModel& model);
 
-// Returns the job's optimizer spec. Adds the program's groups if the job has no "groups" key.
+// Returns the job's optimizer spec, with the program's groups added if the job has no "groups" key.
 // ("groups": [] in the job means no groups.)
 Json WithProgramGroups(const Json& of_job, const Json& of_program);
 
 // Makes the update rules of all optimizers, for the candidates that require a gradient. Called when
-// all models are known. Returns a ConfigurationError for a group that matches no parameter of its
-// optimizers, with the nearest names. A group whose parameters all belong to earlier groups is an
-// error too.
+// all models are known. Returns a ConfigurationError with the nearest names for a group that
+// matches no parameter of its optimizers. Also returns ConfigurationError for a group whose
+// parameters all belong to earlier groups.
 absl::Status MakeRules(Replica* replica);
 
-// Returns, for each optimizer with groups, a line for each group and for the parameters in none:
-// "optimizer \"sgd\", group 1 (*.bias: weight_decay=0): 4 parameters, 74 numbers".
+// Describes the groups of each optimizer that has groups, in one line per group, and one line for
+// the parameters without a group. A line is "optimizer \"sgd\", group 1 (*.bias: weight_decay=0): 4
+// parameters, 74 numbers".
 std::vector<std::string> DescribeGroups(const Replica& replica);
 
 }  // namespace muster

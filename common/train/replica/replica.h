@@ -49,8 +49,8 @@ struct TrainedParameters {
 
 struct NamedOptimizer : TrainedParameters {
   std::string name;
-  // All parameters of the optimizer's models in their order, including frozen ones. The other lists
-  // have the same data as above for each candidate.
+  // All parameters of the optimizer's models in their order, including frozen ones. The lists
+  // candidate_* correspond to those of TrainedParameters.
   std::vector<at::Tensor> candidates;
   std::vector<std::string> candidate_names;
   std::vector<std::vector<std::string>> candidate_aliases;
@@ -136,7 +136,7 @@ class Replica {
   const std::map<Split, DatasetDeclaration>& datasets() const { return datasets_; }
   // The files of the job's data.
   data::JobDatasets& job_datasets() const { return *job_datasets_; }
-  // The datasets besides the splits, by handle.
+  // The program's named datasets, indexed by handle.
   const std::vector<NamedDataset>& named_datasets() const { return named_datasets_; }
   // Returns the callbacks of the program and the job. Equal on all replicas.
   const CallbackList& callbacks() const { return *callbacks_; }
@@ -150,13 +150,13 @@ class Replica {
   const std::vector<NamedBuffer>& buffers() const { return buffers_; }
   // Records that a step changed this buffer. `buffer` is an index into buffers().
   void MarkAveraged(size_t buffer) { buffers_[buffer].averaged = true; }
-  // Returns the buffers that each replica has of its own (BufferMode::kPerReplica).
+  // Returns the buffers of mode BufferMode::kPerReplica.
   std::vector<NamedBuffer> replica_buffers() const;
   // The floating-point buffers that replicas average if steps change them (running statistics), in
   // a fixed order.
   const std::vector<at::Tensor>& float_buffers() const { return float_buffers_; }
   // Returns the tensors that a new member must receive, in a fixed order: parameters, optimizer
-  // slots, and buffers except each replica's own. Tables are transferred separately, and kept() has
+  // slots, and all buffers except kPerReplica. Tables are transferred separately, and kept() has
   // the callbacks' weights.
   std::vector<at::Tensor> state() const;
   // Returns the part of state() that each replica holds itself: without the slots of central
@@ -192,7 +192,7 @@ class Replica {
   // KeepRules(false) drops them and keeps no more.
   void KeepRules(bool keep);
   void PutBackRules();
-  // Cover the parameters of all models, in a fixed order.
+  // These two cover the parameters of all models, in a fixed order.
   std::vector<bool> requires_grad() const;
   void set_requires_grad(const std::vector<bool>& requires_grad);
   // Sets the number of buffer elements in a step's control data from now on.

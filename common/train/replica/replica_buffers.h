@@ -1,12 +1,12 @@
-// Buffers that each replica has of its own (BufferMode::kPerReplica), such as image pools and
-// queues. They are never averaged, and are not part of the state that a new member receives. A
-// checkpoint holds those of all replicas, stacked: "<model>.<buffer>", [replicas, shape...].
+// Buffers of mode BufferMode::kPerReplica, such as image pools and queues. They are never averaged,
+// and are not part of the state that a new member receives. A checkpoint holds those of all
+// replicas, stacked: "<model>.<buffer>", [replicas, shape...].
 //
 // A replica keeps its buffers while its process lives, even if its index changes with a generation.
-// A replica of a new process receives the buffers that the chief's process holds for it. With a
-// checkpoint, replica r gets those of saved replica r modulo the number of saved ones. Without a
-// checkpoint it gets the buffers that a file of weights filled; the others keep their values from
-// build().
+// A replica of a new process receives the buffers that the chief's process holds for it. After a
+// restore, replica r receives the buffers of saved replica r modulo the number of saved replicas.
+// Without a checkpoint, it receives the buffers that initial weights were loaded into. All other
+// buffers keep their values from build().
 #pragma once
 
 #include <ATen/core/Tensor.h>

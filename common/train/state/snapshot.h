@@ -5,8 +5,8 @@
 //              file is that module's state_dict
 //   optimizer  "<optimizer>.<model>.<parameter>.<slot>", with the same rule for the model's prefix
 //
-// Embedding tables follow (embedding_state.h). For buffers that each replica has of its own,
-// `model` has replica 0's, and replica_buffers has those of all replicas (replica_buffers.h).
+// The tensors of embedding tables follow (embedding_state.h). For kPerReplica buffers, `model` has
+// those of replica 0, and replica_buffers has those of all replicas (replica_buffers.h).
 #pragma once
 
 #include <memory>
@@ -42,7 +42,7 @@ class SnapshotTaker {
   std::shared_ptr<Pool> pool_;
 };
 
-// Returns a view of its memory. Does not own it.
+// Returns a tensor that refers to the memory of `tensor` and does not own it.
 at::Tensor ViewOf(const checkpoint::Tensor& tensor);
 
 // Returns all slots under their checkpoint names: by optimizer, parameter, slot.
@@ -62,7 +62,7 @@ absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replic
 absl::Status RestoreReplica(const checkpoint::Snapshot& snapshot, const Job& job, Replica* replica,
                             LoopState* state);
 
-// Returns the snapshot's buffers of each replica's own, checked against the program's.
+// Returns the snapshot's kPerReplica buffers, checked against the program's.
 absl::StatusOr<StackedBuffers> RestoreStacked(const checkpoint::Snapshot& snapshot,
                                               const Replica& replica);
 

@@ -38,8 +38,8 @@ struct ServedVariables {
 // Returns a ProgramError that names a variable that servers cannot hold, because it is not float32
 // or is declared kPerReplica. Integer buffers are not served.
 //
-// Parameters share a chunk only if a gradient of zeros is no update (ZeroGradientIsNone). Buffers
-// share one only with buffers of the same last name, such as running variances.
+// Parameters share a chunk only if a gradient of zeros causes no update (ZeroGradientIsNone).
+// Buffers share a chunk only with buffers of the same last name, such as running variances.
 absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica);
 
 // Returns, by shard, the pieces of the tensors' memory that make up the shard's memory, in its
