@@ -30,14 +30,14 @@ inline constexpr std::string_view kFaultLinkNames[] = {"data", "control", "all"}
 
 struct Fault {
   FaultKind kind = FaultKind::kKill;
-  std::string task;  // "worker:1", "worker:*" or "*".
-  int64_t step = 0;  // The fault is not due before this step. 0: due at any step.
+  std::string task;            // "worker:1", "worker:*" or "*".
+  int64_t step = 0;            // The fault is not due before this step. 0: due at any step.
   std::optional<Phase> phase;  // Absent: forward, which runs the program's code.
-  int nth = 1;  // Due at the n-th call of At that matches `step` and `phase`.
+  int nth = 1;                 // Due at the n-th call of At that matches `step` and `phase`.
   // The duration of delay and freeze. For stop and disk-full, zero means without end.
   Duration duration{};
   FaultLink link = FaultLink::kData;  // For drop and freeze.
-  int number = 0;  // Its position on the command line, from 1.
+  int number = 0;                     // Its position on the command line, from 1.
   // kRandom only: the number of faults, and the steps to draw them from.
   int count = 0;
   uint64_t seed = 0;
