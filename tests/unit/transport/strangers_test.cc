@@ -184,7 +184,7 @@ TEST(MemoryTest, ADialThatFindsNoneEnds) {
   ASSERT_EQ(listen(silent, 100), 0);
   ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&own), &size), 0);
   const auto dialer = Listen();
-  int said = 0;
+  int failed = 0;
   for (int nth = 1; nth <= 10; ++nth) {
     const testing::FailingNew failing({.thread = "data-listener", .nth = nth});
     const auto dialing = dialer->Dial({JoinEndpoint("127.0.0.1", ntohs(own.sin_port)),
@@ -192,9 +192,11 @@ TEST(MemoryTest, ADialThatFindsNoneEnds) {
                                        Clock::now() + std::chrono::milliseconds(200)});
     const absl::Status status = Await(*dialer, *dialing).status();
     ASSERT_NE(Message(status), "still under way") << nth;
-    said += Message(status).find("no memory is left") != std::string::npos;
+    failed += failing.failed();
   }
-  EXPECT_GE(said, 1);
+  // Which step of the dial it hits, and so what the status says, depends on how the threads take
+  // turns.
+  EXPECT_GE(failed, 1);
   const auto a = Listen();
   const auto admission = a->Admit(1, 0, "ticket");
   const auto dialing = dialer->Dial(To(*a, {1, 100, 0, 0, "ticket"}));
