@@ -129,6 +129,10 @@ option(MUSTER_UNITY_BUILD "Compile several sources of a library as one unit; OFF
 function(muster_unity_build count)
   if(MUSTER_UNITY_BUILD AND NOT MUSTER_SANITIZE)
     set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})
+    foreach(target ${ARGN})
+      # A unit includes its sources by absolute paths, which __FILE__ would leave in what is installed.
+      target_compile_options(${target} PRIVATE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+    endforeach()
   endif()
 endfunction()
 
