@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/base/kernels.h"
+#include "common/base/prefetch.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -186,11 +187,9 @@ MUSTER_KERNEL_INLINE void Loop(const Rule& rule, const UpdateRange& range) {
 }
 
 // The rows of a batch are scattered over the memory, so they are prefetched.
-constexpr size_t kAhead = 8;
-
 MUSTER_KERNEL_INLINE void FetchAhead(const RowUpdates& updates, size_t r, int64_t elements) {
-  if (r + kAhead >= updates.rows.size()) return;
-  const char* next = reinterpret_cast<const char*>(updates.rows[r + kAhead]);
+  if (r + kPrefetchDistance >= updates.rows.size()) return;
+  const char* next = reinterpret_cast<const char*>(updates.rows[r + kPrefetchDistance]);
   for (int64_t at = 0; at < elements * 4; at += 64) __builtin_prefetch(next + at, 1);
 }
 

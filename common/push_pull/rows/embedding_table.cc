@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/hash.h"
+#include "common/base/prefetch.h"
 #include "common/optim/update_kernels.h"
 #include "common/push_pull/rows/frozen_rows.h"
 #include "common/push_pull/rows/key_counts.h"
@@ -24,7 +25,6 @@
 namespace muster {
 namespace {
 
-constexpr size_t kAhead = 8;   // Keys between the prefetch of an index entry and its use.
 constexpr size_t kBlock = 32;  // Rows of a 16-bit type that are updated together.
 // The fraction of a limit that is evicted beyond the necessary rows.
 constexpr size_t kSpareShare = 16;
@@ -223,7 +223,8 @@ size_t EmbeddingTableImpl::PeekShard(size_t index, std::span<const uint64_t> key
   {
     absl::ReaderMutexLock lock(&shard.mu);
     for (size_t i = 0; i < places.size(); ++i) {
-      if (i + kAhead < places.size()) shard.rows.Prefetch(sorted.hashes[places[i + kAhead]]);
+      if (i + kPrefetchDistance < places.size())
+        shard.rows.Prefetch(sorted.hashes[places[i + kPrefetchDistance]]);
       const uint64_t key = keys[places[i]];
       const float* row = shard.rows.At(key, sorted.hashes[places[i]]).row;
       if (row != nullptr) {
@@ -287,7 +288,8 @@ void EmbeddingTableImpl::FindLocked(Shard& shard, const Part& part, int64_t step
   updated->new_rows.clear();
   updated->gradients.resize(part.places.size() * width);
   for (size_t i = 0; i < part.places.size(); ++i) {
-    if (i + kAhead < part.places.size()) shard.rows.Prefetch(hashes[part.places[i + kAhead]]);
+    if (i + kPrefetchDistance < part.places.size())
+      shard.rows.Prefetch(hashes[part.places[i + kPrefetchDistance]]);
     const uint32_t place = part.places[i];
     float* row = RowLocked(shard, part.keys[place], hashes[place], step, updated);
     if (row == nullptr) continue;
@@ -395,8 +397,8 @@ void EmbeddingTableImpl::EvictLocked(Shard& shard) const {
   const int64_t at = shape_.first_note();
   const auto& entries = shard.rows.entries();
   for (size_t i = 0; i < entries.size(); ++i) {
-    if (i + kAhead < entries.size() && entries[i + kAhead].row != nullptr)
-      __builtin_prefetch(entries[i + kAhead].row + at);
+    if (i + kPrefetchDistance < entries.size() && entries[i + kPrefetchDistance].row != nullptr)
+      __builtin_prefetch(entries[i + kPrefetchDistance].row + at);
     const auto& [key, row] = entries[i];
     if (row == nullptr) continue;
     candidates.push_back({NoteIn(row + at), shape_.notes.size() > 1 ? NoteIn(row + at + 2) : 0,

@@ -2,15 +2,10 @@
 
 #include <algorithm>
 
+#include "common/base/prefetch.h"
 #include "common/push_pull/rows/row_values.h"
 
 namespace muster {
-namespace {
-
-constexpr size_t kAhead = 8;  // Rows between the prefetch of one and its use.
-
-}  // namespace
-
 template <typename Use>
 void FrozenRows::ForEach(int64_t first, int64_t count, const Use& use) const {
   for (const Part& part : parts_) {
@@ -20,8 +15,8 @@ void FrozenRows::ForEach(int64_t first, int64_t count, const Use& use) const {
     if (from >= to) continue;
     absl::ReaderMutexLock lock(part.mu);
     for (int64_t r = from; r < to; ++r) {
-      if (r + static_cast<int64_t>(kAhead) < to)
-        __builtin_prefetch(part.shard->rows[r + kAhead].row);
+      if (r + static_cast<int64_t>(kPrefetchDistance) < to)
+        __builtin_prefetch(part.shard->rows[r + kPrefetchDistance].row);
       use(*part.shard, part.shard->rows[r], part.begin + r - first);
     }
   }

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "common/base/hash.h"
+#include "common/base/prefetch.h"
 
 namespace muster {
 namespace {
 
 constexpr size_t kFirstEntries = 1024;
-constexpr size_t kAhead = 8;  // Keys between the prefetch of an entry and its use.
 
 }  // namespace
 
@@ -30,8 +30,9 @@ void KeyIndex::Add(std::span<const uint64_t> keys, std::vector<uint32_t>* number
   numbers->resize(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
     if (2 * (keys_.size() + 1) > entries_.size()) Grow();
-    if (i + kAhead < keys.size())
-      __builtin_prefetch(&entries_[SplitMix64(keys[i + kAhead]) & (entries_.size() - 1)]);
+    if (i + kPrefetchDistance < keys.size())
+      __builtin_prefetch(
+          &entries_[SplitMix64(keys[i + kPrefetchDistance]) & (entries_.size() - 1)]);
     Entry& entry = At(keys[i]);
     if (entry.round != round_) {
       entry = {keys[i], static_cast<uint32_t>(keys_.size()), round_};
@@ -45,8 +46,9 @@ void KeyIndex::Find(std::span<const uint64_t> keys, std::vector<uint32_t>* numbe
   numbers->assign(keys.size(), kNone);
   if (keys_.empty()) return;
   for (size_t i = 0; i < keys.size(); ++i) {
-    if (i + kAhead < keys.size())
-      __builtin_prefetch(&entries_[SplitMix64(keys[i + kAhead]) & (entries_.size() - 1)]);
+    if (i + kPrefetchDistance < keys.size())
+      __builtin_prefetch(
+          &entries_[SplitMix64(keys[i + kPrefetchDistance]) & (entries_.size() - 1)]);
     const Entry& entry = entries_[PlaceOf(keys[i])];
     if (entry.round == round_) (*numbers)[i] = entry.number;
   }

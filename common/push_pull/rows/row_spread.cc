@@ -3,13 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/base/prefetch.h"
+
 namespace muster {
-namespace {
-
-constexpr size_t kAhead = 8;  // Rows between the prefetch of one and its use.
-
-}  // namespace
-
 void SpreadRows(std::span<const uint64_t> keys, int servers, RowSpread* spread) {
   const size_t chunks = static_cast<size_t>(servers) * kRowChunks;
   std::vector<uint32_t> chunk_of(keys.size());
@@ -44,8 +40,9 @@ float* PackChunk(const RowSpread& spread, size_t chunk, int64_t width, std::span
   std::memcpy(packed, spread.keys.data() + begin, (end - begin) * sizeof(uint64_t));
   float* to = packed + 2 * (end - begin);
   for (size_t i = begin; i < end; ++i, to += width) {
-    if (i + kAhead < end)
-      __builtin_prefetch(rows.data() + static_cast<int64_t>(spread.order[i + kAhead]) * width);
+    if (i + kPrefetchDistance < end)
+      __builtin_prefetch(rows.data() +
+                         static_cast<int64_t>(spread.order[i + kPrefetchDistance]) * width);
     std::copy_n(rows.data() + static_cast<int64_t>(spread.order[i]) * width, width, to);
   }
   return to;

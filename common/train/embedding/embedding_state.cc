@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 
+#include "common/base/prefetch.h"
 #include "common/optim/update_kernels.h"
 
 namespace muster {
@@ -20,7 +21,6 @@ using checkpoint::TensorInfo;
 
 // Approximate size of a piece in which rows are sent.
 constexpr int64_t kBroadcastBytes = 4 << 20;
-constexpr size_t kAhead = 8;  // Prefetch distance in rows.
 
 using Row = EmbeddingTable::Place;
 
@@ -196,8 +196,8 @@ void TableSnapshot::CopyOut(std::span<char* const> model, std::span<char* const>
     const size_t slots = columns.size() - 1;
     at::parallel_for(0, static_cast<int64_t>(rows.size()), 8192, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-        if (i + kAhead < rows.size()) {
-          const float* next = rows[i + kAhead].row;
+        if (i + kPrefetchDistance < rows.size()) {
+          const float* next = rows[i + kPrefetchDistance].row;
           for (int64_t at = 0; at < table.row_elements(); at += 16) __builtin_prefetch(next + at);
         }
         std::copy_n(reinterpret_cast<const char*>(&rows[i].key), 8, model[2 * t] + 8 * i);

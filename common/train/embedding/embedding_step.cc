@@ -7,13 +7,12 @@
 
 #include <algorithm>
 
+#include "common/base/prefetch.h"
 #include "common/optim/update_kernels.h"
 #include "common/train/embedding/embedding_bags.h"
 
 namespace muster {
 namespace {
-
-constexpr size_t kPrefetchDistance = 8;  // In rows.
 
 // Returns the size of one replica's message about one table: keys, then gradients. Tables follow
 // each other.

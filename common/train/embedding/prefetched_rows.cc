@@ -2,13 +2,9 @@
 
 #include <algorithm>
 
+#include "common/base/prefetch.h"
+
 namespace muster {
-namespace {
-
-constexpr size_t kRowsAhead = 8;  // Prefetch distance in rows.
-
-}  // namespace
-
 void PrefetchedTable::Add(std::span<const uint64_t> keys, const RowSpread& spread, int64_t width,
                           std::shared_ptr<ps::RowFetch> fetch) {
   std::vector<uint32_t> numbers;
@@ -40,8 +36,8 @@ void PrefetchedTable::Take(std::span<const uint64_t> keys, int64_t width, std::s
   const float* const first = fetches.front()->rows.data();
   const float* const last = first + fetches.front()->rows.size();
   for (size_t i = 0; i < keys.size(); ++i) {
-    if (i + kRowsAhead < keys.size() && numbers[i + kRowsAhead] != KeyIndex::kNone)
-      __builtin_prefetch(row[numbers[i + kRowsAhead]]);
+    if (i + kPrefetchDistance < keys.size() && numbers[i + kPrefetchDistance] != KeyIndex::kNone)
+      __builtin_prefetch(row[numbers[i + kPrefetchDistance]]);
     if (numbers[i] == KeyIndex::kNone) {
       missing->push_back(i);
       continue;
