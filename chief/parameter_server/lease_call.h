@@ -5,6 +5,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
+#include <string>
 
 #include "common/base/clock.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -33,6 +34,11 @@ class LeaseCall {
   const Request* const request;
   Reply* const reply;
 };
+
+// What a worker is answered whose request makes no sense, however it came.
+inline grpc::Status InvalidRequest(const std::string& why) {
+  return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why);
+}
 
 using NextCall = LeaseCall<proto::NextRequest, proto::NextReply>;
 using ViewCall = LeaseCall<proto::GetViewRequest, proto::GetViewReply>;

@@ -16,10 +16,6 @@ grpc::Status Unavailable(const std::string& why) {
   return grpc::Status(grpc::StatusCode::UNAVAILABLE, why);
 }
 
-grpc::Status Invalid(const std::string& why) {
-  return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why);
-}
-
 }  // namespace
 
 LeaseCalls::Answers::~Answers() {
@@ -47,7 +43,7 @@ grpc::Status LeaseCalls::CheckCaller(const proto::WorkerIdentity& worker) const 
 grpc::Status LeaseCalls::CheckLayout(const proto::NextRequest& request) const {
   if (request.digest().empty() || request.digest() == program_.digest) return grpc::Status::OK;
   const std::string difference = FirstDifference(SpecsOf(request.variables()), program_.variables);
-  return Invalid(fmt::format(
+  return InvalidRequest(fmt::format(
       "the variables of worker {} are not the chief's: {}", request.worker().worker(),
       difference.empty() ? "they are divided among servers in another way" : difference));
 }
@@ -59,7 +55,7 @@ grpc::Status LeaseCalls::TakeIntegers(const proto::NextRequest& request) {
     const auto built = program_.built_integers.find(name);
     const size_t bytes = built == program_.built_integers.end() ? 0 : built->second.size();
     if (built == program_.built_integers.end() || bytes != value.size())
-      return Invalid(fmt::format(
+      return InvalidRequest(fmt::format(
           "worker {} tells {} bytes of buffer {}, the chief's program has {}: start all tasks "
           "with one program",
           worker, value.size(), name, bytes));
@@ -83,7 +79,7 @@ grpc::Status LeaseCalls::TakeReport(const NextCall& call, bool* introduce) {
   *introduce = known == introduced_.end() || known->second != caller.incarnation();
   if (*introduce) return grpc::Status::OK;
   if (const absl::Status taken = table_->Take(request); !taken.ok())
-    return Invalid(std::string(Message(taken)));
+    return InvalidRequest(std::string(Message(taken)));
   return TakeIntegers(request);
 }
 

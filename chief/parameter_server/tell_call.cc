@@ -11,10 +11,6 @@
 namespace muster {
 namespace {
 
-grpc::Status InvalidPieces(const std::string& why) {
-  return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why);
-}
-
 // Made before NextCall, which points to it.
 struct Told {
   proto::NextRequest told;
@@ -61,15 +57,15 @@ class TellCall final : private Told,
   }
   grpc::Status Take() {
     // Small or empty pieces must not keep a place for long.
-    if (piece_.data().empty()) return InvalidPieces("a worker tells an empty piece");
+    if (piece_.data().empty()) return InvalidRequest("a worker tells an empty piece");
     if (Clock::now() > until_)
       return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "the pieces came too slowly");
     if (piece_.bytes() < 0 || piece_.bytes() > kMostToldBytes)
-      return InvalidPieces(fmt::format("a worker tells {} bytes, and {} are the most",
-                                       piece_.bytes(), kMostToldBytes));
+      return InvalidRequest(fmt::format("a worker tells {} bytes, and {} are the most",
+                                        piece_.bytes(), kMostToldBytes));
     all_ += piece_.data();
     if (all_.size() <= static_cast<size_t>(piece_.bytes())) return grpc::Status::OK;
-    return InvalidPieces(fmt::format("a worker tells {} bytes, and more came", piece_.bytes()));
+    return InvalidRequest(fmt::format("a worker tells {} bytes, and more came", piece_.bytes()));
   }
   // From here on the director has it, and answers it like one that came in one message.
   void End() {
@@ -80,9 +76,9 @@ class TellCall final : private Told,
   }
   grpc::Status Read() {
     if (all_.empty() || all_.size() != static_cast<size_t>(piece_.bytes()))
-      return InvalidPieces(
+      return InvalidRequest(
           fmt::format("a worker tells {} bytes, and {} came", piece_.bytes(), all_.size()));
-    if (!told.ParseFromString(all_)) return InvalidPieces("what a worker tells is no NextRequest");
+    if (!told.ParseFromString(all_)) return InvalidRequest("what a worker tells is no NextRequest");
     all_ = std::string();
     return rpc::RequireSpeaker(*context_, fmt::format("worker:{}", told.worker().worker()));
   }

@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-constexpr size_t kMostElementsAtOnce = 1 << 20;                       // of one answer
+constexpr size_t kMostAnswerElements = 1 << 20;                       // of one answer
 constexpr size_t kMostKeys = rpc::kMaxPieceBytes / sizeof(uint64_t);  // of one question
 
 }  // namespace
@@ -20,7 +20,7 @@ absl::Status ServerRows::Pull(std::span<const RowRead> reads) {
 absl::Status ServerRows::PullOne(const RowRead& read) {
   const ServedTable& served = tables_[read.table];
   const auto width = static_cast<size_t>(served.options.width);
-  const size_t most = std::clamp<size_t>(kMostElementsAtOnce / width, 1, kMostKeys);
+  const size_t most = std::clamp<size_t>(kMostAnswerElements / width, 1, kMostKeys);
   std::vector<std::vector<size_t>> places(static_cast<size_t>(servers_));  // in `keys`, by server
   for (size_t i = 0; i < read.keys.size(); ++i)
     places[PlaceOfRow(read.keys[i], servers_).server].push_back(i);
