@@ -136,6 +136,16 @@ function(muster_unity_build count)
   endif()
 endfunction()
 
+# A target HEADER that precompiles HEADERS, as a library with LINKS sees them.
+function(_muster_precompiled_header header)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "LINKS;HEADERS")
+  file(WRITE ${PROJECT_BINARY_DIR}/generated/${header}.cc "")
+  add_library(${header} OBJECT ${PROJECT_BINARY_DIR}/generated/${header}.cc)
+  target_link_libraries(${header} PRIVATE muster_flags ${ARG_LINKS})
+  target_precompile_headers(${header} PRIVATE ${ARG_HEADERS})
+  target_compile_options(${header} PRIVATE -pthread -fpch-preprocess)  # the latter for ccache
+endfunction()
+
 # muster_precompile(TARGET...): these libraries compile against a precompiled header of what nearly all files include.
 function(muster_precompile)
   if(MUSTER_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
@@ -143,13 +153,11 @@ function(muster_precompile)
   endif()
   set(header muster_precompiled)
   if(NOT TARGET ${header})
-    file(WRITE ${PROJECT_BINARY_DIR}/generated/${header}.cc "")
-    add_library(${header} OBJECT ${PROJECT_BINARY_DIR}/generated/${header}.cc)
-    target_link_libraries(${header} PRIVATE muster_flags fmt::fmt nlohmann_json::nlohmann_json absl::statusor absl::synchronization)
-    target_precompile_headers(${header} PRIVATE <absl/status/statusor.h> <absl/synchronization/mutex.h> <algorithm> <charconv> <cmath>
-      <deque> <filesystem> <fmt/format.h> <fmt/ranges.h> <functional> <map> <memory> <nlohmann/json.hpp> <optional> <set> <span> <string>
-      <string_view> <thread> <variant> <vector>)
-    target_compile_options(${header} PRIVATE -pthread -fpch-preprocess)  # the latter for ccache
+    _muster_precompiled_header(${header}
+      LINKS fmt::fmt nlohmann_json::nlohmann_json absl::statusor absl::synchronization
+      HEADERS <absl/status/statusor.h> <absl/synchronization/mutex.h> <algorithm> <charconv> <cmath> <deque> <filesystem> <fmt/format.h>
+        <fmt/ranges.h> <functional> <map> <memory> <nlohmann/json.hpp> <optional> <set> <span> <string> <string_view> <thread> <variant>
+        <vector>)
   endif()
   foreach(target ${ARGN})
     target_compile_options(${target} PRIVATE -pthread -fpch-preprocess)
@@ -167,12 +175,10 @@ function(muster_precompile_torch)
       set(header muster_precompiled_torch_tests)
     endif()
     if(NOT TARGET ${header})
-      file(WRITE ${PROJECT_BINARY_DIR}/generated/${header}.cc "")
-      add_library(${header} OBJECT ${PROJECT_BINARY_DIR}/generated/${header}.cc)
-      target_link_libraries(${header} PRIVATE muster_flags muster::torch fmt::fmt nlohmann_json::nlohmann_json absl::statusor)
-      target_precompile_headers(${header} PRIVATE <ATen/Functions.h> <ATen/TensorOperators.h> <ATen/core/grad_mode.h>
-        <absl/status/statusor.h> <algorithm> <fmt/format.h> <functional> <map> <memory> <nlohmann/json.hpp> <optional> <string> <vector>)
-      target_compile_options(${header} PRIVATE -pthread -fpch-preprocess)  # the latter for ccache
+      _muster_precompiled_header(${header}
+        LINKS muster::torch fmt::fmt nlohmann_json::nlohmann_json absl::statusor
+        HEADERS <ATen/Functions.h> <ATen/TensorOperators.h> <ATen/core/grad_mode.h> <absl/status/statusor.h> <algorithm> <fmt/format.h>
+          <functional> <map> <memory> <nlohmann/json.hpp> <optional> <string> <vector>)
       if(type STREQUAL EXECUTABLE)
         target_link_libraries(${header} PRIVATE GTest::gmock)
         target_precompile_headers(${header} PRIVATE <gmock/gmock.h>)
