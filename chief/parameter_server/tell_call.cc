@@ -45,7 +45,9 @@ class TellCall final : private Told,
   TellCall(Handler* handler, rpc::BulkCalls* calls, grpc::CallbackServerContext* context,
            proto::NextReply* reply)
       : NextCall(&told, reply), handler_(handler), context_(context) {
-    place_.emplace(calls, context, "Tell");
+    // A worker tells one request at a time: none can take the places of the others.
+    const std::optional<security::Peer> caller = rpc::CallerOf(*context);
+    place_.emplace(calls, context, "Tell", caller ? caller->task : "");
   }
   void Begin() {
     if (const grpc::Status refusal = rpc::RequireDeadline(*context_, "Tell"); !refusal.ok())

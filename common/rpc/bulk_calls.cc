@@ -71,6 +71,8 @@ grpc::Status BulkCalls::Call::Admit() {
   const MonotonicTime now = Clock::now();
   absl::MutexLock lock(&calls_->mu_);
   if (calls_->stopped_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, calls_->ending_);
+  for (Call* other : calls_->under_way_)
+    if (!caller_.empty() && other->caller_ == caller_) Cancel(other);
   if (!calls_->MakeRoomLocked(now))
     return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
                         fmt::format("{}: {} calls that carry data are under way, and are the most",

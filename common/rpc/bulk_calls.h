@@ -9,6 +9,7 @@
 #include <list>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -17,7 +18,6 @@
 
 namespace muster::rpc {
 // Thread-safe. Must outlive its calls.
-// Thread-safe. Outlives its calls.
 class BulkCalls {
  public:
   struct Limits {
@@ -34,8 +34,10 @@ class BulkCalls {
   // fails.
   class Call {
    public:
-    Call(BulkCalls* calls, grpc::CallbackServerContext* context, const char* method)
-        : calls_(calls), context_(context), method_(method) {}
+    // Of the calls with the same `caller` that is not empty, only the newest goes on.
+    Call(BulkCalls* calls, grpc::CallbackServerContext* context, const char* method,
+         std::string caller = "")
+        : calls_(calls), context_(context), method_(method), caller_(std::move(caller)) {}
     ~Call();
     // Once. Not OK: there are too many, and it must end at once.
     grpc::Status Admit();
@@ -46,6 +48,7 @@ class BulkCalls {
     BulkCalls* const calls_;
     grpc::CallbackServerContext* const context_;
     const char* const method_;
+    const std::string caller_;
     // Guarded by the mutex of calls_.
     MonotonicTime since_, until_;
     bool admitted_ = false, cancelled_ = false;

@@ -14,6 +14,7 @@
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
 #include "common/rpc/handshakes.h"
+#include "common/rpc/server.h"
 
 namespace muster::rpc {
 namespace {
@@ -54,17 +55,22 @@ class ServerVerifier : public ge::ExternalCertificateVerifier {
 
   bool Verify(ge::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
               grpc::Status* sync_status) override {
-    const absl::Status verdict = Judge(Text(request->peer_cert()));
-    if (verdict.ok()) return true;
-    const std::string why = PeerText(Message(verdict));
-    LogHandshake(name_, why);
-    *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, why);
+    // gRPC calls this through C code, which no exception may pass.
+    *sync_status = Guarded([&] { return Judge(Text(request->peer_cert())); });
     return true;
   }
   void Cancel(ge::TlsCustomVerificationCheckRequest*) override {}
 
  private:
-  absl::Status Judge(const std::string& certificate) {
+  grpc::Status Judge(const std::string& certificate) {
+    const absl::Status verdict = IsServer(certificate);
+    if (verdict.ok()) return grpc::Status::OK;
+    const std::string why = PeerText(Message(verdict));
+    LogHandshake(name_, why);
+    return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, why);
+  }
+
+  absl::Status IsServer(const std::string& certificate) {
     MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, security::FactsOfPem(certificate));
     MUSTER_ASSIGN_OR_RETURN(const Peer peer, identity_->Believe(facts));
     if (peer.task == task_) return absl::OkStatus();
@@ -89,9 +95,14 @@ class CallCheck : public grpc::AuthMetadataProcessor {
   bool IsBlocking() const override { return false; }
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
                        OutputMetadata*) override {
+    return Guarded([&] { return Check(metadata, *context); });
+  }
+
+ private:
+  grpc::Status Check(const InputMetadata& metadata, const grpc::AuthContext& context) {
     const auto path = metadata.find(":path");
     const std::string method = path == metadata.end() ? "" : Text(path->second);
-    const auto facts = FactsFrom(*context);
+    const auto facts = FactsFrom(context);
     const absl::StatusOr<Peer> caller =
         facts.ok() ? identity_->Believe(*facts) : absl::StatusOr<Peer>(facts.status());
     if (!caller.ok()) return Refuse("a peer", method, Message(caller.status()));
@@ -101,7 +112,6 @@ class CallCheck : public grpc::AuthMetadataProcessor {
     return Refuse(caller->task, method, "the task may not");
   }
 
- private:
   grpc::Status Refuse(const std::string& who, const std::string& method, std::string_view why) {
     int64_t left_out = 0;
     const std::string called = PeerText(method, 100), reason = PeerText(why);

@@ -241,6 +241,7 @@ absl::StatusOr<CertificateFacts> FactsOf(X509* certificate) {
   CertificateFacts facts;
   const Names names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  ERR_clear_error();  // A malformed extension must not show up in a later call on this thread.
   std::vector<std::string> tasks;
   for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);

@@ -153,12 +153,15 @@ void ConnectionRegistry::InsertLocked(Arrived arrived) {
   if ((to != kAnyone && arrived.hello.to != to) ||
       (same != slots.end() && same->second.size() >= kMaxPerKey))
     return RefuseLocked(std::move(arrived), Verdict::kNotExpected, "it is not expected");
-  // Its place in memory first: where there is none, no list is left empty.
-  std::list<Arrived> slot;
+  // All memory is allocated before the answer: an accepted connection has its slot.
+  Slots fresh;
+  std::list<Arrived>& slot = fresh[key];
   slot.push_back(std::move(arrived));
   SendAnswer(*slot.back().stream, Verdict::kAccepted, slot.back().hello.generation);
-  std::list<Arrived>& there = slots[key];
-  there.splice(there.end(), slot);
+  if (same == slots.end())
+    slots.merge(fresh);
+  else
+    same->second.splice(same->second.end(), slot);
 }
 
 void ConnectionRegistry::RefuseLocked(Arrived arrived, Verdict verdict, std::string_view why) {

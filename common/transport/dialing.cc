@@ -43,6 +43,8 @@ void DialingState::Try(Act act) {
     } catch (const std::bad_alloc&) {
     }
     End(std::move(why));
+  } catch (const std::system_error& error) {  // the resolver cannot start its thread
+    End(PeerLost(error.what()));
   }
 }
 

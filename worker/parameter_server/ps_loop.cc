@@ -277,12 +277,14 @@ void PsLoop::TellIntegers() {
   IntegerBuffers now = IntegerBuffersOf(*context_.replica);
   const IntegerBuffers changed = ChangedSince(integers_, now);
   if (changed.empty()) return;
+  // A report to a restarted chief holds all that have ever changed.
+  for (const auto& [name, value] : changed) changing_integers_.insert(name);
   size_t bytes = 0;
-  for (const auto& [name, value] : changed) bytes += value.size();
+  for (const std::string& name : changing_integers_) bytes += now.at(name).size();
   if (bytes > kMostIntegerBytes)
     throw StatusError(ProgramError(fmt::format(
-        "a step changed {} bytes of integer buffers ({} and others), and a report to the chief "
-        "holds {}: keep what changes in every step in floating point, which servers hold",
+        "steps have changed {} bytes of integer buffers ({} and others), and a report to the "
+        "chief holds {}: keep what changes in every step in floating point, which servers hold",
         bytes, changed.begin()->first, kMostIntegerBytes)));
   context_.leases->TellIntegers(changed, context_.exchange->sequence());
   integers_ = std::move(now);

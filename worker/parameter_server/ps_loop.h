@@ -102,8 +102,9 @@ class PsLoop final : public LeasedLoop {
   std::set<std::string> said_left_out_;          // Tags that were already logged.
   // Schedules of the job for optimizers whose learning rate a callback has set.
   std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
-  IntegerBuffers integers_;           // The buffers as reported to the chief.
-  checkpoint::SkippedSteps skipped_;  // The skipped steps of this worker.
+  IntegerBuffers integers_;                  // The buffers as reported to the chief.
+  std::set<std::string> changing_integers_;  // Names of those that any step has changed.
+  checkpoint::SkippedSteps skipped_;         // The skipped steps of this worker.
 };
 
 }  // namespace muster
