@@ -12,7 +12,7 @@ inline constexpr double kLeastLossScale = 1;
 inline constexpr int64_t kMostSkippedSteps = 20;
 
 struct LossScaleReport {
-  double scale = 0;           // The scale of the next step. 0: unknown.
+  double scale = 0;           // The scale of the next step. 0 if unknown.
   int64_t skipped_steps = 0;  // Total in the whole run. Skipped steps update nothing.
   bool skipped = false;       // The step of this report was skipped.
 };
