@@ -17,7 +17,8 @@ using NamedSchedules = std::map<std::string, ScheduleFactory>;
 // below. The formulas are those of Keras (ExponentialDecay, CosineDecay, CosineDecayRestarts,
 // PolynomialDecay, PiecewiseConstantDecay) and torch (StepLR, LinearLR, OneCycleLR). A length in
 // steps, such as "decay_steps", may be given in epochs instead, as "decay_epochs". An optional
-// length defaults to all steps after the warm-up.
+// length defaults to all steps after the warm-up. In these forms, a key with a value is optional,
+// and the value is its default.
 //   {"name": "constant", "initial"}
 //   {"name": "step", "initial", "gamma": 0.1, "every_steps"}
 //   {"name": "piecewise", "boundary_steps": [...], "values": [... one more]}
@@ -44,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const Json& spec,
                                                        const NamedSchedules& of_program = {});
 
 bool IsBuiltInSchedule(const std::string& name);
-// Returns whether the schedule's rate depends on the number of replicas.
+// Returns true if the schedule's rate depends on the number of replicas.
 bool ScalesWithReplicas(const Json& spec);
 
 }  // namespace muster

@@ -23,7 +23,7 @@ struct Shape {
 
 struct ShapeContext {
   const ScheduleContext& run;
-  int64_t warmup = 0;          // In steps.
+  int64_t warmup = 0;          // Length of the warm-up in steps.
   bool scales_itself = false;  // A shape that applies `scale` itself sets this to true.
   double scale = 1;
 };

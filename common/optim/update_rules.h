@@ -29,9 +29,10 @@ class UpdateRule {
   virtual void Apply(UpdateLists& lists, double learning_rate) const = 0;
 };
 
+// Returns null for row-wise Adagrad, which has no rule for dense parameters.
 std::unique_ptr<UpdateRule> MakeUpdateRule(const RuleSpec& rule);
-// Returns a new slot with its initial values and the parameter's layout and device. `slot` is one
-// of SlotNames(rule).
+// Returns a new slot with its initial values, and with the parameter's layout and device. `slot` is
+// one of SlotNames(rule).
 at::Tensor InitialSlot(const RuleSpec& rule, const std::string& slot, const at::Tensor& parameter);
 
 }  // namespace muster

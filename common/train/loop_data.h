@@ -130,7 +130,8 @@ class NamedFeed {
 data::Sampler TrainSampler(const Job& job, const Replica& replica, int64_t examples,
                            int64_t global_batch_size);
 bool DropsRemainder(const Job& job, const Replica& replica);
-// Returns the number of steps in an epoch, or 0 if the size of the data is unknown.
+// Returns the number of steps in an epoch. Returns 0 if neither the job nor the size of the data
+// determines it.
 int64_t StepsPerEpoch(const Job& job, const Replica& replica, int64_t examples,
                       int64_t global_batch_size);
 // Returns the number of steps of the job, or 0 if unknown. A job without epochs and max_steps has

@@ -43,7 +43,7 @@ const std::vector<std::string>& BuiltinCallbackNames();
 absl::StatusOr<BuiltCallback> MakeBuiltinCallback(const std::string& name, const std::string& place,
                                                   JsonObject& keys, const CallbackFacts& facts);
 
-// ---- Makers, one source file each
+// ---- Functions that make one callback each
 
 using CallbackMaker = absl::StatusOr<BuiltCallback> (*)(const std::string& place, JsonObject& keys,
                                                         const CallbackFacts& facts);

@@ -62,9 +62,9 @@ class GradientSink {
   // Returns the maximum number of elements of `control`.
   virtual int64_t control_capacity() const = 0;
 
-  // Returns true for parameter servers, where this object also clips, and the servers make the
-  // update. gradients() then has only gradients of this replica, is valid before LaunchAll, and
-  // only if the job needs all gradients before the first is sent (PushedGradients::whole).
+  // Returns true for parameter servers. This object then also clips, and the servers make the
+  // update. gradients() then has this replica's gradients and is valid only before LaunchAll. It
+  // has defined tensors only if the job clips or uses float16.
   virtual bool updates() const { return false; }
   // Returns true if a part that cannot be taken back was launched.
   virtual bool launched() const { return false; }

@@ -11,7 +11,7 @@
 
 namespace muster {
 
-// Turns autocast on for its lifetime: the thread runs eligible operations in the lower precision.
+// While an AutocastScope exists, its thread runs eligible operations in the lower precision.
 class AutocastScope {
  public:
   AutocastScope(Precision precision, c10::Device device);
@@ -26,8 +26,8 @@ class AutocastScope {
   at::ScalarType was_type_ = at::kFloat;
 };
 
-// Turns autocast off for its lifetime, in this thread and in autograd's work for it. Gradients are
-// then computed in the types of the forward pass.
+// While an AutocastOff exists, autocast is off in its thread and in autograd's work for that
+// thread. Gradients are then computed in the types of the forward pass.
 class AutocastOff {
  public:
   explicit AutocastOff(c10::Device device);

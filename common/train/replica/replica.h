@@ -54,8 +54,8 @@ struct TrainedParameters {
 struct NamedOptimizer : TrainedParameters {
   std::string name;
   // The candidates: all parameters of the optimizer's models in their order, including frozen ones.
-  // The lists candidate_* are for candidates what the lists of TrainedParameters are for the rule's
-  // parameters.
+  // `candidate_names`, `candidate_aliases` and `candidate_groups` are like the lists of
+  // TrainedParameters, but indexed by candidate.
   std::vector<at::Tensor> candidates;
   std::vector<std::string> candidate_names;
   std::vector<std::vector<std::string>> candidate_aliases;
@@ -199,7 +199,7 @@ class Replica {
   absl::Status FollowProgram(int optimizer);
   // KeepRules and PutBackRules undo rule changes of a step. After KeepRules(true), FollowProgram
   // keeps each rule that it replaces, with unchanged slots. PutBackRules restores the kept rules.
-  // KeepRules(false) drops them and ends the keeping.
+  // KeepRules(false) drops the kept rules. FollowProgram then keeps no more rules.
   void KeepRules(bool keep);
   void PutBackRules();
   // These two functions cover the parameters of all models, in a fixed order.
@@ -265,8 +265,9 @@ class Replica {
   int64_t buffer_room_ = 0;
 };
 
-// Puts all modules into evaluation mode for its lifetime, then restores their previous modes. Some
-// modules may have been in evaluation mode before, such as frozen batch normalisation.
+// While an object exists, all modules of the replica are in evaluation mode. The destructor
+// restores their previous modes, also after an exception. Some modules may have been in evaluation
+// mode before, such as frozen batch normalisation.
 class EvaluationModes {
  public:
   explicit EvaluationModes(Replica* replica);

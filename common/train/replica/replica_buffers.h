@@ -5,8 +5,8 @@
 // A replica keeps its buffers while its process lives, even if its index changes with a generation.
 // A replica of a new process receives stacked buffers from the chief's process: replica r receives
 // those of saved replica r modulo the number of saved replicas. If the chief's process has only
-// loaded initial weights, replicas receive the buffers that these set. All other buffers keep their
-// values from build().
+// loaded initial weights, replicas receive the values that these weights set. All other buffers
+// keep their values from build().
 #pragma once
 
 #include <ATen/core/Tensor.h>
