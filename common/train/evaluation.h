@@ -22,7 +22,8 @@ struct PassOptions {
   int64_t batch_size = 1;           // Examples of all replicas together.
   int replicas_on_host = 1;         // Replicas that share the host's cores.
   DamageLog* damage_log = nullptr;  // If null, the pass uses a log of its own.
-  // Whether PassResult has the images and histograms that the program shows in the first batch.
+  // True if PassResult must include the images and histograms that the program shows in the first
+  // batch.
   bool summary = false;
   // Returns true if this replica wants to stop the pass. Every replica polls its function from time
   // to time. If one replica wants to stop, all replicas stop.

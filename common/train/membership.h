@@ -30,7 +30,7 @@ struct Generation {
   int replicas_on_host = 1;            // Replicas of all members on this host.
   int owner = 0;                       // The rank that has the newest state and broadcasts it.
   int64_t owner_step = 0;              // Completed steps of the newest state.
-  // One communicator for each local replica. Its ranks are the replicas of the whole generation.
+  // One communicator for each local replica. Its rank is the replica's index in the generation.
   std::vector<std::unique_ptr<Communicator>> replicas;
   int world_size() const { return static_cast<int>(replicas_per_rank.size()); }
 };
@@ -68,9 +68,9 @@ class Membership {
 // The report of a committed step, only on rank 0. Numbers are reduced over all replicas, unless the
 // field says otherwise.
 struct StepReport {
-  int64_t step = 0;           // From 1.
-  int64_t epoch = 0;          // From 0.
-  int64_t step_in_epoch = 0;  // From 1.
+  int64_t step = 0;           // Counts from 1.
+  int64_t epoch = 0;          // Counts from 0.
+  int64_t step_in_epoch = 0;  // Counts from 1.
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;   // 0 if unknown.
   double loss = 0;           // The objective before the update, over the global batch.
@@ -101,7 +101,7 @@ struct StepReport {
 // rank 0.
 struct EpochReport {
   std::string split;  // train | validation | test
-  int64_t epoch = 0;  // From 0.
+  int64_t epoch = 0;  // Counts from 0.
   int64_t step = 0;   // Completed steps.
   int64_t examples = 0;
   std::map<std::string, double> metrics;  // "loss", "accuracy", ...
@@ -132,8 +132,7 @@ struct StartReport {
   // epoch.
   int64_t epochs_begun = -1;
   bool finished = false;  // True if the program ended its training at start_step.
-  // If a callback has restored the weights of an earlier step, that step. 0 if the weights are
-  // those of start_step.
+  // The step whose weights a callback has restored. 0 if the weights are those of start_step.
   int64_t weights_of = 0;
   std::optional<LossScaleReport> loss_scale;                      // Set in a float16 run.
   std::vector<std::pair<std::string, int64_t>> split_sizes;       // "train" -> examples.
@@ -163,7 +162,7 @@ struct ScalarReport {
 
 // Statistics of the embedding tables after a step, by table. Lookups, evictions and refusals are
 // counted since the start of the processes that hold the tables. In the synchronous strategies the
-// counts are those of rank 0, whose lookups are those of its own replicas.
+// counts are those of rank 0, which counts only the lookups of its own replicas.
 struct TablesReport {
   int64_t step = 0;
   std::vector<std::pair<std::string, TableStatistics>> tables;

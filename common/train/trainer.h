@@ -29,7 +29,7 @@ struct TrainerOptions {
   Job job;
   ProgramFactory factory;
   std::vector<c10::Device> devices;  // One replica runs on each device.
-  // Called by rank 0's first replica only. Must outlive the trainer.
+  // Only rank 0's first replica calls them. Must outlive the trainer.
   std::vector<Observer*> observers;
   // Only rank 0's first replica calls it. Must outlive the trainer. Null if the job saves nothing.
   CheckpointSink* checkpoints = nullptr;
@@ -41,8 +41,8 @@ struct TrainerOptions {
   bool separate_variables = false;
   // Steps refuse the calls that parameter servers do not support. For `muster check`.
   bool for_servers = false;
-  // True only in the chief's process. Its initial state, built or restored, is the run's state
-  // unless another process has a newer one. All other processes start without a state.
+  // True only in the chief's process. The initial state of that process, built or restored, is the
+  // run's state unless another process has a newer one. All other processes start without a state.
   bool begins_run = true;
   // Called in the process with `begins_run` if an interrupted transfer destroyed its state and no
   // other process has one. The function ends the process, and its replacement resumes from the last
@@ -51,9 +51,9 @@ struct TrainerOptions {
   // The number of members of the whole cluster. After the last step, fewer members may make the
   // passes. A replica then takes no more examples at once than with all members.
   int declared_members = 1;
-  // How often this process was restarted. After several restarts, an error with an uncertain cause
-  // is treated as an error of the program. This does not apply once the process has completed a
-  // step, because an error of the program would have occurred before.
+  // How many times this process was restarted. After several restarts, an error with an uncertain
+  // cause is treated as an error of the program. This does not apply once the process has completed
+  // a step, because an error of the program would have occurred before.
   int restarts = 0;
 };
 

@@ -17,7 +17,8 @@ namespace muster {
 // to its replica.
 //
 // The threads of the replicas use their optimizers concurrently. All replicas must make the same
-// updates and the same calls of WithParameters. A barrier precedes each of these calls.
+// updates and the same calls of WithParameters. The caller must synchronise the replicas before
+// each of these calls.
 //
 // `candidates` has all parameters that may be trained, by replica. `groups` has the group of each
 // candidate, as for MakeOptimizer. `trained` says which candidates are variables now. It is empty

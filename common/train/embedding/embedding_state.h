@@ -2,7 +2,7 @@
 // them. A checkpoint has these tensors for each table (table_rows.h), sorted by key:
 //
 //   model      "<table>.keys" int64 [n], "<table>.rows" float32 [n, width]
-//   optimizer "<table>.<slot>" float32 [n, width], or [n, 1] if the rule has one number per row;
+//   optimizer  "<table>.<slot>" float32 [n, width], or [n, 1] if the rule has one number per row;
 //              the eviction columns as "<table>.<column>" int64 [n]; and "<table>.step" int64: the
 //              number of updates so far
 //

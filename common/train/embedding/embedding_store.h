@@ -18,7 +18,7 @@ namespace muster {
 
 // The gradients of a step for the rows of one table.
 struct RowGradients {
-  std::span<const uint64_t> keys;    // Distinct.
+  std::span<const uint64_t> keys;    // Without duplicates.
   std::span<const float> gradients;  // [keys][width]
   double learning_rate = 0;
 };
@@ -26,7 +26,7 @@ struct RowGradients {
 // A read of rows of one table. Pull fills `rows`.
 struct RowRead {
   int table = 0;
-  std::span<const uint64_t> keys;  // Distinct.
+  std::span<const uint64_t> keys;  // Without duplicates.
   std::span<float> rows;           // [keys][width]
 };
 

@@ -4,12 +4,13 @@
 // The reply with the new parameters is written to the replica's own parameters.
 //
 // Floating-point buffers that steps change (running statistics) are part of the step's last push.
-// The worker pushes the change that the step made. The servers apply 1 / number of workers of the
-// change, so that all workers together have the effect of one. Buffers declared kSame are not
-// pushed. If a program changes one, the step fails.
+// The worker pushes the change that the step made. The servers apply the change divided by the
+// number of workers, so that statistics change as fast as with one worker. Buffers declared kSame
+// are not pushed. If a program changes one, the step fails.
 //
 // A chunk without a gradient in a step is not pushed. As in synchronous training, its slots stay
-// unchanged and no weight decay is applied. It is pulled if other workers have changed it.
+// unchanged and no weight decay is applied. Such a chunk is pulled if other workers have changed
+// it.
 //
 // Rows of embedding tables are pulled when a step looks them up. Their gradients are pushed
 // separately, at the step's commit. The rows of keys that the program's prefetch() names are pulled

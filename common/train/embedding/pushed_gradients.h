@@ -18,7 +18,8 @@ class PushedGradients final : public GradientSink {
   void OnGradient(int index) override;
   void EndBackward() override { launching_ = false; }
   void Scale(double factor) override;
-  // Also pushes the buffers if the step commits with this call, which `control` shows.
+  // A defined `control` means that the step commits with this call. The buffers are then pushed
+  // too.
   void LaunchAll(const at::Tensor& control) override;
   // Blocks until the new parameters have arrived. Several optimizers share one push.
   absl::Status Finish(at::Tensor* control) override;

@@ -16,15 +16,15 @@ namespace muster {
 // one for "auto" if a driver is installed, nothing hides its GPUs, and CUDA finds none.
 absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text);
 
-// Returns an error unless `devices` is 1, the only number of replicas that a worker of a
-// parameter-server job may have. `text` is the job's "devices", for the error.
+// Returns an error unless `devices` is 1, because a worker of a parameter-server job has one
+// replica. `text` is the job's "devices", for the error.
 absl::Status CheckDevicesForServers(const std::string& text, size_t devices);
 
 // Returns the indices of the CUDA devices. The result is empty for CPU replicas.
 std::vector<int> CudaIndices(const std::vector<c10::Device>& devices);
 
-// Makes LibTorch compute the same bits in each run. Operators without a deterministic algorithm
-// throw afterwards. Called before the first use of CUDA, and before other threads use LibTorch.
+// Makes LibTorch compute the same bits in each run. Afterwards, operators without a deterministic
+// algorithm throw. Called before the first use of CUDA, and before other threads use LibTorch.
 void ComputeDeterministically();
 
 }  // namespace muster

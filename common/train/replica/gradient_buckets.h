@@ -77,10 +77,10 @@ class GradientBuckets final : public GradientSink {
   std::vector<int> bucket_of_;     // Indexed by parameter.
   std::vector<at::Tensor> views_;  // Indexed by parameter. Each view has the parameter's strides.
   std::vector<at::Tensor> gradients_;
-  std::vector<bool> fired_;  // Indexed by parameter: it has a gradient in this micro-batch.
-  std::vector<bool> used_;   // Indexed by parameter: it has a gradient since Begin.
-  bool last_ = false;        // This is the last micro-batch.
-  bool launching_ = false;   // Complete buckets are launched at once.
+  std::vector<bool> fired_;  // Indexed by parameter: true if it has a gradient in this micro-batch.
+  std::vector<bool> used_;   // Indexed by parameter: true if it has a gradient since Begin.
+  bool last_ = false;        // True in the last micro-batch.
+  bool launching_ = false;   // True if complete buckets are launched at once.
   // True if a parameter has received several gradients in one backward pass. Buckets are then
   // launched only at the end of a pass.
   bool twice_ = false;

@@ -49,8 +49,8 @@ class GradientSink {
   // Returns the gradients, indexed by parameter. The tensor is undefined for a parameter that this
   // reduction did not use.
   virtual const std::vector<at::Tensor>& gradients() const = 0;
-  // Returns true if the parameter had a gradient in this reduction, on any replica. With parameter
-  // servers, returns it for this replica only. Valid after Finish.
+  // Returns true if the parameter had a gradient in this reduction on any replica. With parameter
+  // servers, only this replica counts. Valid after Finish.
   virtual bool used(int index) const = 0;
   // Returns the L2 norm of all gradients together, before clipping. With parameter servers, returns
   // the norm of this replica's gradients. Valid between Finish and the update. REQUIRES:

@@ -23,8 +23,8 @@ class CheckpointReplicas {
   absl::Status Restore(const checkpoint::Snapshot& snapshot);
   // Runs `work(i)` for each replica i, with an equal share of the cores. Replica 0 runs in the
   // caller's thread, and each other replica in a thread of its own. If `work` fails, the replica's
-  // thread calls `failed` at once. Returns the first error that a replica caused itself, or else
-  // the first error that one received from another replica.
+  // thread calls `failed` at once. If several replicas fail, returns an error that a replica caused
+  // itself rather than one that it received from another replica.
   absl::Status Run(const std::function<absl::Status(int)>& work,
                    const std::function<void(const absl::Status&)>& failed);
 

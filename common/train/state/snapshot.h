@@ -1,7 +1,7 @@
 // Copies a replica's tensors to a snapshot between two steps, and restores them. A snapshot has
 // these tensors:
 //
-//   model "<model>.<parameter or buffer>"; a program's only model has no prefix, so that the
+//   model      "<model>.<parameter or buffer>"; a program's only model has no prefix, so that the
 //              file is that module's state_dict
 //   optimizer  "<optimizer>.<model>.<parameter>.<slot>", with the same rule for the model's prefix
 //

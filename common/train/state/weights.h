@@ -17,8 +17,9 @@ absl::StatusOr<std::vector<LoadSpec>> LoadsOf(const Job& job, const Replica& rep
 
 // Loads the weights and logs what was loaded. If `filled` is not null, adds the names of the loaded
 // parameters and buffers to it, as "<model>.<name>". Returns a ConfigurationError for a missing
-// model or file, and for tensors that are missing, left over or of another shape. Returns a
-// DataError for a damaged file. After an error the models may have changed.
+// model or file, and for a tensor of another shape or type. If LoadSpec::strict is set, missing
+// tensors and left-over tensors are errors too. Returns a DataError for a damaged file. After an
+// error the models may have changed.
 absl::Status LoadWeights(checkpoint::FileSystem& files, const Job& job, Replica* replica,
                          std::set<std::string>* filled = nullptr);
 

@@ -22,7 +22,7 @@ class BatchNormWatch {
   BatchNormWatch(const BatchNormWatch&) = delete;
   BatchNormWatch& operator=(const BatchNormWatch&) = delete;
   // Returns true if a batch normalisation in training mode had one value per channel for each
-  // example of the micro-batch. It then fails for a single example.
+  // example of the micro-batch. Such a normalisation fails for a single example.
   bool needs_several_examples() const { return needs_several_examples_; }
 
   void Saw(bool one_value_each) {

@@ -67,7 +67,8 @@ struct StepRunnerOptions {
   // With parameter servers, the worker's index. It is part of the seeds, because several workers
   // may compute a step with the same number.
   int worker = 0;
-  // The process's first replica. It seeds the CPU generator of LibTorch, which all replicas share.
+  // True for the process's first replica. It seeds LibTorch's CPU generator, which all replicas of
+  // the process share.
   bool first_local = true;
   int local_replicas = 1;    // Replicas of this process.
   bool for_servers = false;  // Refuse the calls that parameter servers do not support.

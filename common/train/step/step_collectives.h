@@ -5,9 +5,9 @@
 // All replicas must run the same operations in the same order, also in backward passes. All
 // replicas have the same graph, because a replica without examples computes on an empty slice.
 // LibTorch runs the nodes of one device in the reverse order of their creation. The order is
-// therefore the same if the backward pass of every replica reaches every operation. A replica's
-// loss may not depend on an operation, so outputs() are additional roots of the pass, with gradient
-// 0.
+// therefore the same if the backward pass of every replica reaches every operation. If a replica's
+// loss did not depend on an operation, its backward pass would not reach the operation. For this
+// reason outputs() are additional roots of the pass, with gradient 0.
 //
 // A step that runs such an operation reduces its gradients after the backward pass. Otherwise the
 // order of collectives would depend on the graph.

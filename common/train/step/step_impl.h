@@ -50,7 +50,7 @@ class StepImpl {
   StepCollectives& Collectives(const char* call);
   // Returns the step whose program code this thread runs, or null.
   static StepImpl* Current();
-  // Sets Current() for its lifetime.
+  // While a Scope exists, Current() returns its step.
   class Scope {
    public:
     explicit Scope(StepImpl* step);
@@ -61,8 +61,8 @@ class StepImpl {
    private:
     StepImpl* const before_;
   };
-  // Marks, for its lifetime, code of the program that will run a second time
-  // (activation_checkpoint). The step refuses calls in it that would count twice. `step` may be
+  // While a Repeated exists, the program runs code that will run a second time
+  // (activation_checkpoint). The step then refuses calls that would count twice. `step` may be
   // null.
   class Repeated {
    public:
