@@ -54,8 +54,8 @@ struct LoopState {
   // The step of the last state that this process passed to the sink or restored from a checkpoint.
   // Belongs to the process, not to the run. -1 if there is none.
   int64_t saved_step = -1;
-  // The step of the last saved or restored state that is complete: with the hooks at the end of
-  // training and the passes after them. Belongs to the process. -1 if there is none.
+  // The step of the last saved or restored final state. A final state includes the hooks at the end
+  // of training and the passes after them. Belongs to the process. -1 if there is none.
   int64_t end_saved_step = -1;
   // The step of a state that the sink wants but has not received yet. Belongs to the process. -1 if
   // there is none.
@@ -89,9 +89,8 @@ struct TransferOptions {
   // Tensors are sent in pieces of at most this size. The transfer needs this much memory in
   // addition to the state.
   int64_t piece_bytes = 64 << 20;
-  // A replica keeps its older state until the newer state has arrived completely, if the state has
-  // at most this size and no table rows are received. Otherwise the older state is overwritten at
-  // once.
+  // If the state has at most this size and no table rows are received, a replica keeps its older
+  // state until the newer one is complete. Otherwise the older state is overwritten at once.
   int64_t staged_bytes = 256 << 20;
   std::function<void()> moment;  // Called before the first piece and after each piece. May be null.
 };

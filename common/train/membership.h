@@ -1,7 +1,7 @@
-// The two interfaces that the training loop calls. Membership connects it to the other members of
-// the job: common/membership/ implements it with a session to the coordinator, and
-// MakeLocalMembership for a single process. Observer receives the loop's reports, and chief/
-// implements it.
+// The two interfaces that the training loop calls. Membership connects the loop to the other
+// members of the job. common/membership/ implements it with a session to the coordinator.
+// MakeLocalMembership returns an implementation for a single process. Observer receives the loop's
+// reports, and chief/ implements it.
 #pragma once
 
 #include <map>
@@ -183,8 +183,8 @@ class Observer {
   // must make earlier reports durable before it returns, so that a restart leaves no gap in the
   // log.
   virtual void OnSave(int64_t /*step*/) {}
-  // Called for an image or a histogram that the program shows (Step::image, Step::histogram, and
-  // the same of Evaluation), and for the histogram of a parameter. `split` is its split.
+  // Called for an image or a histogram that the program shows (methods `image` and `histogram` of
+  // Step and Evaluation). Also called for the histogram of a parameter. `split` is its split.
   virtual void OnImages(const std::string& /*split*/, const ImageReport&) {}
   virtual void OnHistogram(const std::string& /*split*/, const HistogramReport&) {}
   virtual void OnScalars(const std::string& /*split*/, const ScalarReport&) {}

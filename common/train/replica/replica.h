@@ -192,10 +192,10 @@ class Replica {
   // Returns the sorted names "<model>.<parameter>" of all frozen candidates. Returns nullopt if
   // nothing was frozen or unfrozen since build().
   std::optional<std::vector<std::string>> ChangedFrozen() const;
-  // Prepares the optimizer's rule and sink for parameters that the program froze or unfroze since
-  // the last reduction, and for the buffers of the step. Called by all replicas before the first
-  // backward pass of a reduction. The error names a parameter that is trainable on some replicas
-  // only, or that cannot be trained.
+  // Adapts the optimizer's rule and sink if the program froze or unfroze parameters since the last
+  // reduction, or if the step has more buffers. Called by all replicas before the first backward
+  // pass of a reduction. The error names a parameter that is trainable on some replicas only, or
+  // that cannot be trained.
   absl::Status FollowProgram(int optimizer);
   // KeepRules and PutBackRules undo rule changes of a step. After KeepRules(true), FollowProgram
   // keeps each rule that it replaces, with unchanged slots. PutBackRules restores the kept rules.

@@ -3,10 +3,10 @@
 // checkpoint has the buffers of all replicas, stacked: "<model>.<buffer>", [replicas, shape...].
 //
 // A replica keeps its buffers while its process lives, even if its index changes with a generation.
-// A replica of a new process receives stacked buffers from the chief's process: replica r receives
-// those of saved replica r modulo the number of saved replicas. If the chief's process has only
-// loaded initial weights, replicas receive the values that these weights set. All other buffers
-// keep their values from build().
+// A replica of a new process receives its buffers from the chief's process, which has the buffers
+// of n saved replicas. Replica r receives those of saved replica r modulo n. If the chief's process
+// has only loaded initial weights, replicas receive the values that these weights set. All other
+// buffers keep their values from build().
 #pragma once
 
 #include <ATen/core/Tensor.h>

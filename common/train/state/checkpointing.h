@@ -30,8 +30,8 @@ class CheckpointSink {
   virtual ~CheckpointSink() = default;
   // Returns true if the sink wants this state. Called after each committed step. Called again after
   // the step's validation pass if the step is not saved. Usually cheap. While the previous save is
-  // in progress, returns false, except for `last`, `stopping` and the best state so far: for these
-  // it blocks until the previous save ends, within the sink's deadline.
+  // in progress, usually returns false. For `last`, `stopping` and the best state so far, it blocks
+  // until that save ends, within the sink's deadline.
   virtual bool Wanted(const SaveMoment& moment) = 0;
   // Returns true while the previous save is in progress. Wanted may then block.
   virtual bool IsSaving() const { return false; }

@@ -46,7 +46,7 @@ std::string BatchWithSingleExample(const data::Sampler& sampler, int64_t total_s
 absl::Status SingleExampleError(const std::string& batch);
 
 // If `status` is the error about a single example, adds how many damaged examples were dropped from
-// the step's batch, which may be the reason. Returns any other status unchanged.
+// the step's batch. They may be the reason. Returns any other status unchanged.
 absl::Status NameLeftOut(const absl::Status& status, int64_t left_out);
 
 // The end of an error message about a single example. It says how to avoid the problem.

@@ -3,11 +3,11 @@
 // buffers that steps change (docs/extending.md, "Buffers").
 //
 // A program does not declare which buffers it changes: replicas detect it. At the end of each step,
-// a replica compares each buffer that is not averaged yet with its value at the start of the
-// generation. A change between two steps is therefore detected in the next step. The step's control
-// data has a flag, which a replica sets to 1 if it detects a change. If any replica sets it, all
-// replicas agree on the changed buffers. They average these buffers from that step on, also after a
-// restart (NamedBuffer::averaged). Buffers that never change are never reduced.
+// a replica compares its buffers with their values at the start of the generation, except those
+// that are averaged already. A change between two steps is therefore detected in the next step. The
+// step's control data has a flag, which a replica sets to 1 if it detects a change. If any replica
+// sets it, all replicas agree on the changed buffers. They average these buffers from that step on,
+// also after a restart (NamedBuffer::averaged). Buffers that never change are never reduced.
 //
 // Until a change is detected, a buffer may differ between replicas. For this reason every step
 // compares. Buffers of up to 65,536 elements are compared together, in one operation for each
