@@ -22,8 +22,8 @@ std::string Describe(const TensorInfo& info) {
                      fmt::join(sizes, ", "));
 }
 
-// Returns the tensor's index, or -1 if there is none. An expected first dimension of -1 matches
-// any.
+// Returns the index of the tensor, or -1 if it does not exist. An expected first dimension of -1
+// matches any size.
 absl::StatusOr<int> FindFitting(const checkpoint::RowSource& source, const TensorInfo& expected) {
   const int index = source.Find(expected.name);
   if (index < 0) return -1;
@@ -55,7 +55,8 @@ absl::StatusOr<TableRows> TableRows::Find(const checkpoint::RowSources& sources,
                       slot ? static_cast<float>(InitialSlotValue(options.rule, column.name)) : 0);
   }
   if (slots) all.names_.push_back(table + ".step");
-  // Columns of another eviction policy are ignored without an error.
+  // Also names the columns of all eviction policies, so that columns of another policy are ignored
+  // without an error.
   if (slots)
     for (const std::string& column : EmbeddingTable::EvictionColumns())
       all.names_.push_back(table + "." + column);
@@ -77,7 +78,7 @@ absl::Status TableRows::AddPart(const std::shared_ptr<const checkpoint::RowSourc
             ? TensorInfo{table + "." + column.name, DType::kInt64, {part.rows}}
             : TensorInfo{table + "." + column.name, DType::kFloat32, {part.rows, column.elements}};
     MUSTER_ASSIGN_OR_RETURN(part.columns.back(), FindFitting(*source, expected));
-    // Integer columns record a row's use. Older checkpoints lack them.
+    // Integer columns record the use of a row. Older checkpoints do not have them.
     if (part.columns.back() < 0 && !column.integer) return IsMissing(expected.name);
   }
   if (slots) {

@@ -21,7 +21,7 @@ AutocastScope::AutocastScope(Precision precision, c10::Device device)
 
 AutocastScope::~AutocastScope() {
   if (!active_) return;
-  // Casts of weights are cached while a scope exists. A later step must not use them.
+  // Autocast caches casts of weights while a scope exists. A later step must not use them.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(type_, was_enabled_);
   at::autocast::set_autocast_dtype(type_, was_type_);
