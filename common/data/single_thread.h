@@ -4,8 +4,8 @@
 namespace muster::data {
 
 // Makes later LibTorch operations of the calling thread run only on this thread.
-// at::set_num_threads would also affect other threads that use LibTorch for the first time later,
-// such as the replicas' threads.
+// at::set_num_threads would also affect threads that use LibTorch for the first time later, such as
+// the replicas' threads.
 void UseOneIntraOpThread();
 
 }  // namespace muster::data

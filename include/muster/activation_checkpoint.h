@@ -25,8 +25,8 @@ at::Tensor RunActivationCheckpoint(
 // generators is restored before the second run. CPU replicas of one process share LibTorch's
 // default generator, so on the CPU the function must draw from Step::generator(). The second run
 // does not change buffers again. Every tensor with autograd history that the function uses must be
-// one of its inputs. The function may call all_reduce and all_gather of Step; other calls of Step
-// are refused.
+// one of its inputs. The function may call Step::all_reduce and Step::all_gather. Other calls of
+// Step throw an exception.
 template <typename Function, typename... Inputs>
 at::Tensor activation_checkpoint(Function function, const Inputs&... inputs) {
   return RunActivationCheckpoint(

@@ -18,9 +18,10 @@ at::ScalarType ScalarTypeOf(NumberType type);
 absl::StatusOr<at::Tensor> ReadArray(std::unique_ptr<ByteSource> source, const std::string& path,
                                      const ArrayHeader& header);
 
-// Returns the array of an npy file as ReadNpy does, but maps the file if possible (C order, not
-// bool, data at a multiple of the element's size). The kernel reads a page of a mapped file at its
-// first use, and all processes of a host share the memory. Callers must not write to the tensor.
+// Returns the array of an npy file as ReadNpy does, but maps the file if possible. This requires C
+// order, a type other than bool, and data at a multiple of the element's size. The kernel reads a
+// page of a mapped file at its first use, and all processes of a host share the memory. Callers
+// must not write to the tensor.
 absl::StatusOr<at::Tensor> MapNpy(const std::string& path);
 
 // Returns the array of an npy file in memory, which `owner` keeps alive. The tensor is a view of

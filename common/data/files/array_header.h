@@ -48,10 +48,9 @@ std::optional<int64_t> ArrayBytes(const std::vector<int64_t>& shape, int64_t ite
 bool Mappable(const ByteSource& source, const ArrayHeader& header);
 
 // Reads the array data into the memory that `allocate` returns, and converts it to native byte
-// order. The elements keep the file's order. Compares the size in the header with the size of the
-// file before the call of `allocate`, so that a wrong header cannot cause a large allocation. If
-// the trailer of a gzip file does not give the size, counts the bytes and then opens the file
-// again.
+// order. The elements keep the file's order. Before it calls `allocate`, compares the size in the
+// header with the file's size. A wrong header therefore cannot cause a large allocation. If the
+// trailer of a gzip file does not give the size, counts the bytes and then opens the file again.
 using AllocateNumbers = std::function<absl::StatusOr<void*>(int64_t bytes)>;
 absl::Status ReadNumbers(std::unique_ptr<ByteSource> source, const std::string& path,
                          const ArrayHeader& header, const AllocateNumbers& allocate);

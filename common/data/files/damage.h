@@ -8,9 +8,9 @@
 
 namespace muster::data {
 
-// Returns the DataError "'<path>' cannot be <done>: <text of errno>.". Some errors do not count as
-// damage, because they would affect every other file too: the process lacks descriptors, memory or
-// permission, or a file server does not answer.
+// Returns the DataError "'<path>' cannot be <done>: <text of errno>.". Errors that would affect
+// other files too do not count as damage: the process lacks descriptors, memory or permission, or a
+// file server does not answer.
 absl::Status FileError(const std::string& path, const char* done, int error_number);
 
 // Returns true if the error means that an example is damaged. Returns false if the status is OK.

@@ -30,8 +30,8 @@ void AdjustContrast(uint8_t* pixels, int64_t count, int64_t channels, double fac
 void AdjustSaturation(uint8_t* pixels, int64_t count, double factor);  // For 3 channels.
 void AdjustHue(uint8_t* pixels, int64_t count, double hue);            // For 3 channels.
 
-// Computes out[i] = other[i] * rest + own[i] * lambda, where `rest` is 1 - lambda, and rounds each
-// operation. `out` may be one of the inputs.
+// Computes out[i] = other[i] * rest + own[i] * lambda, and rounds each operation. `rest` is 1 -
+// lambda. `out` may be one of the inputs.
 void MixFloats(const float* own, const float* other, float lambda, float rest, int64_t count,
                float* out);
 
