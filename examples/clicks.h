@@ -24,12 +24,13 @@ inline constexpr int64_t kClickPadding = -1;
 
 // Returns clicks [first, first + size) of an infinite sequence. Components:
 //   0  dense    [n, kClickDense] float, standard normal
-//   1  keys     [n, kClickFeatures - kClickLists] of the features with one value
-//   2  lists    [n, kClickLists, kClickValues] of the others, padded with kClickPadding
-//   3  weights  [n, kClickValues] float, above 0, of the last feature's values
+//   1  keys     [n, kClickFeatures - kClickLists] int64, features with one key
+//   2  lists    [n, kClickLists, kClickValues] int64, features with lists of keys, padded with
+//               kClickPadding
+//   3  weights  [n, kClickValues] float, above 0, weights of the last feature's keys
 //   4  click    [n] float, 0 or 1
-//   5  truth    [n] float, the logit that the click was drawn with: no model's area under the ROC
-//               curve comes above that of these
+//   5  truth    [n] float, the logit of the probability from which `click` was drawn. No model has
+//               a larger area under the ROC curve than these logits
 data::DatasetPtr MakeClicks(const ClickOptions& options, uint64_t seed, int64_t first,
                             int64_t size);
 

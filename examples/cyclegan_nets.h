@@ -18,7 +18,8 @@ namespace muster::nn {
 
 struct GeneratorOptions {
   int64_t channels = 3;  // The number of channels of pictures.
-  // The number of channels after the first convolution. The next two convolutions double it.
+  // The number of channels after the first convolution. Each of the next two convolutions doubles
+  // the number.
   int64_t width = 64;
   int64_t blocks = 9;  // The number of residual blocks.
 };

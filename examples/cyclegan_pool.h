@@ -19,7 +19,7 @@ class PicturePools : public torch::nn::Module {
   // domains.
   PicturePools(int64_t size, const std::vector<int64_t>& shape);
   // Takes pictures [batch, ...] of both domains. Returns the same number of pictures, without
-  // gradients, for the discriminators. Until a pool is full, it stores and returns each new
+  // gradients, for the discriminators. Until a pool is full, the pool stores and returns each new
   // picture. Then, with probability 1/2, the pool returns a stored picture and replaces it by the
   // new one.
   std::pair<at::Tensor, at::Tensor> Exchange(const at::Tensor& x, const at::Tensor& y,

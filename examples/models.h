@@ -36,8 +36,8 @@ struct ConvnetOptions {
 };
 std::unique_ptr<Model> MakeConvnet(const ConvnetOptions& options);
 
-// Returns dense layers with ReLU between them. `widths` has the width of the input, then that of
-// each layer. Parameters have the names layer<i>_weight and layer<i>_bias.
+// Returns dense layers with ReLU between them. `widths` has the width of the input, then the width
+// of each layer. Parameters have the names layer<i>_weight and layer<i>_bias.
 std::unique_ptr<Model> MakeMlp(const std::vector<int64_t>& widths);
 
 // Options of one Dense(1) unit without activation. The input is [batch, features], and the output

@@ -11,7 +11,7 @@ namespace muster::data {
 
 struct LoaderSetting {
   int threads = 1;
-  int prefetch = 2;  // The batches ahead of each replica, including batches that are loading.
+  int prefetch = 2;  // The number of batches of each replica that are loading or ready.
   friend bool operator==(const LoaderSetting&, const LoaderSetting&) = default;
 };
 
@@ -78,7 +78,7 @@ class LoaderTuner {
   // idle_ counts consecutive windows in which all batches were always ready. When idle_ reaches
   // idle_needed_, a thread is removed.
   int idle_ = 0, idle_needed_ = 4;
-  // If the last decision removed a thread, the number of threads before.
+  // If the last decision removed a thread, the number of threads before that decision.
   std::optional<int> shrunk_from_;
 };
 

@@ -72,7 +72,7 @@ absl::StatusOr<Batch> LoadExamples(const Dataset& dataset, Slice slice, const Co
 struct PresentExamples {
   Batch batch;                       // The first dimension may be 0.
   int64_t count = 0;                 // The number of examples in `batch`.
-  std::vector<std::string> damaged;  // One error for each example left out.
+  std::vector<std::string> damaged;  // One error for each omitted example.
 };
 // Loads the readable examples of `slice`. Returns a DataError if no example of the whole dataset is
 // readable.
@@ -86,7 +86,7 @@ struct LoadedBatch {
   // The number of examples in `batch`. It is smaller than `local` if damaged examples are omitted.
   int64_t local_examples = 0;
   int64_t global_examples = 0;  // The number of examples of all replicas, including damaged ones.
-  std::vector<std::string> damaged;  // One error for each example left out.
+  std::vector<std::string> damaged;  // One error for each omitted example.
   std::shared_ptr<void> prepared;    // Set by PipelineOptions::prepare.
   // The position of the next global batch. next_data is the same position as (pass over the data,
   // number of the example in that pass). The two can differ only for data of unknown size.

@@ -1,4 +1,4 @@
-// Keeps LibTorch from using more threads in threads that load examples.
+// Keeps LibTorch single-threaded in threads that load examples.
 #pragma once
 
 namespace muster::data {

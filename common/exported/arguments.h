@@ -1,4 +1,5 @@
-// Parses the arguments of a graph's nodes: schema.Argument of torch, a union of about thirty kinds.
+// Parses the arguments of a graph's nodes. An argument is a schema.Argument of torch, which is a
+// union of about thirty kinds.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -71,8 +71,8 @@ struct Node {
 class Graph {
  public:
   // Compiles a Graph of torch's schema. `device` replaces every device in the file. Returns a
-  // ConfigurationError if something cannot run. It names the operator, the line of the user's
-  // Python, and what to do. Returns a DataError if the JSON does not follow the schema.
+  // ConfigurationError if something cannot run. The error names the operator, the line of the
+  // user's Python, and what to do. Returns a DataError if the JSON does not follow the schema.
   static absl::StatusOr<std::shared_ptr<const Graph>> Compile(const Json& graph, c10::Device device,
                                                               const std::string& path);
 

@@ -115,7 +115,7 @@ std::shared_ptr<const Metric> Confusion(Reading& reading) {
   return MakeConfusionMatrix(std::clamp(classes, 2, kMostConfusionClasses));
 }
 
-// The rule of Builder::metric.
+// Returns true if Builder::metric accepts the name.
 bool IsName(const std::string& name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-';

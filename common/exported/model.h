@@ -19,7 +19,7 @@ namespace muster::exported {
 class Model {
  public:
   // Makes a model with copies of the archive's tensors. Returns the errors of Graph::Compile. Also
-  // returns an error if the program writes a parameter, constant or input, and names it.
+  // returns an error that names a parameter, constant or input if the program writes it.
   static absl::StatusOr<std::unique_ptr<Model>> Make(const Archive& archive, c10::Device device);
 
   // Returns the module with the parameters and persistent buffers, named as in Python's
@@ -51,7 +51,7 @@ class Model {
  private:
   struct Source {
     enum Kind { kUser, kState, kConstant } kind = kConstant;
-    at::Tensor tensor;     // For kState.
+    at::Tensor tensor;     // Set for kState.
     bool written = false;  // True if the program changes the input in place.
     bool trained = false;  // True for a parameter that requires a gradient.
     int user = 0;          // For kUser: the index of the user's input.

@@ -22,7 +22,7 @@
 namespace muster {
 
 enum class FlightKind : uint8_t {
-  kPhase = 0,         // The phase changed. Has the new phase and step.
+  kPhase = 0,         // The phase or step changed.
   kCollectiveStart,   // This rank entered an operation.
   kCollectiveEnd,     // The operation is complete.
   kCollectiveFailed,  // detail: the reason.
@@ -95,7 +95,7 @@ class FlightRecorder {
   struct Standing {
     bool in_flight = false;
     CollectiveCall call;     // The operation in progress.
-    MonotonicTime since;     // The time at which it was entered.
+    MonotonicTime since;     // The time at which the operation was entered.
     uint64_t completed = 0;  // The highest sequence number of a completed operation, or 0.
   };
   Standing Stand() const;

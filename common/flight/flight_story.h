@@ -1,11 +1,11 @@
-// Combines the flight records of one generation to a story. The story says which collective
+// Combines the flight records of one generation into a story. The story says which collective
 // operation all members completed, which members entered the next operation, and why the generation
 // ended. Pure functions.
 //
-// The clocks of hosts differ, but all ranks complete an operation at nearly the same time. The
-// first record's clock is the reference. From the times of another host's record, its clock offset
-// is subtracted. The offset is the median difference between the completion times of the two
-// records.
+// The clocks of hosts differ, but all ranks complete an operation at nearly the same time.
+// TellFlight therefore subtracts a clock offset from the times of records of other hosts than the
+// first record's. The offset is the median difference between completion times in the record and in
+// the first record.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,8 @@ namespace muster {
 
 struct FlightQuestion {
   std::vector<FlightRecord> records;  // All records are of one generation.
-  // The records of the next generation with records. They show which tasks came back. May be empty.
+  // The records of the next generation that has records. They show which tasks came back. May be
+  // empty.
   std::vector<FlightRecord> later;
 };
 
@@ -27,7 +28,7 @@ struct FlightQuestion {
 struct FlightPart {
   std::string task, host;
   int64_t pid = 0;
-  double clock_offset = 0;  // The seconds that are subtracted from the record's times.
+  double clock_offset = 0;  // In seconds. Subtracted from the record's times.
   // The number of operations that determine the offset. 0 if no offset is needed or possible.
   int shared_operations = 0;
   uint64_t completed = 0;  // The last operation that the task completed.

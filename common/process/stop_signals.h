@@ -1,8 +1,8 @@
 // Handles a task's SIGTERM and SIGINT on its own thread, so that handlers may call any function.
 // The first signal requests a stop. A second SIGTERM, which Slurm and container runtimes may send
 // while the state is saved, has no effect. A second SIGINT ends the process at once with exit code
-// 128 + SIGINT. (143 would mean that the state was saved.) Construct the object in main before any
-// other thread starts. It must live as long as the process.
+// 128 + SIGINT. It does not use 143, because 143 means that the state was saved. Construct the
+// object in main before any other thread starts. The object must live as long as the process.
 #pragma once
 
 #include <signal.h>

@@ -12,11 +12,12 @@
 
 namespace muster {
 
-// Returns the first of these that is configured: certificates (tls.certificate), security.key_file,
-// the key that `muster launch` passes on, security.insecure, $MUSTER_RUN_KEY_FILE,
-// ~/.config/muster/run.key. Returns null if no identity is needed: security.insecure is set, the
-// process is alone, or all addresses are loopback literals. If an identity is needed but missing,
-// the ConfigurationError lists ways to provide one. Other errors describe an invalid key or
+// Makes an identity from the first of these that is present: certificates (tls.certificate),
+// security.key_file, the key that `muster launch` passes on, $MUSTER_RUN_KEY_FILE,
+// ~/.config/muster/run.key. Returns null for a process without a cluster. Returns null if
+// security.insecure is set and the first three are absent. Returns null if nothing is present and
+// all addresses are loopback literals. If nothing is present in any other cluster, the
+// ConfigurationError lists ways to provide an identity. Other errors describe an invalid key or
 // certificate.
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
                                                                 const Job& job);

@@ -3,10 +3,10 @@
 //
 // Records are buffered in memory. They are written after Options::flush_interval, by Flush() and by
 // the destructor. A failed write, such as on a full disk, returns the error, and the next flush
-// tries again. Up to kMostPending bytes are kept for this. Then the newest records are dropped. A
-// failed write leaves no partial record, so that the file stays readable. TensorBoard ignores an
-// incomplete last record of a killed process. Flushed records survive a crash of the process. After
-// Sync(), they also survive a crash of the host.
+// tries again. The buffer holds up to kMostPending bytes for this. If it is full, new records are
+// dropped. A failed write leaves no partial record, so that the file stays readable. TensorBoard
+// ignores an incomplete last record of a killed process. Flushed records survive a crash of the
+// process. After Sync(), they also survive a crash of the host.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,8 @@ class EventWriter {
   using Values = std::vector<std::pair<std::string, double>>;  // Each pair is a tag and a value.
 
   // Creates the file `<directory>/events.out.tfevents.<seconds>.<host>.<pid>` and its directory.
-  // The name sorts after those of older files. Returns a ConfigurationError that names the path.
+  // The file's name sorts after the names of older files. Returns a ConfigurationError that names
+  // the path.
   static absl::StatusOr<std::unique_ptr<EventWriter>> Open(const std::string& directory,
                                                            Options options);
   static absl::StatusOr<std::unique_ptr<EventWriter>> Open(const std::string& directory) {

@@ -9,7 +9,7 @@
 namespace muster::summary {
 
 // `pixels` has the order [height][width][channels] with 8 bits per value. `channels` is 1 for grey,
-// 3 for RGB, or 4 for RGBA. Returns a ProgramError if a number is invalid, and names it.
+// 3 for RGB, or 4 for RGBA. Returns a ProgramError that names an invalid number.
 absl::StatusOr<std::string> EncodePng(const uint8_t* pixels, int height, int width, int channels);
 
 }  // namespace muster::summary

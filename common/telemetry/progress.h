@@ -63,8 +63,8 @@ bool LocaleIsUtf8();
 // Decides what to show and when. Does no I/O and reads no clock.
 class ProgressDisplay {
  public:
-  // If `terminal` is true, there is a bar, and lines only for the ends of passes. Otherwise there
-  // is no bar, but also a line for the current step every 10 s.
+  // If `terminal` is true, there is a bar, and lines only for the ends of passes. If false, there
+  // is no bar, and the lines include one for the current step every 10 s.
   ProgressDisplay(bool terminal, bool unicode) : terminal_(terminal), unicode_(unicode) {}
 
   // Returns the lines to print above the bar.

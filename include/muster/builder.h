@@ -23,7 +23,8 @@ class Module;
 
 namespace muster {
 
-// An embedding table. A row is created by the first update of its key. See docs/embeddings.md.
+// Options of an embedding table, which maps keys to rows (docs/embeddings.md). By default, the
+// first update of a key creates the key's row.
 struct EmbeddingOptions {
   int64_t width = 16;  // The number of elements in a row.
   // The distribution of the values of a new row: "zeros", or {"name": "uniform" | "normal" |
@@ -44,8 +45,8 @@ struct EmbeddingOptions {
   // longest time) or "least_frequent" (fewest updates).
   int64_t max_rows = 0, max_bytes = 0;
   std::string eviction = "least_recent";
-  // The number of the update of a key that creates its row. Earlier updates of the key have no
-  // effect.
+  // The update of a key with this number, from 1, creates the key's row. Earlier updates of the key
+  // have no effect.
   int64_t admit_after = 1;
 };
 
@@ -57,10 +58,10 @@ struct DatasetOptions {
 // Options of a named data set. A program reads such a data set with Loop::next(handle, &batch).
 struct NamedDatasetOptions {
   int64_t batch_size = 0;  // 0 selects the job's global batch size.
-  // True: each replica gets its slice of a batch. False: each replica gets the whole batch.
+  // If true, each replica gets its slice of a batch. If false, each replica gets the whole batch.
   bool distributed = true;
   bool drop_remainder = false;  // Drops the short last batch of a pass.
-  // Starts the next pass without signalling the end of the previous one.
+  // If true, next() does not report the end of a pass and starts the next pass.
   bool repeat = false;
 };
 
@@ -78,8 +79,9 @@ enum class BufferMode {
   kPerReplica
 };
 
-// Options for loading initial weights. First `prefix`, then `rename` changes the name of each
-// tensor in the file. The tensor is loaded into the parameter or buffer with the resulting name.
+// Options for loading initial weights. `prefix` and `rename`, in this order, change the name of
+// each tensor in the file. The tensor is loaded into the parameter or buffer with the resulting
+// name.
 struct LoadOptions {
   // If true, the file must have every parameter and buffer of the model, and no other tensor.
   bool strict = true;
@@ -148,7 +150,7 @@ class Builder {
   DatasetHandle dataset(const std::string& name,
                         std::function<absl::StatusOr<data::DatasetPtr>()> make,
                         NamedDatasetOptions options = {});
-  // Makes the built-in loop run its test pass after every `epochs` epochs, in addition to the end
+  // Makes the built-in loop run its test pass after every `epochs` epochs, and not only at the end
   // of training.
   void test_every(int64_t epochs);
   MetricHandle metric(const std::string& name, std::shared_ptr<const Metric> metric);

@@ -55,9 +55,9 @@ class CallbackContext {
   virtual void stop(const std::string& why) = 0;
   // Saves a checkpoint of the state after this hook, in addition to the job's regular checkpoints.
   virtual void save() = 0;
-  // Keeps a copy of the models' parameters and buffers, or restores that copy. A new copy replaces
-  // the previous copy of this callback. Copies are saved in checkpoints and survive the loss of a
-  // member.
+  // keep_weights() makes a copy of the models' parameters and buffers. restore_weights() writes
+  // this copy back. Each callback has one copy, and a new copy replaces it. Checkpoints save the
+  // copies, and copies survive the loss of a member.
   virtual void keep_weights() = 0;
   virtual void restore_weights() = 0;
   // Returns true if a copy exists. With parameter servers, only the chief holds the copy until the
@@ -76,7 +76,7 @@ class CallbackContext {
   virtual at::Tensor predict(const data::Batch& batch,
                              const std::vector<std::string>& columns = {}) = 0;
 
-  // Writes a summary for TensorBoard to the folder "train".
+  // These functions write a summary for TensorBoard to the folder "train".
   virtual void scalar(const std::string& tag, double value) = 0;
   virtual void text(const std::string& tag, const std::string& markdown) = 0;
   // The shapes are those of Step::image.
@@ -91,7 +91,7 @@ class CallbackContext {
 };
 
 // The base class of callbacks. Every replica creates its own object in build(), but hooks run on
-// only one of these objects. A hook reaches the other replicas only through the context.
+// only one of these objects. A hook can change other replicas only through its context.
 class Callback {
  public:
   virtual ~Callback() = default;

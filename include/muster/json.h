@@ -1,4 +1,4 @@
-// Reading configuration from JSON. Syntax errors name line and column. JsonObject reads one object
+// Reads configuration from JSON. Syntax errors name line and column. JsonObject reads one object
 // and refuses unknown keys with a suggestion of the nearest known key.
 #pragma once
 

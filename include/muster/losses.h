@@ -39,7 +39,7 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
 struct BinaryCrossEntropyOptions {
   // If false, outputs are probabilities, which are clamped to [1e-7, 1 - 1e-7].
   bool from_logits = true;
-  double label_smoothing = 0;  // In [0, 1]. A target t becomes t (1 - s) + s / 2.
+  double label_smoothing = 0;  // In [0, 1]. With smoothing s, a target t becomes t (1 - s) + s / 2.
   LossShape shape = LossShape::kPerExample;
 };
 // The sigmoid cross entropy. Targets are in [0, 1] and have the shape of the outputs.

@@ -34,7 +34,8 @@ class Nested {
   const Items& items() const;
   const Nested& operator[](const std::string& name) const;
 
-  // Returns a copy in which `function` has replaced each tensor, in the order of names.
+  // Returns a copy that has function(tensor) in place of each tensor. Calls `function` in the order
+  // of names.
   Nested Map(const std::function<at::Tensor(const at::Tensor&)>& function) const;
   // Calls `visit` for each tensor of a dictionary in the order of names. Nested names are joined by
   // '/'.

@@ -1,7 +1,7 @@
 // The base class of a user's program, with build, train_step and eval_step. The same program runs
 // under every strategy, and does not handle ranks, devices or RPCs. As in LibTorch, names are in
 // snake_case and errors are exceptions. An exception of a program ends the job with the exception's
-// message. The exit code is 1, or that of a StatusError.
+// message. The exit code is 1, except that a StatusError sets its own exit code.
 //
 // Each replica (device) has its own Program object, and only one thread uses it, except for
 // prefetch(). A program keeps its models and its handles of optimizers and metrics in data members.

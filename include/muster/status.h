@@ -41,7 +41,7 @@ absl::Status StatusFor(ExitCode code, std::string_view message);
 ExitCode ExitCodeFromInt(int code);
 
 // Returns the message as a std::string_view, which fmt and similar libraries need. In Debian's
-// abseil, absl::string_view is another type than std::string_view.
+// abseil, absl::string_view and std::string_view are different types.
 inline std::string_view Message(const absl::Status& status) {
   return {status.message().data(), status.message().size()};
 }

@@ -69,8 +69,8 @@ class Step {
  public:
   explicit Step(StepImpl* impl) : impl_(impl) {}
 
-  int64_t number() const;  // From 1.
-  int64_t epoch() const;   // From 0.
+  int64_t number() const;  // Steps count from 1.
+  int64_t epoch() const;   // Epochs count from 0.
   int replica() const;
   int num_replicas() const;
   at::Device device() const;
@@ -120,11 +120,11 @@ class Step {
               const at::Tensor& weights = {});
 
   // Collective operations over all replicas. All replicas must call them in the same order, even
-  // with an empty batch. all_gather, and all_reduce with kSum and kMean, are differentiable: the
-  // gradient is that of the sum of all replicas' losses. all_gather concatenates along the first
-  // dimension, in replica order. Shapes must be equal on all replicas, except the first dimension
-  // of all_gather. Not available with parameter servers, because their workers do not communicate
-  // with each other.
+  // with an empty batch. all_gather, and all_reduce with kSum or kMean, are differentiable. The
+  // gradient is computed as if the losses of all replicas were summed. all_gather concatenates
+  // along the first dimension, in replica order. Shapes must be equal on all replicas, except the
+  // first dimension of all_gather. Not available with parameter servers, because their workers do
+  // not communicate with each other.
   at::Tensor all_reduce(const at::Tensor& value, ReduceOp op = ReduceOp::kSum);
   at::Tensor all_gather(const at::Tensor& value);
 
@@ -152,7 +152,7 @@ class Evaluation {
   explicit Evaluation(EvaluationImpl* impl) : impl_(impl) {}
   Split split() const;
   at::Device device() const;
-  // As in Step.
+  // These functions work as in Step.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
   at::Tensor lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling);
   std::vector<at::Tensor> lookup(const std::vector<TableKeys>& keys);

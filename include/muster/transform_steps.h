@@ -26,7 +26,7 @@ struct CenterCrop {
 // Crops at a random position, after padding the image with zeros.
 struct RandomCrop {
   int64_t height = 0, width = 0;
-  std::array<int64_t, 4> padding = {};  // Left, top, right, bottom.
+  std::array<int64_t, 4> padding = {};  // The order is left, top, right, bottom.
 };
 
 // Crops a random part of the image and resizes that part to height x width. `scale` is the range of
@@ -47,7 +47,7 @@ struct RandomHorizontalFlip {
 // hue by a random fraction of the color circle. The order of these changes is random. {1, 1} ({0,
 // 0} for hue) leaves a property unchanged.
 struct ColorJitter {
-  // Not below 0.
+  // Ranges of factors, which are not below 0.
   std::pair<double, double> brightness = {1, 1}, contrast = {1, 1}, saturation = {1, 1};
   std::pair<double, double> hue = {0, 0};  // In [-0.5, 0.5].
 };

@@ -1,7 +1,7 @@
 // Image classifiers that compute the same as the models of torchvision 0.26, with the same names of
-// parameters and buffers. Weights of a torchvision model in Python can be loaded into these models,
-// and the reverse. Initialization equals torchvision's, and draws from LibTorch's default
-// generator.
+// parameters and buffers. These models can load the weights of a torchvision model in Python, and
+// torchvision can load the weights of these models. Initialization equals torchvision's, and draws
+// from LibTorch's default generator.
 //
 //   net_ = muster::vision::MakeMobileNetV2({.classes = 2});
 //   builder.model("net", net_);                      // "net.features.0.0.weight", ...

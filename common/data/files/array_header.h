@@ -43,8 +43,8 @@ absl::StatusOr<ArrayHeader> ReadIdxHeader(ByteSource& source, const std::string&
 // or a stride would exceed 2^60. This check counts a dimension of 0 as 1, because strides do so.
 std::optional<int64_t> ArrayBytes(const std::vector<int64_t>& shape, int64_t item_size);
 
-// Returns true if the file can be mapped as a tensor without conversion. Such an array is not
-// empty, has C order and native byte order, and is not bool, and its size fits the file.
+// Returns true if the file can be mapped as a tensor without conversion. This requires C order,
+// native byte order, a type other than bool, at least one element, and a file of the right size.
 bool Mappable(const ByteSource& source, const ArrayHeader& header);
 
 // Reads the array data into the memory that `allocate` returns, and converts it to native byte

@@ -20,8 +20,8 @@ class ByteSource {
   virtual absl::StatusOr<int64_t> Read(void* to, int64_t count) = 0;
   // Returns whether the source can have exactly `bytes` bytes in total, without reading them. The
   // answer is exact for plain files and memory. For gzip, the answer follows from the file's last
-  // four bytes and the format's best ratio. A wrong "false" is then possible if the file has
-  // several members.
+  // four bytes and the format's best ratio. If the file has several members, a wrong "false" is
+  // possible.
   virtual bool MayHold(int64_t bytes) const = 0;
 };
 

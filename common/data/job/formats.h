@@ -12,8 +12,8 @@ namespace muster::data {
 
 // An opened split. Immutable.
 struct OpenSplit {
-  // After FormatReader::open: all examples of the files, in the files' order and with the files'
-  // values.
+  // FormatReader::open returns all examples of the files, in the files' order and with the files'
+  // values. OpenJobSplit returns the split's converted examples.
   DatasetPtr dataset;
   std::vector<Column> columns;  // The columns of the dataset, one for each component.
 };

@@ -71,7 +71,7 @@ struct DataSplit {
   // one are keys of single formats.
   std::vector<std::string> paths;
   ImageOptions image;
-  std::vector<Transform> transforms;  // Apply only to columns with pictures.
+  std::vector<Transform> transforms;  // Transforms of the columns with pictures.
   // MixUp after the transforms. If `classes` is 0, the files determine the number of classes.
   std::optional<MixUpOptions> mixup;
   CsvOptions csv;
@@ -106,8 +106,8 @@ inline const DataSplit& SplitOf(const JobData& data, Split split) {
   return data[static_cast<int>(split)];
 }
 
-// How the job's keys of a data format are read. To add a format, add an entry to data_formats.cc
-// and a reader to formats.cc.
+// A data format, with functions that read its keys in the job. To add a format, add an entry to
+// data_formats.cc and a reader to formats.cc.
 struct DataFormat {
   std::string_view name;
   // How a column of the job names its source.
