@@ -51,8 +51,8 @@ std::optional<LoaderSetting> LoaderTuner::Grown(const LoaderWindow& window) cons
   LoaderSetting more = setting_;
   const int most_ahead = MostPrefetch(window.batch_bytes);
   const bool more_ahead = !limits_.prefetch && setting_.prefetch < most_ahead;
-  // In bursts, everything is ready at some takes and nothing at others. The threads are then fast
-  // enough on average.
+  // If waits come in bursts, all batches are ready at some times and none at others. The threads
+  // are then fast enough on average.
   const bool bursts = window.full * 4 >= window.batches;
   if (!(bursts && more_ahead) && setting_.threads < MostThreads()) {
     const bool far = window.wait_seconds > 0.5 * window.seconds;
@@ -80,8 +80,8 @@ std::string LoaderTuner::Decide(const LoaderWindow& window) {
   const double seconds = window.seconds / batches, wait = window.wait_seconds / batches;
   std::string why;
   if (trial_) {
-    // The second condition accepts a shorter wait without a shorter step. Several processes wait
-    // for the slowest, whose loader may be another one.
+    // The second condition accepts a shorter wait without a shorter step, because all processes
+    // wait for the slowest loader, which may be another process's.
     const bool helped = (wait <= 0.9 * trial_->wait && seconds <= 0.98 * trial_->seconds) ||
                         (wait <= 0.5 * trial_->wait && seconds <= 1.02 * trial_->seconds);
     if (!helped) {

@@ -68,8 +68,8 @@ int64_t Sampler::batches_per_epoch() const { return batches_; }
 int64_t Sampler::examples_per_epoch() const { return examples_; }
 
 int64_t Sampler::BatchEnd(const Position& position) const {
-  // Aligned to multiples of the batch size. A position within a batch (from a run with another
-  // batch size) returns to this grid.
+  // Batches end at multiples of the batch size. A run with another batch size can leave a position
+  // inside a batch. The rest of this batch is then a short batch.
   const int64_t begin = position.offset / batch_ * batch_;
   return examples_ - begin > batch_ ? begin + batch_ : examples_;
 }

@@ -17,7 +17,8 @@ struct Reading {
   NamedMetricSpec& made;
 };
 
-// Returns the index of the key's value in `choices`, or nullopt.
+// Reads a key and returns the index of its value in `choices`. Returns nullopt if the key is absent
+// or the value is unknown.
 std::optional<size_t> ReadChoice(JsonObject& object, const std::string& key,
                                  const std::vector<std::string>& choices) {
   std::string word = choices.front();
@@ -77,7 +78,7 @@ std::shared_ptr<const Metric> FScore(Reading& reading) {
   if (options.average != ClassAverage::kMicro && options.class_id < 0 && !object.Has("classes"))
     object.Fail("classes", "is missing: how many classes the output has, to average over them");
   options.classes = std::max(1, options.classes);
-  if (!(options.beta > 0)) options.beta = 1;  // Refused above.
+  if (!(options.beta > 0)) options.beta = 1;  // The error is already reported.
   return MakeFScore(options);
 }
 
@@ -114,7 +115,7 @@ std::shared_ptr<const Metric> Confusion(Reading& reading) {
   return MakeConfusionMatrix(std::clamp(classes, 2, kMostConfusionClasses));
 }
 
-// The rule of Builder::metric.
+// Returns true if Builder::metric accepts the name.
 bool IsName(const std::string& name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-';

@@ -17,7 +17,7 @@ std::string Trimmed(const std::string& line) {
   return begin == std::string::npos ? "" : line.substr(begin, end - begin + 1);
 }
 
-// Parses lines as Python prints them: `File "PATH", line N, in NAME`, followed by lines of code.
+// Parses a Python traceback: lines `File "PATH", line N, in NAME`, each followed by lines of code.
 std::vector<Place> Places(const std::string& trace) {
   constexpr std::string_view kFile = "File \"";
   std::vector<Place> places;

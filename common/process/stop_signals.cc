@@ -13,7 +13,7 @@ StopSignals::StopSignals(std::string what, std::function<void()> unheard)
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGTERM);
   sigaddset(&signals_, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);  // Every later thread inherits this.
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);  // Every later thread inherits this mask.
 }
 
 void StopSignals::Start() {

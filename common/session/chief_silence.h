@@ -1,5 +1,5 @@
-// Measures how long the chief has been silent, whatever the state of the connection to it. A
-// supervisor may use this to judge the chief. Reads no clock and does no I/O.
+// Measures the time since the last message of the chief, in any state of the connection. The result
+// is for the supervisor. Reads no clock and does no I/O.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,9 @@ class ChiefSilence {
  public:
   explicit ChiefSilence(Duration deadline) : deadline_(deadline) {}
   void Heard(PausingTime now) { heard_ = now; }
-  // Returns the silence once when it has reached the deadline, and zero once when the chief was
-  // heard again. Returns nullopt otherwise. A chief that was never heard does not count as silent.
+  // Returns the length of the silence once when it reaches the deadline. Returns zero once when a
+  // message arrives after such a silence. Returns nullopt otherwise, and before the first message
+  // of the chief.
   std::optional<Duration> News(PausingTime now) {
     if (!heard_) return std::nullopt;
     const Duration silence = now - *heard_;

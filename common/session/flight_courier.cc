@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-constexpr size_t kMaxQueued = 4;  // Limit while the chief is away.
+constexpr size_t kMaxQueued = 4;  // Older records are dropped.
 
 }  // namespace
 
@@ -67,7 +67,7 @@ void FlightCourier::Run() {
     Parcel parcel = std::move(queue_.front());
     queue_.pop_front();
     working_ = true;
-    // For several records, one attempt shows whether the chief is there.
+    // If one attempt failed and the process ends, the other records are not tried.
     const bool in_vain = wait_ && (last_ || exiting_);
     mu_.Unlock();
     if (parcel.text.empty())
@@ -104,7 +104,7 @@ bool FlightCourier::Deliver(const Parcel& parcel) {
       proto::Flight::NewStub(options_.channel())->Keep(context.get(), request, &reply);
   if (!status.ok()) {
     LogDebug("the flight record has not reached the chief: {}", status.error_message());
-    // A chief of another version does not support records.
+    // A chief of another version may not support flight records, so a retry is useless.
     return status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
   }
   if (!reply.kept()) LogDebug("the chief does not keep the flight record: {}", reply.reason());
@@ -119,7 +119,7 @@ void FlightCourier::PutAside(const Parcel& parcel) {
       (folder / fmt::format("muster-{}-{}-{}", parcel.header.run_id,
                             FlightFolder(parcel.header.generation), FlightFile(parcel.header.task)))
           .string();
-  // Other users may write to that folder, so this must not write through a link of theirs.
+  // Other users may write to this folder, so the file must not be written through their links.
   if (!error) std::filesystem::remove(path, error);
   FILE* file = error ? nullptr : std::fopen(path.c_str(), "wxe");
   bool good = file != nullptr &&

@@ -1,7 +1,7 @@
-// Delivers this process's flight records to the chief on its own thread, so that only WaitIdle and
-// the destructor block. A failed delivery is retried, also with the chief's successor. If the
-// process's last record cannot be delivered, it goes to the system's temporary folder, and a log
-// line names the file.
+// Delivers this process's flight records to the chief, on its own thread. Only WaitIdle and the
+// destructor block. A failed delivery is retried, also at the chief's successor. When the process
+// ends, the courier writes records that it cannot deliver to the fallback folder, and logs the
+// files' names.
 //
 // Thread-safe.
 #pragma once
@@ -23,28 +23,28 @@
 namespace muster {
 
 struct FlightCourierOptions {
-  // Returns a channel to the chief; called at each attempt.
+  // Returns a channel to the chief. Called before each attempt.
   std::function<std::shared_ptr<grpc::Channel>()> channel;
   std::string cluster_digest;
-  std::string fallback_folder;  // Empty: the system's temporary folder.
+  std::string fallback_folder;  // "" means the system's temporary folder.
   Duration deadline = std::chrono::seconds(2);
   Duration retry = std::chrono::seconds(1);
-  std::function<void()> on_idle;  // Called on the courier's thread when nothing is left to deliver.
+  std::function<void()> on_idle;  // Called on the courier's thread when no record is left.
 };
 
 class FlightCourier {
  public:
   explicit FlightCourier(FlightCourierOptions options);
-  // Delivers the remaining records or writes them to the folder.
+  // Tries to deliver the remaining records, and writes the rest to the fallback folder.
   ~FlightCourier();
 
-  // Takes the current content of `recorder`. `last`: this process ends soon.
+  // Queues a record with the current events of `recorder`. `last` means that the process ends soon.
   void Keep(FlightHeader header, const FlightRecorder& recorder, bool last);
-  // Retries now, because the chief or its successor was just reached.
+  // Retries immediately. Called when the chief or its successor has just become reachable.
   void Retry();
-  // Returns whether records are left to deliver.
+  // Returns true if records are left to deliver.
   bool busy() const;
-  // Blocks until none is left, or for `limit`.
+  // Blocks until no record is left, for at most `limit`.
   void WaitIdle(Duration limit);
 
  private:
@@ -52,10 +52,10 @@ class FlightCourier {
     FlightHeader header;
     std::vector<FlightEvent> events;
     uint64_t recorded = 0;
-    std::string text;  // Set once rendered.
+    std::string text;  // The text of the file. Empty until it is first needed.
   };
   void Run();
-  // Returns true if nothing more is to be done for the record.
+  // Returns true if the record is delivered, or if a retry would be useless.
   bool Deliver(const Parcel& parcel);
   void PutAside(const Parcel& parcel);
 

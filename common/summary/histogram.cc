@@ -26,7 +26,7 @@ void KeepBuckets(const std::vector<int64_t>& counts, Distribution* out) {
   const auto first = std::find_if(counts.begin(), counts.end(), filled);
   const auto end = std::find_if(counts.rbegin(), counts.rend(), filled).base();
   for (auto count = first; count < end; ++count) {
-    if (*count == 0 && count[1] == 0) continue;  // Merged with the next empty bucket.
+    if (*count == 0 && count[1] == 0) continue;  // Merges two empty buckets.
     out->limits.push_back(Limits()[count - counts.begin()]);
     out->counts.push_back(static_cast<double>(*count));
   }

@@ -8,7 +8,8 @@
 namespace muster::data {
 namespace {
 
-constexpr char kNoDamage[] = "muster/no_damage";  // Key of a status payload.
+// The key of the Status payload that marks an error as no damage.
+constexpr char kNoDamage[] = "muster/no_damage";
 
 bool IsOfTheFile(int error_number) {
   switch (error_number) {

@@ -1,6 +1,6 @@
-// numpy's npz: a zip archive of npy files
+// Reads numpy's npz, a zip archive of npy files
 // (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html). Stored arrays are
-// mapped, deflated ones are read whole.
+// mapped. Deflated arrays are decompressed into memory.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

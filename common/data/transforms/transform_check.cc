@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMostSide = 32768;
 
-using Found = std::optional<WrongStep>;  // Its `step` is set later.
+using Found = std::optional<WrongStep>;  // WrongStep::step is set later.
 
 template <typename... Functions>
 struct Overloaded : Functions... {
@@ -34,7 +34,7 @@ Found CheckSize(int64_t height, int64_t width) {
                                    height, width));
 }
 
-// True where it is a range within [low, high].
+// Returns true if `range` is a valid range in [low, high].
 bool IsWithin(const std::pair<double, double>& range, double low, double high) {
   return low <= range.first && range.first <= range.second && range.second <= high;
 }
@@ -100,7 +100,7 @@ Found Check(const ColorJitter& step) {
 }
 
 Found Check(const Normalize& step) {
-  // Within float32, so that the results are too.
+  // The limits are those of float32, so that the results are float32 numbers.
   const auto count = [](const std::vector<double>& values, double least, double most) {
     return (values.size() == 1 || values.size() == 3) &&
            std::all_of(values.begin(), values.end(),
@@ -116,7 +116,7 @@ Found Check(const Normalize& step) {
   return std::nullopt;
 }
 
-// Checks that a crop fits into `size`, enlarged by `more_height` and `more_width`.
+// Checks that a crop fits into `size`, after adding `more_height` and `more_width` to it.
 Found CheckCrop(int64_t height, int64_t width, int64_t more_height, int64_t more_width,
                 const PictureSize& size) {
   if (size.height == 0) {
