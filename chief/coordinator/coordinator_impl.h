@@ -69,7 +69,7 @@ class CoordinatorImpl final : public Coordinator,
   LineBudget refused_lines_;
   std::unique_ptr<rpc::Server> server_;
   std::thread thread_;
-  // Used only by thread_.
+  // The five members below are used only by thread_.
   MonotonicTime next_probe_;
   bool to_form_ = false;   // A generation waits for the write of the run's identity.
   absl::Status not_kept_;  // The error of the last write.

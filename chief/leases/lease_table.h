@@ -90,7 +90,7 @@ class LeaseTable {
   int64_t repeated() const { return repeated_; }  // Leases that were handed out again.
   int64_t repeated_examples() const { return repeated_examples_; }
   int64_t epoch() const { return epoch_; }  // The epoch of the next new lease.
-  // By id: the worker and its lease.
+  // Returns each held lease and its worker, by id.
   const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }
   std::vector<Lease> held_by(int worker) const;                    // In the order of ids.
   const std::deque<Lease>& returned() const { return returned_; }  // The leases of lost workers.
@@ -133,7 +133,7 @@ class LeaseTable {
   int64_t next_id_ = 1;
   int64_t completed_ = 0, examples_ = 0, repeated_ = 0, repeated_examples_ = 0;
   Gate gate_;
-  std::map<int64_t, std::pair<int, Lease>> held_;  // By id: the worker and its lease.
+  std::map<int64_t, std::pair<int, Lease>> held_;  // The worker and its lease, by id.
   std::map<int, std::set<int64_t>> ids_of_;        // Ids of held leases, by worker.
   std::deque<Lease> returned_;  // The leases of lost workers, in the order of ids.
 };
