@@ -54,9 +54,8 @@ std::optional<Decision> Leaver(const JobState& s, const MembershipOptions& o) {
     const MemberState& m = s.members[i];
     if (m.in_generation && m.report.finished) return std::nullopt;  // The job is about to end.
     size += m.in_generation ? 1 : 0;
-    remaining +=
-        // Counts only joined members, because missing ones may never come.
-        m.in_generation && m.process.joined ? 1 : 0;
+    // Counts only joined members, because missing ones may never come.
+    remaining += m.in_generation && m.process.joined ? 1 : 0;
     if (m.report.leaving && leaver < 0) leaver = i;
   }
   if (leaver < 0) return std::nullopt;

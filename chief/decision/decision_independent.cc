@@ -39,9 +39,8 @@ std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
     if (IsServer(m) && m.report.phase != Phase::kStarting && m.report.phase != Phase::kForming)
       continue;
     PausingTime since = m.report.phase_since;
-    if (m.report.phase ==
-        // A worker in kReduce waits for servers, which may be missing.
-        Phase::kReduce) {
+    // A worker in kReduce waits for servers, which may be missing.
+    if (m.report.phase == Phase::kReduce) {
       if (ServerMissing(s)) continue;
       since = std::max(since, s.servers_since);
     }

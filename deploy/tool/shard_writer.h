@@ -20,7 +20,8 @@ enum class Compression { kNone, kGzip, kZlib };
 class ShardWriter {
  public:
   // With one shard the file is `output`. Otherwise the files are `output`-00000-of-00003 and so on.
-  // Divides `records`, the total number of records, evenly; the first shards may get one more.
+  // `records` is the total number, which is divided evenly over the shards; the first shards may
+  // get one more.
   ShardWriter(std::string output, int shards, int64_t records, Compression compression);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
