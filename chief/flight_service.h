@@ -27,7 +27,7 @@ struct FlightServiceOptions {
   std::function<absl::Status()> fence;
   checkpoint::FileSystem* files = nullptr;
   int keep_generations = 20;
-  int keep_files = 2000;  // Limit for all generations but the newest together.
+  int keep_files = 2000;  // Limit for the files of all generations except the newest.
 };
 
 class FlightService {

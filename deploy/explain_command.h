@@ -1,6 +1,6 @@
 // `muster explain DIR [--generation N] [--json]`. Explains the flight records of a generation in
 // plain sentences. See docs/explain.md. Exit code 2: there are no records. 3: some records are
-// damaged. The others are then explained.
+// damaged; all others are explained.
 #pragma once
 
 #include <memory>

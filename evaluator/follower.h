@@ -74,7 +74,7 @@ class Follower {
   int64_t step_ = -1;    // The step of the current checkpoint.
 };
 
-// Returns the status with which this process ends after the end of the job.
+// Returns the status with which this process exits once the job has ended.
 absl::Status StatusOfEnd(const proto::JobEnd& end);
 
 }  // namespace muster

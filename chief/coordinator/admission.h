@@ -44,11 +44,11 @@ struct AdmissionOptions {
 struct Refusal {
   ExitCode code;
   std::string message;  // One sentence. The refused task prints it as its last line.
-  // True if the job must end: it cannot start without this task, and can never admit it as
-  // configured.
+  // True if the refusal ends the job. The job cannot start without this task, and the task's
+  // configuration makes every later start fail too.
   bool ends_job = false;
-  // True if the process stays and retries until its timeouts.join has passed, because the task's
-  // current process may leave.
+  // True if the refused process does not exit but retries, until its timeouts.join has passed. The
+  // task's current process may leave before.
   bool tries_again = false;
 };
 

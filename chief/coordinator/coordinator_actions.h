@@ -15,13 +15,13 @@ class CoordinatorActions {
   void Act(PausingTime now, const Decision& decision);
   // Ends the current generation of all members, but not the job.
   void Abort(PausingTime now, const std::string& why);
-  // Ends the job. Has no effect if the job has already ended. `lost` is a member that can perhaps
-  // no longer receive its verdict, -1 if none.
+  // Ends the job. Has no effect if the job has already ended. `lost` is a lost member, which may be
+  // unable to receive the verdict; -1 if none.
   void End(PausingTime now, Verdict verdict, int lost);
   // Asks all members to stop at an agreed step.
   void Stop();
-  // Logs the missing members and sends the line to all members. Does so only if others wait for
-  // them and the roster interval has passed.
+  // Logs which members are missing, and sends this line to all members. Has no effect unless other
+  // members wait for them and the roster interval has passed.
   void SayWhoIsMissing(PausingTime now);
   void BeginRoster() { next_roster_ = state_.job.stage_since + state_.options.roster_interval; }
 

@@ -48,8 +48,8 @@ struct CoordinatorState {
     return kept && kept->first == admission.run_id && kept->second == admission.epoch;
   }
   // Handles a report that a task has failed, or that its process has ended and will not be
-  // restarted. Returns why the report does not count, "" if it does. `try_again` is a field of
-  // FailureReply.
+  // restarted. Returns why the report does not count, "" if it does. Sets `try_again` for the field
+  // of this name in FailureReply.
   std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
   // Handles MemberSlot::death of all members. Such a report counts once the session has broken or
   // is silent. It is dropped if the process sends anything later.

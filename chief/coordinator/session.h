@@ -68,8 +68,8 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
       : handler_(handler), caller_(rpc::CallerOf(*context)), context_(context) {}
   grpc::Status TakeMessage();
   void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the status if the stream can be finished now, else nullopt. The caller then calls
-  // Finish with it, after releasing mu_.
+  // Returns the stream's final status if the stream can be finished now, else nullopt. The caller
+  // must pass the status to Finish after releasing mu_.
   std::optional<grpc::Status> ToFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Handler* const handler_;

@@ -1,8 +1,8 @@
-// The coordinator's state of its members, and the decisions that follow from this state. Decisions
-// are pure functions of (now, state, options), so tests pass the time as an argument. All times are
-// read from the coordinator's clock, which pauses while the coordinator's process is suspended.
-// Members report ages. The coordinator converts each age to a point in time when the report
-// arrives.
+// Defines JobState, which is all that the coordinator knows of its members, and decides from it
+// what to do next. Decisions are pure functions of (now, state, options), so tests pass the time as
+// an argument. All times are read from the coordinator's clock, which pauses while the
+// coordinator's process is suspended. Members report ages. The coordinator converts each age to a
+// point in time when the report arrives.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,8 @@ struct MembershipOptions {
   Duration phase[kNumPhases] = {};  // Zero: no deadline.
   // Elastic jobs: if a member is missing for `grace`, training continues with the present members.
   // These must be at least `min_members`, include the chief, and be more than half of the previous
-  // generation. 0: all declared members are needed. Members that come later are admitted.
+  // generation. If `min_members` is 0, all declared members are needed. Members that come later are
+  // admitted.
   int min_members = 0;
   Duration grace = std::chrono::seconds(30);
   // A chief that has just started may replace a lost chief. Members may then hold newer state than
@@ -140,8 +141,8 @@ struct MemberState {
   MemberProcess process;  // For a lost member: only the host.
   MemberReport report;    // For a lost member: only phase and step.
 
-  // The coordinator sets the fields below.
-  // In JobState::generation. Independent members: in its own generation.
+  // The coordinator sets the fields below. The member is in JobState::generation. Independent
+  // members: it is in its own generation.
   bool in_generation = false;
   std::string why_missing = "never connected";
   std::optional<PausingTime> missing_since;  // When the connection was lost.
@@ -173,7 +174,7 @@ struct JobState {
   // other members may already have left with the job's verdict.
   bool through = false;
   int failed_formations = 0;
-  bool stop_requested = false;       // By SIGTERM or SIGINT at any task.
+  bool stop_requested = false;       // A task received SIGTERM or SIGINT.
   std::vector<MemberState> members;  // Indexed by rank.
   Verdict verdict;                   // Valid once stage is kEnding.
   // The verdict must also reach members that have not joined yet.
@@ -199,7 +200,7 @@ struct Decision {
   // For kAbortGeneration and kDrop: `member` is connected but makes no progress, or leaves. The
   // coordinator sends it `verdict`, so that its process exits and another one can replace it.
   bool expel = false;
-  Verdict verdict;  // For kEndJob, or for `member` if `expel` is true.
+  Verdict verdict;  // kEndJob: the job's verdict. kAbortGeneration, kDrop: about `member`.
 };
 
 // Calls Decide of the MembershipPolicy that the options select.
@@ -213,7 +214,7 @@ std::string RosterLine(PausingTime now, const JobState& state);
 bool Ready(const MemberState& member);
 
 // Returns the members of a generation that would be formed now, by rank. These are the ready
-// members. Members held back for quick losses are left out if the others are enough.
+// members. Members that are held back (quick_losses) are left out if the others are enough.
 std::vector<int> NextMembers(PausingTime now, const JobState& state,
                              const MembershipOptions& options);
 

@@ -1,5 +1,5 @@
-// Functions that the decisions for synchronous members (decision_synchronous.cc,
-// decision_elastic.cc) and for independent members (decision_independent.cc) share.
+// Helper functions for the decisions about synchronous members (decision_synchronous.cc,
+// decision_elastic.cc) and about independent members (decision_independent.cc).
 #pragma once
 
 #include <optional>

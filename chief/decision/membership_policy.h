@@ -52,8 +52,8 @@ class MembershipPolicy {
   virtual MemberState Absent(PausingTime now, const JobState& state,
                              const MemberState& lost) const = 0;
   // Replace is called when another process replaces the process of `member`, which had joined.
-  // Return is called when the member's own process opens another session. Both return "", or the
-  // reason why this event ends the generation of all members.
+  // Return is called when the member's own process opens another session. Both return the reason
+  // why this event ends the generation of all members, or "" if it does not.
   virtual std::string Replace(int member, JobState* state) const = 0;
   virtual std::string Return(const ReturningProcess& process, int member,
                              JobState* state) const = 0;

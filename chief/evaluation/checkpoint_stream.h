@@ -27,8 +27,9 @@ class CheckpointStreams {
   checkpoint::FileSystem& files_;
   // An evaluator fetches one file at a time.
   rpc::BulkCalls calls_{rpc::BulkCalls::Limits(), "the chief ends"};
+  // Last, because its threads use the members above.
   rpc::WorkerPool disk_{2};
-};  // disk_ is last, because its threads use the members above.
+};
 
 grpc::ServerWriteReactor<proto::FetchChunk>* RefuseStream(const grpc::Status& why);
 

@@ -44,7 +44,8 @@ class LeaseTable {
 
   enum class State {
     kLeased,
-    // No lease is available now. One may be once other workers complete or lose theirs.
+    // ^No lease is available now. One may become available when another worker completes or loses a
+    // lease.
     kWait,
     kDone,  // There are no more leases.
   };
@@ -56,7 +57,7 @@ class LeaseTable {
   };
   // Leases a batch to `worker`, which may hold other leases. `waits`: see Lease. A waiting lease of
   // another worker moves to `worker` if there is no new lease, `worker` holds no lease and `waits`
-  // is false. Otherwise each of the two workers would wait for the other.
+  // is false. Without this rule, each of the two workers would wait for the other.
   Answer Next(int worker, bool waits = false);
   // Sets Lease::waits of a held lease. Returns false if nothing changed.
   bool SetWaits(int64_t id, bool waits);
@@ -105,8 +106,8 @@ class LeaseTable {
   // Returns the last epoch with all leases completed, -1 if none.
   int64_t completed_epoch() const;
 
-  // The part of a checkpoint that describes the leases that are not completed. A table made from a
-  // Record hands out exactly these.
+  // The part of a checkpoint that describes the leases. A table made from a Record hands out all
+  // leases that were not completed.
   struct Record {
     int64_t epoch = 0, offset = 0;  // The first example of the next new lease.
     int64_t completed = 0, examples = 0, repeated = 0, repeated_examples = 0, next_id = 1;

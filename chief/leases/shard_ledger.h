@@ -20,9 +20,10 @@ class ShardLedger {
   // Makes the ledger of a run that begins or resumes after `step`.
   ShardLedger(int shards, int64_t step);
 
-  // Counts an accepted batch. `views` is indexed by shard: the oldest view in which part of the
-  // batch was acknowledged; 0 or absent if nothing was pushed to that shard. Returns true if a
-  // shard has already lost the batch, because the shard rolled back before the batch was reported.
+  // Counts an accepted batch. `views` is indexed by shard. An entry is the oldest view in which
+  // part of the batch was acknowledged. It is 0 or absent if nothing was pushed to that shard.
+  // Returns true if a shard has already lost the batch, because the shard rolled back before the
+  // batch was reported.
   bool Accept(std::span<const uint64_t> views);
   // Records that a cut of the state after `step` begins. The cut has all updates accepted so far.
   // If Keep does not follow, the next Cut replaces it.
@@ -30,8 +31,8 @@ class ShardLedger {
   // Called when the last cut was stored, so that a shard may roll back to it.
   void Keep();
   // Rolls the shard back to the state after `step`. All updates acknowledged later, in views up to
-  // `view`, are lost. Returns their number. `steps` is the number of accepted steps, for an
-  // estimate if the ledger no longer knows the cut of `step`.
+  // `view`, are lost. Returns their number. `steps` is the number of accepted steps. It serves for
+  // an estimate if the ledger no longer knows the cut of `step`.
   int64_t Restore(int shard, int64_t step, uint64_t view, int64_t steps);
 
   // Returns the view of the shard's last Restore, 0 if none.

@@ -53,8 +53,8 @@ bool AddBackups(const Present& present, int replicas, Placements* placements);
 bool Synced(int primary, int shard, Placements* placements);
 
 // Called when a primary reports that its backup does not answer. The primary continues without the
-// backup until the backup is in sync again. Returns true if the shard has a backup, in sync or not,
-// because the primary may have learned first that the backup is in sync.
+// backup until the backup is in sync again. Returns true if the shard has a backup, even one that
+// is not known to be in sync. The primary may know this before the chief does.
 bool GoOnWithoutBackup(int primary, int shard, Placements* placements);
 
 // Returns the placements with which a restarted chief begins. These are the placements of `record`

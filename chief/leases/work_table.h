@@ -125,7 +125,8 @@ class WorkTable {
   // steps. A running pass does not matter, because it does not change the state.
   bool between_steps() const;
   std::string OutstandingWorkers() const;  // "worker 1 and worker 2".
-  // Sets the learning rates of all later leases, by optimizer. For callbacks that decide on rates.
+  // Sets the learning rates of all later leases, by optimizer. Called if callbacks have decided on
+  // rates.
   void SetRates(std::map<std::string, double> rates) { rates_ = std::move(rates); }
   void SetDone() {
     done_ = true;
@@ -143,7 +144,7 @@ class WorkTable {
   // Returns how often a worker with a lease was lost. The servers may have applied part or all of
   // the push of such a lease.
   int64_t torn_pushes() const { return torn_pushes_; }
-  // The counts of updates that each shard holds and has lost.
+  // Returns the counts of updates that each shard holds and has lost.
   ShardLedger& ledger() { return ledger_; }
   const ShardLedger& ledger() const { return ledger_; }
   const std::map<int, StalenessRecord>& staleness() const { return staleness_; }
@@ -153,7 +154,7 @@ class WorkTable {
   void StartPass(int split, int64_t examples, int64_t batch);
   void CancelPass();
   struct PassResult {
-    int64_t done = 0, total = 0;  // Numbers of parts.
+    int64_t done = 0, total = 0;  // Completed parts, and all parts.
     std::vector<double> sums;     // Loss, examples, metrics.
     double loss_divisor = 0;      // Divisor of the sum of losses; 0: no losses.
     std::map<std::string, checkpoint::ReportedSum> values;  // Reported by programs.
@@ -172,7 +173,7 @@ class WorkTable {
   void FinishRecovery();
   // Returns the workers that have not reported yet, "worker 1, worker 2", or "".
   std::string WorkersNotReported() const;
-  // Stops waiting for these workers' reports. Their leases are handed out again.
+  // Stops waiting for the workers that have not reported. Their leases are handed out again.
   void AbandonRecovery();
   // Called if a worker has pushed `lease`, so this lease and all before it were handed out.
   void Reach(int64_t lease) { leases_.Reach(lease); }

@@ -1,14 +1,14 @@
 // An Owner holds a model_dir for one chief. owner.json in the model_dir names the owning process
 // and the run. Only chiefs write this file.
 //
-// The owner rewrites the file every second with a new "beat". Another process decides whether the
-// owner is alive by how long the file stays unchanged on its own monotonic clock. The wall clocks
-// of hosts that share a file system may differ. A process on the owner's own host detects a dead
-// owner at once.
+// The owner rewrites the file every second with a new "beat". Another process measures with its own
+// monotonic clock how long the file stays unchanged. An owner without a new beat counts as dead.
+// Wall clocks play no part, because those of hosts that share a file system may differ. A process
+// on the owner's own host detects a dead owner at once.
 //
 // To take over, a process renames a new file into place while it holds a lock on owner.lock. The
-// owner writes the beat through the open descriptor of its own file. If it was frozen and
-// superseded, it therefore writes to a deleted file when it wakes.
+// owner writes the beat through the open descriptor of its own file. An owner that was frozen and
+// superseded therefore writes to a deleted file when it wakes.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,10 @@ struct OwnerOptions {
   Duration watch = std::chrono::seconds(4);
   // Called once, on a thread of the Owner, when another process has taken the directory.
   std::function<void(const absl::Status& superseded)> on_superseded;
-  // Describes the task, its address and its program: "chief:0 at node-a:2222, program gpt". A live
-  // owner with the same identity is a process that this one replaces, for example a pod that still
-  // saves. Take waits for that owner to leave, up to `wait` or until `give_up` returns true.
+  // Describes the task and its program, such as `chief:0, program "gpt"`. It has no address,
+  // because the address may change between two starts. A live owner with the same identity is a
+  // process that this one replaces, for example a pod that still saves. Take waits for that owner
+  // to leave, up to `wait` or until `give_up` returns true.
   std::string identity;
   Duration wait = std::chrono::seconds(0);
   std::function<bool()> give_up;
@@ -72,8 +73,9 @@ class Owner {
   // term.
   virtual absl::Status Keep(const std::string& run_id, uint32_t epoch) = 0;
   // Reads the file again. Returns OK if this process still owns the directory. Returns Superseded
-  // if another process has taken the directory or it is gone; the message says which. Returns
-  // kUnavailable if the file cannot be read now. Called before each publish of a checkpoint.
+  // if another process has taken the directory or the directory is gone; the message says which.
+  // Returns kUnavailable if the file cannot be read now. Called before each publish of a
+  // checkpoint.
   virtual absl::Status Check() = 0;
 };
 

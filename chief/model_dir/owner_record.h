@@ -1,5 +1,5 @@
 // The content of owner.json, and the rules for the record of the next owner. Only Owner
-// (chief/model_dir/owner.h) uses this header.
+// (chief/model_dir/owner.h) reads and writes the file.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ struct PublisherOptions {
 
 class Publisher final : public Observer {
  public:
-  // Makes a Publisher without access to the disk.
+  // Makes a Publisher. Does not access the disk yet.
   static std::unique_ptr<Publisher> Open(PublisherOptions options);
 
   // Prepares for training: writes job.json and removes an earlier result.json. `goes_on`: that

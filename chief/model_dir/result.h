@@ -37,8 +37,8 @@ class SteadySeries {
 
 // Computes the share of the steps' time that was spent waiting for input. It is a share of the
 // total time, not the median over steps, because waits may come in bursts. The first
-// `warm_up_steps` steps fill the pipeline and warm up caches. They no longer count once twice as
-// many steps were added.
+// `warm_up_steps` steps fill the pipeline and warm up caches. Once twice as many steps were added,
+// these first steps no longer count.
 class InputWait {
  public:
   static constexpr int64_t kWarmUpSteps = 10;

@@ -78,8 +78,9 @@ absl::StatusOr<PreparedStart> PrepareStart(checkpoint::FileSystem& files, const 
 absl::Status CheckBegunSynchronously(checkpoint::FileSystem& files, const Job& job);
 // Returns what a start would do, without side effects.
 absl::StatusOr<StartState> LookForBeginning(const Job& job);
-// Returns `status`, a file system error at the start, with `what` the access was for. The exit code
-// says that the configuration cannot work (no permission), or that a retry may help.
+// Converts a file system error at the start. `what` says what the access was for, and becomes part
+// of the message. The exit code is that of a wrong configuration (such as no permission), or a
+// retryable one if the place may become available again.
 absl::Status StartError(const absl::Status& status, const std::string& what);
 
 }  // namespace muster

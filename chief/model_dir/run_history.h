@@ -1,6 +1,6 @@
-// RunHistory counts the restarts of a run's chief, the run's generations, and its losses of members
-// with the time that each loss cost. Publisher stores it in model_dir/recovery.json, so the next
-// chief can continue it, and in result.json as "recovery". Thread-safe.
+// RunHistory records the restarts of a run's chief, its generations, and each loss of members with
+// the time that the loss cost. Publisher stores it in model_dir/recovery.json, so that the next
+// chief can continue it. result.json has it as "recovery". Thread-safe.
 #pragma once
 
 #include <cstdint>

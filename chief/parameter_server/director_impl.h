@@ -1,5 +1,5 @@
 // The implementation of Director. Only the director's own files include this header.
-//   director.cc          the director's thread: it looks, decides (director_rules) and acts
+//   director.cc          the director's thread: it collects the situation, decides and acts
 //   director_begin.cc    the start, until servers and members are present
 //   director_members.cc  members, views, and the restore of shards
 //   director_saves.cc    checkpoints
@@ -126,7 +126,8 @@ class DirectorImpl final : public Director,
   void LookLocked(DirectorSituation* situation, std::optional<WorkTable::PassResult>* pass)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<bool> Act(const DirectorDecision& decision);
-  bool ClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // Whether the gate is closed.
+  // Whether the gate for leases is closed.
+  bool ClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UpdateGateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpAbsentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpSilentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -207,7 +208,7 @@ class DirectorImpl final : public Director,
   Kept kept_;
   Due due_ = {false, false};
   Wanted wanted_;
-  // The moment passed to AskForBest, and when the wait for its answer began.
+  // The save that AskForBest requested, and the time of the request.
   std::optional<std::pair<SaveMoment, MonotonicTime>> best_asked_;
   // The step of the last save, or of the start. `ended`: the saved state includes the end of
   // training.
@@ -234,7 +235,7 @@ class DirectorImpl final : public Director,
   LeaseCalls calls_ ABSL_GUARDED_BY(mu_);
   Recorded recorded_ ABSL_GUARDED_BY(mu_);
   uint32_t view_count_ ABSL_GUARDED_BY(mu_) = 0;
-  // The number of epochs that callbacks have opened and that a record on a server has.
+  // The number of epochs that callbacks have opened, as far as a server has a record of it.
   // callbacks_version_ is the version of the record with the latest number.
   int64_t open_epochs_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t callbacks_version_ ABSL_GUARDED_BY(mu_) = 0;

@@ -56,8 +56,8 @@ enum class DirectorAction {
   kEndTraining,
   kBeginEpoch,
   kWantWeights,  // Requests a cut.
-  kAskForBest,   // Asks whether to save the best state.
-  kAskForSave,   // Asks whether to save the state that a callback wants saved.
+  kAskForBest,   // Asks the CheckpointSink whether to save the best state.
+  kAskForSave,   // Asks the CheckpointSink whether to save, because a callback wants it.
   kCut,
   kCancelPass,
   kStartPass,

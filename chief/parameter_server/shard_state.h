@@ -29,7 +29,7 @@ struct StateFiles {
   checkpoint::RowSources rows;  // The rows of embedding tables.
 };
 
-// Used by one thread at a time, except that Encode and Decode may run in parallel with themselves.
+// Used by one thread at a time, except for Encode and Decode: several calls may run in parallel.
 class ShardState {
  public:
   virtual ~ShardState() = default;
@@ -50,7 +50,7 @@ class ShardState {
   virtual std::vector<ServedTable> tables() const { return {}; }
   // Sets the store in which the replica looks up rows. `rows` must outlive this use.
   virtual void ServeRows(EmbeddingStore* /*rows*/) {}
-  // Returns the files of the last Restore, once.
+  // Returns the files of the last Restore. Called once after each Restore.
   virtual StateFiles TakeFiles() { return {}; }
   // Returns the content of a chunk from `files`. If `files` is null, the content is the replica's
   // parameters after `steps` steps and the optimizer rule's initial slots. REQUIRES: the chunk is
@@ -90,8 +90,8 @@ class ShardState {
 
   // ---- Callbacks, for programs and jobs that have some.
   virtual bool has_callbacks() const { return false; }
-  // The inputs of callbacks, for BeginCallbacks. BeginCallbacks is called when training begins,
-  // resumes or rolls back. Weights that `record` refers to stay in it if they are known.
+  // The arguments of BeginCallbacks. It is called when training begins, resumes or rolls back with
+  // `record`. It removes the entries of `record` for weights that this process does not have.
   struct CallbackParts {
     std::vector<Observer*> observers;
     CheckpointSink* checkpoints = nullptr;  // Null: nothing is written.
@@ -99,7 +99,7 @@ class ShardState {
     int64_t steps_per_epoch = 0;
     int64_t weights_step = -1;       // The step of the replica's weights, -1 if unknown.
     std::function<int64_t()> steps;  // Returns the number of completed steps.
-    // ^Returns whether the replica has the weights that the servers had after `step`.
+    // Returns whether the replica has the weights that the servers had after `step`.
     std::function<bool(int64_t step)> has_weights;
   };
   virtual absl::Status BeginCallbacks(const CallbackParts& /*parts*/, bool /*begun*/,

@@ -40,8 +40,8 @@ class TrainingCallbacks {
   bool EpochBegins(const checkpoint::TrainingState& at) const {
     return record_ && record_->epochs_begun <= at.epoch;
   }
-  // Returns whether callbacks have saved the weights after step `steps`, with which they now begin.
-  // The servers have these weights.
+  // Returns whether callbacks begin with weights that they saved after this same step. The servers
+  // have these weights.
   bool BeginWithWeights(int64_t steps) const;
 
   // Begins callbacks after step `steps`. `saved`: a checkpoint has the state after this step.

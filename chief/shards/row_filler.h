@@ -23,7 +23,7 @@ struct ServedTable {
 class RowFiller {
  public:
   // By shard: the streams to the servers that receive its rows. A shard without a stream gets no
-  // rows.
+  // rows. The constructor's arguments must outlive the object.
   using Fillings = std::map<int, std::vector<ShardClient::Filling*>>;
   RowFiller(const Layout& layout, const Fillings& fillings)
       : layout_(layout), fillings_(fillings) {}

@@ -54,7 +54,7 @@ class ShardServers {
 
   // ---- Processes. If a function returns true, the caller must make a new view.
   //
-  // Makes the process that of its task, in place of a lost one.
+  // Makes `member` the process of its task, in place of a lost one.
   void Admit(const AdmittedMember& member);
   bool Lose(int task, const std::string& why, MonotonicTime now);
   // Called when the process has certainly ended, so its state is gone. Lose may have been called
@@ -164,7 +164,8 @@ class ShardServers {
   std::map<int, uint64_t> worker_since_;
   std::string record_;
   uint64_t record_version_ = 0;
-  uint64_t news_ = 0, news_record_ = 0;  // The latest value, and the first record with it.
+  // The latest value passed to SetRecord, and the version of the first record with it.
+  uint64_t news_ = 0, news_record_ = 0;
   proto::View view_;
   uint64_t view_record_ = 0;  // The first version of the record with view_.
   uint64_t current_view_ = 0;

@@ -28,8 +28,8 @@ class Console {
 
   // Writes as much as possible without blocking.
   void Flush();
-  // Return the descriptor to poll for POLLOUT if Flush could not write everything. -1: nothing is
-  // pending.
+  // out_waiting and err_waiting return the descriptor to poll for POLLOUT if Flush could not write
+  // everything. -1: nothing is pending.
   int out_waiting() const { return out_.pending.empty() ? -1 : out_.fd; }
   int err_waiting() const { return err_.pending.empty() ? -1 : err_.fd; }
   // Returns true if so much output is pending that the caller should not read more from the tasks.

@@ -52,8 +52,8 @@ struct GpuPlan {
 };
 
 // Distributes `gpus` over the training tasks, adjacent GPUs to adjacent tasks. ps and evaluator get
-// none. With fewer GPUs than members, all members train on the CPU. Returns ConfigurationError if
-// the job requires CUDA then.
+// none. With fewer GPUs than members, all members train on the CPU. If the job requires CUDA, the
+// result is then a ConfigurationError.
 absl::StatusOr<GpuPlan> AssignGpus(const std::vector<std::string>& gpus,
                                    const std::vector<PlannedTask>& tasks, const GpuUse& use);
 

@@ -20,8 +20,8 @@ struct LaunchRequest {
   ClusterSize size;
   std::string bin_dir;                             // The folder of muster-chief, muster-worker, ...
   std::vector<std::string> job;                    // --job FILE --set ...
-  std::vector<std::string> arguments;              // More arguments for every task.
-  std::map<std::string, std::string> environment;  // More environment for every task.
+  std::vector<std::string> arguments;              // Additional arguments for every task.
+  std::map<std::string, std::string> environment;  // Additional environment of every task.
   std::string program = "muster";  // The name with which the user called this program.
   // The job's model_dir. The logs go to a file per task in its logs/. Empty: no files.
   std::string model_dir;

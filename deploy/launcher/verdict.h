@@ -15,8 +15,8 @@
 namespace muster {
 
 // When the launcher restarts a task that has ended, with the same TF_CONFIG. After an exit code
-// below 128 it never does, because the task would end in the same way again. It also restarts no
-// task once it was asked to stop.
+// below 128 it never does, because the task would end in the same way again. It restarts no task
+// once the launcher was asked to stop.
 enum class RestartPolicy {
   kNever,
   // After a death by a signal, or an exit code of 128 and above except preempted (143).
