@@ -218,7 +218,8 @@ bool Ready(const MemberState& member);
 std::vector<int> NextMembers(PausingTime now, const JobState& state,
                              const MembershipOptions& options);
 
-// Returns the state to keep of a member whose process is lost and whose return the others wait for.
+// Returns the state to keep of a member after the loss of its process. For a member that the others
+// wait for.
 MemberState Absent(PausingTime now, const JobState& state, const MemberState& lost,
                    const MembershipOptions& options);
 

@@ -19,8 +19,8 @@ struct MemberLoss {
   int member = -1;
   std::string why;
 };
-// Returns the member that was lost first. `suspected`: a member reported that it could not reach
-// another one, so silence counts as a loss sooner.
+// Returns the member that was lost first. `suspected`: a collective has failed, so a member counts
+// as lost after MembershipOptions::suspect without a heartbeat.
 std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const MembershipOptions& o,
                                     bool suspected);
 // Returns the timeout of the member's current phase. Returns zero, for no timeout, if the member

@@ -44,7 +44,7 @@ class LeaseTable {
 
   enum class State {
     kLeased,
-    // ^No lease is available now. One may become available when another worker completes or loses a
+    // No lease is available now. One may become available when another worker completes or loses a
     // lease.
     kWait,
     kDone,  // There are no more leases.

@@ -26,7 +26,7 @@ class ShardLedger {
   // batch was reported.
   bool Accept(std::span<const uint64_t> views);
   // Records that a cut of the state after `step` begins. The cut has all updates accepted so far.
-  // If Keep does not follow, the next Cut replaces it.
+  // Shards cannot roll back to it before Keep. The next Cut replaces a cut without Keep.
   void Cut(int64_t step);
   // Called when the last cut was stored, so that a shard may roll back to it.
   void Keep();

@@ -1,6 +1,7 @@
 // These pure functions decide which ps task is the primary and which is the backup of each shard
-// after a loss, a return or a restore. A view is one such assignment, with a number. There are as
-// many shards as ps tasks. The homes of shard s are task s and, with two copies, the next task.
+// after a loss, a return or a restore. A view is such an assignment for all shards, with a number.
+// There are as many shards as ps tasks. The homes of shard s are task s and, with two copies, the
+// next task.
 #pragma once
 
 #include <cstdint>
@@ -57,9 +58,9 @@ bool Synced(int primary, int shard, Placements* placements);
 // is not known to be in sync. The primary may know this before the chief does.
 bool GoOnWithoutBackup(int primary, int shard, Placements* placements);
 
-// Returns the placements with which a restarted chief begins. These are the placements of `record`
-// whose tasks still hold the shard. `serving` is indexed by task: the shards whose complete state
-// the task has.
+// Returns the placements with which a restarted chief begins. These are the placements of `record`,
+// without tasks that no longer hold the shard. `serving` is indexed by task: the shards of which
+// the task has the complete state.
 Placements AdoptPlacements(const Placements& record, const std::vector<std::set<int>>& serving);
 
 bool Complete(const Placements& placements);         // True if every shard has a primary.

@@ -49,8 +49,8 @@ struct CompletedStep {
   std::optional<LossScaleReport> loss_scale;  // Only with float16.
   proto::Shown shown;
   proto::LeftOut left_out;
-  // The variables whose gradients in this push were not finite, and the number of such pushes in
-  // the run so far.
+  // The variables with gradients in this push that were not finite. refused_pushes counts such
+  // pushes of the run so far.
   std::vector<std::string> not_finite;
   int64_t refused_pushes = 0;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
@@ -141,8 +141,8 @@ class WorkTable {
   bool through() const { return leases_.done(); }
   int64_t repeated_examples() const { return leases_.repeated_examples(); }
   int64_t refused_pushes() const { return refused_pushes_; }
-  // Returns how often a worker with a lease was lost. The servers may have applied part or all of
-  // the push of such a lease.
+  // Returns how often a worker with a lease was lost. The servers may have applied the push of this
+  // lease in part or in whole.
   int64_t torn_pushes() const { return torn_pushes_; }
   // Returns the counts of updates that each shard holds and has lost.
   ShardLedger& ledger() { return ledger_; }

@@ -278,7 +278,7 @@ absl::Status OwnerImpl::Acquire() {
   const MonotonicTime end = Clock::now() + options_.wait;
   MonotonicTime next_line;
   while (true) {
-    // Each try takes the lock anew, because other processes wait for it too.
+    // Each try takes the lock again, because other processes wait for the lock too.
     MUSTER_ASSIGN_OR_RETURN(const std::optional<OwnerRecord> other, TryToTake());
     if (!other) return absl::OkStatus();
     MUSTER_RETURN_IF_ERROR(WaitFor(*other, end, &next_line));

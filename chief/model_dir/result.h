@@ -67,7 +67,7 @@ struct CheckpointRecord {
   // The newest published checkpoint and the best one, relative to model_dir
   // ("checkpoints/step-00000500"); empty if none.
   std::string newest, best;
-  // The metric by which `best` was chosen, and its value. "" if unknown.
+  // The metric that selected `best`, and its value. "" if unknown.
   std::string best_metric;
   double best_value = 0;
   // All metrics of the best checkpoint; empty if an earlier process measured them.

@@ -35,8 +35,7 @@ struct Cut {
 
   // ---- What the thread read
   absl::Status status;
-  // The disk error because of which the files were not written. The thread has read everything
-  // nevertheless.
+  // The disk error that prevented the write of the files. The thread has still read everything.
   absl::Status unwritten;
   StateFiles files;                              // The files that the thread wrote.
   std::optional<checkpoint::Snapshot> snapshot;  // Its files are staged.

@@ -56,7 +56,7 @@ struct DirectorOptions {
 struct DirectorRecord {
   int64_t updates = 0;   // Accepted pushes of whole batches.
   int64_t repeated = 0;  // Examples that were leased again.
-  // Losses of workers with a lease. The push of such a lease may be applied in part.
+  // Losses of workers with a lease. The servers may have applied its push in part.
   int64_t torn = 0;
   int64_t lost_updates = 0;  // Updates lost with servers that had no backup.
   int64_t refused = 0;       // Pushes with values that are not finite.

@@ -85,9 +85,9 @@ class DirectorImpl final : public Director,
     // When the first try began. Reset once a cut was read completely or given up.
     std::optional<MonotonicTime> since;
   };
-  // The state to which a shard without any copy rolls back. `files` are those of the last
-  // checkpoint, or of the checkpoint from which training began. Without a checkpoint, the replica's
-  // weights are used.
+  // The state to which a shard without any copy rolls back. `files` belong to the last checkpoint,
+  // or to the checkpoint from which training began. Without `files`, the shard gets the replica's
+  // weights.
   struct Kept {
     checkpoint::TrainingState state;
     std::optional<StateFiles> files;

@@ -58,7 +58,8 @@ class TrainingCallbacks {
   bool TakeSaveRequest() { return std::exchange(save_requested_, false); }
   // Returns whether the metric that selects the best checkpoint is known for the last epoch.
   bool Measured() const { return job_.checkpoint.best_of_training || !validation_metrics_.empty(); }
-  // Returns the callback whose weights replace the servers' in the last checkpoint, "" if none.
+  // Returns the name of a callback if the last checkpoint has that callback's weights instead of
+  // the servers'. Otherwise returns "".
   std::string WeightsPutBack() const;
 
  private:

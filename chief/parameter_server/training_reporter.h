@@ -47,7 +47,7 @@ class TrainingReporter {
                const proto::Shown& shown, const std::map<std::string, double>& metrics);
 
   void Tables(int64_t step, const std::map<int, TableStatistics>& tables);
-  // Reports histograms of the replica's parameters, which are those after `step`.
+  // Reports histograms of the replica's parameters after `step`.
   void Parameters(int64_t step);
   // Returns the training metrics, computed from sums.
   std::map<std::string, double> TrainMetrics(

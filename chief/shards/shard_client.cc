@@ -12,7 +12,7 @@
 namespace muster {
 namespace {
 
-// ^A deadline that is never reached. gRPC requires one, but the time per piece is the real limit.
+// A deadline that is never reached. gRPC requires one, but the time per piece is the real limit.
 constexpr Duration kNoDeadline = std::chrono::hours(24 * 30);
 
 // Splits a chunk that is not of a table into pieces if it is larger than `most` bytes

@@ -115,7 +115,7 @@ class ShardServers {
   std::vector<std::pair<int, int>> TakeUnserved(MonotonicTime now);
   // Called when the targets from TakeUnserved were filled.
   void Restored(const std::vector<std::pair<int, int>>& targets);
-  // Returns the highest lease whose push a task had already received when it joined.
+  // Returns the highest lease that a task had received a push for before it joined.
   int64_t newest_lease() const;
   // Returns the newest record that an earlier chief stored on a task. Returns nullopt unless tasks
   // hold shards of that run. Returns DataError for an invalid record.

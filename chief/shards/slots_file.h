@@ -25,9 +25,9 @@ class SlotsFile {
 
   // Writes bytes of the tensor with this index at offset `begin`. Complete returns the first error.
   void Put(size_t tensor, int64_t begin, std::string_view bytes);
-  // For a tensor whose element order on the servers differs from the order in the file. Collects
-  // the bytes and returns "" until the last ones have arrived. Then returns all bytes in the
-  // servers' order, and the caller reorders them and calls Put.
+  // For a tensor with different element orders on the servers and in the file. Collects the bytes
+  // and returns "" until the last ones have arrived. Then returns all bytes in the servers' order,
+  // and the caller reorders them and calls Put.
   std::string Gather(size_t tensor, int64_t begin, std::string_view bytes);
   // For a float32 scalar. Its value in the file is the largest `value` of all calls.
   void Count(size_t tensor, int64_t value);

@@ -21,7 +21,8 @@ struct NeighbourOptions {
   std::vector<std::string> listen;               // Numeric ip:port addresses of this host.
   std::string version, cluster_digest;
   // The certificate authorities that this task accepts, its own first (Identity::Authorities).
-  // {"plaintext"} if the task accepts every peer. Empty if it has neither a key nor a certificate.
+  // {"plaintext"} if the task accepts every peer. Empty if the task cannot load its key or
+  // certificate.
   std::vector<std::string> identity;
   Duration between_calls = std::chrono::milliseconds(300);
   Duration call = std::chrono::seconds(2);  // Timeout of one call.

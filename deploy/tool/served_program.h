@@ -1,5 +1,5 @@
-// Wraps a program for `muster check` so that it behaves as on a worker of a parameter-server job,
-// but needs no servers. The loop then refuses the calls that workers refuse.
+// Wraps a program for `muster check`. The program then runs as on a worker of a parameter-server
+// job, but needs no servers. Its loop refuses the calls that workers refuse.
 #pragma once
 
 #include "muster/program.h"

@@ -19,8 +19,8 @@ struct TriedBatch {
   // replica.
   int64_t examples = 1;
   int replicas = 1;
-  // If the program limits batch sizes and the caller gave no number of replicas: the numbers of
-  // replicas with an admitted part of the batch for each replica. Otherwise empty.
+  // Set only if the program limits batch sizes and the caller gave no number of replicas. These are
+  // the numbers of replicas that give each replica an admitted batch size.
   std::vector<int> fitting;
 };
 
@@ -44,7 +44,7 @@ absl::Status CheckEpoch(const Job& job, const Replica& replica, int64_t size,
 std::vector<int> ReplicasWithSingleExample(const Job& job, const Replica& replica, int64_t size,
                                            int most);
 // Returns BatchWithSingleExample for this job with that many replicas. With parameter servers,
-// these are workers.
+// `replicas` is the number of workers.
 std::string SingleExample(const Job& job, const Replica& replica, int64_t size, int replicas);
 
 }  // namespace muster
