@@ -30,7 +30,7 @@ struct FollowerOptions {
   // then stays until the end of the job and reports each checkpoint as skipped.
   std::function<absl::Status(const std::string& job)> prepare;
   struct Hooks {
-    std::function<void(int64_t done, int64_t total)> progress;  // In batches.
+    std::function<void(int64_t done, int64_t total)> progress;  // `done` and `total` count batches.
     std::function<bool()> cancelled;  // If it returns true, the result is no longer needed.
   };
   std::function<absl::StatusOr<Evaluated>(const checkpoint::Snapshot& snapshot, const Hooks& hooks)>

@@ -29,7 +29,7 @@ struct LostMember {
 
 struct CoordinatorOptions {
   rpc::ServerOptions server;
-  std::vector<grpc::Service*> services;  // More services for the same port.
+  std::vector<grpc::Service*> services;  // Additional services on the same port.
   std::vector<DeclaredMember> members;   // Indexed by rank.
   AdmissionOptions admission;            // Run id, term, cluster and job.
   // Writes the run id and the term of the next generations to the disk. The coordinator forms no

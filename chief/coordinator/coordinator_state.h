@@ -24,7 +24,8 @@ struct MemberSlot {
   proto::Hello hello;                // The last accepted Hello.
   Session::Message formation;        // The Formation message of its latest generation.
   uint64_t lost = 0;                 // The incarnation that was lost last.
-  uint64_t wait_logged = 0;          // The incarnation whose wait for this member was logged.
+  // The incarnation of the last process that was logged as waiting to become this member.
+  uint64_t wait_logged = 0;
   // A report that the process has ended and will not be restarted. It arrived while the session was
   // connected, so it does not count yet (see LookAtDeaths).
   struct Death {

@@ -1,6 +1,6 @@
-// Defines JobState, which is all that the coordinator knows of its members, and decides from it
-// what to do next. Decisions are pure functions of (now, state, options), so tests pass the time as
-// an argument. All times are read from the coordinator's clock, which pauses while the
+// JobState is all that the coordinator knows of its members. The functions in this header decide
+// from it what to do next. Decisions are pure functions of (now, state, options), so tests pass the
+// time as an argument. All times are read from the coordinator's clock, which pauses while the
 // coordinator's process is suspended. Members report ages. The coordinator converts each age to a
 // point in time when the report arrives.
 #pragma once
@@ -39,7 +39,7 @@ struct MembershipOptions {
   // Timeout for the acknowledgements of a failed job's verdict. A successful job has the timeout
   // `end`.
   Duration failure_ack_timeout = std::chrono::seconds(2);
-  Duration phase[kNumPhases] = {};  // Zero: no deadline.
+  Duration phase[kNumPhases] = {};  // Timeout of each phase. Zero: none.
   // Elastic jobs: if a member is missing for `grace`, training continues with the present members.
   // These must be at least `min_members`, include the chief, and be more than half of the previous
   // generation. If `min_members` is 0, all declared members are needed. Members that come later are
@@ -127,7 +127,8 @@ struct MemberReport {
   int64_t last_step = 0;
   uint64_t formed_generation = 0;
   std::optional<ReportedError> formation_error, collective_error;
-  bool leaving = false;   // Elastic jobs: the member was asked to stop and may leave alone.
+  // Elastic jobs: the member was asked to stop, and the others may continue without it.
+  bool leaving = false;
   bool finished = false;  // The member left the training loop after last_step.
   // The loop's exit code: kPreempted after a stop at an agreed step.
   ExitCode outcome = ExitCode::kDone;
@@ -218,8 +219,8 @@ bool Ready(const MemberState& member);
 std::vector<int> NextMembers(PausingTime now, const JobState& state,
                              const MembershipOptions& options);
 
-// Returns the state to keep of a member after the loss of its process. For a member that the others
-// wait for.
+// Returns the state to keep of a member after the loss of its process. Only for members that the
+// others wait for.
 MemberState Absent(PausingTime now, const JobState& state, const MemberState& lost,
                    const MembershipOptions& options);
 

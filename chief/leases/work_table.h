@@ -68,7 +68,7 @@ class WorkTable {
  public:
   struct Options {
     LeaseTable::Options leases;            // `batch` is the batch size of one worker.
-    std::optional<int64_t> max_staleness;  // At least 1.
+    std::optional<int64_t> max_staleness;  // At least 1. nullopt: no bound.
     int workers = 1;                       // Number of declared workers.
     int shards = 0;                        // Number of shards.
     // 0: workers send nothing for summaries.
@@ -154,8 +154,8 @@ class WorkTable {
   void StartPass(int split, int64_t examples, int64_t batch);
   void CancelPass();
   struct PassResult {
-    int64_t done = 0, total = 0;  // Completed parts, and all parts.
-    std::vector<double> sums;     // Loss, examples, metrics.
+    int64_t done = 0, total = 0;  // Numbers of completed parts and of all parts.
+    std::vector<double> sums;     // The sums of losses, examples and metrics.
     double loss_divisor = 0;      // Divisor of the sum of losses; 0: no losses.
     std::map<std::string, checkpoint::ReportedSum> values;  // Reported by programs.
     proto::LeftOut left_out;

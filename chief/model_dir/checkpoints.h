@@ -26,7 +26,7 @@ bool LargerIsBetter(const CheckpointOptions& options);
 
 struct CheckpointsOptions {
   CheckpointOptions checkpoint;
-  Duration deadline = std::chrono::minutes(30);  // Limit of one save.
+  Duration deadline = std::chrono::minutes(30);  // Timeout of one save.
   // Stored in every checkpoint as its origin.
   std::function<std::string()> run_id;  // The result may change until the first generation.
   Json job;                             // The resolved job.

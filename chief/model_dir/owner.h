@@ -67,10 +67,10 @@ class Owner {
   // Returns the chief's term, which is higher than the term of every earlier owner.
   virtual uint32_t epoch() const = 0;
   // Writes to the disk that the run has begun, with this id and at least this term. Called before
-  // members hold the run's state. Until this call the directory counts as having no run, so the
-  // successor of a chief that dies early can adopt the members' run. On OK, the id and the term are
-  // on the disk. On an error nothing has changed, and the caller must use neither the id nor the
-  // term.
+  // the first generation with this id or term is formed. Until this call the directory counts as
+  // having no run, so the successor of a chief that dies early can adopt the members' run. On OK,
+  // the id and the term are on the disk. On an error nothing has changed, and the caller must use
+  // neither the id nor the term.
   virtual absl::Status Keep(const std::string& run_id, uint32_t epoch) = 0;
   // Reads the file again. Returns OK if this process still owns the directory. Returns Superseded
   // if another process has taken the directory or the directory is gone; the message says which.

@@ -106,7 +106,7 @@ class RunRecord {
     Json recovery = Json::object();  // See RunHistory.
     double wall_seconds = 0;
     CheckpointRecord checkpoints;
-    Json parameter_server;  // Null: there is none.
+    Json parameter_server;  // Null without parameter servers.
     Json hardware = Json::object(), versions = Json::object();
   };
   Json Result(const Ending& ending) const;

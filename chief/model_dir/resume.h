@@ -31,8 +31,8 @@ struct Found {
 
 enum class StartKind {
   kFresh,    // Starts from the program's initial state.
-  kRestore,  // Starts from `own`.
-  kCopy,     // Starts from `elsewhere`.
+  kRestore,  // Starts from Found::own.
+  kCopy,     // Starts from Found::elsewhere.
   kFinished  // Nothing is left to do.
 };
 

@@ -38,7 +38,7 @@ struct Cut {
   // The disk error that prevented the write of the files. The thread has still read everything.
   absl::Status unwritten;
   StateFiles files;                              // The files that the thread wrote.
-  std::optional<checkpoint::Snapshot> snapshot;  // Its files are staged.
+  std::optional<checkpoint::Snapshot> snapshot;  // Its files are staged, not yet published.
 };
 
 class CheckpointCutter {

@@ -91,13 +91,13 @@ class DirectorImpl final : public Director,
   struct Kept {
     checkpoint::TrainingState state;
     std::optional<StateFiles> files;
-    absl::Status unloaded;  // DirectorStart::unloaded.
+    absl::Status unloaded;  // See DirectorStart::unloaded.
   };
   // The part of a ChiefRecord about workers and their work. All fields are of one moment.
   struct Progress {
     Json work;
     std::map<int, uint64_t> workers;
-    uint64_t news = 0;  // WorkTable::news().
+    uint64_t news = 0;  // See WorkTable::news().
   };
   // The part of a ChiefRecord that the director's thread sets. It belongs to the same moment as the
   // record's steps.

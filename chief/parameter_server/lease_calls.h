@@ -21,7 +21,7 @@ namespace muster {
 
 class LeaseCalls {
  public:
-  // Calls to finish.
+  // Calls that finish, with their status, when this object is destroyed.
   struct Answers {
     Answers() = default;
     Answers(const Answers&) = delete;

@@ -25,7 +25,7 @@ class SlotsFile {
 
   // Writes bytes of the tensor with this index at offset `begin`. Complete returns the first error.
   void Put(size_t tensor, int64_t begin, std::string_view bytes);
-  // For a tensor with different element orders on the servers and in the file. Collects the bytes
+  // For tensors that the servers store in another element order than the file. Collects the bytes
   // and returns "" until the last ones have arrived. Then returns all bytes in the servers' order,
   // and the caller reorders them and calls Put.
   std::string Gather(size_t tensor, int64_t begin, std::string_view bytes);

@@ -98,7 +98,7 @@ void Note(MonotonicTime now, const SupervisorLine& line, LaunchState* state);
 
 struct LaunchVerdict {
   int code = 0;
-  bool preempted = false;  // The lead exited with code 143. Not set for a death by SIGTERM.
+  bool preempted = false;  // A task exited with code 143. False for a death by SIGTERM.
   // "chief 0 exited with code 138 (a peer was lost, ...)". Empty if `code` is 0.
   std::string reason;
 };

@@ -47,7 +47,7 @@ class ShardWriter {
   std::unique_ptr<checkpoint::WritableFile> file_;
   z_stream stream_{};
   std::string pending_;
-  int finished_ = 0;  // The number of shards with their final names.
+  int finished_ = 0;  // The number of shards that were renamed to their final names.
 };
 
 }  // namespace muster
