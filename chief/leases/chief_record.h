@@ -23,7 +23,7 @@ inline constexpr size_t kMostRecordedIntegers = 64 << 10;
 struct ChiefRecord {
   uint64_t view = 0;
   Placements placements;
-  // Indexed by shard: the processes that still hold the shard if no task serves it.
+  // ^Indexed by shard. If no task serves the shard: the processes that still hold it.
   std::vector<Holders> awaited;
   std::vector<std::pair<int, uint64_t>> workers;  // Each worker's index and incarnation.
   Json work;                                      // See WorkTable::ToRecord.

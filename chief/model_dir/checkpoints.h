@@ -27,7 +27,7 @@ bool LargerIsBetter(const CheckpointOptions& options);
 struct CheckpointsOptions {
   CheckpointOptions checkpoint;
   Duration deadline = std::chrono::minutes(30);  // Timeout of one save.
-  // Stored in every checkpoint as its origin.
+  // The next three fields are stored in each checkpoint as its origin.
   std::function<std::string()> run_id;  // The result may change until the first generation.
   Json job;                             // The resolved job.
   std::map<std::string, std::string> versions;
