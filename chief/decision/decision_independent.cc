@@ -92,7 +92,7 @@ std::optional<Decision> Needed(PausingTime now, const JobState& s, const Members
     return MissingSince(s.members[a], s) < MissingSince(s.members[b], s);
   });
   const MemberState& first = s.members[missing[0]];
-  // The time since which more members are missing than may be.
+  // The time for which more members have been missing than may be missing.
   const Duration age = now - MissingSince(s.members[missing[spare]], s);
   if (age >= o.rejoin)
     return End(missing[0], About(first, ExitCode::kRetryable,

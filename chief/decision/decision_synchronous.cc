@@ -59,7 +59,7 @@ std::optional<Decision> Lost(PausingTime now, const JobState& s, const Membershi
   const bool suspected = s.stage == Stage::kRunning && FirstCollectiveError(s) >= 0;
   std::optional<MemberLoss> lost = FirstLost(now, s, o, suspected);
   if (!lost) return std::nullopt;
-  // Without a heartbeat timeout, the others have not waited long enough to report positions.
+  // After a broken connection, the others have not waited long enough to report positions.
   if (s.members[lost->member].process.connected)
     lost->why = WithStandings(std::move(lost->why), now, s);
   return Lose(s, lost->member, lost->why);

@@ -25,7 +25,7 @@ namespace {
 // Time for which the chief stays, so that a live evaluator receives the end.
 constexpr Duration kTellEnd = std::chrono::seconds(5);
 constexpr size_t kMostName = 256;
-constexpr size_t kMostHeld = 16;  // An evaluator makes two calls at a time.
+constexpr size_t kMostHeld = 16;  // Limit of held calls. An evaluator makes two at a time.
 // Interval of log lines about what the chief waits for.
 constexpr Duration kWaitingLine = std::chrono::seconds(10);
 
