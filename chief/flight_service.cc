@@ -81,7 +81,8 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
     if (request.run_id() != options_.run_id()) return "another run";
     if (!options_.tasks.contains(request.task())) return request.task() + " is no member";
     if (request.generation() == 0) return "no generation";
-    // Such a record would displace the records of real generations.
+    // Only the newest generations are kept, so such a record would displace records of real
+    // generations.
     if (request.generation() > options_.newest()) return "a generation that was never formed";
     if (request.record().size() > kMaxRecordBytes) return "the record is too large";
     absl::MutexLock lock(&mu_);

@@ -69,7 +69,7 @@ std::vector<Row> Roster(const ClusterConfig& config) {
       const TaskId task{TaskType::kWorker, index};
       rows.push_back({"?", task.Spoken(), address.ToString(), remark(task)});
     }
-    // A ps gets only its own address, whatever its index.
+    // The configuration of a ps has only its own address.
     const bool own = config.task->type == TaskType::kPs;
     for (size_t i = 0; i < config.dynamic->ps.size(); ++i) {
       const TaskId task{TaskType::kPs, own ? config.task->index : static_cast<int>(i)};

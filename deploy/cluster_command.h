@@ -1,5 +1,5 @@
-// `muster cluster [--json]`. Shows the cluster of this process's launch environment (TF_CONFIG):
-// roster, ranks and chief. If the configuration is wrong, says why and how to fix it (exit code 2).
+// `muster cluster [--json]`. Prints the cluster in this process's environment (TF_CONFIG): tasks,
+// ranks and chief. If the configuration is wrong, prints why and how to fix it, with exit code 2.
 #pragma once
 
 #include <memory>

@@ -31,7 +31,7 @@ absl::StatusOr<FlightRecord> ReadRecord(const std::string& path) {
   return ParseFlightRecord(*text, path);
 }
 
-// Finds records in any folder to which they were copied. Other files are ignored.
+// Finds records in a folder to which a user has copied them. Ignores other files.
 absl::Status FindLoose(const std::string& folder, Found* found) {
   MUSTER_ASSIGN_OR_RETURN(auto names, checkpoint::PosixFileSystem().List(folder));
   std::sort(names.begin(), names.end());

@@ -28,14 +28,15 @@
 namespace muster {
 namespace {
 
-// The tasks, on any ports.
+// Returns the tasks with placeholder ports.
 std::vector<PlannedTask> PlanOf(const ClusterSize& size) {
   std::vector<int> ports(size.processes());
   std::iota(ports.begin(), ports.end(), 1);
   return PlanCluster(size, ports);
 }
 
-// What every task would say of this cluster is one sentence here.
+// Returns the strategy of the job on this cluster. Reports an error once here, before every task
+// reports it.
 absl::StatusOr<StrategyKind> StrategyOn(const Job& job, const ClusterSize& size) {
   const std::vector<PlannedTask> plan = PlanOf(size);
   MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config, ParseTfConfig(TfConfigFor(plan, plan[0])));
@@ -55,7 +56,8 @@ std::vector<std::string> RestartPolicies() {
   return {std::begin(kRestartPolicyNames), std::end(kRestartPolicyNames)};
 }
 
-// Best effort: a chief that is not told waits for its own deadlines.
+// Sends the notice to the chief. Best effort: without the notice, the chief waits for its own
+// deadlines.
 void TellChief(const LaunchKey& key, const DeathNotice& notice) {
   rpc::ChannelOptions options;
   auto identity = key.IdentityIn(notice.tf_config);
@@ -77,7 +79,7 @@ void TellChief(const LaunchKey& key, const DeathNotice& notice) {
       rpc::WithDeadline(std::chrono::seconds(2)).get(), report, &reply);
 }
 
-// The GPUs that tasks of this host may use; none for a job on the CPU.
+// Returns the GPUs that the tasks may use; none for a job on the CPU.
 absl::StatusOr<std::vector<std::string>> GpusFor(const Job& job) {
   if (job.devices.starts_with("cpu")) return std::vector<std::string>();
   MUSTER_ASSIGN_OR_RETURN(const GpuInventory inventory, ReadGpus());

@@ -16,7 +16,7 @@
 namespace muster {
 namespace {
 
-// Above the numbers that a child gives new meanings.
+// Higher than all descriptors that a child reassigns before exec.
 constexpr int kLeastDescriptor = 10;
 
 absl::StatusOr<Fd> NewKeyInMemory() {
@@ -29,7 +29,7 @@ absl::StatusOr<Fd> NewKeyInMemory() {
       security::FormatRunKey(security::Secret::Random(security::kRunKeyBytes));
   if (write(made.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
     return failed();
-  Fd inherited(fcntl(made.get(), F_DUPFD, kLeastDescriptor));  // not closed by exec
+  Fd inherited(fcntl(made.get(), F_DUPFD, kLeastDescriptor));  // Stays open after exec.
   if (!inherited) return failed();
   return inherited;
 }

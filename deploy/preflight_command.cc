@@ -150,8 +150,8 @@ class PreflightCommand : public Command {
       Judge(task, options.addresses.at(task), neighbour);
   }
 
-  // Checks this task's identity. Returns the names of the authorities whose certificates it
-  // accepts, the one that it shows itself first.
+  // Checks this task's identity. Returns the names of the certificate authorities that it accepts,
+  // its own first.
   std::vector<std::string> CheckIdentity() {
     const auto identity = IdentityFor(config_, job_);
     Check check = FromStatus("identity", identity.status(), kPlaintext);
@@ -202,7 +202,7 @@ class PreflightCommand : public Command {
   }
 
   void JudgeIdentity(const std::string& task, const Neighbour& neighbour) {
-    if (identity_.empty()) return;  // this task's own check says so
+    if (identity_.empty()) return;  // CheckIdentity has reported the problem.
     if (preflight::AcceptEachOther(identity_, neighbour.identity)) return;
     const auto keyless = [](const auto& identity) {
       return identity.empty() || identity[0] == kPlaintext;

@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-// Well above the time for which the chief holds a call.
+// Timeout of a call. It is well above the time for which the chief holds a call.
 constexpr Duration kCall = std::chrono::seconds(5);
 constexpr Duration kLeave = std::chrono::seconds(1);
 constexpr Duration kProbe = std::chrono::seconds(1);

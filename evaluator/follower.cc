@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-// Ends the heartbeat's work whichever way the function returns.
+// Calls Pause on the heartbeat when the function returns.
 struct EndOfWork {
   Heartbeat* heartbeat;
   ~EndOfWork() { heartbeat->Pause(); }
@@ -41,8 +41,8 @@ void Follower::Stop() {
   link_->Stop();
   if (options_.on_ending)
     options_.on_ending(Preempted("stopped as asked; training is not concerned"));
-  link_->SayLeaving(
-      "it was asked to stop");  // Sent here, because Run may be in code that does not return.
+  // Sent here, because Run may be in code that does not return soon.
+  link_->SayLeaving("it was asked to stop");
 }
 
 absl::Status Follower::OwnFailure(const absl::Status& failure) const {
@@ -64,7 +64,8 @@ absl::Status Follower::Run() {
   return status;
 }
 
-// The chief has exited without waiting for this process, which joined late or was suspended.
+// Called if the chief has exited without waiting for this process, which joined late or was
+// suspended.
 absl::Status Follower::Finished(const absl::Status& why) const {
   LogInfo("{}", Message(why));
   return absl::OkStatus();
@@ -94,7 +95,7 @@ absl::Status Follower::Follow() {
       case Move::kAsk:
         break;
     }
-    if (link_->stopped() || heartbeat_->end()) return absl::OkStatus();  // Run gives the reason.
+    if (link_->stopped() || heartbeat_->end()) return absl::OkStatus();  // Run returns the reason.
     if (absl::IsAlreadyExists(failure)) return Finished(failure);
     if (!failure.ok()) {
       link_->SayLeaving(std::string(Message(failure)));

@@ -66,7 +66,7 @@ void Heartbeat::Run() {
     uint64_t round = 0;
     {
       absl::MutexLock lock(&mu_);
-      // No heartbeat is needed after the chief has reported that the work is not needed.
+      // Once the chief has reported that the work is not needed, no more heartbeats are sent.
       const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return exiting_ || (active_ && !unknown_ && !end_);
       };

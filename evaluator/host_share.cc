@@ -10,9 +10,8 @@
 namespace muster {
 namespace {
 
-// With this priority a thread gets a tenth of a core beside a busy training thread. That is enough
-// to complete a pass eventually, and too little to delay a step. At the end of the job the whole
-// core is free.
+// A thread with this priority gets a tenth of a core beside a busy training thread. This is enough
+// to complete a pass, and too little to delay a step. At the end of the job the whole core is free.
 constexpr int kNice = 10;
 
 bool IsHere(const Address& address) {

@@ -25,7 +25,7 @@
 namespace muster {
 namespace {
 
-// The time for the program's code to return once this process must end.
+// The program's code must return within this time once this process must end.
 constexpr Duration kGrace = std::chrono::seconds(3);
 
 class EvaluatorTask {
@@ -70,7 +70,7 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
   if (own_.deterministic) ComputeDeterministically();
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, own_));
-  // Resolved as the chief does it, so that the two jobs can be compared.
+  // Resolves the strategy as the chief does, so that the two jobs can be compared.
   if (const auto strategy = StrategyFor(own_, cluster_); strategy.ok()) own_.strategy = *strategy;
   return absl::OkStatus();
 }
@@ -80,8 +80,7 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
   MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the chief's job"));
   MUSTER_ASSIGN_OR_RETURN(Job job, JobFromJson(json));
   job.folder = own_.folder;
-  // The program comes from this task's job. The data is what the chief's job names, as found on
-  // this host.
+  // The program is that of this task's job. The data is that of the chief's job, read on this host.
   job.digests = own_.digests;
   DigestFiles(&job);
   if (const std::string key = FirstDifferingFile(JobToJson(job), json); !key.empty())

@@ -11,8 +11,8 @@
 namespace muster {
 namespace {
 
-// Refuses a process that trained for this run with another job file, cluster or version. Its start
-// is out of date. This is not an error of the job, and a restart fixes it.
+// Refuses a process that trained for this run with an earlier job file, cluster or version. The job
+// itself has no error, and a restart of the process fixes this.
 std::optional<Refusal> OfAnEarlierStart(const proto::Hello& hello, const std::string& why) {
   if (hello.run_id().empty()) return std::nullopt;
   return Refusal{
@@ -49,14 +49,15 @@ std::optional<Refusal> CheckNamesake(PausingTime now, const proto::Hello& hello,
   if (!m.process.joined || m.process.incarnation == hello.incarnation()) return std::nullopt;
   if (!m.process.connected || now - m.process.last_heard >= o.suspect)
     return std::nullopt;  // The new process takes its place.
-  // This process holds state of the run. It was a member, was given up and replaced.
+  // This process holds state of the run: it was a member until another process replaced it.
   if (!hello.run_id().empty())
     return Refusal{ExitCode::kRetryable,
                    fmt::format("{} was lost and replaced by another process, on host {}: this one "
                                "is superseded",
                                m.declared.task.Spoken(), m.process.host),
                    false};
-  // An exiting process that still saves and its successor, or two processes with the same task.
+  // Either the other process is exiting and still saves, or two processes were started as this
+  // task.
   return Refusal{ExitCode::kRetryable,
                  fmt::format("another process is {} already, on host {} (pid {}): this one waits "
                              "until that one has left",
@@ -67,7 +68,7 @@ std::optional<Refusal> CheckNamesake(PausingTime now, const proto::Hello& hello,
 // Adopting a very high term would leave no room for the generations of later chiefs.
 std::optional<Refusal> CheckGeneration(const proto::Hello& hello, const AdmissionOptions& o) {
   const uint64_t epoch = std::max(hello.highest_generation(), hello.generation()) >> 32;
-  // Compared with the first term, because many small steps also add up to a jump.
+  // Compares with the first term, so that many small increases cannot add up to a large one.
   if (IsPlausibleEpoch(epoch, o.first_epoch)) return std::nullopt;
   return Refusal{ExitCode::kRetryable,
                  fmt::format("{} tells of a generation of the chief's epoch {}, and this is epoch "
@@ -89,7 +90,7 @@ std::string DifferingJob(const std::string& task, const std::string& key) {
 
 int FindMember(const JobState& state, std::string_view name) {
   const std::optional<TaskId> task = ParseTaskId(name);
-  if (!task || task->ToString() != name) return -1;  // The wire has only this spelling.
+  if (!task || task->ToString() != name) return -1;  // Messages use only this spelling.
   for (int i = 0; i < static_cast<int>(state.members.size()); ++i) {
     if (state.members[i].declared.task == *task) return i;
   }

@@ -1,5 +1,5 @@
-// Decides which task may call which method of the chief's server. Applies where tasks prove their
-// identity.
+// Decides which task may call which method of the chief's server. Used if tasks prove their
+// identity, by TLS.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace muster {
 
-// `method` has the form "/muster.proto.Coordinator/Session". The handlers check that a caller does
-// not speak for another task.
+// `method` has the form "/muster.proto.Coordinator/Session". The method's handler also checks that
+// the caller does not claim to be another task.
 bool MayCallChief(const security::Peer& caller, std::string_view method);
 
 }  // namespace muster

@@ -8,7 +8,8 @@
 namespace muster {
 namespace {
 
-// Reports repeat earlier errors. Only a new error gets a time.
+// Sets `out` to `error` with the time `now` if the error is new, and returns whether it is. Members
+// repeat an error in later reports.
 bool ApplyError(const proto::GenerationError& error, bool present, PausingTime now,
                 std::optional<ReportedError>* out) {
   if (!present || (out->has_value() && (*out)->generation >= error.generation())) return false;

@@ -101,7 +101,7 @@ void CoordinatorImpl::RequestStop() {
 
 void CoordinatorImpl::Run() {
   {
-    // The wait for the port does not count as a pause.
+    // Time spent waiting for the port does not count as a suspension of the process.
     absl::MutexLock lock(&mu_);
     state_.job.started = state_.job.stage_since = state_.clock.Now();
     state_.clock.TakePause();
@@ -118,7 +118,7 @@ void CoordinatorImpl::Run() {
                  Seconds(pause));
     state_.LookAtDeaths(now);
     if (const auto kept = std::exchange(kept_, std::nullopt)) KeptLocked(*kept);
-    // Members that were lost together are dropped together.
+    // Repeats, so that members that were lost together are dropped together.
     Decision decision;
     do {
       decision = state_.policy->Decide(now, state_.job);
@@ -148,7 +148,8 @@ void CoordinatorImpl::KeptLocked(const IdentityKeeper::Result& kept) {
 void CoordinatorImpl::KeepIdentityLocked(PausingTime now) {
   const std::string& adopting = registration_.adopting();
   if (state_.job.stage == Stage::kEnding || (adopting.empty() && !to_form_)) return;
-  // A member that is turned away connects again within a second. An older failure no longer counts.
+  // A member that was turned away reconnects within a second. After a longer gap, the first failure
+  // no longer counts.
   constexpr Duration kForgotten = std::chrono::seconds(10);
   if (!not_kept_since_ || now - to_keep_at_ > kForgotten) not_kept_since_ = now;
   to_keep_at_ = now;
@@ -166,7 +167,7 @@ void CoordinatorImpl::KeepIdentityLocked(PausingTime now) {
 // Asks the hosts of broken sessions whether the processes still exist, all in parallel and at most
 // once per tick. Called without mu_, because it waits briefly for the network.
 void CoordinatorImpl::ProbeBroken() {
-  constexpr size_t kMost = 256;  // Open descriptors at a time.
+  constexpr size_t kMost = 256;  // Limit of open descriptors.
   constexpr Duration kAnswer = std::chrono::milliseconds(50);
   if (Clock::now() < next_probe_) return;
   std::vector<std::pair<int, uint64_t>> broken;  // Member, incarnation.

@@ -86,7 +86,7 @@ void CoordinatorActions::Act(PausingTime now, const Decision& decision) {
       return Drop(now, decision.member, decision.reason);
     case Action::kAbortGeneration:
       LogWarning("{}", decision.reason);
-      // If a member was lost meanwhile, the failure says nothing about the links.
+      // After the loss of a member, the failure says nothing about the links between the others.
       if (state_.job.stage == Stage::kForming && decision.member < 0)
         ++state_.job.failed_formations;
       if (decision.expel) {
@@ -189,7 +189,7 @@ void CoordinatorActions::Abort(PausingTime now, const std::string& why) {
   state_.job.stage_since = now;
   next_roster_ = now + state_.options.roster_interval;
   state_.abort_reason = why;
-  // A member outside the generation keeps waiting.
+  // A member outside the generation still waits, so its `waiting` stays set.
   for (MemberState& m : state_.job.members)
     if (m.in_generation) m.report.waiting = m.report.finished = false;
   proto::CoordinatorMessage message;

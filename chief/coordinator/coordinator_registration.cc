@@ -85,8 +85,8 @@ void Registration::Refuse(const std::shared_ptr<Session>& session, const proto::
     if (refusal.ends_job && !m.failure)
       m.failure = ReportedFailure{verdict.code, verdict.message,  verdict.host,
                                   -1,           Phase::kStarting, state_.clock.Now()};
-    if (state_.job.tell_all) m.report.acknowledged = true;  // The verdict is all that it needs.
-    // This is a new process of the task, so the process whose session broke is gone.
+    if (state_.job.tell_all) m.report.acknowledged = true;  // The member needs only the verdict.
+    // The Hello is from a new process, so the old process with the broken session is gone.
     if (m.process.joined && !m.process.connected && m.process.incarnation != hello.incarnation())
       m.process.gone = true;
   }
@@ -228,7 +228,7 @@ void Registration::CatchUp(int member) {
   const uint64_t generation = state_.slots[member].hello.generation();
   const uint64_t own = state_.policy->GenerationOf(state_.job, m);
   if (state_.job.stage != Stage::kEnding && generation != 0 && !(current && generation == own)) {
-    // The member slept or was cut off while its generation ended. It joins as a new one.
+    // The member was suspended or disconnected when its generation ended. It joins as a new member.
     message.mutable_abort()->set_generation(generation);
     message.mutable_abort()->set_reason(state_.abort_reason.empty()
                                             ? "the chief was lost: a new process took its place"

@@ -29,7 +29,7 @@ grpc::Status RequireReporter(const grpc::ServerContextBase& context,
 // ---- sessions ----
 
 int CoordinatorImpl::MemberOfLocked(const muster::Session* session) const {
-  const int member = session->member;  // Unless another session of the member has replaced it.
+  const int member = session->member;  // Another session of the member may have replaced this one.
   return member >= 0 && state_.slots[member].session.get() == session ? member : -1;
 }
 
@@ -41,7 +41,7 @@ void CoordinatorImpl::OnMessage(const std::shared_ptr<muster::Session>& session,
   if (member >= 0 && message.has_report()) ReportLocked(member, message.report());
 }
 
-// Checks the Hello before it takes the lock, so that other members' heartbeats are not delayed.
+// Checks the Hello before taking the lock, so that heartbeats of other members are not delayed.
 void CoordinatorImpl::OnHello(const std::shared_ptr<muster::Session>& session,
                               const proto::Hello& said) {
   {
@@ -65,7 +65,7 @@ void CoordinatorImpl::OnHello(const std::shared_ptr<muster::Session>& session,
   }
   const Differences differences = DifferencesOf(hello, options_.admission);
   absl::MutexLock lock(&mu_);
-  if (session->broken) return;  // It broke meanwhile.
+  if (session->broken) return;  // The session broke during the check.
   registration_.OnHello(session, hello, differences);
 }
 
@@ -120,7 +120,7 @@ void CoordinatorImpl::MakeRoomForSessionLocked() {
                               fmt::format("there are {} sessions without a Hello", most)));
 }
 
-// Bounds sessions that belong to no member. No other timeout does.
+// Ends sessions that send no Hello in time. No other timeout covers them.
 void CoordinatorImpl::EndWithoutHelloLocked(PausingTime now) {
   for (auto it = greeting_.begin(); it != greeting_.end();) {
     const auto [session, since] = *it;

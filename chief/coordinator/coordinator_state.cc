@@ -29,7 +29,8 @@ void CoordinatorState::SendAll(const proto::CoordinatorMessage& message) {
     if (slot.session) slot.session->Send(shared);
 }
 
-// There is no use in waiting for it, unless others may go on without.
+// The job does not wait for this member any more. It fails, unless the policy lets it continue
+// without the member.
 bool CoordinatorState::TakeDeath(int member, const std::string& message) {
   Wake();
   MemberState* m = &job.members[member];
@@ -44,7 +45,7 @@ bool CoordinatorState::TakeDeath(int member, const std::string& message) {
   if (policy->GoesOnWithout(member, message, &job)) return true;
   if (m->failure) return false;
   std::string why = message;
-  // Its last report may be older than its end by an interval.
+  // The member may have got further since its last report.
   if (m->in_generation) why += fmt::format("; last heard of in step {}", m->report.step);
   m->failure = ReportedFailure{ExitCode::kRetryable, why,        "", NewestStep(job, *m),
                                m->report.phase,      clock.Now()};
@@ -52,7 +53,7 @@ bool CoordinatorState::TakeDeath(int member, const std::string& message) {
 }
 
 void CoordinatorState::LookAtDeaths(PausingTime now) {
-  // What it said before it ended may arrive after who tells of its end.
+  // The process's own last messages may arrive this much later than the report of its end.
   constexpr Duration kLate = std::chrono::seconds(1);
   for (int i = 0; i < static_cast<int>(slots.size()); ++i) {
     if (!slots[i].death) continue;
@@ -68,7 +69,7 @@ void CoordinatorState::LookAtDeaths(PausingTime now) {
   }
 }
 
-// Whoever may report can do so in a loop.
+// Limits the lines, because a caller may report in a loop.
 void CoordinatorState::LogFailure(const proto::FailureReport& report, std::string_view what) {
   int64_t left_out = 0;
   if (!failure_lines.Take(&left_out)) return;
@@ -87,7 +88,7 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
   }
   MemberState& m = job.members[member];
   if (report.gone()) {
-    // What is told late is of a process in whose place there is another one.
+    // A late report is about an earlier process, which another one has replaced.
     if (report.pid() != 0 && m.process.joined && m.process.pid != report.pid())
       return fmt::format("{} is process {} now", who, m.process.pid);
     if (Lives(clock.Now(), m)) {
@@ -105,8 +106,8 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
     LogFailure(report, "");
     return "a restart can help: the job waits for it";
   }
-  // What takes a lost member's place, on a host without the right devices or files, is no fault of
-  // the job's.
+  // A replacement may start on a host without the right devices or files. This must not end the
+  // job.
   if (code == ExitCode::kConfiguration && job.generation != 0 &&
       (!m.process.joined || report.incarnation() != m.process.incarnation)) {
     m.why_missing = report.message();

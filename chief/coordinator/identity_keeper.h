@@ -1,5 +1,5 @@
-// Writes the run's identity to model_dir on its own thread, so that a slow or unresponsive disk
-// does not delay the coordinator's decisions.
+// IdentityKeeper writes the run's identity to model_dir on a thread of its own. A slow disk
+// therefore does not delay the coordinator's decisions.
 #pragma once
 
 #include <atomic>
@@ -21,13 +21,13 @@ class IdentityKeeper {
     uint32_t epoch = 0;
     absl::Status status;
   };
-  // Both functions run on the keeper's thread. Without `keep` every write succeeds.
+  // `keep` and `on_done` run on the keeper's thread. A null `keep` counts as a write that succeeds.
   IdentityKeeper(Keep keep, std::function<void(Result)> on_done)
       : keep_(std::move(keep)), on_done_(std::move(on_done)) {}
-  ~IdentityKeeper();  // Waits for the current write and its `on_done`.
+  ~IdentityKeeper();  // Blocks until the current write and its `on_done` have returned.
 
-  // Starts a write unless one is in progress. Never waits for `on_done`, so it may be called with a
-  // lock that `on_done` takes.
+  // Starts a write unless one is in progress. Never waits for `on_done`, so the caller may hold a
+  // lock that `on_done` acquires.
   void Start(const std::string& run_id, uint32_t epoch);
 
  private:

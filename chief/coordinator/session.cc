@@ -68,7 +68,7 @@ void Session::Kill() {
   if (context_ != nullptr) context_->TryCancel();
 }
 
-// gRPC swallows exceptions, and the session would neither read on nor end.
+// gRPC swallows exceptions. Without this catch, the session would neither continue to read nor end.
 grpc::Status Session::TakeMessage() {
   try {
     proto::MemberMessage message;

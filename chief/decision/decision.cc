@@ -53,7 +53,7 @@ std::string WhyLost(PausingTime now, const MemberState& m, const MembershipOptio
 
 std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const MembershipOptions& o,
                                     bool suspected) {
-  int first = -1;  // The text is built for this member only, because many members may be lost.
+  int first = -1;  // Only this member's text is built, because many members may be lost.
   PausingTime since;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];
@@ -119,7 +119,7 @@ Decision NotAllCame(PausingTime now, const JobState& s, const MembershipOptions&
     return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
                     fmt::format("not all members came within {:g} s (timeouts.join): {}",
                                 Seconds(o.join), RosterLine(now, s))});
-  // A member that is lost is a better explanation than one that is connected but has not returned.
+  // Prefers a lost member as the cause to a connected one that has not returned.
   int missing = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberState& m = s.members[i];

@@ -11,8 +11,8 @@ bool Held(PausingTime now, const MemberState& m, const MembershipOptions& o) {
   return o.min_members > 0 && m.held_until > now;
 }
 
-// True if the member completed its first step. Its own report may be one heartbeat old, so a later
-// step of any other member is sufficient.
+// True if the member completed its first step. The member's own report may be one heartbeat old, so
+// a later step of another member also counts.
 bool Settled(const JobState& s, const MemberState& m) {
   return m.process.settled || (m.in_generation && NewestStep(s, m) > m.process.first_step);
 }
@@ -30,7 +30,7 @@ MemberState Absent(PausingTime now, const JobState& s, const MemberState& lost,
   if (o.min_members == 0 || Settled(s, lost)) return absent;
   absent.quick_losses = lost.quick_losses;
   absent.held_until = lost.held_until;
-  if (!lost.in_generation) return absent;  // No member was waiting for it.
+  if (!lost.in_generation) return absent;  // No other member waits for this one.
   const int n = ++absent.quick_losses;
   if (n < 2) return absent;
   Duration hold = o.backoff;
@@ -54,8 +54,8 @@ std::optional<Decision> Leaver(const JobState& s, const MembershipOptions& o) {
     const MemberState& m = s.members[i];
     if (m.in_generation && m.report.finished) return std::nullopt;  // The job is about to end.
     size += m.in_generation ? 1 : 0;
-    remaining +=
-        m.in_generation && m.process.joined ? 1 : 0;  // Other missing members may never come.
+    // Counts only joined members, because missing ones may never come.
+    remaining += m.in_generation && m.process.joined ? 1 : 0;
     if (m.report.leaving && leaver < 0) leaver = i;
   }
   if (leaver < 0) return std::nullopt;
@@ -79,7 +79,7 @@ std::string FewerWillDo(PausingTime now, const JobState& s, const MembershipOpti
         return Ready(m) && (with_held || !Held(now, m, o));
       }))
     return "all members are ready";
-  // The chief is the first member. A member that has joined will be ready soon.
+  // members[0] is the chief.
   if ((Fresh(s) && !s.through) || !Ready(s.members[0])) return "";
   int ready = 0, before = s.generation == 0 ? s.adopted_size : 0;
   bool all_left = s.generation != 0;
@@ -88,7 +88,7 @@ std::string FewerWillDo(PausingTime now, const JobState& s, const MembershipOpti
     if (!with_held && Held(now, m, o)) continue;
     if (m.process.joined && !Ready(m)) return "";
     ready += Ready(m) ? 1 : 0;
-    // A member that was lost in its first step is not waited for.
+    // The others do not wait for a member that was lost in its first step.
     const bool awaited = !m.left && m.quick_losses == 0 && m.in_generation;
     all_left = all_left && (Ready(m) || !awaited);
   }

@@ -35,12 +35,12 @@ std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
     const MemberState& m = s.members[i];
     const Duration limit = PhaseLimit(m, o);
     if (limit == Duration::zero()) continue;
-    // A server's work takes as long as its clients ask for.
+    // The duration of a server's work depends on its clients, so only its start has a timeout.
     if (IsServer(m) && m.report.phase != Phase::kStarting && m.report.phase != Phase::kForming)
       continue;
     PausingTime since = m.report.phase_since;
-    if (m.report.phase ==
-        Phase::kReduce) {  // A worker in kReduce waits for servers, which may be missing.
+    // A worker in kReduce waits for servers, which may be missing.
+    if (m.report.phase == Phase::kReduce) {
       if (ServerMissing(s)) continue;
       since = std::max(since, s.servers_since);
     }
@@ -53,8 +53,8 @@ std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
   return std::nullopt;
 }
 
-// True if an admitted member asks for another generation, because it lost contact with the chief or
-// gave up its work.
+// Returns true if an admitted member requests another generation. It does so after it lost contact
+// with the chief or gave up its work.
 bool AsksAgain(const MemberState& m) {
   return m.in_generation && m.report.formed_generation == m.process.generation;
 }
@@ -92,7 +92,7 @@ std::optional<Decision> Needed(PausingTime now, const JobState& s, const Members
     return MissingSince(s.members[a], s) < MissingSince(s.members[b], s);
   });
   const MemberState& first = s.members[missing[0]];
-  // Since then too many are missing.
+  // The time for which more members have been missing than may be missing.
   const Duration age = now - MissingSince(s.members[missing[spare]], s);
   if (age >= o.rejoin)
     return End(missing[0], About(first, ExitCode::kRetryable,
@@ -139,7 +139,7 @@ class Independent final : public MembershipPolicy {
     m.process.generation = s->generation = id;
     m.in_generation = true;
     m.report.waiting = m.report.finished = false;
-    m.report.phase = Phase::kForming;  // Until it reports.
+    m.report.phase = Phase::kForming;  // Until the member reports.
     m.report.phase_since = now;
     m.admitted = m.process.incarnation;
     if (IsServer(m)) s->servers_since = now;
@@ -168,7 +168,7 @@ class Independent final : public MembershipPolicy {
   }
   std::string Return(const ReturningProcess& process, int member, JobState* s) const override {
     if (process.generation != 0) return "";
-    // It gave up its connection to the chief, and returns with its state.
+    // The member closed its session, and returns with its state.
     s->members[member].in_generation = false;
     s->members[member].process.again = process.holds_state;
     return "";
@@ -187,7 +187,7 @@ class Independent final : public MembershipPolicy {
 Decision Independent::DecideNext(PausingTime now, const JobState& s) const {
   const MembershipOptions& o = options_;
   if (auto decision = OwnFailure(s)) return *std::move(decision);
-  // The other members do not depend on it.
+  // The other members do not depend on the lost one.
   if (auto lost = FirstLost(now, s, o, /*suspected=*/false))
     return Make(Action::kDrop, std::move(lost->why), lost->member);
   if (auto decision = PhaseDeadline(now, s, o)) return *std::move(decision);

@@ -32,7 +32,7 @@ int FirstCollectiveError(const JobState& s) {
 
 Decision Lose(const JobState& s, int member, const std::string& why) {
   const MemberState& m = s.members[member];
-  // No generation depends on it, and it may join again.
+  // No generation depends on this member, and it may rejoin.
   if (s.generation == 0 || s.stage == Stage::kJoining || !m.in_generation)
     return Make(Action::kDrop, why, member);
   Verdict verdict = About(m, ExitCode::kRetryable, why);
@@ -46,7 +46,7 @@ Decision Lose(const JobState& s, int member, const std::string& why) {
 
 // Removes a member that is connected but makes no progress.
 Decision GiveUp(const JobState& s, int member, Verdict verdict) {
-  // A member that is not admitted yet is not part of the others' generation.
+  // A member that is not admitted yet is in no generation.
   const bool missed = s.members[member].in_generation;
   Decision decision =
       Make(missed ? Action::kAbortGeneration : Action::kDrop, Describe(verdict), member);
@@ -59,14 +59,14 @@ std::optional<Decision> Lost(PausingTime now, const JobState& s, const Membershi
   const bool suspected = s.stage == Stage::kRunning && FirstCollectiveError(s) >= 0;
   std::optional<MemberLoss> lost = FirstLost(now, s, o, suspected);
   if (!lost) return std::nullopt;
-  // After a broken connection the others have waited too briefly to report positions.
+  // After a broken connection, the others have not waited long enough to report positions.
   if (s.members[lost->member].process.connected)
     lost->why = WithStandings(std::move(lost->why), now, s);
   return Lose(s, lost->member, lost->why);
 }
 
-// Returns the member that `waiter` waits for in a collective: the one furthest behind that has not
-// entered it. Returns -1 if all have entered.
+// Returns the member that `waiter` waits for in a collective: of the members that have not entered
+// it, the one furthest behind. Returns -1 if all have entered.
 int HeldUpBy(const JobState& s, int waiter) {
   int culprit = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
@@ -242,7 +242,7 @@ class Synchronous final : public MembershipPolicy {
       m.process.first_step = s->members[formed.newest].report.last_step + 1;
       m.report.waiting = m.report.finished = false;
       m.report.collective_sequence = m.report.collectives_done = 0;
-      m.report.phase = Phase::kForming;  // Until it reports. Its earlier phase is over.
+      m.report.phase = Phase::kForming;  // Until the member reports again.
       m.report.phase_since = now;
     }
     return formed;

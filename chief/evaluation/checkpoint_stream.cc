@@ -36,7 +36,7 @@ class FileStream final : public grpc::ServerWriteReactor<proto::FetchChunk> {
   void OnDone() override { delete this; }
 
  private:
-  // One chunk of each stream waits for the disk: BulkCalls bounds them.
+  // Each stream has at most one read queued, and BulkCalls limits the number of streams.
   void Next() {
     const bool taken = disk_->Run([this] {
       bool more = false;

@@ -1,5 +1,5 @@
-// A unary call of the evaluator that the chief may hold. The service's thread answers it. Holding a
-// call costs no thread.
+// An EvaluationCall is a unary call from the evaluator. The chief may hold the call for a while
+// without using a thread. The thread of EvaluationService answers it.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -14,14 +14,15 @@ namespace muster {
 
 class EvaluationCall final : public grpc::ServerUnaryReactor {
  public:
-  // Called on gRPC's threads. Must outlive the server.
+  // Receives the events of calls, on gRPC's threads. Must outlive the server.
   class Handler {
    public:
     virtual ~Handler() = default;
     virtual void OnCall(std::shared_ptr<EvaluationCall> call) = 0;
-    // The connection broke, or the caller gave up, before Answer. Answer must still be called.
+    // The connection broke, or the evaluator cancelled the call, before Answer. Answer must still
+    // be called.
     virtual void OnBroken(uint64_t incarnation) = 0;
-    // The reply with the job's end has left this process.
+    // gRPC has sent the reply with the job's end.
     virtual void OnEndTold(uint64_t incarnation) = 0;
   };
 
@@ -44,7 +45,8 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     return next != nullptr ? next->evaluator() : report->evaluator();
   }
   bool broken() const { return broken_; }
-  // Called once. The call must not be used afterwards.
+  // Finishes the call. Called once; the caller must not use the call afterwards. `tells_end`: the
+  // reply has the job's end, so OnEndTold follows.
   void Answer(const grpc::Status& status, bool tells_end = false) {
     tells_end_ = tells_end;
     Finish(status);
@@ -59,8 +61,8 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     self_.reset();
   }
 
-  PausingTime taken;  // Set and read by the service.
-  // Only one of the two pairs is set.
+  PausingTime taken;  // Used only by EvaluationService: when it received the call.
+  // Either next and next_reply are set, or report and report_reply.
   const proto::NextCheckpointRequest* next = nullptr;
   proto::NextCheckpointReply* next_reply = nullptr;
   const proto::EvaluationReport* report = nullptr;

@@ -25,8 +25,8 @@ namespace {
 // Time for which the chief stays, so that a live evaluator receives the end.
 constexpr Duration kTellEnd = std::chrono::seconds(5);
 constexpr size_t kMostName = 256;
-constexpr size_t kMostHeld = 16;  // Calls of an evaluator, which makes two at a time.
-// Time between two log lines about what the chief waits for.
+constexpr size_t kMostHeld = 16;  // Limit of held calls. An evaluator makes two at a time.
+// Interval of log lines about what the chief waits for.
 constexpr Duration kWaitingLine = std::chrono::seconds(10);
 
 using CallPtr = std::shared_ptr<EvaluationCall>;
@@ -40,8 +40,8 @@ std::string MetricsText(const std::map<std::string, double>& metrics) {
 
 // Events in the order in which they happened.
 struct Event {
-  CallPtr call;         // A new call; null if the connection of `broken` broke.
-  uint64_t broken = 0;  // Incarnation.
+  CallPtr call;         // A new call. Null if the event is a broken connection.
+  uint64_t broken = 0;  // The incarnation with the broken connection.
 };
 
 class ServiceImpl final : public EvaluationService,
@@ -125,12 +125,14 @@ class ServiceImpl final : public EvaluationService,
   const EvaluationServiceOptions options_;
   const uint64_t incarnation_;
 
-  PausingClock clock_;  // This and the following members are used only by the service's thread.
+  // Only the service's thread uses this member and the members below.
+  PausingClock clock_;
   EvaluationState state_;
   proto::Announcement newest_;            // The announcement of state_.newest.
   std::map<int64_t, std::string> paths_;  // The paths of all announced checkpoints, by step.
   int64_t kept_ = -1;                     // The step that is pinned.
-  int64_t outdated_ = -1;                 // Step whose earlier state the evaluator is evaluating.
+  // The evaluator works on an earlier checkpoint of this step.
+  int64_t outdated_ = -1;
   std::vector<CallPtr> held_;
   std::string last_failure_;  // The same failure is logged once.
   LineBudget lines_;
@@ -146,7 +148,7 @@ class ServiceImpl final : public EvaluationService,
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   // The part of the thread's state that others may read.
   bool final_over_ ABSL_GUARDED_BY(mu_) = false;
-  bool end_heard_ ABSL_GUARDED_BY(mu_) = false;  // The thread has received the end.
+  bool end_heard_ ABSL_GUARDED_BY(mu_) = false;  // The thread has received the call of End.
   uint64_t present_ ABSL_GUARDED_BY(mu_) = 0;    // The evaluator's incarnation; 0: none.
   bool told_ ABSL_GUARDED_BY(mu_) = false;
   int64_t streamable_ ABSL_GUARDED_BY(mu_) = -1;  // The step whose files may be fetched.
@@ -309,8 +311,8 @@ void ServiceImpl::TakeAnnouncement(proto::Announcement announcement) {
     return;
   }
   announcement.set_manifest_checksum(fmt::format("{:08x}", Crc32c(*manifest)));
-  // Another state of the same step, which callbacks leave at the end of training. Earlier or
-  // current measurements do not apply to it.
+  // This is another state of the same step, which callbacks may leave at the end of training.
+  // Finished and running evaluations do not apply to it.
   if (state_.newest == step && newest_.manifest_checksum() != announcement.manifest_checksum()) {
     state_.settled.erase(step);
     if (kept_ == step) {
@@ -372,7 +374,8 @@ void ServiceImpl::TakeCall(PausingTime now, const CallPtr& call) {
     return call->Answer(refusal);
   }
   if (call->report != nullptr) TakeReport(*call->report);
-  if (call->next != nullptr) outdated_ = -1;  // It is not evaluating.
+  // The evaluator is idle, because it asks for a checkpoint.
+  if (call->next != nullptr) outdated_ = -1;
   call->taken = now;
   held_.push_back(call);
   if (held_.size() <= kMostHeld) return;
@@ -403,13 +406,13 @@ bool ServiceImpl::TryAnswerNext(PausingTime now, EvaluationCall& call) {
       if (Keep(*state_.newest)) {
         *reply.mutable_checkpoint() = newest_;
       } else {
-        state_.settled.insert(*state_.newest);  // It was deleted meanwhile.
+        state_.settled.insert(*state_.newest);  // The checkpoint was deleted.
       }
     }
   }
   const bool said = ended || call.next->want_job() || reply.has_checkpoint();
   if (!said && now - call.taken < options_.hold) return false;
-  if (!reply.has_checkpoint()) Release();  // It is not evaluating, since it asks for a checkpoint.
+  if (!reply.has_checkpoint()) Release();  // The evaluator is idle.
   call.Answer(grpc::Status::OK, ended);
   return true;
 }
@@ -436,8 +439,8 @@ bool ServiceImpl::SetEnd(proto::JobEnd* end) const {
 
 void ServiceImpl::TakeReport(const proto::EvaluationReport& report) {
   EvaluatorState& evaluator = state_.evaluator;
-  // The reply says that the checkpoint is unknown. The evaluator gives it up and gets it again as
-  // it is now.
+  // The reply will say that the checkpoint is unknown. The evaluator then stops, and gets the
+  // step's current checkpoint next.
   const bool outdated = report.step() >= 0 && report.step() == outdated_;
   if (report.done() && !outdated) {
     TakeResult(report);
@@ -445,8 +448,8 @@ void ServiceImpl::TakeReport(const proto::EvaluationReport& report) {
     evaluator.step = report.step();
     evaluator.batches_done = report.batches_done();
     evaluator.batches_total = report.batches_total();
-    Keep(report.step());  // Pins it again if the evaluator had been given up, or if the chief is
-                          // another one.
+    // Pins the checkpoint again if the chief was restarted or had given up the evaluator.
+    Keep(report.step());
   }
   if (report.leaving().empty()) return;
   if (!ended_)
@@ -478,7 +481,7 @@ void ServiceImpl::TakeResult(const proto::EvaluationReport& report) {
   Release();
 }
 
-// Pins the checkpoint of that step instead of the one before. Returns false if it is gone.
+// Pins the checkpoint of `step` instead of the previous one. Returns false if it is gone.
 bool ServiceImpl::Keep(int64_t step) {
   if (kept_ == step) return true;
   const auto path = paths_.find(step);
@@ -501,7 +504,7 @@ void ServiceImpl::Release() {
   kept_ = -1;
 }
 
-// The evaluator is gone.
+// Handles the loss of the evaluator.
 void ServiceImpl::Leave() {
   state_.evaluator.present = false;
   Release();

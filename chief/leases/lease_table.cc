@@ -18,8 +18,8 @@ bool LeaseTable::NoneLeft() const {
          (options_.max_steps && completed_ + open >= *options_.max_steps);
 }
 
-// Leases follow the grid of batches. A start within a batch (of a run with another batch size) thus
-// returns to the grid.
+// Leases end at multiples of the batch size. If a run resumes at another offset, because the batch
+// size has changed, its first lease is shorter.
 Lease LeaseTable::TakeNew() {
   const int64_t grid_end = (offset_ / options_.batch + 1) * options_.batch;
   Lease lease{next_id_++, epoch_, offset_, std::min(grid_end, options_.examples)};
@@ -168,7 +168,7 @@ LeaseTable LeaseTable::FromRecord(const Options& options, const Record& record) 
 LeaseTable::Record LeaseTable::RecordAt(const Options& options, int64_t epoch, int64_t offset,
                                         int64_t completed, int64_t examples) {
   Record record{epoch, offset, completed, examples};
-  if (offset >= options.examples) {  // The epochs have become shorter.
+  if (offset >= options.examples) {  // The epoch now has fewer examples.
     ++record.epoch;
     record.offset = 0;
   }

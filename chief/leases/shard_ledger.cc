@@ -5,8 +5,8 @@
 namespace muster {
 namespace {
 
-// A chief rolls back to the state that it kept last. A restarted chief takes the newest checkpoint
-// that it can read. There are never this many damaged checkpoints.
+// Limit of remembered cuts. A chief rolls back to the last kept cut. A restarted chief rolls back
+// to the newest checkpoint that it can read, and fewer than this many are damaged.
 constexpr size_t kMostKept = 32;
 
 }  // namespace

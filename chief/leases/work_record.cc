@@ -63,7 +63,7 @@ double ToDouble(const Json& json) {
   return json.is_string() ? std::stod(json.get<std::string>()) : json.get<double>();
 }
 
-// Returns whether a table with these options can have reached that record.
+// Returns whether the record is possible for a table with these options.
 bool Fits(const LeaseTable::Record& record, const LeaseTable::Options& options) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   const auto counts = {record.completed, record.examples, record.repeated,
@@ -84,8 +84,8 @@ bool Fits(const LeaseTable::Record& record, const LeaseTable::Options& options) 
 
 Json WorkTable::ToRecord() const {
   LeaseTable::Record leases = leases_.ToRecord();
-  // Returned leases will be given again, perhaps before the next record. A worker may still report
-  // leases that are open in a record.
+  // Counts returned leases as repeated, because they will be handed out again, perhaps before the
+  // next record.
   for (const Lease& lease : leases_.returned()) {
     if (from_record_) break;
     ++leases.repeated;

@@ -18,8 +18,8 @@ void AddTo(proto::LeftOut* all, const proto::LeftOut& more) {
   all->mutable_names()->MergeFrom(more.names());
 }
 
-// The current lease and the next one, which is fetched meanwhile. A worker with this many gets no
-// more.
+// A worker with this many leases gets no more: the current one, and the next one, which it
+// prefetches.
 constexpr size_t kMostHeld = 2;
 // Limit of leases per answer, for short batches.
 constexpr int kMostGiven = 16;
@@ -68,7 +68,7 @@ void WorkTable::SetWorker(int worker, uint64_t incarnation, bool told) {
   Worker& state = workers_[worker];
   if (state.alive && state.incarnation == incarnation) return;
   if (state.alive) LoseWorker(worker);
-  // A returning process still holds its leases.
+  // The same process may return, and still holds its leases.
   const Worker before = std::exchange(state, Worker());
   if (before.incarnation == incarnation) state = {.is_void = before.is_void, .lost = before.lost};
   state.incarnation = incarnation;
@@ -143,7 +143,8 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
     MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
   for (const proto::EvaluationDone& done : request.evaluated())
     MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
-  // A void worker reports leases that others have had since, perhaps under the same ids.
+  // If the worker's work is void, its reports do not count. Other workers may have leases with the
+  // same ids by now.
   if (!worker.is_void) {
     for (const proto::BatchDone& done : request.done()) TakeBatch(index, done);
     for (const proto::EvaluationDone& done : request.evaluated()) TakeEvaluated(done);
@@ -154,7 +155,7 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
   worker.heard = true;
   if (worker.is_void) worker.lost.insert(request.held().begin(), request.held().end());
   worker.is_void = false;
-  // The worker no longer has the leases that it does not name.
+  // The worker has dropped all lost leases that it does not name.
   std::erase_if(worker.lost, [&](int64_t id) { return !Contains(request.held(), id); });
   if (adopting) FinishRecovery();
   return absl::OkStatus();
@@ -295,10 +296,10 @@ bool WorkTable::AnswerLost(const proto::NextRequest& request, proto::NextReply* 
 bool WorkTable::AnswerStart(const proto::NextRequest& request, proto::NextReply* reply) {
   const auto place = std::find(request.held().begin(), request.held().end(), request.start());
   if (place == request.held().end()) return false;
-  // Leases that it holds before this one are not pushed yet.
+  // The worker has not pushed the leases that it holds before this one.
   const int64_t later = place - request.held().begin();
   const int slower = clocks_.WaitsFor(request.worker().worker(), later);
-  // A restarted chief learns here which leases wait.
+  // After a restart, the chief learns here which leases wait.
   if (leases_.SetWaits(request.start(), slower >= 0) && slower >= 0) ++changes_;
   if (slower >= 0)
     return Wait(fmt::format("worker {} is too far behind (max_staleness {})", slower,
@@ -310,7 +311,7 @@ bool WorkTable::AnswerStart(const proto::NextRequest& request, proto::NextReply*
 
 bool WorkTable::AnswerPart(const proto::NextRequest& request, proto::NextReply* reply) {
   const int worker = request.worker().worker();
-  // Offers first what it was given in an answer that did not arrive.
+  // First offers the part from an earlier answer that did not arrive.
   int chosen = -1, held = 0;
   for (int i = 0; i < static_cast<int>(pass_->parts.size()); ++i) {
     const Pass::Part& part = pass_->parts[i];
@@ -344,8 +345,9 @@ void WorkTable::Offer(int worker, const Lease& lease, proto::Lease* offer) {
   offer->set_id(lease.id);
   offer->set_begin(lease.begin);
   offer->set_end(lease.end);
-  // The step that it will be if all open leases complete in order. Leases are given ahead, so the
-  // number of completed leases would give the learning rate and the seed of another batch.
+  // The step that this lease will be if all open leases complete in order. The number of completed
+  // leases would be wrong, because workers get leases ahead of time. The step determines the
+  // learning rate and the seed.
   offer->set_steps(leases_.StepOf(lease) - 1);
   offer->set_pull(workers_[worker].pull);
   workers_[worker].pull = false;
@@ -362,7 +364,7 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
   const std::vector<Lease> held = leases_.held_by(worker);
   for (const Lease& lease : held) {
     if (Contains(request.held(), lease.id)) continue;
-    workers_[worker].pull = true;  // It may not have received the request to pull.
+    workers_[worker].pull = true;  // The worker may not have received the earlier request to pull.
     Offer(worker, lease, reply->mutable_lease());
     return true;
   }
@@ -370,7 +372,7 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
   const bool waits = clocks_.WaitsFor(worker, static_cast<int64_t>(held.size())) >= 0;
   const LeaseTable::Answer answer = leases_.Next(worker, waits);
   if (answer.state != LeaseTable::State::kLeased) return Wait(answer.reason, reply);
-  if (answer.moved) ++changes_;  // Its previous worker must drop it.
+  if (answer.moved) ++changes_;  // The previous worker must drop the lease.
   Offer(worker, answer.lease, reply->mutable_lease());
   // Under a staleness bound each lease may have to wait.
   const int more = options_.max_staleness ? 0 : std::min(request.want(), kMostGiven) - 1;

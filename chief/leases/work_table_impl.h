@@ -1,4 +1,4 @@
-// Shared by work_table.cc and work_record.cc only.
+// The part of WorkTable that work_table.cc and work_record.cc share. No other file includes it.
 #pragma once
 
 #include "chief/leases/work_table.h"

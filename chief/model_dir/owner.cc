@@ -28,7 +28,7 @@
 namespace muster {
 namespace {
 
-// Not every file system can say so of a directory.
+// Syncs a directory to the disk. Ignores errors, because not every file system supports this.
 void SyncDirectory(const std::string& path) {
   const Fd directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() >= 0) (void)!fsync(directory.get());
@@ -58,25 +58,28 @@ class OwnerImpl final : public Owner {
   absl::Status Check() override;
 
  private:
-  // Exclusive among those that want to take the directory; released with the descriptor.
+  // Locks owner.lock against other processes that want to take the directory. Closing the
+  // descriptor releases the lock.
   absl::StatusOr<Fd> Lock() const;
-  // Watches the file until it changes: true, its owner lives.
+  // Watches the file for OwnerOptions::watch. Returns true if it changes, because its owner is then
+  // alive.
   bool SeenAlive(const OwnerRecord& other) const;
-  // Whether `other` lives, and therefore keeps the directory.
+  // Returns whether the owner `other` is alive, and therefore keeps the directory.
   bool Alive(const OwnerRecord& other) const;
-  // Of an owner that lives. OK: it is waited for, until `end`.
+  // Called for a live owner. Returns OK after a short wait if Acquire should retry; `end` is the
+  // deadline. Otherwise returns the error of Take.
   absl::Status WaitFor(const OwnerRecord& other, MonotonicTime end, MonotonicTime* next_line) const;
   // Takes the directory, or returns the owner that has it.
   absl::StatusOr<std::optional<OwnerRecord>> TryToTake();
   OwnerRecord NewRecord(const std::optional<OwnerRecord>& before) const;
-  // Makes `record` the file's content: a new file, whole and on the disk, since the run's identity
-  // must survive the host. With `first`, only where
-  // there is none: else a descriptor of -1.
+  // Publishes a new file with `record`. Syncs it to the disk first, because the run's identity must
+  // survive a crash of the host. With `first`, does so only if no file exists, and otherwise
+  // returns a descriptor of -1.
   absl::StatusOr<Fd> Publish(const OwnerRecord& record, bool first) const;
   absl::Status WriteTemporary(const std::string& path, const OwnerRecord& record, Fd* file) const;
   absl::Status MakeDirectory() const;
   absl::Status NotWritable(int error) const;
-  // In place, to the file that this owner published, whatever its name is now.
+  // Writes in place to the file that this owner published, even if it has another name now.
   absl::Status Rewrite(const OwnerRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   void Refresh();
   absl::Status Beat();
@@ -86,7 +89,8 @@ class OwnerImpl final : public Owner {
   std::string previous_run_id_, token_;
   bool anew_ = false;
   Fd file_;
-  absl::Mutex writing_;  // before mu_: what is written last is the newest
+  // Acquired before mu_, so that writes happen in the order of their records.
+  absl::Mutex writing_;
   size_t file_bytes_ ABSL_GUARDED_BY(writing_) = 0;
   mutable absl::Mutex mu_;
   CondVar wake_;
@@ -97,7 +101,7 @@ class OwnerImpl final : public Owner {
 
 absl::Status OwnerImpl::NotWritable(int error) const {
   switch (error) {
-    // A place that was right, and may be right again: a restart can help.
+    // These errors may go away, so a restart may help.
     case ENOSPC:
     case EDQUOT:
     case EIO:
@@ -113,7 +117,7 @@ absl::Status OwnerImpl::NotWritable(int error) const {
   }
 }
 
-// With its parents; those that it makes are on the disk when it returns.
+// Creates the directory and its parents, and syncs new ones to the disk.
 absl::Status OwnerImpl::MakeDirectory() const {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -134,7 +138,7 @@ absl::StatusOr<Fd> OwnerImpl::Lock() const {
     return ConfigurationError(
         fmt::format("cannot lock {}: {}; remove it", path, FileErrorText(errno)));
   if (file.get() < 0) return NotWritable(errno);
-  // Whoever has it may be watching another owner.
+  // The process with the lock may be watching another owner.
   const MonotonicTime end = Clock::now() + 2 * options_.watch;
   while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
@@ -227,7 +231,7 @@ absl::StatusOr<Fd> OwnerImpl::Publish(const OwnerRecord& record, bool first) con
   Fd file;
   absl::Status status = WriteTemporary(temporary, record, &file);
   if (status.ok() && first) {
-    // A link, unlike a rename, does not replace what another chief has just written.
+    // Unlike rename, link does not replace a file that another chief has just written.
     const int error = link(temporary.c_str(), path_.c_str()) == 0 ? 0 : errno;
     if (error == 0 || error == EEXIST) {
       unlink(temporary.c_str());
@@ -252,7 +256,7 @@ absl::Status OwnerImpl::Rewrite(const OwnerRecord& record) {
   errno = 0;
   if (pwrite(file_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
     return NotWritable(errno != 0 ? errno : ENOSPC);
-  // NFS shows other hosts what was written before a close.
+  // NFS makes written data visible to other hosts at a close.
   close(dup(file_.get()));
   return absl::OkStatus();
 }
@@ -274,7 +278,7 @@ absl::Status OwnerImpl::Acquire() {
   const MonotonicTime end = Clock::now() + options_.wait;
   MonotonicTime next_line;
   while (true) {
-    // The lock is held for each try alone: others wait too.
+    // Each try takes the lock again, because other processes wait for the lock too.
     MUSTER_ASSIGN_OR_RETURN(const std::optional<OwnerRecord> other, TryToTake());
     if (!other) return absl::OkStatus();
     MUSTER_RETURN_IF_ERROR(WaitFor(*other, end, &next_line));
@@ -288,7 +292,7 @@ absl::StatusOr<std::optional<OwnerRecord>> OwnerImpl::TryToTake() {
     if (before.record && Alive(*before.record)) return before.record;
     if (before.error != 0 && !Missing(before.error)) return NotWritable(before.error);
     const uint64_t epoch = before.record ? before.record->epoch : before.implausible_epoch;
-    if (epoch >= kMostEpochs)  // there is no next one
+    if (epoch >= kMostEpochs)  // There is no next term.
       return ConfigurationError(
           fmt::format("{} says that {} chiefs have had this run, more than any run has: put a copy "
                       "of it from before in its place, or remove it to begin a new run",
@@ -298,7 +302,8 @@ absl::StatusOr<std::optional<OwnerRecord>> OwnerImpl::TryToTake() {
     OwnerRecord mine = NewRecord(before.record);
     MUSTER_ASSIGN_OR_RETURN(Fd file, Publish(mine, before.error != 0));
     const std::optional<OwnerRecord> now = LookAtOwner(path_).record;
-    if (file.get() < 0 || !now || now->token != mine.token) continue;  // another one was quicker
+    // Another process was faster.
+    if (file.get() < 0 || !now || now->token != mine.token) continue;
     file_ = std::move(file);
     token_ = mine.token;
     previous_run_id_ = RunBefore(before.record);
@@ -347,7 +352,7 @@ absl::Status OwnerImpl::Keep(const std::string& run_id, uint32_t epoch) {
   MUSTER_RETURN_IF_ERROR(Check());
   MUSTER_RETURN_IF_ERROR(Rewrite(record));
   if (fsync(file_.get()) != 0) return NotWritable(errno);
-  // Not before: whoever asks for them uses them.
+  // Changes mine_ only now, because callers use the id and the term at once.
   absl::MutexLock lock(&mu_);
   mine_ = std::move(record);
   return absl::OkStatus();
@@ -392,7 +397,7 @@ OwnerImpl::~OwnerImpl() {
     wake_.Signal();
     record = mine_;
   }
-  if (!thread_.joinable()) return;  // never acquired
+  if (!thread_.joinable()) return;  // Acquire has not succeeded.
   thread_.join();
   absl::MutexLock writing(&writing_);
   record.left = true;

@@ -20,7 +20,7 @@
 namespace muster {
 namespace {
 
-// Size of the file. It leaves room for growth, so that the file is always replaced as a whole.
+// Size of the file. It leaves room for growth, so that each write in place has the same size.
 constexpr size_t kRecordBytes = 1024;
 // Hosts, paths and identities are shorter. A longer file is not a record.
 constexpr size_t kMostRecordBytes = 64 << 10;
@@ -50,7 +50,8 @@ OwnerLook Parse(const std::string& text) {
     r.identity = json.value("identity", "");
     r.beat = JsonIntegerOr(json, "beat", uint64_t{0});
     r.left = json.value("left", false);
-    r.begun = json.value("begun", true);  // Earlier versions wrote it for every run.
+    // Files of earlier versions have no "begun".
+    r.begun = json.value("begun", true);
     r.replaces = json.value("replaces", "");
   } catch (const Json::exception&) {
     return {};
@@ -81,7 +82,7 @@ std::string StartOf(int64_t pid) {
   std::string field;
   fields >> field;
   if (field == "Z" || field == "X") return "";
-  for (int i = 0; i < 19; ++i) fields >> field;  // Field 22 of the whole line.
+  for (int i = 0; i < 19; ++i) fields >> field;  // The start time, field 22 of the line.
   return field;
 }
 
@@ -107,7 +108,7 @@ OwnerLook LookOnce(const std::string& path) {
   return Parse(text);
 }
 
-// The owner may be writing to the file, so unreadable content is read again.
+// Reads unreadable content again, because the owner may be writing to the file.
 OwnerLook LookAtOwner(const std::string& path) {
   OwnerLook look = LookOnce(path);
   for (int i = 0; i < 5 && look.error == 0 && !look.record; ++i) {
@@ -129,7 +130,7 @@ OwnerRecord NextRecord(const std::optional<OwnerRecord>& before, RunChoice choic
   if (choice == RunChoice::kAnew) {
     next.replaces = RunBefore(before);
   } else if (!before->begun && !before->replaces.empty() && choice == RunChoice::kGoOn) {
-    // The start that was to replace this run did not begin.
+    // The new run that was to replace this run never began.
     next.run_id = before->replaces;
     next.begun = true;
   } else {

@@ -87,7 +87,7 @@ void Publisher::OnLost(const std::string& task, const std::string& why) {
   history_.OnLost(task, why, Clock::now());
 }
 
-// If this write fails, result.json still gets the history, unless this chief is lost before.
+// If this write fails, the history still goes into result.json, unless this chief is lost first.
 void Publisher::KeepHistoryLocked() {
   if (options_.model_dir.empty() || !begun_) return;
   const absl::Status kept = files_.Write(options_.model_dir + kHistory, history_.ToJson());
@@ -116,8 +116,8 @@ void Publisher::OnStart(const StartReport& report) {
     SummarizeEvaluationLocked(step, metrics);
 }
 
-// Publishes the step from which training resumes, and the passes at it, if they are missing. The
-// chief that should have published them may have been lost.
+// Publishes the points of the step from which training resumes and of the passes at this step, if
+// they are missing. The previous chief may have been lost before it published them.
 void Publisher::CatchUpLocked(const StartReport& report) {
   const int64_t step = report.start_step;
   if (report.last_step && step % options_.summary_every_steps == 0 &&
@@ -160,8 +160,8 @@ void Publisher::OnStep(const StepReport& report) {
   epoch_input_.Add(report);
   if (folders_ != nullptr && report.step % options_.summary_every_steps == 0)
     SummarizeLocked(report);
-  // With parameter servers, norms may come at other steps than the summary steps, because a batch's
-  // values belong to the step that it becomes.
+  // With parameter servers, norms may come at other steps than the summary steps. Only the
+  // completion of a batch decides which step it is.
   if (folders_ != nullptr && !report.gradient_norms.empty()) {
     summary::EventWriter::Values norms;
     for (const auto& [optimizer, norm] : report.gradient_norms)
@@ -221,7 +221,7 @@ void Publisher::ShowLocked(const StepReport& report) {
   }
   state.metrics = report.metrics;
   state.metrics.insert(report.values.begin(), report.values.end());
-  state.metrics.emplace("loss", report.loss);  // Unless the running mean is present.
+  state.metrics.emplace("loss", report.loss);  // Has no effect if the running mean is present.
   options_.progress->Show(state);
 }
 
@@ -266,7 +266,7 @@ double Publisher::InputShareLocked(const EpochReport& report) {
   const InputWait epoch = std::exchange(epoch_input_, InputWait(0));
   if (!epoch.any()) return -1;
   const double share = epoch.Share();
-  // The share does not matter in runs of a second.
+  // In runs of less than a second the share does not matter.
   if (share >= kMuchInputWait && epoch.Seconds() >= 1 && !std::exchange(said_input_, true)) {
     const auto data = options_.job.is_object() ? options_.job.value("data", Json()) : Json();
     LogWarning("epoch {}: {}", report.epoch + 1, InputWaitHint(share, data));
@@ -351,8 +351,8 @@ void Publisher::SummarizeEvaluationLocked(int64_t step,
                                           const std::map<std::string, double>& metrics) {
   record_.OnEvaluation(step, metrics);
   if (folders_ == nullptr) return;
-  // A restarted evaluator repeats itself. An evaluator that finds a new chief begins with the
-  // checkpoint from which that chief resumed.
+  // Skips evaluations that were published before. A restarted evaluator repeats earlier ones. With
+  // a new chief, the evaluator begins with the checkpoint from which that chief resumed.
   int64_t last = folders_->last_step("eval");
   if (last < 0 && !metrics.empty())
     last = folders_->LastStepOf("eval", "epoch_" + metrics.begin()->first);
@@ -388,7 +388,7 @@ void Publisher::OnTables(const TablesReport& report) {
   if (finished_) return;
   record_.OnTables(report);
   if (folders_ == nullptr || report.step % options_.summary_every_steps != 0) return;
-  // The last report of parameter servers is of the step before.
+  // The last report of parameter servers repeats a step.
   if (std::exchange(tables_step_, report.step) == report.step) return;
   summary::EventWriter::Values values;
   for (const auto& [name, statistics] : report.tables)

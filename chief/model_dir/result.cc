@@ -148,7 +148,7 @@ void RunRecord::OnStart(const StartReport& report) {
   } else if (report.steps_per_epoch > 0) {
     epochs_ = (report.start_step + report.steps_per_epoch - 1) / report.steps_per_epoch;
   }
-  // Metrics of a state that was lost are void.
+  // Metrics of later steps are void, because those steps were lost.
   std::erase_if(passes_, [&](const auto& pass) { return pass.second.step > report.start_step; });
   if (!report.train_metrics.empty()) passes_["train"] = {report.start_step, report.train_metrics};
   for (const EpochReport& pass : report.passes) passes_[pass.split] = {pass.step, pass.metrics};

@@ -30,8 +30,8 @@ std::string ValueOf(const Json& job, const std::string& key) {
   return value->dump();
 }
 
-// A job that states the same batch size in another way is the same job. So is a job whose program
-// file is in another folder.
+// Returns the first key in which the job differs from the job of the state. The batch size may be
+// stated in another way, and the program file may be in another folder.
 std::string DifferingKey(const Job& job, const TrainingState& state) {
   Json before = state.job, now = JobToJson(job);
   for (Json* json : {&before, &now}) {
@@ -75,8 +75,8 @@ bool Grew(const Job& job, const TrainingState& state) {
   return before.ok() && TrainsFurther(job, *before);
 }
 
-// Returns whether result.json says that this run was completed. The checkpoint decides how far the
-// run got or, if it is older, the result.
+// Returns whether this run was completed. The progress of the run is that of the checkpoint, or of
+// result.json if the checkpoint is older.
 bool Finished(const Job& job, const Json& result, const TrainingState* state) {
   const int64_t steps = result.value("steps", int64_t{0});
   if (state != nullptr && state->step >= steps) {
@@ -85,8 +85,7 @@ bool Finished(const Job& job, const Json& result, const TrainingState* state) {
       return true;
     return TrainedToItsEnd(job, state->step, state->epoch);
   }
-  // The result counts an epoch that has begun. If max_steps ended the run, that epoch may be
-  // incomplete.
+  // "epochs" in result.json includes the last epoch even if max_steps ended it early.
   int64_t epochs = result.value("epochs", int64_t{0});
   if (state != nullptr) {
     const auto max_steps = state->job.find("max_steps");
@@ -206,7 +205,8 @@ absl::StatusOr<std::optional<Snapshot>> ReadSnapshot(FileSystem& files, const Jo
                                                      const std::string& path,
                                                      const std::function<bool()>& held) {
   if (checkpoint::NamesExport(path)) return ReadExported(files, path);
-  // The parameter servers' part of the state goes from the files to the servers.
+  // With parameter servers, slots and rows go from the files to the servers, so they are not read
+  // here.
   const auto bytes = job.strategy == StrategyKind::kParameterServer ? checkpoint::Bytes::kLeft
                                                                     : checkpoint::Bytes::kRead;
   std::vector<std::string> damaged;

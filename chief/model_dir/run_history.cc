@@ -43,13 +43,13 @@ void RunHistory::OnLost(const std::string& task, const std::string& why, Monoton
   if (independent_) return AddLocked({step_, 0, what});
   if (!open_) open_ = Open{{}, progress_at_.value_or(now)};
   std::string& cause = open_->loss.cause;
-  if (cause.size() > 1000) return;  // A few hundred members were lost at once.
+  if (cause.size() > 1000) return;  // Limits the text if hundreds of members are lost at once.
   cause += (cause.empty() ? "" : "; ") + what;
 }
 
 void RunHistory::OnStart(int64_t step, MonotonicTime now) {
   absl::MutexLock lock(&mu_);
-  // A new member joined, or a link broke.
+  // No loss was reported: a new member joined, or a link broke.
   if (!open_ && progress_at_)
     open_ = Open{{.cause = "the members formed another generation"}, *progress_at_};
   ++generations_;

@@ -15,7 +15,7 @@ namespace muster {
 namespace {
 
 constexpr Duration kRecord = std::chrono::seconds(1);
-// Limit for a ps task to store the record that everything is done.
+// Timeout for a ps task to store the last record.
 constexpr Duration kLastRecord = std::chrono::seconds(10);
 
 }  // namespace
@@ -165,8 +165,8 @@ void DirectorImpl::LookLocked(DirectorSituation* situation,
   now.finished = table_->through() || callbacks_->stopping();
   now.quiet = QuietLocked();
   now.saved = IsSaved(at.step);
-  // While a checkpoint is being written, the save of the best waits, and servers and workers are
-  // served. After timeouts.phase.save the best is skipped.
+  // The save of the best state waits while another checkpoint is being written; the director's
+  // thread continues meanwhile. After timeouts.phase.save this save is skipped.
   if (best_asked_) {
     const bool writing = !cutter_->idle() || start_.checkpoints->IsSaving();
     now.best = writing && Clock::now() - best_asked_->second < SaveDeadline()
@@ -266,7 +266,7 @@ absl::StatusOr<bool> DirectorImpl::RunOnce() {
   }
 }
 
-// Returns true if the action may have changed what there is to do.
+// Returns true if the action may have changed the situation.
 absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
   switch (decision.action) {
     case DirectorAction::kWait: {
@@ -331,9 +331,8 @@ void DirectorImpl::GiveUpAbsentLocked() {
   }
 }
 
-// Handles workers that are connected but do not report, so they do not ask for work. Such a worker
-// either computes for longer than a chief may be away, or hangs, which its phase's deadline
-// detects.
+// Stops waiting for workers that are connected but do not report their earlier work. Such a worker
+// computes for very long, or it hangs, which the deadline of its phase detects.
 void DirectorImpl::GiveUpSilentLocked() {
   const std::string silent = table_->WorkersNotReported();
   if (silent.empty()) return;
@@ -372,7 +371,7 @@ absl::Status DirectorImpl::ReportSteps(Progress* progress) {
     moment.epoch = step.epoch;
     moment.epoch_end = step.epoch_end;
     moment.last = step.through;
-    // The last checkpoint is wanted even if the sink refuses it. It is requested where it is taken.
+    // BeginCut asks for the last checkpoint, which is taken even if the sink does not want it.
     if (start_.checkpoints == nullptr || step.through || wanted_.checkpoint) continue;
     moment.busy = !cutter_->idle();
     wanted_.checkpoint = start_.checkpoints->Wanted(moment);
@@ -382,7 +381,7 @@ absl::Status DirectorImpl::ReportSteps(Progress* progress) {
 }
 
 absl::Status DirectorImpl::EndOfEpoch(const CompletedStep& step, int64_t batches_per_epoch) {
-  // Late steps of the epoch before may count in this epoch, and its own steps in the next.
+  // Steps of the previous epoch that complete late may count in this epoch.
   if (step.epoch_end && step.epoch_examples == 0 && step.left_out.examples() > 0 &&
       step.step_in_epoch >= batches_per_epoch)
     return DataError(fmt::format(
@@ -429,7 +428,7 @@ absl::Status DirectorImpl::FinishPass() {
   if (pass.loss_divisor > 0) metrics["loss"] = sums[0] / pass.loss_divisor;
   MUSTER_RETURN_IF_ERROR(callbacks_->EndPass(split, epoch, at.step, metrics));
   reporter_->EndPass(split, epoch, at.step, pass, shown, metrics);
-  // With callbacks, only after they have seen the metrics.
+  // With callbacks, the question comes after they have seen the metrics.
   if (split == 1 && !callbacks_->exist()) AskForBest(at.step, epoch);
   (split == 1 ? due_.first : due_.second) = false;
   reporter_->ResumeAfterPass();
@@ -472,7 +471,7 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
     if (callbacks_->Measured() && !finished && !callbacks_->stopping())
       AskForBest(at.step, LastEpoch(at));
   }
-  // The servers must have the record before anything is leased that depends on it.
+  // The servers must store the record before a lease that depends on it is handed out.
   {
     absl::MutexLock lock(&mu_);
     recorded_.callbacks = checkpoint::ToJson(*callbacks_->record());
@@ -486,16 +485,17 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
 
 // ---- The record and the end
 
-// With changes to record, nothing is leased before the record is stored.
+// Returns whether to make a record now: at `next`, or at once if changes keep leases from being
+// handed out.
 bool DirectorImpl::RecordIsDue(MonotonicTime next) {
   absl::MutexLock lock(&mu_);
   return phase_ == DirectorPhase::kTraining &&
          (Clock::now() >= next || !servers_.IsRecorded(table_->news()));
 }
 
-// Observers flush their data before the record includes those steps. Otherwise the log of a
-// restarted chief would have a gap. The record therefore covers only the steps reported here; more
-// may be completed by then.
+// Observers flush their data before the record includes the steps. Otherwise a restarted chief
+// would leave a gap in the summaries. The record therefore covers only the steps reported here,
+// even if more have completed since.
 absl::Status DirectorImpl::RecordProgress() {
   Progress progress;
   const absl::Status status = ReportSteps(&progress);
@@ -505,14 +505,15 @@ absl::Status DirectorImpl::RecordProgress() {
   absl::MutexLock lock(&mu_);
   recorded_.due = due_;
   recorded_.epoch_start = reporter_->epoch_start();
-  // A record of a view made meanwhile is newer.
+  // If a record with later changes was made meanwhile, uses the current state, so that this record
+  // is not older.
   if (servers_.IsRecorded(progress.news + 1)) progress = ProgressLocked();
   NewRecordLocked(std::move(progress));
   return status;
 }
 
-// Workers that learn of the end ask for no more work. A later chief must know of the end, or it
-// would wait for their reports.
+// Stores a record of the end on the servers. Workers that know of the end ask for no more work.
+// Without this record, a later chief would wait for their reports.
 void DirectorImpl::RecordEnd(const absl::Status& outcome) {
   {
     absl::MutexLock lock(&mu_);
@@ -523,7 +524,7 @@ void DirectorImpl::RecordEnd(const absl::Status& outcome) {
   absl::MutexLock lock(&mu_);
   const uint64_t version = servers_.record_version();
   while (failed_.ok() && Clock::now() < deadline && !servers_.present().empty()) {
-    // With the last record each server reports the final statistics of its tables.
+    // In the reply to the last record, each server reports the final statistics of its tables.
     if (tables_.empty() ? servers_.SomeHaveRecord(version) : servers_.AllHaveRecord(version))
       return;
     wake_.WaitFor(&mu_, kTick);
@@ -535,7 +536,7 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
   const auto good = [&] { return status.ok() || ExitCodeOf(status) == ExitCode::kPreempted; };
   if (!good()) {
     absl::MutexLock lock(&mu_);
-    CancelCallsLocked();  // Their replies are not needed.
+    CancelCallsLocked();  // The replies of these calls are not needed.
   }
   if (cutter_ != nullptr && !cutter_->idle()) (void)cutter_->Take();
   if (good() && start_.checkpoints != nullptr)

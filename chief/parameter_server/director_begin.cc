@@ -1,4 +1,5 @@
-// The start of a job, until its ps tasks are present and the starting point is known.
+// The start of a job, until its ps tasks are present and the director knows from which state to
+// start.
 #include <fmt/format.h>
 
 #include <limits>
@@ -106,9 +107,9 @@ absl::Status DirectorImpl::PrepareServers() {
   return failed_;
 }
 
-// Returns whether training can begin. Servers of a restarted chief may hold the whole run without
-// one of the tasks. The missing task is then waited for no longer than a worker. A stop applies to
-// the run that the servers hold.
+// Returns whether training can begin. After a restart of the chief, the present servers may hold
+// all shards although a task is missing. The chief then waits for this task no longer than for a
+// worker. If a stop was requested, it does not wait at all.
 absl::StatusOr<bool> DirectorImpl::ServersReady(MonotonicTime since, std::string* missing) {
   MUSTER_RETURN_IF_ERROR(failed_);
   MUSTER_ASSIGN_OR_RETURN(const std::optional<ChiefRecord> record, servers_.NewestRecord());
@@ -148,7 +149,7 @@ absl::Status DirectorImpl::AwaitServers() {
   }
 }
 
-// The servers already hold this run's state because the chief was restarted.
+// Continues from the record after a restart of the chief. The servers already hold the run's state.
 absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
   if (!kept_.unloaded.ok()) {
     // Workers report only the integer buffers that they changed.
@@ -173,8 +174,8 @@ absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
   // Workers that have ended have nothing to report.
   const bool tell = !record.ended;
   table_->Reach(servers_.newest_lease());
-  // Workers that have not found this chief yet may have completed much that the record does not
-  // know. Workers that other processes have replaced are lost.
+  // The record's workers may have completed work that the record does not have, even if they have
+  // not connected yet. Workers that another process has replaced are lost.
   for (const auto& [index, incarnation] : record.workers)
     if (tell) table_->SetWorker(index, incarnation, /*told=*/true);
   for (const bool again : {true, false})
@@ -218,7 +219,8 @@ absl::Status DirectorImpl::Begin() {
   return absl::OkStatus();
 }
 
-// The job may have become longer or shorter since.
+// Takes the callbacks' state from `record`, or else from the loaded state. Corrects the due passes,
+// because the job may have become longer or shorter.
 absl::Status DirectorImpl::TakeOverCallbacks(const checkpoint::TrainingState& at,
                                              const ChiefRecord* record) {
   std::optional<checkpoint::CallbackRecord> callbacks = kept_.state.extras.callbacks;

@@ -1,4 +1,4 @@
-// Checkpoints: when they are requested, cut and handed over.
+// Requests cuts for checkpoints, takes them and passes them to the sink.
 #include <fmt/format.h>
 
 #include "chief/parameter_server/director_impl.h"
@@ -19,7 +19,7 @@ Duration DirectorImpl::SaveDeadline() const {
   return options_.job.timeouts.phase[static_cast<int>(Phase::kSave)];
 }
 
-// The best state so far is saved regardless of the intervals.
+// Requests a save of the best state so far, whatever the interval of checkpoints is.
 void DirectorImpl::AskForBest(int64_t step, int64_t epoch) {
   if (start_.checkpoints == nullptr || wanted_.checkpoint) return;
   SaveMoment moment;
@@ -34,7 +34,7 @@ void DirectorImpl::AskForBest(int64_t step, int64_t epoch) {
 void DirectorImpl::AskForSave() {
   if (!callbacks_->TakeSaveRequest() || start_.checkpoints == nullptr) return;
   const checkpoint::TrainingState at = state();
-  if (IsFinished(at) || callbacks_->stopping()) return;  // Saved anyway.
+  if (IsFinished(at) || callbacks_->stopping()) return;  // The state is saved anyway.
   SaveMoment moment;
   moment.step = at.step;
   moment.requested = true;
@@ -64,7 +64,7 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
   std::tie(cut.state.validation_due, cut.state.test_due) = due_;
   cut.state.global_batch_size = global_batch_size_;
   cut.state.extras.callbacks = callbacks_->record();
-  // Recorded as by a loop that calls all hooks of a step, because such a loop may resume from it.
+  // Counts all steps as begun and ended, because a synchronous run may resume from this checkpoint.
   if (auto& callbacks = cut.state.extras.callbacks)
     callbacks->steps_begun = callbacks->steps_ended = cut.state.step;
   cut.state.extras.finished = callbacks_->stopping() && callbacks_->ended();
@@ -82,8 +82,8 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
     cut.write = start_.checkpoints->Wanted(moment);
   }
   const bool write = cut.write, must = cut.must;
-  // Shards roll back to the replica's weights. These must be of one moment, however much of the cut
-  // is read.
+  // Shards may roll back to the replica's weights. KeepWeights keeps weights of one moment, even if
+  // the cut is not read completely.
   if (!kept_.files) state_->KeepWeights();
   if (!wanted_.since) wanted_.since = Clock::now();
   if (const absl::Status begun = cutter_->Begin(std::move(cut)); !begun.ok())
@@ -94,8 +94,8 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
   return absl::OkStatus();
 }
 
-// Retries the cut for as long as a save may take. A lost ps task changes the view, with which the
-// cut is tried again. The same holds for shards that no task serves. REQUIRES: wanted_.since.
+// Retries the cut until the time for a save is over. A cut may fail because a ps task was lost or
+// because no task serves a shard. REQUIRES: wanted_.since.
 absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   if (!ShardClient::MayRetry(why)) return why;
   if (Clock::now() - *wanted_.since < SaveDeadline()) {
@@ -104,18 +104,18 @@ absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   }
   absl::MutexLock lock(&mu_);
   const absl::Status failed = NotSaved(table_->steps(), why);
-  // Callbacks do not continue without it either, because they would request the next cut.
+  // Callbacks cannot continue without the weights, because they would only request another cut.
   if (stop_ || table_->through() || callbacks_->stopping() || wanted_.weights) return failed;
   LogWarning("{}; training goes on", Message(failed));
   wanted_ = Wanted();
   return absl::OkStatus();
 }
 
-// Takes the result of the cut once it was read.
+// Takes the result of the cut once the cutter has read it.
 absl::Status DirectorImpl::TakeCut() {
   if (cutter_->state() != CheckpointCutter::State::kRead) return absl::OkStatus();
   Cut cut = cutter_->Take();
-  weights_step_ = -1;  // The replica has only part of a cut that was not read completely.
+  weights_step_ = -1;  // If the cut was not read completely, the replica has only part of it.
   const bool needed = cut.must || cut.for_callbacks;
   if (needed && ShardClient::MayRetry(cut.status)) {
     wanted_.checkpoint = cut.write;

@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// Made before NextCall, which points to it.
+// A base class, so that the request exists before NextCall, which points to it.
 struct Told {
   proto::NextRequest told;
 };
@@ -52,7 +52,7 @@ class TellCall final : private Told,
   void Begin() {
     if (const grpc::Status refusal = rpc::RequireDeadline(*context_, "Tell"); !refusal.ok())
       return Finish(refusal);
-    // To be tried again, as UNAVAILABLE says.
+    // UNAVAILABLE makes the worker retry.
     if (const grpc::Status full = place_->Admit(); !full.ok())
       return Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, full.error_message()));
     StartRead(&piece_);
@@ -69,7 +69,7 @@ class TellCall final : private Told,
     if (all_.size() <= static_cast<size_t>(piece_.bytes())) return grpc::Status::OK;
     return InvalidRequest(fmt::format("a worker tells {} bytes, and more came", piece_.bytes()));
   }
-  // From here on the director has it, and answers it like one that came in one message.
+  // Passes the complete request to the director, which answers as for a request in one message.
   void End() {
     const grpc::Status read = rpc::Guarded([this] { return Read(); });
     if (!read.ok()) return Finish(read);
@@ -87,11 +87,11 @@ class TellCall final : private Told,
 
   Handler* const handler_;
   grpc::CallbackServerContext* const context_;
-  std::optional<rpc::BulkCalls::Call> place_;  // while pieces come
+  std::optional<rpc::BulkCalls::Call> place_;  // Set while pieces arrive.
   const MonotonicTime until_ = Clock::now() + kTellTime;
   proto::TellPiece piece_;
   std::string all_;
-  std::shared_ptr<TellCall> self_;  // until OnDone
+  std::shared_ptr<TellCall> self_;  // Keeps this object alive until OnDone.
 };
 
 }  // namespace

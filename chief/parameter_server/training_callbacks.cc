@@ -41,10 +41,10 @@ bool TrainingCallbacks::BeginWithWeights(int64_t steps) const {
 
 absl::Status TrainingCallbacks::Begin(const ShardState::CallbackParts& parts, int64_t steps,
                                       bool saved) {
-  // Also after the end of training, because the remaining passes run hooks.
+  // Needed even after the end of training, because the remaining passes run hooks.
   MUSTER_RETURN_IF_ERROR(state_.BeginCallbacks(parts, steps > 0 && !record_->ended, &*record_));
   if (record_->ended) {
-    // The weights for the last checkpoint may have been lost with the chief that had them.
+    // An earlier chief may have held the weights for the last checkpoint only in memory.
     if (record_->weights_of != 0 && WeightsPutBack().empty() && !saved) ForgetWeights(steps);
     return absl::OkStatus();
   }

@@ -9,7 +9,7 @@
 namespace muster {
 namespace {
 
-// Elements of all buffered rows, 16 MiB.
+// Limit of elements in all buffered rows (16 MiB).
 constexpr size_t kMostElements = 4 << 20;
 
 std::string BytesOf(const std::vector<float>& floats) {
@@ -29,7 +29,7 @@ absl::Status RowFiller::Fill(const ServedTable& table, const checkpoint::RowSour
         coming_[shard].push_back({static_cast<int>(c), {}, {}});
   size_t chunks = 0;
   for (const auto& [shard, of_shard] : coming_) chunks += of_shard.size();
-  // 16 bytes cover a row's key and its encoding, besides its elements.
+  // 16 bytes are for the row's key and its encoding.
   const auto row_elements = static_cast<size_t>(elements_);
   const size_t rows_of_piece = rpc::kMaxPieceBytes / (row_elements * sizeof(float) + 16);
   const size_t most = std::min(kMostElements / std::max<size_t>(1, chunks),

@@ -43,7 +43,7 @@ void ServerLinks::Run(int task) {
     {
       absl::MutexLock lock(&link.mu);
       if (link.stopped) return;
-      link.woken = false;  // Later events cause another iteration.
+      link.woken = false;  // A later event causes another iteration.
     }
     const ServerCall call = handler_->ChooseCall(task);
     if (call.kind != ServerCall::Kind::kNone) {

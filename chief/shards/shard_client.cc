@@ -12,7 +12,7 @@
 namespace muster {
 namespace {
 
-// gRPC needs a deadline. The time per piece is the real limit.
+// A deadline that is never reached. gRPC requires one, but the time per piece is the real limit.
 constexpr Duration kNoDeadline = std::chrono::hours(24 * 30);
 
 // Splits a chunk that is not of a table into pieces if it is larger than `most` bytes
@@ -74,8 +74,8 @@ class ShardClient::BulkCall : public Call {
     }
     watch_.join();
   }
-  // Times only `piece`. The task is not responsible for the caller's work between pieces, such as
-  // serving others or waiting for a disk.
+  // Runs `piece` with a timeout. Time between pieces does not count, because the caller may wait
+  // for a disk or for other tasks.
   template <typename Piece>
   auto Pass(const Piece& piece) {
     Await(Clock::now());
@@ -129,7 +129,7 @@ class ShardClient::FillingImpl final : public Filling {
     (void)writer_->Finish();
   }
   absl::Status Write(const proto::ChunkContent& chunk) override {
-    // Rows already come in pieces.
+    // Rows are already split into pieces.
     if (chunk.more()) return Send(chunk);
     return ForEachPiece(chunk, rpc::kMaxPieceBytes,
                         [this](const proto::ChunkContent& piece) { return Send(piece); });
@@ -149,7 +149,7 @@ class ShardClient::FillingImpl final : public Filling {
   absl::Status Send(const proto::ChunkContent& piece) {
     *request_.mutable_chunk() = piece;
     if (call_.Pass([this] { return writer_->Write(request_); })) return absl::OkStatus();
-    return Finish();  // Returns the reason.
+    return Finish();  // Returns the error.
   }
 
   BulkCall call_;
@@ -229,7 +229,7 @@ absl::StatusOr<std::vector<int>> ShardClient::Cut(const std::string& name) {
   request.set_name(name);
   proto::CutReply reply;
   const absl::Status cut = Result(stub_->Cut(call.context(), request, &reply), "Cut");
-  if (MayRetry(cut)) undropped_ = name;  // The copy may have been made.
+  if (MayRetry(cut)) undropped_ = name;  // The task may have made the copy.
   MUSTER_RETURN_IF_ERROR(cut);
   return std::vector<int>(reply.shards().begin(), reply.shards().end());
 }
@@ -306,7 +306,7 @@ absl::StatusOr<proto::BeatReply> ShardClient::Beat(const std::string& record) {
   request.set_record(record);
   proto::BeatReply reply;
   MUSTER_RETURN_IF_ERROR(Result(stub_->Beat(call.context(), request, &reply), "Beat"));
-  // Not while a cut is in progress: this would delay the next beat.
+  // Does not wait for a cut in progress, because that would delay the next Beat.
   if (copies_mu_.TryLock()) {
     if (!undropped_.empty()) (void)DropLocked(std::string(undropped_));
     copies_mu_.Unlock();

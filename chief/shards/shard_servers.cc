@@ -12,14 +12,14 @@ namespace muster {
 namespace {
 
 constexpr Duration kBeat = std::chrono::seconds(1);
-// Well below the time after which a push fails because there is no new view.
+// Well below the time after which a push fails for lack of a new view.
 constexpr Duration kMostWithBackup = std::chrono::seconds(60);
 
 }  // namespace
 
 // ---- Processes
 
-// The previous process has ended or is refused for good.
+// The previous process of the task has ended, or is refused for good.
 void ShardServers::Admit(const AdmittedMember& member) {
   const int task = member.task.index;
   for (Holders& holders : holders_)
@@ -68,7 +68,7 @@ bool ShardServers::Created(int task, proto::CreateReply reply) {
   server.holds = std::move(reply);
   if (view_.number() == 0) return false;
   const bool taken = TakeHeld(task, {server.holds.serving().begin(), server.holds.serving().end()});
-  // Its state of other shards is of no use, because it was not in the views since.
+  // The task's state of other shards is outdated, because it was not in the views since.
   return AddBackups(present(), copies_, &placements_) || taken;
 }
 
@@ -78,7 +78,7 @@ bool ShardServers::TakeHeld(int task, const std::set<int>& serving) {
   for (int s = 0; s < size(); ++s) {
     if (placements_[s].primary >= 0 || !holders_[s].contains(task)) continue;
     if (!serving.contains(s)) {
-      holders_[s].erase(task);  // A view made the task drop that shard.
+      holders_[s].erase(task);  // A view has made the task drop the shard.
       continue;
     }
     muster::Restored(s, task, &placements_);
@@ -115,12 +115,12 @@ ShardServers::Change ShardServers::Beaten(int task, const proto::BeatReply& repl
   const bool taken = TakeHeld(task, {reply.serving().begin(), reply.serving().end()});
   if (taken) AddBackups(present(), copies_, &placements_);
   if (GoOnWithoutBackups(task, reply) || taken) return Change::kView;
-  // No new view is needed: the primary already counts its backup in. A server would refuse another
-  // view of this number, so the record carries the change.
+  // No new view is needed, because the primary already knows that its backup is in sync. Only the
+  // record must include the change.
   return changed ? Change::kRecord : Change::kNone;
 }
 
-// Both tasks send heartbeats, so neither is lost, but the link between them is.
+// Handles a broken link between a primary and its backup while both tasks send heartbeats.
 bool ShardServers::GoOnWithoutBackups(int task, const proto::BeatReply& reply) {
   const Duration most = std::min(heartbeat_, kMostWithBackup);
   bool changed = false;
@@ -203,7 +203,8 @@ void ShardServers::Succeeded(int task, const ServerCall& call, MonotonicTime now
       break;
     case ServerCall::Kind::kSetView:
       server.view = call.version;
-      server.next_beat = now;  // The reply tells what it serves and what its tables hold.
+      // The reply has the shards that the task serves and its tables' statistics.
+      server.next_beat = now;
       CheckView();
       break;
     case ServerCall::Kind::kCreate:

@@ -23,7 +23,8 @@ absl::StatusOr<std::unique_ptr<SlotsFile>> SlotsFile::Make(
   for (const checkpoint::TensorInfo& tensor : tensors)
     slots->bytes_.push_back(static_cast<int64_t>(tensor.bytes()));
   MUSTER_RETURN_IF_ERROR(slots->file_->WriteAt(0, plan.head));
-  for (size_t t = 0; t < tensors.size(); ++t)  // A tensor without elements receives no step.
+  // A tensor without elements receives no Count, so its step stays 0.
+  for (size_t t = 0; t < tensors.size(); ++t)
     if (tensors[t].shape.empty()) slots->Put(t, 0, std::string(tensors[t].bytes(), '\0'));
   return slots;
 }

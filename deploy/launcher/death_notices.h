@@ -1,5 +1,5 @@
-// Notifies the chief of tasks that have ended and will not be started again. Notices are sent in
-// sequence on a separate thread. A chief that does not answer delays only the next notice.
+// DeathNotices reports to the chief each task that has ended and will not be restarted. A thread
+// sends the notices one after another. A chief that does not answer delays only the next notice.
 #pragma once
 
 #include <deque>
@@ -23,12 +23,13 @@ struct DeathNotice {
 
 class DeathNotices {
  public:
-  // `tell` is called on the thread, and must have its own timeout. Null: no notices are sent.
+  // `tell` sends one notice. It is called on the thread of this object and must have a timeout of
+  // its own. Null: no notices are sent.
   explicit DeathNotices(std::function<void(const DeathNotice&)> tell);
-  // Drops pending notices. Waits for a call in progress.
+  // Drops pending notices. Blocks until a call in progress has returned.
   ~DeathNotices();
 
-  // Thread-safe. Does not wait.
+  // Thread-safe. Does not block.
   void Add(DeathNotice notice);
 
  private:

@@ -29,8 +29,7 @@ namespace {
 
 using Stream = Console::Stream;
 
-// A task with its process and output. The index is the same in LaunchState::tasks and in this
-// vector.
+// A task's process and its output. running_ has the same indices as LaunchState::tasks.
 struct Running {
   Child child;
   LineSplitter out, err, progress;
@@ -177,7 +176,7 @@ void Launcher::StartAgain(size_t index) {
   ++task.restarts;
   absl::StatusOr<Child> child = StartChild(index);
   if (!child.ok()) {
-    // Treated as a start that failed at once: the next attempt comes after the delay.
+    // Treats this as a process that ended at once: the next attempt comes after the delay.
     Say(Message(child.status()));
     task.ended_at = Clock::now();
     return;
@@ -186,7 +185,7 @@ void Launcher::StartAgain(size_t index) {
   running_[index]->child = *std::move(child);
   task.ended = false;
   task.report = {};
-  if (task.task.lead) root_cause_.clear();  // It belongs to the previous process.
+  if (task.task.lead) root_cause_.clear();  // The old line belongs to the previous process.
 }
 
 // Ends the tasks after an incomplete start.
@@ -343,7 +342,8 @@ void Launcher::HandleSignals() {
         break;
       case SIGTERM:
       case SIGHUP:
-        // Slurm and container runtimes repeat the signal while the tasks save.
+        // Only the first signal counts, because Slurm and container runtimes repeat it while the
+        // tasks save.
         if (state_.stop_requests == 0)
           RequestStop(SIGTERM, fmt::format("SIG{}", sigabbrev_np(*signal)));
         break;
@@ -400,8 +400,8 @@ void Launcher::ReapAll() {
   }
 }
 
-// Notifies the chief of a task that another process could have replaced. A task with an exit code
-// below 128 has given its own reason.
+// Notifies the chief of a task that will not be restarted. A task with an exit code below 128 has
+// reported its failure itself.
 void Launcher::TellChief(const TaskState& task) {
   if (task.report.signal == 0 && task.report.code < 128) return;
   if (task.task.lead || task.task.type == "evaluator") return;

@@ -1,5 +1,5 @@
-// The launcher's signals as a file descriptor, so that one poll waits for them together with other
-// descriptors.
+// SignalQueue delivers the launcher's signals through a file descriptor, so one poll call can wait
+// for signals and other descriptors.
 #pragma once
 
 #include <optional>

@@ -80,7 +80,7 @@ LaunchVerdict VerdictOfTask(const TaskState& task) {
 
 namespace {
 
-// True if a new process would follow if the task's process were killed.
+// Returns true if the launcher would restart the task after killing its process.
 bool Replaceable(const LaunchState& state, const TaskState& task, const LaunchOptions& options) {
   return options.restart != RestartPolicy::kNever && state.stop_requests == 0 &&
          !state.terminated_at && task.restarts < options.max_restarts;
@@ -107,7 +107,8 @@ void Note(MonotonicTime now, const SupervisorLine& line, LaunchState* state) {
 
 namespace {
 
-// A suspended process holds its port, and may resume while its successor works.
+// Returns the next process to kill. A suspended process of a lost task holds its port, and could
+// resume while its replacement works.
 std::optional<LaunchDecision> NextKill(MonotonicTime now, const LaunchState& state,
                                        const LaunchOptions& options) {
   if (state.killed_at) return std::nullopt;
@@ -135,7 +136,7 @@ std::optional<LaunchDecision> NextRestart(MonotonicTime now, const LaunchState& 
                                           const LaunchOptions& options) {
   if (state.killed_at) return std::nullopt;
   const TaskState& lead = Lead(state);
-  // After the job's verdict the other tasks end too, so their exit codes mean nothing.
+  // The job has its verdict, so the other tasks end too and are not restarted.
   if (lead.ended && !Restartable(state, lead, options)) return std::nullopt;
   std::optional<LaunchDecision> next;
   for (size_t i = 0; i < state.tasks.size(); ++i) {
@@ -158,7 +159,7 @@ std::optional<LaunchDecision> NextRestart(MonotonicTime now, const LaunchState& 
 bool GoesOnWithout(const LaunchState& state, const TaskState& task) {
   if (task.task.type != "evaluator" || Lead(state).ended || state.stop_requests > 0) return false;
   if (std::any_of(state.tasks.begin(), state.tasks.end(), Failed)) return false;
-  // Otherwise the code may be the job's, received from the chief.
+  // Another code may be the job's verdict, which the evaluator received from the chief.
   return task.report.signal != 0 || task.report.code == static_cast<int>(ExitCode::kRetryable) ||
          task.report.code == static_cast<int>(ExitCode::kConfiguration);
 }
@@ -249,9 +250,8 @@ LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options) 
   const TaskState& lead = Lead(state);
   const TaskState* first =
       FirstFailure(state, [&](const TaskState& task) { return !Spared(task, options); });
-  // The lead's exit code is its verdict over all tasks, whichever failed first. The exception is a
-  // lead that exited only after the launcher had asked all tasks to stop because another one
-  // failed.
+  // The lead's exit code is the verdict, whichever task failed first. Exception: the lead exited
+  // only after the launcher had asked all tasks to stop, because another task had failed.
   if (lead.ended && lead.report.signal == 0 && (!state.terminated_at || first == nullptr)) {
     return VerdictOfTask(lead);
   }

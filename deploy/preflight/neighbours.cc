@@ -26,7 +26,7 @@
 namespace muster::preflight {
 namespace {
 
-constexpr size_t kMostBytes = 64 * 1024;  // of a line
+constexpr size_t kMostBytes = 64 * 1024;  // Limit for one line.
 
 int Milliseconds(MonotonicTime until) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
@@ -90,7 +90,7 @@ absl::StatusOr<Line> Read(const std::string& text) {
       .Read("host", &line.host)
       .Read("reached", &line.reached);
   MUSTER_RETURN_IF_ERROR(object.Finish());
-  // Anybody may call, and what is said is printed.
+  // Cleans the text, because any process may call and the text is printed.
   for (std::string* said : {&line.task, &line.version, &line.cluster_digest, &line.host})
     *said = PeerText(*said, 200);
   line.identity = absl::StrSplit(identity, '\n', absl::SkipEmpty());
@@ -173,7 +173,7 @@ void NeighboursImpl::Serve(int fd) {
 void NeighboursImpl::Answer(int fd) {
   const MonotonicTime until = Clock::now() + options_.call;
   const absl::StatusOr<Line> line = Read(ReceiveLine(fd, until));
-  if (!line.ok()) return;  // somebody else's call
+  if (!line.ok()) return;  // The caller is not a preflight.
   TakeIn(*line, /*called=*/true);
   SendLine(fd, Write(Mine()), until);
 }
@@ -219,7 +219,7 @@ void NeighboursImpl::Call(const std::string& task) {
   found_.reached[options_.self].insert(task);
 }
 
-// Why it does not answer, "" if it does.
+// Returns why the task does not answer, "" if it does.
 std::string NeighboursImpl::Talk(const std::string& task, const addrinfo& address) {
   const MonotonicTime until = Clock::now() + options_.call;
   const Fd socket(
@@ -274,7 +274,7 @@ bool NeighboursImpl::ReachedAll() {
 
 bool NeighboursImpl::Complete() {
   if (!ReachedAll()) return false;
-  if (options_.listen.empty()) return true;  // nobody calls this task
+  if (options_.listen.empty()) return true;  // Other tasks do not call this task.
   absl::MutexLock lock(&mu_);
   for (const auto& [from, address] : options_.addresses) {
     for (const auto& [to, other] : options_.addresses)
@@ -302,11 +302,12 @@ Found NeighboursImpl::Wait(Duration timeout) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return done();
   };
-  // Nobody leaves before it has heard this, so all of them are there.
+  // All other tasks still listen, because no task leaves before it has received this report.
   const bool reached = wait_for([this] { return ReachedAll(); });
   if (reached) TellThoseReached();
   const bool complete = wait_for([this] { return Complete(); });
-  // The time is up: what is known by now. Best effort, whose time was up before has left.
+  // The timeout has passed. Reports the state so far. Best effort, because some tasks may already
+  // have left.
   if (!complete) TellThoseReached();
   absl::MutexLock lock(&mu_);
   Found found = found_;

@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-// Runs on the synchronous loop of a single replica.
+// A LeasedLoop on the synchronous loop of a single replica.
 class TriedLoop final : public LeasedLoop {
  public:
   explicit TriedLoop(Loop* loop) : loop_(*loop) {}

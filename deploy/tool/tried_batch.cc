@@ -19,8 +19,8 @@ int64_t GlobalBatch(const Job& job, int replicas) {
   return job.global_batch_size.value_or(job.per_replica_batch_size.value_or(1) * replicas);
 }
 
-// Returns a size among the parts of a batch that is not admitted, or nullopt if all are. Replicas
-// and micro-batches without examples compute nothing.
+// Returns the size of a part of the batch that is not admitted, or nullopt if all parts are. Parts
+// without examples do not count.
 std::optional<int64_t> NotAdmitted(const Job& job, int64_t batch, int replicas,
                                    const exported::Range& admitted) {
   const int micro_batches = static_cast<int>(job.accumulate_steps);
