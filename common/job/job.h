@@ -25,7 +25,8 @@ enum class Precision { kFloat32, kBFloat16, kFloat16 };
 inline constexpr std::string_view kPrecisionNames[] = {"float32", "bfloat16", "float16"};
 
 // When to save checkpoints. If neither interval is set, a checkpoint is saved after each epoch. A
-// checkpoint is always saved at the end of the job, and when a callback or a signal stops it.
+// checkpoint is always saved at the end of the job, and when a signal stops the job at an agreed
+// step.
 struct CheckpointOptions {
   std::optional<int64_t> every_steps, every_epochs;
   int keep = 3;  // The number of newest checkpoints to keep.
