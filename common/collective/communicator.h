@@ -6,7 +6,7 @@
 // poisons the communicator: all waiting and later calls return this error.
 //
 // An operation accesses the caller's memory only between its issue and the return of Wait(). After
-// Abort() has returned, the CPU backends do not access the caller's memory. nccl.h has the rules
+// Abort() has returned, the CPU backends do not write to the caller's memory. nccl.h has the rules
 // for NCCL.
 //
 // The order of additions in a reduction depends only on ranks and sizes, never on timing. All ranks
