@@ -27,7 +27,7 @@ struct ConnectionLimits {
   int most_of_source = 768;  // Connections of one address (IPv6: of one /64). Ignored with TLS.
   int most_strangers = 256;  // Strangers of all sources.
   int most_plaintext = 16;   // Plaintext connections of a server with TLS.
-  Duration first_byte = std::chrono::seconds(5);
+  Duration first_byte = std::chrono::seconds(5);  // From the accept to the first byte.
 };
 
 // Returns the limits of a server with `peers` client processes, in a process that may open
@@ -37,7 +37,7 @@ ConnectionLimits LimitsFor(int64_t descriptors, int peers);
 
 struct AcceptorOptions {
   ConnectionLimits limits;
-  bool tls = false;  // The server uses TLS. `take` gets other connections as plaintext.
+  bool tls = false;  // If true, connections that do not begin with TLS count as plaintext.
   std::string name;  // "host:port", for the log.
 };
 

@@ -18,7 +18,7 @@ class HandshakeNote {
  public:
   // Sets the reason. Later calls have no effect.
   void Set(std::string why);
-  // Sets the presumed reason: why() returns it while Set was not called.
+  // Sets the presumed reason, which why() returns until Set is called.
   void SetMeanwhile(std::string why);
   // Returns a sentence ("it shows no certificate"), or "" if no reason is known.
   std::string why() const;

@@ -12,8 +12,8 @@
 
 namespace muster::rpc {
 
-// Delays grow slowly, because a caller that waits for a restarting process wastes half a delay on
-// average.
+// The delays between attempts. They grow slowly, because a caller that waits for a restarting
+// process wastes half a delay on average.
 struct RetryPolicy {
   Duration initial = std::chrono::milliseconds(50);
   Duration max = std::chrono::seconds(1);

@@ -17,7 +17,7 @@
 
 namespace muster::security {
 
-// PEM texts.
+// A private key, its certificate, and the trusted authorities, as PEM texts.
 struct Credentials {
   std::string certificate;  // The leaf, then the intermediate certificates.
   std::string key;          // The leaf's private key.
@@ -51,9 +51,10 @@ class Authority {
   std::string name_, certificate_;
 };
 
+// Returns the URI that names `peer` in a certificate.
 std::string UriOf(const Peer& peer);
-// Parses what UriOf writes. Returns ConfigurationError if `uri` is not exactly of that form. The
-// cluster has the form of ClusterSpec::Digest, the task that of TaskId.
+// Parses a result of UriOf. Returns ConfigurationError for any other text. The cluster must have
+// the form of ClusterSpec::Digest, and the task that of TaskId::ToString.
 absl::StatusOr<Peer> PeerFromUri(const std::string& uri);
 
 // The content of a certificate. The signature is checked elsewhere. gRPC and data connections use

@@ -63,7 +63,7 @@ class Identity final : public StreamSecurity {
   // authority that signed this process's own certificate comes first. The names reveal no key.
   std::vector<std::string> Authorities() const;
 
-  // Paths of files in memory with the current PEM texts, for gRPC, which watches files. Only this
+  // Paths of in-memory files with the current PEM texts. gRPC watches these files. Only this
   // process can open them.
   struct Paths {
     std::string certificate, key, authorities;
@@ -77,7 +77,7 @@ class Identity final : public StreamSecurity {
  private:
   explicit Identity(IdentityOptions options) : options_(std::move(options)) {}
   struct Context;   // Owns an SSL_CTX.
-  struct Sessions;  // The TLS sessions that clients of an SSL_CTX can resume.
+  struct Sessions;  // The TLS sessions of earlier connections, which a client can resume.
 
   struct Source;  // The content of the key or of the files.
   absl::StatusOr<Source> Read() const;

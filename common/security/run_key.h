@@ -58,9 +58,10 @@ std::string RunKeyPath(const std::string& configured);
 // `muster key new` writes there by default.
 std::string DefaultRunKeyPath();
 
-// Returns the descriptor that $MUSTER_RUN_KEY_FD names, which the caller must close. Removes the
-// variable from the environment, so child processes do not look for the descriptor.
+// The environment variable with the number of a descriptor of the key file.
 inline constexpr char kRunKeyDescriptor[] = "MUSTER_RUN_KEY_FD";
+// Returns that descriptor, which the caller must close. Removes the variable from the environment,
+// so child processes do not look for the descriptor.
 std::optional<int> TakeRunKeyDescriptor();
 
 // Creates a file with the permissions `mode`. Returns ConfigurationError if `path` exists, even as

@@ -19,9 +19,8 @@ class ByteStream {
   // Return the number of bytes moved, 0 if the call would block. Return PeerLost if the other side
   // has closed or reset the connection.
   virtual absl::StatusOr<size_t> Read(std::span<const iovec> into) = 0;
-  // The stream may already have encrypted bytes that it does not count as moved. The next Write
-  // must therefore pass the same remaining bytes again, followed by any more. They may be at
-  // another memory address.
+  // After a partial Write, the next Write must begin with all bytes that were not moved, because
+  // the stream may already have encrypted them. They may be at another memory address.
   virtual absl::StatusOr<size_t> Write(std::span<const iovec> from) = 0;
   // Returns the poll events of the socket to wait for before the next Read or Write. A TLS read may
   // need to wait for POLLOUT.

@@ -32,8 +32,8 @@ struct ListenerOptions {
   Duration hello_timeout = std::chrono::seconds(5);  // Includes the TLS handshake.
   Duration hold_timeout = std::chrono::seconds(60);  // For early connections.
   // The maximum number of connections without a complete hello: in total, and per address (IPv6:
-  // per /64 network). If a limit is exceeded, the listener closes a connection that is least far
-  // (PendingConnection::Stage). Among equal ones it closes the oldest.
+  // per /64 network). If a limit is exceeded, the listener closes the oldest of the connections
+  // with the lowest PendingConnection::Stage.
   size_t max_silent = 256, max_silent_each = 64;
   // The maximum number of early connections: in total, and per task. Without security, the second
   // limit is per address.
@@ -85,13 +85,13 @@ class DataListener {
 
   virtual std::string address() const = 0;  // "10.0.0.3:41234".
 
-  // Starts to accept connections of `generation` whose hello has this `to` and `ticket`, including
+  // Starts accepting connections of `generation` whose hello has this `to` and `ticket`, including
   // early ones. `to` may be kAnyone. REQUIRES: there is no other admission for this generation.
   virtual std::unique_ptr<Admission> Admit(uint64_t generation, int to,
                                            const std::string& ticket) = 0;
-  // Starts to connect, to send the hello and to wait for the reply. Does not block. The attempt
-  // fails with PeerLost if the peer is unreachable or refuses the connection. If the peer only has
-  // no room for another connection, the attempt is repeated until the deadline.
+  // Starts an attempt: it connects, sends the hello and waits for the reply. Dial does not block.
+  // The attempt fails with PeerLost if the peer is unreachable or refuses the connection. If the
+  // peer has no room for another connection, the attempt is repeated until the deadline.
   virtual std::unique_ptr<Dialing> Dial(const DialRequest& request) = 0;
 
   // Blocks until a connection arrives or a dial ends, for at most `limit`. `*seen` is a counter of

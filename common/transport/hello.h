@@ -35,7 +35,7 @@ enum class Verdict : uint32_t {
   kOtherVersion,
   kPastGeneration,
   kWrongTicket,
-  kNotExpected,  // `to` is wrong, there are too many such connections, or a generation far ahead.
+  kNotExpected,  // Wrong `to`, too many connections, or a generation that is too far ahead.
   kBusy,         // Too many early connections.
   kNeedsTls,     // The client does not use TLS, but the server does. The reply is unencrypted.
   kStranger,     // The client's certificate is refused. Sent before the hello was read.

@@ -18,8 +18,8 @@ namespace muster::transport {
 
 class PendingConnection : public std::enable_shared_from_this<PendingConnection> {
  public:
-  // How far the peer is: it has sent nothing, it has sent bytes, or its certificate is accepted. If
-  // there are too many connections, one with the lowest stage is closed.
+  // The progress of the peer: it has sent nothing, it has sent bytes, or its certificate is
+  // accepted. If there are too many connections, one with the lowest stage is closed.
   enum class Stage { kSilent, kSpeaks, kKnown };
 
   PendingConnection(asio::io_context& io, Fd socket, Visitor visitor,
