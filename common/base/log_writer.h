@@ -15,7 +15,7 @@ inline constexpr size_t kLogLines = 4096;
 // Blocks until all logged lines are written. Called before _exit. Gives up and returns false if
 // stderr has accepted nothing for half a second.
 bool FlushLog();
-// Does the same in a signal handler. Blocks for at most one second.
+// As FlushLog, for signal handlers. Blocks for at most one second.
 void FlushLogInHandler();
 
 // Writes `text` unchanged between two lines of the log. Calls the functions of SetLogHooks before

@@ -8,8 +8,8 @@
 
 namespace muster::checkpoint {
 
-// The point in the run at which it resumes: after `steps` steps. `over` is true if the epoch of the
-// last step has ended, and `through` if training has ended.
+// The point at which a run resumes: after `steps` steps. `over` is true if the epoch of the last
+// step has ended, and `through` is true if training has ended.
 struct CallbackPlace {
   int64_t steps = 0, last_epoch = 0;
   bool over = false, through = false, validation_due = false, test_due = false;

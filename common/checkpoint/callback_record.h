@@ -1,5 +1,5 @@
-// The state of callbacks and what they decided. A part of the training state that is equal on all
-// replicas.
+// The part of the training state that belongs to callbacks: their state and their decisions. Equal
+// on all replicas.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace muster::checkpoint {
 
 inline constexpr char kModelFile[] = "model.safetensors";
 inline constexpr char kOptimizerFile[] = "optimizer.safetensors";
-// Present only in checkpoints of programs that have such buffers.
+// Present only if the program has buffers that differ between replicas.
 inline constexpr char kReplicaBuffersFile[] = "replica_buffers.safetensors";
 // Returns "weights.<callback>.safetensors", the name of the file of weights that a callback keeps.
 std::string KeptFile(const std::string& callback);

@@ -22,7 +22,7 @@ SegmentLayout HostLayout(int ranks);
 class HostGroup {
  public:
   // `ranks` are the ranks on this host. `links` reports lost ranks: each rank watches the ranks of
-  // its host to which it has a link. If it gives up, it passes its reason to the other ranks
+  // its host to which it has a link. A rank that gives up passes its reason to the other ranks
   // through the segment.
   HostGroup(std::shared_ptr<Segment> segment, std::vector<int> ranks, Links* links, bool spin);
 

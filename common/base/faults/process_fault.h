@@ -39,7 +39,7 @@ absl::Status FaultStatus(FaultCause kind, std::string_view message);
 
 // Decides whether an uncertain fault is an error of the program. If the process was restarted at
 // least kUncertainFaults times, returns a ProgramError, because the fault would recur forever.
-// Otherwise returns `status` unchanged, as a process fault. Returns other statuses unchanged.
+// Otherwise returns a process fault that is not uncertain. Returns other statuses unchanged.
 inline constexpr int kUncertainFaults = 3;
 absl::Status JudgeFault(const absl::Status& status, int restarts);
 

@@ -73,8 +73,8 @@ class MemoryFileSystem : public FileSystem {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveTreeLocked(NodePtr directory, std::string name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ApplyLocked(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Appends if `offset` is nullopt.
   absl::Status Write(Node& file, const std::string& path, std::optional<int64_t> offset,
-                     // nullopt appends.
                      std::string_view bytes);
 
   mutable absl::Mutex mutex_;

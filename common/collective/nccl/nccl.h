@@ -6,13 +6,11 @@
 //   own stream, after the work that is on the calling thread's current CUDA stream.
 // - Wait() blocks the host until the device is done. Any stream may use the result afterwards.
 // - While the device works, the ranks compare the issued operations over a host communicator.
-// - The destructor of a healthy communicator blocks until the other ranks have received its data,
-// or
-//   until min(timeout, 5 s) has passed.
-// - An aborted NCCL operation completes on its stream as if it had succeeded, but its Wait()
-// returns
-//   an error. Callers must therefore enqueue an update only after Wait() has returned OK. No kernel
-//   of this communicator runs after Abort().
+// - The destructor of a healthy communicator blocks until the other ranks have its data, for at
+//   most min(timeout, 5 s).
+// - An aborted NCCL operation completes on its stream as if it had succeeded, but its Wait() fails.
+//   Callers must therefore enqueue an update only after Wait() has returned OK. No kernel of this
+//   communicator runs after Abort().
 // - The maximum of values that include NaN may be another value than NaN.
 #pragma once
 
