@@ -20,11 +20,11 @@ struct CallbackRecord {
   std::map<std::string, Json> rates_of;
   std::map<std::string, int64_t> kept;  // The step of the weights that a callback keeps.
   std::map<std::string, Json> notes;    // The "callbacks" of result.json.
-  // The number of epochs and steps whose begin or end callbacks have run.
+  // The number of epochs and steps for which the begin or end callbacks have run.
   int64_t epochs_begun = 0, epochs_ended = 0, steps_begun = 0, steps_ended = 0;
   bool ended = false;      // True once the callbacks for the end of training have run.
   std::string stop;        // Why a callback stopped training. Empty: none did.
-  int64_t weights_of = 0;  // The step whose weights a callback has restored. 0: none.
+  int64_t weights_of = 0;  // A callback has restored the weights of this step. 0: of none.
   friend bool operator==(const CallbackRecord&, const CallbackRecord&) = default;
 };
 

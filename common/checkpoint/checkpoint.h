@@ -45,7 +45,7 @@ struct TrainingState {
   int64_t epoch_examples = 0;
   std::vector<double> epoch_metric_sums;
   std::vector<double> loss_scaler;  // The value of LossScaler::state().
-  // Whether the validation or test pass after this step was not finished when the state was saved.
+  // True if the validation or test pass after this step was not finished when the state was saved.
   bool validation_due = false, test_due = false;
   int64_t global_batch_size = 0;  // Fixed at the first start.
   Extras extras;

@@ -30,7 +30,7 @@ void Add(const TensorSet& set, const std::string& prefix, TensorSet* all) {
   if (set.file != nullptr) all->file = set.file;
 }
 
-// Moves the tensors whose names begin with `prefix` from `*all` to the result.
+// Moves the tensors with names that begin with `prefix` from `*all` to the result.
 TensorSet Split(const std::string& prefix, TensorSet* all) {
   TensorSet part;
   part.memory = all->memory;

@@ -132,7 +132,7 @@ class VerifiedLater final : public RowSource {
   mutable absl::Status verified_;
 };
 
-// Opens a file whose tensors are read later, piece by piece.
+// Opens a file to read its tensors later, piece by piece.
 absl::StatusOr<std::shared_ptr<const RowSource>> OpenVerified(FileSystem& files,
                                                               const std::string& path,
                                                               const std::string& name,

@@ -50,8 +50,8 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
                                                             bool verify);
 // Inspects the checkpoint in the directory `path`. The directory may have any name.
 CheckpointInfo InspectCheckpoint(FileSystem& files, const std::string& path, bool verify);
-// Whether the tensors of model and optimizer are read into memory (kRead), or stay in their open
-// files and are read piece by piece later (kLeft, row_source.h).
+// kRead reads the tensors of model and optimizer into memory. kLeft leaves them in their open
+// files, from which they are read piece by piece later (row_source.h).
 enum class Bytes { kRead, kLeft };
 struct Reading {
   Bytes bytes = Bytes::kRead;

@@ -56,7 +56,7 @@ class RowSource;
 struct TensorSet {
   std::vector<Tensor> tensors;            // The names are unique.
   std::shared_ptr<const void> memory;     // Owns the memory of Tensor::data.
-  std::shared_ptr<const RowSource> file;  // Has the tensors whose `data` is null (ReadTensor).
+  std::shared_ptr<const RowSource> file;  // Has the tensors with a null `data` (ReadTensor).
 
   size_t bytes() const {
     size_t sum = 0;

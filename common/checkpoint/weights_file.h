@@ -11,8 +11,8 @@
 
 namespace muster::checkpoint {
 
-// The tensors of one file. `foreign` has the name and the type of tensors whose type this version
-// does not know (U32, F8_E4M3).
+// The tensors of one file. `foreign` has the names and types of tensors of unknown types (U32,
+// F8_E4M3).
 struct WeightsFile {
   TensorSet set;
   ForeignTensors foreign;

@@ -1,4 +1,4 @@
-// The error message for a task whose copy of a file differs from the chief's.
+// The error message for a task that has another version of a file than the chief.
 #pragma once
 
 #include <fmt/format.h>

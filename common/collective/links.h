@@ -90,7 +90,7 @@ class Links {
   void Close(const absl::Status& why);
   // Finds the cause of `local`, the error of a closed connection. Waits up to 300 ms for the notice
   // of a rank that gave up, and returns that rank's reason. If no notice arrives, returns `local`
-  // with the names of other peers whose links closed.
+  // with the names of other peers with closed links.
   absl::Status Explain(absl::Status local);
   // Returns a DeadlinePassed error that names the ranks that did not join the operation
   // `signature`. With `of_all`, checks all ranks. A rank is only named if one of its peers has

@@ -54,7 +54,7 @@ struct Plan {
   DataType type = DataType::kByte;
   Reduction reduction;
   bool reduce = false, gather = false;
-  // The buffer of an operation in place, whose parts are adjacent. Null for other operations.
+  // The buffer of an operation in place, which contains all parts. Null for other operations.
   std::byte* base = nullptr;
   int64_t count = 0;  // The number of elements in all parts.
 };
@@ -78,7 +78,7 @@ Reduction ReductionOf(ReduceOp op, int64_t divisor);
 std::string RankName(const std::vector<std::string>& labels, int rank);
 // Returns "worker 0 <-> worker 1", with the lower rank first.
 std::string LinkName(const std::vector<std::string>& labels, int a, int b);
-// Returns the error for two ranks whose operations differ. `a` is the lower rank.
+// Returns the error for two ranks with different operations. `a` is the lower rank.
 absl::Status MismatchError(std::string_view name_a, const Signature& a, std::string_view name_b,
                            const Signature& b);
 

@@ -272,7 +272,7 @@ class RingOperation {
   int64_t sent_ = 0, received_ = 0;  // Bytes. received_ only counts final results.
   size_t out_at_ = 0, out_offset_ = 0;
   bool greeted_ = false;  // True once the left neighbour's header was read.
-  size_t at_ = 0;         // The step whose bytes are arriving.
+  size_t at_ = 0;         // The step of the arriving bytes.
   int64_t done_ = 0;      // The number of finished bytes of that step.
   int64_t filled_ = 0;    // The number of received bytes in the chunk to be reduced.
 };

@@ -180,8 +180,8 @@ void ConnectionRegistry::ExpireLocked() {
 }
 
 // Limits the lines for each source, so that a port scan neither fills the log nor hides the
-// refusals of other sources. After ten refusals of a source, only logs those whose number is a
-// power of two.
+// refusals of other sources. After ten refusals of a source, only logs the 16th, the 32nd, the 64th
+// and so on.
 void ConnectionRegistry::LogRefusalLocked(const Visitor& visitor, std::string_view why) {
   const bool known = refused_.contains(visitor.source) || refused_.size() < kMostSources;
   const uint64_t count = ++refused_[known ? visitor.source : ""];

@@ -27,7 +27,7 @@ struct Visitor {
 class ConnectionRegistry {
  public:
   using Key = std::pair<int, uint32_t>;  // The hello's `from` and `channel`.
-  // An incoming connection whose hello was read.
+  // An incoming connection and its hello.
   struct Arrived {
     std::unique_ptr<ByteStream> stream;
     Hello hello;

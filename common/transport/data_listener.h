@@ -85,8 +85,9 @@ class DataListener {
 
   virtual std::string address() const = 0;  // "10.0.0.3:41234".
 
-  // Starts accepting connections of `generation` whose hello has this `to` and `ticket`, including
-  // early ones. `to` may be kAnyone. REQUIRES: there is no other admission for this generation.
+  // Starts accepting connections of `generation`, including early ones. Their hello must have this
+  // `to` and `ticket`. `to` may be kAnyone. REQUIRES: there is no other admission for this
+  // generation.
   virtual std::unique_ptr<Admission> Admit(uint64_t generation, int to,
                                            const std::string& ticket) = 0;
   // Starts an attempt: it connects, sends the hello and waits for the reply. Dial does not block.

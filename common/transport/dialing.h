@@ -1,5 +1,5 @@
-// The state of a data connection that is being opened. Internal to DataListener, whose thread uses
-// the socket. Callers of the listener only use TakeResult.
+// The state of a data connection that is being opened. Internal to DataListener. Only the
+// listener's thread uses the socket. Callers of the listener only use TakeResult.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Incoming connections whose hello was not read completely yet. Internal to DataListener. Only the
+// Incoming connections that have not sent a complete hello yet. Internal to DataListener. Only the
 // listener's thread uses these classes.
 #pragma once
 

@@ -3,8 +3,8 @@
 // Any thread may call Shutdown. PollEvents and Buffered may run in parallel with Read and Write.
 //
 // Write encrypts its input in full records and writes several records to the socket at once. A byte
-// counts as moved once its whole record was written to the socket. A caller whose bytes all count
-// as moved therefore needs no further call.
+// counts as moved once its whole record was written to the socket. If all bytes count as moved, the
+// caller thus needs no further call.
 #pragma once
 
 #include <atomic>
@@ -53,7 +53,7 @@ class TlsStream final : public ByteStream {
   // The input and output of OpenSSL.
   struct Bio;
   class Cursor;
-  // A sealed (encrypted) record whose bytes do not count as moved yet.
+  // A sealed (encrypted) record. Its bytes do not count as moved yet.
   struct Record {
     uint64_t end = 0;  // The value of all_sealed_ after this record.
     size_t plain = 0;  // The number of its bytes before encryption.
