@@ -1,6 +1,7 @@
 // The thread that writes the log (common/base/logging.h) to stderr. Callers that log never block,
-// even if nobody reads the terminal or the pipe. Up to kLogLines lines wait to be written. Beyond
-// that, the oldest ones are dropped, and a line in their place gives their number.
+// even if nobody reads the terminal or the pipe. They may therefore hold locks. Up to kLogLines
+// lines wait to be written. Beyond that, the oldest ones are dropped, and a line in their place
+// gives their number.
 //
 // All functions are thread-safe.
 #pragma once

@@ -30,8 +30,9 @@ struct ClusterSpec {
   // Returns all tasks: members, then ps, then evaluators.
   std::vector<TaskId> Tasks() const;
 
-  // Returns a fingerprint of the addresses of chief, workers and ps. The coordinator compares it
-  // when a task joins. Evaluators are not included, because launchers list them in some tasks only.
+  // Returns a fingerprint of the addresses of chief, workers and ps, which does not depend on the
+  // spelling of the spec. The coordinator compares it when a task joins. Evaluators are not
+  // included, because launchers list them in some tasks only.
   std::string Digest() const;
   // Returns {"chief": ["host:1"], "worker": [...]}, without task types that have no task.
   Json ToJson() const;

@@ -1,4 +1,5 @@
-// Warns about certificate files that expire within a week. Logs one line per file and day.
+// Warns about certificate files that have expired or expire within a week. Logs one line per file
+// and day.
 #pragma once
 
 #include <cstdint>

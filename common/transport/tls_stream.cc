@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kRecord = SSL3_RT_MAX_PLAIN_LENGTH;
 constexpr size_t kFirstInbox = 2048, kLargestInbox = 128 << 10;
 constexpr size_t kTogether = 256 << 10;  // Sealed bytes that are sent with one system call.
-// The maximum of unsent bytes. A handshake has fewer, so the peer of a fuller outbox reads nothing.
+// The maximum number of unsent bytes. No handshake has more, so a peer with more reads nothing.
 constexpr size_t kMostUnsent = 1 << 20;
 // The first cipher is the fastest with AES instructions, and the last one without them.
 constexpr const char* kCiphers =
