@@ -23,7 +23,7 @@ bool IsControl(std::string_view character) {
   if (character.size() != 3 || character[0] != '\xe2') return false;
   const auto second = static_cast<unsigned char>(character[1]);
   const auto third = static_cast<unsigned char>(character[2]);
-  // U+200E, 200F, 2028 to 202E, and U+2066 to 2069.
+  // U+200E, U+200F, U+2028 to U+202E, and U+2066 to U+2069.
   return (second == 0x80 && (third == 0x8e || third == 0x8f || (third >= 0xa8 && third <= 0xae))) ||
          (second == 0x81 && third >= 0xa6 && third <= 0xa9);
 }
@@ -45,7 +45,7 @@ std::string PeerText(std::string_view text, size_t most) {
         return IsPlain(static_cast<unsigned char>(c));
       }))
     return std::string(text);
-  // Text beyond the limit is not checked, because it may be long.
+  // The text beyond the limit may be long, so it is not checked.
   const bool cut = text.size() > most;
   const std::string valid = ValidUtf8(text.substr(0, most));
   std::string result;

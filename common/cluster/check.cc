@@ -1,4 +1,4 @@
-// The checks of the role binaries at their start, declared in cluster_config.h.
+// Implements CheckBinary and CheckStrategy of cluster_config.h.
 #include <fmt/format.h>
 
 #include "common/cluster/cluster_config.h"

@@ -16,11 +16,11 @@ using transport::WaitReady;
 using transport::WaitResult;
 
 constexpr Duration kExplainFor = std::chrono::milliseconds(300);
-// A peer with more unsent notices than this does not read them.
+// In bytes. A peer for which more bytes of notices are unsent does not read them.
 constexpr size_t kMostUnsaid = 64 << 10;
 
-// Reads the unread bytes before a close. Closing a socket with unread bytes resets the connection,
-// which may discard what was sent last: the other side's result or the reason.
+// Reads all unread bytes before a close. Closing a socket with unread bytes resets the connection.
+// A reset may discard the last bytes that this side has sent, such as a result or a reason.
 void Drain(DataConnection& connection) {
   char rest[4096];
   const iovec into{rest, sizeof rest};
@@ -36,7 +36,7 @@ absl::Status LastWords(uint32_t code, std::string_view text, std::string_view na
   const absl::Status words(
       code == 0 || code > 16 ? absl::StatusCode::kUnavailable : static_cast<absl::StatusCode>(code),
       text.empty() ? "no reason given" : std::string(text));
-  // Passes a reason that already names its origin on unchanged. An abort does not name its origin.
+  // Returns a reason that names its origin unchanged. Only an abort does not name its origin.
   if (!absl::IsAborted(words) && !absl::IsCancelled(words)) return words;
   return PeerLost(fmt::format("{} left the group: {}", name, Message(words)));
 }
@@ -161,7 +161,7 @@ void Links::Say(Link& link, FrameKind kind, const void* body, size_t body_bytes,
 
 void Links::NotePresent(int rank, uint64_t sequence) {
   if (present_[rank] >= sequence) return;
-  // Forwards only news about the operation that this rank has announced.
+  // Only the operation for which this rank has sent kPresent is forwarded.
   news_ |= present_[rank] < said_present_ && sequence >= said_present_;
   present_[rank] = sequence;
 }
@@ -196,8 +196,8 @@ absl::Status Links::CheckLinks(MonotonicTime now) {
 absl::Status Links::CheckSilence(Watched& watched, int rank, MonotonicTime now) const {
   if (watched.connection == nullptr) return absl::OkStatus();
   const std::optional<Duration> silence = watched.connection->Unacknowledged();
-  // Resets the start of the silence: data sent after a long pause is not late because the last
-  // acknowledgement is old.
+  // Resets the start of the silence. After a long pause the last acknowledgement is old, but data
+  // that was just sent is not late.
   if (!silence || (watched.silent_since && now - *silence > *watched.silent_since)) {
     watched.silent_since.reset();
   }
@@ -235,8 +235,8 @@ absl::Status Links::Explain(absl::Status local) {
   }
 }
 
-// Adds the other closed links to `local`: two peers were lost together, or all links closed because
-// this rank is cut off.
+// Adds the names of other closed links to `local`. Either several peers were lost together, or this
+// rank has lost its network.
 absl::Status Links::WithOthersClosed(const absl::Status& local) const {
   std::string others;
   for (const Link& link : links_) {

@@ -28,11 +28,12 @@
 namespace muster::rpc {
 namespace {
 
-constexpr uint64_t kStop = 1 << 16;      // below: listeners
-constexpr int kAcceptsAtOnce = 64;       // then the others have their turn
-constexpr uint8_t kTlsHandshake = 0x16;  // the type of a TLS record; HTTP/2 begins with 'P'
-constexpr Duration kLine = std::chrono::seconds(10);         // between two lines of one kind
-constexpr Duration kPause = std::chrono::milliseconds(100);  // where nothing can be accepted
+// Ids of epoll events: listeners are below kStop, and connections above.
+constexpr uint64_t kStop = 1 << 16;
+constexpr int kAcceptsAtOnce = 64;       // The maximum for one listener before other events.
+constexpr uint8_t kTlsHandshake = 0x16;  // The first byte of TLS. HTTP/2 begins with 'P'.
+constexpr Duration kLine = std::chrono::seconds(10);         // Between two log lines of one kind.
+constexpr Duration kPause = std::chrono::milliseconds(100);  // After a failure to accept.
 
 class AcceptorImpl final : public Acceptor {
  public:
@@ -50,32 +51,36 @@ class AcceptorImpl final : public Acceptor {
 
  private:
   struct Connection {
-    Fd socket;  // until it is taken; then another descriptor of it, which tells of its end
+    // The connection. After take_ was called, another descriptor of it, for epoll to report its
+    // end.
+    Fd socket;
     std::string source, address;
     MonotonicTime silent_until;
-    bool waits = true;  // for its first byte
+    bool waits = true;  // No byte has arrived yet.
     bool proven = false, plaintext = false;
-    std::shared_ptr<HandshakeNote> handshake;  // with TLS, from when it is taken
+    std::shared_ptr<HandshakeNote> handshake;  // Set with TLS when take_ is called.
   };
-  using Ids = std::set<uint64_t>;  // the oldest first
+  using Ids = std::set<uint64_t>;  // The oldest first.
 
   void Run();
-  // What no memory is left for is closed.
+  // Handles an epoll event. If no memory is left, closes the connection of the event.
   void Handle(uint64_t id);
   void AcceptFrom(size_t listener);
-  // False: there is none now.
+  // Returns false if no connection waits.
   bool AcceptOne(int listener);
   void NoDescriptor(int listener, int error);
   void Admit(Fd socket, const sockaddr_storage& from);
-  // Room for a connection of `source`, from one that gives way if need be.
+  // Closes another connection if that is needed for a new one of `source`. Returns false if there
+  // is no room.
   bool MakeRoomLocked(const std::string& source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveWayLocked(uint64_t id, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The oldest stranger of the source that has most of them; 0: there is none.
+  // Returns the oldest stranger of the source with the most strangers, or 0 if there is none.
   uint64_t VictimLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnReady(uint64_t id);
   void EndedLocked(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RefuseTlsLocked(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes note that it is handed over. Its descriptor; none: it ends here.
+  // Returns the connection's descriptor for take_. On an error, closes the connection and returns
+  // an empty Fd.
   Fd HandOverLocked(uint64_t id, bool plaintext) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndSilentLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EraseLocked(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -89,15 +94,15 @@ class AcceptorImpl final : public Acceptor {
     try {
       LogWarning("{}{}", fmt::format(format, std::forward<Args>(args)...),
                  before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
-    } catch (const std::bad_alloc&) {  // what is to be closed is closed all the same
+    } catch (const std::bad_alloc&) {  // Only the line is lost.
     }
   }
 
   const AcceptorOptions options_;
-  // The thread's.
+  // Used only by the acceptor's thread.
   Take take_;
   std::vector<Fd> listeners_;
-  Fd epoll_, spare_;  // spare_ makes room to accept what is to be closed
+  Fd epoll_, spare_;  // NoDescriptor closes spare_, to accept and close one connection.
   std::optional<MonotonicTime> paused_until_;
   Fd stop_;
   std::thread thread_;
@@ -106,7 +111,7 @@ class AcceptorImpl final : public Acceptor {
   uint64_t next_ ABSL_GUARDED_BY(mu_) = kStop + 1;
   std::unordered_map<uint64_t, Connection> connections_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<std::string, uint64_t> by_address_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, Ids> strangers_ ABSL_GUARDED_BY(mu_);  // by source
+  std::map<std::string, Ids> strangers_ ABSL_GUARDED_BY(mu_);  // By source.
   std::map<std::string, int> of_source_ ABSL_GUARDED_BY(mu_);
   Ids waiting_ ABSL_GUARDED_BY(mu_), plaintext_ ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);
@@ -179,7 +184,7 @@ void AcceptorImpl::Handle(uint64_t id) {
   }
 }
 
-// ---- newcomers
+// ---- New connections.
 
 void AcceptorImpl::AcceptFrom(size_t listener) {
   for (int i = 0; i < kAcceptsAtOnce && !paused_until_; ++i)
@@ -199,10 +204,11 @@ bool AcceptorImpl::AcceptOne(int listener) {
   if (error == EAGAIN || error == EWOULDBLOCK) return false;
   if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)
     NoDescriptor(listener, error);
-  return true;  // the newcomer has gone again, or was closed
+  return true;  // The client has closed the connection already, or NoDescriptor has closed it.
 }
 
-// Left in the queue it would wake this thread at once, again and again.
+// Accepts and closes the connection. If it stayed in the queue, epoll would report it again at
+// once.
 void AcceptorImpl::NoDescriptor(int listener, int error) {
   {
     absl::MutexLock lock(&mu_);
@@ -294,11 +300,11 @@ void AcceptorImpl::GiveWayLocked(uint64_t id, std::string_view why) {
   ++counts_.gave_way;
   Say(gave_way_, "{}: the connection from {} is closed for a newer one: {}", options_.name,
       connection.address, why);
-  shutdown(connection.socket.get(), SHUT_RDWR);  // whoever has the other descriptor closes it
+  shutdown(connection.socket.get(), SHUT_RDWR);  // gRPC then closes its descriptor.
   EraseLocked(id);
 }
 
-// ---- connections
+// ---- Existing connections.
 
 void AcceptorImpl::OnReady(uint64_t id) {
   Fd socket;
@@ -311,7 +317,7 @@ void AcceptorImpl::OnReady(uint64_t id) {
     if (!found->second.waits) return EndedLocked(id);
     uint8_t first = 0;
     const ssize_t got = recv(found->second.socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (got != 1) return EraseLocked(id);  // closed without a word
+    if (got != 1) return EraseLocked(id);  // The client closed it and has sent nothing.
     if (!options_.tls && first == kTlsHandshake) return RefuseTlsLocked(id);
     plaintext = options_.tls && first != kTlsHandshake;
     socket = HandOverLocked(id, plaintext);
@@ -331,7 +337,7 @@ void AcceptorImpl::EndedLocked(uint64_t id) {
   EraseLocked(id);
 }
 
-// gRPC would close it without a word.
+// Sends a TLS alert before it closes the connection. gRPC would send nothing.
 void AcceptorImpl::RefuseTlsLocked(uint64_t id) {
   const Connection& connection = connections_.at(id);
   Say(unproven_,
@@ -345,9 +351,10 @@ void AcceptorImpl::RefuseTlsLocked(uint64_t id) {
 
 Fd AcceptorImpl::HandOverLocked(uint64_t id, bool plaintext) {
   Connection& connection = connections_.at(id);
-  // When gRPC is through with a socket it shuts it down, which all its descriptors tell of.
+  // gRPC shuts a socket down when it ends a connection. epoll reports that for this descriptor,
+  // too.
   Fd own(fcntl(connection.socket.get(), F_DUPFD_CLOEXEC, 0));
-  epoll_event event{.events = EPOLLET, .data = {.u64 = id}};  // a hang-up is always told
+  epoll_event event{.events = EPOLLET, .data = {.u64 = id}};  // EPOLLHUP is always reported.
   if (!own || epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr) != 0 ||
       epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, own.get(), &event) != 0) {
     ++counts_.failed;
@@ -381,7 +388,7 @@ void AcceptorImpl::EndSilentLocked(MonotonicTime now) {
   }
 }
 
-// Also of one that is not in all of the maps, for want of memory.
+// The connection may be missing in some of the maps, if Admit found no memory.
 void AcceptorImpl::EraseLocked(uint64_t id) {
   const auto found = connections_.find(id);
   const Connection& connection = found->second;

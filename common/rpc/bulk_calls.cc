@@ -23,10 +23,11 @@ void BulkCalls::Stop() {
   stopped_ = true;
   for (Call* call : under_way_) Cancel(call);
   changed_.SignalAll();
-  while (!under_way_.empty()) changed_.Wait(&mu_);  // bounded: all are cancelled
+  while (!under_way_.empty()) changed_.Wait(&mu_);  // Cancelled calls end soon.
 }
 
-// What a call that is cancelled waits for fails on a thread of gRPC's, never on this one.
+// The pending reads and writes of the call then fail on a thread of gRPC, not on the calling
+// thread.
 void BulkCalls::Cancel(Call* call) {
   if (!std::exchange(call->cancelled_, true)) call->context_->TryCancel();
 }
@@ -51,7 +52,8 @@ void BulkCalls::Run() {
   }
 }
 
-// A cancelled call ends soon, but keeps its place until then.
+// Returns whether a new call may start, and cancels a call for it if needed. Cancelled calls do not
+// count, although they stay in the list until they end.
 bool BulkCalls::MakeRoomLocked(MonotonicTime now) {
   const auto standing = [](const Call* call) { return !call->cancelled_; };
   const auto count = std::count_if(under_way_.begin(), under_way_.end(), standing);

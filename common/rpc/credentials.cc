@@ -24,14 +24,14 @@ using security::CertificateFacts;
 using security::Identity;
 using security::Peer;
 
-// How soon gRPC sees that the identity has changed.
+// The interval at which gRPC checks whether the identity's files have changed.
 constexpr unsigned kWatchSeconds = 1;
 
 std::string Text(grpc::string_ref text) { return std::string(text.data(), text.size()); }
 
 using Provider = std::shared_ptr<ge::CertificateProviderInterface>;
 
-// One for all connections of an identity, as long as there are any: it has a thread.
+// Returns the provider that all connections of an identity share, because a provider has a thread.
 Provider ProviderOf(const Identity& identity) {
   static absl::Mutex mu;
   static auto* const live =
@@ -47,7 +47,7 @@ Provider ProviderOf(const Identity& identity) {
   return made;
 }
 
-// The chain is gRPC's to verify; who the server is, is ours.
+// Checks which task the server's certificate names. gRPC verifies the certificate chain.
 class ServerVerifier : public ge::ExternalCertificateVerifier {
  public:
   ServerVerifier(std::shared_ptr<Identity> identity, std::string task, std::string name)
@@ -86,7 +86,7 @@ absl::StatusOr<CertificateFacts> FactsFrom(const grpc::AuthContext& context) {
   return security::FactsOfPem(certificate.empty() ? "" : Text(certificate[0]));
 }
 
-// Before each call's handler: who calls, and whether it may.
+// Runs before the handler of each call. Checks the caller's certificate and the CallRule.
 class CallCheck : public grpc::AuthMetadataProcessor {
  public:
   CallCheck(std::shared_ptr<Identity> identity, CallRule rule)
@@ -148,7 +148,7 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   options.set_verify_server_certs(true);
-  options.set_check_call_host(false);  // the certificate names a task
+  options.set_check_call_host(false);  // The certificate names a task instead of a host.
   options.set_certificate_verifier(
       ge::ExternalCertificateVerifier::Create<ServerVerifier>(identity, server_task, name));
   return ge::TlsCredentials(options);
@@ -158,7 +158,7 @@ std::optional<Peer> CallerOf(const grpc::ServerContextBase& context) {
   const auto authenticated = context.auth_context();
   if (authenticated == nullptr || !authenticated->IsPeerAuthenticated()) return std::nullopt;
   const auto facts = FactsFrom(*authenticated);
-  if (!facts.ok()) return Peer{};  // of no task; CallCheck has refused it
+  if (!facts.ok()) return Peer{};  // Names no task. CallCheck has refused the call.
   return facts->peer;
 }
 

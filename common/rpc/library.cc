@@ -9,8 +9,8 @@
 namespace muster::rpc {
 namespace {
 
-// gRPC logs to stderr, also for each connection of a stranger. acceptor.h and the status of a call
-// report the part that people need.
+// Receives gRPC's log lines, which would go to stderr, some for each unproven connection. The
+// acceptor and the status of each call already report what users need.
 void TakeLine(gpr_log_func_args* line) { LogDebug("gRPC: {}", PeerText(line->message)); }
 
 }  // namespace

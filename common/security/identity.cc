@@ -31,7 +31,8 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, const char* key) {
     return ConfigurationError(fmt::format("{}: cannot read {}", key, path));
   if (!S_ISREG(about.st_mode) || about.st_size > kLongestPem)
     return ConfigurationError(fmt::format("{}: {} is no PEM file", key, path));
-  // At once, and into its last place: a text that grows leaves parts of a key in freed memory.
+  // Reads the file with one call, into its final memory. A growing string would leave parts of a
+  // key in freed memory.
   std::string text(about.st_size, '\0');
   const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
   if (size < 0) return ConfigurationError(fmt::format("{}: cannot read {}", key, path));
@@ -39,7 +40,8 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, const char* key) {
   return text;
 }
 
-// Each time another file under the same number, so that a reader never sees a part of it.
+// Replaces the file of the descriptor `to` by a new file in memory, under the same number. A reader
+// of the path therefore never sees a partial text.
 absl::Status PutInto(Fd& to, const std::string& text) {
   Fd file(memfd_create("muster", MFD_CLOEXEC));
   if (!file || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
@@ -53,7 +55,7 @@ absl::Status PutInto(Fd& to, const std::string& text) {
   return absl::OkStatus();
 }
 
-// The address by which a client's session is kept, on its SSL object.
+// The index under which an SSL object of a client stores the address that the client dials.
 int AddressSlot() {
   static const int slot = SSL_get_ex_new_index(
       0, nullptr, nullptr, nullptr, [](void*, void* address, CRYPTO_EX_DATA*, int, long, void*) {
@@ -64,12 +66,12 @@ int AddressSlot() {
 
 }  // namespace
 
-// What a key or files hold, from which nothing has been made yet.
 struct Identity::Source {
   Credentials files;
   RunKeys keys;
 
-  // In pieces: a text of all of them would leave parts of the keys in freed memory.
+  // Hashes the parts one by one. A concatenated string would leave parts of the keys in freed
+  // memory.
   std::string Digest() const {
     const std::unique_ptr<EVP_MD_CTX, Freed<EVP_MD_CTX_free>> hash(EVP_MD_CTX_new());
     EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr);
@@ -87,7 +89,8 @@ struct Identity::Source {
   }
 };
 
-// Of an SSL_CTX, which owns it: connections that outlive a change of keys still get tickets.
+// The SSL_CTX owns this object. Connections that continue after a change of keys keep their old
+// SSL_CTX, and still store tickets here.
 struct Identity::Sessions {
   absl::Mutex mu;
   using SessionPtr = std::unique_ptr<SSL_SESSION, Freed<SSL_SESSION_free>>;
@@ -121,7 +124,8 @@ int Identity::Context::Keep(SSL* ssl, SSL_SESSION* session) {
   Sessions& sessions = Sessions::Of(SSL_get_SSL_CTX(ssl));
   absl::MutexLock lock(&sessions.mu);
   if (sessions.by_address.size() >= kMostSessions) sessions.by_address.clear();
-  // A copy: OpenSSL spoils the session of a connection that ends without a farewell.
+  // Stores a copy, because OpenSSL invalidates the session of a connection that ends without a
+  // close_notify alert.
   sessions.by_address[*address].reset(SSL_SESSION_dup(session));
   return 0;
 }
@@ -130,7 +134,7 @@ absl::Status Identity::Context::Fill(const Credentials& credentials) {
   const auto wrong = [](const char* what) {
     return ConfigurationError(fmt::format("{}: {}", what, OpenSslError()));
   };
-  // The version of TLS, its ciphers and the number of tickets are the stream's (tls_stream.cc).
+  // TlsStream sets the TLS version, the ciphers and the number of tickets.
   SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   SSL_CTX_set_verify_depth(ssl, 4);
   static constexpr unsigned char kName[] = "muster";
@@ -144,7 +148,7 @@ absl::Status Identity::Context::Fill(const Credentials& credentials) {
     return wrong("tls.certificate is not usable");
   while (X509* more = PEM_read_bio_X509(leaf.get(), nullptr, nullptr, nullptr))
     SSL_CTX_add_extra_chain_cert(ssl, more);
-  ERR_clear_error();  // the end of the text is one
+  ERR_clear_error();  // OpenSSL reports the end of the text as an error.
   const KeyPtr key(
       PEM_read_bio_PrivateKey(BioOf(credentials.key).get(), nullptr, nullptr, nullptr));
   if (key == nullptr || SSL_CTX_use_PrivateKey(ssl, key.get()) != 1 ||
@@ -195,7 +199,7 @@ absl::StatusOr<Identity::Source> Identity::Read() const {
   return source;
 }
 
-// Of a run key: a leaf that this process makes for itself.
+// With run keys, this process issues its own leaf certificate.
 absl::StatusOr<Credentials> Identity::CredentialsOf(const Source& source) const {
   if (from_files()) return source.files;
   Credentials credentials;
@@ -243,7 +247,7 @@ void Identity::Watch() {
     try {
       Refresh();
     } catch (const std::bad_alloc&) {
-      // What was read before stays in use, and is looked at again later.
+      // The previous content stays in use. The next round tries again.
     }
   }
 }

@@ -11,11 +11,12 @@
 namespace muster::transport {
 namespace {
 
-constexpr size_t kMaxPerKey = 4;  // connections of one (from, channel) that nobody has taken yet
-// A generation is (term << 32) | count, and a term goes up by one when a chief starts: this many
-// cannot have passed this process by.
+// The maximum number of accepted connections with one (from, channel) that were not taken yet.
+constexpr size_t kMaxPerKey = 4;
+// A generation is (term << 32) | count. The term increases by one when a chief starts. This process
+// cannot have missed this many terms, so a generation further ahead is refused.
 constexpr uint64_t kMostTermsAhead = 1024;
-constexpr size_t kMostSources = 256;  // of which refusals are counted one by one
+constexpr size_t kMostSources = 256;  // Refusals of more sources are counted together.
 
 bool Jumps(uint64_t generation, uint64_t newest) {
   return newest != 0 && (generation >> 32) > (newest >> 32) + kMostTermsAhead;
@@ -24,7 +25,8 @@ bool Jumps(uint64_t generation, uint64_t newest) {
 void SendAnswer(ByteStream& stream, Verdict verdict, uint64_t generation) {
   const auto answer = EncodeAnswer(verdict, generation);
   const iovec from{const_cast<std::byte*>(answer.data()), answer.size()};
-  // A fresh socket's buffer takes 16 bytes; if not, the other side's deadline will tell.
+  // The empty buffer of a new socket accepts 16 bytes. If it does not, the other side's deadline
+  // passes.
   (void)stream.Write({&from, 1});
 }
 
@@ -45,8 +47,8 @@ void ConnectionRegistry::Judge(Arrived arrived) {
   ChangedLocked();
 }
 
-// Whoever has more than a fair share gives way for its own next one, and, where there is no room
-// at all, for others. Those who are sent away dial again.
+// If an owner has too many held connections, refuses the owner's oldest one. If there are too many
+// in total, refuses the oldest one of the owner with the most. The refused side dials again.
 void ConnectionRegistry::HoldLocked(Arrived arrived) {
   if (Jumps(arrived.hello.generation, newest_))
     return RefuseLocked(std::move(arrived), Verdict::kNotExpected,
@@ -180,8 +182,9 @@ void ConnectionRegistry::ExpireLocked() {
   });
 }
 
-// Whoever scans the port must not fill the log, or hide what others do: of each source, from the
-// tenth on only powers of two.
+// Limits the lines for each source, so that a port scan neither fills the log nor hides the
+// refusals of other sources. After ten refusals of a source, only logs the 16th, the 32nd, the 64th
+// and so on.
 void ConnectionRegistry::LogRefusalLocked(const Visitor& visitor, std::string_view why) {
   const bool known = refused_.contains(visitor.source) || refused_.size() < kMostSources;
   const uint64_t count = ++refused_[known ? visitor.source : ""];

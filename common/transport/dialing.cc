@@ -36,8 +36,8 @@ void DialingState::Try(Act act) {
   try {
     act();
   } catch (const std::bad_alloc&) {
-    Drop();                                         // which frees some
-    absl::Status why = absl::UnavailableError("");  // takes none
+    Drop();                                         // Frees memory.
+    absl::Status why = absl::UnavailableError("");  // Allocates nothing.
     try {
       why = PeerLost("no memory is left for the connection");
     } catch (const std::bad_alloc&) {
@@ -120,7 +120,7 @@ void DialingState::Advance() {
   while (stream_ != nullptr) {
     const absl::StatusOr<bool> done = Take();
     if (!done.ok()) {
-      // The other side is there and has no room just now: many members dial it at once.
+      // The other side is reachable, but has no room now, because many members dial it at once.
       const bool closed = tls_ != nullptr ? tls_->ended() : step_ == Step::kAnswer;
       return closed ? DialAgain("it closed the connection without an answer") : End(done.status());
     }

@@ -68,7 +68,7 @@ absl::StatusOr<Duration> Time(const std::string& text, const std::string& what) 
   return FromSeconds(number * found->second);
 }
 
-// Parses "worker:1", "worker:*" or "*", and leaves the other parts for the keys.
+// Parses "worker:1", "worker:*" or "*", and removes these parts from `*parts`. The rest are keys.
 absl::StatusOr<std::string> Task(std::vector<std::string>* parts) {
   std::string kind = parts->front();
   parts->erase(parts->begin());
@@ -213,8 +213,8 @@ absl::StatusOr<Fault> Parse(const std::string& text) {
   return fault;
 }
 
-// Random faults of pattern "*" leave out evaluators. An evaluator may be missing from the cluster
-// of some tasks, and all tasks must draw the same faults.
+// Returns whether a random fault for `pattern` may hit `task`. The pattern "*" does not include
+// evaluators: the cluster of some tasks lacks them, but all tasks must draw the same faults.
 bool MayDraw(const std::string& pattern, const std::string& task) {
   return pattern != "*" || !task.starts_with("evaluator:");
 }
@@ -224,11 +224,12 @@ bool Fits(const std::string& pattern, const std::string& task) {
   return pattern.ends_with(":*") && task.starts_with(pattern.substr(0, pattern.size() - 1));
 }
 
-// Avoids the distributions of <random>, which differ between libraries.
+// Draws random numbers. Does not use the distributions of <random>, which differ between standard
+// libraries.
 class Drawer {
  public:
   explicit Drawer(uint64_t seed) : engine_(seed) {}
-  // From `first` to `last`, inclusive.
+  // Returns a number from `first` to `last`, inclusive.
   int64_t Between(int64_t first, int64_t last) {
     return first + static_cast<int64_t>(engine_() % static_cast<uint64_t>(last - first + 1));
   }
@@ -237,7 +238,7 @@ class Drawer {
   std::mt19937_64 engine_;
 };
 
-// Draws a transient fault, or an end of the process that a restart fixes.
+// Draws a fault from which the job recovers: a transient one, or the end of a process.
 Fault Draw(const Fault& wish, const std::vector<std::string>& tasks, Drawer* drawer) {
   static constexpr FaultKind kKinds[] = {FaultKind::kKill, FaultKind::kStop, FaultKind::kDelay,
                                          FaultKind::kDrop, FaultKind::kFreeze};

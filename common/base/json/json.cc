@@ -46,9 +46,10 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Printing, copying and comparing a value use stack space for each level.
+// The maximum nesting depth. Printing, copying and comparing a value use stack space for each
+// level.
 constexpr int kMostLevels = 64;
-// The parsed value takes about fifty times as much memory.
+// The maximum size of a text. The parsed value takes about fifty times as much memory.
 constexpr size_t kMostMebibytes = 64;
 
 struct TooDeep {};
