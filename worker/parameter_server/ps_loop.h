@@ -101,8 +101,8 @@ class PsLoop final : public LeasedLoop {
   bool fresh_ = true;  // The loop must pull all parameters before the next step.
   // The first step was checked for late registrations and for batch norm statistics.
   bool checked_ = false;
-  double input_seconds_ = 0;
-  double wait_seconds_ = 0;              // Time spent waiting for slower workers and for a pull.
+  // wait_seconds_ is the time spent waiting for slower workers and for a pull.
+  double input_seconds_ = 0, wait_seconds_ = 0;
   std::set<std::string> said_left_out_;  // Tags that were already logged.
   // The job's schedules of the optimizers whose learning rates a callback has set.
   std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
