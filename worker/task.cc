@@ -306,7 +306,7 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
 }
 
 absl::Status Task::EndIfFaulty(const absl::Status& result) const {
-  // After a completed step, a failure is not one that every start of this process would have.
+  // A failure after a completed step would not recur at every start, so restarts do not count.
   const bool has_trained = (trainer_ != nullptr && trainer_->has_trained()) ||
                            (ps_worker_ != nullptr && ps_worker_->has_trained());
   const absl::Status judged = JudgeFault(result, has_trained ? 0 : Restarts());
