@@ -7,9 +7,10 @@
 // parts are contiguous in its memory.
 //
 // A chunk is a range of a server's memory that belongs to one optimizer. Each chunk has its own
-// lock and its own order of updates. After a broken connection, a push resumes at a chunk. An
-// update covers a whole chunk. Variables therefore share a chunk only if they always have gradients
-// together, or if a gradient of zeros has the same effect as no gradient.
+// lock and its own order of updates. After a broken connection, a push continues with the chunks
+// that do not have it yet. An update covers a whole chunk. Variables therefore share a chunk only
+// if they always have gradients together, or if a gradient of zeros has the same effect as no
+// gradient.
 //
 // An embedding table has no range in a server's memory. A hash of the key assigns each row to a
 // server and to one of the table's kRowChunks chunks on that server.
