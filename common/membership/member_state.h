@@ -77,7 +77,8 @@ inline std::string_view StageName(SessionStage stage) {
 
 struct SessionState {
   SessionStage stage = SessionStage::kNone;
-  std::optional<PausingTime> broken_since;  // When a session closed first since the last welcome.
+  // When a session closed for the first time since the last welcome. A welcome resets it.
+  std::optional<PausingTime> broken_since;
   PausingTime last_heard, last_sent, next_attempt;
   std::string trouble = "no answer yet";  // Why the chief cannot be reached.
 };
@@ -115,7 +116,7 @@ struct MemberState {
 
   // Since when this process looks for the chief. Absent before Join.
   std::optional<PausingTime> looking_since;
-  std::optional<PausingTime> stop_since;  // When a stop was requested while the chief is lost.
+  std::optional<PausingTime> stop_since;  // Since when a stop request waits for a lost chief.
   PausingTime next_line;                  // When the next log line about a lost chief is due.
   ChiefSilence silence;
   int64_t chief_pid = 0;
