@@ -18,15 +18,15 @@
 namespace muster {
 namespace {
 
-// How long the servers of a process may take to close once the job has ended.
+// Limit for this process's servers to close after the job has ended.
 constexpr Duration kGraceAfterFailure = std::chrono::seconds(5);
-// Nothing is left to be told after a good end.
+// Shorter, because there is nothing to report after a success.
 constexpr Duration kGraceAfterEnd = std::chrono::seconds(1);
-// How often the number of updates is told, and looked at where a fault is planned.
+// How often the number of updates is reported, and how often planned faults check it.
 constexpr Duration kTellUpdates = std::chrono::seconds(1);
 constexpr Duration kLookForFaults = std::chrono::milliseconds(5);
 
-// Tells the membership how many updates were applied, and comes with them to planned faults.
+// Reports the number of applied updates to the membership and to planned faults.
 class UpdateTeller {
  public:
   UpdateTeller(const PsService* service, Faults* faults, PsMembership* membership)
@@ -62,7 +62,7 @@ class PsTask {
   PsTask(const PsParts& parts, StopSignals* signals) : parts_(parts), signals_(signals) {}
   ~PsTask() { signals_->PassTo(nullptr); }
 
-  // Everything after the command line. The message of an error is this process's last line.
+  // Runs the task with parsed arguments. The message of an error is this process's last line.
   absl::Status Run(const TaskArguments& arguments);
 
  private:
@@ -75,7 +75,7 @@ class PsTask {
   StopSignals* const signals_;
   ClusterConfig cluster_;
   Job job_;
-  std::unique_ptr<Faults> faults_;  // null: none are planned
+  std::unique_ptr<Faults> faults_;  // Null if no faults are planned.
   std::unique_ptr<transport::DataListener> listener_;
   std::unique_ptr<PsService> service_;
   std::unique_ptr<rpc::Server> server_;
@@ -86,7 +86,7 @@ absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
   InitLogging(cluster_.local() ? "ps" : cluster_.Who());
   NameFatalSignals(cluster_.local() ? "muster-ps" : cluster_.task->Spoken());
   OnUncaught(nullptr, Duration::zero());
-  signals_->Start();  // after InitLogging, which replaces the logger that it uses
+  signals_->Start();  // Called after InitLogging, which replaces the logger that Start uses.
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
   MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, TaskType::kPs));
@@ -99,8 +99,8 @@ absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
   return absl::OkStatus();
 }
 
-// Workers and the chief reach this process by now: what they want before it has joined is kept, or
-// answered that it cannot be served yet.
+// Opens the ports before this process joins. Earlier calls of the chief return UNAVAILABLE, and
+// connections of workers wait.
 absl::Status PsTask::OpenPorts() {
   if (faults_ != nullptr) faults_->At(Phase::kStarting, 0);
   MUSTER_ASSIGN_OR_RETURN(transport::ListenerOptions data,
@@ -164,7 +164,7 @@ absl::Status PsTask::Serve() {
 absl::Status PsTask::Run(const TaskArguments& arguments) {
   absl::Status ready = ReadConfiguration(arguments);
   if (ready.ok() && job_.strategy != StrategyKind::kParameterServer) {
-    // 0: no supervisor starts it again, or ends the job for it.
+    // Exits with 0, so that no supervisor starts this process again or ends the job because of it.
     LogInfo(
         "parameter_server.max_staleness is 0: the chief and the workers train under "
         "\"multi_worker_mirrored\", and this ps task ends with 0, for it has nothing to serve");

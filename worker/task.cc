@@ -40,17 +40,17 @@
 namespace muster {
 namespace {
 
-// How long a process whose job has ended may take to come back from the program's code.
+// Limit for the program's code to return after the job has ended.
 constexpr Duration kGraceAfterVerdict = std::chrono::seconds(3);
-// How long a process with an uncaught exception may take to tell the chief, and the chief to end.
+// Limit for a process with an uncaught exception to inform the chief, and for the chief to end.
 constexpr Duration kUncaught = std::chrono::seconds(20);
 std::map<std::string, std::string> Versions() {
   return {{"muster", MUSTER_VERSION}, {"libtorch", TORCH_VERSION}};
 }
 
-// Ends the process when the job is over and the program does not come back: a program may sit in
-// code of its own, where no communicator wakes it.
-//  `chief` is null in other processes; `back` becomes true when the program has come back.
+// Ends the process if the program's code does not return after the end of the job. The code may be
+// blocked where no communicator wakes it. `chief` is null in other processes than the chief.
+// `*back` becomes true when the program's code has returned.
 void EndSoon(const Verdict& verdict, const std::string& self, ChiefRole* chief,
              const std::shared_ptr<std::atomic<bool>>& back, const std::string& termination_log) {
   std::thread([=] {
@@ -69,35 +69,36 @@ class Task {
  public:
   Task(const TaskParts& parts, StopSignals* signals) : parts_(parts), signals_(signals) {}
 
-  // Everything after the command line. The message of an error is this process's last line.
+  // Runs the task with parsed arguments. The message of an error is this process's last line.
   absl::Status Run(const TaskArguments& arguments);
 
  private:
   absl::Status ReadConfiguration(const TaskArguments& arguments);
-  // What the job file knows and this version does not do is refused, not ignored.
+  // Returns an error if the job has valid options that this version does not support.
   absl::Status CheckSupported() const;
   absl::Status CheckBackend() const;
   absl::Status Prepare(const StartingPoint& start);
-  // Of a parameter-server job: the worker's part, the chief's, or both.
+  // Prepares the worker's part of a parameter-server job, the chief's part, or both.
   absl::Status PrepareForServers(const StartingPoint& start);
-  // Makes ready to train, from what the chief's part begins with; false: nothing is left to do.
+  // Prepares training, from the chief's starting point if this process is the chief. Returns false
+  // if the run is finished.
   absl::StatusOr<bool> Begin();
   absl::Status Train();
   absl::Status Direct();
   absl::Status DirectAndWork();
-  // This process's training, as a member or alone.
+  // Trains, as a member or alone.
   absl::Status Work(Membership* membership, const PsWorkerPeers& peers = {});
   absl::Status TrainAsMember();
-  // Of the gradients, where everything else is encrypted.
+  // Logs that gradients are not encrypted, if everything else is.
   void SayWhatStaysInClear() const;
   absl::StatusOr<std::unique_ptr<transport::DataListener>> Listen();
   absl::StatusOr<MemberDevices> DevicesHeld() const;
   MemberOptions OptionsOfMember(transport::DataListener* listener);
-  // Ends this process where its device or host has failed: the job goes on, and another process
-  // can take this one's place.
+  // Ends this process if its device or host has failed. The job continues, and another process can
+  // replace this one.
   absl::Status EndIfFaulty(const absl::Status& result) const;
-  // A failure of this process's own, before it had a Member to tell: tells the chief, and words the
-  // last line.
+  // Reports a failure of this process to the chief before it has a Member. Returns a status with
+  // the process's last line.
   absl::Status FailEarly(const absl::Status& failure);
 
   bool alone() const { return cluster_.local(); }
@@ -108,13 +109,13 @@ class Task {
   StopSignals* const signals_;
   ClusterConfig cluster_;
   Job job_;
-  std::unique_ptr<Faults> faults_;  // null: none are planned
+  std::unique_ptr<Faults> faults_;  // Null if no faults are planned.
   std::unique_ptr<FaultyMember> faulty_member_;
   std::unique_ptr<ChiefRole> chief_;
   std::vector<c10::Device> devices_;
-  std::unique_ptr<Trainer> trainer_;  // of synchronous training
-  std::unique_ptr<PsWorker> ps_worker_;
-  std::unique_ptr<Replica> directed_;  // the chief's own, with servers
+  std::unique_ptr<Trainer> trainer_;     // For synchronous training.
+  std::unique_ptr<PsWorker> ps_worker_;  // For a worker of a parameter-server job.
+  std::unique_ptr<Replica> directed_;    // For the chief of a parameter-server job.
   DirectParts direct_;
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
   const std::shared_ptr<std::atomic<bool>> back_ = std::make_shared<std::atomic<bool>>(false);
@@ -125,7 +126,7 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   InitLogging(alone() ? "" : cluster_.Who());
   NameFatalSignals(alone() ? "muster" : TaskText(self()));
   OnUncaught(nullptr, Duration::zero());
-  signals_->Start();  // after InitLogging, which replaces the logger that it uses
+  signals_->Start();  // Called after InitLogging, which replaces the logger that Start uses.
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
   MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, parts_.binary));
@@ -232,7 +233,8 @@ absl::Status Task::Prepare(const StartingPoint& start) {
   const absl::Status loaded = trainer_->Load(checkpoint::PosixFileSystem());
   if (alone() || loaded.ok() || !start.may_be_held) return loaded;
   LogWarning("{}; it counts unless other processes hold the run", Message(loaded));
-  // In a restarted chief's place: the others may have gone on from these weights long ago.
+  // This process may be a restarted chief whose workers hold a newer state. They then do not need
+  // these weights, and the error does not matter.
   trainer_->EndUnlessTakenOver(loaded);
   return absl::OkStatus();
 }
@@ -249,7 +251,7 @@ absl::StatusOr<bool> Task::Begin() {
 
 absl::Status Task::FailEarly(const absl::Status& failure) {
   if (alone() || chief_ != nullptr || absl::IsCancelled(failure))
-    return failure;  // the chief's half words it
+    return failure;  // The chief's part makes the last line.
   return muster::FailEarly(cluster_, job_, failure, [this] { return signals_->asked(); });
 }
 
@@ -262,7 +264,7 @@ absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
 
 absl::StatusOr<MemberDevices> Task::DevicesHeld() const {
   MemberDevices held;
-  if (has_servers()) return held;  // each worker computes by itself
+  if (has_servers()) return held;  // The workers of such a job may have different devices.
   const std::vector<int> cuda = CudaIndices(devices_);
   held.kind = cuda.empty() ? "cpu" : "cuda";
   held.driver = DriverVersionHere();
@@ -288,8 +290,8 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
     if (verdict.code != ExitCode::kDone) EndSoon(verdict, self, chief, back, log);
   };
   if (is_chief()) {
-    // As if it had been killed: the others keep their state and wait for its successor. To end in
-    // order would end the job for them.
+    // Ends the process as if it were killed. The other members keep their state and wait for its
+    // successor. An orderly end would end the job.
     options.on_given_up = [self = self(), log = parts_.termination_log](const Verdict& verdict) {
       EndNow(FinalLine(verdict, self, /*is_chief=*/true), log, verdict.code);
     };
@@ -304,11 +306,11 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
 }
 
 absl::Status Task::EndIfFaulty(const absl::Status& result) const {
-  // What has come through a step would not fail in each start.
+  // A failure after a completed step would not recur at every start, so restarts do not count.
   const bool has_trained = (trainer_ != nullptr && trainer_->has_trained()) ||
                            (ps_worker_ != nullptr && ps_worker_->has_trained());
   const absl::Status judged = JudgeFault(result, has_trained ? 0 : Restarts());
-  // As if it had been killed: to end in order would end the job, were this the chief.
+  // Ends the process as if it were killed. If this is the chief, an orderly end would end the job.
   if (!alone() && IsProcessFault(judged)) {
     EndNow(fmt::format("{}; ending this process, another one can take its place", Message(judged)),
            parts_.termination_log, ExitCode::kRetryable);
@@ -353,7 +355,7 @@ absl::Status Task::TrainAsMember() {
   OnUncaught(
       [to = member.get()](const std::string& why) {
         to->ReportFailure(ProgramError(why));
-        // The verdict ends this process (EndSoon), as it does one that hangs.
+        // Waits, because on_verdict ends this process (EndSoon).
         if (to->verdict()) std::this_thread::sleep_for(kUncaught);
       },
       kUncaught);
@@ -372,12 +374,12 @@ absl::Status Task::Direct() {
   return result;
 }
 
-// Worker 0 of a cluster without a chief: both halves, each with a replica of its own.
+// Runs worker 0 of a cluster without a chief. Directing and working have a replica each.
 absl::Status Task::DirectAndWork() {
   absl::Status directed;
   std::thread director([&] { directed = chief_->Direct(direct_); });
   const absl::Status worked = TrainAsMember();
-  // Where it ended by a verdict, this is none any more.
+  // Has no effect if a verdict has already ended the job.
   if (!worked.ok()) chief_->EndJob(worked);
   director.join();
   return worked.ok() ? directed : worked;

@@ -1,5 +1,5 @@
-// The events and actions of a member's state machine (common/membership/member_state.h). Plain
-// data, without threads and gRPC.
+// The events and actions of a member's state machine (common/membership/member_state.h). They are
+// plain data and need neither threads nor gRPC.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,14 @@ struct Welcome {
   std::string job;  // The chief's resolved job, which this process uses.
 };
 
-// A generation, as the coordinator offers it.
+// A member of a generation.
 struct RosterMember {
   std::string task, host_id, data_address;
   int num_replicas = 0;
   std::vector<int> cpus;
   MemberDevices held;
 };
+// The members of a generation that the coordinator offers.
 struct Roster {
   uint64_t generation = 0;
   std::string ticket;
@@ -85,7 +86,7 @@ struct LoopFinished {
 struct LoopReturned {  // The loop has returned from a generation that is over.
   static constexpr std::string_view kName = "LoopReturned";
 };
-struct StopAsked {  // A stop request to this process.
+struct StopAsked {  // This process received a stop request.
   static constexpr std::string_view kName = "StopAsked";
 };
 
@@ -135,12 +136,12 @@ struct SessionClosed {
 struct SessionCut {  // A planned fault cut the session.
   static constexpr std::string_view kName = "SessionCut";
 };
-struct RecordsKept {  // The chief has the flight records, or will not get them.
+struct RecordsKept {  // No flight records are left to deliver to the chief.
   static constexpr std::string_view kName = "RecordsKept";
 };
 struct Tick {
   static constexpr std::string_view kName = "Tick";
-  bool muted = false;    // A planned fault allows no message to be sent.
+  bool muted = false;    // A planned fault: the member must send no messages.
   bool leaving = false;  // The member is being destroyed.
 };
 
@@ -150,7 +151,7 @@ using MemberEvent =
                  Refused, JobEnded, Pulse, RosterTold, GenerationOffered, GenerationStarted,
                  GenerationAborted, SessionClosed, SessionCut, RecordsKept, Tick>;
 
-// ---- Actions, in the order in which they must be carried out.
+// ---- Actions. The caller carries them out in the order of MemberChange::actions.
 
 struct OpenSession {
   static constexpr std::string_view kName = "OpenSession";
@@ -165,16 +166,16 @@ struct AbortCommunicators {
   static constexpr std::string_view kName = "AbortCommunicators";
   absl::Status why;
 };
-struct KeepRecord {  // Keeps a record of the flight recorder.
+struct KeepRecord {  // Sends the flight recorder's content to the chief.
   static constexpr std::string_view kName = "KeepRecord";
   std::shared_ptr<const Roster> roster;  // The generation of the record.
   std::string reason;
   bool last = false;  // This process ends soon.
 };
-struct ChiefReached {  // Resets the back-off, and records are retried.
+struct ChiefReached {  // Resets the back-off and retries flight records.
   static constexpr std::string_view kName = "ChiefReached";
 };
-// For the flight recorder.
+// The flight recorder carries out these three.
 struct NoteGeneration {
   static constexpr std::string_view kName = "NoteGeneration";
 };
@@ -191,7 +192,7 @@ struct Log {
   bool warning = false;
   std::string line;
 };
-// For main, on the Member's thread.
+// These call functions of MemberOptions on the Member's thread.
 struct TellVerdict {
   static constexpr std::string_view kName = "TellVerdict";
   Verdict verdict;

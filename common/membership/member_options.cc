@@ -14,12 +14,11 @@
 namespace muster {
 namespace {
 
-// How long a process that failed before it joined tries to tell the chief.
+// Limit to report a failure of a process that has not joined.
 constexpr Duration kTellChief = std::chrono::seconds(10);
-// ... that failed because nothing proves who it is.
+// The same limit if the failure is that the process has no TLS identity.
 constexpr Duration kTellWithoutProof = std::chrono::seconds(2);
-// How long a chief that was silent for timeouts.heartbeat may take to be heard again before its
-// supervisor ends it.
+// After timeouts.heartbeat, the further silence of a chief before its supervisor ends it.
 constexpr Duration kSilentChiefGrace = std::chrono::seconds(2);
 
 std::string ChiefAddress(const ClusterConfig& cluster) {
@@ -70,9 +69,9 @@ void TellOfSilentChief(Supervisor* supervisor, MemberOptions* options) {
 
 namespace {
 
-// How long to tell the chief of `failure`, by the identity that the job gives this process. Where
-// it gives none, in plaintext, which a chief without TLS takes and any other refuses; what is said
-// is no secret.
+// Sets the identity of `cluster` from the job, for a report of `failure` to the chief. Returns the
+// limit of the report. Without an identity, the report is sent in plaintext. A chief without TLS
+// accepts the report, and any other refuses it. The report is not secret.
 Duration ProveTowardsChief(const Job& job, const absl::Status& failure, ClusterConfig* cluster) {
   if (cluster->identity != nullptr) return kTellChief;
   auto identity = IdentityFor(*cluster, job);
@@ -80,12 +79,12 @@ Duration ProveTowardsChief(const Job& job, const absl::Status& failure, ClusterC
     cluster->identity = *std::move(identity);
     return kTellChief;
   }
-  // The chief, which most likely lacks it too, need not be there.
+  // The chief probably has no identity either and may not run.
   return identity.status() == failure ? kTellWithoutProof : kTellChief;
 }
 
-// Whether the job goes on without this process, because another one can do better; tells the chief
-// of the failure, which else waits for this task.
+// Reports the failure to the chief, which would otherwise wait for this task. Returns true if the
+// job continues and waits for another process.
 bool TellChief(ClusterConfig cluster, const Job& job, const absl::Status& failure,
                const std::function<bool()>& give_up) {
   const Duration timeout = ProveTowardsChief(job, failure, &cluster);

@@ -1,5 +1,5 @@
-// A member's flight recorder, and the courier that delivers its records to the chief. Thread-safe,
-// but WaitIdle and Close must not run at the same time.
+// A member's flight recorder, with the FlightCourier that delivers its records to the chief.
+// Thread-safe, but WaitIdle and Close must not run at the same time.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace muster {
 struct MemberRecordsOptions {
   std::string task, host;
   int64_t pid = 0;
-  FlightCourierOptions courier;  // Without a channel, records are not kept.
+  FlightCourierOptions courier;  // If it has no channel, records are not kept.
 };
 
 class MemberRecords {
@@ -21,15 +21,15 @@ class MemberRecords {
   explicit MemberRecords(MemberRecordsOptions options);
 
   const std::shared_ptr<FlightRecorder>& recorder() const { return recorder_; }
-  // Takes the recorder's current content for a generation of that run.
+  // Starts to deliver the recorder's current content, as the record of a generation of that run.
   void Keep(const membership::KeepRecord& record, const std::string& run_id);
-  // Retries now, because the chief or its successor was just reached.
+  // Retries the delivery now. Called when the chief or its successor was reached.
   void Retry();
   // Returns whether records are left to deliver.
   bool busy() const;
-  // Blocks until none is left, or for `limit`.
+  // Blocks until all records are delivered, for at most `limit`.
   void WaitIdle(Duration limit);
-  // Delivers the remaining records or writes them to a folder. Later records are not kept.
+  // Delivers the remaining records, or writes them to a folder. Ignores later calls of Keep.
   void Close();
 
  private:

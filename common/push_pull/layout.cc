@@ -38,7 +38,7 @@ int64_t NumParts(const VariableSpec& variable, const LayoutOptions& options) {
   return std::clamp<int64_t>(parts, 1, std::max<int64_t>(1, Rows(variable)));
 }
 
-// The first (rows mod parts) parts get one row more, as everywhere in Muster.
+// Cuts variables into parts. The first (rows mod parts) parts have one row more than the others.
 void Cut(const std::vector<VariableSpec>& variables, const LayoutOptions& options, Layout* layout) {
   for (size_t v = 0; v < variables.size(); ++v) {
     if (variables[v].table) continue;
@@ -69,7 +69,7 @@ void Spread(const LayoutOptions& options, Layout* layout) {
   layout->elements = std::move(held);
 }
 
-// Parts that may share a chunk are placed side by side, so that small parts do share one.
+// Places parts in memory. Parts that may share a chunk are adjacent, so that small parts share one.
 void Place(const std::vector<VariableSpec>& variables, const LayoutOptions& options,
            Layout* layout) {
   const int64_t most = std::max<int64_t>(1, options.chunk_bytes / kElementBytes);
@@ -129,7 +129,8 @@ std::string FirstDifference(const std::string& name, const TableSpec& a, const T
 
 }  // namespace
 
-// Uses other bits than the table and its index, which also distribute keys by hash.
+// EmbeddingTable and RowStorage also use hashes of keys. This hash is different, so that the keys
+// of one chunk are still distributed evenly there.
 RowPlace PlaceOfRow(uint64_t key, int servers) {
   uint64_t x = key * 0x9e3779b97f4a7c15;
   x ^= x >> 32;

@@ -18,7 +18,8 @@ using transport::FrameHeader;
 // Read-ahead applies to small frames: those with data in shared memory or without rows.
 constexpr size_t kInbox = 64 << 10;
 constexpr size_t kMostPieces = 256;  // Per system call.
-// Frames that are prepared but not sent.
+// The maximum number of frames that are prepared and not sent: with shared memory, without, and
+// with compression.
 constexpr size_t kMostInMemory = 64, kMost = 8, kMostNarrowed = 2;
 // The target size of a row request of several chunks, and of its answer. It is large enough that
 // overhead is small, and small enough that worker and server overlap on larger batches.
@@ -51,7 +52,7 @@ void Append(std::span<const std::byte> bytes, std::vector<iovec>* pieces) {
   }
 }
 
-// For rows: the size of the larger direction.
+// Returns the bytes of a transfer. For rows: of the larger direction.
 size_t BytesOf(const Transfer& transfer) {
   if (const ChunkPush* const push = transfer.push()) return push->gradient.size_bytes();
   const RowPull& pull = *transfer.rows();
@@ -158,7 +159,7 @@ void ShardConnection::AddFrame() {
   frame.bytes = sizeof frame.header + frame.header.payload_bytes;
 }
 
-// Prepares several frames so that one system call sends many, but few where each costs memory.
+// Prepares several frames, so that one system call sends many. Prepares fewer if each needs memory.
 void ShardConnection::Prepare() {
   const size_t most = in_memory_                                   ? kMostInMemory
                       : options_.compression != Compression::kNone ? kMostNarrowed
@@ -351,7 +352,7 @@ absl::StatusOr<bool> ShardConnection::Pump(std::vector<ChunkAnswer>* answers) {
   if (sending()) {
     const absl::StatusOr<size_t> sent = Send();
     moved = sent.value_or(0) > 0;
-    // A server that closes the connection has sent the reason before.
+    // A server sends the reason before it closes the connection.
     broken_ = sent.status();
   }
   const absl::StatusOr<size_t> received = Receive();

@@ -15,7 +15,7 @@ namespace {
 
 using transport::FrameHeader;
 
-// The last four bytes of a body are the checksum of the bytes before.
+// The last four bytes of a body are the checksum of the bytes before them.
 constexpr size_t kCrcAt = sizeof(FrameHeader::body) - sizeof(uint32_t);
 
 uint32_t CrcOf(const FrameHeader& header) {

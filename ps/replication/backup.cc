@@ -27,12 +27,12 @@ constexpr uint64_t kMaxPayloadBytes = kMostRowBytes + (1 << 20), kMaxStateBytes 
 // Updates of rows are small, so one system call reads many.
 constexpr size_t kInboxOfRows = 64 << 10;
 
-// The order of a chunk's frames is that of the connections that carry them. Frames of an older
-// connection, which the primary has replaced after its failure, are refused.
+// What the backup knows of a chunk's frames. After a failed connection, the primary opens another
+// one. Frames of the older connection are then refused, so that they cannot follow newer frames.
 struct Lane {
   absl::Mutex mu;
-  uint32_t channel ABSL_GUARDED_BY(mu) = 0;  // The channel of the connection with the last frame.
-  bool begun ABSL_GUARDED_BY(mu) = false;    // More rows of a state are to follow.
+  uint32_t channel ABSL_GUARDED_BY(mu) = 0;  // The channel of the connection of the last frame.
+  bool begun ABSL_GUARDED_BY(mu) = false;    // A state has begun, and its last rows are missing.
 };
 
 class BackupShardImpl final : public BackupShard {
@@ -101,7 +101,7 @@ absl::Status BackupShardImpl::Serve(DataConnection& connection) {
   return status;
 }
 
-// ---- a connection
+// ---- A connection
 
 absl::Status BackupShardImpl::Session::Run() {
   MUSTER_RETURN_IF_ERROR(TakeOpen());
@@ -122,7 +122,8 @@ absl::Status BackupShardImpl::Session::Send(ReplicaKind kind, const ReplicaFrame
   return connection_.Exchange(std::as_bytes(std::span(payload)), {}, deadline, abort);
 }
 
-// Called before it waits for the primary, which may be waiting for this.
+// Acknowledges all frames so far. Called before this side waits for the primary, which may be
+// waiting for the acknowledgement.
 absl::Status BackupShardImpl::Session::Acknowledge() {
   if (std::exchange(acknowledged_, taken_) == taken_) return absl::OkStatus();
   ReplicaFrame ack;
@@ -205,7 +206,7 @@ absl::Status BackupShardImpl::Session::TakeFrame() {
   return absl::OkStatus();
 }
 
-// ---- frames
+// ---- Frames
 
 absl::Status BackupShardImpl::Take(ReplicaKind kind, const ReplicaFrame& frame, uint32_t channel,
                                    std::span<const char> payload, std::vector<float>* memory) {

@@ -22,7 +22,8 @@ namespace {
 
 // Time between two attempts to reach the backup.
 constexpr Duration kRetry = std::chrono::milliseconds(200);
-// A rate below that of any useful connection. Many bytes extend a short limit by it.
+// The rate of the slowest useful connection. A short limit is extended by the time to send the
+// bytes at this rate.
 constexpr double kLeastBytesPerSecond = 50e6;
 // Connections of a shard to its backup. Each has a thread on the backup.
 constexpr int kLinks = 2;
@@ -34,18 +35,18 @@ Duration SendingTime(size_t bytes) {
 
 using LinkPtr = std::shared_ptr<ReplicaLink>;
 
-// The backup's state of a chunk, and how it receives more.
+// How the primary replicates one chunk.
 struct Lane {
   absl::Mutex mu;  // Locked before the local store's mutexes, the store's mu_ and a link's mutex.
   CondVar changed;
-  // The link over which the state was sent, or on which the backup reported to have it. Updates
-  // follow on it. Null: the chunk must be handed over.
+  // The link on which the state was sent, or on which the backup reported that it has the state.
+  // Updates are sent on this link. Null: the state must be sent again.
   LinkPtr link ABSL_GUARDED_BY(mu);
   uint64_t sent ABSL_GUARDED_BY(mu) = 0;     // The newest frame for the chunk on that link.
-  bool handing ABSL_GUARDED_BY(mu) = false;  // Its state is being sent; updates wait for it.
+  bool handing ABSL_GUARDED_BY(mu) = false;  // The state is being sent, and updates wait for that.
   size_t bytes ABSL_GUARDED_BY(mu) = 0;      // The size of that state.
-  uint64_t round ABSL_GUARDED_BY(mu) = 0;    // Number of resets.
-  // The backup's updates are a prefix of the updates here.
+  uint64_t round ABSL_GUARDED_BY(mu) = 0;    // How often the state had to be sent again.
+  // The backup has applied the first updates of the chunk, and no others.
   bool akin ABSL_GUARDED_BY(mu) = false;
   bool settled ABSL_GUARDED_BY(mu) = false;  // The state has arrived.
 };
@@ -206,7 +207,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   std::thread thread_;
 };
 
-// ---- workers' pushes
+// ---- Pushes of workers
 
 absl::Status ReplicatedStoreImpl::WaitLocked(Lane& lane, MonotonicTime deadline) {
   const Duration left = deadline - Clock::now();
@@ -258,8 +259,8 @@ absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const ChunkPush& pu
   return pushed;
 }
 
-// Acknowledges the older content of the chunk like new content: once everything sent earlier has
-// arrived.
+// Returns once all frames of the chunk sent so far have arrived. A push that the chunk already
+// contained is thus acknowledged like a new one.
 absl::Status ReplicatedStoreImpl::Await(int chunk) {
   // strict_ is read after the chunk's update was sent. The thread that sets it waits for that
   // update.
@@ -362,7 +363,7 @@ void ReplicatedStoreImpl::Close() {
   if (thread_.joinable()) thread_.join();
 }
 
-// ---- the thread
+// ---- The thread
 
 // Waits for something to do. Returns false if closed.
 bool ReplicatedStoreImpl::NextTask(int* task) {
@@ -378,7 +379,8 @@ bool ReplicatedStoreImpl::NextTask(int* task) {
       return true;
     }
     if (unsettled_ == 0 && !synced_) {
-      // From here on nothing is acknowledged without the backup, and everything earlier was sent.
+      // From here on, no update is acknowledged before the backup has it. All earlier updates were
+      // sent.
       strict_ = true;
       *task = kTellSynced;
       return true;
@@ -411,7 +413,7 @@ void ReplicatedStoreImpl::Note(const absl::Status& status, int task) {
     if (woken_.WaitUntil(&mu_, until)) break;
 }
 
-// Makes sure that this link is open and has not failed. Chunks sent over a failed link are reset.
+// Opens the link if it is closed or has failed. Chunks that used a failed link must be sent again.
 absl::Status ReplicatedStoreImpl::Reach(int link) {
   LinkPtr& there = links_[link];
   if (there != nullptr && there->status().ok()) return absl::OkStatus();
@@ -431,8 +433,8 @@ absl::Status ReplicatedStoreImpl::Reach(int link) {
   return absl::OkStatus();
 }
 
-// The backup has a prefix of the updates that this primary has applied. With the same length it has
-// all.
+// Returns whether the backup has the chunk's whole state, and then sends later updates on the link.
+// If the lane is `akin`, an equal number of updates shows this.
 bool ReplicatedStoreImpl::MatchesLocked(int chunk, Lane& lane) {
   const bool same = std::exchange(theirs_[chunk], Standing()) == local_->standing(chunk);
   if (!same || !lane.akin) return false;

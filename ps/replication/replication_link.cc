@@ -94,7 +94,7 @@ absl::Status ReplicaLink::WriteLocked(const Payload& rest, Duration limit) {
     if (at == parts.size()) break;
     const absl::StatusOr<size_t> moved = connection_->TryWrite(std::span(parts).subspan(at));
     if (!moved.ok()) {
-      ReadLocked();  // It may have sent the reason.
+      ReadLocked();  // The backup may have sent the reason.
       FailLocked(moved.status());
       break;
     }
@@ -108,7 +108,7 @@ absl::Status ReplicaLink::WriteLocked(const Payload& rest, Duration limit) {
       written_ = Clock::now();
       continue;
     }
-    // Reads replies meanwhile, so that the backup never waits for that.
+    // Reads replies meanwhile, so that the backup never waits for this side to read.
     ReadLocked();
     if (error_.ok()) WaitLocked(/*write=*/true, limit, written_);
   }
@@ -141,7 +141,7 @@ absl::Status ReplicaLink::Await(uint64_t number) {
     ReadLocked();
     if (!error_.ok() || taken_ >= number) break;
     reading_ = true;
-    answered_ = std::max(answered_, written_);  // Before that, no reply was due.
+    answered_ = std::max(answered_, written_);  // No reply was due before the last write.
     WaitLocked(/*write=*/false, options_.stall, answered_);
     reading_ = false;
     changed_.SignalAll();

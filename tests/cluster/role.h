@@ -1,5 +1,5 @@
-// The main function of a test's role: muster-chief where it is called so, else muster-worker, with
-// the test's own program whatever the job names.
+// The main function of a test binary that acts as a role. The binary is muster-chief if its name
+// ends so, else muster-worker. It runs the test's own program, whatever program the job names.
 #pragma once
 
 #include <memory>

@@ -13,7 +13,7 @@ using ::testing::Not;
 
 class StandingsTest : public ::testing::Test {
  protected:
-  // `n` members in step 41, all in forward for 2.5 s.
+  // Makes `n` members, all in the forward phase of step 41 for 2.5 s.
   void Members(int n) {
     state_.stage = Stage::kRunning;
     state_.generation = 1;
@@ -108,7 +108,7 @@ TEST_F(StandingsTest, APhaseDeadlineNamesWhoHasNotComeAndTheOperation) {
   options.phase[static_cast<int>(Phase::kReduce)] = seconds(60);
   Enter(0, 413, seconds(61));
   Enter(1, 413, seconds(10));
-  // In 'reduce' too, of the same step, but in an earlier operation.
+  // This member is in the reduce phase of the same step, too, but in an earlier operation.
   Enter(2, 412, seconds(20));
   state_.members[2].report.collectives_done = 411;
   const Decision d = Decide(now_, state_, options);

@@ -1,4 +1,5 @@
-// A chief's end of evaluation on a port that the kernel picks, and what it was told to do.
+// The chief's evaluation service, for tests, on a port that the kernel picks. Records the calls of
+// the service.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 
 namespace muster::evaluation {
 
-// A new folder, gone with the object.
+// A new folder. The destructor removes it.
 class Folder {
  public:
   Folder();
@@ -25,7 +26,7 @@ class Folder {
   std::string path_;
 };
 
-// Long enough for a loaded machine; a wait that reaches it has failed.
+// The limit of a wait, long enough for a busy machine.
 inline constexpr Duration kPatience = std::chrono::seconds(20);
 
 class TestChief {
@@ -35,18 +36,18 @@ class TestChief {
                      checkpoint::FileSystem* files = &checkpoint::PosixFileSystem());
   ~TestChief();
 
-  // Listens again, as another chief, on the same port.
+  // Replaces the service by that of another chief, on the same port.
   void Restart();
   void StopServer();
   EvaluationService& service() { return *service_; }
   ChiefLinkOptions link_options() const;
   std::unique_ptr<ChiefLink> Link() const;
 
-  // Its checkpoints are gone; pinning them fails.
+  // Simulates the deletion of the checkpoint of this step. Pinning it then fails.
   void Forget(int64_t step);
   std::vector<int64_t> pinned() const;
   std::vector<EvaluationResult> results() const;
-  // Until `condition` holds.
+  // Blocks until `condition` returns true, for at most kPatience. Returns whether it did.
   bool Await(const std::function<bool()>& condition) const;
 
  private:

@@ -1,4 +1,4 @@
-// The placements of a job whose tasks are all there, and whose copies have all been filled.
+// Returns the placements of shards when all ps tasks are present and all backups are in sync.
 #pragma once
 
 #include "chief/leases/view_rules.h"

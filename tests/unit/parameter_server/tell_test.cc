@@ -25,7 +25,8 @@ Job LongJob() {
   return job;
 }
 
-// What is too large for a message comes in pieces, and these are counted before they are kept.
+// A report that is too large for one message comes in pieces. The chief checks their size before it
+// stores them.
 TEST(Tell, PiecesThatDoNotFitAreRefused) {
   FakeCluster cluster({.job = LongJob()});
   cluster.Start();
@@ -85,7 +86,7 @@ TEST(Tell, OneThatStandsStillGivesWay) {
     piece.set_bytes(100);
     ASSERT_TRUE(call.writer->Write(piece));
   }
-  // One more is told to try again until one of these has stood still for long enough.
+  // Another call must be retried until one of these has been stalled for long enough.
   const int64_t steps = cluster.notes().steps();
   cluster.AwaitThat([&] {
     Silent next;

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-// Bound, listening or not: nobody else gets the port.
+// A bound port that listens or does not. No other process can take it.
 class Port {
  public:
   explicit Port(bool listening = false) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -93,7 +93,7 @@ TEST_F(NeighboursTest, WhoeverIsThroughWaitsForThoseWhoStillCall) {
   auto neighbours = Neighbours::Start(slow);
   ASSERT_TRUE(neighbours.ok()) << neighbours.status();
   const std::unique_ptr<Neighbours> second = *std::move(neighbours);
-  EXPECT_FALSE(second->Wait(milliseconds(100)).complete);  // worker 2 was not there when it called
+  EXPECT_FALSE(second->Wait(milliseconds(100)).complete);  // Worker 2 was not there at its call.
   auto first = Start(0), third = Start(2);
   Found found[3];
   std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
-// A store that passes everything on to another one: what tests put between a server and its store
-// overrides the calls that it is about.
+// A store that forwards all calls to another store. Tests derive from it to change single calls
+// between a server and its store.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The chief's bulk calls to ps tasks, which take as long as they take.
+// Tests the chief's calls to ps tasks that transfer much data and may take long.
 #include "chief/shards/shard_client.h"
 
 #include <absl/synchronization/notification.h>
@@ -29,7 +29,7 @@ std::unique_ptr<ShardClient> ClientOf(const std::string& address) {
   return *std::move(client);
 }
 
-// A file of a checkpoint with the rows of one server, on a disk that is slow.
+// A file of a checkpoint with the rows of one server, on a slow disk.
 class SlowRows final : public checkpoint::RowSource {
  public:
   explicit SlowRows(int server) {
@@ -57,8 +57,8 @@ class SlowRows final : public checkpoint::RowSource {
   std::vector<checkpoint::TensorInfo> tensors_;
 };
 
-// One server's stream stands still while the rows of the other pass, and both while the disk is
-// read.
+// The stream of one server is idle while rows are sent to the other. Both are idle while the disk
+// is read.
 TEST(ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
   TestJob job;
   job.variables = {{"w", {40}, 0}, {"users", {0, 1}, 0}};
@@ -92,7 +92,7 @@ TEST(ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
   }
 }
 
-// Takes what comes, and says nothing until its end.
+// A ps task that receives everything and replies only at the end of a stream.
 class SilentPs final : public proto::ParameterServer::Service {
  public:
   grpc::Status Fill(grpc::ServerContext*, grpc::ServerReader<proto::FillRequest>*,
@@ -119,7 +119,7 @@ TEST(ShardClient, DoesNotWaitForEverForASilentServer) {
   silent.End();
 }
 
-// Makes copies, and for a while cannot be told to forget them.
+// A ps task that makes copies. A test can make its calls of Cut and Drop fail.
 class CopyingPs final : public proto::ParameterServer::Service {
  public:
   grpc::Status Cut(grpc::ServerContext*, const proto::CutRequest* request,
@@ -158,7 +158,7 @@ TEST(ShardClient, ACopyThatCouldNotBeDroppedIsDroppedWithALaterBeat) {
   EXPECT_TRUE(client->Beat("").ok());
   EXPECT_EQ(ps.drops, 3) << "there is none any more";
 
-  // One of the same name that is made since is another one.
+  // A copy made later under the same name is another copy.
   ps.drop = away;
   EXPECT_FALSE(client->Drop("step-5").ok());
   ps.drop = grpc::Status::OK;
@@ -166,14 +166,14 @@ TEST(ShardClient, ACopyThatCouldNotBeDroppedIsDroppedWithALaterBeat) {
   EXPECT_TRUE(client->Beat("").ok());
   EXPECT_EQ(ps.copy, "step-5");
 
-  // Made, and the chief did not hear of it.
+  // The copy is made, but the chief does not receive the reply.
   ps.cut = away;
   EXPECT_FALSE(client->Cut("step-6").ok());
   EXPECT_TRUE(client->Beat("").ok());
   EXPECT_EQ(ps.copy, "");
 }
 
-// Has a table of one column whose rows are their keys.
+// A ps task with a table of width 1. The value of a row is its key.
 class RowsPs final : public proto::ParameterServer::Service {
  public:
   grpc::Status PullRows(grpc::ServerContext*, const proto::PullRowsRequest* request,

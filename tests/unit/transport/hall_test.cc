@@ -1,4 +1,4 @@
-// Where connections wait that have said hello.
+// Tests the place where connections wait after their hello.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -9,7 +9,7 @@ namespace {
 
 class HallTest : public ::testing::Test {
  protected:
-  // What is answered to a hello.
+  // Returns the verdict on a hello.
   absl::StatusOr<Verdict> Judge(const Hello& hello) {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
@@ -28,7 +28,7 @@ TEST_F(HallTest, TakingFromAGenerationThatWasLeftLetsNobodyIn) {
   registry_.Leave(5);
   EXPECT_EQ(registry_.TakeAny(5), nullptr);
   EXPECT_EQ(registry_.Take(5, {1, 0}), nullptr);
-  // Without a ticket, as one that holds nothing has.
+  // The hello has no ticket, like that of a process without a generation.
   EXPECT_EQ(*Judge({5, 1, 0, 0, ""}), Verdict::kPastGeneration);
 }
 
