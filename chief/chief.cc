@@ -29,7 +29,7 @@
 #include "common/process/supervisor.h"
 #include "common/rpc/host.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr Duration kFlightDrain = std::chrono::seconds(5);  // Limit for a slow disk.
@@ -550,4 +550,4 @@ absl::StatusOr<std::unique_ptr<ChiefRole>> StartChiefOn(checkpoint::FileSystem& 
   return chief;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

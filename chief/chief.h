@@ -5,7 +5,7 @@
 #include "common/checkpoint/files/file_system.h"
 #include "common/train/chief_role.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Takes ownership of the model_dir, then listens on the chief's address. This function is a
 // ChiefRoleFactory.
@@ -15,4 +15,4 @@ absl::StatusOr<std::unique_ptr<ChiefRole>> StartChief(const ChiefRoleOptions& op
 absl::StatusOr<std::unique_ptr<ChiefRole>> StartChiefOn(checkpoint::FileSystem& files,
                                                         const ChiefRoleOptions& options);
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -17,7 +17,7 @@
 #include "common/rpc/server.h"
 #include "proto/flight.grpc.pb.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using checkpoint::JoinPath;
@@ -194,4 +194,4 @@ std::unique_ptr<FlightService> FlightService::Make(FlightServiceOptions options)
   return std::make_unique<FlightServiceImpl>(std::move(options));
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -15,7 +15,7 @@
 #include "common/base/clock.h"
 #include "common/checkpoint/files/file_system.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct FlightServiceOptions {
   std::string model_dir;  // If empty, the service keeps nothing and replies so to members.
@@ -41,4 +41,4 @@ class FlightService {
   virtual void Drain(Duration limit) = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -58,7 +58,7 @@ std::vector<std::string> RestartPolicies() {
 
 // Sends the notice to the chief. Best effort: without the notice, the chief waits for its own
 // deadlines.
-void TellChief(const LaunchKey& key, const DeathNotice& notice) {
+void TellChief(const LaunchKey& key, const launcher::DeathNotice& notice) {
   rpc::ChannelOptions options;
   auto identity = key.IdentityIn(notice.tf_config);
   const auto cluster = ParseTfConfig(notice.tf_config);
@@ -82,10 +82,10 @@ void TellChief(const LaunchKey& key, const DeathNotice& notice) {
 // Returns the GPUs that the tasks may use; none for a job on the CPU.
 absl::StatusOr<std::vector<std::string>> GpusFor(const Job& job) {
   if (job.devices.starts_with("cpu")) return std::vector<std::string>();
-  MUSTER_ASSIGN_OR_RETURN(const GpuInventory inventory, ReadGpus());
+  MUSTER_ASSIGN_OR_RETURN(const launcher::GpuInventory inventory, launcher::ReadGpus());
   const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
-  return VisibleGpus(inventory,
-                     variable == nullptr ? std::nullopt : std::optional<std::string>(variable));
+  return launcher::VisibleGpus(
+      inventory, variable == nullptr ? std::nullopt : std::optional<std::string>(variable));
 }
 
 absl::StatusOr<int> ParseWorkers(const std::string& text) {
@@ -147,7 +147,7 @@ class LaunchCommand : public Command {
 
  private:
   absl::StatusOr<int> Launch() {
-    LaunchRequest request;
+    launcher::LaunchRequest request;
     size_.chief = !no_chief_;
     if (workers_ != "auto") {
       MUSTER_ASSIGN_OR_RETURN(size_.workers, ParseWorkers(workers_));
@@ -157,14 +157,14 @@ class LaunchCommand : public Command {
     UseFileMode(job);
     MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> gpus, GpusFor(job));
     if (workers_ == "auto") {
-      size_.workers = WorkersFor(static_cast<int>(gpus.size()), size_);
+      size_.workers = launcher::WorkersFor(static_cast<int>(gpus.size()), size_);
       MUSTER_RETURN_IF_ERROR(Check(size_));
     }
     request.size = size_;
     MUSTER_ASSIGN_OR_RETURN(const StrategyKind strategy, StrategyOn(job, request.size));
-    const GpuUse use{job.devices, strategy == StrategyKind::kParameterServer,
-                     strategy == StrategyKind::kOneDevice};
-    MUSTER_ASSIGN_OR_RETURN(request.gpus, AssignGpus(gpus, PlanOf(request.size), use));
+    const launcher::GpuUse use{job.devices, strategy == StrategyKind::kParameterServer,
+                               strategy == StrategyKind::kOneDevice};
+    MUSTER_ASSIGN_OR_RETURN(request.gpus, launcher::AssignGpus(gpus, PlanOf(request.size), use));
     request.model_dir = job.model_dir;
     request.bin_dir = bin_dir_;
     if (bin_dir_.empty()) {
@@ -182,7 +182,7 @@ class LaunchCommand : public Command {
     const auto policies = RestartPolicies();
     MUSTER_ASSIGN_OR_RETURN(const LaunchKey key, LaunchKey::Make(job, key_file_));
     request.environment = key.environment();
-    request.tell_chief = [&key](const DeathNotice& notice) { TellChief(key, notice); };
+    request.tell_chief = [&key](const launcher::DeathNotice& notice) { TellChief(key, notice); };
     request.options.restart = static_cast<RestartPolicy>(
         std::find(policies.begin(), policies.end(), restart_) - policies.begin());
     request.options.max_restarts = max_restarts_;
@@ -191,17 +191,17 @@ class LaunchCommand : public Command {
     request.options.end_grace = FromSeconds(end_grace_);
     request.options.verdict_timeout = FromSeconds(verdict_timeout_);
     FindTorchByEnvironment();
-    return RunLaunch(request);
+    return launcher::RunLaunch(request);
   }
 
   ClusterSize size_;
   bool no_chief_ = false;
   std::string workers_, job_, bin_dir_, key_file_;
   std::vector<std::string> overrides_, faults_;
-  std::string restart_ = RestartPolicies()[static_cast<int>(LaunchOptions().restart)];
-  int max_restarts_ = LaunchOptions().max_restarts;
-  double end_grace_ = Seconds(LaunchOptions().end_grace);
-  double verdict_timeout_ = Seconds(LaunchOptions().verdict_timeout);
+  std::string restart_ = RestartPolicies()[static_cast<int>(launcher::LaunchOptions().restart)];
+  int max_restarts_ = launcher::LaunchOptions().max_restarts;
+  double end_grace_ = Seconds(launcher::LaunchOptions().end_grace);
+  double verdict_timeout_ = Seconds(launcher::LaunchOptions().verdict_timeout);
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
 // Timeout of a call. It is well above the time for which the chief holds a call.
@@ -170,4 +170,4 @@ absl::Status ChiefLink::Fetch(int64_t step, const std::string& file,
   return rpc::FromGrpc(status, fmt::format("fetching {} of step {}", file, step));
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

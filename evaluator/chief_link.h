@@ -15,7 +15,7 @@
 #include "muster/status.h"
 #include "proto/evaluation.grpc.pb.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 struct ChiefLinkOptions {
   std::string task;           // "evaluator:0".
@@ -77,4 +77,4 @@ class ChiefLink {
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);  // Calls in progress.
 };
 
-}  // namespace muster
+}  // namespace muster::evaluator

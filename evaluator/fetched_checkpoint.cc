@@ -11,7 +11,7 @@
 #include "common/base/files/crc32c.h"
 #include "common/checkpoint/manifest.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
 using checkpoint::kManifestFile;
@@ -74,4 +74,4 @@ FetchedCheckpoint::~FetchedCheckpoint() {
   if (!temporary_.empty()) std::filesystem::remove_all(temporary_, ignored);
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -8,7 +8,7 @@
 #include "common/checkpoint/files/file_system.h"
 #include "evaluator/chief_link.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 class FetchedCheckpoint {
  public:
@@ -28,4 +28,4 @@ class FetchedCheckpoint {
   std::string path_, temporary_;
 };
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -10,7 +10,7 @@
 #include "common/rpc/host.h"
 #include "evaluator/fetched_checkpoint.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
 // Calls Pause on the heartbeat when the function returns.
@@ -187,4 +187,4 @@ absl::Status Follower::Tell(const proto::EvaluationReport& report, const std::st
   return absl::OkStatus();
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

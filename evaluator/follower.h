@@ -14,7 +14,7 @@
 #include "evaluator/heartbeat.h"
 #include "evaluator/next_move.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 struct Evaluated {
   std::map<std::string, double> metrics;
@@ -77,4 +77,4 @@ class Follower {
 // Returns the status with which this process exits once the job has ended.
 absl::Status StatusOfEnd(const proto::JobEnd& end);
 
-}  // namespace muster
+}  // namespace muster::evaluator

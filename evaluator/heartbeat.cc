@@ -2,7 +2,7 @@
 
 #include "common/rpc/retry.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 Heartbeat::Heartbeat(ChiefLink* link, std::function<void(const proto::JobEnd&)> on_end)
     : link_(link), on_end_(std::move(on_end)), thread_([this] { Run(); }) {}
@@ -86,4 +86,4 @@ void Heartbeat::Run() {
   }
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

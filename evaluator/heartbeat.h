@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "evaluator/chief_link.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 class Heartbeat {
  public:
@@ -46,4 +46,4 @@ class Heartbeat {
   std::thread thread_;
 };
 
-}  // namespace muster
+}  // namespace muster::evaluator

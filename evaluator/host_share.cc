@@ -7,7 +7,7 @@
 #include "common/rpc/host.h"
 #include "common/rpc/listen.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
 // A thread with this priority gets a tenth of a core beside a busy training thread. This is enough
@@ -40,4 +40,4 @@ void LowerPriority() {
   setpriority(PRIO_PROCESS, 0, std::max(getpriority(PRIO_PROCESS, 0), kNice));
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -6,7 +6,7 @@
 
 #include "common/cluster/cluster_spec.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 // Returns true if the address of a chief, worker or ps of the cluster is on this host. Resolves
 // host names, so it may block for long if there are many or if the resolver does not answer.
@@ -21,4 +21,4 @@ std::string EvaluatorDevices(const std::string& devices, bool shares_host, const
 // Lowers the priority of the calling thread and of all threads that it starts later.
 void LowerPriority();
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -7,7 +7,7 @@
 
 #include "proto/evaluation.pb.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 struct FollowState {
   uint64_t chief_incarnation = 0;  // The chief that sent `job`. 0: none yet.
@@ -28,4 +28,4 @@ enum class Move {
 // one.
 Move NextMove(const proto::NextCheckpointReply& reply, FollowState* state);
 
-}  // namespace muster
+}  // namespace muster::evaluator

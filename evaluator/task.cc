@@ -22,7 +22,7 @@
 #include "evaluator/follower.h"
 #include "evaluator/host_share.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
 // The program's code must return within this time once this process must end.
@@ -186,4 +186,4 @@ int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts) {
   });
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -7,7 +7,7 @@
 #include "muster/json.h"
 #include "muster/program.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 struct EvaluatorParts {
   // Finds the job's "program" by name.
@@ -21,4 +21,4 @@ struct EvaluatorParts {
 // SIGINT ends the process at once.
 int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts);
 
-}  // namespace muster
+}  // namespace muster::evaluator

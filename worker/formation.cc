@@ -6,7 +6,7 @@
 
 #include "common/collective/nccl/nccl.h"
 
-namespace muster {
+namespace muster::worker {
 namespace {
 
 // The names that the job file allows. job_checks refuses others.
@@ -49,4 +49,4 @@ Formation FormationOver(transport::DataListener* listener, std::vector<c10::Devi
   };
 }
 
-}  // namespace muster
+}  // namespace muster::worker

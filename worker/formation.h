@@ -12,7 +12,7 @@
 #include "common/job/job.h"
 #include "common/transport/data_listener.h"
 
-namespace muster {
+namespace muster::worker {
 
 using Formation = std::function<absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(
     const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
@@ -26,4 +26,4 @@ Formation FormationOver(transport::DataListener* listener, std::vector<c10::Devi
                         const CollectiveOptions& options, Duration timeout,
                         std::function<absl::Status(const absl::Status&)> judge);
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -37,7 +37,7 @@
 #include "worker/formation.h"
 #include "worker/parameter_server/ps_worker.h"
 
-namespace muster {
+namespace muster::worker {
 namespace {
 
 // Limit for the program's code to return after the job has ended.
@@ -440,4 +440,4 @@ int RunTask(int argc, char** argv, const TaskParts& parts) {
   });
 }
 
-}  // namespace muster
+}  // namespace muster::worker

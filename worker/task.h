@@ -9,7 +9,7 @@
 #include "common/train/chief_role.h"
 #include "muster/program.h"
 
-namespace muster {
+namespace muster::worker {
 
 struct TaskParts {
   TaskType binary;  // The task type that this binary is for.
@@ -25,4 +25,4 @@ struct TaskParts {
 // once.
 int RunTask(int argc, char** argv, const TaskParts& parts);
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -8,7 +8,7 @@
 #include "common/cluster/other_file.h"
 #include "common/cluster/protocol.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Refuses a process that trained for this run with an earlier job file, cluster or version. The job
@@ -149,4 +149,4 @@ std::optional<Refusal> CheckDevices(const proto::Hello& hello, std::vector<Membe
       false};
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -13,7 +13,7 @@
 #include "common/cluster/device_clash.h"
 #include "proto/coordinator.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Returns the first field in which two documents differ, "" if they are equal. `mine` is the
 // coordinator's document.
@@ -65,4 +65,4 @@ std::optional<Refusal> CheckDevices(const proto::Hello& hello, std::vector<Membe
 // Returns the index in `state` of the declared member with this name ("worker:1"), or -1.
 int FindMember(const JobState& state, std::string_view name);
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -6,10 +6,10 @@
 
 #include "common/security/stream_security.h"
 
-namespace muster {
+namespace muster::chief {
 
 // `method` has the form "/muster.proto.Coordinator/Session". The method's handler also checks that
 // the caller does not claim to be another task.
 bool MayCallChief(const security::Peer& caller, std::string_view method);
 
-}  // namespace muster
+}  // namespace muster::chief

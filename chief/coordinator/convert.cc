@@ -5,7 +5,7 @@
 #include "chief/coordinator/peer_limits.h"
 #include "common/base/json/utf8.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Sets `out` to `error` with the time `now` if the error is new, and returns whether it is. Members
@@ -111,4 +111,4 @@ proto::MemberStatus StatusOfMember(const MemberState& m, PausingTime now) {
   return out;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -9,7 +9,7 @@
 #include "common/cluster/verdict.h"
 #include "proto/coordinator.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 proto::Verdict VerdictToProto(const Verdict& verdict);
 Phase PhaseFromWire(uint32_t phase);
@@ -20,4 +20,4 @@ MemberProcess ProcessOf(const proto::Hello& hello, PausingTime now);
 bool ApplyReport(const proto::Report& report, PausingTime now, MemberState* member);
 proto::MemberStatus StatusOfMember(const MemberState& member, PausingTime now);
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -9,7 +9,7 @@
 #include "common/base/logging.h"
 #include "common/rpc/host.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 Session::Message Pulse(bool stop_requested) {
@@ -201,4 +201,4 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(CoordinatorOptio
   return coordinator;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -17,7 +17,7 @@
 #include "chief/decision/decision.h"
 #include "common/rpc/server.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct LostMember {
   TaskId task;
@@ -85,4 +85,4 @@ class Coordinator {
   virtual void RequestStop() = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

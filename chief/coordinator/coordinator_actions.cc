@@ -8,7 +8,7 @@
 #include "chief/coordinator/convert.h"
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 std::string RandomBytes(size_t size) {
@@ -222,4 +222,4 @@ void CoordinatorActions::SayWhoIsMissing(PausingTime now) {
   state_.SendAll(message);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

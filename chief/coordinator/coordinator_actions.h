@@ -5,7 +5,7 @@
 
 #include "chief/coordinator/coordinator_state.h"
 
-namespace muster {
+namespace muster::chief {
 
 // REQUIRES for all methods: the coordinator's mutex is held.
 class CoordinatorActions {
@@ -38,4 +38,4 @@ class CoordinatorActions {
   PausingTime next_roster_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

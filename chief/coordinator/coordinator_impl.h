@@ -13,7 +13,7 @@
 #include "chief/coordinator/coordinator_registration.h"
 #include "chief/coordinator/identity_keeper.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Session streams carry encoded messages, so the coordinator encodes a message to all members once.
 using CoordinatorService = proto::Coordinator::WithRawCallbackMethod_Session<
@@ -37,9 +37,9 @@ class CoordinatorImpl final : public Coordinator,
   void RequestStop() override;
 
   // From Session::Handler.
-  void OnMessage(const std::shared_ptr<muster::Session>& session,
+  void OnMessage(const std::shared_ptr<chief::Session>& session,
                  const proto::MemberMessage& message) override;
-  void OnBroken(const std::shared_ptr<muster::Session>& session) override;
+  void OnBroken(const std::shared_ptr<chief::Session>& session) override;
 
   // From proto::Coordinator.
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(
@@ -58,14 +58,14 @@ class CoordinatorImpl final : public Coordinator,
   // for the write. Ends the job if the write takes longer than timeouts.join.
   void KeepIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void KeptLocked(const IdentityKeeper::Result& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnHello(const std::shared_ptr<muster::Session>& session, const proto::Hello& said);
+  void OnHello(const std::shared_ptr<chief::Session>& session, const proto::Hello& said);
   void MakeRoomForSessionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndWithoutHelloLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReportLocked(int member, const proto::Report& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  int MemberOfLocked(const muster::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int MemberOfLocked(const chief::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CoordinatorOptions options_;
-  const muster::Session::Message pulse_, stop_pulse_;  // Sent once per heartbeat.
+  const chief::Session::Message pulse_, stop_pulse_;  // Sent once per heartbeat.
   LineBudget refused_lines_;
   std::unique_ptr<rpc::Server> server_;
   std::thread thread_;
@@ -83,11 +83,11 @@ class CoordinatorImpl final : public Coordinator,
   CoordinatorActions actions_ ABSL_GUARDED_BY(mu_);
   Registration registration_ ABSL_GUARDED_BY(mu_);
   // Sessions that have not sent a Hello, with the time at which each was opened.
-  std::map<std::shared_ptr<muster::Session>, PausingTime> greeting_ ABSL_GUARDED_BY(mu_);
+  std::map<std::shared_ptr<chief::Session>, PausingTime> greeting_ ABSL_GUARDED_BY(mu_);
   std::optional<IdentityKeeper::Result> kept_ ABSL_GUARDED_BY(mu_);
   // Used only by thread_. Must be the last member, because the keeper's thread uses the members
   // above.
   IdentityKeeper keeper_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -9,7 +9,7 @@
 #include "chief/coordinator/convert.h"
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 
 void Registration::OnHello(const std::shared_ptr<Session>& session, const proto::Hello& hello,
                            const Differences& differences) {
@@ -252,4 +252,4 @@ void Registration::CatchUp(int member) {
   }
 }
 
-}  // namespace muster
+}  // namespace muster::chief

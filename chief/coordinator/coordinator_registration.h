@@ -12,7 +12,7 @@
 #include "chief/coordinator/coordinator_actions.h"
 #include "common/base/peer_text.h"
 
-namespace muster {
+namespace muster::chief {
 
 // REQUIRES for all methods: the coordinator's mutex is held.
 class Registration {
@@ -56,4 +56,4 @@ class Registration {
   LineBudget lines_;  // Limits log lines about refused processes.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -8,7 +8,7 @@
 #include "chief/coordinator/peer_limits.h"
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr size_t kMostGreeting = 256;  // Limit of sessions without a Hello.
@@ -28,12 +28,12 @@ grpc::Status RequireReporter(const grpc::ServerContextBase& context,
 
 // ---- sessions ----
 
-int CoordinatorImpl::MemberOfLocked(const muster::Session* session) const {
+int CoordinatorImpl::MemberOfLocked(const chief::Session* session) const {
   const int member = session->member;  // Another session of the member may have replaced this one.
   return member >= 0 && state_.slots[member].session.get() == session ? member : -1;
 }
 
-void CoordinatorImpl::OnMessage(const std::shared_ptr<muster::Session>& session,
+void CoordinatorImpl::OnMessage(const std::shared_ptr<chief::Session>& session,
                                 const proto::MemberMessage& message) {
   if (message.has_hello()) return OnHello(session, message.hello());
   absl::MutexLock lock(&mu_);
@@ -42,7 +42,7 @@ void CoordinatorImpl::OnMessage(const std::shared_ptr<muster::Session>& session,
 }
 
 // Checks the Hello before taking the lock, so that heartbeats of other members are not delayed.
-void CoordinatorImpl::OnHello(const std::shared_ptr<muster::Session>& session,
+void CoordinatorImpl::OnHello(const std::shared_ptr<chief::Session>& session,
                               const proto::Hello& said) {
   {
     // Only the first Hello of a session counts.
@@ -69,7 +69,7 @@ void CoordinatorImpl::OnHello(const std::shared_ptr<muster::Session>& session,
   registration_.OnHello(session, hello, differences);
 }
 
-void CoordinatorImpl::OnBroken(const std::shared_ptr<muster::Session>& session) {
+void CoordinatorImpl::OnBroken(const std::shared_ptr<chief::Session>& session) {
   absl::MutexLock lock(&mu_);
   greeting_.erase(session);
   session->broken = true;
@@ -97,7 +97,7 @@ void CoordinatorImpl::ReportLocked(int member, const proto::Report& report) {
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CoordinatorImpl::Session(
     grpc::CallbackServerContext* context) {
-  const auto session = muster::Session::Make(this, context);
+  const auto session = chief::Session::Make(this, context);
   {
     absl::MutexLock lock(&mu_);
     MakeRoomForSessionLocked();
@@ -177,4 +177,4 @@ grpc::ServerUnaryReactor* CoordinatorImpl::Status(grpc::CallbackServerContext* c
   return reactor;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

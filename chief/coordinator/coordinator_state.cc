@@ -6,7 +6,7 @@
 #include "chief/coordinator/convert.h"
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 
 CoordinatorState::CoordinatorState(const CoordinatorOptions& coordinator_options)
     : options(coordinator_options),
@@ -123,4 +123,4 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
   return "";
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -16,7 +16,7 @@
 #include "common/base/peer_text.h"
 #include "common/base/wait.h"
 
-namespace muster {
+namespace muster::chief {
 
 // The part of a member's state that is not in JobState: its session, and messages of that session.
 struct MemberSlot {
@@ -86,4 +86,4 @@ struct CoordinatorState {
   CondVar wake, ended;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace muster {
+namespace muster::chief {
 
 IdentityKeeper::~IdentityKeeper() {
   if (thread_.joinable()) thread_.join();
@@ -17,4 +17,4 @@ void IdentityKeeper::Start(const std::string& run_id, uint32_t epoch) {
   });
 }
 
-}  // namespace muster
+}  // namespace muster::chief

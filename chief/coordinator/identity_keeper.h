@@ -10,7 +10,7 @@
 
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Only one thread may call Start.
 class IdentityKeeper {
@@ -37,4 +37,4 @@ class IdentityKeeper {
   std::thread thread_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -8,7 +8,7 @@
 
 #include "common/cluster/task.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct AdmittedMember {
   TaskId task;
@@ -39,4 +39,4 @@ class MemberEvents {
   virtual void OnStopRequested() = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -6,7 +6,7 @@
 
 #include "common/base/peer_text.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr size_t kMostNameBytes = 1000;
@@ -88,4 +88,4 @@ void CleanText(proto::FailureReport* report) {
     Clean(text);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -8,7 +8,7 @@
 
 #include "proto/coordinator.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Limits for a session's first message, and for each later one.
 inline constexpr size_t kMostHelloBytes = 1 << 20;
@@ -26,4 +26,4 @@ void CleanText(proto::Hello* hello);
 void CleanText(proto::Report* report);
 void CleanText(proto::FailureReport* report);
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -9,7 +9,7 @@
 
 #include "chief/coordinator/peer_limits.h"
 
-namespace muster {
+namespace muster::chief {
 
 std::shared_ptr<Session> Session::Make(Handler* handler, grpc::CallbackServerContext* context) {
   auto session = std::shared_ptr<Session>(new Session(handler, context));
@@ -119,4 +119,4 @@ void Session::OnWriteDone(bool ok) {
 
 void Session::OnDone() { self_.reset(); }
 
-}  // namespace muster
+}  // namespace muster::chief

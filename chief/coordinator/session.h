@@ -15,7 +15,7 @@
 #include "common/rpc/credentials.h"
 #include "proto/coordinator.grpc.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
@@ -89,4 +89,4 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   grpc::Status status_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -7,7 +7,7 @@
 #include "chief/decision/decision_parts.h"
 #include "chief/decision/membership_policy.h"
 
-namespace muster {
+namespace muster::chief {
 
 Decision Make(Action action, std::string reason, int member) {
   Decision decision;
@@ -226,4 +226,4 @@ int NewestMember(const JobState& state, const std::vector<int>& members) {
   });
 }
 
-}  // namespace muster
+}  // namespace muster::chief

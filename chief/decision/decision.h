@@ -15,7 +15,7 @@
 #include "common/cluster/task.h"
 #include "common/cluster/verdict.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Timeouts and rules of membership. By default the loss of a member ends the generation, and the
 // next generation begins once all members are present again.
@@ -232,4 +232,4 @@ int NewestMember(const JobState& state, const std::vector<int>& members);
 // reported. Members differ by at most one step.
 int64_t NewestStep(const JobState& state, const MemberState& member);
 
-}  // namespace muster
+}  // namespace muster::chief

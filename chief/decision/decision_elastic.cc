@@ -5,7 +5,7 @@
 
 #include "chief/decision/decision_parts.h"
 
-namespace muster {
+namespace muster::chief {
 
 bool Held(PausingTime now, const MemberState& m, const MembershipOptions& o) {
   return o.min_members > 0 && m.held_until > now;
@@ -129,4 +129,4 @@ std::optional<Decision> Newcomer(PausingTime now, const JobState& s, const Membe
   return Make(Action::kAbortGeneration, "taking in " + who.text());
 }
 
-}  // namespace muster
+}  // namespace muster::chief

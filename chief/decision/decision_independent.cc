@@ -7,7 +7,7 @@
 #include "chief/decision/decision_parts.h"
 #include "chief/decision/membership_policy.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 bool IsServer(const MemberState& m) { return m.declared.task.type == TaskType::kPs; }
@@ -157,7 +157,7 @@ class Independent final : public MembershipPolicy {
   }
 
   MemberState Absent(PausingTime now, const JobState& s, const MemberState& lost) const override {
-    MemberState absent = muster::Absent(now, s, lost, options_);
+    MemberState absent = chief::Absent(now, s, lost, options_);
     absent.in_generation = false;
     return absent;
   }
@@ -210,4 +210,4 @@ std::unique_ptr<MembershipPolicy> IndependentMembership(const MembershipOptions&
   return std::make_unique<Independent>(options);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

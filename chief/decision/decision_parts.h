@@ -7,7 +7,7 @@
 
 #include "chief/decision/decision.h"
 
-namespace muster {
+namespace muster::chief {
 
 Decision Make(Action action, std::string reason, int member = -1);
 Decision Wait(std::string reason = "");
@@ -68,4 +68,4 @@ std::optional<Decision> Leaver(const JobState& s, const MembershipOptions& o);
 // Returns the decision to end the job, because some members did not join in time.
 Decision NotAllCame(PausingTime now, const JobState& s, const MembershipOptions& o);
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -7,7 +7,7 @@
 #include "chief/decision/membership_policy.h"
 #include "chief/decision/standings.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Appends the members' positions in the current collective to `message`, which may be a whole
@@ -253,7 +253,7 @@ class Synchronous final : public MembershipPolicy {
   bool IsHeldUp(const JobState& s) const override { return s.stage == Stage::kJoining; }
 
   MemberState Absent(PausingTime now, const JobState& s, const MemberState& lost) const override {
-    return muster::Absent(now, s, lost, options_);
+    return chief::Absent(now, s, lost, options_);
   }
   // The others must not wait for the process that was replaced.
   std::string Replace(int member, JobState* s) const override {
@@ -296,4 +296,4 @@ std::unique_ptr<MembershipPolicy> SynchronousMembership(const MembershipOptions&
   return std::make_unique<Synchronous>(options);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -11,7 +11,7 @@
 
 #include "chief/decision/decision.h"
 
-namespace muster {
+namespace muster::chief {
 
 // A generation that the coordinator is about to announce to its members.
 struct NewGeneration {
@@ -75,4 +75,4 @@ class MembershipPolicy {
 std::unique_ptr<MembershipPolicy> SynchronousMembership(const MembershipOptions& options);
 std::unique_ptr<MembershipPolicy> IndependentMembership(const MembershipOptions& options);
 
-}  // namespace muster
+}  // namespace muster::chief

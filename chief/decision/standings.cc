@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr size_t kListed = 8;
@@ -66,4 +66,4 @@ std::string Standings(PausingTime now, const JobState& s) {
   return fmt::format("{}: in it {}; not in it {}", what, List(in), List(out));
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -7,7 +7,7 @@
 
 #include "chief/decision/decision.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Returns "collective 413, all_reduce(float32 x 100, sum): in it chief 0 (host a, pid 12, for 61.2
 // s); not in it worker 1 (host c, pid 14, step 41, forward for 60.9 s)". Each of the two lists
@@ -18,4 +18,4 @@ std::string Standings(PausingTime now, const JobState& state);
 // if one of the two has not reported its position.
 std::optional<bool> HasComeTo(const MemberState& waiter, const MemberState& m);
 
-}  // namespace muster
+}  // namespace muster::chief

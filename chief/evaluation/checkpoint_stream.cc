@@ -6,7 +6,7 @@
 
 #include "common/rpc/server.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr int64_t kChunkBytes = 512 << 10;  // A message holds at most 1 MiB.
@@ -83,4 +83,4 @@ grpc::ServerWriteReactor<proto::FetchChunk>* RefuseStream(const grpc::Status& wh
   return new Refusal(why);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

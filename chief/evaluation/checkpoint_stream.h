@@ -12,7 +12,7 @@
 #include "common/rpc/worker_pool.h"
 #include "proto/evaluation.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Thread-safe. Must outlive the gRPC server.
 class CheckpointStreams {
@@ -33,4 +33,4 @@ class CheckpointStreams {
 
 grpc::ServerWriteReactor<proto::FetchChunk>* RefuseStream(const grpc::Status& why);
 
-}  // namespace muster
+}  // namespace muster::chief

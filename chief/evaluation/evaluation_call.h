@@ -10,7 +10,7 @@
 #include "common/base/pausing_clock.h"
 #include "proto/evaluation.grpc.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 class EvaluationCall final : public grpc::ServerUnaryReactor {
  public:
@@ -86,4 +86,4 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
   std::atomic<bool> broken_ = false, tells_end_ = false;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

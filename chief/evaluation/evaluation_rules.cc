@@ -4,7 +4,7 @@
 
 #include "common/cluster/verdict.h"
 
-namespace muster {
+namespace muster::chief {
 
 bool OffersNewest(const EvaluationState& state, int64_t after_step) {
   if (!state.newest || state.settled.contains(*state.newest)) return false;
@@ -38,4 +38,4 @@ FinalWait DecideFinalWait(PausingTime now, const EvaluationState& state,
   return {};
 }
 
-}  // namespace muster
+}  // namespace muster::chief

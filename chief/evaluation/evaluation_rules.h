@@ -10,7 +10,7 @@
 
 #include "common/base/pausing_clock.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct EvaluationRules {
   Duration heartbeat = std::chrono::seconds(10);  // The evaluator is lost after this silence.
@@ -62,4 +62,4 @@ struct FinalWait {
 FinalWait DecideFinalWait(PausingTime now, const EvaluationState& state,
                           const EvaluationRules& rules);
 
-}  // namespace muster
+}  // namespace muster::chief

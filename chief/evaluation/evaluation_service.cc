@@ -19,7 +19,7 @@
 #include "common/cluster/protocol.h"
 #include "common/rpc/server.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Time for which the chief stays, so that a live evaluator receives the end.
@@ -552,4 +552,4 @@ std::unique_ptr<EvaluationService> EvaluationService::Make(EvaluationServiceOpti
   return std::make_unique<ServiceImpl>(std::move(options));
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -19,7 +19,7 @@
 #include "common/checkpoint/files/file_system.h"
 #include "common/cluster/verdict.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct EvaluationResult {
   int64_t step = 0;
@@ -65,4 +65,4 @@ class EvaluationService {
   virtual void End(const Verdict& verdict) = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -7,7 +7,7 @@
 
 #include "common/base/json/json_integer.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 int64_t NumberOf(const Json& object, const char* key) {
@@ -119,4 +119,4 @@ bool IsNewer(const ChiefRecord& record, const ChiefRecord& other) {
   return AgeOf(record) > AgeOf(other);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

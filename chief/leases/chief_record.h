@@ -14,7 +14,7 @@
 #include "muster/json.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Limit in bytes of the integer buffers in a record. It is small because the chief sends a record
 // every second.
@@ -46,4 +46,4 @@ absl::StatusOr<ChiefRecord> ChiefRecordOf(const std::string& text);
 // Returns true if `record` describes a later state than `other`.
 bool IsNewer(const ChiefRecord& record, const ChiefRecord& other);
 
-}  // namespace muster
+}  // namespace muster::chief

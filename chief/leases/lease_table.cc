@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace muster {
+namespace muster::chief {
 
 int64_t LeaseTable::batches_per_epoch() const {
   const int64_t whole = options_.examples / options_.batch;
@@ -219,4 +219,4 @@ int64_t ClockTable::clock(int worker) const {
   return found == clocks_.end() ? 0 : found->second;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-namespace muster {
+namespace muster::chief {
 
 // Examples [begin, end) in the order of their epoch.
 struct Lease {
@@ -164,4 +164,4 @@ class ClockTable {
   std::map<int64_t, int> workers_at_;  // Number of workers, by clock.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

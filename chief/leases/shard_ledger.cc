@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Limit of remembered cuts. A chief rolls back to the last kept cut. A restarted chief rolls back
@@ -90,4 +90,4 @@ ShardLedger ShardLedger::FromRecord(int shards, const Json& record) {
   return ledger;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -13,7 +13,7 @@
 
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::chief {
 
 class ShardLedger {
  public:
@@ -58,4 +58,4 @@ class ShardLedger {
   std::optional<Kept> cut_;  // A cut that is neither kept nor replaced yet.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

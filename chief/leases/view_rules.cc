@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Returns the tasks for a shard in order of preference.
@@ -121,4 +121,4 @@ std::string Describe(const Holders& holders) {
   return text;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

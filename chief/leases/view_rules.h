@@ -12,7 +12,7 @@
 
 #include "common/base/clock.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct ShardPlacement {
   // -1: no task serves the shard until it is restored.
@@ -67,4 +67,4 @@ bool Complete(const Placements& placements);         // True if every shard has 
 std::string Describe(const Placements& placements);  // "shard 0 on ps 0, backup ps 1; ...".
 std::string Describe(const Holders& holders);        // "ps 0 or ps 1".
 
-}  // namespace muster
+}  // namespace muster::chief

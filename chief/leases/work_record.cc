@@ -10,7 +10,7 @@
 #include "common/base/json/json_integer.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
 bool WorkTable::Adopting() const {
   return from_record_ && std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) {
@@ -171,4 +171,4 @@ absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& 
   return table;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

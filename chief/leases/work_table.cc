@@ -10,7 +10,7 @@
 #include "common/train/shown.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 void AddTo(proto::LeftOut* all, const proto::LeftOut& more) {
@@ -451,4 +451,4 @@ std::optional<WorkTable::PassResult> WorkTable::pass() const {
                     pass_->values, pass_->left_out};
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -24,7 +24,7 @@
 #include "muster/json.h"
 #include "proto/parameter_server.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct StalenessRecord {
   int64_t max = 0, pushes = 0;
@@ -230,4 +230,4 @@ class WorkTable {
   std::map<int, StalenessRecord> staleness_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -3,7 +3,7 @@
 
 #include "chief/leases/work_table.h"
 
-namespace muster {
+namespace muster::chief {
 
 inline constexpr int64_t kPartBit = int64_t{1} << 62;
 
@@ -29,4 +29,4 @@ struct WorkTable::Pass {
   }
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -20,7 +20,7 @@
 #include "common/checkpoint/manifest.h"
 #include "common/job/metric_direction.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // The thread has a lower priority than the replicas, so that it does not delay training.
@@ -497,4 +497,4 @@ std::unique_ptr<Checkpoints> Checkpoints::Make(CheckpointsOptions options) {
   return std::make_unique<CheckpointsImpl>(std::move(options));
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -16,7 +16,7 @@
 #include "common/train/membership.h"
 #include "common/train/state/checkpointing.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Returns whether a checkpoint is due after a step.
 bool SaveDue(const CheckpointOptions& options, const SaveMoment& moment);
@@ -59,4 +59,4 @@ class Checkpoints : public CheckpointSink, public Observer {
   virtual CheckpointRecord Record() const = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -14,7 +14,7 @@
 
 #include "common/base/files/created_files.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr std::string_view kPart = ".part";
@@ -97,4 +97,4 @@ absl::Status FencedFiles::Remove(const std::string& path) const {
   return still;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

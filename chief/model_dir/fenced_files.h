@@ -13,7 +13,7 @@
 #include "muster/json.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
 class FencedFiles {
  public:
@@ -37,4 +37,4 @@ class FencedFiles {
   const uint32_t term_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

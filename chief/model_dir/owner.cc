@@ -25,7 +25,7 @@
 #include "common/cluster/chief_epoch.h"
 #include "common/rpc/host.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Syncs a directory to the disk. Ignores errors, because not every file system supports this.
@@ -414,4 +414,4 @@ absl::StatusOr<std::unique_ptr<Owner>> Owner::Take(OwnerOptions options) {
   return owner;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -20,7 +20,7 @@
 #include "common/base/clock.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Returns a new run id for a run without a model_dir, which has no Owner.
 std::string NewRunId();
@@ -79,4 +79,4 @@ class Owner {
   virtual absl::Status Check() = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -17,7 +17,7 @@
 #include "common/cluster/chief_epoch.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Size of the file. It leaves room for growth, so that each write in place has the same size.
@@ -146,4 +146,4 @@ std::string RunBefore(const std::optional<OwnerRecord>& before) {
   return before->begun ? before->run_id : before->replaces;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace muster {
+namespace muster::chief {
 
 // Returns 64 random bits as text.
 std::string RandomHex();
@@ -58,4 +58,4 @@ OwnerLook LookAtOwner(const std::string& path);
 // Does the same as LookAtOwner with a single read, so it may see a write in progress.
 OwnerLook LookOnce(const std::string& path);
 
-}  // namespace muster
+}  // namespace muster::chief

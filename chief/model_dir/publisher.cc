@@ -10,7 +10,7 @@
 #include "common/base/files/created_files.h"
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using Kind = ProgressState::Kind;
@@ -446,4 +446,4 @@ absl::Status Publisher::Finish(const absl::Status& verdict, const CheckpointReco
                                             .versions = options_.versions}));
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -20,7 +20,7 @@
 #include "common/telemetry/progress.h"
 #include "common/train/membership.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct PublisherOptions {
   std::string model_dir;             // Empty: no files.
@@ -140,4 +140,4 @@ class Publisher final : public Observer {
   bool finished_ ABSL_GUARDED_BY(mu_) = false;      // Set by Finish.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -11,7 +11,7 @@
 #include "common/base/cores.h"
 #include "muster/version.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 std::string CpuModel() {
@@ -260,4 +260,4 @@ Json RunRecord::Result(const Ending& ending) const {
   return result;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -12,7 +12,7 @@
 #include "muster/json.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Returns {"host", "cpu", "cores", "memory_bytes"} of this host. "cores" counts the cores that this
 // process may use.
@@ -135,4 +135,4 @@ class RunRecord {
   std::vector<std::pair<std::string, TableStatistics>> tables_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

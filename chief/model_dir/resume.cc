@@ -12,7 +12,7 @@
 #include "common/job/job_checks.h"
 #include "common/job/program_path.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using checkpoint::TrainingState;
@@ -315,4 +315,4 @@ absl::StatusOr<StartState> LookForBeginning(const Job& job) {
   return beginning;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

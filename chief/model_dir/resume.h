@@ -12,7 +12,7 @@
 #include "common/job/start_state.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::chief {
 
 // The content of model_dir, apart from tensors.
 struct Found {
@@ -83,4 +83,4 @@ absl::StatusOr<StartState> LookForBeginning(const Job& job);
 // retryable one if the place may become available again.
 absl::Status StartError(const absl::Status& status, const std::string& what);
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -6,7 +6,7 @@
 
 #include "common/summary/event_reader.h"
 
-namespace muster {
+namespace muster::chief {
 
 absl::Status RunFolders::OnStart(const StartReport& report) {
   const int64_t next = report.start_step + 1;
@@ -75,4 +75,4 @@ absl::Status RunFolders::Sync() {
   return status;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

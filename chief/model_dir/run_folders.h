@@ -16,7 +16,7 @@
 #include "common/train/membership.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
 class RunFolders {
  public:
@@ -56,4 +56,4 @@ class RunFolders {
   std::map<std::string, Folder> folders_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace muster {
+namespace muster::chief {
 
 void RunHistory::Continue(const Json& earlier, bool killed, double silent_seconds,
                           MonotonicTime now) {
@@ -104,4 +104,4 @@ Json RunHistory::ToJson() const {
           {"last_losses", std::move(last)}};
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -13,7 +13,7 @@
 #include "common/base/clock.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::chief {
 
 class RunHistory {
  public:
@@ -68,4 +68,4 @@ class RunHistory {
   std::optional<MonotonicTime> progress_at_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::chief

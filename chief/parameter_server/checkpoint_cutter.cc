@@ -12,7 +12,7 @@
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Calls `call` for each distinct task, on one thread per task, because the calls block.
@@ -215,4 +215,4 @@ Cut CheckpointCutter::Take() {
   return cut;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -18,7 +18,7 @@
 #include "chief/parameter_server/shard_state.h"
 #include "chief/shards/server_links.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct Cut {
   // ---- The request
@@ -87,4 +87,4 @@ class CheckpointCutter {
   State now_ ABSL_GUARDED_BY(mu_) = State::kIdle;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -11,7 +11,7 @@
 #include "common/job/finished_run.h"
 #include "common/push_pull/variable_messages.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr Duration kRecord = std::chrono::seconds(1);
@@ -562,4 +562,4 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
   return status;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

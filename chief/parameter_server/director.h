@@ -20,7 +20,7 @@
 #include "common/train/membership.h"
 #include "common/train/state/checkpointing.h"
 
-namespace muster {
+namespace muster::chief {
 
 class Replica;
 
@@ -92,4 +92,4 @@ class Director : public MemberEvents {
   virtual bool MayBeHeld() const = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -9,7 +9,7 @@
 #include "common/job/finished_run.h"
 #include "common/push_pull/variable_messages.h"
 
-namespace muster {
+namespace muster::chief {
 
 absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   start_ = start;
@@ -260,4 +260,4 @@ void DirectorImpl::ReportStart() {
   reporter_->Start(std::move(report), at, at.offset == 0 || IsFinished(at));
 }
 
-}  // namespace muster
+}  // namespace muster::chief

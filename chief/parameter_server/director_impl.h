@@ -31,7 +31,7 @@
 #include "chief/shards/shard_servers.h"
 #include "common/base/wait.h"
 
-namespace muster {
+namespace muster::chief {
 
 // A worker may take this long after timeouts.resume to find a restarted chief.
 inline constexpr Duration kReturn = std::chrono::seconds(4);
@@ -248,4 +248,4 @@ class DirectorImpl final : public Director,
   MonotonicTime hear_until_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -9,7 +9,7 @@
 #include "common/base/logging.h"
 #include "common/rpc/server.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 std::string NewTicket() {
@@ -306,4 +306,4 @@ void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& target
   NewViewLocked();
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using Action = DirectorAction;
@@ -105,4 +105,4 @@ LeaseTable::Gate DecideGate(const GateSituation& s) {
   return gate;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -7,7 +7,7 @@
 
 #include "chief/leases/lease_table.h"
 
-namespace muster {
+namespace muster::chief {
 
 // kPreparing -> kAwaitingServers -> kStarting -> kTraining -> kEnding -> kDone or kFailed
 enum class DirectorPhase {
@@ -86,4 +86,4 @@ struct GateSituation {
 };
 LeaseTable::Gate DecideGate(const GateSituation& situation);
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -4,7 +4,7 @@
 #include "chief/parameter_server/director_impl.h"
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 absl::Status NotSaved(int64_t step, const absl::Status& why) {
@@ -155,4 +155,4 @@ void DirectorImpl::Keep(Cut cut) {
   table_->ledger().Keep();
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 template <typename Request, typename Reply>
 class LeaseCall {
@@ -67,4 +67,4 @@ class UnaryLeaseCall final : public LeaseCall<Request, Reply>, public grpc::Serv
   std::shared_ptr<UnaryLeaseCall> self_;  // Keeps this object alive until OnDone.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

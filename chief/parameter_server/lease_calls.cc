@@ -6,7 +6,7 @@
 
 #include "common/rpc/server.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // A call without an answer is held this long.
@@ -176,4 +176,4 @@ void LeaseCalls::AnswerHeld(MonotonicTime now, Answers* answers) {
   answered_changes_ = changed;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -17,7 +17,7 @@
 #include "chief/shards/shard_servers.h"
 #include "common/push_pull/variable_messages.h"
 
-namespace muster {
+namespace muster::chief {
 
 class LeaseCalls {
  public:
@@ -86,4 +86,4 @@ class LeaseCalls {
   uint64_t answered_changes_ = 0;  // Value of changes() when all held calls were last tried.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

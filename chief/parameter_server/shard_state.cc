@@ -29,7 +29,7 @@
 #include "common/train/state/variables.h"
 #include "common/train/summary_data.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr const char* kStep = "step";  // The slot with a single number.
@@ -479,4 +479,4 @@ std::unique_ptr<Director> Director::Make(DirectorOptions options) {
   });
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -21,7 +21,7 @@
 #include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 // The open files of a checkpoint.
 struct StateFiles {
@@ -129,4 +129,4 @@ using ShardStateFactory = std::function<absl::StatusOr<std::unique_ptr<ShardStat
 // Makes a Director with another ShardState, for tests. Director::Make passes MakeShardState.
 std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactory factory);
 
-}  // namespace muster
+}  // namespace muster::chief

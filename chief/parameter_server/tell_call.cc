@@ -8,7 +8,7 @@
 
 #include "common/rpc/server.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // A base class, so that the request exists before NextCall, which points to it.
@@ -103,4 +103,4 @@ grpc::ServerReadReactor<proto::TellPiece>* OpenTell(NextCall::Handler* handler,
   return TellCall::Open(handler, calls, context, reply);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -12,7 +12,7 @@
 #include "common/rpc/bulk_calls.h"
 #include "common/train/shown.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Timeout for all pieces of a call.
 inline constexpr Duration kTellTime = std::chrono::seconds(30);
@@ -33,4 +33,4 @@ grpc::ServerReadReactor<proto::TellPiece>* OpenTell(NextCall::Handler* handler,
                                                     grpc::CallbackServerContext* context,
                                                     proto::NextReply* reply);
 
-}  // namespace muster
+}  // namespace muster::chief

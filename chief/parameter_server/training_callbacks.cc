@@ -6,7 +6,7 @@
 #include "common/checkpoint/callback_place.h"
 #include "common/job/finished_run.h"
 
-namespace muster {
+namespace muster::chief {
 
 int64_t LastEpoch(const checkpoint::TrainingState& at) {
   return std::max<int64_t>(0, at.epoch - (at.offset == 0 ? 1 : 0));
@@ -154,4 +154,4 @@ std::string TrainingCallbacks::WeightsPutBack() const {
   return "";
 }
 
-}  // namespace muster
+}  // namespace muster::chief

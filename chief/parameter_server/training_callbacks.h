@@ -13,7 +13,7 @@
 #include "chief/parameter_server/shard_state.h"
 #include "chief/parameter_server/training_reporter.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Returns the epoch of the last step, 0 before the first.
 int64_t LastEpoch(const checkpoint::TrainingState& at);
@@ -78,4 +78,4 @@ class TrainingCallbacks {
   double last_loss_ = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

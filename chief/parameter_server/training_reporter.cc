@@ -8,7 +8,7 @@
 #include "common/base/logging.h"
 #include "common/train/shown.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Logs refused pushes, but not every one, because a run with a NaN in its data may have many.
@@ -210,4 +210,4 @@ void TrainingReporter::Epoch(int split, int64_t epoch, int64_t step, int64_t exa
   Notify([&](Observer* observer) { observer->OnEpoch(report); });
 }
 
-}  // namespace muster
+}  // namespace muster::chief

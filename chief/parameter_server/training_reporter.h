@@ -11,7 +11,7 @@
 #include "chief/leases/work_table.h"
 #include "chief/parameter_server/shard_state.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Indexed by muster::Split.
 inline constexpr const char* kSplitNames[] = {"train", "validation", "test"};
@@ -76,4 +76,4 @@ class TrainingReporter {
   std::map<int, std::pair<std::vector<double>, int64_t>> staleness_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -6,7 +6,7 @@
 #include "common/rpc/channel.h"
 #include "common/train/embedding/table_rows.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Limit of elements in all buffered rows (16 MiB).
@@ -88,4 +88,4 @@ absl::Status RowFiller::Send(int shard, Coming* coming, bool last) {
   return absl::OkStatus();
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -11,7 +11,7 @@
 #include "common/push_pull/layout.h"
 #include "common/push_pull/rows/embedding_table.h"
 
-namespace muster {
+namespace muster::chief {
 
 // An embedding table that servers store.
 struct ServedTable {
@@ -48,4 +48,4 @@ class RowFiller {
   std::map<int, std::vector<Coming>> coming_;  // By shard, then by the table's chunk in it.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace muster {
+namespace muster::chief {
 
 ServerLinks::ServerLinks(std::vector<std::unique_ptr<ShardClient>> clients, Handler* handler)
     : handler_(handler) {
@@ -85,4 +85,4 @@ void ServerLinks::Make(int task, const ServerCall& call) {
     handler_->OnFailure(task, call, status);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

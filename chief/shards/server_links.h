@@ -13,7 +13,7 @@
 #include "chief/shards/shard_servers.h"
 #include "common/base/wait.h"
 
-namespace muster {
+namespace muster::chief {
 
 class ServerLinks {
  public:
@@ -61,4 +61,4 @@ class ServerLinks {
   std::vector<std::unique_ptr<Link>> links_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

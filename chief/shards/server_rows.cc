@@ -4,7 +4,7 @@
 
 #include "common/rpc/channel.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr size_t kMostAnswerElements = 1 << 20;                       // Limit of one reply.
@@ -60,4 +60,4 @@ absl::Status ServerRows::Push(int64_t, std::span<const RowGradients>) {
   return ProgramError("the chief of parameter servers trains no rows: workers do");
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -9,7 +9,7 @@
 #include "chief/shards/shard_client.h"
 #include "common/train/embedding/embedding_store.h"
 
-namespace muster {
+namespace muster::chief {
 
 class ServerRows final : public EmbeddingStore {
  public:
@@ -38,4 +38,4 @@ class ServerRows final : public EmbeddingStore {
   const Primary primary_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

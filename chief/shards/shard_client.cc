@@ -9,7 +9,7 @@
 
 #include "common/base/wait.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // A deadline that is never reached. gRPC requires one, but the time per piece is the real limit.
@@ -325,4 +325,4 @@ void ShardClient::Allow() {
   cancelled_ = false;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -18,7 +18,7 @@
 #include "muster/status.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 class ShardClient {
  public:
@@ -91,4 +91,4 @@ class ShardClient {
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -8,7 +8,7 @@
 
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr Duration kBeat = std::chrono::seconds(1);
@@ -377,4 +377,4 @@ std::map<int, TableStatistics> ShardServers::tables() const {
   return all;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

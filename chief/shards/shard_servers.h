@@ -25,7 +25,7 @@
 #include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 // The next call to a task, with its content.
 struct ServerCall {
@@ -172,4 +172,4 @@ class ShardServers {
   uint64_t changes_ = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -5,7 +5,7 @@
 
 #include "common/checkpoint/safetensors.h"
 
-namespace muster {
+namespace muster::chief {
 
 absl::StatusOr<std::unique_ptr<SlotsFile>> SlotsFile::Make(
     const std::vector<checkpoint::TensorInfo>& tensors,
@@ -71,4 +71,4 @@ absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> SlotsFile::Complete() {
   return std::move(file_);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

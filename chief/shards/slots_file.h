@@ -14,7 +14,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Put, Gather and Count are thread-safe.
 class SlotsFile {
@@ -49,4 +49,4 @@ class SlotsFile {
   absl::Status written_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -10,7 +10,7 @@
 #include <csignal>
 #include <cstring>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 constexpr int kProgressFd = 3;
@@ -177,4 +177,4 @@ std::optional<ExitReport> Child::Reap() {
   return ExitReport{WEXITSTATUS(status), 0};
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -13,7 +13,7 @@
 #include "common/base/files/fd.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct ChildOptions {
   std::vector<std::string> arguments;  // The first one is the program's path.
@@ -57,4 +57,4 @@ class Child {
   bool reaped_ = false;
 };
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <utility>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 // A write of at most this many bytes to a pipe that polls as writable does not block.
@@ -121,4 +121,4 @@ void Console::Write(Output* output, bool block) {
   output->pending.erase(0, done);
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

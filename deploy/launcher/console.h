@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace muster {
+namespace muster::launcher {
 
 class Console {
  public:
@@ -60,4 +60,4 @@ class Console {
   bool bar_shown_ = false;
 };
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace muster {
+namespace muster::launcher {
 
 DeathNotices::DeathNotices(std::function<void(const DeathNotice&)> tell) : tell_(std::move(tell)) {}
 
@@ -36,4 +36,4 @@ void DeathNotices::Run() {
   }
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

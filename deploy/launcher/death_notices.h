@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/wait.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct DeathNotice {
   std::string address;    // The chief's address.
@@ -43,4 +43,4 @@ class DeathNotices {
   std::thread thread_;  // Started by the first notice.
 };
 
-}  // namespace muster
+}  // namespace muster::launcher

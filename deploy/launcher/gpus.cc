@@ -17,7 +17,7 @@
 
 #include "common/base/files/fd.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 // ---- The driver's library. These declarations are all that is called, so its header is not
@@ -310,4 +310,4 @@ int WorkersFor(int gpus, const ClusterSize& size) {
   return chief_trains ? gpus - 1 : gpus;
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

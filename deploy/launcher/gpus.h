@@ -11,7 +11,7 @@
 #include "deploy/launcher/plan.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct GpuInventory {
   struct Gpu {
@@ -61,4 +61,4 @@ absl::StatusOr<GpuPlan> AssignGpus(const std::vector<std::string>& gpus,
 // GPUs.
 int WorkersFor(int gpus, const ClusterSize& size);
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -24,7 +24,7 @@
 #include "deploy/launcher/task_log.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using Stream = Console::Stream;
@@ -477,4 +477,4 @@ absl::StatusOr<int> RunLaunch(const LaunchRequest& request) {
   return launcher.Run();
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

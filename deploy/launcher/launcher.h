@@ -14,7 +14,7 @@
 #include "deploy/launcher/verdict.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct LaunchRequest {
   ClusterSize size;
@@ -39,4 +39,4 @@ struct LaunchRequest {
 // blocked in this thread afterwards.
 absl::StatusOr<int> RunLaunch(const LaunchRequest& request);
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace muster {
+namespace muster::launcher {
 
 class LineSplitter {
  public:
@@ -24,4 +24,4 @@ class LineSplitter {
   std::string partial_;
 };
 
-}  // namespace muster
+}  // namespace muster::launcher

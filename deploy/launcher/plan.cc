@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace muster {
+namespace muster::launcher {
 
 std::string PlannedTask::Id() const { return fmt::format("{}:{}", type, index); }
 std::string PlannedTask::Name() const { return fmt::format("{} {}", type, index); }
@@ -52,4 +52,4 @@ std::string TfConfigFor(const std::vector<PlannedTask>& cluster, const PlannedTa
   return config.dump();
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -8,7 +8,7 @@
 #include "muster/json.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct ClusterSize {
   int workers = 0;
@@ -39,4 +39,4 @@ std::vector<PlannedTask> PlanCluster(const ClusterSize& size, const std::vector<
 // Returns the value of TF_CONFIG for `task`.
 std::string TfConfigFor(const std::vector<PlannedTask>& cluster, const PlannedTask& task);
 
-}  // namespace muster
+}  // namespace muster::launcher

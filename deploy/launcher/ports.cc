@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 // Lower ports are used by well-known services.
@@ -109,4 +109,4 @@ absl::StatusOr<PortReservation> PortReservation::Reserve(int count, PortRange ep
   return reservation;
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -9,7 +9,7 @@
 #include "common/base/files/fd.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct PortRange {
   int low = 0, high = 0;  // Inclusive.
@@ -38,4 +38,4 @@ class PortReservation {
   std::vector<Fd> marks_;
 };
 
-}  // namespace muster
+}  // namespace muster::launcher

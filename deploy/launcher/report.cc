@@ -7,7 +7,7 @@
 #include "common/telemetry/progress.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 // Returns "test accuracy 0.9051, test loss 0.2711".
@@ -211,4 +211,4 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
   return lines;
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -8,7 +8,7 @@
 #include "deploy/launcher/verdict.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct LaunchOutcome {
   LaunchVerdict verdict;
@@ -24,4 +24,4 @@ struct LaunchOutcome {
 
 std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& outcome);
 
-}  // namespace muster
+}  // namespace muster::launcher

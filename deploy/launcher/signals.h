@@ -7,7 +7,7 @@
 #include "deploy/launcher/child.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 class SignalQueue {
  public:
@@ -22,4 +22,4 @@ class SignalQueue {
   Fd fd_;
 };
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -8,7 +8,7 @@
 #include "deploy/launcher/plan.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 class TaskLog {
  public:
@@ -28,4 +28,4 @@ class TaskLog {
   std::string pending_;
 };
 
-}  // namespace muster
+}  // namespace muster::launcher

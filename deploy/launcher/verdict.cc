@@ -8,7 +8,7 @@
 
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 const TaskState& Lead(const LaunchState& state) {
@@ -263,4 +263,4 @@ LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options) 
           fmt::format("{} could not be ended", lead.task.Name())};
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

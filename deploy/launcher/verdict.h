@@ -12,7 +12,7 @@
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/plan.h"
 
-namespace muster {
+namespace muster::launcher {
 
 // When the launcher restarts a task that has ended, with the same TF_CONFIG. After an exit code
 // below 128 it never does, because the task would end in the same way again. It restarts no task
@@ -113,4 +113,4 @@ bool ToldToStop(const ExitReport& report);
 // Returns "exited with code 2 (configuration)" or "was killed by SIGKILL".
 std::string Describe(const ExitReport& report);
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -13,9 +13,9 @@ namespace muster::testing {
 template <typename OwnProgram>
 int RunRole(int argc, char** argv) {
   const bool chief = std::string_view(argv[0]).ends_with("muster-chief");
-  return RunTask(
+  return worker::RunTask(
       argc, argv,
-      {chief ? TaskType::kChief : TaskType::kWorker, StartChief, [](const Json&) {
+      {chief ? TaskType::kChief : TaskType::kWorker, chief::StartChief, [](const Json&) {
          return absl::StatusOr<ProgramFactory>([] { return std::make_unique<OwnProgram>(); });
        }});
 }

@@ -9,7 +9,7 @@
 #include "proto/coordinator.pb.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 JobState Declared(PausingTime now) {
@@ -54,10 +54,11 @@ void Act(PausingTime now, const Decision& decision, JobState* state) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster;
+  using namespace muster::chief;
   fuzz::Bytes bytes(data, size);
   const auto flags = bytes.Take<uint8_t>();
   MembershipOptions options;

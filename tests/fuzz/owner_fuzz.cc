@@ -4,6 +4,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster;
+  using namespace muster::chief;
   if (size > 1 << 14) return 0;
   const fuzz::MemoryFile file(fuzz::Text(data, size));
   const OwnerLook look = LookOnce(file.path());

@@ -19,7 +19,7 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "worker/parameter_server/lease_reports.h"
 
-namespace muster {
+namespace muster::worker {
 namespace {
 
 // The deadline of a call. The chief holds a call for up to a second.
@@ -498,4 +498,4 @@ absl::StatusOr<std::unique_ptr<LeaseClient>> LeaseClient::Make(LeaseClientOption
   return std::make_unique<LeaseClientImpl>(std::move(options), std::move(channel));
 }
 
-}  // namespace muster
+}  // namespace muster::worker

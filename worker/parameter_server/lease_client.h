@@ -21,7 +21,7 @@
 #include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 
-namespace muster {
+namespace muster::worker {
 
 struct LeaseClientOptions {
   std::string chief_address;
@@ -80,4 +80,4 @@ class LeaseClient {
   virtual void Stop(absl::Status why) = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::worker

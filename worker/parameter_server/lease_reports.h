@@ -13,7 +13,7 @@
 #include "common/train/shown.h"
 #include "proto/parameter_server.pb.h"
 
-namespace muster {
+namespace muster::worker {
 
 // Decides how many batches a worker leases and reports together: as many as take kTogether, and at
 // most kMost. More would cost time at the end of an epoch, when other workers wait for these
@@ -91,4 +91,4 @@ class ChangedIntegers {
   uint64_t sequence_ = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -16,7 +16,7 @@
 #include "common/train/replica/precision.h"
 #include "common/train/shown.h"
 
-namespace muster {
+namespace muster::worker {
 namespace {
 
 proto::LeftOut LeftOutOf(const DamagedExamples::Report& left_out) {
@@ -335,4 +335,4 @@ Nested PsLoop::Call(const std::function<Nested()>& function) {
   return Detached(function());
 }
 
-}  // namespace muster
+}  // namespace muster::worker

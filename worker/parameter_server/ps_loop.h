@@ -21,7 +21,7 @@
 #include "common/train/step/single_example.h"
 #include "worker/parameter_server/lease_client.h"
 
-namespace muster {
+namespace muster::worker {
 
 struct PsLoopContext {
   const Job& job;
@@ -111,4 +111,4 @@ class PsLoop final : public LeasedLoop {
   checkpoint::SkippedSteps skipped_;         // The skipped steps of this worker.
 };
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -24,7 +24,7 @@
 #include "worker/parameter_server/lease_client.h"
 #include "worker/parameter_server/ps_loop.h"
 
-namespace muster {
+namespace muster::worker {
 namespace {
 
 // Time within which the end of a membership is noticed.
@@ -409,4 +409,4 @@ absl::StatusOr<std::unique_ptr<PsWorker>> PsWorker::Make(PsWorkerOptions options
   return worker;
 }
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -15,7 +15,7 @@
 #include "muster/program.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::worker {
 
 struct PsWorkerOptions {
   Job job;
@@ -47,4 +47,4 @@ class PsWorker {
   virtual bool has_trained() const = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::worker

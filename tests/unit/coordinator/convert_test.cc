@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 TEST(ApplyReport, AgesOfAnySizeGivePointsInThePast) {
@@ -23,4 +23,4 @@ TEST(ApplyReport, AgesOfAnySizeGivePointsInThePast) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -8,7 +8,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -425,4 +425,4 @@ TEST(Failure, AMemberThatDoesNotFinishIsNamed) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

@@ -12,7 +12,7 @@
 #include "common/session/flight_courier.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::AnyOf;
@@ -334,4 +334,4 @@ TEST_F(Flight, AFullDiskCostsTheRecordOnly) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

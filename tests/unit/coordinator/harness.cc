@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 // Returns a socket that is bound to `*port`. If it is 0, sets it to a port that the kernel picks.
@@ -220,4 +220,4 @@ absl::Status FinishAt7(Member& member, Generation&) {
   return member.Finish(7, absl::OkStatus());
 }
 
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

@@ -16,7 +16,7 @@
 #include "chief/coordinator/coordinator.h"
 #include "common/membership/member.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 
 // A communicator whose operations block until Abort.
 class FakeCommunicator final : public Communicator {
@@ -133,4 +133,4 @@ absl::Status FinishAt7(Member& member, Generation& generation);
 // Returns a port on which nobody listens and that no other process can take.
 int FreePort();
 
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

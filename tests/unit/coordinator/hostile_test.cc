@@ -16,7 +16,7 @@
 #include "tests/unit/base/logged_lines.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -254,4 +254,4 @@ TEST(HostileReport, OneThatThereIsNoMemoryForEndsItsSession) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

@@ -7,7 +7,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using testing::Crew;
@@ -269,4 +269,4 @@ TEST_F(IndependentControlTest, AFailureOfOneEndsTheJobForAll) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

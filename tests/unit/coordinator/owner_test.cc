@@ -13,7 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using ::testing::HasSubstr;
@@ -394,4 +394,4 @@ TEST_F(OwnerTest, OnlyOneOfTwoThatStartTogetherTakesIt) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

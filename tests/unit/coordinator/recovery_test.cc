@@ -13,7 +13,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -748,4 +748,4 @@ TEST_F(Recovery, ElasticShrinksAndGrowsBack) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

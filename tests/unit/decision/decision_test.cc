@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using std::chrono::milliseconds;
@@ -463,4 +463,4 @@ TEST_F(DecisionTest, TheNewestStateIsTheHighestStepsThenTheLowestRanks) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -3,7 +3,7 @@
 
 #include "chief/decision/decision.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using std::chrono::milliseconds;
@@ -213,4 +213,4 @@ TEST_F(FlappingTest, WithoutElasticAllAreWaitedForAsEver) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

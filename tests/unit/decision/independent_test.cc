@@ -3,7 +3,7 @@
 
 #include "chief/decision/decision.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using std::chrono::seconds;
@@ -217,4 +217,4 @@ TEST_F(IndependentTest, AStopBeforeTheFirstStepIsTheEnd) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

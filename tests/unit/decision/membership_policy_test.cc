@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using ::testing::ElementsAre;
@@ -151,4 +151,4 @@ TEST_F(MembershipPolicyTest, WhenTheJobIsHeldUp) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

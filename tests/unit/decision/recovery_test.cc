@@ -3,7 +3,7 @@
 
 #include "chief/decision/decision.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using std::chrono::milliseconds;
@@ -411,4 +411,4 @@ TEST_F(RecoveryTest, WhoIsGoneIsNamedRatherThanWhoIsSlow) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

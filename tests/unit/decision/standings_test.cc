@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using std::chrono::milliseconds;
@@ -161,4 +161,4 @@ TEST_F(StandingsTest, ALostMembersStepIsTheNewestThatAnybodyKnows) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

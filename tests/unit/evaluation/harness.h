@@ -31,7 +31,7 @@ inline constexpr Duration kPatience = std::chrono::seconds(20);
 
 class TestChief {
  public:
-  explicit TestChief(EvaluationRules rules = {}, const std::string& run_id = "run-a",
+  explicit TestChief(chief::EvaluationRules rules = {}, const std::string& run_id = "run-a",
                      const std::string& job = "{}",
                      checkpoint::FileSystem* files = &checkpoint::PosixFileSystem());
   ~TestChief();
@@ -39,28 +39,28 @@ class TestChief {
   // Replaces the service by that of another chief, on the same port.
   void Restart();
   void StopServer();
-  EvaluationService& service() { return *service_; }
+  chief::EvaluationService& service() { return *service_; }
   ChiefLinkOptions link_options() const;
   std::unique_ptr<ChiefLink> Link() const;
 
   // Simulates the deletion of the checkpoint of this step. Pinning it then fails.
   void Forget(int64_t step);
   std::vector<int64_t> pinned() const;
-  std::vector<EvaluationResult> results() const;
+  std::vector<chief::EvaluationResult> results() const;
   // Blocks until `condition` returns true, for at most kPatience. Returns whether it did.
   bool Await(const std::function<bool()>& condition) const;
 
  private:
   void Start(const std::string& address);
 
-  const EvaluationRules rules_;
+  const chief::EvaluationRules rules_;
   const std::string run_id_, job_;
   checkpoint::FileSystem* const files_;
   int port_ = 0;
   mutable absl::Mutex mu_;
   std::vector<int64_t> pinned_ ABSL_GUARDED_BY(mu_), gone_ ABSL_GUARDED_BY(mu_);
-  std::vector<EvaluationResult> results_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<EvaluationService> service_;
+  std::vector<chief::EvaluationResult> results_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<chief::EvaluationService> service_;
   std::unique_ptr<rpc::Server> server_;
 };
 

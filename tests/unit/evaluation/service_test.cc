@@ -11,7 +11,7 @@
 #include "common/checkpoint/files/memory_file_system.h"
 #include "tests/unit/evaluation/harness.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
 using evaluation::Folder;
@@ -243,7 +243,7 @@ TEST_F(Service, WhatIsTheNewestAtTheEndIsFinal) {
 }
 
 TEST_F(Service, StopsWaitingForAnEvaluatorThatDies) {
-  EvaluationRules rules;
+  chief::EvaluationRules rules;
   rules.resume = seconds(2);  // above what may lie between two of its heartbeats
   TestChief chief(rules);
   auto link = chief.Link();
@@ -265,7 +265,7 @@ TEST_F(Service, StopsWaitingForAnEvaluatorThatDies) {
 }
 
 TEST_F(Service, StopsWaitingForASilentEvaluator) {
-  EvaluationRules rules;
+  chief::EvaluationRules rules;
   rules.heartbeat = milliseconds(500);
   TestChief chief(rules);
   const auto link = chief.Link();
@@ -385,4 +385,4 @@ TEST_F(Service, ADiskThatHangsKeepsNoOtherCallWaiting) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using testing::ElementsAre;
@@ -86,4 +86,4 @@ TEST(DeathNotices, TellsNobodyWhereNobodyListens) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

@@ -8,7 +8,7 @@
 
 #include "common/security/run_key.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using ::testing::HasSubstr;
@@ -102,4 +102,4 @@ TEST_F(LaunchKeyTest, InCertificatesPlaceThereIsNone) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

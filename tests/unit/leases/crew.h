@@ -8,7 +8,7 @@
 
 #include "chief/leases/work_table.h"
 
-namespace muster {
+namespace muster::chief {
 
 using Reply = proto::NextReply;
 
@@ -90,4 +90,4 @@ inline WorkTable::Options Asynchronous(int64_t examples, int64_t batch, int64_t 
   return options;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

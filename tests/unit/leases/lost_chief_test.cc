@@ -10,7 +10,7 @@
 
 #include "chief/leases/work_table.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr int kWorkers = 3;
@@ -172,4 +172,4 @@ TEST(LostChief, WhereNoWorkerIsLostWithItTheCountIsExact) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

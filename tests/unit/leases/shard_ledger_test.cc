@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using Views = std::vector<uint64_t>;
@@ -99,4 +99,4 @@ TEST(ShardLedger, ARestartedChiefGoesOnCounting) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

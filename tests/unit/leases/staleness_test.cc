@@ -6,7 +6,7 @@
 
 #include "tests/unit/leases/crew.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Parameters come with the push before. A batch that is to contain what others push after that has
@@ -253,4 +253,4 @@ TEST(WorkTable, NobodyRunsPastTheBoundOrWaitsForEver) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

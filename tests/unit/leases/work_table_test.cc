@@ -10,7 +10,7 @@
 #include "common/checkpoint/callback_record.h"
 #include "tests/unit/leases/crew.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Schedules and seeds go by it: leases are given ahead, and each is another step.
@@ -564,4 +564,4 @@ TEST(WorkTable, WhoIsHeardNoLongerForgetsWhatItHas) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -13,7 +13,7 @@
 #include "common/base/logging.h"
 #include "proto/event.pb.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using testing::ElementsAre;
@@ -502,4 +502,4 @@ TEST_F(Publishing, WritesNothingOnceSuperseded) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

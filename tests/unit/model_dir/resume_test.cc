@@ -4,7 +4,7 @@
 
 #include "common/checkpoint/files/memory_file_system.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using checkpoint::TrainingState;
@@ -278,4 +278,4 @@ TEST(CheckBegunSynchronously, OnlyARunThatHasSuchStepsGoesOn) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using Action = DirectorAction;
@@ -233,4 +233,4 @@ TEST(DirectorGate, StopsAtTheEndOfAnEpochAndAtACheckpoint) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -9,7 +9,7 @@
 #include "common/rpc/channel.h"
 #include "tests/unit/parameter_server/fake_cluster.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 Job SmallJob(const Json& parameter_server = Json::object()) {
@@ -810,4 +810,4 @@ TEST(Director, RefusesAWorkerOfAnotherLayoutAndAnUnknownOne) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

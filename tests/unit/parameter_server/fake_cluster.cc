@@ -9,7 +9,7 @@
 #include "common/rpc/channel.h"
 #include "common/train/shown.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 constexpr int64_t kElements = 4;  // The elements of a variable.
@@ -844,4 +844,4 @@ std::vector<int> FakeCluster::evaluated(int split) const {
   return evaluated_.at(split);
 }
 
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

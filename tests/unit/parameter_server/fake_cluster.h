@@ -22,7 +22,7 @@
 #include "common/rpc/server.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 
 inline constexpr Duration kPatience = std::chrono::seconds(60);
 
@@ -229,4 +229,4 @@ std::vector<double> ValuesOf(const checkpoint::Snapshot& snapshot);
 // batches in this buffer.
 std::string CountOf(const checkpoint::Snapshot& snapshot);
 
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

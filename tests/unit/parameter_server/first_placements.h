@@ -3,7 +3,7 @@
 
 #include "chief/leases/view_rules.h"
 
-namespace muster {
+namespace muster::chief {
 
 inline Placements FirstPlacements(int servers, int copies) {
   Placements placements(servers);
@@ -14,4 +14,4 @@ inline Placements FirstPlacements(int servers, int copies) {
   return placements;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

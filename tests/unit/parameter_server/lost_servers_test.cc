@@ -9,7 +9,7 @@
 
 #include "chief/shards/shard_servers.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr int kServers = 3;
@@ -257,4 +257,4 @@ TEST(LostServers, NothingIsRestoredWhereNoProcessEnds) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

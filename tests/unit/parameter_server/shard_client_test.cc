@@ -9,7 +9,7 @@
 #include "common/rpc/server.h"
 #include "tests/unit/rpc/identities.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using ::testing::HasSubstr;
@@ -66,4 +66,4 @@ TEST_F(ShardClientTest, AChannelSaysWhomItIsFor) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

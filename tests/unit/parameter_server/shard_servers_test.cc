@@ -4,7 +4,7 @@
 
 #include "tests/unit/parameter_server/first_placements.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using Kind = ServerCall::Kind;
@@ -233,4 +233,4 @@ TEST_F(ShardServersTest, ABeatWithNothingNewIsNoChange) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

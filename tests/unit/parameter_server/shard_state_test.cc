@@ -16,7 +16,7 @@
 #include "muster/callback.h"
 #include "tests/unit/train/test_program.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 Job TestJob() {
@@ -397,4 +397,4 @@ TEST(ShardState, KeepsWhatTheRecordSaysOrNothing) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

@@ -10,7 +10,7 @@
 #include "tests/unit/parameter_server/fake_cluster.h"
 #include "tests/unit/rpc/identities.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -168,4 +168,4 @@ TEST(Tell, AWorkerHoldsOnePlace) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

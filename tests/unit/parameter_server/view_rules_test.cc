@@ -7,7 +7,7 @@
 
 #include "tests/unit/parameter_server/first_placements.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 TEST(ViewRules, TheFirstPlacementsSpreadShardsAndBackups) {
@@ -144,4 +144,4 @@ TEST(ViewRules, NobodyCountsWhoLacksAnUpdate) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

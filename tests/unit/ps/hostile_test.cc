@@ -251,10 +251,10 @@ TEST_F(HostileTest, AChunkComesInPieces) {
   state.last[0] = {7, 9};
   const proto::ChunkContent content = ContentOf(0, 0, state);
   EXPECT_THAT(std::string(ps_.Fill({content}).status().message()), HasSubstr("larger than max"));
-  ShardClient::Options options;
+  chief::ShardClient::Options options;
   options.address = ps_.rpc_address();
   options.epoch = [] { return 1; };
-  const auto client = *ShardClient::Make(options);
+  const auto client = *chief::ShardClient::Make(options);
   const auto filling = client->Fill();
   ASSERT_TRUE(filling->Write(content).ok());
   const absl::Status filled = filling->Finish();

@@ -19,12 +19,12 @@ using ::testing::HasSubstr;
 
 constexpr Duration kSilence = std::chrono::milliseconds(500);
 
-std::unique_ptr<ShardClient> ClientOf(const std::string& address) {
-  ShardClient::Options options;
+std::unique_ptr<chief::ShardClient> ClientOf(const std::string& address) {
+  chief::ShardClient::Options options;
   options.address = address;
   options.epoch = [] { return 1; };
   options.silence = kSilence;
-  auto client = ShardClient::Make(options);
+  auto client = chief::ShardClient::Make(options);
   EXPECT_TRUE(client.ok()) << client.status();
   return *std::move(client);
 }
@@ -59,14 +59,14 @@ class SlowRows final : public checkpoint::RowSource {
 
 // The stream of one server is idle while rows are sent to the other. Both are idle while the disk
 // is read.
-TEST(ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
+TEST(chief::ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
   TestJob job;
   job.variables = {{"w", {40}, 0}, {"users", {0, 1}, 0}};
   job.variables[1].table = TableSpec{1, 0, 0, 9};
   std::vector<std::unique_ptr<TestPs>> servers;
-  std::vector<std::unique_ptr<ShardClient>> clients;
-  std::vector<std::unique_ptr<ShardClient::Filling>> fillings;
-  RowFiller::Fillings by_shard;
+  std::vector<std::unique_ptr<chief::ShardClient>> clients;
+  std::vector<std::unique_ptr<chief::ShardClient::Filling>> fillings;
+  chief::RowFiller::Fillings by_shard;
   checkpoint::RowSources files;
   const Layout layout = job.layout();
   for (int task : {0, 1}) {
@@ -84,7 +84,7 @@ TEST(ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
       }
   }
   EmbeddingTable::Options table{.width = 1, .rule = SgdSpec{}, .shards = 1};
-  const absl::Status filled = RowFiller(layout, by_shard).Fill({1, "users", table}, files);
+  const absl::Status filled = chief::RowFiller(layout, by_shard).Fill({1, "users", table}, files);
   EXPECT_TRUE(filled.ok()) << filled;
   for (const auto& filling : fillings) {
     const absl::Status finished = filling->Finish();
@@ -106,7 +106,7 @@ class SilentPs final : public proto::ParameterServer::Service {
   absl::Notification end_;
 };
 
-TEST(ShardClient, DoesNotWaitForEverForASilentServer) {
+TEST(chief::ShardClient, DoesNotWaitForEverForASilentServer) {
   SilentPs silent;
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&silent});
   ASSERT_TRUE(server.ok());
@@ -141,7 +141,7 @@ class CopyingPs final : public proto::ParameterServer::Service {
   grpc::Status cut, drop;
 };
 
-TEST(ShardClient, ACopyThatCouldNotBeDroppedIsDroppedWithALaterBeat) {
+TEST(chief::ShardClient, ACopyThatCouldNotBeDroppedIsDroppedWithALaterBeat) {
   const grpc::Status away(grpc::StatusCode::UNAVAILABLE, "away");
   CopyingPs ps;
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&ps});
@@ -186,14 +186,15 @@ class RowsPs final : public proto::ParameterServer::Service {
   int questions = 0;
 };
 
-TEST(ServerRows, AsksForNoMoreKeysThanAMessageHolds) {
+TEST(chief::ServerRows, AsksForNoMoreKeysThanAMessageHolds) {
   RowsPs ps;
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&ps});
   ASSERT_TRUE(server.ok());
   const auto client = ClientOf(fmt::format("127.0.0.1:{}", (*server)->port()));
   const EmbeddingTable::Options table{.width = 1, .rule = SgdSpec{}, .shards = 1};
-  ServerRows served({{1, "users", table}}, 1, Duration::zero(),
-                    [&](int, bool) -> absl::StatusOr<ShardClient*> { return client.get(); });
+  chief::ServerRows served(
+      {{1, "users", table}}, 1, Duration::zero(),
+      [&](int, bool) -> absl::StatusOr<chief::ShardClient*> { return client.get(); });
   std::vector<uint64_t> keys(300'000);
   std::iota(keys.begin(), keys.end(), 0);
   std::vector<float> rows(keys.size());

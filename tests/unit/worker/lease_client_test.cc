@@ -11,7 +11,7 @@
 #include "common/rpc/server.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace muster {
+namespace muster::worker {
 namespace {
 
 using ::testing::ElementsAre;
@@ -573,4 +573,4 @@ TEST_F(LeaseClientTest, StopWakesWhoeverWaits) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::worker

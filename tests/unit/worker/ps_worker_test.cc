@@ -13,7 +13,7 @@
 #include "common/collective/formation.h"
 #include "tests/unit/train/test_program.h"
 
-namespace muster::testing {
+namespace muster::worker::testing {
 namespace {
 
 // A port that nobody else takes, and where nobody answers.
@@ -113,4 +113,4 @@ TEST(PsWorker, EndsWithAJobThatFailed) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::worker::testing
