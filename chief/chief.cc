@@ -34,7 +34,7 @@ namespace {
 
 constexpr Duration kFlightDrain = std::chrono::seconds(5);  // Limit for a slow disk.
 // After this time the supervisor kills a lost member that was asked to exit.
-constexpr Duration kToldGrace = std::chrono::seconds(5);
+constexpr Duration kExitGrace = std::chrono::seconds(5);
 
 // Returns the seconds since the last write to the file, below 0 if it does not exist.
 double SecondsSince(const std::string& path) {
@@ -160,7 +160,7 @@ class Chief : public ChiefRole, private Observer {
   const std::string self_;
   const std::shared_ptr<ForOwner> self_for_owner_ = std::make_shared<ForOwner>();
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
-  std::atomic<uint32_t> epoch_ = 1;
+  std::atomic<uint32_t> term_ = 1;
   std::atomic<uint64_t> newest_generation_ = 0;
   std::shared_ptr<Owner> owner_;  // Null without a model_dir.
   std::unique_ptr<Publisher> publisher_;
@@ -211,20 +211,20 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
   options.admission.differing_cluster_field = DifferingField;
   options.admission.differing_job_key = DifferingKey;
   options.admission.run_id = RunId();
-  options.admission.epoch = epoch_;
+  options.admission.term = term_;
   options.admission.fresh_run = owner_ == nullptr || owner_->previous_run_id().empty();
-  options.keep_identity = [this](const std::string& id, uint32_t epoch) {
-    if (owner_ != nullptr) MUSTER_RETURN_IF_ERROR(owner_->Keep(id, epoch));
-    epoch_ = epoch;
+  options.record_identity = [this](const std::string& id, uint32_t term) {
+    if (owner_ != nullptr) MUSTER_RETURN_IF_ERROR(owner_->RecordRun(id, term));
+    term_ = term;
     absl::MutexLock lock(&mu_);
     run_id_ = id;
     return absl::OkStatus();
   };
   options.on_newest = [this](uint64_t generation) { newest_generation_ = generation; };
-  options.on_lost = [this](const LostMember& lost) {
+  options.on_lost = [this](const MemberLossReport& lost) {
     if (lost.missed) publisher_->OnLost(lost.task.ToString(), lost.why);
-    supervisor_->Lost(
-        {lost.task.ToString(), lost.pid, lost.why, lost.told ? kToldGrace : Duration::zero()});
+    supervisor_->ReportLost({lost.task.ToString(), lost.pid, lost.why,
+                             lost.asked_to_exit ? kExitGrace : Duration::zero()});
   };
   options.versions = options_.versions;
   options.decision = Deadlines(job);
@@ -237,7 +237,7 @@ DirectorOptions Chief::OptionsOfDirector() {
   options.job = options_.job;
   options.workers = static_cast<int>(cluster.worker.size());
   for (const Address& server : cluster.ps) options.servers.push_back(server.ToString());
-  options.epoch = [this] { return epoch_.load(); };
+  options.term = [this] { return term_.load(); };
   options.run_id = [this] { return RunId(); };
   options.channel.identity = options_.cluster.identity;
   return options;
@@ -251,7 +251,7 @@ absl::Status Chief::Start() {
     OwnerOptions owner;
     owner.model_dir = job.model_dir;
     if (job.restore == "never")
-      owner.run = options_.restarted ? RunChoice::kResume : RunChoice::kAnew;
+      owner.run = options_.restarted ? RunChoice::kResume : RunChoice::kNew;
     owner.identity = Identity();
     owner.wait = job.timeouts.join;
     owner.give_up = options_.asked_to_stop;
@@ -274,7 +274,7 @@ absl::Status Chief::Start() {
   publisher.progress = MakeProgressSink();
   if (owner_ != nullptr) {
     publisher.fence = [owner = owner_] { return owner->Check(); };
-    publisher.term = owner_->epoch();
+    publisher.term = owner_->term();
   }
   if (options_.faults != nullptr)
     publisher.check_disk = [faults = options_.faults] { return faults->CheckDisk("summaries"); };
@@ -282,7 +282,7 @@ absl::Status Chief::Start() {
   if (!options_.cluster.local()) {
     evaluation_ = EvaluationService::Make(OptionsOfEvaluation());
     flight_ = FlightService::Make(OptionsOfFlight());
-    if (owner_ != nullptr) epoch_ = owner_->epoch();
+    if (owner_ != nullptr) term_ = owner_->term();
     if (HasServers(job)) director_ = Director::Make(OptionsOfDirector());
     MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
     absl::MutexLock lock(&mu_);
@@ -372,19 +372,21 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
   Job job = options_.job;
   // `restore: never` applies to the first start of a job, and not to a chief that replaces a lost
   // one.
-  if (job.restore == "never" && owner_ != nullptr && !owner_->anew()) job.restore = "auto";
+  if (job.restore == "never" && owner_ != nullptr && !owner_->starts_new_run())
+    job.restore = "auto";
   const size_t servers = options_.cluster.cluster.ps.size();
   if (servers > 0 && !HasServers(job)) {
     MUSTER_RETURN_IF_ERROR(CheckBegunSynchronously(files_, job));
     LogInfo(
-        "parameter_server.max_staleness is 0: this run goes on under \"multi_worker_mirrored\", "
+        "parameter_server.max_staleness is 0: this run continues under \"multi_worker_mirrored\", "
         "without its {} ps task{}",
         servers, servers == 1 ? "" : "s");
   }
-  MUSTER_ASSIGN_OR_RETURN(PreparedStart prepared,
-                          PrepareStart(
-                              files_, job, previous, [this] { return owner_->Check(); },
-                              [this] { return director_ != nullptr && director_->MayBeHeld(); }));
+  MUSTER_ASSIGN_OR_RETURN(
+      PreparedStart prepared,
+      PrepareStart(
+          files_, job, previous, [this] { return owner_->Check(); },
+          [this] { return director_ != nullptr && director_->MayHaveState(); }));
   const StartDecision& decision = prepared.decision;
   LogInfo("{}", decision.reason);
   if (decision.kind == StartKind::kFinished) {
@@ -397,14 +399,14 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
   }
   // A process that trains alone forms no generation, so the run begins here.
   if (owner_ != nullptr && coordinator_ == nullptr)
-    MUSTER_RETURN_IF_ERROR(owner_->Keep(owner_->run_id(), owner_->epoch()));
+    MUSTER_RETURN_IF_ERROR(owner_->RecordRun(owner_->run_id(), owner_->term()));
   const bool has_begun = !previous.empty() && previous == RunId();
-  MUSTER_RETURN_IF_ERROR(publisher_->Begin(decision.goes_on, has_begun));
+  MUSTER_RETURN_IF_ERROR(publisher_->Begin(decision.continues, has_begun));
   begun_ = true;
   if (owner_ != nullptr && prepared.snapshot) {
     const checkpoint::TrainingState& state = prepared.snapshot->state;
     const bool last = TrainedToItsEnd(options_.job, state.step, state.epoch);
-    if (last && coordinator_ != nullptr) coordinator_->GoOnWithLastStep();
+    if (last && coordinator_ != nullptr) coordinator_->EndAfterLastStep();
     // Announces the checkpoint from which training resumes, if it is in this model_dir.
     const int64_t step = state.step;
     const std::vector<int64_t> own = checkpoints_->store()->steps();

@@ -43,7 +43,7 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
       absl::MutexLock lock(&mu_);
       exiting_ = true;
       if (!queue_.empty())
-        LogWarning("{} flight records are not kept: the disk does not keep up", queue_.size());
+        LogWarning("the chief dropped {} flight records: the disk is too slow", queue_.size());
       queue_.clear();
       changed_.SignalAll();
     }

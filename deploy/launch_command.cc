@@ -58,7 +58,7 @@ std::vector<std::string> RestartPolicies() {
 
 // Sends the notice to the chief. Best effort: without the notice, the chief waits for its own
 // deadlines.
-void TellChief(const LaunchKey& key, const launcher::DeathNotice& notice) {
+void NotifyChief(const LaunchKey& key, const launcher::TaskExitNotice& notice) {
   rpc::ChannelOptions options;
   auto identity = key.IdentityIn(notice.tf_config);
   const auto cluster = ParseTfConfig(notice.tf_config);
@@ -182,7 +182,9 @@ class LaunchCommand : public Command {
     const auto policies = RestartPolicies();
     MUSTER_ASSIGN_OR_RETURN(const LaunchKey key, LaunchKey::Make(job, key_file_));
     request.environment = key.environment();
-    request.tell_chief = [&key](const launcher::DeathNotice& notice) { TellChief(key, notice); };
+    request.tell_chief = [&key](const launcher::TaskExitNotice& notice) {
+      NotifyChief(key, notice);
+    };
     request.options.restart = static_cast<RestartPolicy>(
         std::find(policies.begin(), policies.end(), restart_) - policies.begin());
     request.options.max_restarts = max_restarts_;

@@ -38,13 +38,13 @@ class ChiefLink {
   // Ask and Tell block until the chief answers. They return ConfigurationError if the chief refuses
   // this evaluator, PeerLost after `patience`, and Preempted after Stop. If the chief of a finished
   // run has exited, they return AlreadyExists with the sentence of `finished`.
-  absl::StatusOr<proto::NextCheckpointReply> Ask(int64_t after_step, bool want_job);
-  absl::StatusOr<proto::EvaluationReply> Tell(const proto::EvaluationReport& report);
+  absl::StatusOr<proto::NextCheckpointReply> NextCheckpoint(int64_t after_step, bool want_job);
+  absl::StatusOr<proto::EvaluationReply> SendReport(const proto::EvaluationReport& report);
   // Sends one heartbeat, without a retry.
-  grpc::Status Beat(const proto::EvaluationReport& report, proto::EvaluationReply* reply);
+  grpc::Status SendHeartbeat(const proto::EvaluationReport& report, proto::EvaluationReply* reply);
   // Reports to the chief that this process leaves. Works also after Stop. Blocks for at most one
   // second and does not retry.
-  void SayLeaving(const std::string& reason);
+  void NotifyLeaving(const std::string& reason);
   // Fetches one file of the current checkpoint in pieces.
   absl::Status Fetch(int64_t step, const std::string& file,
                      const std::function<absl::Status(const std::string& data)>& on_data);
@@ -64,7 +64,7 @@ class ChiefLink {
   }
   grpc::Status Once(Duration timeout,
                     const std::function<grpc::Status(grpc::ClientContext*)>& call);
-  absl::Status UntilAnswered(const std::function<grpc::Status()>& call);
+  absl::Status RetryUntilAnswered(const std::function<grpc::Status()>& call);
   // Returns why no further checkpoint can come, "" if one can.
   std::string WhyFinished() const;
 

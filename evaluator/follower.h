@@ -58,7 +58,7 @@ class Follower {
   absl::Status Prepare();
   absl::Status Evaluate(const proto::Announcement& announced);
   absl::StatusOr<checkpoint::Snapshot> Read(const proto::Announcement& announced);
-  absl::Status Tell(const proto::EvaluationReport& report, const std::string& name);
+  absl::Status SendReport(const proto::EvaluationReport& report, const std::string& name);
   absl::Status Finished(const absl::Status& why) const;
   // Marks the current checkpoint as not evaluated, because a restarted chief may announce it again
   // and does not have its metrics.

@@ -76,7 +76,7 @@ void Heartbeat::Run() {
       round = round_;
     }
     proto::EvaluationReply reply;
-    if (link_->Beat(report, &reply).ok()) {
+    if (link_->SendHeartbeat(report, &reply).ok()) {
       backoff.Reset();
       Take(round, reply);
     } else {

@@ -14,7 +14,7 @@ namespace {
 // to complete a pass, and too little to delay a step. At the end of the job the whole core is free.
 constexpr int kNice = 10;
 
-bool IsHere(const Address& address) {
+bool IsOnThisHost(const Address& address) {
   // An address on which this process could listen is on this host. The port does not matter.
   const auto plan = rpc::PlanListen(rpc::JoinHostPort(address.host, 0), Duration::zero());
   return plan.ok() && plan->note.empty();
@@ -25,7 +25,7 @@ bool IsHere(const Address& address) {
 bool SharesHost(const ClusterSpec& cluster) {
   const std::vector<TaskId> tasks = cluster.Tasks();
   return std::any_of(tasks.begin(), tasks.end(), [&](TaskId task) {
-    return task.type != TaskType::kEvaluator && IsHere(cluster.AddressOf(task));
+    return task.type != TaskType::kEvaluator && IsOnThisHost(cluster.AddressOf(task));
   });
 }
 

@@ -19,9 +19,9 @@ class ChiefContact {
   // chief regards a silent member as lost. Zero: Await never blocks.
   explicit ChiefContact(Duration silence) : silence_(silence) {}
 
-  void Heard() {
+  void OnContact() {
     absl::MutexLock lock(&mu_);
-    heard_ = Clock::now();
+    last_contact_ = Clock::now();
     changed_.SignalAll();
   }
   // Blocks while the chief is silent for too long. Returns Superseded if `abort` is set because the
@@ -32,7 +32,7 @@ class ChiefContact {
   const Duration silence_;
   absl::Mutex mu_;
   CondVar changed_;
-  MonotonicTime heard_ ABSL_GUARDED_BY(mu_) = Clock::now();
+  MonotonicTime last_contact_ ABSL_GUARDED_BY(mu_) = Clock::now();
 };
 
 }  // namespace muster::ps

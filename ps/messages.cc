@@ -19,7 +19,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "floats travel as they lie in memory");
 
 constexpr int kMaxServers = 4096;
-constexpr int64_t kMostWidth = 1 << 20;
+constexpr int64_t kMaxWidth = 1 << 20;
 
 absl::StatusOr<std::vector<float>> FloatsOf(const std::string& bytes) {
   if (bytes.size() % sizeof(float) != 0)
@@ -39,7 +39,7 @@ bool IsOne(int number, Enum last) {
 }
 
 absl::Status CheckTable(const std::string& name, const TableSpec& table) {
-  if (table.width < 1 || table.width > kMostWidth ||
+  if (table.width < 1 || table.width > kMaxWidth ||
       !IsOne(table.initializer, Initializer::Kind::kNormal))
     return ConfigurationError(fmt::format("table {} has rows of width {}, and initializer {}", name,
                                           table.width, table.initializer));

@@ -18,9 +18,9 @@ using transport::FrameHeader;
 // Requests without data, and requests about rows, are read ahead. One system call then reads many.
 constexpr size_t kInbox = 64 << 10;
 // Answers are held back while further requests are in the inbox, so that one system call sends
-// many. At most kMostAnswers answers about dense chunks are held back, because the worker copies
+// many. At most kMaxAnswers answers about dense chunks are held back, because the worker copies
 // one chunk while the server applies another.
-constexpr size_t kOutbox = 64 << 10, kMostAnswers = 2;
+constexpr size_t kOutbox = 64 << 10, kMaxAnswers = 2;
 
 size_t HeadBytes(size_t parts) { return sizeof(FrameHeader) + parts * sizeof(ReplyPart); }
 
@@ -46,7 +46,7 @@ class Server {
       status = next.status();
       if (next.ok() && !*next) return absl::OkStatus();
     }
-    SayWhy(status);
+    LogError(status);
     return status;
   }
 
@@ -82,7 +82,7 @@ class Server {
   // Waits until the backup has the pushes of ahead_. Called before their answers are sent.
   absl::Status AwaitBackup();
   absl::Status Flush();
-  void SayWhy(const absl::Status& error);
+  void LogError(const absl::Status& error);
 
   transport::DataConnection& connection_;
   ShardStore& store_;
@@ -248,16 +248,16 @@ absl::Status Server::CheckRows(const RequestPart& part, Sizes* sizes) const {
     return absl::OkStatus();
   }
   sizes->data += part.count * sizeof(uint64_t);
-  if (part.count > (kMostRowBytes / sizeof(float) - sizes->elements) / width)
+  if (part.count > (kMaxRowBytes / sizeof(float) - sizes->elements) / width)
     return ConfigurationError(
         fmt::format("more than {} bytes of rows are asked for at once, {} of them of chunk {}",
-                    kMostRowBytes, part.count, part.chunk));
+                    kMaxRowBytes, part.count, part.chunk));
   sizes->elements += part.count * width;
   return absl::OkStatus();
 }
 
 absl::Status Server::TakeData(size_t bytes) {
-  MUSTER_RETURN_IF_ERROR(TakeAsItComes(
+  MUSTER_RETURN_IF_ERROR(ReceiveInPieces(
       bytes, &data_, [this](std::span<std::byte> into) { return Receive(into, options_.stall); }));
   const std::span<std::byte> data = std::as_writable_bytes(std::span(data_)).first(bytes);
   if (!request_.checksum || Crc32c(data) == request_.data_crc) return absl::OkStatus();
@@ -338,7 +338,7 @@ absl::Status Server::AnswerChunk() {
     }
     MUSTER_RETURN_IF_ERROR(Apply(part, gradient, out, &reply));
   } else if (request_.operation == Operation::kPullNewer && store_.serving() &&
-             store_.standing(chunk).updates == part.pulled) {
+             store_.chunk_version(chunk).updates == part.pulled) {
     reply.same = true;
     reply.updates = part.pulled;
     out = {};
@@ -370,7 +370,7 @@ absl::Status Server::Hold(std::span<const ReplyPart> parts, size_t data_bytes) {
   std::memcpy(at, &header, sizeof header);
   std::memcpy(at + sizeof header, parts.data(), parts.size_bytes());
   held_ += head + data_bytes;
-  const bool few = IsRows(request_.operation) || ++answers_ < kMostAnswers;
+  const bool few = IsRows(request_.operation) || ++answers_ < kMaxAnswers;
   // Compressed data may end between two floats, so no other answer can follow in the outbox.
   const bool more = few && held_ < kOutbox && request_.compression == Compression::kNone;
   return more ? absl::OkStatus() : Flush();
@@ -388,7 +388,7 @@ absl::Status Server::Flush() {
   return held == 0 ? absl::OkStatus() : Send(std::as_bytes(std::span(outbox_)).first(held));
 }
 
-void Server::SayWhy(const absl::Status& error) {
+void Server::LogError(const absl::Status& error) {
   if (abort_.is_set()) return;
   (void)Flush();
   SendError(error, connection_, abort_);

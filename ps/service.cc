@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
-#include "common/cluster/chief_epoch.h"
+#include "common/cluster/chief_term.h"
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
@@ -30,12 +30,12 @@ using ps::Refusal;
 using ps::ToGrpc;
 
 constexpr Duration kBeat = std::chrono::seconds(1);  // The interval of the chief's calls of Beat.
-constexpr size_t kMostNameBytes = 256;
-constexpr size_t kMostRunBytes = 64;
+constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxRunBytes = 64;
 
 // More than two, because only Cut and SetView may block other calls for long.
 constexpr int kCallThreads = 4;
-constexpr int kMostCalls = 64;  // The maximum number of calls that wait for a thread.
+constexpr int kMaxCalls = 64;  // The maximum number of calls that wait for a thread.
 // One thread per admitted stream, so that no stream waits for the backup of another stream.
 constexpr int kPieceThreads = 8;
 constexpr char kEnding[] = "this parameter server is ending";
@@ -147,7 +147,7 @@ class PsServiceImpl final : public PsService,
                       proto::BeatReply* reply);
 
   // ---- ps::StreamHost. With a null `host`, Enter also accepts calls before Create.
-  grpc::Status Enter(const Context& context, const char* method, uint32_t epoch,
+  grpc::Status Enter(const Context& context, const char* method, uint32_t term,
                      HostPtr* host) override;
   grpc::Status FindCut(const proto::ReadRequest& request, CutPtr* cut) const override;
   grpc::Status RunCall(std::function<void()> work) override;
@@ -164,7 +164,7 @@ class PsServiceImpl final : public PsService,
   mutable absl::Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   // The first term of a chief that was seen, and the highest.
-  uint32_t first_epoch_ ABSL_GUARDED_BY(mu_) = 0, epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t first_term_ ABSL_GUARDED_BY(mu_) = 0, term_ ABSL_GUARDED_BY(mu_) = 0;
   proto::CreateRequest created_ ABSL_GUARDED_BY(mu_);
   HostPtr host_ ABSL_GUARDED_BY(mu_);
   std::string record_ ABSL_GUARDED_BY(mu_);
@@ -173,39 +173,39 @@ class PsServiceImpl final : public PsService,
   rpc::BulkCalls bulk_;
   // Declared last, because their threads use all members above. There are two pools: a piece that
   // waits for a backup may need a new view, which is a call.
-  rpc::WorkerPool calls_{kCallThreads, kMostCalls}, pieces_{kPieceThreads};
+  rpc::WorkerPool calls_{kCallThreads, kMaxCalls}, pieces_{kPieceThreads};
 };
 
 grpc::Status PsServiceImpl::RunCall(std::function<void()> work) {
   if (calls_.Run(std::move(work))) return grpc::Status::OK;
   return Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                 fmt::format("{} calls wait here, and are the most", kMostCalls));
+                 fmt::format("{} calls wait here, and are the most", kMaxCalls));
 }
 
-grpc::Status PsServiceImpl::Enter(const Context& context, const char* method, uint32_t epoch,
+grpc::Status PsServiceImpl::Enter(const Context& context, const char* method, uint32_t term,
                                   HostPtr* host) {
   if (const grpc::Status refusal = rpc::RequireDeadline(context, method); !refusal.ok())
     return refusal;
   absl::MutexLock lock(&mu_);
   if (stopped_) return Refusal(grpc::StatusCode::UNAVAILABLE, kEnding);
-  if (epoch < epoch_)
+  if (term < term_)
     return Refusal(grpc::StatusCode::FAILED_PRECONDITION,
                    fmt::format("{} came from a chief of epoch {}, and one of epoch {} was here: it "
                                "is superseded",
-                               method, epoch, epoch_));
+                               method, term, term_));
   // Compares with the first term, so that many small steps cannot exceed the limit.
-  if (!IsPlausibleEpoch(epoch, first_epoch_))
+  if (!IsPlausibleTerm(term, first_term_))
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
                    fmt::format("{} came from a chief of epoch {}, and one of epoch {} was here: no "
                                "run has had so many chiefs",
-                               method, epoch, epoch_));
-  if (epoch_ == 0) first_epoch_ = epoch;
-  if (epoch > epoch_) cuts_.clear();  // A lost chief cannot drop its own copies.
-  epoch_ = epoch;
+                               method, term, term_));
+  if (term_ == 0) first_term_ = term;
+  if (term > term_) cuts_.clear();  // A lost chief cannot drop its own copies.
+  term_ = term;
   if (host == nullptr) return grpc::Status::OK;
   *host = host_;
   if (*host != nullptr) {
-    (*host)->HeardChief();
+    (*host)->OnChiefContact();
     return grpc::Status::OK;
   }
   // The chief does not know of this new process until the process joins.
@@ -242,17 +242,17 @@ grpc::Status PsServiceImpl::DoCreate(const Context& context, const proto::Create
   if (const grpc::Status refusal = Enter(context, "Create", request.epoch(), nullptr);
       !refusal.ok())
     return refusal;
-  if (request.run_id().empty() || request.run_id().size() > kMostRunBytes)
+  if (request.run_id().empty() || request.run_id().size() > kMaxRunBytes)
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
-                   fmt::format("a run id has 1 to {} bytes", kMostRunBytes));
+                   fmt::format("a run id has 1 to {} bytes", kMaxRunBytes));
   const absl::StatusOr<ps::ShardSpec> spec = ps::SpecOf(request, options_.task);
   if (!spec.ok()) return ToGrpc(spec.status());
   HostPtr old;
   {
     absl::MutexLock lock(&mu_);
     if (host_ != nullptr && created_.run_id() != request.run_id()) {
-      LogInfo("what this parameter server holds of run {} is forgotten: the chief's is {}",
-              created_.run_id(), PeerText(request.run_id()));
+      LogInfo("dropped the shards of run {}: the chief's run is {}", created_.run_id(),
+              SanitizePeerText(request.run_id()));
       old = std::exchange(host_, nullptr);
       record_.clear();
       cuts_.clear();
@@ -304,7 +304,7 @@ grpc::Status PsServiceImpl::DoBeat(const Context& context, const proto::BeatRequ
   if (!request.record().empty()) {
     absl::MutexLock lock(&mu_);
     // A newer chief may have called meanwhile, and its record must not be replaced.
-    if (request.epoch() == epoch_) record_ = request.record();
+    if (request.epoch() == term_) record_ = request.record();
   }
   const PsStatus status = host->status();
   reply->set_view(status.view);
@@ -333,9 +333,9 @@ grpc::Status PsServiceImpl::DoCut(const Context& context, const proto::CutReques
   HostPtr host;
   if (const grpc::Status refusal = Enter(context, "Cut", request.epoch(), &host); !refusal.ok())
     return refusal;
-  if (request.name().empty() || request.name().size() > kMostNameBytes)
+  if (request.name().empty() || request.name().size() > kMaxNameBytes)
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
-                   fmt::format("a copy needs a name of 1 to {} bytes", kMostNameBytes));
+                   fmt::format("a copy needs a name of 1 to {} bytes", kMaxNameBytes));
   {
     absl::MutexLock lock(&mu_);
     // The chief needs one copy at a time. A copy that it could not drop would occupy memory for

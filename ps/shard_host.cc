@@ -58,7 +58,7 @@ class ShardHostImpl final : public ShardHost {
   ~ShardHostImpl() override { Stop(); }
 
   const ShardSpec& spec() const override { return spec_; }
-  void HeardChief() override { chief_.Heard(); }
+  void OnChiefContact() override { chief_.OnContact(); }
   absl::Status SetView(const PsView& view) override;
   void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) override;
   absl::Status Restore(int shard, int chunk, ChunkState state, Piece piece) override;
@@ -71,7 +71,7 @@ class ShardHostImpl final : public ShardHost {
   }
   int64_t newest_lease() const override { return newest_lease_; }
   std::vector<int> serving() const override;
-  std::vector<int> synced(std::string* trouble) const override;
+  std::vector<int> synced(std::string* last_error) const override;
   std::map<int, Duration> waiting() const override;
   std::map<int, TableStatistics> tables() const override;
   PsStatus status() const override;
@@ -96,7 +96,7 @@ class ShardHostImpl final : public ShardHost {
   const PsServiceOptions options_;
   ChiefContact chief_;
   std::atomic<int64_t> newest_lease_ = 0;
-  LineBudget refused_lines_{1, std::chrono::seconds(10)};
+  LogRateLimiter refused_lines_{1, std::chrono::seconds(10)};
 
   absl::Mutex turn_;  // Held while a view ends or begins. Locked before mu_.
   mutable absl::Mutex mu_;
@@ -260,9 +260,9 @@ void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
 
 void ShardHostImpl::ServeOne(Run& run, DataConnection& connection) {
   const int shard = connection.info().to;
-  if (const absl::Status may = CheckWhoCame(connection.info()); !may.ok()) {
+  if (const absl::Status may = CheckPeer(connection.info()); !may.ok()) {
     if (int64_t left_out = 0; refused_lines_.Take(&left_out))
-      LogWarning("refused: a data connection: {}", Message(may));
+      LogWarning("refused a data connection: {}", Message(may));
     return SendError(may, connection, run.abort);
   }
   if (connection.info().from >= kReplicaFrom) return ServePrimary(run, connection);
@@ -438,13 +438,13 @@ std::vector<int> ShardHostImpl::serving() const {
   return whole;
 }
 
-std::vector<int> ShardHostImpl::synced(std::string* trouble) const {
+std::vector<int> ShardHostImpl::synced(std::string* last_error) const {
   absl::MutexLock lock(&mu_);
   std::vector<int> synced;
   if (run_ == nullptr) return synced;
   for (const auto& [shard, store] : run_->replicated) {
     if (store->synced()) synced.push_back(shard);
-    if (trouble->empty()) *trouble = store->trouble();
+    if (last_error->empty()) *last_error = store->last_error();
   }
   return synced;
 }

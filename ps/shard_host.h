@@ -62,7 +62,7 @@ class ShardHost {
   static std::unique_ptr<ShardHost> Make(ShardSpec spec, PsServiceOptions options);
   virtual ~ShardHost() = default;  // Calls Stop.
   // Called for each message of the chief.
-  virtual void HeardChief() = 0;
+  virtual void OnChiefContact() = 0;
 
   virtual const ShardSpec& spec() const = 0;
   // Ends the current view, blocks until nothing of it is left, and begins `view`. Returns
@@ -90,7 +90,7 @@ class ShardHost {
   virtual std::vector<int> serving() const = 0;
   // Returns the shards that have this process as primary and a backup in sync. Sets `*trouble` to a
   // reason if a backup is not in sync.
-  virtual std::vector<int> synced(std::string* trouble) const = 0;
+  virtual std::vector<int> synced(std::string* last_error) const = 0;
   // Returns ReplicatedStore::waiting, by shard, if it is not zero.
   virtual std::map<int, Duration> waiting() const = 0;
   // Returns the totals of the shards that have this process as primary, by Chunk::table.

@@ -90,7 +90,7 @@ class ShardStoreImpl final : public ShardStore {
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override;
   absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
                                    std::span<float> rows) const override;
-  Standing standing(int chunk) const override;
+  ChunkVersion chunk_version(int chunk) const override;
   absl::StatusOr<Pushed> Replay(int chunk, const ChunkPush& push, int64_t number) override;
   int64_t applied() const override;
   std::map<int, TableStatistics> tables() const override;
@@ -450,7 +450,7 @@ absl::StatusOr<int64_t> ShardStoreImpl::PullRows(int chunk, std::span<const uint
   return held.state.updates;
 }
 
-ShardStore::Standing ShardStoreImpl::standing(int chunk) const {
+ShardStore::ChunkVersion ShardStoreImpl::chunk_version(int chunk) const {
   const Held& held = chunks_[chunk];
   absl::ReaderMutexLock lock(&held.mu);
   if (!held.filled) return {};

@@ -121,12 +121,12 @@ class ShardStore {
                                            std::span<float> rows) const = 0;
 
   // ---- Backups
-  struct Standing {
+  struct ChunkVersion {
     int64_t updates = -1;  // -1: no content yet.
-    friend bool operator==(const Standing&, const Standing&) = default;
+    friend bool operator==(const ChunkVersion&, const ChunkVersion&) = default;
   };
   // REQUIRES: the chunk exists.
-  virtual Standing standing(int chunk) const = 0;
+  virtual ChunkVersion chunk_version(int chunk) const = 0;
   // Applies an update of the primary as update `number` of the chunk. The worker need not be
   // admitted here, and other chunks need not have content. Returns FailedPrecondition if the
   // chunk's next update has another number.

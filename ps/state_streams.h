@@ -24,7 +24,7 @@ class StreamHost {
   // Returns OK if the call is of the current chief and the chief has created the shards here. Sets
   // `*host`.
   virtual grpc::Status Enter(const grpc::CallbackServerContext& context, const char* method,
-                             uint32_t epoch, HostPtr* host) = 0;
+                             uint32_t term, HostPtr* host) = 0;
   // Finds the named copy of the shard.
   virtual grpc::Status FindCut(const proto::ReadRequest& request, CutPtr* cut) const = 0;
   // Starts a call's work on a thread that is not gRPC's. Returns an error if too many calls wait

@@ -23,27 +23,27 @@ constexpr Duration kGraceAfterFailure = std::chrono::seconds(5);
 // Shorter, because there is nothing to report after a success.
 constexpr Duration kGraceAfterEnd = std::chrono::seconds(1);
 // How often the number of updates is reported, and how often planned faults check it.
-constexpr Duration kTellUpdates = std::chrono::seconds(1);
+constexpr Duration kReportInterval = std::chrono::seconds(1);
 constexpr Duration kLookForFaults = std::chrono::milliseconds(5);
 
 // Reports the number of applied updates to the membership and to planned faults.
-class UpdateTeller {
+class UpdateReporter {
  public:
-  UpdateTeller(const PsService* service, Faults* faults, PsMembership* membership)
+  UpdateReporter(const PsService* service, Faults* faults, PsMembership* membership)
       : thread_([=, this] { Run(service, faults, membership); }) {}
-  ~UpdateTeller() {
+  ~UpdateReporter() {
     end_.Notify();
     thread_.join();
   }
 
  private:
   void Run(const PsService* service, Faults* faults, PsMembership* membership) {
-    const Duration interval = faults == nullptr ? kTellUpdates : kLookForFaults;
-    int64_t told = 0;
+    const Duration interval = faults == nullptr ? kReportInterval : kLookForFaults;
+    int64_t reported = 0;
     while (!end_.WaitFor(interval)) {
       const int64_t updates = service->status().updates;
-      if (updates == told) continue;
-      membership->SetUpdates(told = updates);
+      if (updates == reported) continue;
+      membership->SetUpdates(reported = updates);
       if (faults == nullptr) continue;
       try {
         faults->At(Phase::kForward, updates);
@@ -60,7 +60,7 @@ class UpdateTeller {
 class PsTask {
  public:
   PsTask(const PsParts& parts, StopSignals* signals) : parts_(parts), signals_(signals) {}
-  ~PsTask() { signals_->PassTo(nullptr); }
+  ~PsTask() { signals_->SetHandler(nullptr); }
 
   // Runs the task with parsed arguments. The message of an error is this process's last line.
   absl::Status Run(const TaskArguments& arguments);
@@ -84,7 +84,7 @@ class PsTask {
 absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(cluster_, ClusterFromEnvironment(ProcessEnvironment()));
   InitLogging(cluster_.local() ? "ps" : cluster_.Who());
-  NameFatalSignals(cluster_.local() ? "muster-ps" : cluster_.task->Spoken());
+  NameFatalSignals(cluster_.local() ? "muster-ps" : cluster_.task->DisplayName());
   OnUncaught(nullptr, Duration::zero());
   signals_->Start();  // Called after InitLogging, which replaces the logger that Start uses.
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
@@ -103,8 +103,9 @@ absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
 // connections of workers wait.
 absl::Status PsTask::OpenPorts() {
   if (faults_ != nullptr) faults_->At(Phase::kStarting, 0);
-  MUSTER_ASSIGN_OR_RETURN(transport::ListenerOptions data,
-                          DataPortOptions(job_, cluster_, [this] { return signals_->asked(); }));
+  MUSTER_ASSIGN_OR_RETURN(transport::ListenerOptions data, DataPortOptions(job_, cluster_, [this] {
+                            return signals_->requested();
+                          }));
   if (faults_ != nullptr && parts_.adapt) parts_.adapt(faults_.get(), &data);
   MUSTER_ASSIGN_OR_RETURN(listener_, transport::DataListener::Create(data));
   PsServiceOptions options;
@@ -133,9 +134,9 @@ PsMembershipOptions PsTask::OptionsOfMembership() {
     std::thread([=] {
       const Duration grace = result.ok() ? kGraceAfterEnd : kGraceAfterFailure;
       std::this_thread::sleep_for(grace);
-      LogWarning("did not close all connections within {} s of the verdict: ending this process",
+      LogWarning("did not close all connections within {} s of the verdict: this process exits",
                  Seconds(grace));
-      SayLast(result, log);
+      ReportResult(result, log);
       _exit(static_cast<int>(ExitCodeOf(result)));
     }).detach();
   };
@@ -146,16 +147,16 @@ PsMembershipOptions PsTask::OptionsOfMembership() {
 absl::Status PsTask::Serve() {
   MUSTER_ASSIGN_OR_RETURN(
       const bool finished,
-      parts_.finished_without_chief(cluster_, job_, [this] { return signals_->asked(); }));
+      parts_.finished_without_chief(cluster_, job_, [this] { return signals_->requested(); }));
   if (finished) return absl::OkStatus();
   const std::unique_ptr<PsMembership> membership = parts_.join(OptionsOfMembership());
-  signals_->PassTo([to = membership.get()] { to->RequestStop(); });
+  signals_->SetHandler([to = membership.get()] { to->RequestStop(); });
   absl::Status result;
   {
-    const UpdateTeller teller(service_.get(), faults_.get(), membership.get());
-    result = membership->Stay();
+    const UpdateReporter teller(service_.get(), faults_.get(), membership.get());
+    result = membership->WaitForVerdict();
   }
-  signals_->PassTo(nullptr);
+  signals_->SetHandler(nullptr);
   service_->Stop();
   server_->Shutdown(std::chrono::milliseconds(200));
   return result;
@@ -173,7 +174,7 @@ absl::Status PsTask::Run(const TaskArguments& arguments) {
   if (ready.ok()) ready = OpenPorts();
   if (ready.ok()) return Serve();
   if (absl::IsCancelled(ready)) return ready;
-  return parts_.fail_early(cluster_, job_, ready, [this] { return signals_->asked(); });
+  return parts_.fail_early(cluster_, job_, ready, [this] { return signals_->requested(); });
 }
 
 }  // namespace

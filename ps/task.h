@@ -24,7 +24,7 @@ class PsMembership {
   virtual ~PsMembership() = default;
   // Joins, and joins again after a loss of the chief. Blocks until the job has ended. Returns OK if
   // the job is done. The message of an error is this process's last line.
-  virtual absl::Status Stay() = 0;
+  virtual absl::Status WaitForVerdict() = 0;
   // Thread-safe.
   virtual void RequestStop() = 0;
   virtual void ReportFailure(const absl::Status& failure) = 0;

@@ -22,9 +22,9 @@ Backend BackendOf(const std::string& name) {
 
 }  // namespace
 
-Formation FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
-                        const CollectiveOptions& options, Duration timeout,
-                        std::function<absl::Status(const absl::Status&)> judge) {
+GroupFactory FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
+                           const CollectiveOptions& options, Duration timeout,
+                           std::function<absl::Status(const absl::Status&)> judge) {
   NcclOptions nccl{.timeout = timeout};
   for (const c10::Device& device : devices) {
     if (device.is_cuda()) nccl.devices.push_back(device.index());

@@ -14,7 +14,7 @@
 
 namespace muster::worker {
 
-using Formation = std::function<absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(
+using GroupFactory = std::function<absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(
     const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
     const std::function<bool()>& aborted)>;
 
@@ -22,8 +22,8 @@ using Formation = std::function<absl::StatusOr<std::vector<std::unique_ptr<Commu
 // over shared memory and TCP, and CUDA replicas with NCCL. The function blocks, for at most
 // spec.formation_timeout. It returns the result of `judge` for each failure. `judge` can thus
 // prevent a retry if this process's device has failed.
-Formation FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
-                        const CollectiveOptions& options, Duration timeout,
-                        std::function<absl::Status(const absl::Status&)> judge);
+GroupFactory FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
+                           const CollectiveOptions& options, Duration timeout,
+                           std::function<absl::Status(const absl::Status&)> judge);
 
 }  // namespace muster::worker

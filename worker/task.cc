@@ -51,8 +51,9 @@ std::map<std::string, std::string> Versions() {
 // Ends the process if the program's code does not return after the end of the job. The code may be
 // blocked where no communicator wakes it. `chief` is null in other processes than the chief.
 // `*back` becomes true when the program's code has returned.
-void EndSoon(const Verdict& verdict, const std::string& self, ChiefRole* chief,
-             const std::shared_ptr<std::atomic<bool>>& back, const std::string& termination_log) {
+void ScheduleExit(const Verdict& verdict, const std::string& self, ChiefRole* chief,
+                  const std::shared_ptr<std::atomic<bool>>& back,
+                  const std::string& termination_log) {
   std::thread([=] {
     std::this_thread::sleep_for(kGraceAfterVerdict);
     if (*back) return;
@@ -90,7 +91,7 @@ class Task {
   absl::Status Work(Membership* membership, const PsWorkerPeers& peers = {});
   absl::Status TrainAsMember();
   // Logs that gradients are not encrypted, if everything else is.
-  void SayWhatStaysInClear() const;
+  void LogUnencrypted() const;
   absl::StatusOr<std::unique_ptr<transport::DataListener>> Listen();
   absl::StatusOr<MemberDevices> DevicesHeld() const;
   MemberOptions OptionsOfMember(transport::DataListener* listener);
@@ -148,7 +149,8 @@ absl::Status Task::CheckSupported() const {
   MUSTER_RETURN_IF_ERROR(muster::CheckSupported(job_));
   if (is_chief() && job_.model_dir.empty()) {
     LogWarning(
-        "model_dir is not set: nothing is saved, and what is trained is lost when the job ends");
+        "model_dir is not set: nothing is saved, and the trained weights are lost when the job "
+        "ends");
   }
   return alone() ? absl::OkStatus() : CheckMembers(job_, cluster_.world_size().value_or(0));
 }
@@ -252,26 +254,27 @@ absl::StatusOr<bool> Task::Begin() {
 absl::Status Task::FailEarly(const absl::Status& failure) {
   if (alone() || chief_ != nullptr || absl::IsCancelled(failure))
     return failure;  // The chief's part makes the last line.
-  return muster::FailEarly(cluster_, job_, failure, [this] { return signals_->asked(); });
+  return muster::FailEarly(cluster_, job_, failure, [this] { return signals_->requested(); });
 }
 
 absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
-  MUSTER_ASSIGN_OR_RETURN(transport::ListenerOptions options,
-                          DataPortOptions(job_, cluster_, [this] { return signals_->asked(); }));
+  MUSTER_ASSIGN_OR_RETURN(
+      transport::ListenerOptions options,
+      DataPortOptions(job_, cluster_, [this] { return signals_->requested(); }));
   if (faulty_member_ != nullptr) faulty_member_->Adapt(&options);
   return transport::DataListener::Create(options);
 }
 
 absl::StatusOr<MemberDevices> Task::DevicesHeld() const {
-  MemberDevices held;
-  if (has_servers()) return held;  // The workers of such a job may have different devices.
+  MemberDevices held_devices;
+  if (has_servers()) return held_devices;  // The workers of such a job may have different devices.
   const std::vector<int> cuda = CudaIndices(devices_);
-  held.kind = cuda.empty() ? "cpu" : "cuda";
-  held.driver = DriverVersionHere();
+  held_devices.kind = cuda.empty() ? "cpu" : "cuda";
+  held_devices.driver = DriverVersionHere();
   if (!cuda.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(held.uuids, CudaUuids(cuda));
+    MUSTER_ASSIGN_OR_RETURN(held_devices.uuids, CudaUuids(cuda));
   }
-  return held;
+  return held_devices;
 }
 
 MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
@@ -287,7 +290,7 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
       FormationTimeout(job_.timeouts.formation, !CudaIndices(devices_).empty());
   options.on_verdict = [self = self(), chief = chief_.get(), back = back_,
                         log = parts_.termination_log](const Verdict& verdict) {
-    if (verdict.code != ExitCode::kDone) EndSoon(verdict, self, chief, back, log);
+    if (verdict.code != ExitCode::kDone) ScheduleExit(verdict, self, chief, back, log);
   };
   if (is_chief()) {
     // Ends the process as if it were killed. The other members keep their state and wait for its
@@ -296,7 +299,7 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
       EndNow(FinalLine(verdict, self, /*is_chief=*/true), log, verdict.code);
     };
   } else {
-    TellOfSilentChief(supervisor_.get(), &options);
+    ReportSilentChief(supervisor_.get(), &options);
   }
   options.on_stuck = [log = parts_.termination_log](const std::string& why) {
     EndNow(fmt::format("{}; ending this process", why), log, ExitCode::kRetryable);
@@ -309,7 +312,7 @@ absl::Status Task::EndIfFaulty(const absl::Status& result) const {
   // A failure after a completed step would not recur at every start, so restarts do not count.
   const bool has_trained = (trainer_ != nullptr && trainer_->has_trained()) ||
                            (ps_worker_ != nullptr && ps_worker_->has_trained());
-  const absl::Status judged = JudgeFault(result, has_trained ? 0 : Restarts());
+  const absl::Status judged = ClassifyFault(result, has_trained ? 0 : Restarts());
   // Ends the process as if it were killed. If this is the chief, an orderly end would end the job.
   if (!alone() && IsProcessFault(judged)) {
     EndNow(fmt::format("{}; ending this process, another one can take its place", Message(judged)),
@@ -328,8 +331,8 @@ absl::Status Task::Work(Membership* membership, const PsWorkerPeers& peers) {
   return EndIfFaulty(ps_worker_->Run({membership, peers.incarnation, peers.listener}));
 }
 
-void Task::SayWhatStaysInClear() const {
-  if (is_chief() && !FirstHostAbroad(cluster_.cluster).empty() && cluster_.identity != nullptr &&
+void Task::LogUnencrypted() const {
+  if (is_chief() && !FirstRemoteHost(cluster_.cluster).empty() && cluster_.identity != nullptr &&
       !CudaIndices(devices_).empty())
     LogWarning(
         "NCCL's connections between GPUs of different hosts are not encrypted: keep these hosts in "
@@ -337,32 +340,32 @@ void Task::SayWhatStaysInClear() const {
 }
 
 absl::Status Task::TrainAsMember() {
-  SayWhatStaysInClear();
+  LogUnencrypted();
   absl::StatusOr<std::unique_ptr<transport::DataListener>> listener = Listen();
   if (!listener.ok()) return FailEarly(listener.status());
   if (!is_chief()) {
     MUSTER_ASSIGN_OR_RETURN(const bool finished, FinishedWithoutChief(cluster_, job_, [this] {
-                              return signals_->asked();
+                              return signals_->requested();
                             }));
     if (finished) return absl::OkStatus();
   }
-  absl::StatusOr<MemberDevices> held = DevicesHeld();
-  if (!held.ok()) return FailEarly(EndIfFaulty(held.status()));
+  absl::StatusOr<MemberDevices> held_devices = DevicesHeld();
+  if (!held_devices.ok()) return FailEarly(EndIfFaulty(held_devices.status()));
   MemberOptions options = OptionsOfMember(listener->get());
-  options.held = *std::move(held);
+  options.held_devices = *std::move(held_devices);
   const std::unique_ptr<Member> member = Member::Make(std::move(options));
-  signals_->PassTo([to = member.get()] { to->RequestStop(); });
+  signals_->SetHandler([to = member.get()] { to->RequestStop(); });
   OnUncaught(
       [to = member.get()](const std::string& why) {
         to->ReportFailure(ProgramError(why));
-        // Waits, because on_verdict ends this process (EndSoon).
+        // Waits, because on_verdict ends this process (ScheduleExit).
         if (to->verdict()) std::this_thread::sleep_for(kUncaught);
       },
       kUncaught);
   const absl::Status result = Work(member.get(), {nullptr, member->incarnation(), listener->get()});
   *back_ = true;
   OnUncaught(nullptr, Duration::zero());
-  signals_->PassTo(nullptr);
+  signals_->SetHandler(nullptr);
   if (result.ok()) return result;
   return absl::Status(result.code(), member->FinalLine(result));
 }
@@ -388,15 +391,15 @@ absl::Status Task::DirectAndWork() {
 absl::Status Task::Train() {
   if (has_servers() && is_chief()) {
     if (ps_worker_ != nullptr) return DirectAndWork();
-    signals_->PassTo([to = chief_.get()] { to->RequestStop(); });
+    signals_->SetHandler([to = chief_.get()] { to->RequestStop(); });
     return Direct();
   }
   if (!alone()) return TrainAsMember();
   const std::unique_ptr<Membership> membership = MakeLocalMembership(
       trainer_->num_replicas(), job_.timeouts.collective, CudaIndices(devices_));
-  signals_->PassTo([to = membership.get()] { to->RequestStop(); });
+  signals_->SetHandler([to = membership.get()] { to->RequestStop(); });
   const absl::Status result = Work(membership.get());
-  signals_->PassTo(nullptr);
+  signals_->SetHandler(nullptr);
   return result;
 }
 
@@ -404,7 +407,7 @@ absl::Status Task::Run(const TaskArguments& arguments) {
   absl::Status result = ReadConfiguration(arguments);
   if (result.ok() && is_chief()) {
     auto chief = parts_.start_chief({cluster_, job_, Versions(), Restarts() > 0, faults_.get(),
-                                     [this] { return signals_->asked(); }});
+                                     [this] { return signals_->requested(); }});
     if (chief.ok()) chief_ = *std::move(chief);
     result = chief.status();
   }
@@ -420,9 +423,9 @@ absl::Status Task::Run(const TaskArguments& arguments) {
     result = FailEarly(result);
   }
   if (chief_ == nullptr) return result;
-  signals_->PassTo([to = chief_.get()] { to->StopWaiting(); });
+  signals_->SetHandler([to = chief_.get()] { to->StopWaiting(); });
   result = chief_->End(result);
-  signals_->PassTo(nullptr);
+  signals_->SetHandler(nullptr);
   return result;
 }
 

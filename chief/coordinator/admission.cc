@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "common/cluster/chief_epoch.h"
+#include "common/cluster/chief_term.h"
 #include "common/cluster/other_file.h"
 #include "common/cluster/protocol.h"
 
@@ -45,7 +45,7 @@ std::optional<Refusal> CheckCluster(const proto::Hello& hello, const Differences
 }
 
 std::optional<Refusal> CheckNamesake(PausingTime now, const proto::Hello& hello,
-                                     const MemberState& m, const AdmissionOptions& o) {
+                                     const MemberInfo& m, const AdmissionOptions& o) {
   if (!m.process.joined || m.process.incarnation == hello.incarnation()) return std::nullopt;
   if (!m.process.connected || now - m.process.last_heard >= o.suspect)
     return std::nullopt;  // The new process takes its place.
@@ -54,26 +54,26 @@ std::optional<Refusal> CheckNamesake(PausingTime now, const proto::Hello& hello,
     return Refusal{ExitCode::kRetryable,
                    fmt::format("{} was lost and replaced by another process, on host {}: this one "
                                "is superseded",
-                               m.declared.task.Spoken(), m.process.host),
+                               m.declared.task.DisplayName(), m.process.host),
                    false};
   // Either the other process is exiting and still saves, or two processes were started as this
   // task.
   return Refusal{ExitCode::kRetryable,
                  fmt::format("another process is {} already, on host {} (pid {}): this one waits "
                              "until that one has left",
-                             m.declared.task.Spoken(), m.process.host, m.process.pid),
+                             m.declared.task.DisplayName(), m.process.host, m.process.pid),
                  false, /*tries_again=*/true};
 }
 
 // Adopting a very high term would leave no room for the generations of later chiefs.
 std::optional<Refusal> CheckGeneration(const proto::Hello& hello, const AdmissionOptions& o) {
-  const uint64_t epoch = std::max(hello.highest_generation(), hello.generation()) >> 32;
+  const uint64_t term = std::max(hello.highest_generation(), hello.generation()) >> 32;
   // Compares with the first term, so that many small increases cannot add up to a large one.
-  if (IsPlausibleEpoch(epoch, o.first_epoch)) return std::nullopt;
+  if (IsPlausibleTerm(term, o.first_term)) return std::nullopt;
   return Refusal{ExitCode::kRetryable,
                  fmt::format("{} tells of a generation of the chief's epoch {}, and this is epoch "
                              "{}: no run has had so many chiefs; restart it",
-                             TaskText(hello.task()), epoch, o.epoch),
+                             TaskText(hello.task()), term, o.term),
                  false};
 }
 

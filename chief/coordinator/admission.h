@@ -30,9 +30,9 @@ struct AdmissionOptions {
   std::string run_id, cluster_digest, cluster, job;
   // The chief's term, which is part of the number of each new generation. Its initial value is from
   // owner.json.
-  uint32_t epoch = 1;
-  // The chief's term at its start. `epoch` may be higher, because members may report a later term.
-  uint32_t first_epoch = 1;
+  uint32_t term = 1;
+  // The chief's term at its start. `term` may be higher, because members may report a later term.
+  uint32_t first_term = 1;
   // True if the model_dir holds no record of a run. The chief then adopts the run_id of the first
   // member that holds state.
   bool fresh_run = false;

@@ -17,7 +17,7 @@ Phase PhaseFromWire(uint32_t phase);
 MemberProcess ProcessOf(const proto::Hello& hello, PausingTime now);
 // Updates the sender's state with `report`, which arrived at `now`. Returns true if the report is
 // more than a heartbeat, so a new decision may be due.
-bool ApplyReport(const proto::Report& report, PausingTime now, MemberState* member);
-proto::MemberStatus StatusOfMember(const MemberState& member, PausingTime now);
+bool ApplyReport(const proto::Report& report, PausingTime now, MemberInfo* member);
+proto::MemberStatus StatusOfMember(const MemberInfo& member, PausingTime now);
 
 }  // namespace muster::chief

@@ -19,12 +19,12 @@
 
 namespace muster::chief {
 
-struct LostMember {
+struct MemberLossReport {
   TaskId task;
   int64_t pid = 0;
   std::string why;
-  bool told = false;   // The process hangs, and the coordinator asked it to exit.
-  bool missed = true;  // The member was part of the current generation.
+  bool asked_to_exit = false;  // The process hangs, and the coordinator asked it to exit.
+  bool missed = true;          // The member was part of the current generation.
 };
 
 struct CoordinatorOptions {
@@ -35,12 +35,12 @@ struct CoordinatorOptions {
   // Writes the run id and the term of the next generations to the disk. The coordinator forms no
   // generation before this returns OK. With AdmissionOptions::fresh_run, the run id may come from a
   // member that holds state. The term is higher than every term that a member has seen. Called
-  // without locks, on the thread of IdentityKeeper. After an error the coordinator retries at the
+  // without locks, on the thread of IdentityWriter. After an error the coordinator retries at the
   // next tick. If errors persist, it ends the job.
-  std::function<absl::Status(const std::string& run_id, uint32_t epoch)> keep_identity;
+  std::function<absl::Status(const std::string& run_id, uint32_t term)> record_identity;
   // Called when a member that had joined is lost and another process may replace it. Must not
   // block, because the caller holds the coordinator's lock.
-  std::function<void(const LostMember& lost)> on_lost;
+  std::function<void(const MemberLossReport& lost)> on_lost;
   // Called at the start and whenever the newest generation changes. `generation` is an upper bound
   // of all generations that this chief or an earlier one has formed. Must not block, because the
   // caller holds the coordinator's lock.
@@ -80,7 +80,7 @@ class Coordinator {
   // Called if the job resumes from the state after its last step. A member that does not connect
   // then needs no verdict. After MembershipOptions::end the remaining work is done without that
   // member.
-  virtual void GoOnWithLastStep() = 0;
+  virtual void EndAfterLastStep() = 0;
   // Stops all members at an agreed step, as SIGTERM at any member does.
   virtual void RequestStop() = 0;
 };

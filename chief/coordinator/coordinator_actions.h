@@ -22,14 +22,14 @@ class CoordinatorActions {
   void Stop();
   // Logs which members are missing, and sends this line to all members. Has no effect unless other
   // members wait for them and the roster interval has passed.
-  void SayWhoIsMissing(PausingTime now);
+  void SendMissingMembers(PausingTime now);
   void BeginRoster() { next_roster_ = state_.job.stage_since + state_.options.roster_interval; }
 
  private:
   void Form(PausingTime now, int member);
   // Reports the admission of independent members to MemberEvents.
   void Admitted(const NewGeneration& formed);
-  void Drop(PausingTime now, int member, const std::string& why, bool told = false);
+  void Drop(PausingTime now, int member, const std::string& why, bool asked_to_exit = false);
   // Drops a member that hangs or leaves, and sends its process `why`, so that it exits.
   void Expel(PausingTime now, int member, const Verdict& why);
 

@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "chief/coordinator/coordinator_actions.h"
 #include "chief/coordinator/coordinator_registration.h"
-#include "chief/coordinator/identity_keeper.h"
+#include "chief/coordinator/identity_writer.h"
 
 namespace muster::chief {
 
@@ -33,7 +33,7 @@ class CoordinatorImpl final : public Coordinator,
   Verdict WaitForEnd() override;
   void End(Verdict verdict) override;
   void EndFinished(const std::string& message) override;
-  void GoOnWithLastStep() override;
+  void EndAfterLastStep() override;
   void RequestStop() override;
 
   // From Session::Handler.
@@ -56,8 +56,8 @@ class CoordinatorImpl final : public Coordinator,
   void ProbeBroken();
   // Starts to write the run's identity to the disk if the chief adopts a run or a generation waits
   // for the write. Ends the job if the write takes longer than timeouts.join.
-  void KeepIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void KeptLocked(const IdentityKeeper::Result& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RecordIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void KeptLocked(const IdentityWriter::Result& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnHello(const std::shared_ptr<chief::Session>& session, const proto::Hello& said);
   void MakeRoomForSessionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndWithoutHelloLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -66,7 +66,7 @@ class CoordinatorImpl final : public Coordinator,
 
   const CoordinatorOptions options_;
   const chief::Session::Message pulse_, stop_pulse_;  // Sent once per heartbeat.
-  LineBudget refused_lines_;
+  LogRateLimiter refused_lines_;
   std::unique_ptr<rpc::Server> server_;
   std::thread thread_;
   // The five members below are used only by thread_.
@@ -84,10 +84,10 @@ class CoordinatorImpl final : public Coordinator,
   Registration registration_ ABSL_GUARDED_BY(mu_);
   // Sessions that have not sent a Hello, with the time at which each was opened.
   std::map<std::shared_ptr<chief::Session>, PausingTime> greeting_ ABSL_GUARDED_BY(mu_);
-  std::optional<IdentityKeeper::Result> kept_ ABSL_GUARDED_BY(mu_);
+  std::optional<IdentityWriter::Result> kept_ ABSL_GUARDED_BY(mu_);
   // Used only by thread_. Must be the last member, because the keeper's thread uses the members
   // above.
-  IdentityKeeper keeper_;
+  IdentityWriter keeper_;
 };
 
 }  // namespace muster::chief

@@ -34,8 +34,8 @@ class Registration {
   // rather than this one. Such a process receives no verdict and waits for the next chief.
   bool OfTheNextStart(int member, const proto::Hello& hello, const Differences& differences) const;
   // Ends the session without a verdict, so that the process retries.
-  void TurnAway(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member,
-                const std::string& why);
+  void TellToRetry(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member,
+                   const std::string& why);
   void Refuse(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member,
               const Refusal& refusal);
   // Returns whether the chief has adopted, or is about to adopt, the run whose state this process
@@ -43,7 +43,7 @@ class Registration {
   bool Adopts(PausingTime now, const proto::Hello& hello, const Differences& differences);
   // Makes the sender of `hello` the process of `member`, in place of an earlier process.
   void TakeProcess(PausingTime now, const proto::Hello& hello, int member);
-  void RaiseEpoch(uint64_t highest_generation);
+  void RaiseTerm(uint64_t highest_generation);
   void Bind(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member);
   // Sends the job's current state to a member that has joined or rejoined.
   void CatchUp(int member);
@@ -53,7 +53,7 @@ class Registration {
   CoordinatorActions& actions_;
   std::set<uint64_t> superseded_;  // Incarnations of processes that were replaced.
   std::string adopting_;
-  LineBudget lines_;  // Limits log lines about refused processes.
+  LogRateLimiter lines_;  // Limits log lines about refused processes.
 };
 
 }  // namespace muster::chief

@@ -11,7 +11,7 @@
 namespace muster::chief {
 namespace {
 
-constexpr size_t kMostGreeting = 256;  // Limit of sessions without a Hello.
+constexpr size_t kMaxGreeting = 256;  // Limit of sessions without a Hello.
 
 // A task reports its own failure. Only its launcher reports that a process is gone.
 grpc::Status RequireReporter(const grpc::ServerContextBase& context,
@@ -19,9 +19,9 @@ grpc::Status RequireReporter(const grpc::ServerContextBase& context,
   if (!report.gone()) return rpc::RequireSpeaker(context, report.task());
   const std::optional<security::Peer> caller = rpc::CallerOf(context);
   if (!caller || caller->task == "launcher") return grpc::Status::OK;
-  return grpc::Status(
-      grpc::StatusCode::PERMISSION_DENIED,
-      fmt::format("{} may not report that {} is gone", caller->task, PeerText(report.task(), 100)));
+  return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
+                      fmt::format("{} may not report that {} is gone", caller->task,
+                                  SanitizePeerText(report.task(), 100)));
 }
 
 }  // namespace
@@ -51,15 +51,15 @@ void CoordinatorImpl::OnHello(const std::shared_ptr<chief::Session>& session,
   }
   if (const auto& caller = session->caller(); caller && caller->task != said.task()) {
     const std::string why =
-        fmt::format("{} may not speak for {}", caller->task, PeerText(said.task(), 100));
+        fmt::format("{} may not speak for {}", caller->task, SanitizePeerText(said.task(), 100));
     if (int64_t left_out = 0; refused_lines_.Take(&left_out)) LogWarning("refused: {}", why);
     return session->Close(grpc::Status(grpc::StatusCode::PERMISSION_DENIED, why));
   }
   proto::Hello hello = said;
   CleanText(&hello);
-  if (const std::string wrong = WrongWith(hello); !wrong.empty()) {
+  if (const std::string wrong = ProblemWith(hello); !wrong.empty()) {
     const std::string why = fmt::format("what {} says of itself cannot be: {}",
-                                        TaskText(PeerText(hello.task(), 100)), wrong);
+                                        TaskText(SanitizePeerText(hello.task(), 100)), wrong);
     if (int64_t left_out = 0; refused_lines_.Take(&left_out)) LogWarning("refused: {}", why);
     return session->Close(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why));
   }
@@ -82,7 +82,7 @@ void CoordinatorImpl::OnBroken(const std::shared_ptr<chief::Session>& session) {
 }
 
 void CoordinatorImpl::ReportLocked(int member, const proto::Report& report) {
-  MemberState& m = state_.job.members[member];
+  MemberInfo& m = state_.job.members[member];
   // A plain heartbeat is handled at the next tick.
   if (ApplyReport(report, state_.clock.Now(), &m)) state_.Wake();
   if (report.stop_requested()) actions_.Stop();
@@ -109,7 +109,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CoordinatorImpl::Se
 
 // Ends the oldest session without a Hello. Real members send theirs at once.
 void CoordinatorImpl::MakeRoomForSessionLocked() {
-  const size_t most = std::max<size_t>(kMostGreeting, 2 * state_.slots.size());
+  const size_t most = std::max<size_t>(kMaxGreeting, 2 * state_.slots.size());
   if (greeting_.size() < most) return;
   const auto oldest =
       std::min_element(greeting_.begin(), greeting_.end(),
@@ -168,7 +168,7 @@ grpc::ServerUnaryReactor* CoordinatorImpl::Status(grpc::CallbackServerContext* c
     reply->set_generation(state_.job.generation);
     reply->set_uptime_seconds(Seconds(now - state_.job.started));
     reply->set_roster(RosterLine(now, state_.job));
-    for (const MemberState& member : state_.job.members)
+    for (const MemberInfo& member : state_.job.members)
       *reply->add_members() = StatusOfMember(member, now);
     if (state_.job.stage == Stage::kEnding)
       *reply->mutable_verdict() = VerdictToProto(state_.job.verdict);

@@ -13,11 +13,11 @@ CoordinatorState::CoordinatorState(const CoordinatorOptions& coordinator_options
       policy(MembershipPolicy::Of(options.decision)),
       slots(options.members.size()),
       admission(options.admission) {
-  admission.first_epoch = admission.epoch;
-  TellNewest();
+  admission.first_term = admission.term;
+  AdmitNewest();
   job.started = job.stage_since = clock.Now();
   for (const DeclaredMember& declared : options.members) {
-    MemberState member;
+    MemberInfo member;
     member.declared = declared;
     job.members.push_back(std::move(member));
   }
@@ -33,7 +33,7 @@ void CoordinatorState::SendAll(const proto::CoordinatorMessage& message) {
 // without the member.
 bool CoordinatorState::TakeDeath(int member, const std::string& message) {
   Wake();
-  MemberState* m = &job.members[member];
+  MemberInfo* m = &job.members[member];
   m->process.gone = true;
   if (m->process.connected) {
     m->process.connected = false;
@@ -42,7 +42,7 @@ bool CoordinatorState::TakeDeath(int member, const std::string& message) {
   const uint64_t lost = slots[member].lost;
   if (lost != 0 && options.events != nullptr)
     options.events->OnLost(m->declared.task, lost, message, /*ended=*/true);
-  if (policy->GoesOnWithout(member, message, &job)) return true;
+  if (policy->ContinueWithout(member, message, &job)) return true;
   if (m->failure) return false;
   std::string why = message;
   // The member may have got further since its last report.
@@ -52,19 +52,20 @@ bool CoordinatorState::TakeDeath(int member, const std::string& message) {
   return false;
 }
 
-void CoordinatorState::LookAtDeaths(PausingTime now) {
+void CoordinatorState::CheckDeaths(PausingTime now) {
   // The process's own last messages may arrive this much later than the report of its end.
   constexpr Duration kLate = std::chrono::seconds(1);
   for (int i = 0; i < static_cast<int>(slots.size()); ++i) {
     if (!slots[i].death) continue;
-    const MemberState& m = job.members[i];
+    const MemberInfo& m = job.members[i];
     const MemberSlot::Death death = *slots[i].death;
     if (!Lives(now, m)) {
       slots[i].death.reset();
       TakeDeath(i, death.why);
     } else if (m.process.last_heard - death.at >= kLate) {
       slots[i].death.reset();
-      LogWarning("{} lives, although it was told that it {}", m.declared.task.Spoken(), death.why);
+      LogWarning("{} lives, although it was told that it {}", m.declared.task.DisplayName(),
+                 death.why);
     }
   }
 }
@@ -86,7 +87,7 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
     LogFailure(report, " failed");
     return who + " is not a member: its failure does not end the job";
   }
-  MemberState& m = job.members[member];
+  MemberInfo& m = job.members[member];
   if (report.gone()) {
     // A late report is about an earlier process, which another one has replaced.
     if (report.pid() != 0 && m.process.joined && m.process.pid != report.pid())

@@ -27,7 +27,7 @@ struct MemberSlot {
   // The incarnation of the last process that was logged as waiting to become this member.
   uint64_t wait_logged = 0;
   // A report that the process has ended and will not be restarted. It arrived while the session was
-  // connected, so it does not count yet (see LookAtDeaths).
+  // connected, so it does not count yet (see CheckDeaths).
   struct Death {
     std::string why;
     PausingTime at;
@@ -45,8 +45,8 @@ struct CoordinatorState {
     event = true;
     wake.Signal();
   }
-  bool IdentityKept() const {
-    return kept && kept->first == admission.run_id && kept->second == admission.epoch;
+  bool IdentityRecorded() const {
+    return kept && kept->first == admission.run_id && kept->second == admission.term;
   }
   // Handles a report that a task has failed, or that its process has ended and will not be
   // restarted. Returns why the report does not count, "" if it does. Sets `try_again` for the field
@@ -54,10 +54,10 @@ struct CoordinatorState {
   std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
   // Handles MemberSlot::death of all members. Such a report counts once the session has broken or
   // is silent. It is dropped if the process sends anything later.
-  void LookAtDeaths(PausingTime now);
+  void CheckDeaths(PausingTime now);
 
   void LogFailure(const proto::FailureReport& report, std::string_view what);
-  bool Lives(PausingTime now, const MemberState& member) const {
+  bool Lives(PausingTime now, const MemberInfo& member) const {
     return member.process.connected && now - member.process.last_heard < options.decision.suspect;
   }
   // Handles the certain end of a member's process. Returns true if the job may continue without the
@@ -72,16 +72,16 @@ struct CoordinatorState {
   AdmissionOptions admission;
   uint32_t counter = 0;  // Counts generations within the term.
   // Reports Newest() to the chief. Called when the term or the counter has risen.
-  void TellNewest() const {
+  void AdmitNewest() const {
     if (options.on_newest) options.on_newest(Newest());
   }
-  uint64_t Newest() const { return (static_cast<uint64_t>(admission.epoch) << 32) | counter; }
+  uint64_t Newest() const { return (static_cast<uint64_t>(admission.term) << 32) | counter; }
   // The run id and the term that are on the disk. A generation is formed only if they are current.
   std::optional<std::pair<std::string, uint32_t>> kept;
   std::string abort_reason;  // Why the last generation was aborted.
   bool event = false;
-  bool closed = false;       // All members have the verdict, or no longer need it.
-  LineBudget failure_lines;  // Limits log lines about failures that do not end the job.
+  bool closed = false;           // All members have the verdict, or no longer need it.
+  LogRateLimiter failure_lines;  // Limits log lines about failures that do not end the job.
   // `wake` is signalled on an event, `ended` when the job ends and when it is closed.
   CondVar wake, ended;
 };

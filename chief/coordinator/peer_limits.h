@@ -11,12 +11,12 @@
 namespace muster::chief {
 
 // Limits for a session's first message, and for each later one.
-inline constexpr size_t kMostHelloBytes = 1 << 20;
-inline constexpr size_t kMostReportBytes = 64 << 10;
+inline constexpr size_t kMaxHelloBytes = 1 << 20;
+inline constexpr size_t kMaxReportBytes = 64 << 10;
 
 // Returns one sentence that says what in `hello` exceeds a limit or is malformed, "" if nothing
 // does.
-std::string WrongWith(const proto::Hello& hello);
+std::string ProblemWith(const proto::Hello& hello);
 
 // Returns whether `id` is empty or has the form of a run id of any version of Muster.
 bool IsRunId(std::string_view id);

@@ -84,7 +84,7 @@ grpc::Status Session::TakeMessage() {
 
 void Session::OnReadDone(bool ok) {
   grpc::Status taken;
-  const size_t most = std::exchange(first_, false) ? kMostHelloBytes : kMostReportBytes;
+  const size_t most = std::exchange(first_, false) ? kMaxHelloBytes : kMaxReportBytes;
   if (ok && incoming_.Length() > most) {
     taken = grpc::Status(
         grpc::StatusCode::RESOURCE_EXHAUSTED,

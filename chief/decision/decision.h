@@ -57,9 +57,9 @@ struct MembershipOptions {
   Duration gather_most = std::chrono::seconds(15);
   // Elastic jobs: if a task's process is lost in its first step, the other members do not wait for
   // that task. After the second such loss in a row, the task is not admitted for `backoff`, unless
-  // the job needs it. Each further loss doubles this time, up to `backoff_most`.
+  // the job needs it. Each further loss doubles this time, up to `max_backoff`.
   Duration backoff = std::chrono::seconds(10);
-  Duration backoff_most = std::chrono::minutes(5);
+  Duration max_backoff = std::chrono::minutes(5);
   // Selects the MembershipPolicy (chief/decision/membership_policy.h). True for a parameter-server
   // job. Once all declared members have joined, each has its own generation. A member that is lost
   // or makes no progress is dropped, and new members are admitted. The Director ends the job
@@ -112,7 +112,7 @@ struct MemberProcess {
 };
 
 // The last report of a member's process.
-struct MemberReport {
+struct LastReport {
   // The current or failed collective operation. Sequence 0: none.
   std::string collective;
   uint64_t collective_sequence = 0;
@@ -137,10 +137,10 @@ struct MemberReport {
   bool acknowledged = false;
 };
 
-struct MemberState {
+struct MemberInfo {
   DeclaredMember declared;
   MemberProcess process;  // For a lost member: only the host.
-  MemberReport report;    // For a lost member: only phase and step.
+  LastReport report;      // For a lost member: only phase and step.
 
   // The coordinator sets the fields below. The member is in JobState::generation. Independent
   // members: it is in its own generation.
@@ -148,9 +148,9 @@ struct MemberState {
   std::string why_missing = "never connected";
   std::optional<PausingTime> missing_since;  // When the connection was lost.
   // Elastic jobs: the number of processes of this task in a row that were lost in their first step.
-  // The next process is not admitted until `held_until`.
+  // The next process is not admitted until `backoff_until`.
   int quick_losses = 0;
-  PausingTime held_until;
+  PausingTime backoff_until;
   uint64_t admitted = 0;  // Independent members: the admitted incarnation, 0 if none.
   std::string abandoned;  // Why the task ended for good. Empty: a process may come back.
   bool left = false;      // The member left when asked to. No other member waits for it.
@@ -173,11 +173,11 @@ struct JobState {
   PausingTime servers_since;
   // All steps are done. The chief alone does the rest (passes over other splits, the result). The
   // other members may already have left with the job's verdict.
-  bool through = false;
+  bool all_steps_done = false;
   int failed_formations = 0;
-  bool stop_requested = false;       // A task received SIGTERM or SIGINT.
-  std::vector<MemberState> members;  // Indexed by rank.
-  Verdict verdict;                   // Valid once stage is kEnding.
+  bool stop_requested = false;      // A task received SIGTERM or SIGINT.
+  std::vector<MemberInfo> members;  // Indexed by rank.
+  Verdict verdict;                  // Valid once stage is kEnding.
   // The verdict must also reach members that have not joined yet.
   bool tell_all = false;
 };
@@ -212,7 +212,7 @@ Decision Decide(PausingTime now, const JobState& state, const MembershipOptions&
 std::string RosterLine(PausingTime now, const JobState& state);
 
 // Returns whether the member has joined, is connected and waits for a generation.
-bool Ready(const MemberState& member);
+bool Ready(const MemberInfo& member);
 
 // Returns the members of a generation that would be formed now, by rank. These are the ready
 // members. Members that are held back (quick_losses) are left out if the others are enough.
@@ -221,8 +221,8 @@ std::vector<int> NextMembers(PausingTime now, const JobState& state,
 
 // Returns the state to keep of a member after the loss of its process. Only for members that the
 // others wait for.
-MemberState Absent(PausingTime now, const JobState& state, const MemberState& lost,
-                   const MembershipOptions& options);
+MemberInfo Absent(PausingTime now, const JobState& state, const MemberInfo& lost,
+                  const MembershipOptions& options);
 
 // Returns the member with the highest last_step, the first one if several have it. REQUIRES:
 // `members` is not empty.
@@ -230,6 +230,6 @@ int NewestMember(const JobState& state, const std::vector<int>& members);
 
 // Returns an estimate of the step in which `member` was lost: the highest step that any member
 // reported. Members differ by at most one step.
-int64_t NewestStep(const JobState& state, const MemberState& member);
+int64_t NewestStep(const JobState& state, const MemberInfo& member);
 
 }  // namespace muster::chief

@@ -43,14 +43,14 @@ class MembershipPolicy {
   // member is ready.
   virtual NewGeneration Form(PausingTime now, uint64_t id, int member, JobState* state) const = 0;
   // Returns the current or the last generation of `member`.
-  virtual uint64_t GenerationOf(const JobState& state, const MemberState& member) const = 0;
+  virtual uint64_t GenerationOf(const JobState& state, const MemberInfo& member) const = 0;
   // Returns true if members wait for missing members. The coordinator then logs the missing ones
   // periodically.
   virtual bool IsHeldUp(const JobState& state) const = 0;
 
   // Returns the state to keep of a member after the loss of its process.
-  virtual MemberState Absent(PausingTime now, const JobState& state,
-                             const MemberState& lost) const = 0;
+  virtual MemberInfo Absent(PausingTime now, const JobState& state,
+                            const MemberInfo& lost) const = 0;
   // Replace is called when another process replaces the process of `member`, which had joined.
   // Return is called when the member's own process opens another session. Both return the reason
   // why this event ends the generation of all members, or "" if it does not.
@@ -59,10 +59,10 @@ class MembershipPolicy {
                              JobState* state) const = 0;
   // Called when the process of `member` has ended and will not be restarted, because of `why`.
   // Returns true if the job may continue without the member.
-  virtual bool GoesOnWithout(int member, const std::string& why, JobState* state) const = 0;
+  virtual bool ContinueWithout(int member, const std::string& why, JobState* state) const = 0;
   // Called when `member` failed with an error that a restart may fix. Returns true if the job waits
   // for a new process.
-  virtual bool WaitsForRestart(const MemberState& member) const = 0;
+  virtual bool WaitsForRestart(const MemberInfo& member) const = 0;
 
  protected:
   explicit MembershipPolicy(const MembershipOptions& options) : options_(options) {}

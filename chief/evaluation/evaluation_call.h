@@ -23,7 +23,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     // be called.
     virtual void OnBroken(uint64_t incarnation) = 0;
     // gRPC has sent the reply with the job's end.
-    virtual void OnEndTold(uint64_t incarnation) = 0;
+    virtual void OnEndDelivered(uint64_t incarnation) = 0;
   };
 
   static grpc::ServerUnaryReactor* Open(Handler* handler, const proto::NextCheckpointRequest* next,
@@ -46,9 +46,9 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
   }
   bool broken() const { return broken_; }
   // Finishes the call. Called once; the caller must not use the call afterwards. `tells_end`: the
-  // reply has the job's end, so OnEndTold follows.
+  // reply has the job's end, so OnEndDelivered follows.
   void Answer(const grpc::Status& status, bool tells_end = false) {
-    tells_end_ = tells_end;
+    carries_end_ = tells_end;
     Finish(status);
   }
 
@@ -57,7 +57,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     handler_->OnBroken(incarnation_);
   }
   void OnDone() override {
-    if (tells_end_ && !broken_) handler_->OnEndTold(incarnation_);
+    if (carries_end_ && !broken_) handler_->OnEndDelivered(incarnation_);
     self_.reset();
   }
 
@@ -83,7 +83,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
   Handler* const handler_;
   const uint64_t incarnation_;
   std::shared_ptr<EvaluationCall> self_;  // Keeps this object alive until OnDone.
-  std::atomic<bool> broken_ = false, tells_end_ = false;
+  std::atomic<bool> broken_ = false, carries_end_ = false;
 };
 
 }  // namespace muster::chief

@@ -23,9 +23,9 @@ namespace muster::chief {
 namespace {
 
 // Time for which the chief stays, so that a live evaluator receives the end.
-constexpr Duration kTellEnd = std::chrono::seconds(5);
-constexpr size_t kMostName = 256;
-constexpr size_t kMostHeld = 16;  // Limit of held calls. An evaluator makes two at a time.
+constexpr Duration kEndTimeout = std::chrono::seconds(5);
+constexpr size_t kMaxName = 256;
+constexpr size_t kMaxHeld = 16;  // Limit of held calls. An evaluator makes two at a time.
 // Interval of log lines about what the chief waits for.
 constexpr Duration kWaitingLine = std::chrono::seconds(10);
 
@@ -73,7 +73,7 @@ class ServiceImpl final : public EvaluationService,
   // From EvaluationCall::Handler.
   void OnCall(CallPtr call) override;
   void OnBroken(uint64_t incarnation) override;
-  void OnEndTold(uint64_t incarnation) override;
+  void OnEndDelivered(uint64_t incarnation) override;
 
   // From proto::Evaluation.
   grpc::ServerUnaryReactor* Next(grpc::CallbackServerContext* context,
@@ -109,10 +109,10 @@ class ServiceImpl final : public EvaluationService,
   bool TryAnswerReport(PausingTime now, EvaluationCall& call);
   void TakeReport(const proto::EvaluationReport& report);
   void TakeResult(const proto::EvaluationReport& report);
-  bool Keep(int64_t step);
+  bool PinStep(int64_t step);
   void Release();
   void Leave();
-  void Judge(PausingTime now);
+  void CheckDeadlines(PausingTime now);
   void LogWaiting(PausingTime now);
   bool SetEnd(proto::JobEnd* end) const;
   std::string Who() const;
@@ -135,7 +135,7 @@ class ServiceImpl final : public EvaluationService,
   int64_t outdated_ = -1;
   std::vector<CallPtr> held_;
   std::string last_failure_;  // The same failure is logged once.
-  LineBudget lines_;
+  LogRateLimiter lines_;
   std::optional<Verdict> ended_;
   bool stop_waiting_ = false;
   PausingTime next_line_;
@@ -148,9 +148,9 @@ class ServiceImpl final : public EvaluationService,
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   // The part of the thread's state that others may read.
   bool final_over_ ABSL_GUARDED_BY(mu_) = false;
-  bool end_heard_ ABSL_GUARDED_BY(mu_) = false;  // The thread has received the call of End.
-  uint64_t present_ ABSL_GUARDED_BY(mu_) = 0;    // The evaluator's incarnation; 0: none.
-  bool told_ ABSL_GUARDED_BY(mu_) = false;
+  bool end_received_ ABSL_GUARDED_BY(mu_) = false;  // The thread has received the call of End.
+  uint64_t present_ ABSL_GUARDED_BY(mu_) = 0;       // The evaluator's incarnation; 0: none.
+  bool end_delivered_ ABSL_GUARDED_BY(mu_) = false;
   int64_t streamable_ ABSL_GUARDED_BY(mu_) = -1;  // The step whose files may be fetched.
   std::string streamable_path_ ABSL_GUARDED_BY(mu_);
 
@@ -185,11 +185,11 @@ void ServiceImpl::StopWaiting() {
 }
 
 void ServiceImpl::End(const Verdict& verdict) {
-  const MonotonicTime until = Clock::now() + kTellEnd;
+  const MonotonicTime until = Clock::now() + kEndTimeout;
   absl::MutexLock lock(&mu_);
   work_.end = verdict;
   WakeLocked();
-  while (!exiting_ && !(end_heard_ && (told_ || present_ == 0)))
+  while (!exiting_ && !(end_received_ && (end_delivered_ || present_ == 0)))
     if (changed_.WaitUntil(&mu_, until)) return;
 }
 
@@ -205,9 +205,9 @@ void ServiceImpl::OnBroken(uint64_t incarnation) {
   WakeLocked();
 }
 
-void ServiceImpl::OnEndTold(uint64_t incarnation) {
+void ServiceImpl::OnEndDelivered(uint64_t incarnation) {
   absl::MutexLock lock(&mu_);
-  if (incarnation == present_) told_ = true;
+  if (incarnation == present_) end_delivered_ = true;
   changed_.SignalAll();
 }
 
@@ -244,7 +244,7 @@ grpc::ServerWriteReactor<proto::FetchChunk>* ServiceImpl::Fetch(
   if (file.empty() || file.front() == '.' || file.find('/') != std::string::npos)
     return RefuseStream(
         grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                     fmt::format("'{}' is no file of a checkpoint", PeerText(file, 100))));
+                     fmt::format("'{}' is no file of a checkpoint", SanitizePeerText(file, 100))));
   std::string path;
   {
     absl::MutexLock lock(&mu_);
@@ -292,7 +292,7 @@ void ServiceImpl::Run() {
       }
     }
     std::erase_if(held_, [&](const CallPtr& call) { return TryAnswer(now, *call); });
-    Judge(now);
+    CheckDeadlines(now);
     if (work.exiting) {
       for (const CallPtr& call : held_)
         call->Answer(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the chief ends"));
@@ -335,13 +335,13 @@ grpc::Status ServiceImpl::Admit(PausingTime now, const proto::EvaluatorIdentity&
   };
   if (who.protocol() != kControlProtocol)
     return refuse(fmt::format("{} speaks protocol {}, the chief {}: start all tasks from one build",
-                              TaskText(PeerText(who.task(), kMostName)), who.protocol(),
+                              TaskText(SanitizePeerText(who.task(), kMaxName)), who.protocol(),
                               kControlProtocol));
   if (who.cluster_digest() != options_.cluster_digest)
     return refuse(
         fmt::format("{} was started with another cluster than the chief: give all tasks the same "
                     "chief, workers and ps in TF_CONFIG",
-                    TaskText(PeerText(who.task(), kMostName))));
+                    TaskText(SanitizePeerText(who.task(), kMaxName))));
   EvaluatorState& evaluator = state_.evaluator;
   if (!evaluator.present || evaluator.incarnation != who.incarnation()) {
     if (!IsVacant(now, evaluator, options_.rules))
@@ -351,14 +351,14 @@ grpc::Status ServiceImpl::Admit(PausingTime now, const proto::EvaluatorIdentity&
     Leave();
     evaluator = EvaluatorState();
     evaluator.present = true;
-    evaluator.task = PeerText(who.task(), kMostName);
-    evaluator.host = PeerText(who.host(), kMostName);
+    evaluator.task = SanitizePeerText(who.task(), kMaxName);
+    evaluator.host = SanitizePeerText(who.host(), kMaxName);
     evaluator.pid = who.pid();
     evaluator.incarnation = who.incarnation();
     if (!ended_) LogInfo("{} follows the checkpoints", Who());
     absl::MutexLock lock(&mu_);
     present_ = evaluator.incarnation;
-    told_ = false;
+    end_delivered_ = false;
   }
   evaluator.last_heard = now;
   evaluator.broken_at.reset();
@@ -369,8 +369,10 @@ void ServiceImpl::TakeCall(PausingTime now, const CallPtr& call) {
   if (const grpc::Status refusal = Admit(now, call->who()); !refusal.ok()) {
     if (refusal.error_code() == grpc::StatusCode::INVALID_ARGUMENT)
       if (int64_t left_out = 0; lines_.Take(&left_out))
-        LogWarning("refused {} on host {}: {}", TaskText(PeerText(call->who().task(), kMostName)),
-                   PeerText(call->who().host(), kMostName), PeerText(refusal.error_message()));
+        LogWarning("refused {} on host {}: {}",
+                   TaskText(SanitizePeerText(call->who().task(), kMaxName)),
+                   SanitizePeerText(call->who().host(), kMaxName),
+                   SanitizePeerText(refusal.error_message()));
     return call->Answer(refusal);
   }
   if (call->report != nullptr) TakeReport(*call->report);
@@ -378,9 +380,9 @@ void ServiceImpl::TakeCall(PausingTime now, const CallPtr& call) {
   if (call->next != nullptr) outdated_ = -1;
   call->taken = now;
   held_.push_back(call);
-  if (held_.size() <= kMostHeld) return;
+  if (held_.size() <= kMaxHeld) return;
   held_.front()->Answer(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                                     fmt::format("{} calls wait here", kMostHeld)));
+                                     fmt::format("{} calls wait here", kMaxHeld)));
   held_.erase(held_.begin());
 }
 
@@ -403,7 +405,7 @@ bool ServiceImpl::TryAnswerNext(PausingTime now, EvaluationCall& call) {
     if (call.next->want_job()) {
       reply.set_job(options_.job);
     } else if (OffersNewest(state_, call.next->after_step())) {
-      if (Keep(*state_.newest)) {
+      if (PinStep(*state_.newest)) {
         *reply.mutable_checkpoint() = newest_;
       } else {
         state_.settled.insert(*state_.newest);  // The checkpoint was deleted.
@@ -449,11 +451,12 @@ void ServiceImpl::TakeReport(const proto::EvaluationReport& report) {
     evaluator.batches_done = report.batches_done();
     evaluator.batches_total = report.batches_total();
     // Pins the checkpoint again if the chief was restarted or had given up the evaluator.
-    Keep(report.step());
+    PinStep(report.step());
   }
   if (report.leaving().empty()) return;
   if (!ended_)
-    LogWarning("{} left, the job goes on without it: {}", Who(), PeerText(report.leaving()));
+    LogWarning("{} left, the job goes on without it: {}", Who(),
+               SanitizePeerText(report.leaving()));
   Leave();
 }
 
@@ -465,7 +468,7 @@ void ServiceImpl::TakeResult(const proto::EvaluationReport& report) {
   const std::string name = path->second.substr(path->second.rfind('/') + 1);
   if (!report.failure().empty()) {
     if (report.failure() != last_failure_)
-      LogWarning("{} could not evaluate {}: {}", Who(), name, PeerText(report.failure()));
+      LogWarning("{} could not evaluate {}: {}", Who(), name, SanitizePeerText(report.failure()));
     last_failure_ = report.failure();
   } else {
     EvaluationResult result;
@@ -482,7 +485,7 @@ void ServiceImpl::TakeResult(const proto::EvaluationReport& report) {
 }
 
 // Pins the checkpoint of `step` instead of the previous one. Returns false if it is gone.
-bool ServiceImpl::Keep(int64_t step) {
+bool ServiceImpl::PinStep(int64_t step) {
   if (kept_ == step) return true;
   const auto path = paths_.find(step);
   if (path == paths_.end() || !options_.pin(step)) return false;
@@ -517,7 +520,7 @@ std::string ServiceImpl::Who() const {
   return fmt::format("{} on host {}", TaskText(state_.evaluator.task), state_.evaluator.host);
 }
 
-void ServiceImpl::Judge(PausingTime now) {
+void ServiceImpl::CheckDeadlines(PausingTime now) {
   if (const std::string lost = WhyLost(now, state_.evaluator, options_.rules); !lost.empty()) {
     if (!ended_) LogWarning("lost {}, the job goes on without it: {}", Who(), lost);
     Leave();
@@ -531,7 +534,7 @@ void ServiceImpl::Judge(PausingTime now) {
   }
   absl::MutexLock lock(&mu_);
   if (over) final_over_ = true;
-  if (ended_) end_heard_ = true;
+  if (ended_) end_received_ = true;
   if (over || ended_) changed_.SignalAll();
 }
 

@@ -18,7 +18,7 @@ namespace muster::chief {
 
 // Limit in bytes of the integer buffers in a record. It is small because the chief sends a record
 // every second.
-inline constexpr size_t kMostRecordedIntegers = 64 << 10;
+inline constexpr size_t kMaxRecordedIntegers = 64 << 10;
 
 struct ChiefRecord {
   uint64_t view = 0;
@@ -30,7 +30,7 @@ struct ChiefRecord {
   bool validation_due = false, test_due = false;
   double epoch_seconds = 0;  // Time since the current epoch of the data began.
   // The integer buffers that training has changed since build(). nullopt if they exceed
-  // kMostRecordedIntegers.
+  // kMaxRecordedIntegers.
   std::optional<IntegerBuffers> integers;
   Json callbacks;  // See checkpoint::CallbackRecord; null if there are none.
   // Set once training has ended and the last checkpoint is saved; nullopt before. "" if training is

@@ -31,7 +31,7 @@ Lease LeaseTable::TakeNew() {
   return lease;
 }
 
-std::string LeaseTable::WhyShut() const {
+std::string LeaseTable::WhyClosed() const {
   if (NoneLeft()) return fmt::format("{} of the last leases are out", held_.size());
   if (gate_.closed) return "leases out are waited for";
   if (offset_ == 0 && !held_.empty())
@@ -61,7 +61,7 @@ LeaseTable::Answer LeaseTable::Next(int worker, bool waits) {
     returned_.pop_front();
     ++repeated_;
     repeated_examples_ += answer.lease.examples();
-  } else if (answer.reason = WhyShut(); answer.reason.empty()) {
+  } else if (answer.reason = WhyClosed(); answer.reason.empty()) {
     answer.lease = TakeNew();
   } else {
     answer.state = NoneLeft() && held_.empty() ? State::kDone : State::kWait;
@@ -70,7 +70,7 @@ LeaseTable::Answer LeaseTable::Next(int worker, bool waits) {
   }
   answer.state = State::kLeased;
   answer.lease.waits = waits;
-  Hold(worker, answer.lease);
+  Assign(worker, answer.lease);
   return answer;
 }
 
@@ -79,7 +79,7 @@ bool LeaseTable::SetWaits(int64_t id, bool waits) {
   return held != held_.end() && std::exchange(held->second.second.waits, waits) != waits;
 }
 
-void LeaseTable::Hold(int worker, const Lease& lease) {
+void LeaseTable::Assign(int worker, const Lease& lease) {
   held_[lease.id] = {worker, lease};
   ids_of_[worker].insert(lease.id);
 }
@@ -127,7 +127,7 @@ bool LeaseTable::Adopt(int worker, int64_t id) {
   const auto open = std::find_if(returned_.begin(), returned_.end(),
                                  [id](const Lease& lease) { return lease.id == id; });
   if (open == returned_.end()) return false;
-  Hold(worker, *open);
+  Assign(worker, *open);
   returned_.erase(open);
   return true;
 }

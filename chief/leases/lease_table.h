@@ -123,11 +123,11 @@ class LeaseTable {
   bool NoneLeft() const;  // No new lease is left.
   // Returns why no new lease may be handed out: none is left, the current epoch is not complete, or
   // the gate forbids it. Returns "" if one may be handed out.
-  std::string WhyShut() const;
+  std::string WhyClosed() const;
   Lease TakeNew();
   // Takes a waiting lease from its holder. Returns false if no lease waits.
   bool TakeWaiting(Lease* lease);
-  void Hold(int worker, const Lease& lease);
+  void Assign(int worker, const Lease& lease);
 
   Options options_;
   int64_t epoch_ = 0, offset_ = 0;

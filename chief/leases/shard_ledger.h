@@ -29,7 +29,7 @@ class ShardLedger {
   // Shards cannot roll back to it before Keep. The next Cut replaces a cut without Keep.
   void Cut(int64_t step);
   // Called when the last cut was stored, so that a shard may roll back to it.
-  void Keep();
+  void CommitCut();
   // Rolls the shard back to the state after `step`. All updates acknowledged later, in views up to
   // `view`, are lost. Returns their number. `steps` is the number of accepted steps. It serves for
   // an estimate if the ledger no longer knows the cut of `step`.

@@ -36,7 +36,7 @@ using Present = std::set<int>;
 
 // Returns whether a shard that no task has served since `since` rolls back to an older state. True
 // if no process holds the shard any more, or if no holder has returned within `patience`.
-bool GoesBack(const Holders& holders, MonotonicTime since, Duration patience, MonotonicTime now);
+bool MustRestore(const Holders& holders, MonotonicTime since, Duration patience, MonotonicTime now);
 
 // Returns (shard, task) for each shard without a primary that has a present home. The task is the
 // first present home, which restores the shard.
@@ -56,7 +56,7 @@ bool Synced(int primary, int shard, Placements* placements);
 // Called when a primary reports that its backup does not answer. The primary continues without the
 // backup until the backup is in sync again. Returns true if the shard has a backup, even one that
 // is not known to be in sync. The primary may know this before the chief does.
-bool GoOnWithoutBackup(int primary, int shard, Placements* placements);
+bool CanDropBackup(int primary, int shard, Placements* placements);
 
 // Returns the placements with which a restarted chief begins. These are the placements of `record`,
 // without tasks that no longer hold the shard. `serving` is indexed by task: the shards of which

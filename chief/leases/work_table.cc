@@ -20,11 +20,11 @@ void AddTo(proto::LeftOut* all, const proto::LeftOut& more) {
 
 // A worker with this many leases gets no more: the current one, and the next one, which it
 // prefetches.
-constexpr size_t kMostHeld = 2;
+constexpr size_t kMaxHeld = 2;
 // Limit of leases per answer, for short batches.
-constexpr int kMostGiven = 16;
+constexpr int kMaxGiven = 16;
 // Limit of a pass's batches in one lease. There are fewer if workers would get few leases.
-constexpr int64_t kMostBatchesOfPart = 16;
+constexpr int64_t kMaxBatchesOfPart = 16;
 constexpr int64_t kPartsOfWorker = 4;
 
 bool Contains(const google::protobuf::RepeatedField<int64_t>& ids, int64_t id) {
@@ -64,18 +64,19 @@ void WorkTable::SetState(const checkpoint::TrainingState& state) {
 
 // ---- Members
 
-void WorkTable::SetWorker(int worker, uint64_t incarnation, bool told) {
+void WorkTable::SetWorker(int worker, uint64_t incarnation, bool returning) {
   Worker& state = workers_[worker];
   if (state.alive && state.incarnation == incarnation) return;
   if (state.alive) LoseWorker(worker);
   // The same process may return, and still holds its leases.
   const Worker before = std::exchange(state, Worker());
-  if (before.incarnation == incarnation) state = {.is_void = before.is_void, .lost = before.lost};
+  if (before.incarnation == incarnation)
+    state = {.work_invalid = before.work_invalid, .lost = before.lost};
   state.incarnation = incarnation;
   state.alive = true;
-  state.told = told;
+  state.returning = returning;
   clocks_.Join(worker);
-  ++news_;
+  ++revision_;
   ++changes_;
 }
 
@@ -84,12 +85,12 @@ void WorkTable::LoseWorker(int worker) {
   if (found == workers_.end() || !found->second.alive) return;
   ++changes_;
   found->second.alive = false;
-  const bool unheard = from_record_ && found->second.told && !found->second.heard;
-  if (unheard) InvalidateWork(worker);
+  const bool unreported = from_record_ && found->second.returning && !found->second.reported;
+  if (unreported) InvalidateWork(worker);
   for (const Lease& lease : leases_.held_by(worker)) found->second.lost.insert(lease.id);
   const bool returned = leases_.Lose(worker) > 0;
-  news_ += returned;
-  torn_pushes_ += returned || unheard;
+  revision_ += returned;
+  torn_pushes_ += returned || unreported;
   if (pass_)
     for (Pass::Part& part : pass_->parts)
       if (part.holder == worker) part.holder = -1;
@@ -120,7 +121,7 @@ void WorkTable::PullAll() {
 
 bool WorkTable::Abandoned(int worker) const {
   const auto found = workers_.find(worker);
-  return found != workers_.end() && (found->second.is_void || !found->second.lost.empty());
+  return found != workers_.end() && (found->second.work_invalid || !found->second.lost.empty());
 }
 
 // ---- Reports
@@ -145,16 +146,16 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
     MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
   // If the worker's work is void, its reports do not count. Other workers may have leases with the
   // same ids by now.
-  if (!worker.is_void) {
+  if (!worker.work_invalid) {
     for (const proto::BatchDone& done : request.done()) TakeBatch(index, done);
     for (const proto::EvaluationDone& done : request.evaluated()) TakeEvaluated(done);
   }
   const bool adopting = Adopting();
-  if (adopting && !worker.heard)
+  if (adopting && !worker.reported)
     for (const int64_t id : request.held()) TakeHeld(index, id);
-  worker.heard = true;
-  if (worker.is_void) worker.lost.insert(request.held().begin(), request.held().end());
-  worker.is_void = false;
+  worker.reported = true;
+  if (worker.work_invalid) worker.lost.insert(request.held().begin(), request.held().end());
+  worker.work_invalid = false;
   // The worker has dropped all lost leases that it does not name.
   std::erase_if(worker.lost, [&](int64_t id) { return !Contains(request.held(), id); });
   if (adopting) FinishRecovery();
@@ -238,7 +239,7 @@ void WorkTable::Account(const Lease& lease, int worker, const proto::BatchDone& 
   }
   step.step_in_epoch = ++epoch_steps_;
   step.epoch_end = epoch_over_ = leases_.completed_epoch() >= lease.epoch;
-  step.through = leases_.done();
+  step.all_done = leases_.done();
   step.epoch_loss_sum = epoch_loss_sum_;
   step.epoch_examples = epoch_examples_;
   step.epoch_metric_sums = epoch_metric_sums_;
@@ -325,7 +326,7 @@ bool WorkTable::AnswerPart(const proto::NextRequest& request, proto::NextReply* 
       chosen = i;
   }
   if (chosen < 0) return Wait("the last parts of a pass are out", reply);
-  if (held >= static_cast<int>(kMostHeld)) return Wait("two parts are enough", reply);
+  if (held >= static_cast<int>(kMaxHeld)) return Wait("two parts are enough", reply);
   Pass::Part& part = pass_->parts[chosen];
   Worker& state = workers_[worker];
   proto::Lease& offer = *reply->mutable_lease();
@@ -368,14 +369,14 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
     Offer(worker, lease, reply->mutable_lease());
     return true;
   }
-  if (held.size() >= kMostHeld) return Wait("two leases are enough", reply);
+  if (held.size() >= kMaxHeld) return Wait("two leases are enough", reply);
   const bool waits = clocks_.WaitsFor(worker, static_cast<int64_t>(held.size())) >= 0;
   const LeaseTable::Answer answer = leases_.Next(worker, waits);
   if (answer.state != LeaseTable::State::kLeased) return Wait(answer.reason, reply);
   if (answer.moved) ++changes_;  // The previous worker must drop the lease.
   Offer(worker, answer.lease, reply->mutable_lease());
   // Under a staleness bound each lease may have to wait.
-  const int more = options_.max_staleness ? 0 : std::min(request.want(), kMostGiven) - 1;
+  const int more = options_.max_staleness ? 0 : std::min(request.want(), kMaxGiven) - 1;
   for (int i = 0; i < more; ++i) {
     const LeaseTable::Answer next = leases_.Next(worker);
     if (next.state != LeaseTable::State::kLeased) break;
@@ -400,7 +401,7 @@ std::string WorkTable::OutstandingWorkers() const {
       nobodys = nobodys || (part.holder < 0 && !part.done);
     }
   for (const auto& [index, worker] : workers_)
-    if (from_record_ && worker.alive && worker.told && !worker.heard) out.insert(index);
+    if (from_record_ && worker.alive && worker.returning && !worker.reported) out.insert(index);
   std::string text;
   for (const int worker : out) text += fmt::format("{}worker {}", text.empty() ? "" : ", ", worker);
   if (nobodys) text += text.empty() ? "a worker that takes a lost one's lease" : "";
@@ -430,7 +431,7 @@ void WorkTable::StartPass(int split, int64_t examples, int64_t batch) {
   pass_->sums.resize(2 + options_.metric_sums);
   const int64_t batches = (examples + batch - 1) / batch;
   const int64_t each =
-      std::clamp<int64_t>(batches / (kPartsOfWorker * options_.workers), 1, kMostBatchesOfPart);
+      std::clamp<int64_t>(batches / (kPartsOfWorker * options_.workers), 1, kMaxBatchesOfPart);
   for (int64_t begin = 0; begin < examples; begin += each * batch)
     pass_->parts.push_back({begin, std::min(begin + each * batch, examples)});
   for (auto& [index, worker] : workers_) worker.pull_for_pass = true;

@@ -41,7 +41,7 @@ struct StalenessRecord {
 struct CompletedStep {
   int64_t step = 0;  // Counts from 1.
   int64_t epoch = 0, step_in_epoch = 0;
-  bool epoch_end = false, through = false;
+  bool epoch_end = false, all_done = false;
   double loss = 0, learning_rate = 0;
   int64_t examples = 0;
   std::map<std::string, double> learning_rates, gradient_norms;  // Indexed by optimizer.
@@ -81,14 +81,14 @@ class WorkTable {
 
   // ---- Members
   //
-  // Makes this process worker `worker`. `told`: the process worked for an earlier chief, so it may
-  // report work that the record does not have.
-  void SetWorker(int worker, uint64_t incarnation, bool told);
+  // Makes this process worker `worker`. `returning`: the process worked for an earlier chief, so it
+  // may report work that the record does not have.
+  void SetWorker(int worker, uint64_t incarnation, bool returning);
   void LoseWorker(int worker);
   // Marks the worker's current work as void, because the servers no longer hold the state that it
   // was computed from.
   void InvalidateWork(int worker) {
-    workers_[worker].is_void = true;
+    workers_[worker].work_invalid = true;
     ++changes_;
   }
   // Returns whether this process is or was the worker.
@@ -138,7 +138,7 @@ class WorkTable {
   // between_steps().
   checkpoint::TrainingState state() const;
   int64_t steps() const { return leases_.completed(); }
-  bool through() const { return leases_.done(); }
+  bool all_done() const { return leases_.done(); }
   int64_t repeated_examples() const { return leases_.repeated_examples(); }
   int64_t refused_pushes() const { return refused_pushes_; }
   // Returns how often a worker with a lease was lost. The servers may have applied the push of this
@@ -166,8 +166,8 @@ class WorkTable {
   // ---- For a restarted chief
   Json ToRecord() const;
   // Makes the table from an earlier chief's record. It leases nothing until every worker set with
-  // `told` has reported. Call FinishRecovery after all SetWorker calls. Returns DataError if the
-  // record belongs to another job.
+  // `returning` has reported. Call FinishRecovery after all SetWorker calls. Returns DataError if
+  // the record belongs to another job.
   static absl::StatusOr<std::unique_ptr<WorkTable>> FromRecord(const Options& options,
                                                                const Json& record);
   void FinishRecovery();
@@ -179,16 +179,16 @@ class WorkTable {
   void Reach(int64_t lease) { leases_.Reach(lease); }
   // Increases with each change that a stored record must contain before more is leased, such as a
   // new worker or a returned lease. A restarted chief needs these changes to count correctly.
-  uint64_t news() const { return news_; }
+  uint64_t revision() const { return revision_; }
 
  private:
   struct Worker {
     uint64_t incarnation = 0;
-    bool alive = false, told = false, heard = false;
+    bool alive = false, returning = false, reported = false;
     bool pull = true, pull_for_pass = true;
     // The worker's current work is void. The chief learns which work that is from the worker's next
     // call.
-    bool is_void = false;
+    bool work_invalid = false;
     std::set<int64_t> lost;  // Ids of its lost leases, until the worker knows that they are lost.
   };
   struct Pass;
@@ -226,7 +226,7 @@ class WorkTable {
   int64_t skipped_steps_ = 0;   // Only with float16.
   int64_t refused_pushes_ = 0;  // Pushes refused in part, because values were not finite.
   int64_t torn_pushes_ = 0;
-  uint64_t news_ = 0, changes_ = 1;
+  uint64_t revision_ = 0, changes_ = 1;
   std::map<int, StalenessRecord> staleness_;
 };
 

@@ -264,7 +264,7 @@ class CheckpointsImpl final : public Checkpoints {
   bool Holds(int64_t step) const;   // The step's checkpoint is written or in `tasks`.
   bool IsBest(int64_t step) const;  // The step is better than all measured ones, and is not saved.
   bool Evaluates() const;           // An evaluator decides which checkpoint is the best.
-  void TellDropped(int64_t step, bool writing);
+  void LogDropped(int64_t step, bool writing);
 
   const std::shared_ptr<Shared> shared_;
   std::thread thread_;
@@ -316,7 +316,7 @@ absl::Status CheckpointsImpl::NotInTime() const {
                   Seconds(shared_->options.deadline)));
 }
 
-void CheckpointsImpl::TellDropped(int64_t step, bool writing) {
+void CheckpointsImpl::LogDropped(int64_t step, bool writing) {
   ++dropped_since_;
   const MonotonicTime now = Clock::now();
   if (told_dropped_ && now - *told_dropped_ < kDropLineInterval) return;
@@ -340,7 +340,7 @@ bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
   if (!must && ((shared_->saving && !best) || moment.busy)) {
     if (std::exchange(dropped_step_, moment.step) == moment.step) return false;
     ++shared_->record.dropped;
-    TellDropped(moment.step, shared_->saving);
+    LogDropped(moment.step, shared_->saving);
     return false;
   }
   next_is_final_ = moment.last;

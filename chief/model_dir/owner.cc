@@ -22,7 +22,7 @@
 #include "common/base/files/fd.h"
 #include "common/base/logging.h"
 #include "common/base/wait.h"
-#include "common/cluster/chief_epoch.h"
+#include "common/cluster/chief_term.h"
 #include "common/rpc/host.h"
 
 namespace muster::chief {
@@ -49,12 +49,12 @@ class OwnerImpl final : public Owner {
   }
   const std::string& previous_run_id() const override { return previous_run_id_; }
   const std::string& token() const override { return token_; }
-  uint32_t epoch() const override {
+  uint32_t term() const override {
     absl::MutexLock lock(&mu_);
-    return mine_.epoch;
+    return mine_.term;
   }
-  bool anew() const override { return anew_; }
-  absl::Status Keep(const std::string& run_id, uint32_t epoch) override;
+  bool starts_new_run() const override { return starts_new_run_; }
+  absl::Status RecordRun(const std::string& run_id, uint32_t term) override;
   absl::Status Check() override;
 
  private:
@@ -87,7 +87,7 @@ class OwnerImpl final : public Owner {
   const OwnerOptions options_;
   const std::string path_;
   std::string previous_run_id_, token_;
-  bool anew_ = false;
+  bool starts_new_run_ = false;
   Fd file_;
   // Acquired before mu_, so that writes happen in the order of their records.
   absl::Mutex writing_;
@@ -162,7 +162,7 @@ bool OwnerImpl::SeenAlive(const OwnerRecord& other) const {
   const MonotonicTime end = Clock::now() + options_.watch;
   while (Clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    const std::optional<OwnerRecord> now = LookAtOwner(path_).record;
+    const std::optional<OwnerRecord> now = ReadOwner(path_).record;
     if (now && now->left) return false;
     if (now && (now->beat != other.beat || now->token != other.token)) return true;
   }
@@ -288,26 +288,26 @@ absl::Status OwnerImpl::Acquire() {
 absl::StatusOr<std::optional<OwnerRecord>> OwnerImpl::TryToTake() {
   MUSTER_ASSIGN_OR_RETURN(const Fd lock, Lock());
   for (int attempt = 0; attempt < 5; ++attempt) {
-    const OwnerLook before = LookAtOwner(path_);
+    const OwnerFile before = ReadOwner(path_);
     if (before.record && Alive(*before.record)) return before.record;
     if (before.error != 0 && !Missing(before.error)) return NotWritable(before.error);
-    const uint64_t epoch = before.record ? before.record->epoch : before.implausible_epoch;
-    if (epoch >= kMostEpochs)  // There is no next term.
+    const uint64_t term = before.record ? before.record->term : before.implausible_term;
+    if (term >= kMaxTerms)  // There is no next term.
       return ConfigurationError(
           fmt::format("{} says that {} chiefs have had this run, more than any run has: put a copy "
                       "of it from before in its place, or remove it to begin a new run",
-                      path_, epoch));
+                      path_, term));
     if (before.error == 0 && !before.record)
       LogWarning("{} is damaged: it starts a new run", path_);
     OwnerRecord mine = NewRecord(before.record);
     MUSTER_ASSIGN_OR_RETURN(Fd file, Publish(mine, before.error != 0));
-    const std::optional<OwnerRecord> now = LookAtOwner(path_).record;
+    const std::optional<OwnerRecord> now = ReadOwner(path_).record;
     // Another process was faster.
     if (file.get() < 0 || !now || now->token != mine.token) continue;
     file_ = std::move(file);
     token_ = mine.token;
     previous_run_id_ = RunBefore(before.record);
-    anew_ = options_.run == RunChoice::kAnew || !mine.replaces.empty();
+    starts_new_run_ = options_.run == RunChoice::kNew || !mine.replaces.empty();
     {
       absl::MutexLock writing(&writing_);
       file_bytes_ = Text(mine, 0).size();
@@ -322,7 +322,7 @@ absl::StatusOr<std::optional<OwnerRecord>> OwnerImpl::TryToTake() {
 }
 
 absl::Status OwnerImpl::Check() {
-  const OwnerLook now = LookAtOwner(path_);
+  const OwnerFile now = ReadOwner(path_);
   if (now.record && now.record->token == token_) return absl::OkStatus();
   if (Missing(now.error))
     return Superseded(fmt::format("{} is gone: model_dir was removed", path_));
@@ -332,21 +332,21 @@ absl::Status OwnerImpl::Check() {
   return Superseded(fmt::format("model_dir '{}' was taken by another chief{}", options_.model_dir,
                                 now.record
                                     ? fmt::format(" (host {}, pid {}, epoch {})", now.record->host,
-                                                  now.record->pid, now.record->epoch)
+                                                  now.record->pid, now.record->term)
                                     : ""));
 }
 
-absl::Status OwnerImpl::Keep(const std::string& run_id, uint32_t epoch) {
+absl::Status OwnerImpl::RecordRun(const std::string& run_id, uint32_t term) {
   absl::MutexLock writing(&writing_);
   OwnerRecord record;
   {
     absl::MutexLock lock(&mu_);
-    if (mine_.begun && mine_.run_id == run_id && mine_.epoch >= epoch) return absl::OkStatus();
+    if (mine_.begun && mine_.run_id == run_id && mine_.term >= term) return absl::OkStatus();
     ++mine_.beat;
     record = mine_;
   }
   record.run_id = run_id;
-  record.epoch = std::max(record.epoch, epoch);
+  record.term = std::max(record.term, term);
   record.begun = true;
   record.replaces.clear();
   MUSTER_RETURN_IF_ERROR(Check());

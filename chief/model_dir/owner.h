@@ -27,7 +27,7 @@ std::string NewRunId();
 
 struct OwnerOptions {
   std::string model_dir;  // Created if missing.
-  RunChoice run = RunChoice::kGoOn;
+  RunChoice run = RunChoice::kContinue;
   Duration refresh = std::chrono::seconds(1);
   // An owner without a new beat for this long counts as dead. Must be several times `refresh`.
   Duration watch = std::chrono::seconds(4);
@@ -61,17 +61,17 @@ class Owner {
   virtual const std::string& previous_run_id() const = 0;
   // Returns true if this run replaces the directory's earlier run because the job asks for a new
   // one (restore: never). Also true if an earlier chief started this new run and died before Keep.
-  virtual bool anew() const = 0;
+  virtual bool starts_new_run() const = 0;
   // Returns the random id of this owner, made of letters and digits.
   virtual const std::string& token() const = 0;
   // Returns the chief's term, which is higher than the term of every earlier owner.
-  virtual uint32_t epoch() const = 0;
+  virtual uint32_t term() const = 0;
   // Writes to the disk that the run has begun, with this id and at least this term. Called before
   // the first generation with this id or term is formed. Until this call the directory counts as
   // having no run, so the successor of a chief that dies early can adopt the members' run. On OK,
   // the id and the term are on the disk. On an error nothing has changed, and the caller must use
   // neither the id nor the term.
-  virtual absl::Status Keep(const std::string& run_id, uint32_t epoch) = 0;
+  virtual absl::Status RecordRun(const std::string& run_id, uint32_t term) = 0;
   // Reads the file again. Returns OK if this process still owns the directory. Returns Superseded
   // if another process has taken the directory or the directory is gone; the message says which.
   // Returns kUnavailable if the file cannot be read now. Called before each publish of a

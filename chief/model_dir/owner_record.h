@@ -18,7 +18,7 @@ std::string StartOf(int64_t pid);
 
 struct OwnerRecord {
   std::string run_id, host, place, process_start, token, identity;
-  uint32_t epoch = 0;
+  uint32_t term = 0;
   int64_t pid = 0;
   uint64_t beat = 0;
   bool left = false;  // The owner exited in good order.
@@ -31,9 +31,9 @@ struct OwnerRecord {
 
 // The run that a chief is started for.
 enum class RunChoice {
-  kGoOn,   // Continue the directory's run.
-  kAnew,   // Begin a new run (restore: never).
-  kResume  // Continue the new run of a lost chief.
+  kContinue,  // Continue the directory's run.
+  kNew,       // Begin a new run (restore: never).
+  kResume     // Continue the new run of a lost chief.
 };
 
 // Returns the record of the owner that follows `before`. Sets only the fields of the run and the
@@ -47,15 +47,15 @@ std::string RunBefore(const std::optional<OwnerRecord>& before);
 std::string Text(const OwnerRecord& record, size_t at_least);
 
 // The result of reading owner.json.
-struct OwnerLook {
+struct OwnerFile {
   std::optional<OwnerRecord> record;
   // Set if the file was rejected because its term is implausibly high.
-  uint64_t implausible_epoch = 0;
+  uint64_t implausible_term = 0;
   // errno of the read. 0 without a record: the file is damaged.
   int error = 0;
 };
-OwnerLook LookAtOwner(const std::string& path);
-// Does the same as LookAtOwner with a single read, so it may see a write in progress.
-OwnerLook LookOnce(const std::string& path);
+OwnerFile ReadOwner(const std::string& path);
+// Does the same as ReadOwner with a single read, so it may see a write in progress.
+OwnerFile ReadOwnerOnce(const std::string& path);
 
 }  // namespace muster::chief

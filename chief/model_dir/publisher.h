@@ -44,12 +44,12 @@ class Publisher final : public Observer {
   // Makes a Publisher. Does not access the disk yet.
   static std::unique_ptr<Publisher> Open(PublisherOptions options);
 
-  // Prepares for training: writes job.json and removes an earlier result.json. `goes_on`: that
+  // Prepares for training: writes job.json and removes an earlier result.json. `continues`: that
   // result belongs to this run, and its totals continue. `has_begun`: the run had an earlier chief
   // process, which may have saved nothing. Returns ConfigurationError if model_dir is not writable.
   // Not called if the job is already complete or is refused. REQUIRES: this process owns model_dir
   // (owner.json).
-  absl::Status Begin(bool goes_on, bool has_begun = false);
+  absl::Status Begin(bool continues, bool has_begun = false);
 
   void OnStart(const StartReport& report) override;
   void OnStep(const StepReport& report) override;
@@ -85,8 +85,8 @@ class Publisher final : public Observer {
  private:
   explicit Publisher(PublisherOptions options);
   // float16: logs skipped steps. Leaves many out, because there may be many.
-  void SaySkippedLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SaySkippedInEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LogSkippedLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LogSkippedInEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the share of the ended epoch's time spent waiting for input, -1 if unknown. Logs once
   // how to reduce a large share.
@@ -104,9 +104,9 @@ class Publisher final : public Observer {
   // Returns the writer for a summary folder, null if there are no summaries.
   summary::EventWriter* WriterLocked(const std::string& folder, int64_t step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SayOnceLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LogOnceLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  void KeepHistoryLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WriteHistoryLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Mutex mu_;
   PublisherOptions options_ ABSL_GUARDED_BY(mu_);
@@ -126,7 +126,7 @@ class Publisher final : public Observer {
   double input_since_summary_ ABSL_GUARDED_BY(mu_) = 0, steps_since_summary_
                                                         ABSL_GUARDED_BY(mu_) = 0;
   InputWait epoch_input_ ABSL_GUARDED_BY(mu_);
-  bool said_input_ ABSL_GUARDED_BY(mu_) = false;
+  bool logged_input_ ABSL_GUARDED_BY(mu_) = false;
   // float16: counts of the current epoch's steps in this process.
   int64_t steps_in_epoch_ ABSL_GUARDED_BY(mu_) = 0, skipped_in_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // The loss scale after the last step.

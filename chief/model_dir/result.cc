@@ -50,9 +50,9 @@ Json OwnVersions() { return {{"muster", MUSTER_VERSION}}; }
 
 void SteadySeries::Add(double value) {
   if (seen_++ % stride_ != 0) return;
-  if (values_.size() == kMost) {
-    for (size_t i = 0; i < kMost / 2; ++i) values_[i] = values_[2 * i];
-    values_.resize(kMost / 2);
+  if (values_.size() == kMax) {
+    for (size_t i = 0; i < kMax / 2; ++i) values_[i] = values_[2 * i];
+    values_.resize(kMax / 2);
     stride_ *= 2;
     if ((seen_ - 1) % stride_ != 0) return;
   }
@@ -177,7 +177,7 @@ void RunRecord::OnLeftOut(const std::string& split, int64_t examples,
                           const std::vector<std::string>& names) {
   left_out_[split] += examples;
   for (const std::string& name : names) {
-    if (damaged_.size() < kMostDamaged &&
+    if (damaged_.size() < kMaxDamaged &&
         std::find(damaged_.begin(), damaged_.end(), name) == damaged_.end())
       damaged_.push_back(name);
   }

@@ -29,7 +29,7 @@ class SteadySeries {
   double Median() const;  // 0 without steps.
 
  private:
-  static constexpr size_t kMost = 1 << 16;
+  static constexpr size_t kMax = 1 << 16;
   static constexpr int64_t kWarmUpSteps = 10;
   std::vector<double> values_;
   int64_t seen_ = 0, stride_ = 1;
@@ -112,7 +112,7 @@ class RunRecord {
   Json Result(const Ending& ending) const;
 
  private:
-  static constexpr size_t kMostDamaged = 20;
+  static constexpr size_t kMaxDamaged = 20;
   struct Pass {
     int64_t step = 0;
     Json metrics;
@@ -129,7 +129,7 @@ class RunRecord {
   SteadySeries rate_, compute_, wait_, input_;
   InputWait input_wait_;
   std::map<std::string, int64_t> left_out_;  // Indexed by split.
-  std::vector<std::string> damaged_;         // Descriptions, at most kMostDamaged.
+  std::vector<std::string> damaged_;         // Descriptions, at most kMaxDamaged.
   std::map<std::string, Json> callbacks_;
   std::map<std::string, Pass> passes_;  // The last pass over each split.
   std::vector<std::pair<std::string, TableStatistics>> tables_;

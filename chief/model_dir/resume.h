@@ -15,7 +15,7 @@
 namespace muster::chief {
 
 // The content of model_dir, apart from tensors.
-struct Found {
+struct ModelDirContent {
   // True if owner.json names a run that this start resumes. Otherwise result.json belongs to
   // another run.
   bool same_run = false;
@@ -39,7 +39,7 @@ enum class StartKind {
 struct StartDecision {
   StartKind kind = StartKind::kFresh;
   // This run continues the totals of the existing result.json.
-  bool goes_on = false;
+  bool continues = false;
   // kRestore: the validation and test passes that were due at the checkpoint's step are complete.
   bool passes_done = false;
   std::string reason;  // One sentence, for the log.
@@ -47,7 +47,7 @@ struct StartDecision {
 
 // Decides how the run starts. An error refuses the start: a ConfigurationError that names the key
 // of the job that must not change, or the error of reading the checkpoints.
-absl::StatusOr<StartDecision> DecideStart(const Job& job, const Found& found);
+absl::StatusOr<StartDecision> DecideStart(const Job& job, const ModelDirContent& content);
 
 // Sets which passes are due in `state`. No pass is due if decision.passes_done. Both passes are due
 // if the job has become shorter, so that the state is now at the job's end.
@@ -77,7 +77,7 @@ absl::StatusOr<PreparedStart> PrepareStart(checkpoint::FileSystem& files, const 
 // way, else the error of CheckMaxStaleness.
 absl::Status CheckBegunSynchronously(checkpoint::FileSystem& files, const Job& job);
 // Returns what a start would do, without side effects.
-absl::StatusOr<StartState> LookForBeginning(const Job& job);
+absl::StatusOr<StartState> FindStartState(const Job& job);
 // Converts a file system error at the start. `what` says what the access was for, and becomes part
 // of the message. The exit code is that of a wrong configuration (such as no permission), or a
 // retryable one if the place may become available again.

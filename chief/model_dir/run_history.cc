@@ -34,7 +34,7 @@ void RunHistory::AddLocked(Loss loss) {
   ++losses_;
   seconds_ += loss.seconds;
   last_.push_back(std::move(loss));
-  if (last_.size() > kMostLosses) last_.pop_front();
+  if (last_.size() > kMaxLosses) last_.pop_front();
 }
 
 void RunHistory::OnLost(const std::string& task, const std::string& why, MonotonicTime now) {

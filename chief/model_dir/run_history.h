@@ -39,11 +39,11 @@ class RunHistory {
 
   int64_t generations() const;
   // Returns {"restarts", "generations", "losses", "seconds_lost", "last_losses": [{"step",
-  // "seconds", "cause"}]} with the newest kMostLosses losses.
+  // "seconds", "cause"}]} with the newest kMaxLosses losses.
   Json ToJson() const;
 
  private:
-  static constexpr size_t kMostLosses = 20;
+  static constexpr size_t kMaxLosses = 20;
   struct Loss {
     int64_t step = 0;    // Training resumed from the state after this step.
     double seconds = 0;  // Time from the last progress before the loss to the next finished step.

@@ -161,15 +161,15 @@ void DirectorImpl::LookLocked(DirectorSituation* situation,
   const checkpoint::TrainingState at = table_->state();
   now.phase = phase_;
   now.stop = stop_;
-  if (stop_) best_asked_.reset();  // A stop saves the current state anyway.
-  now.finished = table_->through() || callbacks_->stopping();
+  if (stop_) best_requested_.reset();  // A stop saves the current state anyway.
+  now.finished = table_->all_done() || callbacks_->stopping();
   now.quiet = QuietLocked();
   now.saved = IsSaved(at.step);
   // The save of the best state waits while another checkpoint is being written; the director's
   // thread continues meanwhile. After timeouts.phase.save this save is skipped.
-  if (best_asked_) {
+  if (best_requested_) {
     const bool writing = !cutter_->idle() || start_.checkpoints->IsSaving();
-    now.best = writing && Clock::now() - best_asked_->second < SaveDeadline()
+    now.best = writing && Clock::now() - best_requested_->second < SaveDeadline()
                    ? DirectorSituation::Best::kWaits
                    : DirectorSituation::Best::kDue;
   }
@@ -186,7 +186,7 @@ void DirectorImpl::LookLocked(DirectorSituation* situation,
 bool DirectorImpl::ClosedLocked() const {
   const bool begun = phase_ == DirectorPhase::kTraining;
   const bool wanted = wanted_.checkpoint || wanted_.histograms || wanted_.weights;
-  return stop_ || best_asked_ || (wanted && cutter_->idle()) || (callbacks_->exist() && !begun);
+  return stop_ || best_requested_ || (wanted && cutter_->idle()) || (callbacks_->exist() && !begun);
 }
 
 void DirectorImpl::UpdateGateLocked() {
@@ -288,14 +288,14 @@ absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
     case DirectorAction::kWantWeights:
       wanted_.weights = true;
       return true;
-    case DirectorAction::kAskForBest: {
-      SaveMoment moment = std::exchange(best_asked_, std::nullopt)->first;
+    case DirectorAction::kRequestBest: {
+      SaveMoment moment = std::exchange(best_requested_, std::nullopt)->first;
       moment.busy = start_.checkpoints->IsSaving();
       wanted_.checkpoint = start_.checkpoints->Wanted(moment) || wanted_.checkpoint;
       return true;
     }
-    case DirectorAction::kAskForSave:
-      AskForSave();
+    case DirectorAction::kRequestSave:
+      RequestSave();
       return true;
     case DirectorAction::kCut:
       MUSTER_RETURN_IF_ERROR(BeginCut(decision.checkpoint));
@@ -336,11 +336,10 @@ void DirectorImpl::GiveUpAbsentLocked() {
 void DirectorImpl::GiveUpSilentLocked() {
   const std::string silent = table_->WorkersNotReported();
   if (silent.empty()) return;
-  if (Clock::now() < hear_until_)
+  if (Clock::now() < recovery_deadline_)
     return LogWaiting(fmt::format("{} to tell what was done before this chief was there", silent));
   LogWarning(
-      "{} did not tell what was done before this chief was there: what it holds is leased "
-      "again",
+      "{} did not report the work that it did under the earlier chief: its leases are given again",
       silent);
   table_->AbandonRecovery();
 }
@@ -365,14 +364,14 @@ absl::Status DirectorImpl::ReportSteps(Progress* progress) {
     reporter_->Step(step, batches_per_epoch, tables);
     due_ = {false, false};
     status.Update(callbacks_->EndStep(step));
-    if (step.epoch_end || step.through) status.Update(EndOfEpoch(step, batches_per_epoch));
+    if (step.epoch_end || step.all_done) status.Update(EndOfEpoch(step, batches_per_epoch));
     SaveMoment moment;
     moment.step = step.step;
     moment.epoch = step.epoch;
     moment.epoch_end = step.epoch_end;
-    moment.last = step.through;
+    moment.last = step.all_done;
     // BeginCut asks for the last checkpoint, which is taken even if the sink does not want it.
-    if (start_.checkpoints == nullptr || step.through || wanted_.checkpoint) continue;
+    if (start_.checkpoints == nullptr || step.all_done || wanted_.checkpoint) continue;
     moment.busy = !cutter_->idle();
     wanted_.checkpoint = start_.checkpoints->Wanted(moment);
   }
@@ -391,7 +390,7 @@ absl::Status DirectorImpl::EndOfEpoch(const CompletedStep& step, int64_t batches
   reporter_->EndEpoch(step);
   const int64_t epochs = step.epoch + 1;
   const bool tested =
-      step.through || (step.epoch_end && start_.test_every > 0 && epochs % start_.test_every == 0);
+      step.all_done || (step.epoch_end && start_.test_every > 0 && epochs % start_.test_every == 0);
   due_ = {start_.validation_examples > 0, start_.test_examples > 0 && tested};
   const int64_t every = options_.job.summary.histograms_every_epochs;
   if (every > 0 && epochs % every == 0 && !start_.observers.empty()) wanted_.histograms = true;
@@ -429,7 +428,7 @@ absl::Status DirectorImpl::FinishPass() {
   MUSTER_RETURN_IF_ERROR(callbacks_->EndPass(split, epoch, at.step, metrics));
   reporter_->EndPass(split, epoch, at.step, pass, shown, metrics);
   // With callbacks, the question comes after they have seen the metrics.
-  if (split == 1 && !callbacks_->exist()) AskForBest(at.step, epoch);
+  if (split == 1 && !callbacks_->exist()) RequestBest(at.step, epoch);
   (split == 1 ? due_.first : due_.second) = false;
   reporter_->ResumeAfterPass();
   return absl::OkStatus();
@@ -469,7 +468,7 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
     const bool finished = IsFinished(at);
     if (callbacks_->stopping() && !finished) due_.second = start_.test_examples > 0;
     if (callbacks_->Measured() && !finished && !callbacks_->stopping())
-      AskForBest(at.step, LastEpoch(at));
+      RequestBest(at.step, LastEpoch(at));
   }
   // The servers must store the record before a lease that depends on it is handed out.
   {
@@ -490,7 +489,7 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
 bool DirectorImpl::RecordIsDue(MonotonicTime next) {
   absl::MutexLock lock(&mu_);
   return phase_ == DirectorPhase::kTraining &&
-         (Clock::now() >= next || !servers_.IsRecorded(table_->news()));
+         (Clock::now() >= next || !servers_.IsRecorded(table_->revision()));
 }
 
 // Observers flush their data before the record includes the steps. Otherwise a restarted chief
@@ -507,7 +506,7 @@ absl::Status DirectorImpl::RecordProgress() {
   recorded_.epoch_start = reporter_->epoch_start();
   // If a record with later changes was made meanwhile, uses the current state, so that this record
   // is not older.
-  if (servers_.IsRecorded(progress.news + 1)) progress = ProgressLocked();
+  if (servers_.IsRecorded(progress.revision + 1)) progress = ProgressLocked();
   NewRecordLocked(std::move(progress));
   return status;
 }

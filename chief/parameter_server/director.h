@@ -47,7 +47,7 @@ struct DirectorOptions {
   std::vector<std::string> servers;  // gRPC addresses of the ps tasks, from the cluster spec.
   // Returns the term of this chief. The term rises if a member has seen a higher one, so the
   // Director calls this at each use. Must not be called before the first member was admitted.
-  std::function<uint32_t()> epoch;
+  std::function<uint32_t()> term;
   std::function<std::string()> run_id;
   rpc::ChannelOptions channel;
 };
@@ -89,7 +89,7 @@ class Director : public MemberEvents {
   virtual DirectorRecord record() const = 0;
   // Thread-safe, also before Run. Returns whether servers have joined that may hold state of the
   // run from an earlier chief's time.
-  virtual bool MayBeHeld() const = 0;
+  virtual bool MayHaveState() const = 0;
 };
 
 }  // namespace muster::chief

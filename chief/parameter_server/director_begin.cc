@@ -73,7 +73,7 @@ absl::Status DirectorImpl::PrepareServers() {
     ShardClient::Options client;
     client.task = task;
     client.address = options_.servers[task];
-    client.epoch = options_.epoch;
+    client.term = options_.term;
     client.channel = options_.channel;
     MUSTER_ASSIGN_OR_RETURN(clients[task], ShardClient::Make(client));
   }
@@ -114,9 +114,9 @@ absl::StatusOr<bool> DirectorImpl::ServersReady(MonotonicTime since, std::string
   MUSTER_RETURN_IF_ERROR(failed_);
   MUSTER_ASSIGN_OR_RETURN(const std::optional<ChiefRecord> record, servers_.NewestRecord());
   const bool late = Clock::now() >= since + options_.job.timeouts.resume + kReturn;
-  if (record && (stop_ || late) && Complete(servers_.HeldOf(*record))) return true;
+  if (record && (stop_ || late) && Complete(servers_.PlacementsIn(*record))) return true;
   // An earlier chief may have left a run on servers that have not connected again yet.
-  const bool first = options_.epoch() <= 1;
+  const bool first = options_.term() <= 1;
   if (stop_ && !record && !servers_.SomeAreNew() && first)
     return Preempted("stopped on request before training began");
   if (stop_ && late)
@@ -182,10 +182,10 @@ absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
     for (const auto& [index, member] : workers_)
       if (member.again == again) table_->SetWorker(index, member.incarnation, tell && again);
   await_workers_until_ = Clock::now() + options_.job.timeouts.resume + kReturn;
-  hear_until_ = Clock::now() + options_.job.timeouts.rejoin;
+  recovery_deadline_ = Clock::now() + options_.job.timeouts.rejoin;
   table_->FinishRecovery();
   LogInfo("the servers hold this run's state: going on after step {}, {}", table_->steps(),
-          Describe(servers_.HeldOf(record)));
+          Describe(servers_.PlacementsIn(record)));
   servers_.Adopt(record);
   return absl::OkStatus();
 }

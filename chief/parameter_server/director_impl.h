@@ -53,7 +53,7 @@ class DirectorImpl final : public Director,
   void RequestStop() override;
   void Abort(const absl::Status& why) override;
   DirectorRecord record() const override;
-  bool MayBeHeld() const override {
+  bool MayHaveState() const override {
     absl::MutexLock lock(&mu_);
     return servers_.SomeHaveReturned();
   }
@@ -97,7 +97,7 @@ class DirectorImpl final : public Director,
   struct Progress {
     Json work;
     std::map<int, uint64_t> workers;
-    uint64_t news = 0;  // See WorkTable::news().
+    uint64_t revision = 0;  // See WorkTable::news().
   };
   // The part of a ChiefRecord that the director's thread sets. It belongs to the same moment as the
   // record's steps.
@@ -175,11 +175,11 @@ class DirectorImpl final : public Director,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- director_saves.cc
-  void AskForBest(int64_t step, int64_t epoch);
-  void AskForSave();
+  void RequestBest(int64_t step, int64_t epoch);
+  void RequestSave();
   absl::Status BeginCut(bool checkpoint);
   absl::Status TakeCut();
-  void Keep(Cut cut);
+  void CommitCut(Cut cut);
   absl::Status GiveUpCut(const absl::Status& why);
   Duration SaveDeadline() const;
   bool IsSaved(int64_t step) const {
@@ -188,7 +188,7 @@ class DirectorImpl final : public Director,
 
   const DirectorOptions options_;
   const ShardStateFactory factory_;
-  rpc::BulkCalls tells_{kTellLimits, "the chief ends"};
+  rpc::BulkCalls tell_calls_{kTellCallLimits, "the chief ends"};
 
   // ---- Set before the threads start, constant afterwards
   DirectorStart start_;
@@ -208,8 +208,8 @@ class DirectorImpl final : public Director,
   Kept kept_;
   Due due_ = {false, false};
   Wanted wanted_;
-  // The save that AskForBest requested, and the time of the request.
-  std::optional<std::pair<SaveMoment, MonotonicTime>> best_asked_;
+  // The save that RequestBest requested, and the time of the request.
+  std::optional<std::pair<SaveMoment, MonotonicTime>> best_requested_;
   // The step of the last save, or of the start. `ended`: the saved state includes the end of
   // training.
   struct Saved {
@@ -242,10 +242,10 @@ class DirectorImpl final : public Director,
   // This chief filled the servers again. Work of workers that an earlier chief admitted is void.
   bool servers_reset_ ABSL_GUARDED_BY(mu_) = false;
   // After a restart of the chief: the chief waits until await_workers_until_ for the record's
-  // workers to rejoin. It waits until hear_until_ for rejoined workers to report their earlier
-  // work.
+  // workers to rejoin. It waits until recovery_deadline_ for rejoined workers to report their
+  // earlier work.
   std::optional<MonotonicTime> await_workers_until_ ABSL_GUARDED_BY(mu_);
-  MonotonicTime hear_until_ ABSL_GUARDED_BY(mu_);
+  MonotonicTime recovery_deadline_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace muster::chief

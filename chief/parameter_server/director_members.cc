@@ -46,7 +46,7 @@ grpc::ServerUnaryReactor* DirectorImpl::Next(grpc::CallbackServerContext* contex
 
 grpc::ServerReadReactor<proto::TellPiece>* DirectorImpl::Tell(grpc::CallbackServerContext* context,
                                                               proto::NextReply* reply) {
-  return OpenTell(this, &tells_, context, reply);
+  return OpenTellCall(this, &tell_calls_, context, reply);
 }
 
 grpc::ServerUnaryReactor* DirectorImpl::GetView(grpc::CallbackServerContext* context,
@@ -170,7 +170,7 @@ void DirectorImpl::OnAnswer(int task, const ServerCall& call, ServerLinks::Answe
   if (auto* created = std::get_if<proto::CreateReply>(&answer)) {
     if (servers_.Created(task, std::move(*created))) NewViewLocked();
   } else if (const auto* beaten = std::get_if<proto::BeatReply>(&answer)) {
-    const ShardServers::Change change = servers_.Beaten(task, *beaten);
+    const ShardServers::Change change = servers_.HandleBeat(task, *beaten);
     if (change == ShardServers::Change::kView) NewViewLocked();
     if (change == ShardServers::Change::kRecord && table_ != nullptr)
       NewRecordLocked(ProgressLocked());
@@ -184,7 +184,7 @@ void DirectorImpl::OnAnswer(int task, const ServerCall& call, ServerLinks::Answe
 // ---- Views, workers and records for the servers
 
 void DirectorImpl::NewViewLocked() {
-  servers_.NewView(static_cast<uint64_t>(options_.epoch()) << 32 | ++view_count_, NewTicket(),
+  servers_.NewView(static_cast<uint64_t>(options_.term()) << 32 | ++view_count_, NewTicket(),
                    table_ != nullptr ? &table_->ledger() : nullptr);
   if (table_ != nullptr) NewRecordLocked(ProgressLocked());
 }
@@ -195,7 +195,7 @@ void DirectorImpl::NewWorkersLocked() {
 }
 
 DirectorImpl::Progress DirectorImpl::ProgressLocked() const {
-  return {table_->ToRecord(), table_->workers(), table_->news()};
+  return {table_->ToRecord(), table_->workers(), table_->revision()};
 }
 
 // Makes the record from which a restarted chief continues.
@@ -212,8 +212,8 @@ void DirectorImpl::NewRecordLocked(Progress progress) {
   record.callbacks = recorded_.callbacks;
   size_t bytes = 0;
   for (const auto& [name, value] : calls_.integers()) bytes += value.size();
-  if (bytes <= kMostRecordedIntegers) record.integers = calls_.integers();
-  servers_.SetRecord(ToText(record), progress.news);
+  if (bytes <= kMaxRecordedIntegers) record.integers = calls_.integers();
+  servers_.SetRecord(ToText(record), progress.revision);
   links_->WakeAll();
 }
 
@@ -280,7 +280,7 @@ absl::Status DirectorImpl::RestoreShards() {
   for (size_t i = 0; i < targets.size(); ++i)
     if (servers_.member(targets[i].second).incarnation != incarnations[i]) return absl::OkStatus();
   if (!filled.ok()) {
-    LogWarning("{}; it is tried again", Message(filled));
+    LogWarning("{}; the chief retries", Message(filled));
     return absl::OkStatus();
   }
   RestoredLocked(targets);

@@ -66,9 +66,9 @@ Action NextOf(const Situation& s) {
   if (s.stop && s.pass != Situation::Pass::kNone) return Action::kCancelPass;
   if (s.phase == DirectorPhase::kStarting)
     if (const Action action = BeginCallbacks(s); action != Action::kWait) return action;
-  if (s.best == Situation::Best::kDue) return Action::kAskForBest;
+  if (s.best == Situation::Best::kDue) return Action::kRequestBest;
   if (const Action action = NextOfCallbacks(s); action != Action::kWait) return action;
-  if (s.save_requested) return Action::kAskForSave;
+  if (s.save_requested) return Action::kRequestSave;
   if ((CheckpointWanted(s) || s.histograms_wanted || s.weights_wanted) && !s.cutting)
     return s.quiet ? Action::kCut : Action::kWait;
   if (s.stop) {

@@ -56,8 +56,8 @@ enum class DirectorAction {
   kEndTraining,
   kBeginEpoch,
   kWantWeights,  // Requests a cut.
-  kAskForBest,   // Asks the CheckpointSink whether to save the best state.
-  kAskForSave,   // Asks the CheckpointSink whether to save, because a callback wants it.
+  kRequestBest,  // Asks the CheckpointSink whether to save the best state.
+  kRequestSave,  // Asks the CheckpointSink whether to save, because a callback wants it.
   kCut,
   kCancelPass,
   kStartPass,

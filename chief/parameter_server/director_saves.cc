@@ -20,18 +20,18 @@ Duration DirectorImpl::SaveDeadline() const {
 }
 
 // Requests a save of the best state so far, whatever the interval of checkpoints is.
-void DirectorImpl::AskForBest(int64_t step, int64_t epoch) {
+void DirectorImpl::RequestBest(int64_t step, int64_t epoch) {
   if (start_.checkpoints == nullptr || wanted_.checkpoint) return;
   SaveMoment moment;
   moment.step = step;
   moment.epoch = epoch;
   moment.epoch_end = true;
   moment.validated = true;
-  best_asked_ = {moment, Clock::now()};
+  best_requested_ = {moment, Clock::now()};
 }
 
 // A callback asks to save the current state.
-void DirectorImpl::AskForSave() {
+void DirectorImpl::RequestSave() {
   if (!callbacks_->TakeSaveRequest() || start_.checkpoints == nullptr) return;
   const checkpoint::TrainingState at = state();
   if (IsFinished(at) || callbacks_->stopping()) return;  // The state is saved anyway.
@@ -82,9 +82,9 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
     cut.write = start_.checkpoints->Wanted(moment);
   }
   const bool write = cut.write, must = cut.must;
-  // Shards may roll back to the replica's weights. KeepWeights keeps weights of one moment, even if
-  // the cut is not read completely.
-  if (!kept_.files) state_->KeepWeights();
+  // Shards may roll back to the replica's weights. RetainWeights keeps weights of one moment, even
+  // if the cut is not read completely.
+  if (!kept_.files) state_->RetainWeights();
   if (!wanted_.since) wanted_.since = Clock::now();
   if (const absl::Status begun = cutter_->Begin(std::move(cut)); !begun.ok())
     return GiveUpCut(begun);
@@ -105,7 +105,7 @@ absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   absl::MutexLock lock(&mu_);
   const absl::Status failed = NotSaved(table_->steps(), why);
   // Callbacks cannot continue without the weights, because they would only request another cut.
-  if (stop_ || table_->through() || callbacks_->stopping() || wanted_.weights) return failed;
+  if (stop_ || table_->all_done() || callbacks_->stopping() || wanted_.weights) return failed;
   LogWarning("{}; training goes on", Message(failed));
   wanted_ = Wanted();
   return absl::OkStatus();
@@ -138,12 +138,12 @@ absl::Status DirectorImpl::TakeCut() {
     return cut.must ? failed : absl::OkStatus();
   }
   if (cut.write) start_.checkpoints->Save(*std::move(cut.snapshot));
-  Keep(std::move(cut));
+  CommitCut(std::move(cut));
   return absl::OkStatus();
 }
 
 // Keeps the state to which a shard rolls back if no task has it.
-void DirectorImpl::Keep(Cut cut) {
+void DirectorImpl::CommitCut(Cut cut) {
   if (!cut.write && (kept_.files || !tables_.empty())) return;
   // The files have a callback's weights, not those of the servers, and training is over.
   if (cut.write && !cut.put_back.empty()) return;
@@ -152,7 +152,7 @@ void DirectorImpl::Keep(Cut cut) {
   if (cut.write) kept_.unloaded = absl::OkStatus();
   state_->ReleaseWeights();  // Encode without files then uses the replica's current weights.
   absl::MutexLock lock(&mu_);
-  table_->ledger().Keep();
+  table_->ledger().CommitCut();
 }
 
 }  // namespace muster::chief

@@ -90,8 +90,8 @@ bool LeaseCalls::Try(MonotonicTime now, NextCall& call) {
   call.reply->clear_buffers();
   if (!call.request->digest().empty())
     call.reply->mutable_buffers()->insert(integers_.begin(), integers_.end());
-  std::string shut = servers_->WhyShut(call.request->worker().worker());
-  if (shut.empty() && !servers_->IsKept(table_->news()))
+  std::string shut = servers_->WhyClosed(call.request->worker().worker());
+  if (shut.empty() && !servers_->IsKept(table_->revision()))
     shut = "no ps has a record of all workers, and of what came back, yet";
   const bool answered = table_->Answer(*call.request, shut, call.reply);
   if (call.reply->has_lease())

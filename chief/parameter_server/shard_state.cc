@@ -113,7 +113,7 @@ class ReplicaState final : public ShardState {
   StateFiles TakeFiles() override { return std::exchange(files_, {}); }
   absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
                                              int64_t steps, const StateFiles* files) const override;
-  void KeepWeights() override {
+  void RetainWeights() override {
     if (!weights_.empty()) return;
     for (const at::Tensor& tensor : served_.tensors)
       weights_.push_back(tensor.defined() ? tensor.clone() : tensor);
@@ -179,7 +179,7 @@ class ReplicaState final : public ShardState {
   Replica* const replica_;
   const ServedVariables served_;
   std::vector<Place> places_;  // Indexed by variable.
-  // By variable: the weights that KeepWeights copied. Empty: the replica's weights are used.
+  // By variable: the weights that RetainWeights copied. Empty: the replica's weights are used.
   std::vector<at::Tensor> weights_;
   std::vector<checkpoint::TensorInfo> slots_;  // Slots of the optimizers, as in a checkpoint.
   NoRows no_rows_;

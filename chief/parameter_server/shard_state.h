@@ -60,7 +60,7 @@ class ShardState {
                                                      const StateFiles* files) const = 0;
   // Copies the replica's current weights. Until ReleaseWeights, Encode without files uses this
   // copy, even if Decode changes the replica. A second call before ReleaseWeights has no effect.
-  virtual void KeepWeights() {}
+  virtual void RetainWeights() {}
   virtual void ReleaseWeights() {}
   // Writes a chunk's parameters to the replica and its slots to `slots`, unless that is null.
   // Several calls may run in parallel. Returns DataError if the content does not match the layout.

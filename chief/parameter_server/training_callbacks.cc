@@ -22,9 +22,9 @@ void TrainingCallbacks::TakeOver(const checkpoint::TrainingState& at,
   record_.reset();
   if (!state_.has_callbacks()) return;
   record_ = std::move(record);
-  const bool through = IsFinished(at) || stopped;
-  checkpoint::TakeOver({at.step, LastEpoch(at), at.step > 0 && (at.offset == 0 || through), through,
-                        due.first, due.second},
+  const bool all_done = IsFinished(at) || stopped;
+  checkpoint::TakeOver({at.step, LastEpoch(at), at.step > 0 && (at.offset == 0 || all_done),
+                        all_done, due.first, due.second},
                        &record_);
 }
 
@@ -56,8 +56,7 @@ absl::Status TrainingCallbacks::Begin(const ShardState::CallbackParts& parts, in
 
 void TrainingCallbacks::ForgetWeights(int64_t steps) {
   LogWarning(
-      "the weights after step {} cannot be put back: the last checkpoint holds those after "
-      "step {}",
+      "cannot restore the weights after step {}: the last checkpoint holds those after step {}",
       record_->weights_of, steps);
   for (auto& [name, note] : record_->notes) {
     if (!note.is_object() || note.value("restored_from_step", Json()) != record_->weights_of)
@@ -142,8 +141,7 @@ absl::Status TrainingCallbacks::EndTraining(const checkpoint::TrainingState& at)
       state_.Fire(Hook::kTrainEnd, {at.step, LastEpoch(at), Split::kTrain, last_loss_, {}}));
   MUSTER_RETURN_IF_ERROR(Decide());
   record_->ended = true;
-  if (record_->weights_of > 0)
-    LogInfo("the weights after step {} are put back", record_->weights_of);
+  if (record_->weights_of > 0) LogInfo("restored the weights after step {}", record_->weights_of);
   return absl::OkStatus();
 }
 

@@ -33,19 +33,19 @@ class RowFiller {
   absl::Status Fill(const ServedTable& table, const checkpoint::RowSources& sources);
 
  private:
-  struct Coming {  // The unsent rows of a chunk.
+  struct PendingRows {  // The unsent rows of a chunk.
     int chunk = 0;
     std::vector<uint64_t> keys;
     std::vector<float> rows;  // The rows with their slots.
   };
-  absl::Status Send(int shard, Coming* coming, bool last);
+  absl::Status Send(int shard, PendingRows* pending, bool last);
 
   const Layout& layout_;
   const Fillings& fillings_;
   std::vector<RowColumn> columns_;
   int64_t elements_ = 0;  // Elements of a row with its slots.
   int64_t updates_ = 0;
-  std::map<int, std::vector<Coming>> coming_;  // By shard, then by the table's chunk in it.
+  std::map<int, std::vector<PendingRows>> pending_;  // By shard, then by the table's chunk in it.
 };
 
 }  // namespace muster::chief

@@ -7,8 +7,8 @@
 namespace muster::chief {
 namespace {
 
-constexpr size_t kMostAnswerElements = 1 << 20;                       // Limit of one reply.
-constexpr size_t kMostKeys = rpc::kMaxPieceBytes / sizeof(uint64_t);  // Limit of one request.
+constexpr size_t kMaxAnswerElements = 1 << 20;                       // Limit of one reply.
+constexpr size_t kMaxKeys = rpc::kMaxPieceBytes / sizeof(uint64_t);  // Limit of one request.
 
 }  // namespace
 
@@ -20,7 +20,7 @@ absl::Status ServerRows::Pull(std::span<const RowRead> reads) {
 absl::Status ServerRows::PullOne(const RowRead& read) {
   const ServedTable& served = tables_[read.table];
   const auto width = static_cast<size_t>(served.options.width);
-  const size_t most = std::clamp<size_t>(kMostAnswerElements / width, 1, kMostKeys);
+  const size_t most = std::clamp<size_t>(kMaxAnswerElements / width, 1, kMaxKeys);
   // Positions in `keys`, by server.
   std::vector<std::vector<size_t>> places(static_cast<size_t>(servers_));
   for (size_t i = 0; i < read.keys.size(); ++i)

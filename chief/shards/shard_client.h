@@ -24,9 +24,9 @@ class ShardClient {
  public:
   struct Options {
     int task = 0;
-    std::string address;              // host:port of the gRPC server.
-    std::function<uint32_t()> epoch;  // Returns the chief's term.
-    rpc::ChannelOptions channel;      // With TLS, the server must prove that it is this ps task.
+    std::string address;             // host:port of the gRPC server.
+    std::function<uint32_t()> term;  // Returns the chief's term.
+    rpc::ChannelOptions channel;     // With TLS, the server must prove that it is this ps task.
     Duration call = std::chrono::seconds(10);
     // Timeout for one piece of a bulk call. There is none for the whole call, which takes longer
     // for larger shards.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr Duration kBeat = std::chrono::seconds(1);
 // Well below the time after which a push fails for lack of a new view.
-constexpr Duration kMostWithBackup = std::chrono::seconds(60);
+constexpr Duration kMaxWithBackup = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -82,7 +82,7 @@ bool ShardServers::TakeHeld(int task, const std::set<int>& serving) {
       continue;
     }
     muster::Restored(s, task, &placements_);
-    LogInfo("ps {} is back with shard {}: nothing of it is lost", task, s);
+    LogInfo("ps {} returned with shard {}: no update of it is lost", task, s);
     taken = true;
   }
   return taken;
@@ -95,11 +95,11 @@ void ShardServers::SetHolders(int shard) {
   if (place.in_sync) holders_[shard][place.backup] = member(place.backup).incarnation;
 }
 
-ShardServers::Change ShardServers::Beaten(int task, const proto::BeatReply& reply) {
+ShardServers::Change ShardServers::HandleBeat(int task, const proto::BeatReply& reply) {
   Server& server = servers_[task];
-  if (reply.trouble() != server.trouble && !reply.trouble().empty())
+  if (reply.trouble() != server.last_error && !reply.trouble().empty())
     LogWarning("ps {}: {}", task, reply.trouble());
-  server.trouble = reply.trouble();
+  server.last_error = reply.trouble();
   server.tables.clear();
   for (const proto::TableCounts& counts : reply.tables())
     server.tables[counts.variable()] = {counts.rows(), counts.bytes(),     counts.lookups(),
@@ -114,18 +114,18 @@ ShardServers::Change ShardServers::Beaten(int task, const proto::BeatReply& repl
   }
   const bool taken = TakeHeld(task, {reply.serving().begin(), reply.serving().end()});
   if (taken) AddBackups(present(), copies_, &placements_);
-  if (GoOnWithoutBackups(task, reply) || taken) return Change::kView;
+  if (DropBackups(task, reply) || taken) return Change::kView;
   // No new view is needed, because the primary already knows that its backup is in sync. Only the
   // record must include the change.
   return changed ? Change::kRecord : Change::kNone;
 }
 
 // Handles a broken link between a primary and its backup while both tasks send heartbeats.
-bool ShardServers::GoOnWithoutBackups(int task, const proto::BeatReply& reply) {
-  const Duration most = std::min(heartbeat_, kMostWithBackup);
+bool ShardServers::DropBackups(int task, const proto::BeatReply& reply) {
+  const Duration most = std::min(heartbeat_, kMaxWithBackup);
   bool changed = false;
   for (const auto& [shard, seconds] : reply.waiting()) {
-    if (seconds < Seconds(most) || !GoOnWithoutBackup(task, shard, &placements_)) continue;
+    if (seconds < Seconds(most) || !CanDropBackup(task, shard, &placements_)) continue;
     changed = true;
     LogWarning(
         "ps {} has waited {:.1f} s for ps {}, the backup of shard {}: it goes on without that "
@@ -197,7 +197,7 @@ void ShardServers::Succeeded(int task, const ServerCall& call, MonotonicTime now
       server.workers = call.version;
       break;
     case ServerCall::Kind::kBeat:
-      if (server.record < news_record_ && call.version >= news_record_) ++changes_;
+      if (server.record < revision_record_ && call.version >= revision_record_) ++changes_;
       server.record = call.version;
       server.next_beat = now + kBeat;
       break;
@@ -220,12 +220,12 @@ void ShardServers::SetWorkers(std::map<int, uint64_t> workers) {
   ++workers_version_;
 }
 
-void ShardServers::SetRecord(std::string record, uint64_t news) {
+void ShardServers::SetRecord(std::string record, uint64_t revision) {
   record_ = std::move(record);
   ++record_version_;
-  if (IsRecorded(news)) return;
-  news_ = news;
-  news_record_ = record_version_;
+  if (IsRecorded(revision)) return;
+  revision_ = revision;
+  revision_record_ = record_version_;
 }
 
 bool ShardServers::SomeHaveRecord(uint64_t version) const {
@@ -271,7 +271,7 @@ void ShardServers::CheckView() {
   LogInfo("view {}.{}: {}", current_view_ >> 32, current_view_ & 0xffffffff, Describe(placements_));
 }
 
-std::string ShardServers::WhyShut(int worker) const {
+std::string ShardServers::WhyClosed(int worker) const {
   for (size_t s = 0; s < placements_.size(); ++s)
     if (placements_[s].primary < 0) return fmt::format("nobody serves shard {} yet", s);
   const auto since = worker_since_.find(worker);
@@ -292,7 +292,7 @@ std::vector<std::pair<int, int>> ShardServers::TakeUnserved(MonotonicTime now) {
   const Present there = present();
   Placements wanted = placements_;
   for (const auto& [shard, task] : ToRestore(placements_, there, copies_)) {
-    if (!GoesBack(holders_[shard], unserved_since_[shard], rejoin_, now)) continue;
+    if (!MustRestore(holders_[shard], unserved_since_[shard], rejoin_, now)) continue;
     if (!holders_[shard].empty())
       LogWarning("{} did not come back with shard {} within {:g} s (timeouts.rejoin)",
                  Describe(holders_[shard]), shard, Seconds(rejoin_));
@@ -338,7 +338,7 @@ absl::StatusOr<std::optional<ChiefRecord>> ShardServers::NewestRecord() const {
   return newest;
 }
 
-Placements ShardServers::HeldOf(const ChiefRecord& record) const {
+Placements ShardServers::PlacementsIn(const ChiefRecord& record) const {
   Placements recorded = record.placements;
   recorded.resize(servers_.size());
   std::vector<std::set<int>> serving(servers_.size());
@@ -365,7 +365,7 @@ std::vector<Holders> ShardServers::awaited() const {
 }
 
 void ShardServers::Adopt(const ChiefRecord& record) {
-  placements_ = HeldOf(record);
+  placements_ = PlacementsIn(record);
   for (int s = 0; s < size(); ++s) SetHolders(s);
   AddBackups(present(), copies_, &placements_);
 }

@@ -62,7 +62,7 @@ class ShardServers {
   void Ended(int task, uint64_t incarnation);
   bool Created(int task, proto::CreateReply reply);
   enum class Change { kNone, kRecord, kView };  // The part that the caller must renew.
-  Change Beaten(int task, const proto::BeatReply& reply);
+  Change HandleBeat(int task, const proto::BeatReply& reply);
 
   const AdmittedMember& member(int task) const { return servers_[task].member; }
   bool IsPresent(int task) const { return servers_[task].present(); }
@@ -87,11 +87,13 @@ class ShardServers {
     ++changes_;
   }
   void RemoveWorker(int worker) { worker_since_.erase(worker); }
-  // `news` is the value of WorkTable::news() when the record was made.
-  void SetRecord(std::string record, uint64_t news = 0);
-  bool IsRecorded(uint64_t news) const { return news <= news_; }
+  // `revision` is the value of WorkTable::news() when the record was made.
+  void SetRecord(std::string record, uint64_t revision = 0);
+  bool IsRecorded(uint64_t revision) const { return revision <= revision_; }
   // Returns whether IsRecorded(news) is true and some task has that record.
-  bool IsKept(uint64_t news) const { return IsRecorded(news) && SomeHaveRecord(news_record_); }
+  bool IsKept(uint64_t revision) const {
+    return IsRecorded(revision) && SomeHaveRecord(revision_record_);
+  }
   uint64_t record_version() const { return record_version_; }
   // Both return whether tasks have a record of `version` or later: some task, or each present task.
   bool SomeHaveRecord(uint64_t version) const;
@@ -105,7 +107,7 @@ class ShardServers {
   // Returns true if all shards are served and every task has the current view.
   bool Settled() const { return view_.number() != 0 && all_have_view() && Complete(placements_); }
   // Returns why nothing is leased to the worker yet, "" if leases are allowed.
-  std::string WhyShut(int worker) const;
+  std::string WhyClosed(int worker) const;
 
   // ---- Shards
   const Placements& placements() const { return placements_; }
@@ -121,7 +123,7 @@ class ShardServers {
   // hold shards of that run. Returns DataError for an invalid record.
   absl::StatusOr<std::optional<ChiefRecord>> NewestRecord() const;
   // Returns the part of the record's placements that the present tasks still hold.
-  Placements HeldOf(const ChiefRecord& record) const;
+  Placements PlacementsIn(const ChiefRecord& record) const;
   // Returns the processes that hold each unserved shard, for the record.
   std::vector<Holders> awaited() const;
   void Adopt(const ChiefRecord& record);
@@ -140,14 +142,14 @@ class ShardServers {
     uint64_t workers = 0, record = 0, view = 0;
     MonotonicTime next_beat, next_try;
     rpc::Backoff backoff;
-    std::string trouble;  // The problem that was last logged.
+    std::string last_error;  // The problem that was last logged.
     std::map<int, TableStatistics> tables;
     bool present() const { return member.incarnation != 0 && created; }
   };
 
   void SetHolders(int shard);
   bool TakeHeld(int task, const std::set<int>& serving);
-  bool GoOnWithoutBackups(int task, const proto::BeatReply& reply);
+  bool DropBackups(int task, const proto::BeatReply& reply);
   void CheckView();
 
   int copies_ = 1;
@@ -165,7 +167,7 @@ class ShardServers {
   std::string record_;
   uint64_t record_version_ = 0;
   // The latest value passed to SetRecord, and the version of the first record with it.
-  uint64_t news_ = 0, news_record_ = 0;
+  uint64_t revision_ = 0, revision_record_ = 0;
   proto::View view_;
   uint64_t view_record_ = 0;  // The first version of the record with view_.
   uint64_t current_view_ = 0;

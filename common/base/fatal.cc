@@ -57,7 +57,7 @@ struct Uncaught {
   std::atomic<Duration> limit = Duration::zero();  // Readable without the lock.
 };
 // Never destroyed, because it is needed until the process has ended.
-Uncaught& TheUncaught() {
+Uncaught& UncaughtState() {
   static auto* const uncaught = new Uncaught;
   return *uncaught;
 }
@@ -82,12 +82,12 @@ std::string Sentence() {
   const auto done = std::make_shared<Notification>();
   // This thread may hold any lock, so another thread makes the call.
   std::thread([why, done] {
-    Uncaught& uncaught = TheUncaught();
+    Uncaught& uncaught = UncaughtState();
     absl::MutexLock lock(&uncaught.mu);
     if (uncaught.tell) uncaught.tell(*why);
     done->Notify();
   }).detach();
-  done->WaitFor(TheUncaught().limit);
+  done->WaitFor(UncaughtState().limit);
   LogError("ROOT CAUSE: {}", *why);
   FlushLog();
   _exit(static_cast<int>(ExitCode::kProgramFailed));
@@ -114,7 +114,7 @@ void NameFatalSignals(const std::string& who) {
 
 void OnUncaught(std::function<void(const std::string& why)> tell, Duration limit) {
   std::set_terminate(OnTerminate);
-  Uncaught& uncaught = TheUncaught();
+  Uncaught& uncaught = UncaughtState();
   absl::MutexLock lock(&uncaught.mu);
   uncaught.tell = std::move(tell);
   uncaught.limit = limit;

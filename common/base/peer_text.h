@@ -13,24 +13,24 @@
 
 namespace muster {
 
-inline constexpr size_t kMostPeerText = 1024;
+inline constexpr size_t kMaxPeerText = 1024;
 
-// Returns `text` as valid UTF-8 without control characters, cut to at most `most` bytes. Cut text
-// ends with "...". A line break becomes the two characters "\n", and a tab becomes a space. Other
-// control characters become escapes such as "\x1b", and so do characters that change the direction
-// of writing.
-std::string PeerText(std::string_view text, size_t most = kMostPeerText);
+// Returns `text` as valid UTF-8 without control characters, cut to at most `max_bytes` bytes. Cut
+// text ends with "...". A line break becomes the two characters "\n", and a tab becomes a space.
+// Other control characters become escapes such as "\x1b", and so do characters that change the
+// direction of writing.
+std::string SanitizePeerText(std::string_view text, size_t max_bytes = kMaxPeerText);
 
 // A token bucket for log lines: it permits `burst` lines at once, then one line per `interval`.
 // Thread-safe.
-class LineBudget {
+class LogRateLimiter {
  public:
-  explicit LineBudget(int burst = 20, Duration interval = std::chrono::seconds(1))
+  explicit LogRateLimiter(int burst = 20, Duration interval = std::chrono::seconds(1))
       : burst_(burst), interval_(interval) {}
 
   // Returns whether the caller may write a line now. If so, sets `*left_out` to the number of lines
   // that were suppressed since the last permitted one.
-  bool Take(int64_t* left_out, MonotonicTime now = Clock::now());
+  bool Take(int64_t* suppressed, MonotonicTime now = Clock::now());
 
  private:
   const int burst_;
@@ -39,7 +39,7 @@ class LineBudget {
   bool begun_ ABSL_GUARDED_BY(mu_) = false;
   double tokens_ ABSL_GUARDED_BY(mu_) = 0;
   MonotonicTime last_ ABSL_GUARDED_BY(mu_);
-  int64_t left_out_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t suppressed_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace muster

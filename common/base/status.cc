@@ -15,8 +15,8 @@ absl::Status ConfigurationError(std::string_view m) {
 }
 // A DataError may quote the content of a file, which may be long and contain any bytes.
 absl::Status DataError(std::string_view m) {
-  constexpr size_t kMost = 4096;
-  return absl::DataLossError(PeerText(m, kMost));
+  constexpr size_t kMax = 4096;
+  return absl::DataLossError(SanitizePeerText(m, kMax));
 }
 absl::Status PeerLost(std::string_view m) { return absl::UnavailableError(ValidUtf8(m)); }
 absl::Status DeadlinePassed(std::string_view m) {

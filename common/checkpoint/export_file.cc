@@ -92,7 +92,7 @@ bool IsExport(const Metadata& metadata) {
   return metadata.contains("muster") && metadata.contains(kState);
 }
 
-void KeepModels(TensorSet* set) {
+void RetainModels(TensorSet* set) {
   std::erase_if(set->tensors, [](const Tensor& tensor) { return !IsModels(tensor.name); });
 }
 

@@ -47,6 +47,6 @@ bool NamesExport(const std::string& path);
 // Returns whether the metadata of a safetensors file show that WriteExport wrote it.
 bool IsExport(const Metadata& metadata);
 // Removes the slots and replica buffers of an export from the set.
-void KeepModels(TensorSet* set);
+void RetainModels(TensorSet* set);
 
 }  // namespace muster::checkpoint

@@ -95,9 +95,9 @@ class StoreImpl : public Store {
     // below works.
     MUSTER_RETURN_IF_ERROR(Fence());
     MUSTER_RETURN_IF_ERROR(files_.SyncDirectory(options_.directory));
-    MUSTER_RETURN_IF_ERROR(TakeStock(restored_step));
-    MUSTER_RETURN_IF_ERROR(MendLatest());
-    return MendBest();
+    MUSTER_RETURN_IF_ERROR(ScanCheckpoints(restored_step));
+    MUSTER_RETURN_IF_ERROR(RepairLatest());
+    return RepairBest();
   }
 
   absl::StatusOr<std::string> Write(const Snapshot& snapshot) override {
@@ -106,7 +106,7 @@ class StoreImpl : public Store {
     if (Holds(step) && !snapshot.replaces) {
       // An earlier Write may have failed after the rename.
       MUSTER_RETURN_IF_ERROR(
-          Explained(MendLatest(), fmt::format("could not mark {} as the latest", name)));
+          Explained(RepairLatest(), fmt::format("could not mark {} as the latest", name)));
       return PathOf(step);
     }
     RemoveLeftovers();
@@ -278,7 +278,7 @@ class StoreImpl : public Store {
   }
 
   // Makes `latest` name the newest checkpoint.
-  absl::Status MendLatest() {
+  absl::Status RepairLatest() {
     const std::vector<int64_t> held = steps();
     const std::optional<int64_t> says = ReadLatest(files_, options_.directory);
     if (held.empty()) return RemoveMark(kLatest);
@@ -287,7 +287,7 @@ class StoreImpl : public Store {
     return Commit(kLatest, kLatest);
   }
 
-  absl::Status MendBest() {
+  absl::Status RepairBest() {
     const std::optional<BestMark> best = ReadBest(files_, options_.directory);
     if (!best || !Holds(best->step)) return RemoveMark(kBest);
     const absl::MutexLock lock(&mutex_);
@@ -305,7 +305,7 @@ class StoreImpl : public Store {
   }
 
   // Lists the checkpoints and moves aside those that cannot be restored.
-  absl::Status TakeStock(int64_t restored_step) {
+  absl::Status ScanCheckpoints(int64_t restored_step) {
     MUSTER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
                             ListCheckpoints(files_, options_.directory, /*verify=*/false));
     bool moved = false;
@@ -332,7 +332,7 @@ class StoreImpl : public Store {
     // Moves it to the staging folder first. A superseded owner has none, so the move fails.
     MUSTER_RETURN_IF_ERROR(files_.Rename(info.path, Staged(aside)));
     MUSTER_RETURN_IF_ERROR(files_.Rename(Staged(aside), JoinPath(options_.directory, aside)));
-    LogWarning("moved checkpoint {} aside as {}", info.name, aside);
+    LogWarning("renamed checkpoint {} to {}", info.name, aside);
     return absl::OkStatus();
   }
 
@@ -353,42 +353,42 @@ class StoreImpl : public Store {
 
   // Removes the checkpoints that are to be deleted from the list and returns them, the oldest
   // first.
-  std::vector<int64_t> TakeVictims() {
+  std::vector<int64_t> TakeExpired() {
     const absl::MutexLock lock(&mutex_);
-    std::vector<int64_t> victims;
+    std::vector<int64_t> expired;
     const size_t keep = std::max(1, options_.keep);
     const size_t old = steps_.size() > keep ? steps_.size() - keep : 0;
     const auto end = std::next(steps_.begin(), static_cast<std::ptrdiff_t>(old));
-    std::copy_if(steps_.begin(), end, std::back_inserter(victims), [this](int64_t step) {
+    std::copy_if(steps_.begin(), end, std::back_inserter(expired), [this](int64_t step) {
       mutex_.AssertHeld();
       return !pins_.contains(step) && !(best_ && best_->step == step);
     });
-    for (const int64_t step : victims) steps_.erase(step);
-    return victims;
+    for (const int64_t step : expired) steps_.erase(step);
+    return expired;
   }
 
   // Deletes the oldest checkpoints. Each one is renamed, and the rename is on the disk before any
   // of its files is removed. An incomplete checkpoint is therefore never visible. Ignores errors.
   void Prune() {
     const absl::MutexLock pruning(&pruning_);
-    const std::vector<int64_t> victims = TakeVictims();
+    const std::vector<int64_t> expired = TakeExpired();
     absl::Status status;
     size_t moved = 0;
-    for (; moved < victims.size() && status.ok(); ++moved) {
+    for (; moved < expired.size() && status.ok(); ++moved) {
       status = Fence();
       if (status.ok()) {
-        status = files_.Rename(PathOf(victims[moved]),
-                               Staged(kDeleted + CheckpointName(victims[moved])));
+        status = files_.Rename(PathOf(expired[moved]),
+                               Staged(kDeleted + CheckpointName(expired[moved])));
       }
       if (!status.ok()) break;
     }
     if (moved > 0 && status.ok()) status = files_.SyncDirectory(options_.directory);
     if (!status.ok()) {
       const absl::MutexLock lock(&mutex_);
-      steps_.insert(victims.begin() + static_cast<std::ptrdiff_t>(moved), victims.end());
+      steps_.insert(expired.begin() + static_cast<std::ptrdiff_t>(moved), expired.end());
     }
     for (size_t i = 0; i < moved && status.ok(); ++i) {
-      status = IgnoreNotFound(files_.Remove(Staged(kDeleted + CheckpointName(victims[i]))));
+      status = IgnoreNotFound(files_.Remove(Staged(kDeleted + CheckpointName(expired[i]))));
     }
     if (!status.ok()) {
       LogWarning("{}", Message(Explained(status, "could not delete an old checkpoint")));

@@ -25,7 +25,7 @@ absl::StatusOr<WeightsFile> ReadFileOfTensors(FileSystem& files, const std::stri
   if (absl::IsDataLoss(set.status())) return Annotate(set.status(), path + ": ");
   MUSTER_RETURN_IF_ERROR(set.status());
   read.set = *std::move(set);
-  if (IsExport(metadata)) KeepModels(&read.set);
+  if (IsExport(metadata)) RetainModels(&read.set);
   return read;
 }
 

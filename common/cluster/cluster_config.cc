@@ -26,7 +26,7 @@ std::optional<int> ClusterConfig::world_size() const {
 
 std::optional<TaskId> ClusterConfig::chief() const { return cluster.Coordinator(); }
 
-std::string ClusterConfig::Who() const { return local() ? "local" : task->Spoken(); }
+std::string ClusterConfig::Who() const { return local() ? "local" : task->DisplayName(); }
 
 Environment ProcessEnvironment() {
   return [](const std::string& name) -> std::optional<std::string> {

@@ -25,8 +25,8 @@ struct TaskId {
   TaskType type = TaskType::kChief;
   int index = 0;
 
-  std::string ToString() const;  // Returns "worker:1", as files and messages contain it.
-  std::string Spoken() const;    // Returns "worker 1", for log lines and errors.
+  std::string ToString() const;     // Returns "worker:1", as files and messages contain it.
+  std::string DisplayName() const;  // Returns "worker 1", for log lines and errors.
   friend auto operator<=>(const TaskId&, const TaskId&) = default;
 };
 // Parses either form. Returns nullopt for any other text.

@@ -343,10 +343,10 @@ absl::StatusOr<ClusterConfig> ConfigFromJson(const Json& json) {
       return ConfigurationError(
           fmt::format("task is {}, but cluster is missing or empty: list the addresses of all "
                       "tasks in cluster",
-                      id->Spoken()));
+                      id->DisplayName()));
     }
     config.warnings.push_back(fmt::format(
-        "there is a task ({}) but no cluster: this process trains alone", id->Spoken()));
+        "there is a task ({}) but no cluster: this process trains alone", id->DisplayName()));
     return config;
   }
   if (!id) {

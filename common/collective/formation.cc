@@ -245,18 +245,18 @@ class Formation {
     return Transfer(to, std::as_bytes(std::span(&mine, 1)), {}, deadline_);
   }
 
-  // Returns the header of the next frame of `from`. If the frame is kLastWords, returns its reason
+  // Returns the header of the next frame of `from`. If the frame is kFailure, returns its reason
   // as the error.
   absl::StatusOr<FrameHeader> Receive(const Wanted& from, MonotonicTime deadline) {
     FrameHeader theirs;
     MUSTER_RETURN_IF_ERROR(
         Transfer(from, {}, std::as_writable_bytes(std::span(&theirs, 1)), deadline));
-    if (!IsOf(theirs, FrameKind::kLastWords)) return theirs;
+    if (!IsOf(theirs, FrameKind::kFailure)) return theirs;
     uint32_t code = 0;
     std::memcpy(&code, theirs.body, sizeof code);
-    std::string text(std::min<size_t>(theirs.payload_bytes, kMaxLastWords), '\0');
+    std::string text(std::min<size_t>(theirs.payload_bytes, kMaxFailureText), '\0');
     MUSTER_RETURN_IF_ERROR(Transfer(from, {}, std::as_writable_bytes(std::span(text)), deadline));
-    return LastWords(code, text, RankName(labels_, from.first));
+    return FailureFromNotice(code, text, RankName(labels_, from.first));
   }
 
   absl::Status Transfer(const Wanted& with, std::span<const std::byte> send,
@@ -305,7 +305,7 @@ class Formation {
     const SegmentLayout layout = HostLayout(local);
     absl::StatusOr<std::shared_ptr<Segment>> segment = std::shared_ptr<Segment>();
     if (leads && local > 1) segment = Segment::Create(name, layout);
-    MUSTER_ASSIGN_OR_RETURN(const bool all, AllSay([&](bool so_far) {
+    MUSTER_ASSIGN_OR_RETURN(const bool all, AllAgree([&](bool so_far) {
                               // The first rank of this host has voted before this one. It has
                               // created the segment or voted no.
                               if (!leads && so_far) segment = Segment::Open(name, layout);
@@ -325,7 +325,7 @@ class Formation {
   // Returns whether every rank votes yes. In the first round around the ring, `say` receives
   // whether all votes so far are yes, and returns this rank's vote. The second round carries the
   // result.
-  absl::StatusOr<bool> AllSay(const std::function<bool(bool so_far)>& say) {
+  absl::StatusOr<bool> AllAgree(const std::function<bool(bool so_far)>& say) {
     const std::vector<int>& ring = topology_.ring;
     const auto me = std::find(ring.begin(), ring.end(), spec_.rank);
     const bool first = me == ring.begin(), last = me + 1 == ring.end();

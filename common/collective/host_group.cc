@@ -60,10 +60,10 @@ SharedMemoryGroupOptions HostGroup::Options(bool spin) {
 absl::Status HostGroup::Check(const SharedMemoryGroupOptions::Awaited& awaited,
                               const Signature& signature, MonotonicTime started) {
   for (int i = 0; i < size(); ++i) {
-    if (!awaited(i)) links_->NotePresent(ranks_[i], signature.sequence);
+    if (!awaited(i)) links_->RecordPresence(ranks_[i], signature.sequence);
   }
-  if (Clock::now() - started > Links::kSayPresentAfter) links_->SendPresent(signature);
-  MUSTER_RETURN_IF_ERROR(links_->Hear());
+  if (Clock::now() - started > Links::kAnnouncePresenceAfter) links_->AnnouncePresence(signature);
+  MUSTER_RETURN_IF_ERROR(links_->ReadNotices());
   for (int i = 0; i < size(); ++i) {
     // A rank that has joined may already have finished its last operation and left.
     if (i == rank() || !links_->Closed(ranks_[i]) || !awaited(i)) continue;
@@ -86,7 +86,7 @@ absl::Status HostGroup::Reason() const {
   while (!(reason = segment_->reason()) && Clock::now() < until) sched_yield();
   if (!reason) return PeerLost("Another rank of this host gave up.");
   const size_t rank = std::clamp<size_t>(reason->rank, 0, ranks_.size() - 1);
-  return LastWords(reason->code, reason->text, links_->Name(ranks_[rank]));
+  return FailureFromNotice(reason->code, reason->text, links_->Name(ranks_[rank]));
 }
 
 std::shared_ptr<void> HostGroup::AllocateReducible(int64_t bytes) {

@@ -2,7 +2,7 @@
 //
 // Each link has a connection for notices. If operations send data over the link, it has a second
 // connection for that data, so a rank can send notices during a long operation. There are two
-// notices. kPresent lists the ranks that are known to have joined an operation. kLastWords says why
+// notices. kPresence lists the ranks that are known to have joined an operation. kFailure says why
 // the sender gives up. Ranks forward notices, so all ranks receive them.
 #pragma once
 
@@ -21,8 +21,8 @@ namespace muster::collective {
 
 enum class FrameKind : uint16_t {
   kOperation = 1,  // Body: Signature. Payload: the data.
-  kPresent,        // Body: u64 sequence. Payload: one bit per rank, set if it joined the operation.
-  kLastWords,      // Body: u32 status code. Payload: the sender's reason for giving up.
+  kPresence,       // Body: u64 sequence. Payload: one bit per rank, set if it joined the operation.
+  kFailure,        // Body: u32 status code. Payload: the sender's reason for giving up.
   kProbe = 100,    // The first frame of each connection (formation.cc).
   kVote,           // The vote on shared memory (formation.cc).
 };
@@ -30,10 +30,10 @@ enum class FrameKind : uint16_t {
 // The kinds of connection between two linked ranks.
 enum class Channel : uint32_t { kNotices = 0, kData = 1 };
 
-inline constexpr size_t kMaxLastWords = 4096;
-// Returns the status for a received kLastWords notice. `code` is its body and `text` its payload.
+inline constexpr size_t kMaxFailureText = 4096;
+// Returns the status for a received kFailure notice. `code` is its body and `text` its payload.
 // `name` is the name of the sender.
-absl::Status LastWords(uint32_t code, std::string_view text, std::string_view name);
+absl::Status FailureFromNotice(uint32_t code, std::string_view text, std::string_view name);
 
 class Links {
  public:
@@ -68,23 +68,23 @@ class Links {
   Ready Wait(std::span<const transport::Interest> data, MonotonicTime until);
   // Reads the notices that have arrived. Forwards which ranks have joined the operation. If a peer
   // gave up, returns the peer's reason.
-  absl::Status Hear();
+  absl::Status ReadNotices();
   // Returns whether the link to `rank` was closed. Either that rank has ended or left the group, or
   // the network failed.
   bool Closed(int rank) const;
 
-  // A rank calls SendPresent if an operation takes longer than this time.
-  static constexpr Duration kSayPresentAfter = std::chrono::milliseconds(100);
-  // Sends a kPresent notice for the operation `signature` to the peers, once per operation. Does
+  // A rank calls AnnouncePresence if an operation takes longer than this time.
+  static constexpr Duration kAnnouncePresenceAfter = std::chrono::milliseconds(100);
+  // Sends a kPresence notice for the operation `signature` to the peers, once per operation. Does
   // nothing if all ranks see this in shared memory.
-  void SendPresent(const Signature& signature);
+  void AnnouncePresence(const Signature& signature);
   // Records that `rank` has joined the operation `sequence`. Called if data or shared memory show
   // this.
-  void NotePresent(int rank, uint64_t sequence);
+  void RecordPresence(int rank, uint64_t sequence);
   // Returns PeerLost with the name of a link that is lost by Options::link_timeout. Called every
-  // kLookAtLinks while an operation waits, because TCP reports a dead connection only after many
-  // minutes.
-  static constexpr Duration kLookAtLinks = std::chrono::milliseconds(500);
+  // kCheckLinksEvery while an operation waits, because TCP reports a dead connection only after
+  // many minutes.
+  static constexpr Duration kCheckLinksEvery = std::chrono::milliseconds(500);
   absl::Status CheckLinks(MonotonicTime now);
   // Sends `why` to the peers unless it is OK, and closes all connections.
   void Close(const absl::Status& why);
@@ -109,29 +109,29 @@ class Links {
   struct Link {
     int rank = 0;
     Watched notices, data;
-    std::vector<std::byte> heard;   // The received bytes of an incomplete notice.
-    std::vector<std::byte> unsaid;  // The bytes of notices that the socket has not accepted yet.
-    bool closed = false;            // The peer closed the link, or the network failed.
-    absl::Status last_words;        // The peer's reason for giving up. OK if it has sent none.
+    std::vector<std::byte> received;  // The received bytes of an incomplete notice.
+    std::vector<std::byte> unsent;    // The bytes of notices that the socket has not accepted yet.
+    bool closed = false;              // The peer closed the link, or the network failed.
+    absl::Status failure;             // The peer's reason for giving up. OK if it has sent none.
   };
 
   const Link* Find(int rank) const;
   static void Read(Link& link);
-  absl::Status TakeNotices(Link& link);
-  void TakePresent(const transport::FrameHeader& header, std::span<const std::byte> bits);
+  absl::Status ParseNotices(Link& link);
+  void HandlePresence(const transport::FrameHeader& header, std::span<const std::byte> bits);
   absl::Status WithOthersClosed(const absl::Status& local) const;
   absl::Status CheckSilence(Watched& watched, int rank, MonotonicTime now) const;
-  // Sends to the peers which ranks are known to have joined said_present_.
-  void PassOnPresence();
-  void Say(Link& link, FrameKind kind, const void* body, size_t body_bytes,
-           std::span<const std::byte> payload);
+  // Sends to the peers which ranks are known to have joined announced_.
+  void ForwardPresence();
+  void SendNotice(Link& link, FrameKind kind, const void* body, size_t body_bytes,
+                  std::span<const std::byte> payload);
 
   const Options options_;
   std::vector<Link> links_;  // Ordered by rank.
   // The latest operation that each rank is known to have joined, by rank.
   std::vector<uint64_t> present_;
-  uint64_t said_present_ = 0;  // The latest operation for which this rank sent kPresent.
-  // True if there is information about said_present_ that was not forwarded yet.
+  uint64_t announced_ = 0;  // The latest operation for which this rank sent kPresence.
+  // True if there is information about announced_ that was not forwarded yet.
   bool news_ = false;
   std::vector<transport::Interest> waits_;  // A buffer for Wait().
   transport::AbortSignal abort_;

@@ -47,8 +47,8 @@ class RingOperation {
     me_ = static_cast<int>(std::find(order.begin(), order.end(), links.rank()) - order.begin());
     left_ = order[(me_ + n - 1) % n];
     right_ = order[(me_ + 1) % n];
-    look_at_ = started_ + Links::kLookAtLinks;
-    present_at_ = started_ + std::min(Links::kSayPresentAfter, (deadline - started_) / 4);
+    look_at_ = started_ + Links::kCheckLinksEvery;
+    present_at_ = started_ + std::min(Links::kAnnouncePresenceAfter, (deadline - started_) / 4);
   }
 
   absl::Status Run(std::vector<std::byte>& partial) {
@@ -202,7 +202,7 @@ class RingOperation {
     }
     Signature theirs;
     std::memcpy(&theirs, theirs_.body, sizeof theirs);
-    links_.NotePresent(left_, theirs.sequence);
+    links_.RecordPresence(left_, theirs.sequence);
     if (theirs != signature_) {
       const std::string mine = links_.Name(links_.rank()), other = links_.Name(left_);
       return links_.rank() < left_ ? MismatchError(mine, signature_, other, theirs)
@@ -232,22 +232,22 @@ class RingOperation {
     // Data comes before notices. A neighbour that has sent all data may already have left, if this
     // is its last operation.
     if (ready.data) return absl::OkStatus();
-    if (ready.notices) MUSTER_RETURN_IF_ERROR(links_.Hear());
+    if (ready.notices) MUSTER_RETURN_IF_ERROR(links_.ReadNotices());
     if (links_.Closed(right_) && sent_ < to_send_) {
       return Lost(right_, "the other side closed the connection");
     }
     if (ready.result == WaitResult::kDeadline) {
       if (until == look_at_ && until != deadline_) {
-        look_at_ = until + Links::kLookAtLinks;
+        look_at_ = until + Links::kCheckLinksEvery;
         return links_.CheckLinks(until);
       }
       if (until == deadline_) {
-        MUSTER_RETURN_IF_ERROR(links_.Hear());
+        MUSTER_RETURN_IF_ERROR(links_.ReadNotices());
         // Without a reduction, a rank that only forwards data may have finished. It then sends no
         // more notices.
         return links_.Late(signature_, want_left ? left_ : right_, plan_.reduce, started_);
       }
-      links_.SendPresent(signature_);
+      links_.AnnouncePresence(signature_);
       present_at_ = MonotonicTime::max();
     }
     return absl::OkStatus();

@@ -8,7 +8,7 @@
 namespace muster::data {
 namespace {
 
-constexpr int kMostPatience = 64;
+constexpr int kMaxPatience = 64;
 
 std::string Text(const LoaderSetting& setting) {
   return fmt::format("{} thread{}, {} batches ahead", setting.threads,
@@ -26,7 +26,7 @@ LoaderTuner::LoaderTuner(const LoaderLimits& limits) : limits_(limits) {
 // More threads than batches ahead would stay idle.
 int LoaderTuner::MostThreads() const {
   const int useful = limits_.prefetch ? std::max(1, *limits_.prefetch * limits_.replicas)
-                                      : kMostPrefetch * limits_.replicas;
+                                      : kMaxPrefetch * limits_.replicas;
   return std::min(useful,
                   limits_.threads ? std::max(1, *limits_.threads) : std::max(1, limits_.cores));
 }
@@ -34,7 +34,7 @@ int LoaderTuner::MostThreads() const {
 int LoaderTuner::MostPrefetch(int64_t batch_bytes) const {
   if (limits_.prefetch) return *limits_.prefetch;
   const int64_t one = std::max<int64_t>(1, batch_bytes) * limits_.replicas;
-  return static_cast<int>(std::clamp<int64_t>(limits_.bytes / one, 2, kMostPrefetch));
+  return static_cast<int>(std::clamp<int64_t>(limits_.bytes / one, 2, kMaxPrefetch));
 }
 
 int LoaderTuner::PrefetchFor(int threads, int64_t batch_bytes) const {
@@ -88,7 +88,7 @@ std::string LoaderTuner::Decide(const LoaderWindow& window) {
       setting_ = trial_->before;
       trial_.reset();
       hold_ = patience_;
-      patience_ = std::min(2 * patience_, kMostPatience);
+      patience_ = std::min(2 * patience_, kMaxPatience);
       return fmt::format("{} again, for more did not help", Text(setting_));
     }
     trial_.reset();
@@ -98,7 +98,7 @@ std::string LoaderTuner::Decide(const LoaderWindow& window) {
   if (starved) {
     idle_ = 0;
     if (shrunk_from_) {
-      idle_needed_ = std::min(2 * idle_needed_, kMostPatience);
+      idle_needed_ = std::min(2 * idle_needed_, kMaxPatience);
       setting_.threads = *std::exchange(shrunk_from_, std::nullopt);
       return fmt::format("{} again, for fewer were too few", Text(setting_));
     }

@@ -56,7 +56,7 @@ class LoaderTuner {
   std::string Fit(int64_t batch_bytes);
 
   static constexpr double kStarved = 0.03;
-  static constexpr int kMostPrefetch = 32;
+  static constexpr int kMaxPrefetch = 32;
 
  private:
   struct Trial {

@@ -41,8 +41,8 @@ class Sampler {
   // examples. With drop_remainder, a pass ends when the first replica has too few examples for its
   // part of a batch. A replica that has no more examples gets empty slices. Position::offset is
   // then the number of batches times the global batch size, not a number of examples.
-  static Sampler OfShares(std::vector<int64_t> shares, int64_t global_batch_size,
-                          bool drop_remainder, int64_t steps_per_epoch = 0);
+  static Sampler FromShares(std::vector<int64_t> shares, int64_t global_batch_size,
+                            bool drop_remainder, int64_t steps_per_epoch = 0);
   int64_t batches_per_epoch() const;
   // Returns the offset at the end of an epoch. Without shares, this is the number of examples of an
   // epoch.

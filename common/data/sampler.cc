@@ -30,8 +30,8 @@ Sampler::Sampler(int64_t size, int64_t global_batch_size, bool drop_remainder,
   }
 }
 
-Sampler Sampler::OfShares(std::vector<int64_t> shares, int64_t global_batch_size,
-                          bool drop_remainder, int64_t steps_per_epoch) {
+Sampler Sampler::FromShares(std::vector<int64_t> shares, int64_t global_batch_size,
+                            bool drop_remainder, int64_t steps_per_epoch) {
   Sampler sampler(0, global_batch_size, drop_remainder, steps_per_epoch);
   const auto replicas = static_cast<int>(shares.size());
   int64_t longest = 0, shortest = std::numeric_limits<int64_t>::max();

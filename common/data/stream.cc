@@ -92,7 +92,7 @@ class StreamDataset final : public Dataset {
                       index, context.epoch));
     }
     if (index > 0 && reopen_ == Reopen::kAsItComes)
-      LogWarning("the stream is taken to go on at example {} of pass {}, whatever it gives", index,
+      LogWarning("the stream is assumed to continue at example {} of pass {}", index,
                  context.epoch);
     const bool at_index = reopen_ == Reopen::kAtExample || reopen_ == Reopen::kAsItComes;
     window.begin = at_index ? index : 0;

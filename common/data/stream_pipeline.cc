@@ -71,10 +71,9 @@ class StreamPipeline final : public Pipeline {
   }
 
  private:
-  static constexpr int kMostAhead = 4;  // Must be below StreamDataset::kKept.
+  static constexpr int kMaxAhead = 4;  // Must be below StreamDataset::kKept.
   int ahead() const {
-    return options_.prefetch == PipelineOptions::kAuto ? 2
-                                                       : std::min(options_.prefetch, kMostAhead);
+    return options_.prefetch == PipelineOptions::kAuto ? 2 : std::min(options_.prefetch, kMaxAhead);
   }
   bool direct() const { return ahead() == 0; }
 

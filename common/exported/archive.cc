@@ -16,7 +16,7 @@
 namespace muster::exported {
 namespace {
 
-constexpr char kMend[] = "export the model with torch.export.export and torch.export.save";
+constexpr char kFix[] = "export the model with torch.export.export and torch.export.save";
 
 // Calls `function`, which reads fields of a JSON member with at(). Returns a DataError if a field
 // is missing or has a wrong type.
@@ -50,22 +50,22 @@ bool HasFolder(const ZipReader& zip, std::string_view folder) {
 
 // Returns an error for other kinds of zip archives that LibTorch and Python write.
 absl::Status CheckKind(const ZipReader& zip) {
-  const auto refuse = [&](std::string_view what, std::string_view mend) {
-    return ConfigurationError(fmt::format("{} is {}: {}", zip.path(), what, mend));
+  const auto refuse = [&](std::string_view what, std::string_view fix) {
+    return ConfigurationError(fmt::format("{} is {}: {}", zip.path(), what, fix));
   };
   if (HasFolder(zip, kProgramFile)) return absl::OkStatus();
   if (zip.Has("constants.pkl") || HasFolder(zip, "code/")) {
-    return refuse("TorchScript, which PyTorch deprecated in 2.11", kMend);
+    return refuse("TorchScript, which PyTorch deprecated in 2.11", kFix);
   }
   if (zip.Has("serialized_exported_program.json")) {
     return refuse("of an older torch.export.save",
                   "load it with torch.export.load and save it again with torch 2.11");
   }
   if (HasFolder(zip, "data/aotinductor/")) {
-    return refuse("compiled by AOTInductor, without the program that would train", kMend);
+    return refuse("compiled by AOTInductor, without the program that would train", kFix);
   }
-  if (zip.Has("data.pkl")) return refuse("what torch.save wrote, tensors without a program", kMend);
-  return refuse("a zip archive without an exported program", kMend);
+  if (zip.Has("data.pkl")) return refuse("what torch.save wrote, tensors without a program", kFix);
+  return refuse("a zip archive without an exported program", kFix);
 }
 
 absl::StatusOr<std::string> ChooseModel(const ZipReader& zip, const std::string& wanted) {

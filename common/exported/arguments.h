@@ -14,12 +14,12 @@
 
 namespace muster::exported {
 
-// Thrown if Muster cannot run a node. what() is the reason, and `mend` is what the user can do.
+// Thrown if Muster cannot run a node. what() is the reason, and `fix` is what the user can do.
 // Both are clauses.
 struct Unsupported : std::runtime_error {
-  Unsupported(const std::string& why, std::string mend)
-      : std::runtime_error(why), mend(std::move(mend)) {}
-  std::string mend;
+  Unsupported(const std::string& why, std::string fix)
+      : std::runtime_error(why), fix(std::move(fix)) {}
+  std::string fix;
 };
 
 // The only member of a JSON object for a union, such as {"as_int": 3}. Refers to that JSON object.

@@ -142,7 +142,7 @@ class GraphCompiler {
       }
     } catch (const Unsupported& refused) {
       refusals_.push_back(fmt::format("{}: {}{}{}", node.where, refused.what(),
-                                      refused.mend.empty() ? "" : ": ", refused.mend));
+                                      refused.fix.empty() ? "" : ": ", refused.fix));
     }
     for (const Json& output : json.at("outputs")) AddNodeOutput(output, &node);
     PropagateAliases(node);

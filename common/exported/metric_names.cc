@@ -92,13 +92,13 @@ std::shared_ptr<const Metric> Area(Reading& reading) {
           ReadChoice(object, "summation_method", {"interpolation", "minoring", "majoring"}))
     options.summation = static_cast<AucOptions::Summation>(*summation);
   ReadAtLeast(object, "num_thresholds", 2, &options.num_thresholds);
-  constexpr int kMostThresholds = 100'000;
-  if (options.num_thresholds > kMostThresholds) {
-    object.Fail("num_thresholds", fmt::format("must not be above {}, is {}", kMostThresholds,
-                                              options.num_thresholds));
+  constexpr int kMaxThresholds = 100'000;
+  if (options.num_thresholds > kMaxThresholds) {
+    object.Fail("num_thresholds",
+                fmt::format("must not be above {}, is {}", kMaxThresholds, options.num_thresholds));
   }
   object.Read("from_logits", &options.from_logits);
-  options.num_thresholds = std::clamp(options.num_thresholds, 2, kMostThresholds);
+  options.num_thresholds = std::clamp(options.num_thresholds, 2, kMaxThresholds);
   return MakeAuc(options);
 }
 

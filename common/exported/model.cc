@@ -21,9 +21,9 @@ absl::Status Refuse(const std::string& path, const std::string& what) {
 // module layers.0.
 torch::nn::Module* FolderOf(torch::nn::Module* root, const std::string& name, std::string* leaf) {
   // The limit keeps the recursive destructors of modules from overflowing the stack.
-  constexpr int kMostLevels = 100;
-  TORCH_CHECK(std::count(name.begin(), name.end(), '.') < kMostLevels, "a name has more than ",
-              kMostLevels, " levels");
+  constexpr int kMaxLevels = 100;
+  TORCH_CHECK(std::count(name.begin(), name.end(), '.') < kMaxLevels, "a name has more than ",
+              kMaxLevels, " levels");
   torch::nn::Module* folder = root;
   size_t begin = 0;
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', begin)) {

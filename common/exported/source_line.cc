@@ -55,9 +55,9 @@ std::string SourceLine(const Json& metadata) {
   }
   if (best == nullptr && !places.empty()) best = &places.back();
   if (best == nullptr) return "";
-  constexpr size_t kMostCode = 120;
+  constexpr size_t kMaxCode = 120;
   std::string code = best->code;
-  if (code.size() > kMostCode) code = code.substr(0, kMostCode) + "...";
+  if (code.size() > kMaxCode) code = code.substr(0, kMaxCode) + "...";
   return fmt::format("{}{}{}{}", best->file, best->rest, code.empty() ? "" : ": ", code);
 }
 

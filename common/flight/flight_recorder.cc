@@ -109,11 +109,11 @@ std::vector<FlightEvent> FlightRecorder::Events() const {
   return events;
 }
 
-FlightRecorder::Standing FlightRecorder::Stand() const {
+FlightRecorder::Position FlightRecorder::CurrentPosition() const {
   // A process in an operation records few other events. The start of the operation is therefore
   // among the last events.
   constexpr uint64_t kLookBack = 64;
-  Standing standing;
+  Position standing;
   standing.completed = completed_.load(std::memory_order_relaxed);
   const uint64_t generation = generation_.load(std::memory_order_relaxed);
   const uint64_t end = often_.next.load(std::memory_order_acquire);

@@ -92,13 +92,13 @@ class FlightRecorder {
   }
 
   // How far this process is in the sequence of its generation's operations.
-  struct Standing {
+  struct Position {
     bool in_flight = false;
     CollectiveCall call;     // The operation in progress.
     MonotonicTime since;     // The time at which the operation was entered.
     uint64_t completed = 0;  // The highest sequence number of a completed operation, or 0.
   };
-  Standing Stand() const;
+  Position CurrentPosition() const;
 
  private:
   static constexpr size_t kWords = sizeof(FlightEvent) / sizeof(uint64_t);

@@ -195,7 +195,7 @@ void FindLater(const FlightQuestion& question, FlightStory* story) {
 
 }  // namespace
 
-FlightStory TellFlight(const FlightQuestion& question) {
+FlightStory BuildFlightStory(const FlightQuestion& question) {
   FlightStory story;
   FlightQuestion ordered = question;
   const std::vector<std::string> members = question.records.front().header.members;

@@ -3,9 +3,9 @@
 // ended. Pure functions.
 //
 // The clocks of hosts differ, but all ranks complete an operation at nearly the same time.
-// TellFlight therefore subtracts a clock offset from the times of records of other hosts than the
-// first record's. The offset is the median difference between completion times in the record and in
-// the first record.
+// BuildFlightStory therefore subtracts a clock offset from the times of records of other hosts than
+// the first record's. The offset is the median difference between completion times in the record
+// and in the first record.
 #pragma once
 
 #include <optional>
@@ -74,7 +74,7 @@ struct FlightStory {
 };
 
 // Makes the story. REQUIRES: question.records is not empty.
-FlightStory TellFlight(const FlightQuestion& question);
+FlightStory BuildFlightStory(const FlightQuestion& question);
 
 // Returns the story as sentences, one per line.
 std::vector<std::string> FlightLines(const FlightStory& story);

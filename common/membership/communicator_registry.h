@@ -16,7 +16,7 @@ class CommunicatorRegistry {
   using Replicas = std::vector<std::unique_ptr<Communicator>>;
 
   // Registers these communicators and forgets earlier ones. Returns handles for the loop.
-  Replicas Hold(Replicas made);
+  Replicas Register(Replicas made);
   // Aborts the communicators whose handles still exist. Another thread does it, so this call does
   // not block.
   void Abort(const absl::Status& why);

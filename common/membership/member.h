@@ -41,9 +41,9 @@ struct MemberOptions {
   std::string job;                      // Resolved JSON. The coordinator compares it at join.
   std::map<std::string, std::string> versions;
   int num_replicas = 1;
-  std::string devices;       // Text for people, such as "cuda:0,1".
-  MemberDevices held;        // The coordinator compares them at formation. `task` is not used.
-  std::string data_address;  // ip:port at which peers reach this process's DataListener.
+  std::string devices;         // Text for people, such as "cuda:0,1".
+  MemberDevices held_devices;  // The coordinator compares them at formation. `task` is not used.
+  std::string data_address;    // ip:port at which peers reach this process's DataListener.
   Backend backend = Backend::kAuto;
   rpc::HostIdentity host = rpc::ThisHost();
   rpc::ChannelOptions channel;

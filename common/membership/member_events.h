@@ -19,7 +19,7 @@ namespace muster::membership {
 
 struct Welcome {
   std::string run_id;
-  uint32_t epoch = 0;
+  uint32_t term = 0;
   std::string job;  // The chief's resolved job, which this process uses.
 };
 
@@ -28,7 +28,7 @@ struct RosterMember {
   std::string task, host_id, data_address;
   int num_replicas = 0;
   std::vector<int> cpus;
-  MemberDevices held;
+  MemberDevices held_devices;
 };
 // The members of a generation that the coordinator offers.
 struct Roster {
@@ -42,15 +42,15 @@ struct Roster {
 // ---- Events. kName is the name in docs/control_plane.md.
 
 // From the loop's calls.
-struct JoinAsked {
-  static constexpr std::string_view kName = "JoinAsked";
+struct JoinRequested {
+  static constexpr std::string_view kName = "JoinRequested";
 };
-struct GenerationAsked {
-  static constexpr std::string_view kName = "GenerationAsked";
+struct GenerationRequested {
+  static constexpr std::string_view kName = "GenerationRequested";
   int64_t last_step = 0;
 };
-struct LinksMade {  // The communicators of a generation are established.
-  static constexpr std::string_view kName = "LinksMade";
+struct LinksEstablished {  // The communicators of a generation are established.
+  static constexpr std::string_view kName = "LinksEstablished";
   uint64_t generation = 0;
   std::string description;
 };
@@ -73,8 +73,8 @@ struct LoopFailed {  // An error of the program or its data.
   static constexpr std::string_view kName = "LoopFailed";
   std::string message;
 };
-struct FailureNotTold {  // The chief could not be informed of the failure.
-  static constexpr std::string_view kName = "FailureNotTold";
+struct FailureNotReported {  // The chief could not be informed of the failure.
+  static constexpr std::string_view kName = "FailureNotReported";
   std::string failure, why;
 };
 struct LoopFinished {
@@ -86,8 +86,8 @@ struct LoopFinished {
 struct LoopReturned {  // The loop has returned from a generation that is over.
   static constexpr std::string_view kName = "LoopReturned";
 };
-struct StopAsked {  // This process received a stop request.
-  static constexpr std::string_view kName = "StopAsked";
+struct StopReceived {  // This process received a stop request.
+  static constexpr std::string_view kName = "StopReceived";
 };
 
 // From the session with the coordinator.
@@ -108,8 +108,8 @@ struct Pulse {
   static constexpr std::string_view kName = "Pulse";
   bool stop_requested = false;
 };
-struct RosterTold {  // A line about missing members.
-  static constexpr std::string_view kName = "RosterTold";
+struct RosterReceived {  // A line about missing members.
+  static constexpr std::string_view kName = "RosterReceived";
   std::string line;
 };
 struct GenerationOffered {
@@ -136,8 +136,8 @@ struct SessionClosed {
 struct SessionCut {  // A planned fault cut the session.
   static constexpr std::string_view kName = "SessionCut";
 };
-struct RecordsKept {  // No flight records are left to deliver to the chief.
-  static constexpr std::string_view kName = "RecordsKept";
+struct RecordsDelivered {  // No flight records are left to deliver to the chief.
+  static constexpr std::string_view kName = "RecordsDelivered";
 };
 struct Tick {
   static constexpr std::string_view kName = "Tick";
@@ -146,10 +146,11 @@ struct Tick {
 };
 
 using MemberEvent =
-    std::variant<JoinAsked, GenerationAsked, LinksMade, LinksFailed, PhaseEntered, CollectiveFailed,
-                 LoopFailed, FailureNotTold, LoopFinished, LoopReturned, StopAsked, Welcomed,
-                 Refused, JobEnded, Pulse, RosterTold, GenerationOffered, GenerationStarted,
-                 GenerationAborted, SessionClosed, SessionCut, RecordsKept, Tick>;
+    std::variant<JoinRequested, GenerationRequested, LinksEstablished, LinksFailed, PhaseEntered,
+                 CollectiveFailed, LoopFailed, FailureNotReported, LoopFinished, LoopReturned,
+                 StopReceived, Welcomed, Refused, JobEnded, Pulse, RosterReceived,
+                 GenerationOffered, GenerationStarted, GenerationAborted, SessionClosed, SessionCut,
+                 RecordsDelivered, Tick>;
 
 // ---- Actions. The caller carries them out in the order of MemberChange::actions.
 
@@ -166,8 +167,8 @@ struct AbortCommunicators {
   static constexpr std::string_view kName = "AbortCommunicators";
   absl::Status why;
 };
-struct KeepRecord {  // Sends the flight recorder's content to the chief.
-  static constexpr std::string_view kName = "KeepRecord";
+struct SubmitRecord {  // Sends the flight recorder's content to the chief.
+  static constexpr std::string_view kName = "SubmitRecord";
   std::shared_ptr<const Roster> roster;  // The generation of the record.
   std::string reason;
   bool last = false;  // This process ends soon.
@@ -193,23 +194,23 @@ struct Log {
   std::string line;
 };
 // These call functions of MemberOptions on the Member's thread.
-struct TellVerdict {
-  static constexpr std::string_view kName = "TellVerdict";
+struct NotifyVerdict {
+  static constexpr std::string_view kName = "NotifyVerdict";
   Verdict verdict;
   bool given_up = false;  // Only this process was given up; the job continues.
 };
-struct TellStuck {
-  static constexpr std::string_view kName = "TellStuck";
+struct NotifyStuck {
+  static constexpr std::string_view kName = "NotifyStuck";
   std::string why;
 };
-struct TellSilence {
-  static constexpr std::string_view kName = "TellSilence";
+struct NotifySilence {
+  static constexpr std::string_view kName = "NotifySilence";
   int64_t chief_pid = 0;
   Duration silence = Duration::zero();  // Zero: the chief is heard again.
 };
 
 using MemberAction = std::variant<OpenSession, CancelSession, SendReport, AbortCommunicators,
-                                  KeepRecord, ChiefReached, NoteGeneration, NotePhase, Note, Log,
-                                  TellVerdict, TellStuck, TellSilence>;
+                                  SubmitRecord, ChiefReached, NoteGeneration, NotePhase, Note, Log,
+                                  NotifyVerdict, NotifyStuck, NotifySilence>;
 
 }  // namespace muster::membership

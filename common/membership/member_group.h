@@ -12,7 +12,7 @@ struct GroupPlan {
   GroupSpec spec;
   // Complete except for run_id and replicas.
   Generation generation;
-  std::vector<MemberDevices> held;  // The devices that each member holds. Indexed by rank.
+  std::vector<MemberDevices> held_devices;  // The devices that each member holds. Indexed by rank.
 };
 GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder);

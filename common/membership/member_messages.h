@@ -19,6 +19,6 @@ proto::Hello HelloOf(const MemberOptions& options, uint64_t incarnation,
 // `acknowledged` says that this process has received the verdict, so the chief need not wait for
 // it.
 proto::Report ReportOf(const membership::MemberState& state, PausingTime now,
-                       const FlightRecorder::Standing& standing, bool acknowledged);
+                       const FlightRecorder::Position& standing, bool acknowledged);
 
 }  // namespace muster

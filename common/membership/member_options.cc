@@ -15,9 +15,9 @@ namespace muster {
 namespace {
 
 // Limit to report a failure of a process that has not joined.
-constexpr Duration kTellChief = std::chrono::seconds(10);
+constexpr Duration kReportTimeout = std::chrono::seconds(10);
 // The same limit if the failure is that the process has no TLS identity.
-constexpr Duration kTellWithoutProof = std::chrono::seconds(2);
+constexpr Duration kReportTimeoutUnproven = std::chrono::seconds(2);
 // After timeouts.heartbeat, the further silence of a chief before its supervisor ends it.
 constexpr Duration kSilentChiefGrace = std::chrono::seconds(2);
 
@@ -58,11 +58,11 @@ MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job) {
   return options;
 }
 
-void TellOfSilentChief(Supervisor* supervisor, MemberOptions* options) {
+void ReportSilentChief(Supervisor* supervisor, MemberOptions* options) {
   options->on_chief_silent = [supervisor, chief = options->chief_task](int64_t pid,
                                                                        Duration silence) {
-    if (silence == Duration::zero()) return supervisor->Found(chief);
-    supervisor->Lost(
+    if (silence == Duration::zero()) return supervisor->ReportFound(chief);
+    supervisor->ReportLost(
         {chief, pid, fmt::format("no answer for {:.1f} s", Seconds(silence)), kSilentChiefGrace});
   };
 }
@@ -73,20 +73,20 @@ namespace {
 // limit of the report. Without an identity, the report is sent in plaintext. A chief without TLS
 // accepts the report, and any other refuses it. The report is not secret.
 Duration ProveTowardsChief(const Job& job, const absl::Status& failure, ClusterConfig* cluster) {
-  if (cluster->identity != nullptr) return kTellChief;
+  if (cluster->identity != nullptr) return kReportTimeout;
   auto identity = IdentityFor(*cluster, job);
   if (identity.ok()) {
     cluster->identity = *std::move(identity);
-    return kTellChief;
+    return kReportTimeout;
   }
   // The chief probably has no identity either and may not run.
-  return identity.status() == failure ? kTellWithoutProof : kTellChief;
+  return identity.status() == failure ? kReportTimeoutUnproven : kReportTimeout;
 }
 
 // Reports the failure to the chief, which would otherwise wait for this task. Returns true if the
 // job continues and waits for another process.
-bool TellChief(ClusterConfig cluster, const Job& job, const absl::Status& failure,
-               const std::function<bool()>& give_up) {
+bool NotifyChief(ClusterConfig cluster, const Job& job, const absl::Status& failure,
+                 const std::function<bool()>& give_up) {
   const Duration timeout = ProveTowardsChief(job, failure, &cluster);
   bool try_again = false;
   EarlyFailure report;
@@ -95,11 +95,11 @@ bool TellChief(ClusterConfig cluster, const Job& job, const absl::Status& failur
   report.cluster_digest = cluster.cluster.Digest();
   report.failure = failure;
   report.channel = ChannelToChief(cluster);
-  const absl::Status told = ReportFailureTo(report, timeout, give_up, &try_again);
+  const absl::Status reported = ReportFailureTo(report, timeout, give_up, &try_again);
   if (try_again) {
-    LogInfo("told the chief: {}", Message(told));
-  } else if (!told.ok()) {
-    LogWarning("could not tell the chief: {}", Message(told));
+    LogInfo("reported to the chief: {}", Message(reported));
+  } else if (!reported.ok()) {
+    LogWarning("could not tell the chief: {}", Message(reported));
   }
   return try_again;
 }
@@ -110,7 +110,8 @@ absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl:
                        const std::function<bool()>& give_up) {
   const std::string self = cluster.local() ? "" : cluster.task->ToString();
   const bool is_chief = cluster.role() == TaskType::kChief;
-  const bool try_again = !is_chief && cluster.chief() && TellChief(cluster, job, failure, give_up);
+  const bool try_again =
+      !is_chief && cluster.chief() && NotifyChief(cluster, job, failure, give_up);
   Verdict verdict;
   verdict.code = try_again ? ExitCode::kRetryable : ExitCodeOf(failure);
   verdict.task = self;

@@ -17,7 +17,7 @@ rpc::ChannelOptions ChannelToChief(const ClusterConfig& cluster);
 MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job);
 // Sets MemberOptions::on_chief_silent to report a silent chief to the supervisor. The supervisor
 // may end the chief's process and start another one.
-void TellOfSilentChief(Supervisor* supervisor, MemberOptions* options);
+void ReportSilentChief(Supervisor* supervisor, MemberOptions* options);
 
 // Called before a task other than the chief joins. Blocks while the chief cannot be reached
 // (common/membership/late_start.h). Returns true if there is nothing to join, because model_dir

@@ -80,7 +80,7 @@ struct SessionState {
   // When a session closed for the first time since the last welcome. A welcome resets it.
   std::optional<PausingTime> broken_since;
   PausingTime last_heard, last_sent, next_attempt;
-  std::string trouble = "no answer yet";  // Why the chief cannot be reached.
+  std::string last_error = "no answer yet";  // Why the chief cannot be reached.
 };
 
 struct GenerationError {

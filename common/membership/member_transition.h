@@ -30,12 +30,12 @@ class TransitionSteps {
   // Ends all generations up to this one.
   void EndGeneration(uint64_t generation, std::string why);
   void EndJob(Verdict verdict, bool given_up = false);
-  void KeepTheRecord(std::string reason, bool last = false);
+  void AddRecord(std::string reason, bool last = false);
   void CancelTheSession();
   // Records that the session is closed or is being closed.
   void SessionDown(SessionStage stage);
   // Records that the chief was heard. Returns false if this process has given the session up.
-  bool Hear();
+  bool NoteContact();
 
   bool HasSession() const {
     return state_.session.stage == SessionStage::kConnecting ||
@@ -75,28 +75,28 @@ class Transition final : public TickTransition {
   using TickTransition::On;
   using TickTransition::TickTransition;
 
-  void On(const JoinAsked&);
-  void On(const GenerationAsked& event);
-  void On(LinksMade event);
+  void On(const JoinRequested&);
+  void On(const GenerationRequested& event);
+  void On(LinksEstablished event);
   void On(LinksFailed event);
   void On(const PhaseEntered& event);
   void On(CollectiveFailed event);
   void On(const LoopFailed& event);
-  void On(FailureNotTold event);
+  void On(FailureNotReported event);
   void On(LoopFinished event);
   void On(const LoopReturned&);
-  void On(const StopAsked&);
+  void On(const StopReceived&);
   void On(Welcomed event);
   void On(Refused event);
   void On(JobEnded event);
   void On(const Pulse& event);
-  void On(RosterTold event);
+  void On(RosterReceived event);
   void On(GenerationOffered event);
   void On(const GenerationStarted& event);
   void On(GenerationAborted event);
   void On(SessionClosed event);
   void On(const SessionCut&);
-  void On(const RecordsKept&);
+  void On(const RecordsDelivered&);
 
  private:
   void StartIfFormed();

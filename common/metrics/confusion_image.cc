@@ -76,8 +76,8 @@ class Canvas {
 }  // namespace
 
 MetricImage DrawConfusionMatrix(const std::vector<double>& counts, int classes) {
-  constexpr int kMostWritten = 20, kWrittenCell = 40, kScale = 2, kSide = 640;
-  const bool written = classes <= kMostWritten;
+  constexpr int kMaxWritten = 20, kWrittenCell = 40, kScale = 2, kSide = 640;
+  const bool written = classes <= kMaxWritten;
   const int cell = written ? kWrittenCell : std::max(2, kSide / classes);
   const int line = cell > 4 ? 1 : 0;
   Canvas canvas(classes * (cell + line) + line);

@@ -12,14 +12,14 @@
 
 namespace muster {
 
-inline constexpr int kMostSlots = 3;  // Limit of the slots that have the parameter's shape.
+inline constexpr int kMaxSlots = 3;  // Limit of the slots that have the parameter's shape.
 
 // The same range of elements of a parameter, its gradient and its slots.
 struct UpdateRange {
   std::span<float> parameter;
   std::span<const float> gradient;  // As long as `parameter`.
   // The slots in the order of ShapedSlots. Each slot is as long as `parameter`.
-  std::array<float*, kMostSlots> slots = {};
+  std::array<float*, kMaxSlots> slots = {};
 };
 
 // Returns SlotNames without "step", which is one number per parameter.

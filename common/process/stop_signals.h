@@ -17,17 +17,17 @@ namespace muster {
 
 class StopSignals {
  public:
-  // `what` is the rest of the log line "SIGTERM received: ". `unheard` is called if a stop is
-  // requested while no receiver is set (PassTo). If `unheard` is null, the request waits for the
-  // next receiver.
-  explicit StopSignals(std::string what, std::function<void()> unheard = nullptr);
+  // `what` is the rest of the log line "SIGTERM received: ". `on_unhandled` is called if a stop is
+  // requested while no receiver is set (SetHandler). If `on_unhandled` is null, the request waits
+  // for the next receiver.
+  explicit StopSignals(std::string what, std::function<void()> on_unhandled = nullptr);
 
   // Starts to handle signals, including pending ones.
   void Start();
-  bool asked();
+  bool requested();
   // Sets the receiver of stop requests. Calls `stop` at once if a stop was already requested. Null
   // removes the receiver.
-  void PassTo(std::function<void()> stop);
+  void SetHandler(std::function<void()> stop);
 
  private:
   void Take();
@@ -35,10 +35,10 @@ class StopSignals {
   void Ask();
 
   const std::string what_;
-  const std::function<void()> unheard_;
+  const std::function<void()> on_unhandled_;
   sigset_t signals_;
   absl::Mutex mutex_;
-  bool asked_ ABSL_GUARDED_BY(mutex_) = false;
+  bool requested_ ABSL_GUARDED_BY(mutex_) = false;
   std::function<void()> stop_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -36,8 +36,8 @@ absl::StatusOr<SupervisorLine> SupervisorLineFromJson(const Json& json);
 class Supervisor {
  public:
   virtual ~Supervisor() = default;
-  virtual void Lost(const LostTask& lost) = 0;
-  virtual void Found(const std::string& task) = 0;
+  virtual void ReportLost(const LostTask& lost) = 0;
+  virtual void ReportFound(const std::string& task) = 0;
 };
 
 // Returns a Supervisor that sends to a copy of the descriptor in the environment variable

@@ -28,6 +28,6 @@ std::string PathOfTask(std::string path, std::string_view type, int index,
                        const std::string& folder);
 
 // Returns the cluster's first host that is not a loopback literal, or "" if all hosts are.
-std::string FirstHostAbroad(const ClusterSpec& cluster);
+std::string FirstRemoteHost(const ClusterSpec& cluster);
 
 }  // namespace muster

@@ -59,9 +59,9 @@ int RunTaskMain(int argc, char** argv, const TaskMain& main,
   int code = 0;
   const std::optional<TaskArguments> arguments = ParseTaskArguments(argc, argv, main.about, &code);
   if (!arguments) return code;
-  StopSignals signals(main.on_signal, main.unheard);
+  StopSignals signals(main.on_signal, main.on_unhandled);
   const absl::Status result = body(*arguments, &signals);
-  SayLast(result, main.termination_log);
+  ReportResult(result, main.termination_log);
   LeaveProcess(ExitCodeOf(result));
 }
 
@@ -96,7 +96,7 @@ void UseFileMode(const Job& job) {
   if (const auto mode = ParseFileMode(job.security.file_mode); mode.ok()) SetFileMode(*mode);
 }
 
-void SayLast(const absl::Status& result, const std::string& termination_log) {
+void ReportResult(const absl::Status& result, const std::string& termination_log) {
   if (absl::IsCancelled(result)) {
     LogInfo("{}", Message(result));
   } else if (!result.ok()) {

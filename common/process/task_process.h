@@ -23,9 +23,9 @@ struct TaskArguments {
 };
 
 struct TaskMain {
-  std::string about;              // The first line of --help.
-  std::string on_signal;          // The argument `what` of StopSignals.
-  std::function<void()> unheard;  // The argument `unheard` of StopSignals.
+  std::string about;                   // The first line of --help.
+  std::string on_signal;               // The argument `what` of StopSignals.
+  std::function<void()> on_unhandled;  // The argument `on_unhandled` of StopSignals.
   std::string termination_log;
 };
 
@@ -49,7 +49,7 @@ absl::Status CheckDescriptors(const ClusterConfig& cluster);
 void UseFileMode(const Job& job);
 
 // Writes the process's last line to the log and to the file of the container's termination message.
-void SayLast(const absl::Status& result, const std::string& termination_log);
+void ReportResult(const absl::Status& result, const std::string& termination_log);
 
 // Returns an error if the job file has options that no role of this version supports.
 absl::Status CheckSupported(const Job& job);

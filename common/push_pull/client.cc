@@ -10,7 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/push_pull/shard_channel.h"
-#include "common/push_pull/view_keeper.h"
+#include "common/push_pull/view_cache.h"
 
 namespace muster::ps {
 namespace {
@@ -74,7 +74,7 @@ class ClientImpl final : public PushPullClient {
 
   const ClientOptions options_;
   std::vector<GradientMemory> gradients_;
-  std::unique_ptr<ViewKeeper> views_;
+  std::unique_ptr<ViewCache> views_;
   std::vector<std::unique_ptr<ShardChannel>> channels_;
 
   absl::Mutex mutex_;
@@ -107,12 +107,12 @@ void ClientImpl::Start() {
     }
     if (!memory.shared) memory.own.resize(elements);
   }
-  views_ = std::make_unique<ViewKeeper>(
-      ViewKeeper::Options{[this](uint64_t newer_than) { return NextView(newer_than); },
-                          [this] {
-                            for (const auto& channel : channels_) channel->Wake();
-                          },
-                          [this](const absl::Status& why) { Abort(why); }});
+  views_ = std::make_unique<ViewCache>(
+      ViewCache::Options{[this](uint64_t newer_than) { return NextView(newer_than); },
+                         [this] {
+                           for (const auto& channel : channels_) channel->Wake();
+                         },
+                         [this](const absl::Status& why) { Abort(why); }});
   {
     absl::MutexLock lock(&mutex_);
     running_ = gradients_.size() * static_cast<size_t>(each());

@@ -145,14 +145,14 @@ int64_t VariableSpec::elements() const {
   int64_t elements = 1;
   for (const int64_t size : shape) {
     if (size == 0) return 0;
-    if (__builtin_mul_overflow(elements, size, &elements) || elements > kMostVariableElements)
-      elements = kMostVariableElements;
+    if (__builtin_mul_overflow(elements, size, &elements) || elements > kMaxVariableElements)
+      elements = kMaxVariableElements;
   }
   return elements;
 }
 
 absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const LayoutOptions& options) {
-  constexpr int64_t kMostPlaces = 1 << 22;  // Parts, or chunks.
+  constexpr int64_t kMaxPlaces = 1 << 22;  // Parts, or chunks.
   int64_t elements = 0, parts = 0, tables = 0;
   for (const VariableSpec& variable : variables) {
     for (const int64_t size : variable.shape)
@@ -165,18 +165,18 @@ absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const Layout
     }
     elements += variable.elements();
     parts += NumParts(variable, options);
-    if (elements >= kMostVariableElements || parts > kMostPlaces) break;
+    if (elements >= kMaxVariableElements || parts > kMaxPlaces) break;
   }
-  if (elements >= kMostVariableElements)
+  if (elements >= kMaxVariableElements)
     return ConfigurationError(
-        fmt::format("the variables have more than {} elements together", kMostVariableElements));
+        fmt::format("the variables have more than {} elements together", kMaxVariableElements));
   const int64_t most = std::max<int64_t>(1, options.chunk_bytes / kElementBytes);
   // Each part may begin a chunk, and so may each run of `most` elements in it.
   const int64_t places = elements / most + 2 * parts + tables * kRowChunks * options.servers;
-  if (parts <= kMostPlaces && places <= kMostPlaces) return absl::OkStatus();
+  if (parts <= kMaxPlaces && places <= kMaxPlaces) return absl::OkStatus();
   return ConfigurationError(
       fmt::format("chunk_bytes {} and the partitioner would make more than {} chunks",
-                  options.chunk_bytes, kMostPlaces));
+                  options.chunk_bytes, kMaxPlaces));
 }
 
 absl::StatusOr<Partitioner> ParsePartitioner(const Json& json) {

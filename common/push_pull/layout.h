@@ -48,11 +48,11 @@ struct VariableSpec {
   std::optional<TableSpec> table = {};
   // Variables share a chunk only if they have the same optimizer and the same value here.
   int together = 0;
-  int64_t elements() const;  // At most kMostVariableElements, even if the shape has more.
+  int64_t elements() const;  // At most kMaxVariableElements, even if the shape has more.
 };
 
 // The maximum for all variables together: 4 TiB.
-inline constexpr int64_t kMostVariableElements = int64_t{1} << 40;
+inline constexpr int64_t kMaxVariableElements = int64_t{1} << 40;
 
 inline constexpr int kRowChunks = 16;  // Per table and server.
 // The server that holds a key's row, and the chunk's index among the table's chunks there.

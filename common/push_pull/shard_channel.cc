@@ -218,8 +218,8 @@ void ShardChannel::Drop(const absl::Status& why) {
                         [](const Transfer& transfer) { return transfer.rows() == nullptr; });
   if (!rest.empty() && !IsPermanent(why)) {
     if (!std::exchange(warned_, true))
-      LogWarning("The connection to {} ended, chunks to be sent again: {}. {}", Server(),
-                 rest.size(), Message(why));
+      LogWarning("The connection to {} ended; chunks to resend: {}. {}", Server(), rest.size(),
+                 Message(why));
     options_.resumed();
   }
   todo_.insert(todo_.begin(), rest.begin(), rest.end());

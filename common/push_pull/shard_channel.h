@@ -18,7 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/shard_connection.h"
-#include "common/push_pull/view_keeper.h"
+#include "common/push_pull/view_cache.h"
 
 namespace muster::ps {
 
@@ -30,7 +30,7 @@ class ShardChannel {
     int connection = 0;  // The index among the shard's connections.
     // The shard's gradients. Null if they are not in memory that a server on this host can share.
     const transport::SharedMemory* gradients = nullptr;
-    ViewKeeper* views = nullptr;
+    ViewCache* views = nullptr;
     // Receives answers. Called on the channel's thread. Once all transfers are answered, the
     // channel does not access their memory.
     std::function<void(std::span<const ChunkAnswer>, uint64_t view)> answered;

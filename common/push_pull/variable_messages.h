@@ -18,7 +18,7 @@ std::vector<VariableSpec> SpecsOf(const VariableMessages& messages);
 using IntegerBuffers = std::map<std::string, std::string>;
 // The maximum total bytes of buffers that a worker reports to the chief after a step. The report
 // may be in pieces (Leases.Tell in proto/parameter_server.proto).
-inline constexpr size_t kMostIntegerBytes = 8 << 20;
+inline constexpr size_t kMaxIntegerBytes = 8 << 20;
 // Returns the entries of `now` that `before` lacks or has with another value.
 IntegerBuffers ChangedSince(const IntegerBuffers& before, const IntegerBuffers& now);
 

@@ -54,9 +54,9 @@ struct Welcome {
 
 // The maximum memory that a row request or its answer may make one end allocate. A step needs less
 // than this on one server.
-inline constexpr uint64_t kMostRowBytes = 256ull << 20;
+inline constexpr uint64_t kMaxRowBytes = 256ull << 20;
 // The maximum number of chunks in one request. Workers send fewer in practice.
-inline constexpr uint32_t kMostParts = 1 << 17;
+inline constexpr uint32_t kMaxParts = 1 << 17;
 
 // The operation on each chunk of a request. A row operation has any number of chunks, all of
 // tables. Any other operation has one chunk that is not of a table.
@@ -137,7 +137,7 @@ void SendError(const absl::Status& error, transport::DataConnection& connection,
 // Fills the first `bytes` of `into` with calls of receive(span). `into` grows as data arrives, so a
 // peer that only announces a large size does not cause a large allocation.
 template <typename Receive>
-absl::Status TakeAsItComes(size_t bytes, std::vector<uint64_t>* into, const Receive& receive) {
+absl::Status ReceiveInPieces(size_t bytes, std::vector<uint64_t>* into, const Receive& receive) {
   constexpr size_t kFirst = 1 << 20;
   for (size_t have = 0; have < bytes;) {
     const size_t most = std::max({kFirst, 2 * have, into->size() * sizeof(uint64_t)});
@@ -156,7 +156,7 @@ absl::Status TakeAsItComes(size_t bytes, std::vector<uint64_t>* into, const Rece
 absl::StatusOr<Open> DecodeOpen(const transport::FrameHeader& header);
 absl::StatusOr<Welcome> DecodeWelcome(const transport::FrameHeader& header);
 // Also checks that the payload has room for the parts, and that the payload of a row request does
-// not exceed kMostRowBytes.
+// not exceed kMaxRowBytes.
 absl::StatusOr<Request> DecodeRequest(const transport::FrameHeader& header);
 absl::StatusOr<Reply> DecodeReply(const transport::FrameHeader& header);
 // Returns PeerLost if the received parts do not match the header's checksum.

@@ -73,9 +73,9 @@ class AcceptorImpl final : public Acceptor {
   // Closes another connection if that is needed for a new one of `source`. Returns false if there
   // is no room.
   bool MakeRoomLocked(const std::string& source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void GiveWayLocked(uint64_t id, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EvictConnectionLocked(uint64_t id, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the oldest stranger of the source with the most strangers, or 0 if there is none.
-  uint64_t VictimLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t EvictionCandidateLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnReady(uint64_t id);
   void EndedLocked(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RefuseTlsLocked(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -88,7 +88,8 @@ class AcceptorImpl final : public Acceptor {
   void Listen(bool on);
 
   template <typename... Args>
-  static void Say(LineBudget& line, spdlog::format_string_t<Args...> format, Args&&... args) {
+  static void LogLimited(LogRateLimiter& line, spdlog::format_string_t<Args...> format,
+                         Args&&... args) {
     int64_t before = 0;
     if (!line.Take(&before)) return;
     try {
@@ -115,8 +116,8 @@ class AcceptorImpl final : public Acceptor {
   std::map<std::string, int> of_source_ ABSL_GUARDED_BY(mu_);
   Ids waiting_ ABSL_GUARDED_BY(mu_), plaintext_ ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);
-  LineBudget silent_{1, kLine}, unproven_{1, kLine}, gave_way_{1, kLine}, turned_away_{1, kLine},
-      failed_{1, kLine};
+  LogRateLimiter silent_{1, kLine}, unproven_{1, kLine}, gave_way_{1, kLine},
+      turned_away_{1, kLine}, failed_{1, kLine};
 };
 
 absl::Status AcceptorImpl::Start(Take take) {
@@ -179,7 +180,7 @@ void AcceptorImpl::Handle(uint64_t id) {
   } catch (const std::bad_alloc&) {
     absl::MutexLock lock(&mu_);
     ++counts_.failed;
-    Say(failed_, "{}: a connection is closed: no memory is left for it", options_.name);
+    LogLimited(failed_, "{}: a connection is closed: no memory is left for it", options_.name);
     if (connections_.contains(id)) EraseLocked(id);
   }
 }
@@ -213,15 +214,16 @@ void AcceptorImpl::NoDescriptor(int listener, int error) {
   {
     absl::MutexLock lock(&mu_);
     ++counts_.failed;
-    Say(failed_,
+    LogLimited(
+        failed_,
         "{}: a connection is closed, for there is no descriptor left for it (RLIMIT_NOFILE): {}",
         options_.name, std::strerror(error));
   }
-  const bool had = static_cast<bool>(spare_);
+  const bool previous = static_cast<bool>(spare_);
   spare_.Reset();
   Fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)).Reset();
   spare_ = Fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (had && spare_) return;
+  if (previous && spare_) return;
   Listen(false);
   paused_until_ = Clock::now() + kPause;
 }
@@ -254,52 +256,54 @@ void AcceptorImpl::Admit(Fd socket, const sockaddr_storage& from) {
   }
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0) return;
   ++counts_.failed;
-  Say(failed_, "{}: a connection is closed: {}", options_.name, std::strerror(errno));
+  LogLimited(failed_, "{}: closed a connection: {}", options_.name, std::strerror(errno));
   EraseLocked(id);
 }
 
 bool AcceptorImpl::MakeRoomLocked(const std::string& source) {
   const ConnectionLimits& limits = options_.limits;
-  const auto had = of_source_.find(source);
-  if (!options_.tls && had != of_source_.end() && had->second >= limits.most_of_source) {
+  const auto previous = of_source_.find(source);
+  if (!options_.tls && previous != of_source_.end() && previous->second >= limits.max_per_source) {
     const auto own = strangers_.find(source);
     if (own == strangers_.end()) {
       ++counts_.turned_away;
-      Say(turned_away_, "{}: a connection from {} is turned away, which has the {} that one may",
-          options_.name, source, limits.most_of_source);
+      LogLimited(turned_away_,
+                 "{}: refused a connection from {}, which already has the maximum of {}",
+                 options_.name, source, limits.max_per_source);
       return false;
     }
-    GiveWayLocked(*own->second.begin(),
-                  fmt::format("there are {} of one address", limits.most_of_source));
+    EvictConnectionLocked(*own->second.begin(),
+                          fmt::format("there are {} of one address", limits.max_per_source));
   }
-  if (counts_.strangers >= limits.most_strangers)
-    GiveWayLocked(VictimLocked(),
-                  fmt::format("there are {} without a call", limits.most_strangers));
+  if (counts_.strangers >= limits.max_strangers)
+    EvictConnectionLocked(EvictionCandidateLocked(),
+                          fmt::format("there are {} without a call", limits.max_strangers));
   if (static_cast<int>(connections_.size()) < limits.most) return true;
-  if (const uint64_t victim = VictimLocked(); victim != 0) {
-    GiveWayLocked(victim, fmt::format("there are {}", limits.most));
+  if (const uint64_t victim = EvictionCandidateLocked(); victim != 0) {
+    EvictConnectionLocked(victim, fmt::format("there are {}", limits.most));
     return true;
   }
   ++counts_.turned_away;
-  Say(turned_away_,
+  LogLimited(
+      turned_away_,
       "{}: a connection from {} is turned away: there are {}, and this process may have no more "
       "(RLIMIT_NOFILE and the size of the cluster)",
       options_.name, source, limits.most);
   return false;
 }
 
-uint64_t AcceptorImpl::VictimLocked() const {
+uint64_t AcceptorImpl::EvictionCandidateLocked() const {
   const auto most = std::max_element(
       strangers_.begin(), strangers_.end(),
       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   return most == strangers_.end() ? 0 : *most->second.begin();
 }
 
-void AcceptorImpl::GiveWayLocked(uint64_t id, std::string_view why) {
+void AcceptorImpl::EvictConnectionLocked(uint64_t id, std::string_view why) {
   const Connection& connection = connections_.at(id);
-  ++counts_.gave_way;
-  Say(gave_way_, "{}: the connection from {} is closed for a newer one: {}", options_.name,
-      connection.address, why);
+  ++counts_.evicted;
+  LogLimited(gave_way_, "{}: closed the connection from {} in favor of a newer one: {}",
+             options_.name, connection.address, why);
   shutdown(connection.socket.get(), SHUT_RDWR);  // gRPC then closes its descriptor.
   EraseLocked(id);
 }
@@ -331,8 +335,8 @@ void AcceptorImpl::EndedLocked(uint64_t id) {
   const Connection& ended = connections_.at(id);
   if (options_.tls && !ended.proven && !ended.plaintext) {
     const std::string why = ended.handshake->why();
-    Say(unproven_, "{}: the connection from {} ended before it proved who it is{}{}", options_.name,
-        ended.address, why.empty() ? "" : ": ", why);
+    LogLimited(unproven_, "{}: the connection from {} ended before it proved who it is{}{}",
+               options_.name, ended.address, why.empty() ? "" : ": ", why);
   }
   EraseLocked(id);
 }
@@ -340,7 +344,8 @@ void AcceptorImpl::EndedLocked(uint64_t id) {
 // Sends a TLS alert before it closes the connection. gRPC would send nothing.
 void AcceptorImpl::RefuseTlsLocked(uint64_t id) {
   const Connection& connection = connections_.at(id);
-  Say(unproven_,
+  LogLimited(
+      unproven_,
       "{}: the connection from {} is refused: it speaks TLS, which this process does not use: give "
       "both the same key or certificates",
       options_.name, connection.address);
@@ -358,8 +363,8 @@ Fd AcceptorImpl::HandOverLocked(uint64_t id, bool plaintext) {
   if (!own || epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr) != 0 ||
       epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, own.get(), &event) != 0) {
     ++counts_.failed;
-    Say(failed_, "{}: the connection from {} is closed: {}", options_.name, connection.address,
-        std::strerror(errno));
+    LogLimited(failed_, "{}: closed the connection from {}: {}", options_.name, connection.address,
+               std::strerror(errno));
     EraseLocked(id);
     return Fd();
   }
@@ -367,9 +372,9 @@ Fd AcceptorImpl::HandOverLocked(uint64_t id, bool plaintext) {
   waiting_.erase(id);
   Fd taken = std::exchange(connection.socket, std::move(own));
   if (!plaintext) return taken;
-  if (static_cast<int>(plaintext_.size()) >= options_.limits.most_plaintext)
-    GiveWayLocked(*plaintext_.begin(),
-                  fmt::format("there are {} of plaintext", options_.limits.most_plaintext));
+  if (static_cast<int>(plaintext_.size()) >= options_.limits.max_plaintext)
+    EvictConnectionLocked(*plaintext_.begin(),
+                          fmt::format("there are {} of plaintext", options_.limits.max_plaintext));
   connection.plaintext = true;
   plaintext_.insert(id);
   ++counts_.plaintext;
@@ -382,8 +387,8 @@ void AcceptorImpl::EndSilentLocked(MonotonicTime now) {
     const Connection& connection = connections_.at(id);
     if (now < connection.silent_until) return;
     ++counts_.silent;
-    Say(silent_, "{}: the connection from {} is closed: no byte came within {:g} s", options_.name,
-        connection.address, Seconds(options_.limits.first_byte));
+    LogLimited(silent_, "{}: closed the connection from {}: no byte arrived within {:g} s",
+               options_.name, connection.address, Seconds(options_.limits.first_byte));
     EraseLocked(id);
   }
 }
@@ -444,9 +449,9 @@ ConnectionLimits LimitsFor(int64_t descriptors, int peers) {
   ConnectionLimits limits;
   const int64_t wanted = std::max<int64_t>(1024, int64_t{4} * peers);
   limits.most = static_cast<int>(std::clamp<int64_t>(descriptors / 4, 8, wanted));
-  limits.most_of_source = limits.most - limits.most / 4;
-  limits.most_strangers = std::max(4, limits.most / 4);
-  limits.most_plaintext = std::min(16, limits.most_strangers / 2);
+  limits.max_per_source = limits.most - limits.most / 4;
+  limits.max_strangers = std::max(4, limits.most / 4);
+  limits.max_plaintext = std::min(16, limits.max_strangers / 2);
   return limits;
 }
 

@@ -24,9 +24,9 @@ namespace muster::rpc {
 
 struct ConnectionLimits {
   int most = 1024;           // All connections.
-  int most_of_source = 768;  // Connections of one address (IPv6: of one /64). Ignored with TLS.
-  int most_strangers = 256;  // Strangers of all sources.
-  int most_plaintext = 16;   // Plaintext connections of a server with TLS.
+  int max_per_source = 768;  // Connections of one address (IPv6: of one /64). Ignored with TLS.
+  int max_strangers = 256;   // Strangers of all sources.
+  int max_plaintext = 16;    // Plaintext connections of a server with TLS.
   Duration first_byte = std::chrono::seconds(5);  // From the accept to the first byte.
 };
 
@@ -66,7 +66,7 @@ class Acceptor {
     // Totals since Start.
     int64_t accepted = 0;
     int64_t silent = 0;       // Closed because no byte arrived in time.
-    int64_t gave_way = 0;     // Closed to make room for a new connection.
+    int64_t evicted = 0;      // Closed to make room for a new connection.
     int64_t turned_away = 0;  // Refused because there was no room.
     int64_t failed = 0;       // Closed because a descriptor or memory was missing.
   };

@@ -44,7 +44,7 @@ void BulkCalls::Run() {
         next = std::min(next, call->until_);
         continue;
       }
-      LogWarning("{} is cancelled: nothing passed for {:g} s", call->method_,
+      LogWarning("cancelled {}: no data moved for {:g} s", call->method_,
                  Seconds(now - call->since_));
       Cancel(call);
     }
@@ -63,7 +63,7 @@ bool BulkCalls::MakeRoomLocked(MonotonicTime now) {
         return std::pair(a->cancelled_, a->since_) < std::pair(b->cancelled_, b->since_);
       });
   if (now - oldest->since_ < limits_.standstill) return false;
-  LogWarning("{} is cancelled for another call: nothing passed for {:g} s", oldest->method_,
+  LogWarning("cancelled {} in favor of another call: no data moved for {:g} s", oldest->method_,
              Seconds(now - oldest->since_));
   Cancel(oldest);
   return true;

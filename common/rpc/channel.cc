@@ -18,7 +18,7 @@ int Milliseconds(Duration d) {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ChannelOptions& options) {
-  KeepGrpc();
+  RetainGrpc();
   if (options.identity != nullptr && options.server_task.empty())
     return absl::InternalError(
         fmt::format("nobody has said which task has to answer at {}", address));

@@ -56,23 +56,23 @@ class ServerVerifier : public ge::ExternalCertificateVerifier {
   bool Verify(ge::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
               grpc::Status* sync_status) override {
     // gRPC calls this through C code, which no exception may pass.
-    *sync_status = Guarded([&] { return Judge(Text(request->peer_cert())); });
+    *sync_status = Guarded([&] { return CheckCertificate(Text(request->peer_cert())); });
     return true;
   }
   void Cancel(ge::TlsCustomVerificationCheckRequest*) override {}
 
  private:
-  grpc::Status Judge(const std::string& certificate) {
+  grpc::Status CheckCertificate(const std::string& certificate) {
     const absl::Status verdict = IsServer(certificate);
     if (verdict.ok()) return grpc::Status::OK;
-    const std::string why = PeerText(Message(verdict));
+    const std::string why = SanitizePeerText(Message(verdict));
     LogHandshake(name_, why);
     return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, why);
   }
 
   absl::Status IsServer(const std::string& certificate) {
     MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, security::FactsOfPem(certificate));
-    MUSTER_ASSIGN_OR_RETURN(const Peer peer, identity_->Believe(facts));
+    MUSTER_ASSIGN_OR_RETURN(const Peer peer, identity_->VerifyPeer(facts));
     if (peer.task == task_) return absl::OkStatus();
     return PeerLost(fmt::format("it is {}, not {}", peer.task, task_));
   }
@@ -104,7 +104,7 @@ class CallCheck : public grpc::AuthMetadataProcessor {
     const std::string method = path == metadata.end() ? "" : Text(path->second);
     const auto facts = FactsFrom(context);
     const absl::StatusOr<Peer> caller =
-        facts.ok() ? identity_->Believe(*facts) : absl::StatusOr<Peer>(facts.status());
+        facts.ok() ? identity_->VerifyPeer(*facts) : absl::StatusOr<Peer>(facts.status());
     if (!caller.ok()) return Refuse("a peer", method, Message(caller.status()));
     if (method.starts_with("/grpc.health.") || method.starts_with("/grpc.reflection."))
       return grpc::Status::OK;
@@ -114,7 +114,7 @@ class CallCheck : public grpc::AuthMetadataProcessor {
 
   grpc::Status Refuse(const std::string& who, const std::string& method, std::string_view why) {
     int64_t left_out = 0;
-    const std::string called = PeerText(method, 100), reason = PeerText(why);
+    const std::string called = SanitizePeerText(method, 100), reason = SanitizePeerText(why);
     if (lines_.Take(&left_out)) LogWarning("refused: {} called {}: {}", who, called, reason);
     return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
                         fmt::format("{} may not call {}: {}", who, called, reason));
@@ -122,7 +122,7 @@ class CallCheck : public grpc::AuthMetadataProcessor {
 
   const std::shared_ptr<Identity> identity_;
   const CallRule rule_;
-  LineBudget lines_;
+  LogRateLimiter lines_;
 };
 
 }  // namespace
@@ -165,8 +165,9 @@ std::optional<Peer> CallerOf(const grpc::ServerContextBase& context) {
 grpc::Status RequireSpeaker(const grpc::ServerContextBase& context, const std::string& task) {
   const std::optional<Peer> caller = CallerOf(context);
   if (!caller || caller->task == task) return grpc::Status::OK;
-  return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
-                      fmt::format("{} may not speak for {}", caller->task, PeerText(task, 100)));
+  return grpc::Status(
+      grpc::StatusCode::PERMISSION_DENIED,
+      fmt::format("{} may not speak for {}", caller->task, SanitizePeerText(task, 100)));
 }
 
 }  // namespace muster::rpc

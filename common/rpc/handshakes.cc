@@ -50,7 +50,7 @@ class Servers {
     if (std::exchange(server.ended_here, ended_here) && why == kSeen) return;
     int64_t before = 0;
     if (!server.line.Take(&before)) return;
-    LogWarning("no connection to {}: {}{}", server.name, PeerText(why),
+    LogWarning("no connection to {}: {}{}", server.name, SanitizePeerText(why),
                before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
   }
 
@@ -58,7 +58,7 @@ class Servers {
   struct Server {
     explicit Server(std::string name) : name(std::move(name)) {}
     const std::string name;
-    LineBudget line{1, kLine};
+    LogRateLimiter line{1, kLine};
     bool ended_here = false;
   };
   absl::Mutex mu_;
@@ -69,11 +69,11 @@ class Servers {
 struct Session {
   std::shared_ptr<HandshakeNote> note;  // Null: the session of a channel.
   std::string name;                     // The HandshakeNameOf of the channel's server.
-  bool shown = false;  // The channel has sent its certificate, and no data has arrived since.
-  bool told = false;   // A reason was reported.
+  bool shown = false;   // The channel has sent its certificate, and no data has arrived since.
+  bool failed = false;  // A reason was reported.
 
-  void Tell(const std::string& why) {
-    told = true;
+  void ShowFailure(const std::string& why) {
+    failed = true;
     note != nullptr ? note->Set(why) : Servers::Get().Log(name, why);
   }
 };
@@ -86,7 +86,7 @@ void OnHandshakeMessage(bool sent, int message, SSL* ssl, Session& session) {
   }
   // Earlier versions of TLS send the messages in another order.
   if (message != SSL3_MT_FINISHED || SSL_version(ssl) != TLS1_3_VERSION) return;
-  if (server) session.note->SetMeanwhile(sent ? kSeen : "");
+  if (server) session.note->SetProvisional(sent ? kSeen : "");
   if (!server && sent) session.shown = true;
 }
 
@@ -94,7 +94,7 @@ void TakeMessage(int sent, int type, const unsigned char* what, size_t size, SSL
                  Session& session) {
   if (type == SSL3_RT_HANDSHAKE) OnHandshakeMessage(sent != 0, what[0], ssl, session);
   if (type == SSL3_RT_ALERT && size > 1 && what[0] == SSL3_AL_FATAL)
-    session.Tell(security::HandshakeText(sent != 0, what[1], SSL_get_verify_result(ssl)));
+    session.ShowFailure(security::HandshakeText(sent != 0, what[1], SSL_get_verify_result(ssl)));
   // Once data arrives, the other side has accepted this side's certificate.
   const bool data = type == SSL3_RT_INNER_CONTENT_TYPE && what[0] == SSL3_RT_APPLICATION_DATA;
   if (!data || sent != 0) return;
@@ -126,9 +126,9 @@ void OnSession(void* object, void*, CRYPTO_EX_DATA* data, int slot, long, void*)
 
 void OnSessionGone(void*, void* data, CRYPTO_EX_DATA*, int, long, void*) {
   const std::unique_ptr<Session> session(static_cast<Session*>(data));
-  if (session == nullptr || !session->shown || session->told) return;
+  if (session == nullptr || !session->shown || session->failed) return;
   try {
-    session->Tell(kSeen);
+    session->ShowFailure(kSeen);
   } catch (const std::bad_alloc&) {
   }
 }
@@ -145,7 +145,7 @@ void HandshakeNote::Set(std::string why) {
   if (why_.empty()) why_ = std::move(why);
 }
 
-void HandshakeNote::SetMeanwhile(std::string why) {
+void HandshakeNote::SetProvisional(std::string why) {
   absl::MutexLock lock(&mu_);
   meanwhile_ = std::move(why);
 }

@@ -19,7 +19,7 @@ class HandshakeNote {
   // Sets the reason. Later calls have no effect.
   void Set(std::string why);
   // Sets the presumed reason, which why() returns until Set is called.
-  void SetMeanwhile(std::string why);
+  void SetProvisional(std::string why);
   // Returns a sentence ("it shows no certificate"), or "" if no reason is known.
   std::string why() const;
 

@@ -51,7 +51,7 @@ class DeadlineInterceptor : public ge::Interceptor {
 };
 
 // Returns whether every caller may call `method`.
-bool OfEverybody(std::string_view method) {
+bool IsPublicMethod(std::string_view method) {
   return method.starts_with("/grpc.health.") || method.starts_with("/grpc.reflection.");
 }
 
@@ -60,7 +60,7 @@ class InterceptorFactory : public ge::ServerInterceptorFactoryInterface {
  public:
   explicit InterceptorFactory(Acceptor* acceptor) : acceptor_(acceptor) {}
   ge::Interceptor* CreateServerInterceptor(ge::ServerRpcInfo* info) override {
-    if (OfEverybody(info->method())) return nullptr;
+    if (IsPublicMethod(info->method())) return nullptr;
     acceptor_->Proved(info->server_context()->peer());
     return info->type() == ge::ServerRpcInfo::Type::UNARY ? new DeadlineInterceptor(info) : nullptr;
   }
@@ -81,14 +81,14 @@ class WithoutReflection : public grpc::ServerBuilderOption {
 void InitPluginsOnce() {
   static std::once_flag once;
   std::call_once(once, [] {
-    KeepGrpc();
+    RetainGrpc();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
 }
 
-constexpr uint64_t kLeastQuota = 16 << 20, kMostQuota = 256 << 20;
-constexpr int kMostThreads = 64;
+constexpr uint64_t kMinQuota = 16 << 20, kMaxQuota = 256 << 20;
+constexpr int kMaxThreads = 64;
 constexpr int kMaxHeaderBytes = 8 << 10;
 // A member has one session and a few other calls at the same time.
 constexpr int kMaxCallsOfConnection = 64;
@@ -113,8 +113,8 @@ const grpc::ResourceQuota& Quota() {
       rlimit limit{};
       if (getrlimit(which, &limit) == 0) memory = std::min<uint64_t>(memory, limit.rlim_cur);
     }
-    made->Resize(std::clamp<uint64_t>(memory / 8, kLeastQuota, kMostQuota));
-    made->SetMaxThreads(kMostThreads);
+    made->Resize(std::clamp<uint64_t>(memory / 8, kMinQuota, kMaxQuota));
+    made->SetMaxThreads(kMaxThreads);
     return made;
   }();
   return *quota;
@@ -167,7 +167,7 @@ grpc::ServerGenericBidiReactor* RefusalService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
   if (int64_t before = 0; lines_.Take(&before))
     LogWarning("refused: {} called {}: it speaks plaintext, which is for health checks alone{}",
-               PeerAddress(context->peer()), PeerText(context->method(), 100),
+               PeerAddress(context->peer()), SanitizePeerText(context->method(), 100),
                before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
   class Refusal : public grpc::ServerGenericBidiReactor {
    public:

@@ -44,7 +44,7 @@ class RefusalService : public grpc::CallbackGenericService {
       grpc::GenericCallbackServerContext* context) override;
 
  private:
-  LineBudget lines_{1, std::chrono::seconds(10)};
+  LogRateLimiter lines_{1, std::chrono::seconds(10)};
 };
 
 class Server {

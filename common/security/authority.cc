@@ -135,7 +135,7 @@ std::string NameOf(const X509* certificate) {
   const X509_NAME* name = X509_get_subject_name(certificate);
   const int at = X509_NAME_get_index_by_NID(name, NID_commonName, -1);
   if (at >= 0)
-    return PeerText(StringOf(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at))), 200);
+    return SanitizePeerText(StringOf(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at))), 200);
   char all[200];
   return X509_NAME_oneline(name, all, sizeof all);
 }

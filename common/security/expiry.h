@@ -16,11 +16,11 @@ namespace muster::security {
 
 // Returns the earliest expiry time of the certificates in the PEM text `chain` (the leaf and the
 // intermediate certificates). Returns nullopt if there is none.
-std::optional<int64_t> EndOfChain(const std::string& chain);
+std::optional<int64_t> ChainExpiry(const std::string& chain);
 // Returns the expiry time of the authority that signed `chain`. If `authorities` has several of its
 // certificates, returns the latest expiry time. Returns nullopt if it has none. Both arguments are
 // PEM.
-std::optional<int64_t> EndOfAuthority(const std::string& chain, const std::string& authorities);
+std::optional<int64_t> AuthorityExpiry(const std::string& chain, const std::string& authorities);
 
 // Thread-safe.
 class ExpiryWatch {
@@ -36,7 +36,7 @@ class ExpiryWatch {
   mutable absl::Mutex mu_;
   std::map<std::string, int64_t> ends_ ABSL_GUARDED_BY(mu_);
   // The time of the last warning about each file.
-  std::map<std::string, int64_t> told_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, int64_t> last_logged_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace muster::security

@@ -21,7 +21,7 @@
 namespace muster::security {
 namespace {
 
-constexpr size_t kMostSessions = 4096;
+constexpr size_t kMaxSessions = 4096;
 constexpr off_t kLongestPem = 1 << 20;
 
 absl::StatusOr<std::string> ReadPem(const std::string& path, const char* key) {
@@ -123,7 +123,7 @@ int Identity::Context::Keep(SSL* ssl, SSL_SESSION* session) {
   if (address == nullptr) return 0;
   Sessions& sessions = Sessions::Of(SSL_get_SSL_CTX(ssl));
   absl::MutexLock lock(&sessions.mu);
-  if (sessions.by_address.size() >= kMostSessions) sessions.by_address.clear();
+  if (sessions.by_address.size() >= kMaxSessions) sessions.by_address.clear();
   // Stores a copy, because OpenSSL invalidates the session of a connection that ends without a
   // close_notify alert.
   sessions.by_address[*address].reset(SSL_SESSION_dup(session));
@@ -222,8 +222,8 @@ absl::Status Identity::Use(const Source& source) {
     return ConfigurationError(fmt::format("{} is the certificate of {}, and this task is {}",
                                           options_.files.certificate, facts->peer.task,
                                           options_.self.task));
-  if (const auto believed = Believe(*facts); !believed.ok())
-    return Annotate(believed.status(), fmt::format("{}: ", options_.files.certificate));
+  if (const auto verified_peer = VerifyPeer(*facts); !verified_peer.ok())
+    return Annotate(verified_peer.status(), fmt::format("{}: ", options_.files.certificate));
   auto made = std::make_shared<Context>();
   MUSTER_RETURN_IF_ERROR(made->Fill(credentials));
   MUSTER_RETURN_IF_ERROR(PutInto(authorities_, credentials.authorities));
@@ -235,9 +235,10 @@ absl::Status Identity::Use(const Source& source) {
   accepted_ = NamesOfAuthorities(credentials.certificate, credentials.authorities);
   if (!from_files()) return absl::OkStatus();
   std::map<std::string, int64_t> ends;
-  if (const auto end = EndOfAuthority(credentials.certificate, credentials.authorities))
+  if (const auto end = AuthorityExpiry(credentials.certificate, credentials.authorities))
     ends[options_.files.authority] = *end;
-  if (const auto end = EndOfChain(credentials.certificate)) ends[options_.files.certificate] = *end;
+  if (const auto end = ChainExpiry(credentials.certificate))
+    ends[options_.files.certificate] = *end;
   expiry_.Set(std::move(ends));
   return absl::OkStatus();
 }
@@ -276,7 +277,7 @@ void Identity::Refresh() {
   if (result.ok()) return last_problem_.clear();
   std::string problem(Message(result));
   if (problem == last_problem_) return;
-  LogWarning("{}; what was read before stays in use", problem);
+  LogWarning("{}; the earlier files stay in use", problem);
   last_problem_ = std::move(problem);
 }
 
@@ -309,10 +310,10 @@ absl::StatusOr<Peer> Identity::PeerOf(const SSL& session) {
   if (const long verified = SSL_get_verify_result(&session); verified != X509_V_OK)
     return PeerLost(RefusedCertificateText(verified));
   MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, FactsOf(certificate));
-  return Believe(facts);
+  return VerifyPeer(facts);
 }
 
-absl::StatusOr<Peer> Identity::Believe(const CertificateFacts& facts) const {
+absl::StatusOr<Peer> Identity::VerifyPeer(const CertificateFacts& facts) const {
   if (facts.peer.cluster != options_.self.cluster)
     return ConfigurationError(
         fmt::format("the certificate is of a task of another cluster ({}, this one is {})",

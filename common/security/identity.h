@@ -53,7 +53,7 @@ class Identity final : public StreamSecurity {
   // Checks the content of a certificate that a trusted authority has signed. Returns its task if it
   // is of this cluster and, with certificate files, names the task's host. Otherwise returns
   // ConfigurationError.
-  absl::StatusOr<Peer> Believe(const CertificateFacts& facts) const;
+  absl::StatusOr<Peer> VerifyPeer(const CertificateFacts& facts) const;
 
   // Returns the path of a file with an expired certificate, which peers refuse. Returns "" if there
   // is none.

@@ -167,7 +167,7 @@ absl::Status EventWriter::Histogram(int64_t step, const std::string& tag,
 
 absl::Status EventWriter::Append(const Event& event) {
   if (!refused_.ok()) return refused_;
-  if (pending_.size() < kMostPending) AppendRecord(event.SerializeAsString(), &pending_);
+  if (pending_.size() < kMaxPending) AppendRecord(event.SerializeAsString(), &pending_);
   if (Clock::now() - last_flush_ < options_.flush_interval) return absl::OkStatus();
   return Flush();
 }

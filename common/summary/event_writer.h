@@ -3,7 +3,7 @@
 //
 // Records are buffered in memory. They are written after Options::flush_interval, by Flush() and by
 // the destructor. A failed write, such as on a full disk, returns the error, and the next flush
-// tries again. The buffer holds up to kMostPending bytes for this. If it is full, new records are
+// tries again. The buffer holds up to kMaxPending bytes for this. If it is full, new records are
 // dropped. A failed write leaves no partial record, so that the file stays readable. TensorBoard
 // ignores an incomplete last record of a killed process. Flushed records survive a crash of the
 // process. After Sync(), they also survive a crash of the host.
@@ -77,7 +77,7 @@ class EventWriter {
   absl::Status Sync();
 
   const std::string& path() const { return path_; }
-  static constexpr size_t kMostPending = 4 << 20;
+  static constexpr size_t kMaxPending = 4 << 20;
 
  private:
   EventWriter(int fd, std::string path, Options options);

@@ -7,10 +7,10 @@ namespace muster::summary {
 
 absl::StatusOr<std::string> EncodePng(const uint8_t* pixels, int height, int width, int channels) {
   // The limit on height and width, which keeps libpng's sizes within 32 bits.
-  constexpr int kMostPixels = 1 << 14;
-  if (height < 1 || width < 1 || height > kMostPixels || width > kMostPixels) {
+  constexpr int kMaxPixels = 1 << 14;
+  if (height < 1 || width < 1 || height > kMaxPixels || width > kMaxPixels) {
     return ProgramError(fmt::format("a picture has 1 to {} pixels on a side, this one {} x {}",
-                                    kMostPixels, height, width));
+                                    kMaxPixels, height, width));
   }
   png_image image = {};
   image.version = PNG_IMAGE_VERSION;

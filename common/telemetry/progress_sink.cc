@@ -58,10 +58,10 @@ class Sender final : public ProgressSink {
         is_socket_ ? send(fd_, pending_.data(), pending_.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
                    : write(fd_, pending_.data(), pending_.size());
     if (sent > 0) pending_.erase(0, static_cast<size_t>(sent));
-    if (pending_.size() > kMostPending) pending_.resize(pending_.find('\n') + 1);
+    if (pending_.size() > kMaxPending) pending_.resize(pending_.find('\n') + 1);
   }
 
-  static constexpr size_t kMostPending = 64 * 1024;
+  static constexpr size_t kMaxPending = 64 * 1024;
   int fd_;
   bool is_socket_ = false;
   MonotonicTime next_;

@@ -12,11 +12,11 @@ int DamageLog::Warn(const std::string& data, const std::vector<std::string>& dam
   std::vector<std::string> lines;
   {
     absl::MutexLock lock(&mutex_);
-    std::set<std::string>& said = said_[data];
+    std::set<std::string>& said = logged_[data];
     for (const std::string& what : damaged) {
-      if (said.size() >= kMostNamedExamples || !said.insert(what).second) continue;
+      if (said.size() >= kMaxNamedExamples || !said.insert(what).second) continue;
       lines.push_back(what +
-                      (said.size() == kMostNamedExamples ? "; no more of them are named" : ""));
+                      (said.size() == kMaxNamedExamples ? "; no more of them are named" : ""));
     }
   }
   for (const std::string& line : lines)
@@ -28,7 +28,7 @@ std::vector<std::string> DamagedExamples::NewOf(const std::vector<std::string>& 
   std::vector<std::string> fresh;
   for (const std::string& name : mine) {
     if (!named_.contains(name) && std::find(fresh.begin(), fresh.end(), name) == fresh.end() &&
-        named_.size() + fresh.size() < kMostNamedExamples)
+        named_.size() + fresh.size() < kMaxNamedExamples)
       fresh.push_back(name);
   }
   return fresh;

@@ -22,10 +22,10 @@ namespace muster {
 
 // The maximum number of damaged examples of a dataset that are named: in the log of a process, and
 // in the reports.
-inline constexpr int kMostNamedExamples = 20;
+inline constexpr int kMaxNamedExamples = 20;
 
 // The log of a process's damaged examples. Logs each example once in a run, even if several passes
-// read it, and at most kMostNamedExamples of each dataset. Thread-safe.
+// read it, and at most kMaxNamedExamples of each dataset. Thread-safe.
 class DamageLog {
  public:
   // Logs the examples in `damaged` that were not logged before. Returns how many it logged.
@@ -33,7 +33,7 @@ class DamageLog {
 
  private:
   absl::Mutex mutex_;
-  std::map<std::string, std::set<std::string>> said_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::set<std::string>> logged_ ABSL_GUARDED_BY(mutex_);
 };
 
 class DamagedExamples {

@@ -175,7 +175,7 @@ class StopVote {
     MUSTER_RETURN_IF_ERROR(communicator_->AllReduce(BufferOf(values), ReduceOp::kMax)->Wait());
     values = values.to(at::kCPU);
     const double* agreed = values.const_data_ptr<double>();
-    const double batches = kInterval / std::max(agreed[1], kInterval / kMostBatches);
+    const double batches = kInterval / std::max(agreed[1], kInterval / kMaxBatches);
     next_ = batch + std::max<int64_t>(1, static_cast<int64_t>(batches));
     last_ = batch;
     since_ = Clock::now();
@@ -184,7 +184,7 @@ class StopVote {
 
  private:
   static constexpr double kInterval = 0.25;  // In seconds.
-  static constexpr double kMostBatches = 1000;
+  static constexpr double kMaxBatches = 1000;
   const c10::Device device_;
   Communicator* const communicator_;
   int64_t next_ = 0, last_ = 0;

@@ -15,7 +15,7 @@
 
 namespace muster {
 
-absl::Status CouldNotSave(int64_t step, const absl::Status& why) {
+absl::Status SaveError(int64_t step, const absl::Status& why) {
   return StatusFor(
       ExitCode::kRetryable,
       fmt::format("the state after step {} could not be saved: {}", step, Message(why)));
@@ -219,9 +219,9 @@ void LoopImpl::Save(bool again, bool best) {
     if (moment.last && EndIsComplete()) state_.end_saved_step = state_.steps;
     *context_.kept = *std::move(own);
   } else if (must) {
-    throw StatusError(CouldNotSave(state_.steps, snapshot.status()));
+    throw StatusError(SaveError(state_.steps, snapshot.status()));
   } else {
-    LogWarning("{}; training goes on", Message(CouldNotSave(state_.steps, snapshot.status())));
+    LogWarning("{}; training goes on", Message(SaveError(state_.steps, snapshot.status())));
   }
   Enter(Phase::kForward);
 }

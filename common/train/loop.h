@@ -53,7 +53,7 @@ struct LoopContext {
 };
 
 // Returns the retryable error for a job that must save its state after `step` and cannot.
-absl::Status CouldNotSave(int64_t step, const absl::Status& why);
+absl::Status SaveError(int64_t step, const absl::Status& why);
 
 class LoopImpl final : public LoopBackend {
  public:

@@ -281,7 +281,7 @@ void LoopImpl::Settle() {
     ExchangeDecisions();
     record().ended = true;
     if (reporter() && record().weights_of > 0)
-      LogInfo("the weights after step {} are put back", record().weights_of);
+      LogInfo("restored the weights after step {}", record().weights_of);
   }
   if (!IsFinished() && (save_requested_ || asks_for_best))
     Save(save_requested_ || state_.saved_step != state_.steps, asks_for_best);

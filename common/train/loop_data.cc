@@ -254,8 +254,8 @@ absl::StatusOr<TrainData> MakeTrainData(const Job& job, const Replica& replica,
     data.examples = std::accumulate(shares.begin(), shares.end(), int64_t{0});
   }
   data.sampler =
-      data::Sampler::OfShares(std::move(shares), global_batch_size, DropsRemainder(job, replica),
-                              job.steps_per_epoch.value_or(0));
+      data::Sampler::FromShares(std::move(shares), global_batch_size, DropsRemainder(job, replica),
+                                job.steps_per_epoch.value_or(0));
   data.steps_per_epoch = data.sampler->batches_per_epoch();
   return data;
 }

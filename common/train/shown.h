@@ -14,9 +14,9 @@ namespace muster {
 
 // The maximum size of the message for one batch. A worker reports at most one batch and one part of
 // a pass at once. It sends them in pieces (Leases.Tell).
-inline constexpr size_t kMostShownBytes = 6 << 20;
+inline constexpr size_t kMaxShownBytes = 6 << 20;
 
-// Converts images and histograms to a message of at most kMostShownBytes. Adds all histograms
+// Converts images and histograms to a message of at most kMaxShownBytes. Adds all histograms
 // first, because they are small, then as many images of each tag as fit. Adds the tags that do not
 // fit completely to `left_out`.
 proto::Shown ToMessage(const std::vector<ImageReport>& images,

@@ -12,7 +12,7 @@
 
 namespace muster {
 
-inline constexpr int kMostImages = 3;  // Maximum for one tag in a step or pass.
+inline constexpr int kMaxImages = 3;  // Maximum for one tag in a step or pass.
 
 // The data of one step or pass on one replica. Only the first call for a tag counts.
 class SummaryData {

@@ -273,7 +273,7 @@ absl::Status Trainer::Drain(Membership* membership) {
   if (options_.checkpoints == nullptr) return absl::OkStatus();
   membership->SetPhase(Phase::kSave, states_[0].steps);
   const absl::Status saved = options_.checkpoints->Drain();
-  return saved.ok() ? saved : CouldNotSave(states_[0].steps, saved);
+  return saved.ok() ? saved : SaveError(states_[0].steps, saved);
 }
 
 // If a generation ends after some replicas of this process have committed a step and others have
@@ -329,7 +329,7 @@ absl::Status Trainer::RunOnce(Membership* membership) {
   generation->replicas.clear();  // Communicators must not outlive the generation.
   for (const LoopState& state : states_)
     if (state.last_step() > generation->owner_step) has_trained_ = true;
-  status = JudgeFault(status, has_trained_ ? 0 : options_.restarts);
+  status = ClassifyFault(status, has_trained_ ? 0 : options_.restarts);
   if (!IsProcessFault(status)) {
     const absl::Status gathered =
         CatchProgramErrors("collecting the newest state", [&] { GatherNewest(); });

@@ -43,7 +43,7 @@ class ConnectionRegistry {
 
   // Accepts or refuses a connection, and replies to its hello. If the connection's generation is
   // newer than any admitted one, holds the connection without a reply.
-  void Judge(Arrived arrived);
+  void Route(Arrived arrived);
   // Accepts connections of `generation` from now on, including held ones (DataListener::Admit).
   void Admit(uint64_t generation, int to, const std::string& ticket);
   // Ends an admission and closes the connections that were not taken.
@@ -65,7 +65,7 @@ class ConnectionRegistry {
     std::string ticket;
     Slots slots;
   };
-  struct Held {
+  struct EarlyConnection {
     Arrived arrived;
     MonotonicTime until;
     const std::string& owner() const {
@@ -75,9 +75,9 @@ class ConnectionRegistry {
   };
 
   static std::unique_ptr<DataConnection> TakeLocked(Slots& slots, Slots::iterator at);
-  void HoldLocked(Arrived arrived) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void QueueEarlyLocked(Arrived arrived) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void InsertLocked(Arrived arrived) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RefuseLocked(Arrived arrived, Verdict verdict, std::string_view why)
+  void RefuseLocked(Arrived arrived, HelloResult verdict, std::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogRefusalLocked(const Visitor& visitor, std::string_view why)
@@ -85,8 +85,8 @@ class ConnectionRegistry {
   void ChangedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<security::StreamSecurity> security_;
-  const size_t max_held_, max_held_each_;
-  const Duration hold_timeout_;
+  const size_t max_early_, max_early_each_;
+  const Duration early_timeout_;
   const decltype(ListenerOptions::wrap) wrap_;
   absl::Mutex mutex_;
   CondVar changed_;
@@ -94,7 +94,7 @@ class ConnectionRegistry {
   uint64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // Refusals of each source.
   std::map<uint64_t, Generation> generations_ ABSL_GUARDED_BY(mutex_);
-  std::list<Held> held_ ABSL_GUARDED_BY(mutex_);
+  std::list<EarlyConnection> early_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace muster::transport

@@ -151,9 +151,9 @@ class DataListenerImpl : public DataListener {
     while (!io_->stopped()) {
       try {
         if (accepting_.expired()) {
-          auto turn = std::make_shared<char>();
-          accepting_ = turn;
-          Accept(std::move(turn));
+          auto task = std::make_shared<char>();
+          accepting_ = task;
+          Accept(std::move(task));
         }
         io_->run();
       } catch (const std::bad_alloc&) {
@@ -165,24 +165,24 @@ class DataListenerImpl : public DataListener {
 
   // The handler of the current async_accept owns a Turn. If asio finds no memory, it drops the
   // handler without calling it. accepting_ then expires, and Run accepts again.
-  using Turn = std::shared_ptr<char>;
-  void Accept(Turn turn) {
+  using AcceptTask = std::shared_ptr<char>;
+  void Accept(AcceptTask task) {
     acceptor_.async_accept(
-        [this, turn = std::move(turn)](std::error_code error, tcp::socket socket) mutable {
+        [this, task = std::move(task)](std::error_code error, tcp::socket socket) mutable {
           if (error == asio::error::operation_aborted) return;
-          if (error) return AcceptLater(error, std::move(turn));
-          Accept(std::move(turn));  // Called first, because Welcome may find no memory.
+          if (error) return AcceptLater(error, std::move(task));
+          Accept(std::move(task));  // Called first, because Welcome may find no memory.
           Welcome(std::move(socket));
         });
   }
 
   // Most likely there are no descriptors left, so closes some connections before the next accept.
-  void AcceptLater(std::error_code error, Turn turn) {
+  void AcceptLater(std::error_code error, AcceptTask task) {
     Say(not_taken_, "Cannot take a data connection", error.message());
     pending_connections_.Thin();
     backoff_.expires_after(kPause);
-    backoff_.async_wait([this, turn = std::move(turn)](std::error_code stopped) mutable {
-      if (!stopped) Accept(std::move(turn));
+    backoff_.async_wait([this, task = std::move(task)](std::error_code stopped) mutable {
+      if (!stopped) Accept(std::move(task));
     });
   }
 
@@ -195,7 +195,7 @@ class DataListenerImpl : public DataListener {
   }
 
   // Without memory, only the line is lost.
-  static void Say(LineBudget& line, std::string_view what, std::string_view why) {
+  static void Say(LogRateLimiter& line, std::string_view what, std::string_view why) {
     int64_t before = 0;
     if (!line.Take(&before)) return;
     if (before == 0) return LogWarning("{}: {}.", what, why);
@@ -210,7 +210,7 @@ class DataListenerImpl : public DataListener {
   // Used only by the listener's thread.
   PendingConnections pending_connections_;
   std::weak_ptr<char> accepting_;  // The Turn of the current or scheduled accept.
-  LineBudget not_taken_{1, kLine}, no_memory_{1, kLine};
+  LogRateLimiter not_taken_{1, kLine}, no_memory_{1, kLine};
   std::string address_;
   std::thread thread_;
 };

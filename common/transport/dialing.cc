@@ -130,7 +130,8 @@ void DialingState::Advance() {
                    [self = shared_from_this()] { self->Try([&] { self->Advance(); }); });
       return;
     }
-    if (step_ == Step::kAnswer) return Judge(DecodeAnswer(answer_, request_.hello.generation));
+    if (step_ == Step::kAnswer)
+      return HandleAnswer(DecodeAnswer(answer_, request_.hello.generation));
     step_ = step_ == Step::kSecure ? Step::kHello : Step::kAnswer;
     moved_ = 0;
   }
@@ -153,7 +154,7 @@ absl::StatusOr<bool> DialingState::Secure() {
   if (!done) return false;
   MUSTER_ASSIGN_OR_RETURN(const security::Peer peer,
                           registry_->security()->PeerOf(tls_->session()));
-  peer_ = PeerText(peer.task);
+  peer_ = SanitizePeerText(peer.task);
   if (!request_.peer.empty() && peer.task != request_.peer)
     return PeerLost(fmt::format("{} answers there, and not {}", peer_, request_.peer));
   return true;
@@ -176,11 +177,11 @@ absl::StatusOr<bool> DialingState::ReadAnswer() {
   return true;
 }
 
-void DialingState::Judge(absl::StatusOr<Verdict> verdict) {
+void DialingState::HandleAnswer(absl::StatusOr<HelloResult> verdict) {
   if (!verdict.ok()) return End(PeerLost(Message(verdict.status())));
-  if (*verdict != Verdict::kAccepted) {
-    std::string why = fmt::format("refused the connection: {}", VerdictText(*verdict));
-    if (*verdict == Verdict::kBusy) return DialAgain(std::move(why));
+  if (*verdict != HelloResult::kAccepted) {
+    std::string why = fmt::format("refused the connection: {}", HelloResultText(*verdict));
+    if (*verdict == HelloResult::kBusy) return DialAgain(std::move(why));
     return End(PeerLost(why));
   }
   watch_.Stop();

@@ -46,7 +46,7 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
   absl::StatusOr<bool> Secure();
   absl::StatusOr<bool> SendHello();
   absl::StatusOr<bool> ReadAnswer();
-  void Judge(absl::StatusOr<Verdict> verdict);
+  void HandleAnswer(absl::StatusOr<HelloResult> verdict);
   void DialAgain(std::string why);
   void Drop();
   void End(Result result);

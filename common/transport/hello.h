@@ -30,7 +30,7 @@ struct Hello {
   std::string ticket;    // The secret of the generation, 1 to 32 bytes.
 };
 
-enum class Verdict : uint32_t {
+enum class HelloResult : uint32_t {
   kAccepted = 0,
   kOtherVersion,
   kPastGeneration,
@@ -40,17 +40,17 @@ enum class Verdict : uint32_t {
   kNeedsTls,     // The client does not use TLS, but the server does. The reply is unencrypted.
   kStranger,     // The client's certificate is refused. Sent before the hello was read.
 };
-std::string_view VerdictText(Verdict verdict);
+std::string_view HelloResultText(HelloResult verdict);
 
 std::array<std::byte, kHelloBytes> EncodeHello(const Hello& hello);
 // Checks the first 16 bytes of a hello: magic, version and length.
 absl::Status CheckHelloPrefix(std::span<const std::byte, kHelloPrefixBytes> bytes);
 absl::StatusOr<Hello> DecodeHello(std::span<const std::byte, kHelloBytes> bytes);
 
-std::array<std::byte, kAnswerBytes> EncodeAnswer(Verdict verdict, uint64_t generation);
+std::array<std::byte, kAnswerBytes> EncodeAnswer(HelloResult verdict, uint64_t generation);
 // `generation` is that of the hello. Returns an error if the answer is for another generation.
-absl::StatusOr<Verdict> DecodeAnswer(std::span<const std::byte, kAnswerBytes> bytes,
-                                     uint64_t generation);
+absl::StatusOr<HelloResult> DecodeAnswer(std::span<const std::byte, kAnswerBytes> bytes,
+                                         uint64_t generation);
 
 // Compares two tickets. The time does not depend on the position of the first difference.
 bool SameTicket(std::string_view a, std::string_view b);

@@ -73,7 +73,7 @@ void PendingConnection::Step() {
     if (!hello.ok()) return Refuse(hello.status());
     auto stream = std::move(stream_);
     Drop();
-    registry_->Judge({registry_->Wrap(std::move(stream)), *std::move(hello), std::move(visitor_)});
+    registry_->Route({registry_->Wrap(std::move(stream)), *std::move(hello), std::move(visitor_)});
   }
 }
 
@@ -86,11 +86,11 @@ absl::StatusOr<bool> PendingConnection::Secure() {
   if (!done) return false;
   const absl::StatusOr<security::Peer> peer = registry_->security()->PeerOf(tls_->session());
   if (!peer.ok()) {
-    const auto answer = EncodeAnswer(Verdict::kStranger, 0);
+    const auto answer = EncodeAnswer(HelloResult::kStranger, 0);
     Send(answer.data(), answer.size());
     return peer.status();
   }
-  visitor_.peer = PeerText(peer->task);
+  visitor_.peer = SanitizePeerText(peer->task);
   stage_ = Stage::kKnown;
   return true;
 }
@@ -104,7 +104,7 @@ absl::StatusOr<bool> PendingConnection::Begin() {
   if (n <= 0) return absl::CancelledError();
   stage_ = Stage::kSpeaks;
   if (first != kTlsHandshake) {
-    const auto answer = EncodeAnswer(Verdict::kNeedsTls, 0);
+    const auto answer = EncodeAnswer(HelloResult::kNeedsTls, 0);
     Send(answer.data(), answer.size());
     return PeerLost("it does not speak TLS, which this process demands");
   }
@@ -135,7 +135,7 @@ absl::StatusOr<bool> PendingConnection::ReadHello() {
     const absl::Status prefix = CheckHelloPrefix(std::span(hello_).first<kHelloPrefixBytes>());
     if (prefix.ok()) continue;
     if (absl::IsInvalidArgument(prefix)) {  // Another version, which understands a reply.
-      const auto answer = EncodeAnswer(Verdict::kOtherVersion, 0);
+      const auto answer = EncodeAnswer(HelloResult::kOtherVersion, 0);
       Send(answer.data(), answer.size());
     }
     return prefix;

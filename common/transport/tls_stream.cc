@@ -20,7 +20,7 @@ constexpr size_t kRecord = SSL3_RT_MAX_PLAIN_LENGTH;
 constexpr size_t kFirstInbox = 2048, kLargestInbox = 128 << 10;
 constexpr size_t kTogether = 256 << 10;  // Sealed bytes that are sent with one system call.
 // The maximum number of unsent bytes. No handshake has more, so a peer with more reads nothing.
-constexpr size_t kMostUnsent = 1 << 20;
+constexpr size_t kMaxUnsent = 1 << 20;
 // The first cipher is the fastest with AES instructions, and the last one without them.
 constexpr const char* kCiphers =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
@@ -32,7 +32,7 @@ struct TlsStream::Bio {
   static int Write(BIO* bio, const char* data, size_t bytes, size_t* written) {
     auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
-    if (stream.Waiting() + bytes > kMostUnsent) return 0;
+    if (stream.Waiting() + bytes > kMaxUnsent) return 0;
     try {
       const auto* from = reinterpret_cast<const std::byte*>(data);
       stream.outbox_.insert(stream.outbox_.end(), from, from + bytes);

@@ -23,7 +23,7 @@ constexpr Duration kLook = std::chrono::milliseconds(10);
 AbortSignal::AbortSignal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   static std::atomic<bool> told = false;
   if (fd_ < 0 && !told.exchange(true)) {
-    LogWarning("No descriptor for a signal: {}. Waits look at it now and then; raise ulimit -n.",
+    LogWarning("Cannot create a descriptor for a signal: {}. Waits poll instead; raise ulimit -n.",
                strerror(errno));
   }
 }

@@ -65,7 +65,7 @@ class Launcher {
   void RequestStop(int signal, std::string_view why);
   void Suspend();
   void ReapAll();
-  void TellChief(const TaskState& task);
+  void NotifyChief(const TaskState& task);
   bool Act(const LaunchDecision& decision);
   void SignalAll(int signal);
   void Say(std::string_view line);
@@ -83,7 +83,7 @@ class Launcher {
   // Distinguishes this run's result.json from an older one.
   std::filesystem::file_time_type started_wall_;
   std::string root_cause_;  // The lead's first line that names a root cause.
-  DeathNotices notices_;
+  TaskExitNotifier notices_;
 };
 
 Console::Options Launcher::ConsoleOptions() {
@@ -276,11 +276,11 @@ bool Launcher::ReadSome(size_t index, Stream stream) {
 // Reads the remaining output of a task that has ended. Does not wait for the end of the pipe,
 // because a process that left the group may hold it open.
 void Launcher::Drain(size_t index) {
-  constexpr int kMostReads = 64;  // More than a pipe holds.
+  constexpr int kMaxReads = 64;  // More than a pipe holds.
   Running& running = *running_[index];
   ReadProgress(index);
   for (Stream stream : {Stream::kOut, Stream::kErr}) {
-    for (int i = 0; i < kMostReads && ReadSome(index, stream); ++i) {
+    for (int i = 0; i < kMaxReads && ReadSome(index, stream); ++i) {
     }
     (stream == Stream::kOut ? running.out : running.err).Finish([&](std::string_view line) {
       OnLine(index, stream, line);
@@ -395,14 +395,14 @@ void Launcher::ReapAll() {
     if (report->code != 0 && report->code != static_cast<int>(ExitCode::kPreempted)) {
       Say(fmt::format("{} {}{}", task.task.Name(), Describe(*report),
                       GoesOnWithout(state_, task) ? ": the job goes on without it" : ""));
-      TellChief(task);
+      NotifyChief(task);
     }
   }
 }
 
 // Notifies the chief of a task that will not be restarted. A task with an exit code below 128 has
 // reported its failure itself.
-void Launcher::TellChief(const TaskState& task) {
+void Launcher::NotifyChief(const TaskState& task) {
   if (task.report.signal == 0 && task.report.code < 128) return;
   if (task.task.lead || task.task.type == "evaluator") return;
   if (Restartable(state_, task, request_.options) || state_.stop_requests > 0) return;

@@ -1,5 +1,5 @@
 // Runs a local cluster to its end. RunLaunch starts the tasks, forwards their output and signals,
-// and collects every exit code. It uses one poll loop and the thread of DeathNotices. When it
+// and collects every exit code. It uses one poll loop and the thread of TaskExitNotifier. When it
 // returns, all processes of the cluster have ended.
 #pragma once
 
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "deploy/launcher/death_notices.h"
 #include "deploy/launcher/gpus.h"
 #include "deploy/launcher/plan.h"
+#include "deploy/launcher/task_exit_notifier.h"
 #include "deploy/launcher/verdict.h"
 #include "muster/status.h"
 
@@ -29,8 +29,8 @@ struct LaunchRequest {
   GpuPlan gpus;
   LaunchOptions options;
   // Reports to the chief that a task has ended and will not be restarted, so that the chief does
-  // not wait for it. Called on the thread of DeathNotices. Null: the chief is not notified.
-  std::function<void(const DeathNotice&)> tell_chief;
+  // not wait for it. Called on the thread of TaskExitNotifier. Null: the chief is not notified.
+  std::function<void(const TaskExitNotice&)> tell_chief;
 };
 
 // Blocks until the cluster has ended. Prints a report on the console and returns the job's exit

@@ -177,7 +177,7 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
   std::string others;
   for (const TaskState& task : state.tasks) {
     if (!task.ended || task.task.lead || task.report.code == 0) continue;
-    if (ToldToStop(task.report) && !completed) continue;
+    if (WasAskedToStop(task.report) && !completed) continue;
     others +=
         fmt::format("{}{} {}", others.empty() ? "" : "; ", task.task.Name(), Describe(task.report));
   }

@@ -109,7 +109,7 @@ LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options =
 // Returns true if `task` is an evaluator that ended by itself while the job was running normally.
 bool GoesOnWithout(const LaunchState& state, const TaskState& task);
 // Returns true if the process exited with the code for preempted (143).
-bool ToldToStop(const ExitReport& report);
+bool WasAskedToStop(const ExitReport& report);
 // Returns "exited with code 2 (configuration)" or "was killed by SIGKILL".
 std::string Describe(const ExitReport& report);
 

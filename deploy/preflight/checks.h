@@ -11,8 +11,8 @@ namespace muster::preflight {
 struct Check {
   std::string name;
   bool ok = true;
-  std::string what;       // What the check found.
-  std::string mend = "";  // How to fix the problem; "" if `ok`.
+  std::string what;      // What the check found.
+  std::string fix = "";  // How to fix the problem; "" if `ok`.
   // For a failed check. True: the configuration is wrong (exit code 2). False: another task was not
   // reached in time (138).
   bool configuration = true;

@@ -40,7 +40,7 @@ struct Neighbour {
 // Returns whether two tasks accept each other's certificates, judged by the lists in `identity`.
 bool AcceptEachOther(const std::vector<std::string>& a, const std::vector<std::string>& b);
 
-struct Found {
+struct Reachability {
   std::map<std::string, Neighbour> neighbours;  // All tasks except this one.
   // By task: the tasks that it has reached, from its last report. A task without an entry has not
   // reported.
@@ -56,7 +56,7 @@ class Neighbours {
   virtual ~Neighbours() = default;
   // Blocks until Found::complete is true, or for `timeout`. Reports to the other tasks which ones
   // this task has reached.
-  virtual Found Wait(Duration timeout) = 0;
+  virtual Reachability Wait(Duration timeout) = 0;
 };
 
 }  // namespace muster::preflight

@@ -28,7 +28,7 @@ namespace muster {
 namespace {
 
 // The highest number of replicas that is tried if none is given.
-constexpr int kMostReplicas = 16;
+constexpr int kMaxReplicas = 16;
 
 // Formats ascending numbers: "3, 5 to 16".
 std::string Ranges(const std::vector<int>& numbers) {
@@ -194,12 +194,12 @@ absl::Status Check::CheckBatchNorm() const {
     return batch.empty() ? absl::OkStatus() : SingleExampleError(batch);
   }
   const std::vector<int> refused =
-      ReplicasWithSingleExample(job_, replica, train_size(), kMostReplicas);
+      ReplicasWithSingleExample(job_, replica, train_size(), kMaxReplicas);
   if (!refused.empty()) {
     fmt::print(
         "  batch normalisation over [batch, features]: {} replicas would be refused (of 1 to {}), "
         "as some batch leaves one of them a single example\n",
-        Ranges(refused), kMostReplicas);
+        Ranges(refused), kMaxReplicas);
   }
   return absl::OkStatus();
 }

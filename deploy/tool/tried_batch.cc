@@ -55,8 +55,8 @@ absl::StatusOr<TriedBatch> BatchToTry(const Job& job, int replicas,
   tried.global = tried.examples = GlobalBatch(job, tried.replicas);
   if (!admitted) return tried;
   // The batch of the file may be one replica's part of the job's batch.
-  constexpr int64_t kMost = 4096;
-  const int64_t most = replicas > 0 || !job.global_batch_size ? 0 : std::min(tried.global, kMost);
+  constexpr int64_t kMax = 4096;
+  const int64_t most = replicas > 0 || !job.global_batch_size ? 0 : std::min(tried.global, kMax);
   for (int n = 1; n <= most; ++n)
     if (!NotAdmitted(job, tried.global, n, *admitted)) tried.fitting.push_back(n);
   if (!tried.fitting.empty()) tried.replicas = tried.fitting.front();

@@ -61,7 +61,7 @@ class ReplicatedStore : public ShardStore {
   // before the backup has it.
   virtual bool synced() const = 0;
   // Returns the current problem with the backup, "" if there is none.
-  virtual std::string trouble() const = 0;
+  virtual std::string last_error() const = 0;
   // Returns how long a push has waited for a backup in sync, without the time to send its bytes.
   // Zero if no push waits. The chief decides when this is too long.
   virtual Duration waiting() const = 0;

@@ -25,8 +25,8 @@ class ReplicaLink {
               const ReplicationOptions& options)
       : connection_(std::move(connection)), options_(options) {}
 
-  // Sends kOpen and waits for kWelcome. Sets `standings` to what the backup holds, by chunk.
-  absl::Status Open(MonotonicTime deadline, std::vector<ShardStore::Standing>* standings);
+  // Sends kOpen and waits for kWelcome. Sets `versions` to what the backup holds, by chunk.
+  absl::Status Open(MonotonicTime deadline, std::vector<ShardStore::ChunkVersion>* versions);
 
   // Sends a frame and returns its number on this link, from 1. A small frame may stay in a buffer
   // until a later Send or Await. Returns DeadlinePassed if no byte is sent for `limit`.
@@ -50,7 +50,7 @@ class ReplicaLink {
                            MonotonicTime deadline) {
     return connection_->Exchange(send, receive, deadline, *options_.abort);
   }
-  absl::Status TurnLocked(Duration limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status WaitForTurnLocked(Duration limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WriteLocked(const Payload& rest, Duration limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TakeFrameLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -85,8 +85,8 @@ class ReplicaLink {
 class ReplicaDialer {
  public:
   explicit ReplicaDialer(const ReplicationOptions& options) : options_(options) {}
-  absl::StatusOr<std::shared_ptr<ReplicaLink>> Dial(MonotonicTime deadline,
-                                                    std::vector<ShardStore::Standing>* standings);
+  absl::StatusOr<std::shared_ptr<ReplicaLink>> Dial(
+      MonotonicTime deadline, std::vector<ShardStore::ChunkVersion>* versions);
 
  private:
   const ReplicationOptions& options_;

@@ -23,7 +23,7 @@ namespace muster::ps {
 inline constexpr int kReplicaFrom = 1 << 30;
 // Returns PermissionDenied if the peer's certificate does not name the task of its hello. That task
 // is a ps task for a primary, and a worker otherwise. Returns OK for all peers without security.
-absl::Status CheckWhoCame(const transport::ConnectionInfo& info);
+absl::Status CheckPeer(const transport::ConnectionInfo& info);
 
 enum class ReplicaKind : uint16_t { kOpen = 0x5010, kWelcome, kUpdate, kState, kSynced, kAck };
 
@@ -67,7 +67,7 @@ std::string EncodeState(const ChunkState& state);
 // Returns PeerLost if the sizes are inconsistent.
 absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload);
 // Returns the payload of kWelcome: the standing of every chunk.
-std::string EncodeStandings(const std::vector<ShardStore::Standing>& standings);
-absl::StatusOr<std::vector<ShardStore::Standing>> DecodeStandings(std::span<const char> payload);
+std::string EncodeVersions(const std::vector<ShardStore::ChunkVersion>& versions);
+absl::StatusOr<std::vector<ShardStore::ChunkVersion>> DecodeVersions(std::span<const char> payload);
 
 }  // namespace muster::ps

@@ -24,13 +24,14 @@ namespace {
 
 // The deadline of a call. The chief holds a call for up to a second.
 constexpr Duration kCall = std::chrono::seconds(10);
-constexpr Duration kTell = std::chrono::seconds(2);  // The deadline of a call that only reports.
+constexpr Duration kReportWithin =
+    std::chrono::seconds(2);  // The deadline of a call that only reports.
 // The pause after an answer that there is no work.
 constexpr Duration kBetween = std::chrono::milliseconds(20);
 // Batches completed within this time are reported again to a new chief. The record that it read may
 // be a second old and lack them.
 constexpr Duration kRecent = std::chrono::seconds(30);
-constexpr size_t kMostRecent = 4096;
+constexpr size_t kMaxRecent = 4096;
 
 // Returns whether the request is too large for one message.
 bool IsLarge(const proto::NextRequest& request) {
@@ -79,7 +80,7 @@ class LeaseClientImpl final : public LeaseClient {
   absl::StatusOr<LeasedWork> Take() override;
   void Complete(proto::BatchDone done) override;
   void Complete(proto::EvaluationDone done) override;
-  void TellIntegers(const IntegerBuffers& changed, uint64_t sequence) override;
+  void ReportIntegers(const IntegerBuffers& changed, uint64_t sequence) override;
   IntegerBuffers TakeIntegers() override;
   void Forget() override;
   absl::StatusOr<proto::View> NextView(uint64_t newer_than, bool* abandon) override;
@@ -101,12 +102,12 @@ class LeaseClientImpl final : public LeaseClient {
   // Makes one call. Returns false if it had no effect. The caller must then wait before the next.
   bool AskLocked(Patience* patience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AnsweredLocked(const proto::NextReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void GiveLocked(const proto::Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddLeaseLocked(const proto::Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LoadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns a request with all pending reports, which also asks for work if `asks`. If the request
-  // does not arrive, PutBackLocked must be called.
-  proto::NextRequest RequestLocked(bool asks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PutBackLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns a request with all pending reports, which also asks for work if `asks_for_work`. If the
+  // request does not arrive, RequeueLocked must be called.
+  proto::NextRequest RequestLocked(bool asks_for_work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RequeueLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ArrivedLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (const proto::BatchDone& done : request.done()) shown_.Forget(done.lease());
     integers_.Arrived(request);
@@ -141,7 +142,7 @@ class LeaseClientImpl final : public LeaseClient {
   }
   // Returns when completed work must be reported at the latest. It must be at once if this worker
   // has few leases left, because other workers may wait for its reports.
-  MonotonicTime TellByLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  MonotonicTime ReportDeadlineLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!evaluated_.empty() || (!done_.empty() && held_.size() <= ahead())) return {};
     return done_.empty() ? MonotonicTime::max() : first_done_ + BatchPace::kTogether;
   }
@@ -156,7 +157,7 @@ class LeaseClientImpl final : public LeaseClient {
   absl::Status error_ ABSL_GUARDED_BY(mu_);
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
   bool busy_ ABSL_GUARDED_BY(mu_) = false;          // The thread is in a call or loads.
-  bool telling_ ABSL_GUARDED_BY(mu_) = false;       // Another thread is in a call that reports.
+  bool reporting_ ABSL_GUARDED_BY(mu_) = false;     // Another thread is in a call that reports.
   bool introduce_ ABSL_GUARDED_BY(mu_) = true;      // The chief may not know this worker.
   int put_back_ ABSL_GUARDED_BY(mu_) = 0;           // The number of requests that did not arrive.
   int64_t completed_ ABSL_GUARDED_BY(mu_) = 0;      // The number of completed leases.
@@ -195,12 +196,12 @@ grpc::Status LeaseClientImpl::CallLocked(Duration deadline, const Call& call) {
   return status;
 }
 
-proto::NextRequest LeaseClientImpl::RequestLocked(bool asks) {
+proto::NextRequest LeaseClientImpl::RequestLocked(bool asks_for_work) {
   proto::NextRequest request;
   request.mutable_worker()->set_worker(options_.worker);
   request.mutable_worker()->set_incarnation(options_.incarnation);
-  request.set_want(asks && WantsLocked() ? pace_.together() : 0);
-  request.set_start(asks ? WaitingLocked() : 0);
+  request.set_want(asks_for_work && WantsLocked() ? pace_.together() : 0);
+  request.set_start(asks_for_work ? WaitingLocked() : 0);
   for (const int64_t lease : held_) request.add_held(lease);
   for (proto::EvaluationDone& done : evaluated_) *request.add_evaluated() = std::move(done);
   evaluated_.clear();
@@ -217,7 +218,7 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool asks) {
   return request;
 }
 
-void LeaseClientImpl::PutBackLocked(const proto::NextRequest& request) {
+void LeaseClientImpl::RequeueLocked(const proto::NextRequest& request) {
   // recent_ has all completed batches, and the next call to the chief reports them.
   introduce_ = true;
   ++put_back_;
@@ -262,14 +263,14 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
   asked_done_.clear();
   if (!error_.ok()) return true;
   if (!status.ok()) {
-    PutBackLocked(request);
+    RequeueLocked(request);
     const absl::Status why = UnansweredLocked(status, patience);
     if (!why.ok()) FailLocked(why);
     return true;
   }
   patience->since.reset();
   if (reply.has_introduce()) {
-    PutBackLocked(request);
+    RequeueLocked(request);
     return true;
   }
   ArrivedLocked(request);
@@ -286,8 +287,8 @@ void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
   };
   switch (reply.answer_case()) {
     case proto::NextReply::kLease:
-      GiveLocked(reply.lease());
-      for (const proto::Lease& lease : reply.more()) GiveLocked(lease);
+      AddLeaseLocked(reply.lease());
+      for (const proto::Lease& lease : reply.more()) AddLeaseLocked(lease);
       return;
     case proto::NextReply::kStart: {
       const auto work = std::find_if(ready_.begin(), ready_.end(), is(reply.start().lease()));
@@ -312,7 +313,7 @@ void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
   changed_.SignalAll();
 }
 
-void LeaseClientImpl::GiveLocked(const proto::Lease& lease) {
+void LeaseClientImpl::AddLeaseLocked(const proto::Lease& lease) {
   if (std::count(held_.begin(), held_.end(), lease.id()) > 0) return;  // A repeated answer.
   held_.push_back(lease.id());
   given_.push_back(lease);
@@ -347,10 +348,10 @@ void LeaseClientImpl::Run() {
       continue;
     }
     // A request that overtook the report would receive a completed lease again.
-    const bool asks = !telling_ && (WantsLocked() || WaitingLocked() != 0);
-    const MonotonicTime tell_by = telling_ ? MonotonicTime::max() : TellByLocked();
-    if (!asks && tell_by > Clock::now()) {
-      changed_.WaitUntil(&mu_, tell_by);
+    const bool asks_for_work = !reporting_ && (WantsLocked() || WaitingLocked() != 0);
+    const MonotonicTime report_by = reporting_ ? MonotonicTime::max() : ReportDeadlineLocked();
+    if (!asks_for_work && report_by > Clock::now()) {
+      changed_.WaitUntil(&mu_, report_by);
     } else if (!AskLocked(&patience) && error_.ok()) {
       changed_.WaitFor(&mu_, kBetween);
     }
@@ -381,7 +382,7 @@ void LeaseClientImpl::Complete(proto::BatchDone done) {
   const MonotonicTime now = Clock::now();
   // A chief that does not know this worker may have received none of these.
   while (!introduce_ && !recent_.empty() &&
-         (recent_.size() >= kMostRecent || now - recent_.front().at > kRecent)) {
+         (recent_.size() >= kMaxRecent || now - recent_.front().at > kRecent)) {
     shown_.Forget(recent_.front().done.lease());
     recent_.pop_front();
   }
@@ -402,7 +403,7 @@ void LeaseClientImpl::Complete(proto::EvaluationDone done) {
   CompletedLocked(lease);
 }
 
-void LeaseClientImpl::TellIntegers(const IntegerBuffers& changed, uint64_t sequence) {
+void LeaseClientImpl::ReportIntegers(const IntegerBuffers& changed, uint64_t sequence) {
   absl::MutexLock lock(&mu_);
   integers_.Change(changed, sequence);
 }
@@ -415,19 +416,20 @@ IntegerBuffers LeaseClientImpl::TakeIntegers() {
 void LeaseClientImpl::CompletedLocked(int64_t lease) {
   std::erase(held_, lease);
   ++completed_;
-  if (!busy_ || introduce_ || TellByLocked() > Clock::now()) return changed_.SignalAll();
+  if (!busy_ || introduce_ || ReportDeadlineLocked() > Clock::now()) return changed_.SignalAll();
   // The chief may hold the current call until it has this report, and other workers may wait for
   // it. This report may overtake the current call, so it repeats the batches of that call. The
   // chief numbers steps in the order of reports.
   done_.insert(done_.begin(), asked_done_.begin(), asked_done_.end());
   const proto::NextRequest request = RequestLocked(/*asks=*/false);
   proto::NextReply reply;
-  telling_ = true;
-  const grpc::Status status = CallLocked(kTell, [&](auto* stub, grpc::ClientContext* context) {
-    return Send(stub, context, request, &reply);
-  });
-  telling_ = false;
-  status.ok() && !reply.has_introduce() ? ArrivedLocked(request) : PutBackLocked(request);
+  reporting_ = true;
+  const grpc::Status status =
+      CallLocked(kReportWithin, [&](auto* stub, grpc::ClientContext* context) {
+        return Send(stub, context, request, &reply);
+      });
+  reporting_ = false;
+  status.ok() && !reply.has_introduce() ? ArrivedLocked(request) : RequeueLocked(request);
   changed_.SignalAll();
 }
 

@@ -62,7 +62,7 @@ class LeaseClient {
   virtual void Complete(proto::EvaluationDone done) = 0;
   // Reports the integer buffers that a batch changed, as they are after push `sequence`. The chief
   // receives them with the next completed work. Must be called before Complete.
-  virtual void TellIntegers(const IntegerBuffers& changed, uint64_t sequence) = 0;
+  virtual void ReportIntegers(const IntegerBuffers& changed, uint64_t sequence) = 0;
   // Returns the initial integer buffers of this process, which the first chief sent. Returns an
   // empty map from the second call on.
   virtual IntegerBuffers TakeIntegers() = 0;

@@ -16,19 +16,19 @@
 namespace muster::worker {
 
 // Decides how many batches a worker leases and reports together: as many as take kTogether, and at
-// most kMost. More would cost time at the end of an epoch, when other workers wait for these
+// most kMax. More would cost time at the end of an epoch, when other workers wait for these
 // batches, and after the loss of a worker, when others repeat them.
 class BatchPace {
  public:
   static constexpr Duration kTogether = std::chrono::milliseconds(25);
-  static constexpr int kMost = 16;
+  static constexpr int kMax = 16;
 
   void Completed(MonotonicTime now) {
     if (last_ != MonotonicTime()) each_ += (now - last_ - each_) / 4;
     last_ = now;
   }
   int together() const {
-    return std::clamp(static_cast<int>(kTogether / std::max(each_, Duration(1))), 1, kMost);
+    return std::clamp(static_cast<int>(kTogether / std::max(each_, Duration(1))), 1, kMax);
   }
 
  private:
@@ -37,7 +37,7 @@ class BatchPace {
 };
 
 // Images and other data that the program showed in batches, by lease, until the chief has them.
-// Keeps only the newest, at most kMostShownBytes. They are stored apart from the batches' reports,
+// Keeps only the newest, at most kMaxShownBytes. They are stored apart from the batches' reports,
 // which may be sent repeatedly.
 class ShownBatches {
  public:
@@ -45,7 +45,7 @@ class ShownBatches {
     shown_[lease] = std::move(shown);
     size_t bytes = 0;
     for (const auto& [id, kept] : shown_) bytes += kept.ByteSizeLong();
-    while (bytes > kMostShownBytes && shown_.size() > 1) {
+    while (bytes > kMaxShownBytes && shown_.size() > 1) {
       bytes -= shown_.begin()->second.ByteSizeLong();
       shown_.erase(shown_.begin());
     }
@@ -70,14 +70,14 @@ class ChangedIntegers {
   // Adds the buffers that the chief does not have yet, or all of them.
   void AddTo(bool all, proto::NextRequest* request) const {
     for (const auto& [name, integer] : integers_)
-      if (all || !integer.told) (*request->mutable_buffers())[name] = integer.value;
+      if (all || !integer.acknowledged) (*request->mutable_buffers())[name] = integer.value;
     request->set_buffers_sequence(sequence_);
   }
   // Called when the chief has received the request.
   void Arrived(const proto::NextRequest& request) {
     for (const auto& [name, value] : request.buffers()) {
       Integer& integer = integers_[name];
-      integer.told = integer.told || integer.sequence <= request.buffers_sequence();
+      integer.acknowledged = integer.acknowledged || integer.sequence <= request.buffers_sequence();
     }
   }
 
@@ -85,7 +85,7 @@ class ChangedIntegers {
   struct Integer {
     std::string value;
     uint64_t sequence = 0;
-    bool told = false;
+    bool acknowledged = false;
   };
   std::map<std::string, Integer> integers_;
   uint64_t sequence_ = 0;

@@ -82,7 +82,7 @@ class PsLoop final : public LeasedLoop {
   void SetRates();
   void CheckBatchNorm(const BatchNormWatch& watch) const;
   proto::BatchDone DoneOf(const StepResult& result);
-  void TellIntegers();
+  void ReportIntegers();
   proto::Shown MessageOf(const SummaryData& shown);
 
   const PsLoopContext context_;
@@ -97,13 +97,13 @@ class PsLoop final : public LeasedLoop {
   DamagedExamples::Report left_out_;      // The damaged examples of the lease.
   std::shared_ptr<PrefetchedRows> rows_;  // The rows for the batch. May be null.
   bool have_batch_ = false;
-  bool done_ = false;  // The chief has no more work.
-  bool fresh_ = true;  // The loop must pull all parameters before the next step.
+  bool done_ = false;       // The chief has no more work.
+  bool needs_pull_ = true;  // The loop must pull all parameters before the next step.
   // The first step was checked for late registrations and for batch norm statistics.
   bool checked_ = false;
   // wait_seconds_ is the time spent waiting for slower workers and for a pull.
   double input_seconds_ = 0, wait_seconds_ = 0;
-  std::set<std::string> said_left_out_;  // Tags that were already logged.
+  std::set<std::string> logged_left_out_;  // Tags that were already logged.
   // The job's schedules of the optimizers whose learning rates a callback has set.
   std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
   IntegerBuffers integers_;                  // The buffers as the chief has them.

@@ -351,7 +351,7 @@ std::optional<absl::Status> PsWorkerImpl::Ended(const absl::Status& outcome) {
     membership->ReportFailure(outcome);
     return outcome;
   }
-  LogWarning("{}; this worker begins again", Message(outcome));
+  LogWarning("{}; this worker restarts its work", Message(outcome));
   leases_->Forget();
   return std::nullopt;
 }

@@ -27,14 +27,14 @@ std::vector<std::string> Split(std::string_view text, char at) {
 }
 
 template <typename Names>
-std::vector<std::string> Words(const Names& names) {
+std::vector<std::string> NamesOf(const Names& names) {
   return {std::begin(names), std::end(names)};
 }
 
 // Returns the index of `word` in `names`.
 template <typename Names>
 absl::StatusOr<int> Find(const std::string& word, const char* what, const Names& names) {
-  const std::vector<std::string> known = Words(names);
+  const std::vector<std::string> known = NamesOf(names);
   const auto found = std::find(known.begin(), known.end(), word);
   if (found != known.end()) return static_cast<int>(found - known.begin());
   const std::string nearest = Nearest(word, known);
@@ -226,9 +226,9 @@ bool Fits(const std::string& pattern, const std::string& task) {
 
 // Draws random numbers. Does not use the distributions of <random>, which differ between standard
 // libraries.
-class Drawer {
+class FaultGenerator {
  public:
-  explicit Drawer(uint64_t seed) : engine_(seed) {}
+  explicit FaultGenerator(uint64_t seed) : engine_(seed) {}
   // Returns a number from `first` to `last`, inclusive.
   int64_t Between(int64_t first, int64_t last) {
     return first + static_cast<int64_t>(engine_() % static_cast<uint64_t>(last - first + 1));
@@ -239,7 +239,7 @@ class Drawer {
 };
 
 // Draws a fault from which the job recovers: a transient one, or the end of a process.
-Fault Draw(const Fault& wish, const std::vector<std::string>& tasks, Drawer* drawer) {
+Fault Draw(const Fault& wish, const std::vector<std::string>& tasks, FaultGenerator* generator) {
   static constexpr FaultKind kKinds[] = {FaultKind::kKill, FaultKind::kStop, FaultKind::kDelay,
                                          FaultKind::kDrop, FaultKind::kFreeze};
   static constexpr Phase kPhases[] = {Phase::kForming, Phase::kData,   Phase::kForward,
@@ -247,14 +247,14 @@ Fault Draw(const Fault& wish, const std::vector<std::string>& tasks, Drawer* dra
                                       Phase::kSave};
   Fault fault;
   fault.number = wish.number;
-  fault.kind = kKinds[drawer->Between(0, std::size(kKinds) - 1)];
-  fault.task = tasks[drawer->Between(0, static_cast<int64_t>(tasks.size()) - 1)];
-  fault.step = drawer->Between(wish.step, wish.last_step);
-  fault.phase = kPhases[drawer->Between(0, std::size(kPhases) - 1)];
-  if (fault.phase == Phase::kSave) fault.nth = static_cast<int>(drawer->Between(1, 6));
-  fault.link = static_cast<FaultLink>(drawer->Between(0, 2));
+  fault.kind = kKinds[generator->Between(0, std::size(kKinds) - 1)];
+  fault.task = tasks[generator->Between(0, static_cast<int64_t>(tasks.size()) - 1)];
+  fault.step = generator->Between(wish.step, wish.last_step);
+  fault.phase = kPhases[generator->Between(0, std::size(kPhases) - 1)];
+  if (fault.phase == Phase::kSave) fault.nth = static_cast<int>(generator->Between(1, 6));
+  fault.link = static_cast<FaultLink>(generator->Between(0, 2));
   if (fault.kind != FaultKind::kKill)
-    fault.duration = std::chrono::milliseconds(drawer->Between(50, 1500));
+    fault.duration = std::chrono::milliseconds(generator->Between(50, 1500));
   return fault;
 }
 
@@ -288,9 +288,9 @@ absl::StatusOr<std::vector<Fault>> FaultsOf(const std::string& self, std::vector
     }
     std::erase_if(fitting, [&](const std::string& t) { return !MayDraw(fault.task, t); });
     std::sort(fitting.begin(), fitting.end());
-    Drawer drawer(fault.seed);
+    FaultGenerator generator(fault.seed);
     for (int i = 0; i < fault.count; ++i) {
-      Fault drawn = Draw(fault, fitting, &drawer);
+      Fault drawn = Draw(fault, fitting, &generator);
       if (drawn.task == self) mine.push_back(std::move(drawn));
     }
   }

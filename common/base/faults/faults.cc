@@ -39,7 +39,7 @@ void StopOwnProcess(Duration wake) {
       _exit(0);
     }
     if (waker < 0) {
-      LogError("cannot stop this process for a time: fork failed (errno {})", errno);
+      LogError("cannot stop this process temporarily: fork failed (errno {})", errno);
       return;
     }
   }
@@ -58,7 +58,7 @@ bool BeforeTraining(Phase phase) { return phase == Phase::kStarting || phase == 
 
 }  // namespace
 
-Faults::Acts Faults::RealActs() {
+Faults::Actions Faults::RealActions() {
   return {[] {
             kill(getpid(), SIGKILL);
             while (true) pause();  // The signal is pending.
@@ -78,7 +78,7 @@ struct Faults::State {
   void BeginLocked(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   int restarts = 0;
-  Acts acts;
+  Actions actions;
   absl::Mutex mutex;
   std::vector<Planned> planned ABSL_GUARDED_BY(mutex);
   // The first step of this process's training.
@@ -90,10 +90,10 @@ struct Faults::State {
   std::atomic<Duration::rep> disk_full_until = 0;
 };
 
-Faults::Faults(std::vector<Fault> faults, int restarts, Acts acts)
+Faults::Faults(std::vector<Fault> faults, int restarts, Actions actions)
     : state_(std::make_unique<State>()) {
   state_->restarts = restarts;
-  state_->acts = std::move(acts);
+  state_->actions = std::move(actions);
   absl::MutexLock lock(&state_->mutex);
   std::stable_sort(faults.begin(), faults.end(),
                    [](const Fault& a, const Fault& b) { return a.step < b.step; });
@@ -167,11 +167,11 @@ void Faults::At(Phase phase, int64_t step) {
   FlushLog();
   switch (due->kind) {
     case FaultKind::kKill:
-      return state_->acts.kill();
+      return state_->actions.kill();
     case FaultKind::kStop:
-      return state_->acts.stop(due->duration);
+      return state_->actions.stop(due->duration);
     case FaultKind::kDelay:
-      return state_->acts.sleep(due->duration);
+      return state_->actions.sleep(due->duration);
     case FaultKind::kDrop:
       if (links.drop) links.drop(due->link);
       return;

@@ -64,19 +64,19 @@ class Faults {
     std::function<void(FaultLink, Duration)> freeze;
   };
   // The functions that execute faults. Tests replace them.
-  struct Acts {
+  struct Actions {
     std::function<void()> kill;  // Does not return.
     // Continues after `wake`. Zero: another process must send SIGCONT.
     std::function<void(Duration wake)> stop;
     std::function<void(Duration)> sleep;
   };
-  static Acts RealActs();
+  static Actions RealActions();
 
   // `faults` are the faults of this task, and `restarts` is how often it was restarted. Each
   // restart is taken as the result of one fault that ends a process. The first `restarts` such
   // faults, in order of their steps, therefore do not fire again. A restarted process also skips
   // all faults up to and including its first step.
-  Faults(std::vector<Fault> faults, int restarts, Acts acts = RealActs());
+  Faults(std::vector<Fault> faults, int restarts, Actions actions = RealActions());
   ~Faults();
 
   // Must be called before training.

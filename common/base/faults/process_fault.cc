@@ -112,7 +112,7 @@ absl::Status FaultStatus(FaultCause kind, std::string_view message) {
   return ProgramError(message);
 }
 
-absl::Status JudgeFault(const absl::Status& status, int restarts) {
+absl::Status ClassifyFault(const absl::Status& status, int restarts) {
   const auto mark = status.GetPayload(kMark);
   if (!mark || *mark != "uncertain") return status;
   if (restarts < kUncertainFaults) return ProcessFault(Message(status), /*uncertain=*/false);

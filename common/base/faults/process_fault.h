@@ -18,7 +18,7 @@ enum class FaultCause {
   kConfiguration,  // No suitable driver, no such device, or wrong arguments. Exit code 2.
   kPeer,     // Another rank or the connection to it failed. This process continues. Exit code 138.
   kProcess,  // The device or its driver failed. This process ends with exit code 138.
-  kUncertain,  // Either kProcess or an error of the program. See JudgeFault.
+  kUncertain,  // Either kProcess or an error of the program. See ClassifyFault.
 };
 
 // Classifies a cudaError_t. Out of memory and failed assertions of a kernel are errors of the
@@ -41,6 +41,6 @@ absl::Status FaultStatus(FaultCause kind, std::string_view message);
 // least kUncertainFaults times, returns a ProgramError, because the fault would recur forever.
 // Otherwise returns a process fault that is not uncertain. Returns other statuses unchanged.
 inline constexpr int kUncertainFaults = 3;
-absl::Status JudgeFault(const absl::Status& status, int restarts);
+absl::Status ClassifyFault(const absl::Status& status, int restarts);
 
 }  // namespace muster

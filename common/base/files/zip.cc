@@ -17,7 +17,7 @@ namespace {
 // Sizes of structures in section 4.3 of the zip specification (APPNOTE.TXT). All numbers in them
 // are little-endian.
 constexpr int64_t kEndSize = 22, kLocatorSize = 20, kEnd64Size = 56, kEntrySize = 46,
-                  kLocalSize = 30, kMostComment = 65535;
+                  kLocalSize = 30, kMaxComment = 65535;
 constexpr uint32_t kEndMark = 0x06054b50, kLocatorMark = 0x07064b50, kEnd64Mark = 0x06064b50,
                    kEntryMark = 0x02014b50, kLocalMark = 0x04034b50;
 constexpr uint16_t kStored = 0, kDeflated = 8, kZip64Field = 1;
@@ -82,7 +82,7 @@ absl::Status ZipReader::ReadAt(int64_t offset, int64_t size, void* out) const {
 }
 
 absl::Status ZipReader::ReadDirectory() {
-  const int64_t tail_size = std::min(bytes_, kEndSize + kMostComment + kLocatorSize);
+  const int64_t tail_size = std::min(bytes_, kEndSize + kMaxComment + kLocatorSize);
   std::string tail(tail_size, '\0');
   MUSTER_RETURN_IF_ERROR(ReadAt(bytes_ - tail_size, tail_size, tail.data()));
   int64_t end = tail_size - kEndSize;

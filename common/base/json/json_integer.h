@@ -24,9 +24,9 @@ class JsonInteger {
   requires(!std::same_as<T, bool>) operator T() const {
     if (json_.is_number_unsigned()) return Fitting<T>(*json_.get_ptr<const uint64_t*>());
     if (json_.is_number_integer()) return Fitting<T>(*json_.get_ptr<const int64_t*>());
-    constexpr double kMost = 9e15;  // Above this, not every integer is a double.
+    constexpr double kMax = 9e15;  // Above this, not every integer is a double.
     const double* const number = json_.get_ptr<const double*>();
-    if (number == nullptr || *number != std::floor(*number) || std::abs(*number) > kMost) Fail();
+    if (number == nullptr || *number != std::floor(*number) || std::abs(*number) > kMax) Fail();
     return Fitting<T>(static_cast<int64_t>(*number));
   }
 

@@ -81,7 +81,7 @@ class HierarchicalEngine : public Engine {
 
   // Records that the ranks of this host have joined the operation, as shared memory has shown.
   void NoteHostPresent(const Signature& s) {
-    for (const int rank : hosts()[host_]) links_->NotePresent(rank, s.sequence);
+    for (const int rank : hosts()[host_]) links_->RecordPresence(rank, s.sequence);
   }
 
   absl::Status AllReduce(Buffer buffer, const Signature& s, MonotonicTime deadline) {

@@ -29,9 +29,9 @@ bool IsOfTheFile(int error_number) {
 }  // namespace
 
 absl::Status FileError(const std::string& path, const char* done, int error_number) {
-  const char* mend = error_number == EMFILE ? " Raise the limit of open files (ulimit -n)." : "";
+  const char* fix = error_number == EMFILE ? " Raise the limit of open files (ulimit -n)." : "";
   absl::Status status = DataError(
-      fmt::format("'{}' cannot be {}: {}.{}", path, done, std::strerror(error_number), mend));
+      fmt::format("'{}' cannot be {}: {}.{}", path, done, std::strerror(error_number), fix));
   if (!IsOfTheFile(error_number)) status.SetPayload(kNoDamage, absl::Cord());
   return status;
 }

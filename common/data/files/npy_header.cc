@@ -20,7 +20,7 @@ static_assert(std::endian::native == std::endian::little);
 // numpy's own headers have about 120 bytes. Only structured types, which are refused, need many
 // more.
 constexpr int64_t kMaxHeader = 64 << 10;
-constexpr size_t kMostText = 64;  // The longest type name in messages.
+constexpr size_t kMaxText = 64;  // The longest type name in messages.
 
 struct Dictionary {
   std::string descr;  // "" for a structured type.
@@ -119,7 +119,7 @@ absl::StatusOr<NumberType> TypeOf(const std::string& path, const std::string& de
   if (kind.substr(0, 1) == "O") {
     return DataError(fmt::format(
         "'{}' holds Python objects (dtype '{}'), not numbers: save an array of a numeric dtype.",
-        path, PeerText(descr, kMostText)));
+        path, SanitizePeerText(descr, kMaxText)));
   }
   const auto found = kTypes.find(kind);
   const bool single = found != kTypes.end() && BytesOf(found->second) == 1;
@@ -127,13 +127,14 @@ absl::StatusOr<NumberType> TypeOf(const std::string& path, const std::string& de
     return DataError(
         fmt::format("'{}' holds big-endian numbers (dtype '{}'): save it as little-endian, with "
                     "array.astype('<{}').",
-                    path, PeerText(descr, kMostText), PeerText(kind, kMostText)));
+                    path, SanitizePeerText(descr, kMaxText), SanitizePeerText(kind, kMaxText)));
   }
   if (found == kTypes.end() || std::string_view("<>|=").find(order) == std::string_view::npos) {
     return DataError(fmt::format(
         "'{}' holds {}, which is not supported: use float16, float32, float64, int8 to int64, "
         "uint8 or bool.",
-        path, descr.empty() ? "records" : fmt::format("dtype '{}'", PeerText(descr, kMostText))));
+        path,
+        descr.empty() ? "records" : fmt::format("dtype '{}'", SanitizePeerText(descr, kMaxText))));
   }
   return found->second;
 }

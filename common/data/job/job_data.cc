@@ -241,11 +241,11 @@ void ReadCache(JsonObject* object, DataSplit* split) {
 std::optional<int> ReadAutoOr(JsonObject* object, const char* key, int least, const char* what) {
   Json value;
   object->Read(key, &value);
-  constexpr int kMost = 1024;
+  constexpr int kMax = 1024;
   if (value.is_null() || value == "auto") return std::nullopt;
-  if (value.is_number_integer() && value >= least && value <= kMost) return value.get<int>();
+  if (value.is_number_integer() && value >= least && value <= kMax) return value.get<int>();
   object->Fail(key, fmt::format("must be \"auto\" or a number of {} from {} to {}, is {}", what,
-                                least, kMost, value.dump()));
+                                least, kMax, value.dump()));
   return std::nullopt;
 }
 

@@ -56,11 +56,11 @@ struct RowLimits {
   int64_t max_bytes = 0;  // The maximum of TableStatistics::bytes, in the same way.
   Eviction eviction = Eviction::kLeastRecent;
   // A key's update with this number creates its row. Earlier updates have no effect. Each shard
-  // counts the updates of at most kMostCounted keys. If rows are limited, it counts at most
+  // counts the updates of at most kMaxCounted keys. If rows are limited, it counts at most
   // kCountedPerRow times as many keys as it may have rows. When the counter is full, all counts are
   // halved.
   int64_t admit_after = 1;
-  static constexpr size_t kMostCounted = 1 << 16, kCountedPerRow = 4;
+  static constexpr size_t kMaxCounted = 1 << 16, kCountedPerRow = 4;
 
   bool capped() const { return max_rows > 0 || max_bytes > 0; }
 };

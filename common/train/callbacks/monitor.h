@@ -30,7 +30,7 @@ class Monitor {
   std::string name_;
   bool larger_ = false;
   double min_delta_ = 0;
-  bool told_ = false;
+  bool logged_ = false;
 };
 
 // Convert an optional number of a callback's state, such as "best", to and from JSON. Absent is

@@ -9,7 +9,7 @@
 
 namespace muster {
 
-void ParameterExchange::LayTables() {
+void ParameterExchange::LayOutTables() {
   for (size_t v = 0; v < served_.specs.size(); ++v) {
     if (!served_.specs[v].table) continue;
     Table& table = tables_.emplace_back();

@@ -87,7 +87,7 @@ void ParameterExchange::BuildLayout(const Replica& replica) {
     if (found != by_memory.end() && served_.specs[found->second].optimizer == served_.rest())
       variables_[found->second].same = !variables_[found->second].buffer;
   }
-  LayTables();
+  LayOutTables();
   for (const NamedOptimizer& optimizer : replica.optimizers()) {
     std::vector<int>& of = variable_of_.emplace_back();
     for (const at::Tensor& parameter : optimizer.rule->parameters()) {

@@ -169,7 +169,7 @@ class ParameterExchange : public EmbeddingStore {
     std::vector<std::optional<int64_t>> others;
     int servers() const { return static_cast<int>(first_chunk.size()); }
   };
-  void LayTables();
+  void LayOutTables();
   static RowPlace PlaceOfChunk(const Table& table, size_t chunk);
   static std::shared_ptr<ps::RowFetch> MakeFetch(const Table& table, RowSpread* spread);
   static void NoteOthers(const ps::RowFetch& fetch, const std::vector<bool>* used, Table* table);

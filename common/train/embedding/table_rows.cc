@@ -51,8 +51,9 @@ absl::StatusOr<TableRows> TableRows::Find(const checkpoint::RowSources& sources,
   for (const RowColumn& column : all.columns_) {
     if (slots || all.names_.size() == 1) all.names_.push_back(table + "." + column.name);
     const bool slot = std::find(shaped.begin(), shaped.end(), column.name) != shaped.end();
-    all.fresh_.insert(all.fresh_.end(), static_cast<size_t>(column.elements),
-                      slot ? static_cast<float>(InitialSlotValue(options.rule, column.name)) : 0);
+    all.initial_row_.insert(
+        all.initial_row_.end(), static_cast<size_t>(column.elements),
+        slot ? static_cast<float>(InitialSlotValue(options.rule, column.name)) : 0);
   }
   if (slots) all.names_.push_back(table + ".step");
   // Also names the columns of all eviction policies, so that columns of another policy are ignored
@@ -105,13 +106,13 @@ absl::Status TableRows::ReadBlock(const Part& part, int64_t first, std::span<uin
   const auto count = static_cast<int64_t>(keys.size());
   MUSTER_RETURN_IF_ERROR(
       part.source->Read(part.keys, first, count, reinterpret_cast<char*>(keys.data())));
-  const size_t stride = fresh_.size();
+  const size_t stride = initial_row_.size();
   size_t begin = 0;
   for (size_t c = 0; c < columns_.size(); begin += columns_[c++].elements) {
     const auto elements = static_cast<size_t>(columns_[c].elements);
     if (part.columns[c] < 0) {
       for (int64_t i = 0; i < count; ++i)
-        std::copy_n(fresh_.data() + begin, elements, rows.data() + i * stride + begin);
+        std::copy_n(initial_row_.data() + begin, elements, rows.data() + i * stride + begin);
       continue;
     }
     column->resize(keys.size() * elements);
@@ -124,7 +125,7 @@ absl::Status TableRows::ReadBlock(const Part& part, int64_t first, std::span<uin
 }
 
 absl::Status TableRows::ForEach(const Take& take) const {
-  const auto stride = static_cast<int64_t>(fresh_.size());
+  const auto stride = static_cast<int64_t>(initial_row_.size());
   const int64_t most = std::max<int64_t>(1, kBlockElements / stride);
   std::vector<uint64_t> keys;
   std::vector<float> column, rows;

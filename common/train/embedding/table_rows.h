@@ -47,7 +47,7 @@ class TableRows {
                          std::vector<float>* column, std::span<float> rows) const;
 
   std::vector<RowColumn> columns_;
-  std::vector<float> fresh_;  // A row with initial values, including its slots.
+  std::vector<float> initial_row_;  // A row with initial values, including its slots.
   std::vector<std::string> names_;
   std::vector<Part> parts_;
   int64_t updates_ = 0;

@@ -6,10 +6,10 @@
 
 namespace muster {
 
-inline constexpr double kLeastLossScale = 1;
+inline constexpr double kMinLossScale = 1;
 // A run fails if the scale is at its minimum and this many steps in a row were skipped. The initial
 // scale of 65536 reaches the minimum after 16 skipped steps.
-inline constexpr int64_t kMostSkippedSteps = 20;
+inline constexpr int64_t kMaxSkippedSteps = 20;
 
 struct LossScaleReport {
   double scale = 0;           // The scale of the next step. 0 if unknown.

@@ -41,7 +41,7 @@ class AutocastOff {
 };
 
 // The loss scale of float16. Each replica has one scaler. The scale doubles after 2,000 good steps,
-// and halves on an overflow, down to kLeastLossScale. These are the defaults of PyTorch's
+// and halves on an overflow, down to kMinLossScale. These are the defaults of PyTorch's
 // GradScaler, except the minimum. For other precisions the scale is 1. All replicas see the same
 // reduced gradients, so their scalers stay equal without communication.
 class LossScaler {
@@ -68,7 +68,7 @@ class LossScaler {
 };
 
 // Returns a ProgramError if a float16 run no longer learns: `scale` is at its minimum, and
-// `in_a_row`, the number of skipped steps in a row up to `step`, has reached kMostSkippedSteps.
+// `in_a_row`, the number of skipped steps in a row up to `step`, has reached kMaxSkippedSteps.
 absl::Status CheckLossScale(double scale, int64_t in_a_row, int64_t step);
 
 }  // namespace muster

@@ -46,7 +46,7 @@ std::string Reworded(const std::string& what) {
     return fmt::format(
         "a replica's part of the batch has a single example, of which batch "
         "normalisation has no statistics: {}",
-        kSingleExampleMend);
+        kSingleExampleFix);
   }
   return what;
 }
@@ -686,7 +686,7 @@ bool Replica::scales_with_replicas() const {
 }
 
 void Replica::Detach() {
-  KeepRules(false);
+  RetainRules(false);
   for (NamedOptimizer& optimizer : optimizers_) {
     optimizer.gradients.reset();
     optimizer.idle_gradients.reset();

@@ -72,7 +72,7 @@ struct NamedOptimizer : TrainedParameters {
   // use, and `idle_differentiated` has its candidates.
   std::vector<bool> differentiated_before, idle_differentiated;
   std::unique_ptr<GradientSink> idle_gradients;
-  std::optional<TrainedParameters> kept;  // See Replica::KeepRules.
+  std::optional<TrainedParameters> kept;  // See Replica::RetainRules.
 };
 
 struct NamedBuffer {
@@ -197,10 +197,10 @@ class Replica {
   // pass of a reduction. The error names a parameter that is trainable on some replicas only, or
   // that cannot be trained.
   absl::Status FollowProgram(int optimizer);
-  // KeepRules and PutBackRules undo rule changes of a step. After KeepRules(true), FollowProgram
-  // keeps each rule that it replaces, with unchanged slots. PutBackRules restores the kept rules.
-  // KeepRules(false) drops the kept rules. FollowProgram then keeps no more rules.
-  void KeepRules(bool keep);
+  // RetainRules and PutBackRules undo rule changes of a step. After RetainRules(true),
+  // FollowProgram keeps each rule that it replaces, with unchanged slots. PutBackRules restores the
+  // kept rules. RetainRules(false) drops the kept rules. FollowProgram then keeps no more rules.
+  void RetainRules(bool keep);
   void PutBackRules();
   // These two functions cover the parameters of all models, in a fixed order.
   std::vector<bool> requires_grad() const;

@@ -104,7 +104,7 @@ absl::Status Replica::SetTrainable(const std::vector<uint8_t>& trainable) {
   return absl::OkStatus();
 }
 
-void Replica::KeepRules(bool keep) {
+void Replica::RetainRules(bool keep) {
   keeps_rules_ = keep;
   for (NamedOptimizer& optimizer : optimizers_) optimizer.kept.reset();
 }

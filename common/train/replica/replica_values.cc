@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kSameEverywhere =
     "every replica must make the same calls, with the same names, types and shapes, with an empty "
     "batch too";
-constexpr size_t kMostText = 2000;  // Limit of the text of one replica in an error.
+constexpr size_t kMaxText = 2000;  // Limit of the text of one replica in an error.
 
 // A tensor of a nested value. The name has the keys on its path, separated by "/".
 struct Leaf {
@@ -188,7 +188,7 @@ absl::Status AgreeOn(Communicator* communicator, at::Device device, const std::s
   const auto told = [&](const at::Tensor& mine) {
     return AllGather(communicator, mine.to(device)).to(at::kCPU);
   };
-  const size_t length = std::min(text.size(), kMostText);
+  const size_t length = std::min(text.size(), kMaxText);
   const at::Tensor digests = told(
       at::tensor({static_cast<int64_t>(Fnv1a(text)), static_cast<int64_t>(length)}, at::kLong));
   const auto digest = digests.accessor<int64_t, 2>();
@@ -218,7 +218,7 @@ absl::StatusOr<GatheredTexts> GatherTexts(Communicator* communicator, at::Device
     const auto told = [&](const at::Tensor& mine) {
       return AllGather(communicator, mine.to(device)).to(at::kCPU);
     };
-    const auto length = static_cast<int64_t>(std::min(text.size(), kMostText));
+    const auto length = static_cast<int64_t>(std::min(text.size(), kMaxText));
     const at::Tensor numbers = told(at::tensor({number, length}, at::kLong));
     const auto of = numbers.accessor<int64_t, 2>();
     int64_t longest = 0;

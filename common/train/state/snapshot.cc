@@ -478,8 +478,7 @@ absl::Status DropSlotsOfFrozen(const Replica& replica, checkpoint::Snapshot* sna
   const size_t left_aside =
       std::erase_if(snapshot->optimizer.tensors,
                     [&dropped](const auto& tensor) { return dropped.contains(tensor.name); });
-  if (left_aside > 0)
-    LogInfo("{} slots of parameters that build() freezes are left aside", left_aside);
+  if (left_aside > 0) LogInfo("ignored {} slots of parameters that build() freezes", left_aside);
   return absl::OkStatus();
 }
 

@@ -85,7 +85,7 @@ std::string BatchWithSingleExample(const data::Sampler& sampler, int64_t total_s
 }
 
 absl::Status NameLeftOut(const absl::Status& status, int64_t left_out) {
-  if (left_out == 0 || Message(status).find(kSingleExampleMend) == std::string_view::npos)
+  if (left_out == 0 || Message(status).find(kSingleExampleFix) == std::string_view::npos)
     return status;
   return absl::Status(status.code(),
                       fmt::format("{}; data.on_error \"skip\" left {} damaged example{} of this "
@@ -97,7 +97,7 @@ absl::Status SingleExampleError(const std::string& batch) {
   return ConfigurationError(
       fmt::format("{}, leaves a replica a single example, of which the program's batch "
                   "normalisation over [batch, features] has no statistics: {}",
-                  batch, kSingleExampleMend));
+                  batch, kSingleExampleFix));
 }
 
 }  // namespace muster

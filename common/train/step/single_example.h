@@ -50,7 +50,7 @@ absl::Status SingleExampleError(const std::string& batch);
 absl::Status NameLeftOut(const absl::Status& status, int64_t left_out);
 
 // The end of an error message about a single example. It says how to avoid the problem.
-inline constexpr char kSingleExampleMend[] =
+inline constexpr char kSingleExampleFix[] =
     "set \"drop_remainder\": true or another global_batch_size, or normalise over all replicas "
     "(muster::SyncBatchNorm)";
 

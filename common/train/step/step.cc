@@ -270,7 +270,7 @@ absl::Status StepImpl::Commit(StepResult* result) {
   // From here on, every replica commits.
   WarnOfUnused();
   committed_ = settled_ = true;
-  replica_->KeepRules(false);
+  replica_->RetainRules(false);
   if (!embeddings_.Unscale(scaler_)) skipped_ = true;
   if (!skipped_) MUSTER_RETURN_IF_ERROR(Update(deferred_));
   // Update may have found an overflow and set skipped_.
@@ -341,7 +341,7 @@ void StepImpl::RollBack() {
   // again. A step that starts again in the same call keeps the flags: the program may have set them
   // by data that it does not receive a second time.
   replica_->PutBackRules();
-  replica_->KeepRules(false);
+  replica_->RetainRules(false);
   if (!start_again_) replica_->set_requires_grad(requires_grad_);
 }
 

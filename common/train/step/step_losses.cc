@@ -421,7 +421,7 @@ void StepImpl::UpdateNow(const std::vector<int>& optimizers) {
       CopyBack(state_, state_undo_);
     }
     // If a rule is replaced by one for more parameters, its slots must stay for a roll-back.
-    replica_->KeepRules(true);
+    replica_->RetainRules(true);
     state_saved_ = true;
   }
   at::Tensor none;

@@ -132,7 +132,7 @@ TEST_F(IndependentControlTest, ARestartedChiefFindsItsMembersAgain) {
   told_.WaitAndClear(3);
   cluster_.StopChief();
   CoordinatorOptions options = Options();
-  options.admission.epoch = 2;
+  options.admission.term = 2;
   options.decision.newcomers = kPatience;
   ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   EXPECT_THAT(told_.WaitAndClear(3),

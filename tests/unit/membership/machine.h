@@ -47,15 +47,15 @@ class Machine {
   // is nothing left to report.
   void GoTo(Stage stage) {
     if (stage == Stage::kIdle) {
-      Feed(JoinAsked{});
+      Feed(JoinRequested{});
     } else {
-      Feed(GenerationAsked{});
+      Feed(GenerationRequested{});
     }
     Feed(Tick{});
     Feed(Welcomed{.welcome = {.run_id = "run-a"}, .chief_pid = 17});
     const bool running = stage >= Stage::kRunning && stage != Stage::kEnded;
     if (stage == Stage::kForming || stage == Stage::kFormed || running) Feed(Offer(1));
-    if (stage == Stage::kFormed || running) Feed(LinksMade{.generation = 1});
+    if (stage == Stage::kFormed || running) Feed(LinksEstablished{.generation = 1});
     if (running) Feed(GenerationStarted{.generation = 1});
     if (stage == Stage::kExplaining) Feed(CollectiveFailed{.message = "a reset link"});
     if (stage == Stage::kFinished) Feed(LoopFinished{.last_step = 7});

@@ -90,7 +90,7 @@ class FakeState final : public ShardState {
     content.set_parameters(ValueBytes(value));
     return content;
   }
-  void KeepWeights() override {
+  void RetainWeights() override {
     if (!kept_weights_) kept_weights_ = values_;
   }
   void ReleaseWeights() override { kept_weights_.reset(); }
@@ -313,8 +313,8 @@ grpc::Status FakePs::Create(grpc::ServerContext*, const proto::CreateRequest* re
                             proto::CreateReply* reply) {
   absl::MutexLock lock(&mu_);
   EXPECT_EQ(request->task(), task_);
-  EXPECT_GE(request->epoch(), epoch_);
-  epoch_ = request->epoch();
+  EXPECT_GE(request->epoch(), term_);
+  term_ = request->epoch();
   digest_ = request->digest();
   created_ = true;
   reply->set_record(record_);
@@ -560,13 +560,13 @@ void FakeCluster::Admit(const std::string& task, uint64_t incarnation, bool agai
   director_->OnAdmitted(member);
 }
 
-void FakeCluster::Start(uint32_t epoch, std::optional<checkpoint::Snapshot> restore) {
-  epoch_ = epoch;
+void FakeCluster::Start(uint32_t term, std::optional<checkpoint::Snapshot> restore) {
+  term_ = term;
   DirectorOptions options;
   options.job = options_.job;
   options.workers = options_.workers;
   for (const auto& ps : ps_) options.servers.push_back(ps->address());
-  options.epoch = [epoch] { return epoch; };
+  options.term = [term] { return term; };
   options.run_id = [] { return std::string("run"); };
   director_ = MakeDirector(std::move(options), FakeStates(options_.servers, options_.callbacks));
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {director_->service()});
@@ -578,8 +578,8 @@ void FakeCluster::Start(uint32_t epoch, std::optional<checkpoint::Snapshot> rest
   }
   for (int task = 0; task < options_.servers; ++task)
     if (!absent_ps_.contains(task))
-      Admit(fmt::format("ps:{}", task), ps_incarnations_[task], epoch > 1);
-  if (epoch == 1) {
+      Admit(fmt::format("ps:{}", task), ps_incarnations_[task], term > 1);
+  if (term == 1) {
     for (int worker = 0; worker < options_.workers; ++worker) StartWorker(worker);
   } else {
     for (const auto& [index, worker] : workers_)
@@ -605,7 +605,7 @@ void FakeCluster::RestartChief(std::optional<checkpoint::Snapshot> restore) {
   server_->Shutdown(Duration::zero());
   server_.reset();
   director_.reset();
-  Start(epoch_ + 1, std::move(restore));
+  Start(term_ + 1, std::move(restore));
 }
 
 absl::Status FakeCluster::Await() {

@@ -87,7 +87,7 @@ class FakePs final : public proto::ParameterServer::Service {
   std::map<int, Shard> shards_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::map<int, Shard>> cuts_ ABSL_GUARDED_BY(mu_);
   proto::View view_ ABSL_GUARDED_BY(mu_);
-  uint32_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t term_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);
   std::string record_ ABSL_GUARDED_BY(mu_), digest_ ABSL_GUARDED_BY(mu_);
   std::vector<int> synced_ ABSL_GUARDED_BY(mu_);
@@ -163,8 +163,8 @@ class FakeCluster {
   explicit FakeCluster(Options options);
   ~FakeCluster();
 
-  // Starts a director on a thread and admits all tasks. `epoch` is the chief's term.
-  void Start(uint32_t epoch = 1, std::optional<checkpoint::Snapshot> restore = {});
+  // Starts a director on a thread and admits all tasks. `term` is the chief's term.
+  void Start(uint32_t term = 1, std::optional<checkpoint::Snapshot> restore = {});
   // Ends the director abruptly and starts that of a new chief, which admits the present tasks.
   void RestartChief(std::optional<checkpoint::Snapshot> restore = {});
   absl::Status Await();  // Blocks until the director's Run returns. Returns its result.
@@ -206,7 +206,7 @@ class FakeCluster {
   std::set<int> absent_ps_;
   std::map<int, uint64_t> incarnations_;
   uint64_t next_incarnation_ = 100;
-  uint32_t epoch_ = 1;
+  uint32_t term_ = 1;
   Notes notes_;
   std::unique_ptr<Director> director_;
   std::unique_ptr<rpc::Server> server_;

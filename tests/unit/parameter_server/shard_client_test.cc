@@ -35,7 +35,7 @@ class ShardClientTest : public ::testing::Test {
     ShardClient::Options client;
     client.task = 1;
     client.address = fmt::format("127.0.0.1:{}", (*server)->port());
-    client.epoch = [] { return 1; };
+    client.term = [] { return 1; };
     client.channel.identity = identities_.Of("chief:0");
     return (*ShardClient::Make(client))->Beat("").status();
   }

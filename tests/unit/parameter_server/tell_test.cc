@@ -56,7 +56,7 @@ TEST(Tell, PiecesThatDoNotFitAreRefused) {
             fmt::format("3 a worker tells {} bytes, and {} came", bytes + 1, bytes));
   EXPECT_EQ(tell({all, all}, bytes),
             fmt::format("3 a worker tells {} bytes, and more came", bytes));
-  EXPECT_EQ(tell({all}, kMostToldBytes + 1),
+  EXPECT_EQ(tell({all}, kMaxTellBytes + 1),
             "3 a worker tells 25165825 bytes, and 25165824 are the most");
   EXPECT_EQ(tell({all}, -1), "3 a worker tells -1 bytes, and 25165824 are the most");
   EXPECT_EQ(tell({""}, 2), "3 a worker tells an empty piece");
@@ -78,7 +78,7 @@ TEST(Tell, OneThatStandsStillGivesWay) {
     proto::NextReply reply;
     std::unique_ptr<grpc::ClientWriter<proto::TellPiece>> writer;
   };
-  std::vector<Silent> silent(kTellLimits.most);
+  std::vector<Silent> silent(kTellCallLimits.most);
   for (Silent& call : silent) {
     call.writer = stub->Tell(call.context.get(), &call.reply);
     proto::TellPiece piece;
@@ -116,7 +116,7 @@ class Leases final : public proto::Leases::CallbackService, public NextCall::Han
   std::atomic<int> opened{0};
 
  private:
-  rpc::BulkCalls calls_{kTellLimits, "the chief ends"};
+  rpc::BulkCalls calls_{kTellCallLimits, "the chief ends"};
 };
 
 TEST(Tell, AWorkerHoldsOnePlace) {
@@ -140,7 +140,7 @@ TEST(Tell, AWorkerHoldsOnePlace) {
     std::unique_ptr<grpc::ClientWriter<proto::TellPiece>> writer;
   };
   const auto first = stub_of("worker:0"), second = stub_of("worker:1");
-  std::vector<Open> calls(kTellLimits.most + 1);
+  std::vector<Open> calls(kTellCallLimits.most + 1);
   for (Open& call : calls) {
     const int before = service.opened;
     call.writer = first->Tell(call.context.get(), &call.reply);

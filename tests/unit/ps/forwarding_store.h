@@ -47,7 +47,7 @@ class ForwardingStore : public ShardStore {
                                    std::span<float> rows) const override {
     return store_->PullRows(chunk, keys, rows);
   }
-  Standing standing(int chunk) const override { return store_->standing(chunk); }
+  ChunkVersion chunk_version(int chunk) const override { return store_->chunk_version(chunk); }
   int64_t applied() const override { return store_->applied(); }
   std::map<int, TableStatistics> tables() const override { return store_->tables(); }
 

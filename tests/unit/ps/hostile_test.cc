@@ -253,7 +253,7 @@ TEST_F(HostileTest, AChunkComesInPieces) {
   EXPECT_THAT(std::string(ps_.Fill({content}).status().message()), HasSubstr("larger than max"));
   chief::ShardClient::Options options;
   options.address = ps_.rpc_address();
-  options.epoch = [] { return 1; };
+  options.term = [] { return 1; };
   const auto client = *chief::ShardClient::Make(options);
   const auto filling = client->Fill();
   ASSERT_TRUE(filling->Write(content).ok());

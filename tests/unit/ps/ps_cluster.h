@@ -96,28 +96,28 @@ class TestPs {
   absl::StatusOr<proto::CreateReply> Create(const proto::CreateRequest& request) {
     return Call(&proto::ParameterServer::Stub::Create, request);
   }
-  absl::Status SetView(const proto::View& view, uint32_t epoch = 1) {
+  absl::Status SetView(const proto::View& view, uint32_t term = 1) {
     proto::SetViewRequest request;
-    request.set_epoch(epoch);
+    request.set_epoch(term);
     *request.mutable_view() = view;
     return Call(&proto::ParameterServer::Stub::SetView, request).status();
   }
   absl::StatusOr<proto::SetWorkersReply> SetWorkers(const std::map<int, uint64_t>& workers,
-                                                    uint64_t version, uint32_t epoch = 1) {
+                                                    uint64_t version, uint32_t term = 1) {
     proto::SetWorkersRequest request;
-    request.set_epoch(epoch);
+    request.set_epoch(term);
     request.set_version(version);
     request.mutable_incarnations()->insert(workers.begin(), workers.end());
     return Call(&proto::ParameterServer::Stub::SetWorkers, request);
   }
   absl::StatusOr<proto::FillReply> Fill(const std::vector<proto::ChunkContent>& chunks,
-                                        uint32_t epoch = 1) {
+                                        uint32_t term = 1) {
     proto::FillReply reply;
     const auto context = rpc::WithDeadline(kLong);
     const auto writer = stub_->Fill(context.get(), &reply);
     for (const proto::ChunkContent& chunk : chunks) {
       proto::FillRequest request;
-      request.set_epoch(epoch);
+      request.set_epoch(term);
       *request.mutable_chunk() = chunk;
       if (!writer->Write(request)) break;
     }
@@ -126,16 +126,16 @@ class TestPs {
     if (status.ok()) return reply;
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   }
-  absl::StatusOr<proto::CutReply> Cut(const std::string& name, uint32_t epoch = 1) {
+  absl::StatusOr<proto::CutReply> Cut(const std::string& name, uint32_t term = 1) {
     proto::CutRequest request;
-    request.set_epoch(epoch);
+    request.set_epoch(term);
     request.set_name(name);
     return Call(&proto::ParameterServer::Stub::Cut, request);
   }
   absl::StatusOr<std::vector<proto::ChunkContent>> Read(const std::string& name, int shard,
-                                                        uint32_t epoch = 1) {
+                                                        uint32_t term = 1) {
     proto::ReadRequest request;
-    request.set_epoch(epoch);
+    request.set_epoch(term);
     request.set_name(name);
     request.set_shard(shard);
     const auto context = rpc::WithDeadline(kLong);
@@ -171,9 +171,9 @@ class TestPs {
     request.set_name(name);
     return Call(&proto::ParameterServer::Stub::Drop, request).status();
   }
-  absl::StatusOr<proto::BeatReply> Beat(const std::string& record = "", uint32_t epoch = 1) {
+  absl::StatusOr<proto::BeatReply> Beat(const std::string& record = "", uint32_t term = 1) {
     proto::BeatRequest request;
-    request.set_epoch(epoch);
+    request.set_epoch(term);
     request.set_record(record);
     return Call(&proto::ParameterServer::Stub::Beat, request);
   }

@@ -278,7 +278,7 @@ TEST_F(RowStore, RefusesRowsThatAreNotFinite) {
     EXPECT_TRUE(pushed->refused);
     EXPECT_FALSE(pushed->applied);
     EXPECT_EQ(Rows(*store_, keys), before);
-    EXPECT_EQ(store_->standing(0).updates, 1);
+    EXPECT_EQ(store_->chunk_version(0).updates, 1);
   }
   EXPECT_TRUE(Push(*store_, 0, 2, keys, 0.5)->applied);
 }

@@ -22,7 +22,7 @@ constexpr Duration kSilence = std::chrono::milliseconds(500);
 std::unique_ptr<chief::ShardClient> ClientOf(const std::string& address) {
   chief::ShardClient::Options options;
   options.address = address;
-  options.epoch = [] { return 1; };
+  options.term = [] { return 1; };
   options.silence = kSilence;
   auto client = chief::ShardClient::Make(options);
   EXPECT_TRUE(client.ok()) << client.status();

@@ -157,12 +157,12 @@ TEST_F(AcceptorTest, TheEndOfAConnectionIsNoticed) {
 
 TEST_F(AcceptorTest, TheOldestStrangerGivesWay) {
   AcceptorOptions options;
-  options.limits.most_strangers = 3;
+  options.limits.max_strangers = 3;
   Start(options);
   const Fd peer = Proven();
   const Fd first = Speak(), second = Connect(), third = Speak(), fourth = Speak();
   EXPECT_TRUE(Closed(first));
-  EXPECT_EQ(acceptor_->counts().gave_way, 1);
+  EXPECT_EQ(acceptor_->counts().evicted, 1);
   EXPECT_EQ(acceptor_->counts().strangers, 3);
   const Fd fifth = Speak();
   EXPECT_TRUE(Closed(second));
@@ -172,13 +172,13 @@ TEST_F(AcceptorTest, TheOldestStrangerGivesWay) {
 
 TEST_F(AcceptorTest, TheSourceWithMostStrangersGivesWay) {
   AcceptorOptions options;
-  options.limits.most_strangers = 4;
+  options.limits.max_strangers = 4;
   Start(options);
   const Fd quiet = Speak("127.0.0.2");
   std::vector<Fd> crowd;
   for (int i = 0; i < 10; ++i) crowd.push_back(Speak("127.0.0.3"));
   EXPECT_FALSE(Closed(quiet, milliseconds(20)));
-  EXPECT_EQ(acceptor_->counts().gave_way, 7);
+  EXPECT_EQ(acceptor_->counts().evicted, 7);
 }
 
 TEST_F(AcceptorTest, NobodyWhoIsProvenGivesWay) {
@@ -203,7 +203,7 @@ TEST_F(AcceptorTest, NobodyWhoIsProvenGivesWay) {
 TEST_F(AcceptorTest, WithoutTlsOneSourceDoesNotTakeAllThereIs) {
   AcceptorOptions options;
   options.limits.most = 6;
-  options.limits.most_of_source = 4;
+  options.limits.max_per_source = 4;
   Start(options);
   std::vector<Fd> crowd;
   for (int i = 0; i < 4; ++i) crowd.push_back(Proven("127.0.0.3"));
@@ -216,7 +216,7 @@ TEST_F(AcceptorTest, WithoutTlsOneSourceDoesNotTakeAllThereIs) {
 TEST_F(AcceptorTest, WithTlsTheFirstByteTellsPlaintext) {
   AcceptorOptions options;
   options.tls = true;
-  options.limits.most_plaintext = 2;
+  options.limits.max_plaintext = 2;
   Start(options);
   const Fd tls = Speak("127.0.0.1", 0x16), first = Speak(), second = Speak(), third = Speak();
   EXPECT_TRUE(Closed(first));
@@ -306,8 +306,8 @@ TEST(ConnectionLimitsTest, ComeFromDescriptorsAndPeers) {
   EXPECT_EQ(LimitsFor(1 << 20, 2000).most, 8000);
   EXPECT_EQ(LimitsFor(INT64_MAX, 2).most, 1024);
   const ConnectionLimits least = LimitsFor(32, 2);
-  EXPECT_THAT(least.most_of_source, Ge(6));
-  EXPECT_THAT(least.most_strangers, Ge(4));
+  EXPECT_THAT(least.max_per_source, Ge(6));
+  EXPECT_THAT(least.max_strangers, Ge(4));
 }
 
 TEST(SocketsTest, PeersAreNamedAsGrpcNamesThem) {

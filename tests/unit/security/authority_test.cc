@@ -51,7 +51,7 @@ TEST(Authority, CertificatesNameTaskAndHosts) {
   EXPECT_EQ(facts->peer.cluster, kCluster);
   EXPECT_EQ(facts->peer.task, "worker:12");
   EXPECT_THAT(facts->hosts, ::testing::ElementsAre("host.example", "10.0.0.7", "::1"));
-  EXPECT_EQ(EndOfChain(made->certificate), 253402300799);
+  EXPECT_EQ(ChainExpiry(made->certificate), 253402300799);
 }
 
 TEST(Authority, UrisOfTasks) {

@@ -1,5 +1,6 @@
-// DeathNotices reports to the chief each task that has ended and will not be restarted. A thread
-// sends the notices one after another. A chief that does not answer delays only the next notice.
+// TaskExitNotifier reports to the chief each task that has ended and will not be restarted. A
+// thread sends the notices one after another. A chief that does not answer delays only the next
+// notice.
 #pragma once
 
 #include <deque>
@@ -13,7 +14,7 @@
 
 namespace muster::launcher {
 
-struct DeathNotice {
+struct TaskExitNotice {
   std::string address;    // The chief's address.
   std::string tf_config;  // The TF_CONFIG of the chief.
   std::string task;       // "worker:1"
@@ -21,24 +22,24 @@ struct DeathNotice {
   std::string why;
 };
 
-class DeathNotices {
+class TaskExitNotifier {
  public:
-  // `tell` sends one notice. It is called on the thread of this object and must have a timeout of
+  // `notify` sends one notice. It is called on the thread of this object and must have a timeout of
   // its own. Null: no notices are sent.
-  explicit DeathNotices(std::function<void(const DeathNotice&)> tell);
+  explicit TaskExitNotifier(std::function<void(const TaskExitNotice&)> notify);
   // Drops pending notices. Blocks until a call in progress has returned.
-  ~DeathNotices();
+  ~TaskExitNotifier();
 
   // Thread-safe. Does not block.
-  void Add(DeathNotice notice);
+  void Add(TaskExitNotice notice);
 
  private:
   void Run();
 
-  const std::function<void(const DeathNotice&)> tell_;
+  const std::function<void(const TaskExitNotice&)> notify_;
   absl::Mutex mutex_;
   CondVar changed_;
-  std::deque<DeathNotice> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::deque<TaskExitNotice> waiting_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // Started by the first notice.
 };

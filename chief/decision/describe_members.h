@@ -12,10 +12,10 @@ namespace muster::chief {
 // Returns "collective 413, all_reduce(float32 x 100, sum): in it chief 0 (host a, pid 12, for 61.2
 // s); not in it worker 1 (host c, pid 14, step 41, forward for 60.9 s)". Each of the two lists
 // shows at most eight members and counts the rest. Returns "" if no member is in a collective.
-std::string Standings(PausingTime now, const JobState& state);
+std::string DescribeMembers(PausingTime now, const JobState& state);
 
 // Returns true if `m` has entered or completed the operation that `waiter` is in. Returns nullopt
 // if one of the two has not reported its position.
-std::optional<bool> HasComeTo(const MemberState& waiter, const MemberState& m);
+std::optional<bool> HasReached(const MemberInfo& waiter, const MemberInfo& m);
 
 }  // namespace muster::chief

@@ -14,7 +14,7 @@
 
 namespace muster::ps {
 
-class ViewKeeper {
+class ViewCache {
  public:
   struct Options {
     // See ClientOptions::next_view.
@@ -24,8 +24,8 @@ class ViewKeeper {
     // function is called again.
     std::function<void(absl::Status)> failed;
   };
-  explicit ViewKeeper(Options options);
-  ~ViewKeeper();  // Stops.
+  explicit ViewCache(Options options);
+  ~ViewCache();  // Stops.
   // Blocks until a running call of next_view returns. No function is called after that. Must not
   // run on two threads at once.
   void Stop();

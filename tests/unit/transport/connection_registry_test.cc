@@ -1,8 +1,8 @@
 // Tests the place where connections wait after their hello.
+#include "common/transport/connection_registry.h"
+
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-
-#include "common/transport/connection_registry.h"
 
 namespace muster::transport {
 namespace {
@@ -10,11 +10,11 @@ namespace {
 class HallTest : public ::testing::Test {
  protected:
   // Returns the verdict on a hello.
-  absl::StatusOr<Verdict> Judge(const Hello& hello) {
+  absl::StatusOr<HelloResult> Route(const Hello& hello) {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     const auto near = MakeTcpStream(ends[0]);
-    registry_.Judge({MakeTcpStream(ends[1]), hello, {"10.0.0.1:1", "10.0.0.1", ""}});
+    registry_.Route({MakeTcpStream(ends[1]), hello, {"10.0.0.1:1", "10.0.0.1", ""}});
     std::array<std::byte, kAnswerBytes> answer{};
     const iovec into{answer.data(), answer.size()};
     EXPECT_EQ(*near->Read({&into, 1}), answer.size());
@@ -29,7 +29,7 @@ TEST_F(HallTest, TakingFromAGenerationThatWasLeftLetsNobodyIn) {
   EXPECT_EQ(registry_.TakeAny(5), nullptr);
   EXPECT_EQ(registry_.Take(5, {1, 0}), nullptr);
   // The hello has no ticket, like that of a process without a generation.
-  EXPECT_EQ(*Judge({5, 1, 0, 0, ""}), Verdict::kPastGeneration);
+  EXPECT_EQ(*Route({5, 1, 0, 0, ""}), HelloResult::kPastGeneration);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@
 
 namespace muster {
 
-struct FlightCourierOptions {
+struct FlightUploaderOptions {
   // Returns a channel to the chief. Called before each attempt.
   std::function<std::shared_ptr<grpc::Channel>()> channel;
   std::string cluster_digest;
@@ -32,14 +32,14 @@ struct FlightCourierOptions {
   std::function<void()> on_idle;  // Called on the courier's thread when no record is left.
 };
 
-class FlightCourier {
+class FlightUploader {
  public:
-  explicit FlightCourier(FlightCourierOptions options);
+  explicit FlightUploader(FlightUploaderOptions options);
   // Tries to deliver the remaining records, and writes the rest to the fallback folder.
-  ~FlightCourier();
+  ~FlightUploader();
 
   // Queues a record with the current events of `recorder`. `last` means that the process ends soon.
-  void Keep(FlightHeader header, const FlightRecorder& recorder, bool last);
+  void Enqueue(FlightHeader header, const FlightRecorder& recorder, bool last);
   // Retries immediately. Called when the chief or its successor has just become reachable.
   void Retry();
   // Returns true if records are left to deliver.
@@ -48,7 +48,7 @@ class FlightCourier {
   void WaitIdle(Duration limit);
 
  private:
-  struct Parcel {
+  struct PendingRecord {
     FlightHeader header;
     std::vector<FlightEvent> events;
     uint64_t recorded = 0;
@@ -56,13 +56,13 @@ class FlightCourier {
   };
   void Run();
   // Returns true if the record is delivered, or if a retry would be useless.
-  bool Deliver(const Parcel& parcel);
-  void PutAside(const Parcel& parcel);
+  bool Deliver(const PendingRecord& record);
+  void WriteToFolder(const PendingRecord& record);
 
-  const FlightCourierOptions options_;
+  const FlightUploaderOptions options_;
   mutable absl::Mutex mu_;
   CondVar changed_;
-  std::deque<Parcel> queue_ ABSL_GUARDED_BY(mu_);
+  std::deque<PendingRecord> queue_ ABSL_GUARDED_BY(mu_);
   bool working_ ABSL_GUARDED_BY(mu_) = false;
   bool wait_ ABSL_GUARDED_BY(mu_) = false;  // The last attempt failed.
   bool last_ ABSL_GUARDED_BY(mu_) = false;

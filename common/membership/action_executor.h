@@ -14,7 +14,7 @@
 
 namespace muster {
 
-class MemberHands {
+class ActionExecutor {
  public:
   struct Callbacks {
     std::function<void(const proto::CoordinatorMessage&)> on_message;
@@ -22,8 +22,8 @@ class MemberHands {
   };
   // `channel` leads to the chief. It may be null: then no session may be opened, and flight records
   // are not kept. The options must outlive this object.
-  MemberHands(const MemberOptions& options, uint64_t incarnation,
-              const std::shared_ptr<rpc::RenewableChannel>& channel, Callbacks callbacks);
+  ActionExecutor(const MemberOptions& options, uint64_t incarnation,
+                 const std::shared_ptr<rpc::RenewableChannel>& channel, Callbacks callbacks);
 
   // Carries out the action. Returns false for actions that the caller must carry out: Log, and
   // those that call functions of MemberOptions.
