@@ -22,7 +22,7 @@ namespace muster::chief {
 struct MemberSlot {
   std::shared_ptr<Session> session;  // Null if the member has no session.
   proto::Hello hello;                // The last accepted Hello.
-  Session::Message formation;        // The Formation message of its latest generation.
+  Session::Message formation;        // The proto::Formation message of its latest generation.
   uint64_t lost = 0;                 // The incarnation that was lost last.
   // The incarnation of the last process that was logged as waiting to become this member.
   uint64_t wait_logged = 0;

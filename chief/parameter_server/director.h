@@ -58,7 +58,8 @@ struct DirectorOptions {
 struct DirectorRecord {
   int64_t updates = 0;   // Accepted pushes of whole batches.
   int64_t repeated = 0;  // Examples that were leased again.
-  // Losses of workers with a lease. The servers may have applied its push in part.
+  // Losses of workers with a lease. The servers may have applied the lost worker's push in part or
+  // in whole.
   int64_t torn = 0;
   int64_t lost_updates = 0;  // Updates lost with servers that had no backup.
   int64_t refused = 0;       // Pushes with values that are not finite.
@@ -89,8 +90,8 @@ class Director : public MemberEvents {
   // Thread-safe. Called if the job has ended by other means. Run soon returns `why`.
   virtual void Abort(const absl::Status& why) = 0;
   virtual DirectorRecord record() const = 0;
-  // Thread-safe, also before Run. Returns whether servers have joined that may hold state of the
-  // run from an earlier chief's time.
+  // Thread-safe, also before Run. Returns whether a server has joined that may still hold this
+  // run's state from the time of an earlier chief.
   virtual bool MayHaveState() const = 0;
 };
 

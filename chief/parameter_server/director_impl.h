@@ -97,7 +97,7 @@ class DirectorImpl final : public Director,
   struct Progress {
     Json work;
     std::map<int, uint64_t> workers;
-    uint64_t revision = 0;  // See WorkTable::news().
+    uint64_t revision = 0;  // The value of WorkTable::revision().
   };
   // The part of a ChiefRecord that the director's thread sets. It belongs to the same moment as the
   // record's steps.

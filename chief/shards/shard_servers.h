@@ -87,10 +87,10 @@ class ShardServers {
     ++changes_;
   }
   void RemoveWorker(int worker) { worker_since_.erase(worker); }
-  // `revision` is the value of WorkTable::news() when the record was made.
+  // `revision` is the value of WorkTable::revision() when the record was made.
   void SetRecord(std::string record, uint64_t revision = 0);
   bool IsRecorded(uint64_t revision) const { return revision <= revision_; }
-  // Returns whether IsRecorded(news) is true and some task has that record.
+  // Returns whether IsRecorded(revision) is true and some task has that record.
   bool IsKept(uint64_t revision) const {
     return IsRecorded(revision) && SomeHaveRecord(revision_record_);
   }

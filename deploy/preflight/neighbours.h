@@ -54,8 +54,8 @@ class Neighbours {
   // Starts to listen and to call. Returns ConfigurationError if it cannot listen.
   static absl::StatusOr<std::unique_ptr<Neighbours>> Start(NeighbourOptions options);
   virtual ~Neighbours() = default;
-  // Blocks until Found::complete is true, or for `timeout`. Reports to the other tasks which ones
-  // this task has reached.
+  // Blocks until Reachability::complete is true, for at most `timeout`. Reports to the other tasks
+  // which ones this task has reached.
   virtual Reachability Wait(Duration timeout) = 0;
 };
 
