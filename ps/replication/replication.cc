@@ -191,7 +191,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   std::atomic<bool> hangs_ = false;
   std::atomic<bool> closed_ = false;
 
-  mutable absl::Mutex mu_;  // Locked after a lane's mutex.
+  mutable absl::Mutex mu_;  // Locked after a ChunkReplica's mutex.
   CondVar woken_;
   int unsettled_ ABSL_GUARDED_BY(mu_);
   std::set<int> queue_ ABSL_GUARDED_BY(mu_);  // Chunks to hand over.
@@ -437,8 +437,8 @@ absl::Status ReplicatedStoreImpl::Reach(int link) {
   return absl::OkStatus();
 }
 
-// Returns whether the backup has the chunk's whole state, and then sends later updates on the link.
-// If the lane is `is_prefix`, an equal number of updates shows this.
+// Returns whether the backup has the chunk's whole state. If so, sends later updates on the link.
+// The backup has it if it has as many updates and the replica's `is_prefix` is true.
 bool ReplicatedStoreImpl::MatchesLocked(int chunk, ChunkReplica& replica) {
   const bool same =
       std::exchange(backup_versions_[chunk], ChunkVersion()) == local_->chunk_version(chunk);
