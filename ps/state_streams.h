@@ -16,7 +16,7 @@
 namespace muster::ps {
 
 using HostPtr = std::shared_ptr<ShardHost>;
-using CutPtr = std::shared_ptr<const std::map<int, ShardCut>>;  // By shard.
+using CutPtr = std::shared_ptr<const std::map<int, ShardCut>>;  // Keyed by shard.
 
 // The functions of the service that the streams call. The service must outlive them.
 class StreamHost {

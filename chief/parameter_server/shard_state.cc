@@ -179,7 +179,8 @@ class ReplicaState final : public ShardState {
   Replica* const replica_;
   const ServedVariables served_;
   std::vector<Place> places_;  // Indexed by variable.
-  // By variable: the weights that RetainWeights copied. Empty: the replica's weights are used.
+  // The weights that RetainWeights copied, indexed by variable. If empty, the replica's weights are
+  // used.
   std::vector<at::Tensor> weights_;
   std::vector<checkpoint::TensorInfo> slots_;  // Slots of the optimizers, as in a checkpoint.
   NoRows no_rows_;

@@ -102,7 +102,7 @@ struct Layout {
   std::vector<VariablePart> parts;  // In order of variables, then of `begin`.
   // Indexed by server, in the order of the server's memory.
   std::vector<std::vector<Chunk>> chunks;
-  std::vector<int64_t> elements;  // By server.
+  std::vector<int64_t> elements;  // Indexed by server.
 };
 
 struct LayoutOptions {

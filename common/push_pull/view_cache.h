@@ -51,7 +51,7 @@ class ViewCache {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<const ClientView> view_ ABSL_GUARDED_BY(mutex_);
-  std::map<const void*, Waiting> failing_ ABSL_GUARDED_BY(mutex_);  // By channel.
+  std::map<const void*, Waiting> failing_ ABSL_GUARDED_BY(mutex_);  // Keyed by channel.
   std::thread thread_;
 };
 

@@ -42,8 +42,8 @@ bool AcceptEachOther(const std::vector<std::string>& a, const std::vector<std::s
 
 struct Reachability {
   std::map<std::string, Neighbour> neighbours;  // All tasks except this one.
-  // By task: the tasks that it has reached, from its last report. A task without an entry has not
-  // reported.
+  // Maps a task to the tasks that it has reached, from its last report. A task without an entry has
+  // not reported.
   std::map<std::string, std::set<std::string>> reached;
   // True if this task knows that every task has reached every other.
   bool complete = false;

@@ -102,8 +102,8 @@ class PsLoop final : public LeasedLoop {
   bool have_batch_ = false;
   bool done_ = false;       // The chief has no more work.
   bool needs_pull_ = true;  // The loop must pull all parameters before the next step.
-  // True once the first step was checked: no parameter was registered late, and batch norm works
-  // (CheckBatchNorm).
+  // True once the first step was checked: no parameter was registered late, and no later batch is
+  // too small for batch normalization (CheckBatchNorm).
   bool checked_ = false;
   // wait_seconds_ is the time spent waiting for slower workers and for a pull.
   double input_seconds_ = 0, wait_seconds_ = 0;
