@@ -19,7 +19,7 @@ namespace muster::evaluator {
 
 struct ChiefLinkOptions {
   std::string task;           // "evaluator:0".
-  std::string chief_task;     // For messages.
+  std::string chief_task;     // The name of the chief's task, for messages.
   std::string chief_address;  // From the cluster spec.
   std::string cluster_digest;
   Duration patience = std::chrono::minutes(10);

@@ -93,7 +93,7 @@ struct ReportedFailure {
 // A member that the cluster spec declares.
 struct DeclaredMember {
   TaskId task;
-  std::string address;  // For messages.
+  std::string address;  // The address that messages show.
 };
 
 // The process of a member. The data comes from the process's Hello and its session.

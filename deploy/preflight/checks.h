@@ -13,8 +13,8 @@ struct Check {
   bool ok = true;
   std::string what;      // What the check found.
   std::string fix = "";  // How to fix the problem; "" if `ok`.
-  // For a failed check. True: the configuration is wrong (exit code 2). False: another task was not
-  // reached in time (138).
+  // Set for a failed check. True if the configuration is wrong (exit code 2). False if another task
+  // was not reached in time (exit code 138).
   bool configuration = true;
 };
 

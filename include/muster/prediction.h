@@ -19,9 +19,10 @@ class Prediction {
   explicit Prediction(PredictionImpl* impl) : impl_(impl) {}
   at::Device device() const;
   // Returns the names of the batch's components. If the input is a folder, the names are its file
-  // names without ".npy". The names are in the order in which the job lists the components of its
-  // data, or in alphabetical order if the job has no data. If the input is one file or a prompt,
-  // there is one name: the job's name of its first data column, or "x" if the job has no such name.
+  // names without ".npy". Names of columns of the job's data come first, in the order of that data.
+  // All other names follow in alphabetical order. If the input is one file or a prompt, there is
+  // one name: that of the first column of the job's data except "target", or "x" if the job has no
+  // data.
   const std::vector<std::string>& columns() const;
   // These functions work as in Step. For a key that was never trained, they return the initial
   // value of a new row.
