@@ -19,8 +19,8 @@ class Prediction {
   explicit Prediction(PredictionImpl* impl) : impl_(impl) {}
   at::Device device() const;
   // Returns the names of the batch's components. If the input is a folder, the names are its file
-  // names without ".npy". Names of columns of the job's data come first, in the order of that data.
-  // All other names follow in alphabetical order. If the input is one file or a prompt, there is
+  // names without ".npy". If the job has data, the names are in the order of the columns of that
+  // data. Otherwise they are in alphabetical order. If the input is one file or a prompt, there is
   // one name: that of the first column of the job's data except "target", or "x" if the job has no
   // data.
   const std::vector<std::string>& columns() const;
