@@ -18,7 +18,8 @@
 namespace muster::chief {
 
 struct FlightServiceOptions {
-  std::string model_dir;  // If empty, the service keeps nothing and replies so to members.
+  // If empty, the service stores nothing, and its replies tell members that.
+  std::string model_dir;
   std::string cluster_digest;
   std::function<std::string()> run_id;  // The result may change until training begins.
   std::set<std::string> tasks;          // Names of the members, such as "worker:1".

@@ -19,7 +19,7 @@ namespace {
 using checkpoint::JoinPath;
 
 struct RecordFiles {
-  std::map<uint64_t, std::vector<std::string>> files;  // By generation.
+  std::map<uint64_t, std::vector<std::string>> files;  // Keyed by generation.
   std::vector<absl::Status> damaged;
 };
 

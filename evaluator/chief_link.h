@@ -19,7 +19,7 @@ namespace muster::evaluator {
 
 struct ChiefLinkOptions {
   std::string task;           // "evaluator:0".
-  std::string chief_task;     // For messages.
+  std::string chief_task;     // The name of the chief's task, for messages.
   std::string chief_address;  // From the cluster spec.
   std::string cluster_digest;
   Duration patience = std::chrono::minutes(10);
@@ -35,9 +35,9 @@ class ChiefLink {
  public:
   static absl::StatusOr<std::unique_ptr<ChiefLink>> Make(ChiefLinkOptions options);
 
-  // Ask and Tell block until the chief answers. They return ConfigurationError if the chief refuses
-  // this evaluator, PeerLost after `patience`, and Preempted after Stop. If the chief of a finished
-  // run has exited, they return AlreadyExists with the sentence of `finished`.
+  // NextCheckpoint and SendReport block until the chief answers. They return ConfigurationError if
+  // the chief refuses this evaluator, PeerLost after `patience`, and Preempted after Stop. If the
+  // chief of a finished run has exited, they return AlreadyExists with the sentence of `finished`.
   absl::StatusOr<proto::NextCheckpointReply> NextCheckpoint(int64_t after_step, bool want_job);
   absl::StatusOr<proto::EvaluationReply> SendReport(const proto::EvaluationReport& report);
   // Sends one heartbeat, without a retry.

@@ -1,6 +1,7 @@
-// Tracks when the chief was last heard. The chief replaces a parameter server that it cannot reach,
-// even if workers still reach the server. Updates that the server acknowledges after that would be
-// lost. A server therefore acknowledges no push after too long a silence of the chief.
+// ChiefContact tracks when the last message of the chief arrived. The chief replaces a parameter
+// server that it cannot reach, even if workers still reach the server. Updates that the server
+// acknowledges after that would be lost. A server therefore acknowledges no push after too long a
+// silence of the chief.
 #pragma once
 
 #include "absl/base/thread_annotations.h"

@@ -13,7 +13,7 @@
 
 namespace muster::ps {
 
-// `task` is the index of the ps task that was called.
+// `task` is the index of this ps task, which received the request.
 absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task);
 absl::StatusOr<PsView> ViewOf(const proto::View& view, int shards);
 // Sets missing slots to the rule's initial values. Does not check sizes, because the store does.
@@ -29,7 +29,7 @@ class ContentJoiner {
                                                          const ShardSpec& spec);
 
  private:
-  std::map<std::pair<int, int>, proto::ChunkContent> open_;  // By shard and chunk.
+  std::map<std::pair<int, int>, proto::ChunkContent> open_;  // Keyed by shard and chunk.
 };
 
 }  // namespace muster::ps

@@ -5,8 +5,8 @@
 // - "<table>.<column>" for each slot of the rule and each column used for eviction;
 // - "<table>.step", int64, the largest number of updates of a chunk.
 //
-// The file has frozen rows, so the server continues to apply updates meanwhile. A Reader is not
-// thread-safe.
+// The rows in the file are frozen, so the server continues to apply updates while the file is read.
+// A Reader is not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class RowsFile {
     const std::shared_ptr<const RowsFile> file_;
     bool begun_ = false;  // The head of the file was returned.
     // The position of the next piece.
-    size_t tensor_ = 0;  // Index in the plan's order.
+    size_t tensor_ = 0;  // Index in plan_'s order.
     size_t chunk_ = 0;   // Chunk of the tensor's table.
     int64_t row_ = 0;    // Row of the chunk.
     std::vector<uint64_t> keys_;

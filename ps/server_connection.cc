@@ -98,8 +98,8 @@ class Server {
   std::vector<uint64_t> data_;  // The received data, aligned for keys.
   std::vector<float> wide_;     // With compression: data or parameters in float32.
   std::vector<float> outbox_;   // Answers that are held back.
-  size_t held_ = 0;             // Their bytes.
-  size_t answers_ = 0;          // Their number.
+  size_t held_ = 0;             // The bytes of the answers that are held back.
+  size_t answers_ = 0;          // The number of answers that are held back.
   std::vector<int> ahead_;      // Chunks with pushes that the backup may not have yet.
   std::vector<ReplyPart> replies_;
 };

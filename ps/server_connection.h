@@ -17,7 +17,7 @@ namespace muster::ps {
 struct ServeOptions {
   uint64_t layout = 0;        // Digest of the layout. A worker with another layout is refused.
   std::vector<Chunk> chunks;  // The chunks of the shard.
-  std::map<int, int64_t> widths = {};         // Row widths of tables, by Chunk::table.
+  std::map<int, int64_t> widths = {};         // Row widths of tables, keyed by Chunk::table.
   bool share_memory = true;                   // Uses shared memory if a worker offers it.
   Duration idle = std::chrono::minutes(10);   // Limit between two requests.
   Duration stall = std::chrono::seconds(30);  // Limit within one request.
@@ -27,10 +27,10 @@ struct ServeOptions {
   Duration new_view = std::chrono::minutes(2);
 };
 
-// Serves one connection, for the shard and view of connection.info(), `to` and `generation`. Blocks
-// until the worker closes the connection, then returns OK. Returns an error if the worker's frames
-// or the pushes are wrong, and tells the worker if possible. Returns an error after `abort`. Needs
-// its own thread. Holds at most one request in memory.
+// Serves one connection. In connection.info(), `to` is the shard and `generation` is the view.
+// Blocks until the worker closes the connection, then returns OK. Returns an error if the worker's
+// frames or the pushes are wrong, and tells the worker if possible. Returns an error after `abort`.
+// Needs its own thread. Holds at most one request in memory.
 absl::Status Serve(transport::DataConnection& connection, ShardStore& store,
                    const ServeOptions& options, const transport::AbortSignal& abort);
 

@@ -36,7 +36,8 @@ struct Run {
   PsView view;
   transport::AbortSignal abort;
   std::unique_ptr<transport::Admission> admission;
-  // By shard. The stores from which workers are served, and those of them that have a backup.
+  // The stores from which this process serves workers, and those of them that have a backup. Keyed
+  // by shard.
   std::map<int, StorePtr> primary_of;
   std::map<int, std::shared_ptr<ReplicatedStore>> replicated;
   std::map<int, std::shared_ptr<BackupShard>> backup_of;
@@ -104,7 +105,7 @@ class ShardHostImpl final : public ShardHost {
   PsView view_ ABSL_GUARDED_BY(mu_);
   RunPtr run_ ABSL_GUARDED_BY(mu_);  // The run of view_. Null between two views.
   std::list<Serving> serving_ ABSL_GUARDED_BY(mu_);
-  std::map<int, StorePtr> stores_ ABSL_GUARDED_BY(mu_);  // By shard.
+  std::map<int, StorePtr> stores_ ABSL_GUARDED_BY(mu_);  // Keyed by shard.
   WorkersVersion workers_version_ ABSL_GUARDED_BY(mu_) = {};
   std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);
   int64_t past_updates_ ABSL_GUARDED_BY(mu_) = 0;  // The updates of deleted stores.

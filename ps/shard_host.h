@@ -44,7 +44,7 @@ struct ShardSpec {
   std::vector<RuleSpec> rules;                         // Indexed by optimizer.
   std::map<int, EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
   std::map<int, std::string> table_names = {};         // Indexed by Chunk::table.
-  uint64_t digest = 0;                                 // See DigestOf.
+  uint64_t digest = 0;                                 // The digest of variables and layout.
   bool checksum = false;
   Compression compression = Compression::kNone;  // Compression of data sent to a backup.
 };
@@ -52,7 +52,7 @@ struct ShardSpec {
 // The frozen content of one shard.
 struct ShardCut {
   std::shared_ptr<const ShardStore> store;
-  // By chunk. Null for chunks of tables.
+  // Indexed by chunk. Null for chunks of tables.
   std::vector<std::shared_ptr<ShardStore::FrozenChunk>> chunks;
   std::shared_ptr<const RowsFile> rows;  // Null if the shard has no tables.
 };
@@ -68,8 +68,8 @@ class ShardHost {
   // Ends the current view, blocks until nothing of it is left, and begins `view`. Returns
   // FailedPrecondition if `view` is older than the current one.
   virtual absl::Status SetView(const PsView& view) = 0;
-  // Sets the incarnation of every worker, by index. Workers without one are lost. Ignores a version
-  // below the last one.
+  // Sets the incarnation of every worker, by index. Workers without an incarnation are lost.
+  // Ignores the call if `version` is below that of an earlier call.
   using WorkersVersion = std::pair<uint32_t, uint64_t>;  // The chief's term, and its counter.
   virtual void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) = 0;
   virtual absl::Status Restore(int shard, int chunk, ChunkState state, Piece piece = {}) = 0;
@@ -83,17 +83,20 @@ class ShardHost {
   virtual absl::StatusOr<std::map<int, ShardCut>> CutPrimaries() const = 0;
 
   virtual uint64_t view() const = 0;
-  // Returns the highest lease with a push that has arrived here, at least in part. 0: none.
+  // Returns the highest lease of which at least a part of the push has arrived here, 0 if there is
+  // none.
   virtual int64_t newest_lease() const = 0;
   // Returns the shards that this process holds completely: as their primary, as a backup in sync,
   // or while they have no primary.
   virtual std::vector<int> serving() const = 0;
-  // Returns the shards that have this process as primary and a backup in sync. Sets `*trouble` to a
-  // reason if a backup is not in sync.
+  // Returns the shards that have this process as primary and a backup in sync. If a backup is not
+  // in sync, sets `*last_error` to the reason.
   virtual std::vector<int> synced(std::string* last_error) const = 0;
-  // Returns ReplicatedStore::waiting, by shard, if it is not zero.
+  // Returns how long a push has waited for the backup (ReplicatedStore::waiting). Keyed by shard,
+  // without the shards for which it is zero.
   virtual std::map<int, Duration> waiting() const = 0;
-  // Returns the totals of the shards that have this process as primary, by Chunk::table.
+  // Returns the statistics of each table (Chunk::table), summed over the shards of which this
+  // process is the primary.
   virtual std::map<int, TableStatistics> tables() const = 0;
   virtual PsStatus status() const = 0;
   virtual void Stop() = 0;

@@ -129,8 +129,9 @@ class ShardStoreImpl final : public ShardStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
 
   const Options options_;
-  std::vector<int> row_chunks_;  // By chunk: its number among the chunks of its table here.
-  int64_t elements_ = 0;         // Elements of all chunks that are not of tables.
+  // Indexed by chunk: the chunk's number among those of its table in this store.
+  std::vector<int> row_chunks_;
+  int64_t elements_ = 0;  // Elements of all chunks that are not of tables.
   std::vector<Held> chunks_;
   std::atomic<size_t> filled_ = 0;
   mutable absl::Mutex mu_;                                // Locked after a chunk's mutex.

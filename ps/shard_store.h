@@ -34,8 +34,9 @@ struct ChunkState {
   // One vector for each of ShapedSlots(rule), as long as the parameters. For a chunk of a table
   // with n rows: the columns of EmbeddingTable::Columns except the first, each [n][elements].
   std::vector<std::vector<float>> slots;
-  std::vector<uint64_t> counted = {};  // See EmbeddingTable::Counted.
-  int64_t updates = 0;                 // The number of applied updates, which is the rule's step.
+  // For a chunk of a table: the result of EmbeddingTable::Counted.
+  std::vector<uint64_t> counted = {};
+  int64_t updates = 0;  // The number of applied updates, which is the rule's step.
   struct Last {
     uint64_t incarnation = 0, sequence = 0;
     friend bool operator==(const Last&, const Last&) = default;
@@ -73,7 +74,7 @@ class ShardStore {
 
   // ---- Initialization. Errors are ConfigurationErrors that name the chunk and the mismatch.
   //
-  // Sets the FreshState of these parameters.
+  // Sets the chunk to FreshState(rule, parameters).
   virtual absl::Status Fill(int chunk, std::span<const float> parameters) = 0;
   virtual absl::Status Restore(int chunk, ChunkState state, Piece piece = {}) = 0;
   // Returns whether every chunk has content.
@@ -84,7 +85,7 @@ class ShardStore {
     std::shared_ptr<const EmbeddingTable::Frozen> rows;
     int64_t updates = 0;
     std::map<int, ChunkState::Last> last;
-    std::vector<uint64_t> counted;  // See ChunkState::counted.
+    std::vector<uint64_t> counted;  // As in ChunkState.
   };
   virtual absl::StatusOr<FrozenRows> Freeze(int chunk) const = 0;
   // FreezeDense preserves the current state of a chunk that is not of a table, until Read returns
@@ -102,8 +103,8 @@ class ShardStore {
   // Accepts pushes of worker `worker` from the process with this incarnation only. Pushes of its
   // other processes return Superseded.
   virtual void Admit(int worker, uint64_t incarnation) = 0;
-  // Refuses the pushes of a lost worker. Blocks until none is being applied. Chunks that have
-  // applied a part of a push keep it.
+  // Refuses the pushes of a lost worker. Blocks until none is being applied. If some chunks have
+  // applied their part of a push, they keep it.
   virtual void Expel(int worker) = 0;
 
   // Applies the push, and copies the resulting parameters to `out` unless `out` is empty. Refuses a
@@ -132,9 +133,10 @@ class ShardStore {
   // chunk's next update has another number.
   virtual absl::StatusOr<Pushed> Replay(int chunk, const ChunkPush& push, int64_t number) = 0;
 
-  // Returns how many updates were applied since the store was made, in the chunk with the most.
+  // Returns the largest number of updates that one chunk has applied since the store was made.
   virtual int64_t applied() const = 0;
-  // Returns the totals of each table's chunks, by Chunk::table.
+  // Returns the statistics of each table (Chunk::table), summed over the table's chunks in this
+  // store.
   virtual std::map<int, TableStatistics> tables() const = 0;
 };
 

@@ -16,13 +16,13 @@
 namespace muster::ps {
 
 using HostPtr = std::shared_ptr<ShardHost>;
-using CutPtr = std::shared_ptr<const std::map<int, ShardCut>>;  // By shard.
+using CutPtr = std::shared_ptr<const std::map<int, ShardCut>>;  // Keyed by shard.
 
 // The functions of the service that the streams call. The service must outlive them.
 class StreamHost {
  public:
-  // Returns OK if the call is of the current chief and the chief has created the shards here. Sets
-  // `*host`.
+  // Returns OK and sets `*host` if the call is from the current chief and the chief has created the
+  // shards here.
   virtual grpc::Status Enter(const grpc::CallbackServerContext& context, const char* method,
                              uint32_t term, HostPtr* host) = 0;
   // Finds the named copy of the shard.
@@ -30,8 +30,8 @@ class StreamHost {
   // Starts a call's work on a thread that is not gRPC's. Returns an error if too many calls wait
   // for a thread.
   virtual grpc::Status RunCall(std::function<void()> work) = 0;
-  // Starts the work for one piece of an admitted call. It waits for no other call. Returns false if
-  // no memory is left.
+  // Starts the work for one piece of an admitted call. The work does not wait for other calls.
+  // Returns false if no memory is left.
   virtual bool RunPiece(std::function<void()> work) = 0;
   virtual rpc::BulkCalls& bulk() = 0;
 

@@ -37,7 +37,7 @@ struct PsMembershipOptions {
   const Job& job;
   std::string data_address;
   std::map<std::string, std::string> versions;
-  // Called once, on another thread, when the job has ended.
+  // Called once when the job has ended, on another thread than RunPs.
   std::function<void(const absl::Status& result)> on_verdict;
   // A file that also receives the last line of a process that is ended because it hangs. Empty:
   // none.
@@ -46,8 +46,8 @@ struct PsMembershipOptions {
 
 struct PsParts {
   std::function<std::unique_ptr<PsMembership>(const PsMembershipOptions&)> join;
-  // Reports a failure to the chief before there is a membership, unless `give_up` returns true.
-  // Returns a status with this process's last line.
+  // Called if this process fails before it has a membership. Reports the failure to the chief,
+  // until `give_up` returns true. Returns a status with this process's last line.
   std::function<absl::Status(const ClusterConfig&, const Job&, const absl::Status& failure,
                              const std::function<bool()>& give_up)>
       fail_early;

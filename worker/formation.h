@@ -20,8 +20,9 @@ using GroupFactory = std::function<absl::StatusOr<std::vector<std::unique_ptr<Co
 
 // Returns a function that forms a group over `listener`, which must outlive it. CPU replicas reduce
 // over shared memory and TCP, and CUDA replicas with NCCL. The function blocks, for at most
-// spec.formation_timeout. It returns the result of `judge` for each failure. `judge` can thus
-// prevent a retry if this process's device has failed.
+// spec.formation_timeout. If the NCCL communicators cannot be made, the function passes the error
+// to `judge` and returns the result. `judge` can return a final error, so that the caller does not
+// retry with a device that has failed. `timeout` is the timeout of the communicators' operations.
 GroupFactory FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
                            const CollectiveOptions& options, Duration timeout,
                            std::function<absl::Status(const absl::Status&)> judge);

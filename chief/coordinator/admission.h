@@ -48,7 +48,7 @@ struct Refusal {
   // configuration makes every later start fail too.
   bool ends_job = false;
   // True if the refused process does not exit but retries, until its timeouts.join has passed. The
-  // task's current process may leave before.
+  // task's current process may leave before that time.
   bool tries_again = false;
 };
 

@@ -1,5 +1,5 @@
-// Decides which task may call which method of the chief's server. Used if tasks prove their
-// identity, by TLS.
+// Decides which task may call which method of the chief's server. Used only with TLS, because tasks
+// then prove their identity.
 #pragma once
 
 #include <string_view>

@@ -30,7 +30,7 @@ class CoordinatorActions {
   // Reports the admission of independent members to MemberEvents.
   void Admitted(const NewGeneration& formed);
   void Drop(PausingTime now, int member, const std::string& why, bool asked_to_exit = false);
-  // Drops a member that hangs or leaves, and sends its process `why`, so that it exits.
+  // Drops a member that hangs or leaves. Sends `why` to the member's process, which then exits.
   void Expel(PausingTime now, int member, const Verdict& why);
 
   CoordinatorState& state_;

@@ -1,6 +1,7 @@
 // The implementation of Coordinator. One mutex guards one state. The coordinator's thread decides
 // and acts (coordinator.cc) through CoordinatorActions. gRPC's threads deliver the messages of
-// members and other callers (coordinator_sessions.cc). Registration handles each Hello.
+// members and other callers (coordinator_sessions.cc). Registration (coordinator_registration.h)
+// handles each Hello.
 #pragma once
 
 #include <map>
@@ -72,7 +73,7 @@ class CoordinatorImpl final : public Coordinator,
   // The five members below are used only by thread_.
   MonotonicTime next_probe_;
   bool to_form_ = false;   // A generation waits for the write of the run's identity.
-  absl::Status not_kept_;  // The error of the last write.
+  absl::Status not_kept_;  // The error of the last write of the identity.
   std::optional<PausingTime> not_kept_since_;
   // The last time at which a write was needed.
   PausingTime to_keep_at_;
@@ -85,7 +86,7 @@ class CoordinatorImpl final : public Coordinator,
   // Sessions that have not sent a Hello, with the time at which each was opened.
   std::map<std::shared_ptr<chief::Session>, PausingTime> greeting_ ABSL_GUARDED_BY(mu_);
   std::optional<IdentityWriter::Result> kept_ ABSL_GUARDED_BY(mu_);
-  // Used only by thread_. Must be the last member, because the keeper's thread uses the members
+  // Used only by thread_. Must be the last member, because the writer's thread uses the members
   // above.
   IdentityWriter keeper_;
 };

@@ -22,7 +22,7 @@ namespace muster::chief {
 struct MemberSlot {
   std::shared_ptr<Session> session;  // Null if the member has no session.
   proto::Hello hello;                // The last accepted Hello.
-  Session::Message formation;        // The Formation message of its latest generation.
+  Session::Message formation;        // The proto::Formation message of its latest generation.
   uint64_t lost = 0;                 // The incarnation that was lost last.
   // The incarnation of the last process that was logged as waiting to become this member.
   uint64_t wait_logged = 0;
@@ -53,7 +53,7 @@ struct CoordinatorState {
   // of this name in FailureReply.
   std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
   // Handles MemberSlot::death of all members. Such a report counts once the session has broken or
-  // is silent. It is dropped if the process sends anything later.
+  // is silent. The report is dropped if the process sends anything after it.
   void CheckDeaths(PausingTime now);
 
   void LogFailure(const proto::FailureReport& report, std::string_view what);
@@ -80,9 +80,10 @@ struct CoordinatorState {
   std::optional<std::pair<std::string, uint32_t>> kept;
   std::string abort_reason;  // Why the last generation was aborted.
   bool event = false;
-  bool closed = false;           // All members have the verdict, or no longer need it.
+  bool closed = false;           // Each member has received the verdict or no longer needs it.
   LogRateLimiter failure_lines;  // Limits log lines about failures that do not end the job.
-  // `wake` is signalled on an event, `ended` when the job ends and when it is closed.
+  // `wake` is signalled on an event. `ended` is signalled when the job ends, and when `closed`
+  // becomes true.
   CondVar wake, ended;
 };
 

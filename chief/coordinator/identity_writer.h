@@ -21,7 +21,8 @@ class IdentityWriter {
     uint32_t term = 0;
     absl::Status status;
   };
-  // `keep` and `on_done` run on the keeper's thread. A null `keep` counts as a write that succeeds.
+  // `keep` writes the identity. `keep` and `on_done` run on this object's thread. A null `keep`
+  // counts as a write that succeeds.
   IdentityWriter(WriteFunction keep, std::function<void(Result)> on_done)
       : write_(std::move(keep)), on_done_(std::move(on_done)) {}
   ~IdentityWriter();  // Blocks until the current write and its `on_done` have returned.

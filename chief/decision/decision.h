@@ -1,8 +1,8 @@
 // JobState is all that the coordinator knows of its members. The functions in this header decide
 // from it what to do next. Decisions are pure functions of (now, state, options), so tests pass the
 // time as an argument. All times are read from the coordinator's clock, which pauses while the
-// coordinator's process is suspended. Members report ages. The coordinator converts each age to a
-// point in time when the report arrives.
+// coordinator's process is suspended. Members report how long ago something happened. When a report
+// arrives, the coordinator converts this to a point in time.
 #pragma once
 
 #include <cstdint>
@@ -47,12 +47,13 @@ struct MembershipOptions {
   int min_members = 0;
   Duration grace = std::chrono::seconds(30);
   // A chief that has just started may replace a lost chief. Members may then hold newer state than
-  // any checkpoint, and may not have found the new chief yet. For this long the chief takes no
-  // decision that leaves out absent members (a stop, `grace`).
+  // any checkpoint, and may not have found the new chief yet. For this long after its start, the
+  // chief decides nothing without the absent members: it neither stops the job nor applies `grace`.
   Duration survivors = std::chrono::seconds(3);
   // Elastic jobs: new members are admitted once no other new member has joined or become ready for
-  // `gather`. They are admitted at the latest `gather_most` after the first one became ready.
-  // Members that arrive one after another thus join in one new generation instead of many.
+  // `gather`. At the latest, they are admitted when `gather_most` has passed since the first one
+  // became ready. Members that arrive one after another thus join in one new generation instead of
+  // many.
   Duration gather = std::chrono::seconds(3);
   Duration gather_most = std::chrono::seconds(15);
   // Elastic jobs: if a task's process is lost in its first step, the other members do not wait for
@@ -69,11 +70,11 @@ struct MembershipOptions {
   // The number of ps that may be missing, because other ps hold copies of their shards.
   int spare_servers = 0;
   // After a restart of the chief, members that hold state of the run are admitted at once. New
-  // members are admitted once all members are present, or this long after the first one.
+  // members are admitted once all members are present, or after this time.
   Duration newcomers = std::chrono::seconds(4);
 };
 
-// An error in one generation that a member reported.
+// An error that a member reported about one generation.
 struct ReportedError {
   uint64_t generation = 0;
   std::string message;
@@ -92,7 +93,7 @@ struct ReportedFailure {
 // A member that the cluster spec declares.
 struct DeclaredMember {
   TaskId task;
-  std::string address;  // For messages.
+  std::string address;  // The address that messages show.
 };
 
 // The process of a member. The data comes from the process's Hello and its session.
@@ -142,13 +143,14 @@ struct MemberInfo {
   MemberProcess process;  // For a lost member: only the host.
   LastReport report;      // For a lost member: only phase and step.
 
-  // The coordinator sets the fields below. The member is in JobState::generation. Independent
-  // members: it is in its own generation.
+  // The coordinator sets the fields below. `in_generation` is true if the member is in
+  // JobState::generation. For independent members, it is true if the member is in its own
+  // generation.
   bool in_generation = false;
   std::string why_missing = "never connected";
   std::optional<PausingTime> missing_since;  // When the connection was lost.
-  // Elastic jobs: the number of processes of this task in a row that were lost in their first step.
-  // The next process is not admitted until `backoff_until`.
+  // Elastic jobs: how many processes of this task in a row were lost in their first step. The next
+  // process is not admitted until `backoff_until`.
   int quick_losses = 0;
   PausingTime backoff_until;
   uint64_t admitted = 0;  // Independent members: the admitted incarnation, 0 if none.
@@ -165,8 +167,8 @@ struct JobState {
   Stage stage = Stage::kJoining;
   PausingTime started, stage_since;
   uint64_t generation = 0;  // The current generation; while joining, the last one. 0: none yet.
-  // Members may join with state from generations of an earlier chief. This is the size of the
-  // largest such generation, 0 if there is none.
+  // When members join, they may hold state from generations of an earlier chief. This is the size
+  // of the largest such generation, 0 if there is none.
   int adopted_size = 0;
   // Independent members: when a ps was last admitted. Workers wait for servers, but servers do not
   // wait for workers.
@@ -184,7 +186,8 @@ struct JobState {
 
 enum class Action {
   kWait,
-  // Enough members are ready: form a generation. Independent members: a generation of `member`.
+  // Enough members are ready: form a generation. For independent members, the generation contains
+  // only `member`.
   kForm,
   kStart,  // All members have connected: start training.
   kDrop,   // No generation needs the lost `member`: wait until it rejoins.
@@ -215,12 +218,12 @@ std::string RosterLine(PausingTime now, const JobState& state);
 bool Ready(const MemberInfo& member);
 
 // Returns the members of a generation that would be formed now, by rank. These are the ready
-// members. Members that are held back (quick_losses) are left out if the others are enough.
+// members. Members whose `backoff_until` has not passed are omitted if the others are enough.
 std::vector<int> NextMembers(PausingTime now, const JobState& state,
                              const MembershipOptions& options);
 
-// Returns the state to keep of a member after the loss of its process. Only for members that the
-// others wait for.
+// Returns what the coordinator keeps about a member after its process is lost. Only for members
+// that the others wait for.
 MemberInfo Absent(PausingTime now, const JobState& state, const MemberInfo& lost,
                   const MembershipOptions& options);
 

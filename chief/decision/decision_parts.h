@@ -19,8 +19,8 @@ struct MemberLoss {
   int member = -1;
   std::string why;
 };
-// Returns the member that was lost first. `suspected`: a collective has failed, so a member counts
-// as lost after MembershipOptions::suspect without a heartbeat.
+// Returns the member that was lost first. `suspected` is true if a collective has failed. A member
+// then counts as lost after MembershipOptions::suspect without a heartbeat.
 std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const MembershipOptions& o,
                                     bool suspected);
 // Returns the timeout of the member's current phase. Returns zero, for no timeout, if the member
@@ -28,11 +28,13 @@ std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const Me
 Duration PhaseLimit(const MemberInfo& m, const MembershipOptions& o);
 // Returns "in phase 'data' for 12.0 s; timeouts.phase.data is 10 s".
 std::string PhaseTooLong(Phase phase, Duration age, Duration limit);
-// Returns a decision for the first failure that any member reported of itself.
+// Returns the decision about the first failure that a member reported about itself, nullopt if
+// there is none.
 std::optional<Decision> OwnFailure(const JobState& s);
 // Returns true if no member holds state that could be lost.
 bool Fresh(const JobState& s);
-// Returns true if members that have not joined yet may hold state from an earlier chief's time.
+// Returns true if members that have not joined yet may hold state from the time of an earlier
+// chief.
 bool MayAwaitSurvivors(PausingTime now, const JobState& s, const MembershipOptions& o);
 
 // Builds a list for messages: "worker 3, worker 4 and 17 others". The list shows at most kShown
@@ -55,7 +57,7 @@ class List {
 // admitted yet.
 bool IsBackingOff(PausingTime now, const MemberInfo& m, const MembershipOptions& o);
 // Returns why a generation of fewer members than declared may be formed now, or "" if it may not.
-// `with_backing_off`: count also the members that are held back.
+// If `with_backing_off`, also counts the members for which IsBackingOff is true.
 std::string ReasonForFewer(PausingTime now, const JobState& s, const MembershipOptions& o,
                            bool with_backing_off);
 // Elastic jobs: returns the decision to end a generation of fewer members than declared, so that

@@ -21,7 +21,8 @@ struct NewGeneration {
   // state.
   int newest = 0;
   bool started = false;  // Training starts without waiting for connections to other members.
-  bool again = false;    // With `started`: the member was admitted earlier and may hold state.
+  // Set only with `started`: the member was admitted earlier, so it may hold state.
+  bool again = false;
 };
 
 // A member's process that opens another session.
@@ -48,10 +49,10 @@ class MembershipPolicy {
   // periodically.
   virtual bool IsHeldUp(const JobState& state) const = 0;
 
-  // Returns the state to keep of a member after the loss of its process.
+  // Returns what the coordinator keeps about a member after its process is lost.
   virtual MemberInfo Absent(PausingTime now, const JobState& state,
                             const MemberInfo& lost) const = 0;
-  // Replace is called when another process replaces the process of `member`, which had joined.
+  // Replace is called when `member` had joined and a new process takes the place of its process.
   // Return is called when the member's own process opens another session. Both return the reason
   // why this event ends the generation of all members, or "" if it does not.
   virtual std::string Replace(int member, JobState* state) const = 0;

@@ -22,7 +22,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     // The connection broke, or the evaluator cancelled the call, before Answer. Answer must still
     // be called.
     virtual void OnBroken(uint64_t incarnation) = 0;
-    // gRPC has sent the reply with the job's end.
+    // Called when gRPC has sent a reply that has the job's end.
     virtual void OnEndDelivered(uint64_t incarnation) = 0;
   };
 
@@ -45,8 +45,8 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     return next != nullptr ? next->evaluator() : report->evaluator();
   }
   bool broken() const { return broken_; }
-  // Finishes the call. Called once; the caller must not use the call afterwards. `tells_end`: the
-  // reply has the job's end, so OnEndDelivered follows.
+  // Finishes the call. Called once; the caller must not use the call afterwards. `tells_end` is
+  // true if the reply has the job's end. OnEndDelivered then follows.
   void Answer(const grpc::Status& status, bool tells_end = false) {
     carries_end_ = tells_end;
     Finish(status);
@@ -61,7 +61,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     self_.reset();
   }
 
-  PausingTime taken;  // Used only by EvaluationService: when it received the call.
+  PausingTime taken;  // The time at which EvaluationService received the call. Used only there.
   // Either next and next_reply are set, or report and report_reply.
   const proto::NextCheckpointRequest* next = nullptr;
   proto::NextCheckpointReply* next_reply = nullptr;

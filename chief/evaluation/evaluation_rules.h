@@ -1,6 +1,6 @@
-// The chief's state of its evaluator, and the decisions that follow from this state. Decisions are
-// pure functions of (now, state, rules), so tests pass the time as an argument. `now` comes from
-// the clock of EvaluationService, which pauses while the chief's process is suspended.
+// What the chief knows about its evaluator, and the decisions that follow from this state.
+// Decisions are pure functions of (now, state, rules), so tests pass the time as an argument. `now`
+// comes from the clock of EvaluationService, which pauses while the chief's process is suspended.
 #pragma once
 
 #include <cstdint>

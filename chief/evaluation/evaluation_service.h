@@ -52,7 +52,8 @@ class EvaluationService {
   virtual ~EvaluationService() = default;
   virtual grpc::Service* service() = 0;
 
-  // Announces a published checkpoint. `final`: it is the job's last one. Does not block.
+  // Announces a published checkpoint. `final` is true for the last checkpoint of the job. Does not
+  // block.
   virtual void Announce(int64_t step, const std::string& name, const std::string& path,
                         bool final) = 0;
   // Called when training is complete. Blocks until the evaluator, if there is one, has evaluated

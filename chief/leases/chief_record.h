@@ -23,16 +23,17 @@ inline constexpr size_t kMaxRecordedIntegers = 64 << 10;
 struct ChiefRecord {
   uint64_t view = 0;
   Placements placements;
-  // ^Indexed by shard. If no task serves the shard: the processes that still hold it.
+  // Indexed by shard, like `placements`. If no task serves a shard, its entry has the processes
+  // that still hold the shard.
   std::vector<Holders> awaited;
   std::vector<std::pair<int, uint64_t>> workers;  // Each worker's index and incarnation.
-  Json work;                                      // See WorkTable::ToRecord.
+  Json work;                                      // The result of WorkTable::ToRecord.
   bool validation_due = false, test_due = false;
   double epoch_seconds = 0;  // Time since the current epoch of the data began.
   // The integer buffers that training has changed since build(). nullopt if they exceed
   // kMaxRecordedIntegers.
   std::optional<IntegerBuffers> integers;
-  Json callbacks;  // See checkpoint::CallbackRecord; null if there are none.
+  Json callbacks;  // A checkpoint::CallbackRecord. Null if there are no callbacks.
   // Set once training has ended and the last checkpoint is saved; nullopt before. "" if training is
   // complete, otherwise the reason for an early end. Workers may already know of the end, and then
   // ask for no more work.

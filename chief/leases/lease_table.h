@@ -55,9 +55,10 @@ class LeaseTable {
     bool moved = false;  // If kLeased: the lease was taken from another worker.
     std::string reason;  // If kWait: the reason to log.
   };
-  // Leases a batch to `worker`, which may hold other leases. `waits`: see Lease. A waiting lease of
-  // another worker moves to `worker` if there is no new lease, `worker` holds no lease and `waits`
-  // is false. Without this rule, each of the two workers would wait for the other.
+  // Leases a batch to `worker`, which may hold other leases. `waits` becomes Lease::waits. A
+  // waiting lease of another worker moves to `worker` if there is no new lease, `worker` holds no
+  // lease and `waits` is false. Without this rule, each of the two workers would wait for the
+  // other.
   Answer Next(int worker, bool waits = false);
   // Sets Lease::waits of a held lease. Returns false if nothing changed.
   bool SetWaits(int64_t id, bool waits);
@@ -91,13 +92,13 @@ class LeaseTable {
   int64_t repeated() const { return repeated_; }  // Leases that were handed out again.
   int64_t repeated_examples() const { return repeated_examples_; }
   int64_t epoch() const { return epoch_; }  // The epoch of the next new lease.
-  // Returns each held lease and its worker, by id.
+  // Returns each held lease and its worker, keyed by lease id.
   const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }
   std::vector<Lease> held_by(int worker) const;                    // In the order of ids.
   const std::deque<Lease>& returned() const { return returned_; }  // The leases of lost workers.
   int64_t batches_per_epoch() const;
-  // Returns the step that a held lease will be if all leases are completed in the order of their
-  // ids.
+  // Returns the number of the step that a held lease becomes if leases are completed in the order
+  // of their ids.
   int64_t StepOf(const Lease& lease) const {
     const auto out = static_cast<int64_t>(held_.size() + returned_.size());
     return completed_ + out - (next_id_ - 1 - lease.id);
@@ -134,7 +135,7 @@ class LeaseTable {
   int64_t next_id_ = 1;
   int64_t completed_ = 0, examples_ = 0, repeated_ = 0, repeated_examples_ = 0;
   Gate gate_;
-  std::map<int64_t, std::pair<int, Lease>> held_;  // The worker and its lease, by id.
+  std::map<int64_t, std::pair<int, Lease>> held_;  // The worker and its lease, keyed by lease id.
   std::map<int, std::set<int64_t>> ids_of_;        // Ids of held leases, by worker.
   std::deque<Lease> returned_;  // The leases of lost workers, in the order of ids.
 };
@@ -151,8 +152,9 @@ class ClockTable {
   void Lose(int worker);
   // Counts a push of `worker`. Returns true if the slowest clock has risen.
   bool Tick(int worker);
-  // Returns a worker that `worker` waits for, -1 if `worker` may start its next batch. `later` = 1
-  // asks about the batch after the next. Once a worker may start a batch, it always may.
+  // Returns a worker that `worker` waits for, -1 if `worker` may start its next batch. If `later`
+  // is 1, the question is about the batch after the next one. Once a worker may start a batch, it
+  // always may.
   int WaitsFor(int worker, int64_t later = 0) const;
   int64_t clock(int worker) const;
 
@@ -161,7 +163,7 @@ class ClockTable {
 
   std::optional<int64_t> max_staleness_;
   std::map<int, int64_t> clocks_;
-  std::map<int64_t, int> workers_at_;  // Number of workers, by clock.
+  std::map<int64_t, int> workers_at_;  // Maps a clock to the number of workers with that clock.
 };
 
 }  // namespace muster::chief

@@ -20,24 +20,25 @@ class ShardLedger {
   // Makes the ledger of a run that begins or resumes after `step`.
   ShardLedger(int shards, int64_t step);
 
-  // Counts an accepted batch. `views` is indexed by shard. An entry is the oldest view in which
-  // part of the batch was acknowledged. It is 0 or absent if nothing was pushed to that shard.
-  // Returns true if a shard has already lost the batch, because the shard rolled back before the
-  // batch was reported.
+  // Counts an accepted batch. `views` is indexed by shard. A view is the number of an assignment of
+  // shards to servers. An entry is the oldest view in which the shard acknowledged part of the
+  // batch. It is 0 or absent if nothing was pushed to that shard. Returns true if a shard has
+  // already lost the batch, because the shard rolled back before the batch was reported.
   bool Accept(std::span<const uint64_t> views);
   // Records that a cut of the state after `step` begins. The cut has all updates accepted so far.
-  // Shards cannot roll back to it before Keep. The next Cut replaces a cut without Keep.
+  // Shards cannot roll back to it before CommitCut. The next Cut replaces a cut that was not
+  // committed.
   void Cut(int64_t step);
   // Called when the last cut was stored, so that a shard may roll back to it.
   void CommitCut();
-  // Rolls the shard back to the state after `step`. All updates acknowledged later, in views up to
-  // `view`, are lost. Returns their number. `steps` is the number of accepted steps. It serves for
-  // an estimate if the ledger no longer knows the cut of `step`.
+  // Rolls the shard back to the state after `step`. All later updates that were acknowledged in
+  // views up to `view` are lost. Returns their number. `steps` is the number of accepted steps. If
+  // the ledger no longer knows the cut of `step`, it estimates the loss from this number.
   int64_t Restore(int shard, int64_t step, uint64_t view, int64_t steps);
 
   // Returns the view of the shard's last Restore, 0 if none.
   uint64_t restored(int shard) const { return shards_[shard].restored; }
-  int64_t lost() const;  // Updates that all shards have lost.
+  int64_t lost() const;  // Number of lost updates, summed over all shards.
 
   Json ToRecord() const;
   // Throws Json's exceptions if `record` is malformed.
@@ -54,8 +55,8 @@ class ShardLedger {
   };
 
   std::vector<Shard> shards_;
-  std::vector<Kept> kept_;   // The first kept cut, then the newest ones.
-  std::optional<Kept> cut_;  // A cut that is neither kept nor replaced yet.
+  std::vector<Kept> kept_;   // The oldest committed cut stays first. The newest ones follow.
+  std::optional<Kept> cut_;  // A cut that is neither committed nor replaced yet.
 };
 
 }  // namespace muster::chief

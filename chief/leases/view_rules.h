@@ -34,16 +34,17 @@ void LoseServer(int task, Placements* placements);
 // The tasks that are present and can store a shard.
 using Present = std::set<int>;
 
-// Returns whether a shard that no task has served since `since` rolls back to an older state. True
-// if no process holds the shard any more, or if no holder has returned within `patience`.
+// Called for a shard that no task has served since `since`. Returns whether the shard must roll
+// back to an older state: no process holds the shard any more, or no holder has returned within
+// `patience`.
 bool MustRestore(const Holders& holders, MonotonicTime since, Duration patience, MonotonicTime now);
 
 // Returns (shard, task) for each shard without a primary that has a present home. The task is the
 // first present home, which restores the shard.
 std::vector<std::pair<int, int>> ToRestore(const Placements& placements, const Present& present,
                                            int replicas);
-// Makes `task` the primary of a shard. The task was filled with the shard's state or has returned
-// with it.
+// Makes `task` the primary of a shard. Called when the task was filled with the shard's state, or
+// has returned and still holds it.
 void Restored(int shard, int task, Placements* placements);
 
 // Assigns a backup, which is not in sync yet, to each shard without one. Returns true if something
@@ -54,13 +55,14 @@ bool AddBackups(const Present& present, int replicas, Placements* placements);
 bool Synced(int primary, int shard, Placements* placements);
 
 // Called when a primary reports that its backup does not answer. The primary continues without the
-// backup until the backup is in sync again. Returns true if the shard has a backup, even one that
-// is not known to be in sync. The primary may know this before the chief does.
+// backup until the backup is in sync again. Returns true if the shard has a backup. The backup need
+// not be in sync as far as the chief knows, because the primary may know of this before the chief
+// does.
 bool CanDropBackup(int primary, int shard, Placements* placements);
 
 // Returns the placements with which a restarted chief begins. These are the placements of `record`,
-// without tasks that no longer hold the shard. `serving` is indexed by task: the shards of which
-// the task has the complete state.
+// without tasks that no longer hold the shard. `serving` is indexed by task. An entry has the
+// shards of which the task has the complete state.
 Placements AdoptPlacements(const Placements& record, const std::vector<std::set<int>>& serving);
 
 bool Complete(const Placements& placements);         // True if every shard has a primary.

@@ -49,8 +49,8 @@ struct CompletedStep {
   std::optional<LossScaleReport> loss_scale;  // Only with float16.
   proto::Shown shown;
   proto::LeftOut left_out;
-  // The variables with gradients in this push that were not finite. refused_pushes counts such
-  // pushes of the run so far.
+  // The variables for which this push had gradients that were not finite. refused_pushes counts
+  // such pushes of the run so far.
   std::vector<std::string> not_finite;
   int64_t refused_pushes = 0;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
@@ -81,8 +81,9 @@ class WorkTable {
 
   // ---- Members
   //
-  // Makes this process worker `worker`. `returning`: the process worked for an earlier chief, so it
-  // may report work that the record does not have.
+  // Records that the process with this incarnation is now worker `worker`. `returning` is true if
+  // the process worked for an earlier chief, so that it may report work that the record does not
+  // have.
   void SetWorker(int worker, uint64_t incarnation, bool returning);
   void LoseWorker(int worker);
   // Marks the worker's current work as void, because the servers no longer hold the state that it
@@ -91,23 +92,24 @@ class WorkTable {
     workers_[worker].work_invalid = true;
     ++changes_;
   }
-  // Returns whether this process is or was the worker.
+  // HasSeen returns whether the process with this incarnation is, or was last, worker `worker`.
+  // Knows returns whether it is that worker now.
   bool HasSeen(int worker, uint64_t incarnation) const;
   bool Knows(int worker, uint64_t incarnation) const;
   std::map<int, uint64_t> workers() const;
 
   // ---- Calls of known workers
   //
-  // Takes the worker's report. Each lease counts once. Returns InvalidArgument for an impossible
-  // report.
+  // Takes the worker's report. Each lease counts once. Returns an error for an impossible report,
+  // or for one of another program.
   absl::Status Take(const proto::NextRequest& request);
   // Fills in what the worker does next. Returns false if there is no work yet; `reply` then has the
   // reason. `shut` is a reason to lease nothing, "" if there is none.
   bool Answer(const proto::NextRequest& request, const std::string& shut, proto::NextReply* reply);
   // Returns whether the worker's current work is void.
   bool Abandoned(int worker) const;
-  // Increases with every change that a held call may wait for. Answer gives the same result until
-  // this value changes.
+  // Increases with every change after which Answer may have work for a call that waits. Answer
+  // gives the same result until this value changes.
   uint64_t changes() const { return changes_; }
 
   // ---- For the director
@@ -121,10 +123,11 @@ class WorkTable {
     leases_.set_gate(gate);
     ++changes_;
   }
-  // Returns true if no training lease is open. The servers' state is then that of a whole number of
-  // steps. A running pass does not matter, because it does not change the state.
+  // Returns true if no training lease is open. If so, the servers hold the state after a whole
+  // number of steps. A running pass does not matter, because it does not change the state.
   bool between_steps() const;
-  std::string OutstandingWorkers() const;  // "worker 1 and worker 2".
+  // Returns the workers with unfinished work, "worker 1, worker 2", or "nobody".
+  std::string OutstandingWorkers() const;
   // Sets the learning rates of all later leases, by optimizer. Called if callbacks have decided on
   // rates.
   void SetRates(std::map<std::string, double> rates) { rates_ = std::move(rates); }
@@ -161,13 +164,13 @@ class WorkTable {
     proto::LeftOut left_out;
   };
   std::optional<PassResult> pass() const;
-  proto::Shown TakeShownInPass();  // REQUIRES: pass().
+  proto::Shown TakeShownInPass();  // REQUIRES: pass() has a value.
 
   // ---- For a restarted chief
   Json ToRecord() const;
-  // Makes the table from an earlier chief's record. It leases nothing until every worker set with
-  // `returning` has reported. Call FinishRecovery after all SetWorker calls. Returns DataError if
-  // the record belongs to another job.
+  // Makes the table from an earlier chief's record. The table leases nothing until every worker
+  // that SetWorker marked as `returning` has reported. Call FinishRecovery after all SetWorker
+  // calls. Returns DataError if the record belongs to another job.
   static absl::StatusOr<std::unique_ptr<WorkTable>> FromRecord(const Options& options,
                                                                const Json& record);
   void FinishRecovery();
@@ -175,10 +178,11 @@ class WorkTable {
   std::string WorkersNotReported() const;
   // Stops waiting for the workers that have not reported. Their leases are handed out again.
   void AbandonRecovery();
-  // Called if a worker has pushed `lease`, so this lease and all before it were handed out.
+  // Called if a worker has pushed `lease`. This lease and all before it were therefore handed out.
   void Reach(int64_t lease) { leases_.Reach(lease); }
-  // Increases with each change that a stored record must contain before more is leased, such as a
-  // new worker or a returned lease. A restarted chief needs these changes to count correctly.
+  // Increases with each change (such as a new worker or a returned lease) that must be in the
+  // stored record before more is leased. Without these changes, a restarted chief would count
+  // wrongly.
   uint64_t revision() const { return revision_; }
 
  private:
@@ -186,8 +190,8 @@ class WorkTable {
     uint64_t incarnation = 0;
     bool alive = false, returning = false, reported = false;
     bool pull = true, pull_for_pass = true;
-    // The worker's current work is void. The chief learns which work that is from the worker's next
-    // call.
+    // The worker's current work is void. The worker's next call tells the chief which leases these
+    // are.
     bool work_invalid = false;
     std::set<int64_t> lost;  // Ids of its lost leases, until the worker knows that they are lost.
   };
@@ -217,7 +221,7 @@ class WorkTable {
   std::map<std::string, double> rates_;
   bool from_record_ = false;  // The table is from a record, and workers may still have to report.
 
-  // Sums over the completed steps of the last step's epoch.
+  // Sums over the completed steps of the epoch that the last step belongs to.
   double epoch_loss_sum_ = 0;
   int64_t epoch_examples_ = 0, epoch_steps_ = 0;
   std::vector<double> epoch_metric_sums_;

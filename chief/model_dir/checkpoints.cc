@@ -73,7 +73,7 @@ struct Shared {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // The checkpoint of that step has other weights than those that were measured.
   void ForgetMeasuredLocked(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // `must`: training does not continue after this save.
+  // `must` is true if training does not continue after this save.
   void FailedLocked(const absl::Status& status, bool must) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return tasks.empty() && !busy; }
   bool NotSaving() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return !saving; }
@@ -94,7 +94,8 @@ struct Shared {
   bool saving ABSL_GUARDED_BY(mu) = false;  // A save is in `tasks` or being written.
   int64_t saving_step ABSL_GUARDED_BY(mu) = -1;
   bool saving_own ABSL_GUARDED_BY(mu) = true;  // The save has the step's own weights.
-  // By step, for the checkpoints that exist: the values that decide the best.
+  // The values that decide which checkpoint is the best, for each checkpoint that exists. Keyed by
+  // step.
   std::map<int64_t, Candidate> measured ABSL_GUARDED_BY(mu);
   bool exiting ABSL_GUARDED_BY(mu) = false;
   bool left ABSL_GUARDED_BY(mu) = false;  // No caller reads results any more.

@@ -1,7 +1,8 @@
 // Checkpoints is the chief's CheckpointSink. It decides when a checkpoint is due and which
-// checkpoint is the best. Its own thread writes the files. Training waits for an earlier write only
-// if the next checkpoint is the last one, or the best one by validation. Failed writes are counted
-// for result.json. After the first failure, further failures are not logged until a write succeeds.
+// checkpoint is the best. Its own thread writes the files. A checkpoint that becomes due during an
+// earlier write is skipped. Only before the last checkpoint, or the best one by validation, does
+// training wait for the earlier write. Failed writes are counted for result.json. After the first
+// failure, further failures are not logged until a write succeeds.
 #pragma once
 
 #include <functional>
@@ -20,20 +21,22 @@ namespace muster::chief {
 
 // Returns whether a checkpoint is due after a step.
 bool SaveDue(const CheckpointOptions& options, const SaveMoment& moment);
-// Returns whether a larger value of the metric checkpoint.best is better, according to
-// checkpoint.best_mode.
+// Returns whether larger values are better for the metric that the option checkpoint.best names.
+// The option checkpoint.best_mode decides this.
 bool LargerIsBetter(const CheckpointOptions& options);
 
 struct CheckpointsOptions {
   CheckpointOptions checkpoint;
   Duration deadline = std::chrono::minutes(30);  // Timeout of one save.
   // The next three fields are stored in each checkpoint as its origin.
-  std::function<std::string()> run_id;  // The result may change until the first generation.
-  Json job;                             // The resolved job.
+  // The result may change until the first generation is formed.
+  std::function<std::string()> run_id;
+  Json job;  // The resolved job.
   std::map<std::string, std::string> versions;
-  std::function<absl::Status()> check_owner;  // See CheckpointSink::CheckOwner; may be null.
-  // Called on the writing thread after each published checkpoint. `final`: it is the job's last
-  // one.
+  // Returns Superseded if another process owns model_dir. May be null.
+  std::function<absl::Status()> check_owner;
+  // Called on the writing thread after each published checkpoint. `final` is true for the last
+  // checkpoint of the job.
   std::function<void(int64_t step, const std::string& name, const std::string& path, bool final)>
       on_published;
 };
@@ -55,7 +58,8 @@ class Checkpoints : public CheckpointSink, public Observer {
   // Reports the evaluator's metrics of the checkpoint of `step`. From the first call on, these
   // metrics decide which checkpoint is the best, instead of those of validation.
   virtual void Evaluated(int64_t step, const std::map<std::string, double>& metrics) = 0;
-  // Returns the outcome of all saves, for result.json. Names are relative to model_dir.
+  // Returns the outcome of all saves, for result.json. The checkpoints' paths are relative to
+  // model_dir.
   virtual CheckpointRecord Record() const = 0;
 };
 

@@ -1,5 +1,5 @@
-// FencedFiles writes files of model_dir and prevents a superseded chief from changing them. This
-// holds even if that chief was frozen between its check of owner.json and the write. Thread-safe.
+// FencedFiles writes files of model_dir. It prevents a superseded chief from changing them, even if
+// that chief was frozen between its check of owner.json and the write. Thread-safe.
 //
 // A write first writes the file under a temporary name that has the chief's term. It then checks
 // ownership and removes temporary files of earlier terms. Finally it renames the file. A superseded
@@ -18,7 +18,7 @@ namespace muster::chief {
 class FencedFiles {
  public:
   // `fence` is Owner::Check, or null if no other chief can take the folder. `term` is
-  // Owner::epoch().
+  // Owner::term().
   FencedFiles(std::function<absl::Status()> fence, uint32_t term)
       : fence_(std::move(fence)), term_(term) {}
 

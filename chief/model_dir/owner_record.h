@@ -51,7 +51,7 @@ struct OwnerFile {
   std::optional<OwnerRecord> record;
   // Set if the file was rejected because its term is implausibly high.
   uint64_t implausible_term = 0;
-  // errno of the read. 0 without a record: the file is damaged.
+  // errno of the read. If it is 0 and there is no record, the file is damaged.
   int error = 0;
 };
 OwnerFile ReadOwner(const std::string& path);

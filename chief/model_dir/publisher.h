@@ -1,8 +1,9 @@
 // Publisher publishes the progress of training: progress lines, TensorBoard summaries, and
 // result.json at the end. Only the chief writes to model_dir, so a cluster has one Publisher, in
-// the process of rank 0. If a write fails during training (a full disk), it logs that once and
-// training continues. Thread-safe. Its callers are the training loop, the threads that deliver
-// evaluations, and the watchdog that ends a job whose loop hangs.
+// the process of rank 0. If a write fails during training (for example, because the disk is full),
+// Publisher logs the failure once, and training continues. Thread-safe. Its callers are the
+// training loop, the threads that deliver evaluations, and the watchdog that ends a job whose loop
+// hangs.
 #pragma once
 
 #include <functional>
@@ -32,11 +33,11 @@ struct PublisherOptions {
   // Called before each write. An error (another chief superseded this one) prevents that write and
   // all later ones. Null if no other chief can take the folder.
   std::function<absl::Status()> fence;
-  bool independent = false;  // See RunHistory.
-  uint32_t term = 0;         // The chief's term (Owner::epoch()).
+  bool independent = false;  // True for a job with parameter servers.
+  uint32_t term = 0;         // The chief's term (Owner::term()).
   // Time since the previous owner's last sign of life; negative if there was none.
   double silent_seconds = -1;
-  std::function<absl::Status()> check_disk;  // See summary::EventWriter.
+  std::function<absl::Status()> check_disk;  // EventWriter::Options::check_disk.
 };
 
 class Publisher final : public Observer {
@@ -44,11 +45,11 @@ class Publisher final : public Observer {
   // Makes a Publisher. Does not access the disk yet.
   static std::unique_ptr<Publisher> Open(PublisherOptions options);
 
-  // Prepares for training: writes job.json and removes an earlier result.json. `continues`: that
-  // result belongs to this run, and its totals continue. `has_begun`: the run had an earlier chief
-  // process, which may have saved nothing. Returns ConfigurationError if model_dir is not writable.
-  // Not called if the job is already complete or is refused. REQUIRES: this process owns model_dir
-  // (owner.json).
+  // Prepares for training: writes job.json and removes an earlier result.json. `continues` is true
+  // if that result belongs to this run. Its totals then continue. `has_begun` is true if an earlier
+  // chief process began this run, even if it saved nothing. Returns ConfigurationError if model_dir
+  // is not writable. Not called if the job is already complete or is refused. REQUIRES: this
+  // process owns model_dir (owner.json).
   absl::Status Begin(bool continues, bool has_begun = false);
 
   void OnStart(const StartReport& report) override;
@@ -56,8 +57,8 @@ class Publisher final : public Observer {
   void OnEpoch(const EpochReport& report) override;
   void OnFinish(int64_t step) override;
   // Flushes all summaries, so that they survive this process. Does not sync them to the disk,
-  // because that would delay training. A crash of the host may therefore lose points of steps that
-  // a checkpoint has.
+  // because that would delay training. If the host crashes, points may therefore be lost even for
+  // steps that are in a checkpoint.
   void OnSave(int64_t step) override;
   void OnImages(const std::string& split, const ImageReport& report) override;
   void OnHistogram(const std::string& split, const HistogramReport& report) override;
@@ -78,13 +79,14 @@ class Publisher final : public Observer {
   // Reports the loss of a member. Does not block.
   void OnLost(const std::string& task, const std::string& why);
 
-  // Writes result.json with any verdict. Nothing is written afterwards. If Begin() was not called,
-  // an existing result.json is kept.
+  // Writes result.json, whatever the verdict is. Nothing is written afterwards. If Begin() was not
+  // called, an existing result.json is kept.
   absl::Status Finish(const absl::Status& verdict, const CheckpointRecord& checkpoints = {});
 
  private:
   explicit Publisher(PublisherOptions options);
-  // float16: logs skipped steps. Leaves many out, because there may be many.
+  // float16: logs skipped steps. Logs the first, the tenth, the hundredth and so on, because there
+  // may be many.
   void LogSkippedLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogSkippedInEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -127,12 +129,12 @@ class Publisher final : public Observer {
                                                         ABSL_GUARDED_BY(mu_) = 0;
   InputWait epoch_input_ ABSL_GUARDED_BY(mu_);
   bool logged_input_ ABSL_GUARDED_BY(mu_) = false;
-  // float16: counts of the current epoch's steps in this process.
+  // float16: all steps and skipped steps of the current epoch that this process has seen.
   int64_t steps_in_epoch_ ABSL_GUARDED_BY(mu_) = 0, skipped_in_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // The loss scale after the last step.
   // Evaluations that arrived before training had begun.
   std::map<int64_t, std::map<std::string, double>> early_ ABSL_GUARDED_BY(mu_);
-  // The step of the newest point in the tables' curves.
+  // The step of the last summary of the embedding tables.
   int64_t tables_step_ ABSL_GUARDED_BY(mu_) = -1;
   bool summaries_fail_ ABSL_GUARDED_BY(mu_) = false;
   bool begun_ ABSL_GUARDED_BY(mu_) = false;         // Set by Begin.

@@ -72,9 +72,9 @@ struct CheckpointRecord {
   double best_value = 0;
   // All metrics of the best checkpoint; empty if an earlier process measured them.
   std::map<std::string, double> best_metrics;
-  // Counts of this process's saves. `written`: published. `dropped`: skipped because the previous
-  // save was still being written. `failed`: not published because of an error; `last_error` is the
-  // last error.
+  // Counts of this process's saves. `written` counts the published ones. `dropped` counts those
+  // that were skipped because the previous save was still being written. `failed` counts those that
+  // were not published because of an error. `last_error` is the last such error.
   int64_t written = 0, dropped = 0, failed = 0;
   std::string last_error;
 };
@@ -83,16 +83,16 @@ struct CheckpointRecord {
 // only this process. Used by one thread.
 class RunRecord {
  public:
-  // Called first, if the run continues. `earlier` is the run's existing result.json. Invalid
-  // content is ignored.
+  // If the run continues, this is called first. `earlier` is the run's existing result.json.
+  // Invalid content is ignored.
   void Continue(const Json& earlier);
   void OnStart(const StartReport& report);
   void OnStep(const StepReport& report);
   void OnEpoch(const EpochReport& report);
   // Called if the program ended training before the job's last step.
   void OnFinish() { finished_ = true; }
-  // Counts damaged examples that were left out, and keeps their descriptions. An example counts
-  // each time.
+  // Counts damaged examples that were omitted, and keeps their descriptions. An example counts each
+  // time that it is omitted.
   void OnLeftOut(const std::string& split, int64_t examples, const std::vector<std::string>& names);
   // Sets the note of a callback.
   void OnCallback(const std::string& name, const Json& note) { callbacks_[name] = note; }
@@ -103,7 +103,7 @@ class RunRecord {
   struct Ending {
     absl::Status verdict;
     int64_t generations = 0;         // Number of generations in the whole run.
-    Json recovery = Json::object();  // See RunHistory.
+    Json recovery = Json::object();  // The result of RunHistory::ToJson.
     double wall_seconds = 0;
     CheckpointRecord checkpoints;
     Json parameter_server;  // Null without parameter servers.

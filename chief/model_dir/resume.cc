@@ -261,7 +261,7 @@ absl::Status StartError(const absl::Status& status, const std::string& what) {
 }
 
 namespace {
-// `same_run`: see Found.
+// `same_run` becomes ModelDirContent::same_run.
 absl::StatusOr<PreparedStart> Prepare(checkpoint::FileSystem& files, const Job& job, bool same_run,
                                       const std::function<bool()>& held) {
   ModelDirContent content;

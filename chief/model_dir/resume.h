@@ -20,8 +20,8 @@ struct ModelDirContent {
   // another run.
   bool same_run = false;
   std::optional<Json> result;
-  // The newest complete checkpoint in model_dir, nullopt if there is none. An error: model_dir has
-  // checkpoints, but none can be read.
+  // The newest complete checkpoint in model_dir, nullopt if there is none. It is an error if
+  // model_dir has checkpoints, but none can be read.
   absl::StatusOr<std::optional<checkpoint::TrainingState>> own =
       std::optional<checkpoint::TrainingState>();
   // The same for the path in the job's `restore`. Read only if `own` is nullopt.
@@ -31,8 +31,8 @@ struct ModelDirContent {
 
 enum class StartKind {
   kFresh,    // Starts from the program's initial state.
-  kRestore,  // Starts from Found::own.
-  kCopy,     // Starts from Found::elsewhere.
+  kRestore,  // Starts from ModelDirContent::own.
+  kCopy,     // Starts from ModelDirContent::elsewhere.
   kFinished  // Nothing is left to do.
 };
 
@@ -45,8 +45,8 @@ struct StartDecision {
   std::string reason;  // One sentence, for the log.
 };
 
-// Decides how the run starts. An error refuses the start: a ConfigurationError that names the key
-// of the job that must not change, or the error of reading the checkpoints.
+// Decides how the run starts. Returns an error if the run must not start: a ConfigurationError that
+// names the job key that must not change, or the error from reading the checkpoints.
 absl::StatusOr<StartDecision> DecideStart(const Job& job, const ModelDirContent& content);
 
 // Sets which passes are due in `state`. No pass is due if decision.passes_done. Both passes are due
@@ -64,23 +64,25 @@ struct PreparedStart {
 };
 // Reads model_dir and the checkpoint in the job's `restore`, decides, and loads the state.
 // Afterwards no earlier owner can publish anything. With `restore: never`, moves the existing
-// checkpoints aside. `previous_run_id` is from owner.json, "" if none. `fence`: see StoreOptions.
-// `held` returns whether other tasks hold the run's state; the result may become true at any time.
-// The rows of tables may then not be needed (see rows_later of ReadCheckpoint). REQUIRES: this
-// process owns model_dir.
+// checkpoints aside. `previous_run_id` is from owner.json, "" if none. `fence` is called before a
+// change of the checkpoints is published (StoreOptions::fence). `held` returns whether other tasks
+// hold the run's state. The result may become true at any time. The rows of tables may not be
+// needed from then on, so they are checked only when they are read (Reading::check_later).
+// REQUIRES: this process owns model_dir.
 absl::StatusOr<PreparedStart> PrepareStart(checkpoint::FileSystem& files, const Job& job,
                                            const std::string& previous_run_id,
                                            const std::function<absl::Status()>& fence,
                                            const std::function<bool()>& held = nullptr);
-// Checks a job that asks for parameter servers with synchronous steps. StrategyFor has chosen
-// another strategy for it. Returns OK if model_dir holds a run that an older version began in this
-// way, else the error of CheckMaxStaleness.
+// Checks a job that asks for parameter servers with synchronous steps. Such a job runs under
+// another strategy, which StrategyFor has chosen. Returns OK if model_dir holds a run that an older
+// version of Muster began with synchronous steps, else the error of CheckMaxStaleness.
 absl::Status CheckBegunSynchronously(checkpoint::FileSystem& files, const Job& job);
 // Returns what a start would do, without side effects.
 absl::StatusOr<StartState> FindStartState(const Job& job);
-// Converts a file system error at the start. `what` says what the access was for, and becomes part
-// of the message. The exit code is that of a wrong configuration (such as no permission), or a
-// retryable one if the place may become available again.
+// Converts a file system error that occurs while the run starts into the error that the job ends
+// with. `what` says what the access was for, and becomes part of the message. The exit code is that
+// of a wrong configuration (such as no permission), or a retryable one if the place may become
+// available again.
 absl::Status StartError(const absl::Status& status, const std::string& what);
 
 }  // namespace muster::chief

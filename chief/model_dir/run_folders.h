@@ -22,16 +22,16 @@ class RunFolders {
  public:
   struct Options {
     std::string model_dir;
-    std::function<absl::Status()> fence, check_disk;  // See summary::EventWriter.
+    std::function<absl::Status()> fence, check_disk;  // EventWriter::Options::fence, check_disk.
   };
   explicit RunFolders(Options options) : options_(std::move(options)) {}
 
-  // Called when training starts, or resumes after a loss, at `report`'s step. Later points become
-  // void.
+  // Called when training starts at the step of `report`, or resumes there after a loss. Later
+  // points become void.
   absl::Status OnStart(const StartReport& report);
 
   // Returns the writer for `folder` and opens it if needed. `step` is the step of the next write.
-  // REQUIRES: OnStart.
+  // REQUIRES: OnStart was called.
   absl::StatusOr<summary::EventWriter*> At(const std::string& folder, int64_t step);
   // Returns the highest step that this process wrote to `folder`, -1 if none.
   int64_t last_step(const std::string& folder) const;

@@ -17,13 +17,13 @@ namespace muster::chief {
 
 class RunHistory {
  public:
-  // `independent`: the job has parameter servers. Training continues during a loss, so a loss costs
-  // no time.
+  // `independent` is true if the job has parameter servers. Training then continues during a loss,
+  // so a loss costs no time.
   explicit RunHistory(bool independent = false) : independent_(independent) {}
 
   // Continues a run in a new process. `earlier` is the result of ToJson() in an earlier process;
-  // invalid content is ignored. `killed`: the previous chief did not end properly, and was last
-  // alive `silent_seconds` ago.
+  // invalid content is ignored. `killed` is true if the previous chief did not end properly. That
+  // chief was last alive `silent_seconds` ago.
   void Continue(const Json& earlier, bool killed, double silent_seconds, MonotonicTime now);
   // Records the loss of a member. Further losses until the next finished step count as the same
   // loss.

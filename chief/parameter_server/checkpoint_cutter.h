@@ -24,13 +24,14 @@ struct Cut {
   // ---- The request
   checkpoint::TrainingState state;
   bool write = false;       // Write a checkpoint of the cut.
-  bool must = false;        // Training may not end without it.
+  bool must = false;        // Training may not end without this checkpoint.
   bool histograms = false;  // Report histograms of the parameters.
   bool for_callbacks = false;
-  bool replaces = false;  // See Snapshot::replaces.
-  // The callback whose weights replace those of the servers; "" if none.
+  bool replaces = false;  // Becomes Snapshot::replaces.
+  // The name of the callback whose weights the checkpoint has instead of the servers' weights, ""
+  // if none.
   std::string put_back;
-  IntegerBuffers integers;     // Their values at the time of the cut.
+  IntegerBuffers integers;     // The integer buffers' values at the time of the cut.
   std::vector<int> primaries;  // Indexed by shard.
 
   // ---- What the thread read
@@ -80,7 +81,7 @@ class CheckpointCutter {
   const bool has_tables_;
   const std::function<void()> on_read_;
   Cut cut_;  // Used only by the thread while it reads.
-  // The tables' files by shard, then the other files.
+  // The files of the tables, in the order of shards, and then the other files.
   std::vector<std::shared_ptr<checkpoint::StagedFile>> staged_;
   std::thread thread_;
   mutable absl::Mutex mu_;

@@ -1,5 +1,5 @@
 // The Director runs a parameter-server job on the chief. It fills the servers with the initial
-// state, leases examples to workers, assigns shards to servers, takes checkpoints and has workers
+// state, leases examples to workers, assigns shards to servers, takes checkpoints and lets workers
 // evaluate. It ends the job once the final checkpoint has every accepted update. See
 // docs/parameter_server.md for the rules.
 #pragma once
@@ -34,9 +34,9 @@ struct DirectorStart {
   int64_t train_examples = 0, validation_examples = 0, test_examples = 0;
   int64_t test_every = 0;  // Interval in epochs. 0: the test pass runs only at the end.
   std::optional<checkpoint::Snapshot> restore;
-  // Set if there is no `restore` and weights were loaded after build(). `built_integers` has the
-  // integer buffers as build() made them, by name. `unloaded` is the error of loading. Run returns
-  // it unless the servers already hold the run's state.
+  // Set if there is no `restore` and weights were loaded after build(). `built_integers` maps the
+  // names of the integer buffers to their values after build(). `unloaded` is the error of loading
+  // the weights. Run returns this error unless the servers already hold the run's state.
   std::optional<std::map<std::string, std::string>> built_integers;
   absl::Status unloaded;
   std::vector<Observer*> observers;
@@ -58,9 +58,10 @@ struct DirectorOptions {
 struct DirectorRecord {
   int64_t updates = 0;   // Accepted pushes of whole batches.
   int64_t repeated = 0;  // Examples that were leased again.
-  // Losses of workers with a lease. The servers may have applied its push in part.
+  // Losses of workers with a lease. The servers may have applied the lost worker's push in part or
+  // in whole.
   int64_t torn = 0;
-  int64_t lost_updates = 0;  // Updates lost with servers that had no backup.
+  int64_t lost_updates = 0;  // Updates that were lost because a server without a backup was lost.
   int64_t refused = 0;       // Pushes with values that are not finite.
   int64_t staleness_max = 0;
   double staleness_mean = 0;
@@ -89,8 +90,8 @@ class Director : public MemberEvents {
   // Thread-safe. Called if the job has ended by other means. Run soon returns `why`.
   virtual void Abort(const absl::Status& why) = 0;
   virtual DirectorRecord record() const = 0;
-  // Thread-safe, also before Run. Returns whether servers have joined that may hold state of the
-  // run from an earlier chief's time.
+  // Thread-safe, also before Run. Returns whether a server has joined that may still hold this
+  // run's state from the time of an earlier chief.
   virtual bool MayHaveState() const = 0;
 };
 

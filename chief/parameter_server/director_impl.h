@@ -33,7 +33,7 @@
 
 namespace muster::chief {
 
-// A worker may take this long after timeouts.resume to find a restarted chief.
+// After timeouts.resume, a worker may take this much longer to find a restarted chief.
 inline constexpr Duration kReturn = std::chrono::seconds(4);
 inline constexpr Duration kWaitingLine = std::chrono::seconds(10);
 // The longest time that the director's thread waits for an event.
@@ -91,13 +91,13 @@ class DirectorImpl final : public Director,
   struct Kept {
     checkpoint::TrainingState state;
     std::optional<StateFiles> files;
-    absl::Status unloaded;  // See DirectorStart::unloaded.
+    absl::Status unloaded;  // DirectorStart::unloaded, if there are no `files`.
   };
   // The part of a ChiefRecord about workers and their work. All fields are of one moment.
   struct Progress {
     Json work;
     std::map<int, uint64_t> workers;
-    uint64_t revision = 0;  // See WorkTable::news().
+    uint64_t revision = 0;  // The value of WorkTable::revision().
   };
   // The part of a ChiefRecord that the director's thread sets. It belongs to the same moment as the
   // record's steps.
@@ -126,7 +126,7 @@ class DirectorImpl final : public Director,
   void LookLocked(DirectorSituation* situation, std::optional<WorkTable::PassResult>* pass)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<bool> Act(const DirectorDecision& decision);
-  // Whether the gate for leases is closed.
+  // Returns whether the gate for leases is closed.
   bool ClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UpdateGateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpAbsentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -201,7 +201,7 @@ class DirectorImpl final : public Director,
   std::string digest_;
   WorkTable::Options table_options_;
   int64_t global_batch_size_ = 0;
-  IntegerBuffers built_integers_;  // Their values after build().
+  IntegerBuffers built_integers_;  // The integer buffers' values after build().
   std::unique_ptr<ServerLinks> links_;
 
   // ---- Used only by the director's thread
@@ -210,8 +210,8 @@ class DirectorImpl final : public Director,
   Wanted wanted_;
   // The save that RequestBest requested, and the time of the request.
   std::optional<std::pair<SaveMoment, MonotonicTime>> best_requested_;
-  // The step of the last save, or of the start. `ended`: the saved state includes the end of
-  // training.
+  // The step of the last save, or of the start. `ended` is true if the saved state includes the end
+  // of training.
   struct Saved {
     int64_t step = -1;
     bool ended = false;
@@ -235,11 +235,12 @@ class DirectorImpl final : public Director,
   LeaseCalls calls_ ABSL_GUARDED_BY(mu_);
   Recorded recorded_ ABSL_GUARDED_BY(mu_);
   uint32_t view_count_ ABSL_GUARDED_BY(mu_) = 0;
-  // The number of epochs that callbacks have opened, as far as a server has a record of it.
-  // callbacks_version_ is the version of the record with the latest number.
+  // The number of epochs that callbacks have opened, according to the newest record that a server
+  // has stored. callbacks_version_ is the version of the record with the latest number.
   int64_t open_epochs_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t callbacks_version_ ABSL_GUARDED_BY(mu_) = 0;
-  // This chief filled the servers again. Work of workers that an earlier chief admitted is void.
+  // True if this chief filled the servers again. Work of workers that an earlier chief admitted is
+  // then void.
   bool servers_reset_ ABSL_GUARDED_BY(mu_) = false;
   // After a restart of the chief: the chief waits until await_workers_until_ for the record's
   // workers to rejoin. It waits until recovery_deadline_ for rejoined workers to report their

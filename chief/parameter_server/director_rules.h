@@ -35,7 +35,7 @@ struct DirectorSituation {
   // The purposes for which a cut of the current state is wanted.
   bool checkpoint_wanted = false, histograms_wanted = false, weights_wanted = false;
   bool save_requested = false;  // A callback requested a save.
-  // The save of a new best state. kWaits: an earlier save is still being written.
+  // The save of a new best state. It is kWaits while an earlier save is still being written.
   enum class Best { kNone, kWaits, kDue } best = Best::kNone;
 
   enum class Pass { kNone, kRunning, kComplete } pass = Pass::kNone;

@@ -3,7 +3,7 @@
 // at a time. Calls finish when an Answers object is destroyed. The caller must not hold a lock
 // then.
 //
-// Held calls are tried again only if something has changed that they may wait for.
+// LeaseCalls tries held calls again only if something has changed that they may wait for.
 #pragma once
 
 #include <list>
@@ -77,9 +77,11 @@ class LeaseCalls {
   State state_ = State::kShut;
   WorkTable* table_ = nullptr;
   const ShardServers* servers_ = nullptr;
-  std::map<int, uint64_t> introduced_;  // The incarnation that has sent its layout, by worker.
+  // Maps a worker to the incarnation that has sent its layout.
+  std::map<int, uint64_t> introduced_;
   IntegerBuffers integers_;
-  // By process (worker and incarnation): the sequence number of its last push with integer buffers.
+  // Maps a process (worker and incarnation) to the sequence number of its last push with integer
+  // buffers.
   std::map<std::pair<int, uint64_t>, uint64_t> integers_after_;
   HeldNext held_next_;
   HeldView held_view_;

@@ -179,7 +179,8 @@ class ReplicaState final : public ShardState {
   Replica* const replica_;
   const ServedVariables served_;
   std::vector<Place> places_;  // Indexed by variable.
-  // By variable: the weights that RetainWeights copied. Empty: the replica's weights are used.
+  // The weights that RetainWeights copied, indexed by variable. If empty, the replica's weights are
+  // used.
   std::vector<at::Tensor> weights_;
   std::vector<checkpoint::TensorInfo> slots_;  // Slots of the optimizers, as in a checkpoint.
   NoRows no_rows_;
@@ -187,8 +188,8 @@ class ReplicaState final : public ShardState {
   checkpoint::TensorSet slots_here_;  // Set by SetSlots.
   std::unique_ptr<CallbackHost> host_;
   Hook hook_ = Hook::kTrainBegin;  // The current or the last hook.
-  // kept_steps_: the steps of the weights that the replica keeps for callbacks. restored_step_: the
-  // step of the replica's own restored weights.
+  // kept_steps_ has the steps of the weights that the replica keeps for callbacks. restored_step_
+  // is the step of the replica's own restored weights.
   std::map<std::string, int64_t> kept_steps_;
   std::atomic<int64_t> restored_step_ = -1;
   int64_t fired_step_ = 0;  // The step of the current hook.

@@ -53,8 +53,9 @@ class ShardState {
   // Returns the files of the last Restore. Called once after each Restore.
   virtual StateFiles TakeFiles() { return {}; }
   // Returns the content of a chunk from `files`. If `files` is null, the content is the replica's
-  // parameters after `steps` steps and the optimizer rule's initial slots. REQUIRES: the chunk is
-  // not of a table. Several calls may run in parallel. Returns the errors of reading.
+  // parameters after `steps` steps and the optimizer rule's initial slots. Returns an error if the
+  // files cannot be read. Several calls may run in parallel. REQUIRES: the chunk does not belong to
+  // a table.
   virtual absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
                                                      int64_t steps,
                                                      const StateFiles* files) const = 0;
@@ -91,7 +92,8 @@ class ShardState {
   // ---- Callbacks, for programs and jobs that have some.
   virtual bool has_callbacks() const { return false; }
   // The arguments of BeginCallbacks. It is called when training begins, resumes or rolls back with
-  // `record`. It removes the entries of `record` for weights that this process does not have.
+  // `record`. BeginCallbacks removes the entries of `record` for weights that this process does not
+  // have.
   struct CallbackParts {
     std::vector<Observer*> observers;
     CheckpointSink* checkpoints = nullptr;  // Null: nothing is written.
@@ -118,7 +120,7 @@ class ShardState {
                               int64_t /*steps*/) const {
     return 0;
   }
-  // Replaces the replica's weights by those that this callback saved.
+  // Replaces the replica's weights by those that `callback` saved.
   virtual void PutBackWeights(const std::string& /*callback*/) {}
 };
 

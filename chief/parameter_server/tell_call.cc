@@ -45,7 +45,7 @@ class TellCall final : private TellRequest,
   TellCall(Handler* handler, rpc::BulkCalls* calls, grpc::CallbackServerContext* context,
            proto::NextReply* reply)
       : NextCall(&request_, reply), handler_(handler), context_(context) {
-    // A worker tells one request at a time: none can take the places of the others.
+    // A worker sends one request at a time, so no worker can take the places of others.
     const std::optional<security::Peer> caller = rpc::CallerOf(*context);
     place_.emplace(calls, context, "Tell", caller ? caller->task : "");
   }

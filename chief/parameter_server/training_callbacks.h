@@ -24,8 +24,9 @@ class TrainingCallbacks {
   TrainingCallbacks(const Job& job, ShardState* state, TrainingReporter* reporter)
       : job_(job), state_(*state), reporter_(*reporter) {}
 
-  // Called when training begins or resumes at `at` with the callbacks' `record`. `stopped`: a
-  // callback had stopped training. `due`: whether the validation pass and the test pass are due.
+  // Called when training begins or resumes at `at` with the callbacks' `record`. `stopped` is true
+  // if a callback had stopped training. `due` says whether the validation pass and the test pass
+  // are due.
   void TakeOver(const checkpoint::TrainingState& at,
                 std::optional<checkpoint::CallbackRecord> record, bool stopped,
                 std::pair<bool, bool> due);
@@ -40,11 +41,12 @@ class TrainingCallbacks {
   bool EpochBegins(const checkpoint::TrainingState& at) const {
     return record_ && record_->epochs_begun <= at.epoch;
   }
-  // Returns whether callbacks begin with weights that they saved after this same step. The servers
-  // have these weights.
+  // Returns whether callbacks begin with weights that they saved after step `steps`. The servers
+  // have these weights too.
   bool BeginWithWeights(int64_t steps) const;
 
-  // Begins callbacks after step `steps`. `saved`: a checkpoint has the state after this step.
+  // Begins callbacks after step `steps`. `saved` is true if a checkpoint has the state after this
+  // step.
   absl::Status Begin(const ShardState::CallbackParts& parts, int64_t steps, bool saved);
   absl::Status EndStep(const CompletedStep& step);
   absl::Status EndPass(int split, int64_t epoch, int64_t step,
@@ -58,8 +60,8 @@ class TrainingCallbacks {
   bool TakeSaveRequest() { return std::exchange(save_requested_, false); }
   // Returns whether the metric that selects the best checkpoint is known for the last epoch.
   bool Measured() const { return job_.checkpoint.best_of_training || !validation_metrics_.empty(); }
-  // Returns the name of a callback if the last checkpoint has that callback's weights instead of
-  // the servers'. Otherwise returns "".
+  // If the last checkpoint has the weights of a callback instead of the servers' weights, returns
+  // the name of the callback. Otherwise returns "".
   std::string WeightsPutBack() const;
 
  private:

@@ -71,8 +71,9 @@ class TrainingReporter {
   const DirectorStart& start_;
   MonotonicTime epoch_start_, step_time_, pass_start_;
   double step_seconds_ = 0;
-  int64_t parts_ = -1;  // The last reported number of completed parts of the pass.
-  // By worker, since the last summary: the mean staleness of each push, and the largest staleness.
+  int64_t parts_ = -1;  // The number of completed parts of the pass that was reported last.
+  // Maps a worker to the mean staleness of each of its pushes since the last summary, and to the
+  // largest staleness.
   std::map<int, std::pair<std::vector<double>, int64_t>> staleness_;
 };
 

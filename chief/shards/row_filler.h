@@ -15,15 +15,15 @@ namespace muster::chief {
 
 // An embedding table that servers store.
 struct ServedTable {
-  int variable = 0;  // See Chunk::table.
+  int variable = 0;  // Index of the table among the variables.
   std::string name;
   EmbeddingTable::Options options;
 };
 
 class RowFiller {
  public:
-  // By shard: the streams to the servers that receive its rows. A shard without a stream gets no
-  // rows. The constructor's arguments must outlive the object.
+  // Maps each shard to the streams to the servers that receive its rows. A shard without a stream
+  // gets no rows. The constructor's arguments must outlive the object.
   using Fillings = std::map<int, std::vector<ShardClient::Filling*>>;
   RowFiller(const Layout& layout, const Fillings& fillings)
       : layout_(layout), fillings_(fillings) {}
@@ -45,7 +45,8 @@ class RowFiller {
   std::vector<RowColumn> columns_;
   int64_t elements_ = 0;  // Elements of a row with its slots.
   int64_t updates_ = 0;
-  std::map<int, std::vector<PendingRows>> pending_;  // By shard, then by the table's chunk in it.
+  // Keyed by shard. Each vector has an entry for each chunk of the table in that shard.
+  std::map<int, std::vector<PendingRows>> pending_;
 };
 
 }  // namespace muster::chief

@@ -39,8 +39,8 @@ class ServerLinks {
   void Wake(int task);
   void WakeAll();
 
-  // Thread-safe. Returns the client of a task, which stays the same if another process takes the
-  // task.
+  // Thread-safe. Returns the client of a task. The client stays the same if another process takes
+  // over the task.
   ShardClient& client(int task) { return *links_[task]->client; }
   int size() const { return static_cast<int>(links_.size()); }
 

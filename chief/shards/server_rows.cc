@@ -21,7 +21,7 @@ absl::Status ServerRows::PullOne(const RowRead& read) {
   const ServedTable& served = tables_[read.table];
   const auto width = static_cast<size_t>(served.options.width);
   const size_t most = std::clamp<size_t>(kMaxAnswerElements / width, 1, kMaxKeys);
-  // Positions in `keys`, by server.
+  // Positions in `keys`, indexed by server.
   std::vector<std::vector<size_t>> places(static_cast<size_t>(servers_));
   for (size_t i = 0; i < read.keys.size(); ++i)
     places[PlaceOfRow(read.keys[i], servers_).server].push_back(i);

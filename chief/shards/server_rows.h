@@ -13,8 +13,8 @@ namespace muster::chief {
 
 class ServerRows final : public EmbeddingStore {
  public:
-  // `primary` returns the client of the task that serves a shard now. `again` is true after a
-  // failed try. `primary` then first waits a moment and restores shards that no task serves. Pull
+  // `primary` returns the client of the task that serves a shard now. If `again` is true, the last
+  // try failed, and `primary` first waits a moment and restores shards that no task serves. Pull
   // retries for `patience`, because a backup may replace a lost server or the server may return.
   // Used on the director's thread.
   using Primary = std::function<absl::StatusOr<ShardClient*>(int shard, bool again)>;

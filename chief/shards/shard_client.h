@@ -28,7 +28,7 @@ class ShardClient {
     std::function<uint32_t()> term;  // Returns the chief's term.
     rpc::ChannelOptions channel;     // With TLS, the server must prove that it is this ps task.
     Duration call = std::chrono::seconds(10);
-    // Timeout for one piece of a bulk call. There is none for the whole call, which takes longer
+    // Timeout for one piece of a bulk call. The whole call has no timeout, because it takes longer
     // for larger shards.
     Duration silence = std::chrono::minutes(1);
     Duration cut = std::chrono::minutes(10);  // Timeout of Cut, which copies the shards in memory.
@@ -48,8 +48,8 @@ class ShardClient {
   };
   std::unique_ptr<Filling> Fill();
   absl::StatusOr<std::vector<int>> Cut(const std::string& name);
-  // Reads the chunks that are not of tables from the copy `name`, in order. Stops at the first
-  // error of `take` and returns it.
+  // Reads the chunks of the copy `name` in order, except those of tables. Stops at the first error
+  // of `take` and returns it.
   absl::Status Read(const std::string& name, int shard,
                     const std::function<absl::Status(const proto::ChunkContent&)>& take);
   // Reads the rows of tables from the copy `name`, as pieces of a safetensors file. Stops at the
@@ -68,7 +68,8 @@ class ShardClient {
   void Cancel();
   void Allow();
 
-  // Returns whether the caller should retry the call while the task is a member.
+  // Returns whether the caller should retry a call that failed with `status`, as long as the task
+  // is a member.
   static bool MayRetry(const absl::Status& status) {
     return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
   }

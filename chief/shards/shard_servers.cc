@@ -12,7 +12,7 @@ namespace muster::chief {
 namespace {
 
 constexpr Duration kBeat = std::chrono::seconds(1);
-// Well below the time after which a push fails for lack of a new view.
+// This time is well below the time after which a push fails for lack of a new view.
 constexpr Duration kMaxWithBackup = std::chrono::seconds(60);
 
 }  // namespace

@@ -1,11 +1,11 @@
-// ShardServers is the chief's state of the ps tasks. For each task it has the process, the shards
-// that the task serves in the current view, and the versions of workers, record and view that the
-// task has received. From this it derives the next call to each task. The Director owns it. It does
-// no I/O. Used by one thread at a time.
+// ShardServers is what the chief knows about the ps tasks. For each task it has the process, the
+// shards that the task serves in the current view, and the versions of workers, record and view
+// that the task has received. From this it derives the next call to each task. The Director owns
+// it. It does no I/O. Used by one thread at a time.
 //
-// Each task receives the workers, the record and the current view, in this order. A view is sent
-// only once some task has a record with it. A restarted chief therefore knows every view that a
-// task may have.
+// Each task receives the workers, the record and the current view, in this order. The chief sends a
+// view only once some task has stored a record that contains the view. A restarted chief therefore
+// knows every view that a task may have.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ class ShardServers {
       : servers_(servers), placements_(servers), holders_(servers), unserved_since_(servers) {}
   // Sets the number of copies of each shard. Called before the first server is created.
   void SetCopies(int64_t copies) { copies_ = static_cast<int>(copies); }
-  // `heartbeat`: a primary may wait this long for its backup. `rejoin`: the chief waits this long
-  // for a process that holds an unserved shard. Then the shard rolls back.
+  // A primary may wait for its backup for `heartbeat`. The chief waits for a process that holds an
+  // unserved shard for `rejoin`. After that time the shard rolls back.
   void SetPatience(Duration heartbeat, Duration rejoin) {
     heartbeat_ = heartbeat;
     rejoin_ = rejoin;
@@ -67,7 +67,7 @@ class ShardServers {
   const AdmittedMember& member(int task) const { return servers_[task].member; }
   bool IsPresent(int task) const { return servers_[task].present(); }
   Present present() const;
-  // True if a task with state from an earlier chief's time has joined.
+  // Returns whether a task has joined that holds state from the time of an earlier chief.
   bool SomeHaveReturned() const;
   // Returns whether some present process does not know its layout yet.
   bool SomeAreNew() const;
@@ -87,15 +87,16 @@ class ShardServers {
     ++changes_;
   }
   void RemoveWorker(int worker) { worker_since_.erase(worker); }
-  // `revision` is the value of WorkTable::news() when the record was made.
+  // `revision` is the value of WorkTable::revision() when the record was made.
   void SetRecord(std::string record, uint64_t revision = 0);
   bool IsRecorded(uint64_t revision) const { return revision <= revision_; }
-  // Returns whether IsRecorded(news) is true and some task has that record.
+  // Returns whether IsRecorded(revision) is true and some task has that record.
   bool IsKept(uint64_t revision) const {
     return IsRecorded(revision) && SomeHaveRecord(revision_record_);
   }
   uint64_t record_version() const { return record_version_; }
-  // Both return whether tasks have a record of `version` or later: some task, or each present task.
+  // SomeHaveRecord returns whether some task has a record of `version` or later. AllHaveRecord
+  // returns whether each present task has one.
   bool SomeHaveRecord(uint64_t version) const;
   bool AllHaveRecord(uint64_t version) const;
   // Makes a view with the current placements. `ledger` may be null if no shard was ever restored.
@@ -111,9 +112,9 @@ class ShardServers {
 
   // ---- Shards
   const Placements& placements() const { return placements_; }
-  // Returns (shard, task) for each copy to fill, a shard's primary before its backup. The shards
-  // are those that no task serves and that now roll back to an older state. The chief no longer
-  // waits for processes that hold these shards.
+  // Returns (shard, task) for each copy to fill, with a shard's primary before its backup. The
+  // shards are those that no task serves and that must now roll back to an older state. The chief
+  // no longer waits for processes that hold these shards.
   std::vector<std::pair<int, int>> TakeUnserved(MonotonicTime now);
   // Called when the targets from TakeUnserved were filled.
   void Restored(const std::vector<std::pair<int, int>>& targets);
@@ -128,7 +129,7 @@ class ShardServers {
   std::vector<Holders> awaited() const;
   void Adopt(const ChiefRecord& record);
 
-  // Returns the statistics of embedding tables by variable, from the tasks' last reports.
+  // Returns the statistics of embedding tables, keyed by variable, from the tasks' last reports.
   std::map<int, TableStatistics> tables() const;
   // Increases with every change that a worker's call may wait for.
   uint64_t changes() const { return changes_; }
@@ -156,13 +157,13 @@ class ShardServers {
   Duration heartbeat_ = std::chrono::seconds(60), rejoin_ = std::chrono::minutes(10);
   std::vector<Server> servers_;
   Placements placements_;
-  // By shard: the processes with all updates that were acknowledged in the last view that workers
-  // may know. No update was acknowledged in a later view.
+  // Indexed by shard. An entry has the processes with all updates that were acknowledged in the
+  // last view that workers may know. No update was acknowledged in a later view.
   std::vector<Holders> holders_;
   std::vector<MonotonicTime> unserved_since_;
   std::map<int, uint64_t> workers_;
   uint64_t workers_version_ = 0;
-  // By worker: the first version of workers_ that includes it.
+  // Maps a worker to the first version of workers_ that includes it.
   std::map<int, uint64_t> worker_since_;
   std::string record_;
   uint64_t record_version_ = 0;

@@ -25,11 +25,12 @@ class SlotsFile {
 
   // Writes bytes of the tensor with this index at offset `begin`. Complete returns the first error.
   void Put(size_t tensor, int64_t begin, std::string_view bytes);
-  // For tensors that the servers store in another element order than the file. Collects the bytes
-  // and returns "" until the last ones have arrived. Then returns all bytes in the servers' order,
-  // and the caller reorders them and calls Put.
+  // Called for tensors that the servers store in another element order than the file. Collects the
+  // bytes. Returns "" until the last ones have arrived, then all bytes in the servers' order. The
+  // caller reorders these and calls Put.
   std::string Gather(size_t tensor, int64_t begin, std::string_view bytes);
-  // For a float32 scalar. Its value in the file is the largest `value` of all calls.
+  // Called for a tensor that is a float32 scalar. Its value in the file is the largest `value` of
+  // all calls.
   void Count(size_t tensor, int64_t value);
   // Writes the scalars and returns the file, which then has all its bytes. The caller must finish
   // the file.

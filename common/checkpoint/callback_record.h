@@ -24,7 +24,7 @@ struct CallbackRecord {
   int64_t epochs_begun = 0, epochs_ended = 0, steps_begun = 0, steps_ended = 0;
   bool ended = false;      // True once the callbacks for the end of training have run.
   std::string stop;        // Why a callback stopped training. Empty: none did.
-  int64_t weights_of = 0;  // A callback has restored the weights of this step. 0: of none.
+  int64_t weights_of = 0;  // The step whose weights a callback has restored. 0: none.
   friend bool operator==(const CallbackRecord&, const CallbackRecord&) = default;
 };
 

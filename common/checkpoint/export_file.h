@@ -22,9 +22,9 @@
 
 namespace muster::checkpoint {
 
-// Writes the export to a temporary file in the folder of `path`, then renames it to `path`.
-// `slots`: also export slots. Returns InvalidArgument if a tensor of a model has a reserved prefix
-// ("optimizer/", "replica_buffers/"), or an error of the file system.
+// Writes the export to a temporary file in the folder of `path`, then renames it to `path`. If
+// `slots` is true, also exports slots. Returns InvalidArgument if a tensor of a model has a
+// reserved prefix ("optimizer/", "replica_buffers/"), or an error of the file system.
 absl::Status WriteExport(FileSystem& files, const Snapshot& snapshot, bool slots,
                          const std::string& path);
 

@@ -32,7 +32,7 @@ struct Manifest {
     uint32_t crc32c = 0;
   };
   int64_t step = 0;
-  std::map<std::string, File> files;  // All files except manifest.json, by name.
+  std::map<std::string, File> files;  // All files except manifest.json, keyed by name.
 
   int64_t bytes() const {
     int64_t sum = 0;

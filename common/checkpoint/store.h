@@ -68,7 +68,7 @@ struct Contents {
   TrainingState state;
   std::vector<TensorInfo> model, optimizer, replica_buffers;
   std::map<std::string, std::vector<TensorInfo>> kept;    // The weights that each callback keeps.
-  std::map<std::string, std::vector<TensorInfo>> tables;  // By name of the file.
+  std::map<std::string, std::vector<TensorInfo>> tables;  // Keyed by the name of the file.
 };
 absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path);
 // Reads the checkpoint at `path`, or the newest complete one of a `checkpoints` folder or a

@@ -22,7 +22,7 @@ class Identity;
 // A cluster with Kubeflow's enableDynamicWorker. The launcher gives each task a different part of
 // the cluster and no number of members. Muster can print such a configuration but not start it.
 struct DynamicCluster {
-  std::map<int, Address> worker;  // By index: only this task's address, or none.
+  std::map<int, Address> worker;  // Keyed by index. Has only this task's address, or none.
   std::vector<Address> ps;        // All addresses, or only this task's.
 };
 

@@ -13,7 +13,7 @@ namespace muster {
 
 struct ClusterSpec {
   std::optional<Address> chief;
-  std::vector<Address> worker, ps, evaluator;  // By index.
+  std::vector<Address> worker, ps, evaluator;  // Ordered by index.
 
   bool empty() const { return !chief && worker.empty() && ps.empty() && evaluator.empty(); }
   int Count(TaskType type) const;

@@ -29,7 +29,7 @@ enum class Backend { kAuto, kNccl, kTcp, kSharedMemory, kHierarchical };
 struct GroupSpec {
   uint64_t generation = 0;           // Unique within the run: (term of the chief << 32) | counter.
   int rank = 0;                      // The rank of this process.
-  std::vector<GroupMember> members;  // By rank.
+  std::vector<GroupMember> members;  // Indexed by rank.
   std::string ticket;                // A secret of 16 random bytes that each connection must show.
   Backend backend = Backend::kAuto;
   Duration formation_timeout = std::chrono::seconds(20);

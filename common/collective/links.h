@@ -62,7 +62,7 @@ class Links {
   struct Ready {
     transport::WaitResult result;
     bool data = false;     // At least one connection of `data` is ready.
-    bool notices = false;  // Hear() has something to read.
+    bool notices = false;  // ReadNotices() has something to read.
   };
   // Blocks until a connection of `data` is ready, a notice arrives, abort() is set, or `until`.
   Ready Wait(std::span<const transport::Interest> data, MonotonicTime until);
@@ -103,7 +103,7 @@ class Links {
   // One of a link's two connections.
   struct Watched {
     std::unique_ptr<transport::DataConnection> connection;  // Null if the link does not have it.
-    // When the data in flight was first seen without an acknowledgement.
+    // The time at which the data in flight was first seen without an acknowledgement.
     std::optional<MonotonicTime> silent_since;
   };
   struct Link {
@@ -128,7 +128,7 @@ class Links {
 
   const Options options_;
   std::vector<Link> links_;  // Ordered by rank.
-  // The latest operation that each rank is known to have joined, by rank.
+  // The latest operation that each rank is known to have joined. Indexed by rank.
   std::vector<uint64_t> present_;
   uint64_t announced_ = 0;  // The latest operation for which this rank sent kPresence.
   // True if there is information about announced_ that was not forwarded yet.

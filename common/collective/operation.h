@@ -50,7 +50,7 @@ struct Part {
 // then an optional gather phase. After the reduce phase, rank r has the result of part r. After the
 // gather phase, every rank has all parts.
 struct Plan {
-  std::vector<Part> parts;  // By rank.
+  std::vector<Part> parts;  // Indexed by rank.
   DataType type = DataType::kByte;
   Reduction reduction;
   bool reduce = false, gather = false;

@@ -42,7 +42,7 @@ struct alignas(64) Cell {
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 struct SharedMemoryGroupOptions {
-  std::span<Cell> cells;  // By rank, in shared memory.
+  std::span<Cell> cells;  // Indexed by rank. In shared memory.
   int rank = 0;
   std::vector<std::string> names;  // The name of each rank for messages: "rank 1 (worker:0)".
   bool spin = false;

@@ -29,7 +29,7 @@ class ActionExecutor {
   // those that call functions of MemberOptions.
   bool Do(const membership::MemberAction& action, const membership::MemberState& state,
           PausingTime now);
-  // Ends everything in progress, the session last. Callbacks may run until Close returns.
+  // Ends everything in progress, and the session last. Callbacks may run until Close returns.
   void Close();
 
   ChiefSession* session() { return session_.get(); }  // Null without a channel.

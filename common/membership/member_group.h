@@ -18,8 +18,8 @@ GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& optio
                     const std::shared_ptr<FlightRecorder>& recorder);
 
 // How the replicas of this host use its cores, computed from the cores that each process may use.
-// `spin`: each replica has a core and may busy-wait. `progress_thread`: at least one more core is
-// left for a progress thread.
+// `spin` is true if each replica has a core and may busy-wait. `progress_thread` is true if at
+// least one more core is left for a progress thread.
 struct CoreShare {
   int replicas_on_host = 1;
   bool spin = false;

@@ -29,7 +29,8 @@ class MemberRecords {
   bool busy() const;
   // Blocks until all records are delivered, for at most `limit`.
   void WaitIdle(Duration limit);
-  // Delivers the remaining records, or writes them to a folder. Ignores later calls of Keep.
+  // Delivers the remaining records, or writes them to a folder. Later calls of Enqueue have no
+  // effect.
   void Close();
 
  private:

@@ -111,13 +111,14 @@ struct MemberState {
   Stage stage = Stage::kIdle;
   SessionState session;
   MemberReport report;
-  // The next Tick must come at once, because there is something to send or to do.
+  // True if the next Tick must come at once, because there is something to send or to do.
   bool changed = false;
 
-  // Since when this process looks for the chief. Absent before Join.
+  // The time since which this process looks for the chief. Absent before Join.
   std::optional<PausingTime> looking_since;
-  std::optional<PausingTime> stop_since;  // Since when a stop request waits for a lost chief.
-  PausingTime next_line;                  // When the next log line about a lost chief is due.
+  // The time since which a stop request waits for a lost chief.
+  std::optional<PausingTime> stop_since;
+  PausingTime next_line;  // The time at which the next log line about a lost chief is due.
   ChiefSilence silence;
   int64_t chief_pid = 0;
   std::optional<Welcome> welcome;
@@ -128,7 +129,7 @@ struct MemberState {
   std::string why_over;
   // The coordinator has started `generation`. This process may still be making its links.
   bool start_given = false;
-  std::optional<PausingTime> over_since;  // Since when the loop must return.
+  std::optional<PausingTime> over_since;  // The time since which the loop must return.
   bool stuck = false;                     // on_stuck was called.
   std::optional<Verdict> verdict;
 

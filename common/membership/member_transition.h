@@ -41,7 +41,8 @@ class TransitionSteps {
     return state_.session.stage == SessionStage::kConnecting ||
            state_.session.stage == SessionStage::kUp;
   }
-  // Returns a verdict of this process, for when the coordinator cannot give one.
+  // Returns a verdict that this process makes itself, for the case that the coordinator cannot give
+  // one.
   Verdict OwnVerdict(ExitCode code, std::string message) const {
     return {.code = code,
             .task = rules_.task,

@@ -7,7 +7,7 @@
 
 namespace muster {
 
-// See MakeOptimizer.
+// Like MakeOptimizer, for an optimizer whose updates the parameter servers make.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeServedOptimizer(const Json& spec,
                                                                std::vector<at::Tensor> parameters,
                                                                std::vector<int> groups = {});

@@ -88,7 +88,8 @@ class ClientImpl final : public PushPullClient {
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t lease_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<double> learning_rates_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::vector<Acknowledged>> acknowledged_ ABSL_GUARDED_BY(mutex_);  // By channel.
+  // Indexed by channel.
+  std::vector<std::vector<Acknowledged>> acknowledged_ ABSL_GUARDED_BY(mutex_);
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int resumed_ ABSL_GUARDED_BY(mutex_) = 0;
 };

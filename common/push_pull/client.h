@@ -30,7 +30,8 @@ struct ClientView {
   struct Primary {
     int task = -1;        // Index of the ps task. -1: no task serves the shard yet.
     std::string address;  // The address of the ps task's data listener.
-    std::string host_id;  // If it equals the worker's own, both use shared memory.
+    // If it equals the worker's host id, the worker and the server use shared memory.
+    std::string host_id;
     // A restore to an older state has discarded the pushes that were acknowledged in views up to
     // this one. 0: the shard was never restored.
     uint64_t restored = 0;
@@ -88,8 +89,9 @@ class PushPullClient {
     int64_t staleness_max = 0;  // The maximum over the chunks.
     double staleness_mean = 0;  // The mean over the chunks.
     int64_t bytes = 0;          // The bytes that were pushed and pulled.
-    int resumed = 0;            // How often chunks were sent again.
-    // By shard: the oldest view in which a chunk of the push was acknowledged. 0: no chunk was.
+    int resumed = 0;            // The number of chunks that were sent again.
+    // Indexed by shard. An entry is the oldest view in which a chunk of the push was acknowledged,
+    // 0 if there is none.
     std::vector<uint64_t> views;
     // The chunks (shard, chunk) that a server refused, because they contain an infinity or a NaN.
     std::set<std::pair<int, int>> refused;

@@ -2,9 +2,9 @@
 // workers transfer the parts. The layout is a pure function of the variables and the options, so
 // every process computes the same one.
 //
-// A partitioner cuts each variable along its first dimension. The three kinds are those of
-// TensorFlow. The parts are distributed so that all servers hold about as many bytes. Each server's
-// parts are contiguous in its memory.
+// A partitioner cuts each variable along its first dimension. The three kinds of partitioners are
+// those of TensorFlow. The parts are distributed so that all servers hold about as many bytes. Each
+// server's parts are contiguous in its memory.
 //
 // A chunk is a range of a server's memory that belongs to one optimizer. Each chunk has its own
 // lock and its own order of updates. After a broken connection, a push continues with the chunks
@@ -51,7 +51,7 @@ struct VariableSpec {
   int64_t elements() const;  // At most kMaxVariableElements, even if the shape has more.
 };
 
-// The maximum for all variables together: 4 TiB.
+// The maximum number of elements of all variables together: 4 TiB of memory.
 inline constexpr int64_t kMaxVariableElements = int64_t{1} << 40;
 
 inline constexpr int kRowChunks = 16;  // Per table and server.
@@ -91,17 +91,18 @@ struct Chunk {
   int server = 0;
   int64_t begin = 0, end = 0;
   int optimizer = 0;
-  // The table whose rows the chunk holds, as an index of variables. -1: the chunk is a range. A
-  // chunk of rows has no elements.
+  // The index, among the variables, of the table whose rows the chunk holds. -1: the chunk is a
+  // range. A chunk of rows has no elements.
   int table = -1;
   int64_t elements() const { return end - begin; }
   bool rows() const { return table >= 0; }
 };
 
 struct Layout {
-  std::vector<VariablePart> parts;         // In order of variables, then of `begin`.
-  std::vector<std::vector<Chunk>> chunks;  // By server, in the order of its memory.
-  std::vector<int64_t> elements;           // By server.
+  std::vector<VariablePart> parts;  // In order of variables, then of `begin`.
+  // Indexed by server, in the order of the server's memory.
+  std::vector<std::vector<Chunk>> chunks;
+  std::vector<int64_t> elements;  // Indexed by server.
 };
 
 struct LayoutOptions {

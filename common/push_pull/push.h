@@ -18,7 +18,8 @@ struct PushKey {
 // The data of a push for one chunk.
 struct ChunkPush {
   PushKey key;
-  // The chunk's number of updates when the worker pulled the parameters of this gradient.
+  // The chunk's number of updates when the worker pulled the parameters from which it computed this
+  // gradient.
   int64_t pulled = 0;
   double learning_rate = 0;
   std::span<const float> gradient;  // For rows: the output of PackRows, with distinct keys.
@@ -26,8 +27,8 @@ struct ChunkPush {
   // server subtracts at most the fraction `learning_rate` (the worker's weight) of the current
   // value. The values therefore stay at least 0, however old the pull is.
   bool floor = false;
-  // Has an effect only with a backup. ShardStore::Apply returns before the backup has the push, and
-  // ShardStore::Await waits for the backup.
+  // Has an effect only with a backup. If true, ShardStore::Apply returns before the backup has the
+  // push, and ShardStore::Await waits for the backup.
   bool ahead = false;
   // The store writes the resulting parameters to memory that another process reads.
   bool shared = false;

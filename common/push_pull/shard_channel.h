@@ -1,6 +1,6 @@
-// One of a worker's channels to a shard. PushPullClient launches transfers on it. The channel's
-// thread connects to the shard's primary. After a lost connection or a new view, the thread
-// connects again, until all launched transfers are answered. Internal to the client.
+// A ShardChannel is one of a worker's channels to a shard. PushPullClient launches transfers on it.
+// The channel's thread connects to the shard's primary. After a lost connection or a new view, the
+// thread connects again, until all launched transfers are answered. Internal to the client.
 #pragma once
 
 #include <poll.h>
@@ -65,7 +65,8 @@ class ShardChannel {
   std::string Server() const;
 
   const Options options_;
-  std::vector<ShardConnection::Pieces> pieces_;  // The destination of parameters, by chunk.
+  // The destination of the parameters of each chunk.
+  std::vector<ShardConnection::Pieces> pieces_;
   const Fd wake_;
   std::atomic<bool> stopping_{false};
 
@@ -77,9 +78,9 @@ class ShardChannel {
   std::shared_ptr<const ClientView> view_;
   std::unique_ptr<ShardConnection> link_;  // The connection in view_.
   std::vector<ChunkAnswer> answers_;
-  // A log line has said how this worker reaches the shard.
+  // True once a log line has said how this worker reaches the shard.
   bool logged_ = false;
-  // A log line since the last answer has said that the shard is unreachable.
+  // True if a log line since the last answer has said that the shard is unreachable.
   bool warned_ = false;
   // The number of the last connection. No two connections to a shard have the same number.
   uint32_t channel_ = 0;

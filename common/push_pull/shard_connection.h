@@ -25,7 +25,8 @@ namespace muster::ps {
 struct RowPull;
 
 struct DensePull {
-  // The reply has parameters only if the chunk has had more updates than this. Absent: always.
+  // The reply has parameters only if the chunk has had more updates than this. Absent: the reply
+  // always has them.
   std::optional<int64_t> newer_than;
 };
 
@@ -56,9 +57,9 @@ class ShardConnection {
     Compression compression = Compression::kNone;
     std::span<const Chunk> chunks;       // The shard's chunks.
     std::span<const Pieces> parameters;  // The destination of each chunk's parameters.
-    // Memory that is offered to the server, which may decline it. Both are set, or none. A dense
-    // push's gradient lies in `gradients`, at its chunk's position. The server writes parameters to
-    // `memory`.
+    // Memory that is offered to the server, which may decline it. Either both are set, or neither.
+    // The gradient of a dense push lies in `gradients`, at its chunk's position. The server writes
+    // parameters to `memory`.
     const transport::SharedMemory* gradients = nullptr;
     std::unique_ptr<transport::SharedMemory> memory;
   };
@@ -124,7 +125,7 @@ class ShardConnection {
   std::deque<Transfer> queued_;  // Transfers that are in no frame yet.
   std::deque<Frame> frames_;     // Frames without an answer.
   size_t sent_frames_ = 0;       // How many of the first frames were sent completely.
-  size_t sent_ = 0;              // Sent bytes of the frame after them.
+  size_t sent_ = 0;  // The number of bytes sent of the first frame that is not sent completely.
   std::optional<Offer> offer_;
   // The error of a failed send. Received bytes may still contain the server's reason.
   absl::Status broken_;

@@ -13,8 +13,8 @@ using VariableMessages = google::protobuf::RepeatedPtrField<proto::VariableMessa
 VariableMessages ToMessages(const std::vector<VariableSpec>& variables);
 std::vector<VariableSpec> SpecsOf(const VariableMessages& messages);
 
-// The bytes of each buffer of the model that is not floating-point, by name ("<model>.<buffer>").
-// Servers do not hold these buffers, because each worker has its own.
+// Maps the name "<model>.<buffer>" of each buffer that is not floating-point to the bytes of the
+// buffer. Servers do not hold these buffers, because each worker has its own.
 using IntegerBuffers = std::map<std::string, std::string>;
 // The maximum total bytes of buffers that a worker reports to the chief after a step. The report
 // may be in pieces (Leases.Tell in proto/parameter_server.proto).

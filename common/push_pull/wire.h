@@ -61,9 +61,10 @@ inline constexpr uint32_t kMaxParts = 1 << 17;
 // The operation on each chunk of a request. A row operation has any number of chunks, all of
 // tables. Any other operation has one chunk that is not of a table.
 enum class Operation : uint32_t {
-  kPush = 1,   // The reply contains the parameters after the push.
-  kPull,       // The reply contains the parameters.
-  kPullNewer,  // The reply contains them if the chunk has had more updates than `pulled`.
+  kPush = 1,  // The reply contains the parameters after the push.
+  kPull,      // The reply contains the parameters.
+  // The reply contains the parameters if the chunk has had more updates than `pulled`.
+  kPullNewer,
   kPushRows,
   kPullRows,
 };
@@ -95,8 +96,8 @@ struct Request {
   uint32_t parts = 0, parts_crc = 0;  // Set by EncodeRequest.
 };
 
-// One chunk of a reply, whose payload has the structure of a request's. The data is the chunk's
-// parameters, unless they are in shared memory, or the rows.
+// One chunk of a reply. The payload of a reply has the same structure as that of a request. The
+// data is the chunk's parameters, unless they are in shared memory, or the rows.
 struct ReplyPart {
   uint32_t chunk = 0;
   uint8_t applied = 0, refused = 0;  // As in Pushed.

@@ -112,7 +112,7 @@ class AcceptorImpl final : public Acceptor {
   uint64_t next_ ABSL_GUARDED_BY(mu_) = kStop + 1;
   std::unordered_map<uint64_t, Connection> connections_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<std::string, uint64_t> by_address_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, Ids> strangers_ ABSL_GUARDED_BY(mu_);  // By source.
+  std::map<std::string, Ids> strangers_ ABSL_GUARDED_BY(mu_);  // Keyed by source.
   std::map<std::string, int> of_source_ ABSL_GUARDED_BY(mu_);
   Ids waiting_ ABSL_GUARDED_BY(mu_), plaintext_ ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);

@@ -13,8 +13,9 @@ std::string RefusedCertificateText(long verify_result);
 // Returns the meaning of an alert (SSL_AD_*) that the other side sent. Returns "" if there is no
 // better text than the alert's name.
 std::string_view AlertText(int alert);
-// Returns the reason of a failed handshake. `sent`: this side sent the alert, otherwise it received
-// it. `verify_result` is the result of verifying the other side's certificate.
+// Returns the reason of a failed handshake. `sent` is true if this side sent the alert, and false
+// if it received the alert. `verify_result` is the result of verifying the other side's
+// certificate.
 std::string HandshakeText(bool sent, int alert, long verify_result);
 
 // The bytes of the fatal TLS alert "protocol version". A process without TLS sends them to a TLS

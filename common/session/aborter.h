@@ -1,5 +1,5 @@
-// Aborts communicators on its own thread. If an abort hangs (because of a GPU), the process can
-// still send heartbeats, detect the hang, and exit.
+// Aborts communicators on its own thread. If an abort hangs (for example, because of a GPU), the
+// process can still send heartbeats, detect the hang, and exit.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// Measures the time since the last message of the chief, in any state of the connection. The result
-// is for the supervisor. Reads no clock and does no I/O.
+// ChiefSilence measures the time since the chief's last message, whether or not a connection is
+// open. The caller reports the result to the supervisor. ChiefSilence reads no clock and does no
+// I/O.
 #pragma once
 
 #include <optional>
@@ -12,9 +13,9 @@ class ChiefSilence {
  public:
   explicit ChiefSilence(Duration deadline) : deadline_(deadline) {}
   void OnContact(PausingTime now) { last_contact_ = now; }
-  // Returns the length of the silence once when it reaches the deadline. Returns zero once when a
-  // message arrives after such a silence. Returns nullopt otherwise, and before the first message
-  // of the chief.
+  // The first call after the silence has reached the deadline returns its length. The first call
+  // after a message has ended such a silence returns zero. All other calls return nullopt, and so
+  // do all calls before the chief's first message.
   std::optional<Duration> TakeChange(PausingTime now) {
     if (!last_contact_) return std::nullopt;
     const Duration silence = now - *last_contact_;

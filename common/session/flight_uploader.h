@@ -1,6 +1,6 @@
 // Delivers this process's flight records to the chief, on its own thread. Only WaitIdle and the
 // destructor block. A failed delivery is retried, also at the chief's successor. When the process
-// ends, the courier writes records that it cannot deliver to the fallback folder, and logs the
+// ends, the uploader writes the records that it cannot deliver to the fallback folder, and logs the
 // files' names.
 //
 // Thread-safe.
@@ -29,7 +29,7 @@ struct FlightUploaderOptions {
   std::string fallback_folder;  // "" means the system's temporary folder.
   Duration deadline = std::chrono::seconds(2);
   Duration retry = std::chrono::seconds(1);
-  std::function<void()> on_idle;  // Called on the courier's thread when no record is left.
+  std::function<void()> on_idle;  // Called on the uploader's thread when no record is left.
 };
 
 class FlightUploader {

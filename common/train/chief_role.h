@@ -35,8 +35,8 @@ struct StartingPoint {
   bool finished = false;
   // The checkpoint to resume from. Absent if training begins from the program's initial state.
   std::optional<checkpoint::Snapshot> restore;
-  // True if another chief of this job ran before. Members may then hold a newer state than this
-  // one.
+  // True if another chief of this job ran before. Members may then hold a newer state than
+  // `restore`.
   bool may_be_held = false;
 };
 
@@ -49,9 +49,9 @@ struct DirectParts {
   int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0 for a missing split.
   int64_t test_every = 0;  // In epochs. 0 if the test pass runs only at the end.
   std::optional<checkpoint::Snapshot> restore;
-  // The values of integer buffers after build() and before weights were loaded, by name. Set only
-  // if weights were loaded and `restore` is not set. `unloaded` is the error of that loading. The
-  // chief ignores it if the servers already hold the run.
+  // Maps names of integer buffers to their values after build() and before weights were loaded. Set
+  // only if weights were loaded and `restore` is not set. `unloaded` is the error of loading the
+  // weights. The chief ignores the error if the servers already hold the run.
   std::optional<std::map<std::string, std::string>> built_integers;
   absl::Status unloaded;
 };
@@ -74,8 +74,8 @@ class ChiefRole {
   // Thread-safe. Ends the job for all members, unless it has already ended. The caller must then
   // call End.
   virtual void EndJob(const absl::Status& result) = 0;
-  // Thread-safe. Has the effect of a stop request to a member. Used by a chief that is not a
-  // member.
+  // Thread-safe. Has the same effect as a stop request to a member. Used by a chief that is not a
+  // member itself.
   virtual void RequestStop() = 0;
   // Called when this process's own training, or its preparation, has ended with `result`. Blocks
   // until all members have left, within the job's deadlines. Then writes result.json. Returns the

@@ -1,5 +1,5 @@
 // The base class of the loops of parameter-server jobs, whose batches the chief leases to workers.
-// It refuses the calls of a program that need all workers at once. The loop of a worker is in
+// It refuses those calls of a program that need all workers at once. The loop of a worker is in
 // worker/parameter_server/ps_loop.h. `muster check` has another subclass, which tries a program
 // without servers.
 #pragma once

@@ -45,7 +45,7 @@ struct LoopContext {
   int owner_replica;  // The replica whose state is broadcast.
   int world_size;
   int local_replicas = 1;    // Replicas of this process.
-  bool for_servers = false;  // See StepRunnerOptions.
+  bool for_servers = false;  // As in StepRunnerOptions.
   SharedPipelines* pipelines = nullptr;
   int replicas_on_host = 1;         // Replicas of all members on this host.
   DamageLog* damage_log = nullptr;  // Lasts for the whole run.
@@ -183,10 +183,11 @@ class LoopImpl final : public LoopBackend {
   FedBatch loaded_;
   DamagedExamples::Report left_out_;  // Examples dropped since the last step.
   bool have_batch_ = false;
-  // Steps to make over the current batch, and steps made.
+  // The number of steps to make over the current batch, and the number already made.
   int64_t batch_steps_ = 0, batch_steps_done_ = 0;
   bool begun_batch_ = false;  // True after a step over the batch.
-  bool watched_ = false;  // True after the first step, which is checked for batch normalisation.
+  // True after the first step, in which CheckBatchNorm checks batch normalization.
+  bool watched_ = false;
   bool stop_ = false;
   bool fitting_ = false;                // True in Fit(), which makes passes at the ends of epochs.
   std::unique_ptr<CallbackHost> host_;  // Null in replicas that do not run hooks.

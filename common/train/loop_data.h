@@ -125,8 +125,8 @@ class NamedFeed {
   Feed feed_;
 };
 
-// Returns the sampler of the global batches, for training data with a known number of examples. The
-// job's drop_remainder overrides that of the program.
+// Returns the sampler of the global batches for training data with a known number of examples. The
+// job's drop_remainder overrides the program's.
 data::Sampler TrainSampler(const Job& job, const Replica& replica, int64_t examples,
                            int64_t global_batch_size);
 bool DropsRemainder(const Job& job, const Replica& replica);

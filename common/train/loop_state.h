@@ -25,40 +25,40 @@ struct LoopState {
   // tensors then mix two steps, and `steps` is meaningless. The replica gets a state again when
   // another transfer completes or a checkpoint is restored.
   bool whole = true;
-  // Like `whole`, for the embedding tables of the process. Only the state of the replica that owns
-  // the tables has a valid value.
+  // Like `whole`, for the embedding tables of the process. The field is valid only in the LoopState
+  // of the replica that owns the tables.
   bool tables_whole = true;
   int64_t steps = 0;        // Completed steps.
   data::Position position;  // Position of the next example.
   int64_t examples = 0;     // Examples trained on in the whole run.
-  // Sum of loss x examples over the steps so far in the epoch of the last step.
+  // The sum of loss x examples over the completed steps of the last step's epoch.
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
   std::vector<double> epoch_metric_sums;  // Sums of all metrics, in the order of declaration.
-  // True for a pass that belongs to this step and is not complete.
+  // True if the validation or test pass after step `steps` must still run or was interrupted.
   bool validation_due = false, test_due = false;
   std::vector<double> loss_scaler;  // LossScaler::state()
   // The report of the last step: objective, learning rate, examples, the program's reported values,
-  // and the metrics of its completed passes ("validation", "test"). If the chief is lost before it
-  // has reported them, the next chief does. They are NaN, 0 and empty before the first step and
-  // after a restore.
+  // and the metrics of the passes completed after that step ("validation", "test"). If the chief is
+  // lost before it has reported these values, the next chief reports them. The values are NaN, 0
+  // and empty before the first step and after a restore.
   double last_loss = std::numeric_limits<double>::quiet_NaN();
   double last_learning_rate = 0;
   int64_t last_examples = 0;
   std::map<std::string, double> last_values;
   std::map<std::string, std::map<std::string, double>> last_passes;
-  // State that only some runs have. `batch_steps` above 0 means that the run has made some, but not
-  // all, steps over the batch at `position`.
+  // State that only some runs have. If extras.batch_steps is above 0, the run has made some,
+  // but not all, steps over the batch at `position`.
   checkpoint::Extras extras;
   int64_t global_batch_size = 0;  // Set from the job at the first start. 0 before.
-  // The step of the last state that this process passed to the sink or restored from a checkpoint.
-  // Belongs to the process, not to the run. -1 if there is none.
+  // The step of the last state that this process passed to the CheckpointSink or restored from a
+  // checkpoint. Belongs to the process, not to the run. -1 if there is none.
   int64_t saved_step = -1;
   // The step of the last saved or restored final state. A final state includes the hooks at the end
   // of training and the passes after them. Belongs to the process. -1 if there is none.
   int64_t end_saved_step = -1;
-  // The step of a state that the sink wants but has not received yet. Belongs to the process. -1 if
-  // there is none.
+  // The step of a state that the CheckpointSink wants but has not received yet. Belongs to the
+  // process. -1 if there is none.
   int64_t save_due = -1;
 
   // True if the owner's process knew of a stop request at the start of this generation. Processes

@@ -49,16 +49,16 @@ class Membership {
   // generation, or a deadline has passed. Returns that reason, which says more than the local
   // error.
   virtual absl::Status Explain(const absl::Status& local) = 0;
-  // Reports a failure of this process's own program or data. Called first after such a failure, so
-  // that the verdict names it.
+  // Reports a failure of this process's own program or data. The first call after such a failure,
+  // so that the verdict names the failure.
   virtual void ReportFailure(const absl::Status& failure) = 0;
   // Called when this process receives a stop request (SIGTERM or SIGINT). Thread-safe.
   virtual void RequestStop() = 0;
   // Returns true if RequestStop was called or the coordinator requests a stop. Called once a step.
   virtual bool StopRequested() const = 0;
   // Called when the loop has ended. `outcome` is OK, or Preempted after a stop at an agreed step.
-  // Reports it to the coordinator and returns the verdict for this process: `outcome` if all
-  // members ended with the same one.
+  // Reports `outcome` to the coordinator. Returns the verdict for this process, which is `outcome`
+  // if all members ended with the same outcome.
   virtual absl::Status Finish(int64_t last_step, const absl::Status& outcome) = 0;
   // Returns true if the job has ended. Returns false if only the generation has: the caller then
   // calls NextGeneration. Valid after Explain or Finish.
@@ -119,17 +119,17 @@ struct StartReport {
   int world_size = 0, num_replicas = 0;
   int64_t global_batch_size = 0, steps_per_epoch = 0, epochs = 0, total_steps = 0, start_step = 0;
   int64_t start_examples = 0;                     // Examples trained on before start_step.
-  bool validation_due = false, test_due = false;  // True for a pass of start_step that runs again.
-  // The report of start_step, which a lost chief may not have reported. Absent if start_step was
+  bool validation_due = false, test_due = false;  // True if this pass at start_step runs again.
+  // The report of start_step. A lost chief may not have published it. Absent if start_step was
   // restored from a checkpoint.
   std::optional<StepReport> last_step;
   // The training metrics of the epoch, as in EpochReport, if start_step ended an epoch or the job.
   std::map<std::string, double> train_metrics;
-  // The completed passes at start_step, which a lost chief may not have reported. Empty if
+  // The passes completed at start_step. A lost chief may not have reported them. Empty if
   // start_step was restored. Examples and seconds are not set.
   std::vector<EpochReport> passes;
-  // Epochs that had begun at start_step. -1 if the observer is to compute it from the steps of an
-  // epoch.
+  // Epochs that had begun at start_step. -1 if the observer must compute the number from the steps
+  // of an epoch.
   int64_t epochs_begun = -1;
   bool finished = false;  // True if the program ended its training at start_step.
   // The step whose weights a callback has restored. 0 if the weights are those of start_step.
@@ -154,15 +154,15 @@ struct HistogramReport {
   summary::Distribution distribution;
 };
 
-// Scalars for summaries, by tag, in addition to those of StepReport.
+// Scalars for summaries, each with its tag, in addition to those of StepReport.
 struct ScalarReport {
   int64_t step = 0;
   std::vector<std::pair<std::string, double>> values;
 };
 
-// Statistics of the embedding tables after a step, by table. Lookups, evictions and refusals are
-// counted since the start of the processes that hold the tables. In the synchronous strategies the
-// counts are those of rank 0, which counts only the lookups of its own replicas.
+// Statistics of each embedding table after a step. Lookups, evictions and refusals are counted
+// since the start of the processes that hold the tables. In the synchronous strategies the counts
+// are those of rank 0, which counts only the lookups of its own replicas.
 struct TablesReport {
   int64_t step = 0;
   std::vector<std::pair<std::string, TableStatistics>> tables;

@@ -42,7 +42,7 @@ class Predictor {
   static absl::StatusOr<std::unique_ptr<Predictor>> Make(PredictorOptions options);
   virtual ~Predictor() = default;
 
-  // See CheckpointReplicas::Restore.
+  // Loads the models of `snapshot` into all replicas (CheckpointReplicas::Restore).
   virtual absl::Status Restore(const checkpoint::Snapshot& snapshot) = 0;
   // Returns one row for each example of `input`, in order, on the CPU. `batch_size` is the number
   // of examples that all replicas together take at a time. Returns a ConfigurationError if the

@@ -39,7 +39,7 @@ struct TrainerOptions {
   // In the central_storage strategy, the variables and the first replica's parameters are separate
   // tensors even on the CPU. For tests.
   bool separate_variables = false;
-  // Steps refuse the calls that parameter servers do not support. For `muster check`.
+  // Steps refuse the calls that parameter servers do not support. Used by `muster check`.
   bool for_servers = false;
   // True only in the chief's process. The initial state of that process, built or restored, is the
   // run's state unless another process has a newer one. All other processes start without a state.
@@ -59,7 +59,7 @@ struct TrainerOptions {
 
 class Trainer {
  public:
-  // Builds the replicas and datasets. Errors: ProgramError, ConfigurationError, DataError.
+  // Builds the replicas and datasets. Returns a ProgramError, ConfigurationError or DataError.
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(TrainerOptions options);
   ~Trainer();
 
@@ -117,7 +117,7 @@ class Trainer {
   DamageLog damage_log_;
   std::atomic<bool> has_trained_ = false;
   absl::Status unloaded_;  // Argument of EndUnlessTakenOver.
-  StackedBuffers kept_;    // See LoopContext::kept.
+  StackedBuffers kept_;    // LoopContext::kept.
   // Indexed by replica: 1 if the replica already has kPerReplica buffers of its own from an earlier
   // generation.
   std::vector<char> has_own_;

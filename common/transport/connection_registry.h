@@ -1,6 +1,6 @@
 // Holds incoming connections from the time their hello was read until a caller takes them. Internal
-// to DataListener: the listener, its admissions and its dials share one registry, because
-// admissions and dials may outlive the listener. Thread-safe.
+// to DataListener: the listener, its admissions and its outgoing attempts (Dialing) share one
+// registry, because admissions and attempts may outlive the listener. Thread-safe.
 #pragma once
 
 #include <list>
@@ -55,7 +55,8 @@ class ConnectionRegistry {
   void Refused(const Visitor& visitor, std::string_view why);
   // Wakes WaitForChange.
   void Changed();
-  // See DataListener::WaitForChange.
+  // Blocks until something has changed since `*seen`, for at most `limit`
+  // (DataListener::WaitForChange).
   void WaitForChange(uint64_t* seen, Duration limit);
 
  private:

@@ -163,8 +163,8 @@ class DataListenerImpl : public DataListener {
     }
   }
 
-  // The handler of the current async_accept owns a Turn. If asio finds no memory, it drops the
-  // handler without calling it. accepting_ then expires, and Run accepts again.
+  // The handler of the current async_accept owns an AcceptTask. If asio finds no memory, it drops
+  // the handler without calling it. accepting_ then expires, and Run accepts again.
   using AcceptTask = std::shared_ptr<char>;
   void Accept(AcceptTask task) {
     acceptor_.async_accept(
@@ -209,7 +209,7 @@ class DataListenerImpl : public DataListener {
   const std::shared_ptr<ConnectionRegistry> registry_;
   // Used only by the listener's thread.
   PendingConnections pending_connections_;
-  std::weak_ptr<char> accepting_;  // The Turn of the current or scheduled accept.
+  std::weak_ptr<char> accepting_;  // The AcceptTask of the current or scheduled accept.
   LogRateLimiter not_taken_{1, kLine}, no_memory_{1, kLine};
   std::string address_;
   std::thread thread_;

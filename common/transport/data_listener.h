@@ -31,11 +31,11 @@ struct ListenerOptions {
   std::string advertise_host;
   Duration hello_timeout = std::chrono::seconds(5);  // Includes the TLS handshake.
   Duration hold_timeout = std::chrono::seconds(60);  // For early connections.
-  // The maximum number of connections without a complete hello: in total, and per address (IPv6:
-  // per /64 network). If a limit is exceeded, the listener closes the oldest of the connections
-  // with the lowest PendingConnection::Stage.
+  // The maximum number of connections without a complete hello, in total and per address. For IPv6,
+  // the second limit is per /64 network. If a limit is exceeded, the listener closes the oldest of
+  // the connections with the lowest PendingConnection::Stage.
   size_t max_silent = 256, max_silent_each = 64;
-  // The maximum number of early connections: in total, and per task. Without security, the second
+  // The maximum number of early connections, in total and per task. Without security, the second
   // limit is per address.
   size_t max_held = 256, max_held_each = 128;
   std::shared_ptr<security::StreamSecurity> security;  // Null: plain TCP.

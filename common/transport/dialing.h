@@ -26,7 +26,7 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
   // Called on the listener's thread.
   void Start();
   void Cancel() { End(Superseded("given up")); }
-  // Thread-safe. See Dialing::TakeResult.
+  // Thread-safe. Implements Dialing::TakeResult.
   std::optional<Result> TakeResult();
 
  private:

@@ -46,7 +46,8 @@ struct GpuUse {
 };
 
 struct GpuPlan {
-  // The value of CUDA_VISIBLE_DEVICES for each task. nullopt: that of the launcher's environment.
+  // The value of CUDA_VISIBLE_DEVICES for each task. nullopt: the task gets the value of the
+  // launcher's environment.
   std::vector<std::optional<std::string>> visible;
   std::string note;  // One line for the user. Empty: none.
 };

@@ -21,7 +21,7 @@ enum class RestartPolicy {
   kNever,
   // After a death by a signal, or an exit code of 128 and above except preempted (143).
   kOnFailure,
-  kAlways,  // Also after preempted (143).
+  kAlways,  // As kOnFailure, and also after preempted (143).
 };
 inline constexpr std::string_view kRestartPolicyNames[] = {"never", "on-failure", "always"};
 
@@ -64,9 +64,11 @@ struct LaunchState {
   std::vector<TaskState> tasks;
   // Counts the first SIGINT, SIGTERM or similar signal, and each later SIGINT.
   int stop_requests = 0;
-  std::optional<MonotonicTime> terminated_at;  // When the launcher asked all tasks to stop.
-  bool asked_to_end = false;                   // kAskToEnd was carried out.
-  std::optional<MonotonicTime> killed_at;      // When the launcher killed the remaining tasks.
+  // The time at which the launcher asked all tasks to stop.
+  std::optional<MonotonicTime> terminated_at;
+  bool asked_to_end = false;  // kAskToEnd was carried out.
+  // The time at which the launcher killed the remaining tasks.
+  std::optional<MonotonicTime> killed_at;
 };
 
 enum class LaunchAction {

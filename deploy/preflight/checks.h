@@ -13,8 +13,8 @@ struct Check {
   bool ok = true;
   std::string what;      // What the check found.
   std::string fix = "";  // How to fix the problem; "" if `ok`.
-  // For a failed check. True: the configuration is wrong (exit code 2). False: another task was not
-  // reached in time (138).
+  // Set for a failed check. True if the configuration is wrong (exit code 2). False if another task
+  // was not reached in time (exit code 138).
   bool configuration = true;
 };
 
@@ -29,7 +29,7 @@ Check CheckGpus(const std::string& devices, int gpus);
 // Returns the number of NVIDIA devices that this process can see.
 int CountGpus(const std::string& folder = "/dev");
 
-// Returns one line for each check: "ok      name   what" or "FAILED  name   what: mend".
+// Returns one line for each check: "ok      name   what" or "FAILED  name   what: fix".
 std::vector<std::string> Lines(const std::vector<Check>& checks);
 // Returns the exit code for all checks: 0, 2 or 138.
 ExitCode CodeOf(const std::vector<Check>& checks);

@@ -42,8 +42,8 @@ bool AcceptEachOther(const std::vector<std::string>& a, const std::vector<std::s
 
 struct Reachability {
   std::map<std::string, Neighbour> neighbours;  // All tasks except this one.
-  // By task: the tasks that it has reached, from its last report. A task without an entry has not
-  // reported.
+  // Maps a task to the tasks that it has reached, from its last report. A task without an entry has
+  // not reported.
   std::map<std::string, std::set<std::string>> reached;
   // True if this task knows that every task has reached every other.
   bool complete = false;
@@ -54,8 +54,8 @@ class Neighbours {
   // Starts to listen and to call. Returns ConfigurationError if it cannot listen.
   static absl::StatusOr<std::unique_ptr<Neighbours>> Start(NeighbourOptions options);
   virtual ~Neighbours() = default;
-  // Blocks until Found::complete is true, or for `timeout`. Reports to the other tasks which ones
-  // this task has reached.
+  // Blocks until Reachability::complete is true, for at most `timeout`. Reports to the other tasks
+  // which ones this task has reached.
   virtual Reachability Wait(Duration timeout) = 0;
 };
 

@@ -96,7 +96,7 @@ absl::StatusOr<Table> ReadSorted(const std::vector<Part>& parts) {
   const TensorInfo& shape = parts[0].shape();
   Table table{at::empty({count}, at::kLong),
               at::empty({count, shape.shape[1]}, TypeOf(shape.dtype))};
-  std::vector<int64_t> to(sorted.size());  // By position.
+  std::vector<int64_t> to(sorted.size());  // Indexed by position.
   for (int64_t i = 0; i < count; ++i) {
     table.keys.mutable_data_ptr<int64_t>()[i] = sorted[i].first;
     to[sorted[i].second] = i;

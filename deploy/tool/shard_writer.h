@@ -28,7 +28,8 @@ class ShardWriter {
   ShardWriter& operator=(const ShardWriter&) = delete;
 
   absl::Status Write(std::string_view record);
-  // Completes the files and renames them to their names. REQUIRES: `records` records were written.
+  // Completes the files and renames them to their final names. REQUIRES: `records` records were
+  // written.
   absl::Status Finish();
 
  private:

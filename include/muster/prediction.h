@@ -19,9 +19,10 @@ class Prediction {
   explicit Prediction(PredictionImpl* impl) : impl_(impl) {}
   at::Device device() const;
   // Returns the names of the batch's components. If the input is a folder, the names are its file
-  // names without ".npy". They have the order of the job's data if the job has data, and
-  // alphabetical order otherwise. If the input is one file or a prompt, the only name is the job's
-  // name of its first column, or "x".
+  // names without ".npy". If the job has data, the names are in the order of the columns of that
+  // data. Otherwise they are in alphabetical order. If the input is one file or a prompt, there is
+  // one name: that of the first column of the job's data except "target", or "x" if the job has no
+  // data.
   const std::vector<std::string>& columns() const;
   // These functions work as in Step. For a key that was never trained, they return the initial
   // value of a new row.

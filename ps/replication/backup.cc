@@ -89,7 +89,7 @@ class BackupShardImpl final : public BackupShard {
 
   const std::shared_ptr<ShardStore> store_;
   const ReplicationOptions options_;
-  std::vector<size_t> widths_;  // By chunk; 0: not of a table.
+  std::vector<size_t> widths_;  // Indexed by chunk. 0 if the chunk is not of a table.
   std::vector<ChunkStream> streams_;
   std::atomic<bool> in_sync_;
   std::atomic<bool> closed_ = false;

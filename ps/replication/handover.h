@@ -1,4 +1,4 @@
-// The complete state of a chunk at one moment, which a primary sends to its backup.
+// A Handover is the complete state of a chunk at one moment. A primary sends it to its backup.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ class Handover {
   // while this object exists.
   static absl::StatusOr<Handover> Of(const ShardStore& store, int chunk);
   size_t bytes() const;
-  // Sends the state in one or more frames. Returns the number of the last one. `limit` is that of
+  // Sends the state in one or more frames. Returns the number of the last one. `limit` is passed to
   // ReplicaLink::Send. Returns Superseded once `closed` is true.
   absl::StatusOr<uint64_t> Send(ReplicaLink& link, Duration limit,
                                 const std::atomic<bool>& closed) const;

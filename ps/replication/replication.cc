@@ -154,7 +154,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
 
   bool Has(int chunk) const { return chunk >= 0 && chunk < options_.chunks; }
   int LinkOf(int chunk) const { return chunk % static_cast<int>(links_.size()); }
-  // Returns the elements of a gradient before its numbers.
+  // Returns how many elements of a gradient come before its numbers.
   size_t KeyElements(int chunk, size_t elements) const {
     return widths_[chunk] == 0 ? 0 : 2 * (elements / (2 + widths_[chunk]));
   }
@@ -183,7 +183,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
 
   const std::shared_ptr<ShardStore> local_;
   const ReplicationOptions options_;
-  std::vector<size_t> widths_;  // By chunk; 0: not of a table.
+  std::vector<size_t> widths_;  // Indexed by chunk. 0 if the chunk is not of a table.
   std::vector<ChunkReplica> replicas_;
   std::atomic<bool> strict_;  // Set once, by the thread.
   // A backup that is not in sync has delayed an update for too long. Until it answers a handover,
@@ -191,7 +191,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   std::atomic<bool> hangs_ = false;
   std::atomic<bool> closed_ = false;
 
-  mutable absl::Mutex mu_;  // Locked after a lane's mutex.
+  mutable absl::Mutex mu_;  // Locked after a ChunkReplica's mutex.
   CondVar woken_;
   int unsettled_ ABSL_GUARDED_BY(mu_);
   std::set<int> queue_ ABSL_GUARDED_BY(mu_);  // Chunks to hand over.
@@ -204,7 +204,8 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   // Used only by the thread.
   ReplicaDialer dialer_;
   std::vector<LinkPtr> links_;
-  // As the backup reported on the newest link; an entry is empty once outdated.
+  // The versions that the backup reported on the newest link. An entry is empty once it is
+  // outdated.
   std::vector<ChunkVersion> backup_versions_;
   int last_ = -1;  // The last chunk taken from the queue.
   std::thread thread_;
@@ -437,8 +438,8 @@ absl::Status ReplicatedStoreImpl::Reach(int link) {
   return absl::OkStatus();
 }
 
-// Returns whether the backup has the chunk's whole state, and then sends later updates on the link.
-// If the lane is `is_prefix`, an equal number of updates shows this.
+// Returns whether the backup has the chunk's whole state. If so, sends later updates on the link.
+// The backup has it if it has as many updates and the replica's `is_prefix` is true.
 bool ReplicatedStoreImpl::MatchesLocked(int chunk, ChunkReplica& replica) {
   const bool same =
       std::exchange(backup_versions_[chunk], ChunkVersion()) == local_->chunk_version(chunk);

@@ -5,8 +5,9 @@
 // The primary first sends the state of each chunk that the backup does not have. From then on, it
 // forwards each update of the chunk, numbered in the chunk's order. It distributes the chunks over
 // a few connections. All frames of a chunk use one connection, so they arrive in order. The primary
-// sends updates without waiting for earlier replies. After a failed connection, the backup reports
-// on the next one what it holds. The primary then sends the state of the missing chunks again.
+// sends updates without waiting for earlier replies. If a connection fails, the primary opens
+// another one, on which the backup first reports what it holds. The primary then sends the state of
+// the missing chunks again.
 //
 // With `compression`, the primary sends 16-bit gradients to the backup. It rounds a gradient that
 // arrived in 32 bits before it applies it, so that both tasks apply the same values.
@@ -37,9 +38,10 @@ struct ReplicationOptions {
   bool in_sync = false;
   // Limit of silence on a connection while data is expected. An idle connection may be silent.
   Duration stall = std::chrono::seconds(30);
-  // Limit for an update to wait until it is sent to a backup that is not in sync yet.
+  // The longest time for which an update waits until it is sent to a backup that is not in sync
+  // yet.
   Duration hold = std::chrono::seconds(1);
-  // Limit for an update to wait for the backup's acknowledgement.
+  // The longest time for which an update waits for the backup's acknowledgement.
   Duration new_view = std::chrono::minutes(2);
   const transport::AbortSignal* abort = nullptr;  // Set when the view is over, before Close.
 
@@ -50,9 +52,9 @@ struct ReplicationOptions {
   std::string ticket, address;  // The view's ticket, and the backup's data listener.
 };
 
-// The primary's side: the store from which workers are served. Fill and Restore also change the
-// backup. If the backup is in sync, they block until it has the state, and return Unavailable after
-// `new_view`.
+// The primary's side: the store from which the primary serves workers. Fill and Restore also change
+// the backup. If the backup is in sync, they block until it has the state, and return Unavailable
+// after `new_view`.
 class ReplicatedStore : public ShardStore {
  public:
   static std::shared_ptr<ReplicatedStore> Make(std::shared_ptr<ShardStore> local,

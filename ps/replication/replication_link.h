@@ -55,7 +55,7 @@ class ReplicaLink {
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TakeFrameLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Waits until the connection can be read, or written if `write`. Fails the link if nothing
-  // happens until `since` + `limit`. Releases the lock meanwhile, and other threads may advance
+  // happens until `since` + `limit`. Releases the lock while it waits, so other threads may advance
   // `since`.
   void WaitLocked(bool write, Duration limit, const MonotonicTime& since)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -68,13 +68,14 @@ class ReplicaLink {
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in the middle of a frame.
-  // A thread is waiting for replies, for itself and for the other threads in Await.
+  // A thread waits for replies, on behalf of all threads in Await.
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   // Bytes of small frames to send, and the bytes that are being sent.
   std::vector<std::byte> outbox_ ABSL_GUARDED_BY(mu_), leaving_ ABSL_GUARDED_BY(mu_);
-  // The numbers of frames sent by this side and acknowledged by the backup.
+  // sent_ counts the frames that this side has sent. taken_ counts those that the backup has
+  // acknowledged.
   uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0, taken_ ABSL_GUARDED_BY(mu_) = 0;
-  // The times of the last write and the last acknowledgement.
+  // written_ is the time of the last write. answered_ is the time of the last acknowledgement.
   MonotonicTime written_ ABSL_GUARDED_BY(mu_) = {}, answered_ ABSL_GUARDED_BY(mu_) = {};
   std::array<std::byte, 8192> inbox_ ABSL_GUARDED_BY(mu_);
   size_t have_ ABSL_GUARDED_BY(mu_) = 0;  // Bytes in inbox_.

@@ -3,8 +3,9 @@
 // docs/parameter_server.md describes the layout.
 //
 // The primary starts with kOpen, and the backup replies with kWelcome. Then the primary sends
-// frames. The backup sometimes sends a kAck with the number of received frames. The backup may send
-// kError (common/push_pull/wire.h) in place of any reply. It then closes the connection.
+// kUpdate, kState and kSynced. The backup sometimes sends a kAck with the number of received
+// frames. The backup may send kError (common/push_pull/wire.h) in place of any reply. It then
+// closes the connection.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +67,7 @@ absl::StatusOr<std::span<const float>> GradientOf(const UpdateHead& head, size_t
 std::string EncodeState(const ChunkState& state);
 // Returns PeerLost if the sizes are inconsistent.
 absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload);
-// Returns the payload of kWelcome: the standing of every chunk.
+// Returns the payload of kWelcome: the ChunkVersion of every chunk.
 std::string EncodeVersions(const std::vector<ShardStore::ChunkVersion>& versions);
 absl::StatusOr<std::vector<ShardStore::ChunkVersion>> DecodeVersions(std::span<const char> payload);
 

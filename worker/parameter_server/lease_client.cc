@@ -92,7 +92,7 @@ class LeaseClientImpl final : public LeaseClient {
     MonotonicTime at;
     proto::BatchDone done;
   };
-  // Since when the chief has not answered one caller.
+  // The time since which the chief has not answered one caller.
   struct Patience {
     std::optional<MonotonicTime> since;
     rpc::Backoff backoff;
@@ -140,8 +140,8 @@ class LeaseClientImpl final : public LeaseClient {
   bool LoadsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !given_.empty() && held_.size() - given_.size() <= ahead();
   }
-  // Returns when completed work must be reported at the latest. It must be at once if this worker
-  // has few leases left, because other workers may wait for its reports.
+  // Returns the time by which completed work must be reported. The time is in the past if this
+  // worker has few leases left, because other workers may wait for its reports.
   MonotonicTime ReportDeadlineLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!evaluated_.empty() || (!done_.empty() && held_.size() <= ahead())) return {};
     return done_.empty() ? MonotonicTime::max() : first_done_ + BatchPace::kTogether;
@@ -169,7 +169,8 @@ class LeaseClientImpl final : public LeaseClient {
   std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);    // Held leases that are loaded.
   BatchPace pace_ ABSL_GUARDED_BY(mu_);
   std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);  // Not reported yet.
-  MonotonicTime first_done_ ABSL_GUARDED_BY(mu_);            // When done_ received its first entry.
+  // The time at which done_ received its first entry.
+  MonotonicTime first_done_ ABSL_GUARDED_BY(mu_);
   // The batches in the request that waits for its answer.
   std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);
   std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // Not reported yet.

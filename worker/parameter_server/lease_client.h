@@ -38,7 +38,7 @@ struct LeaseClientOptions {
 };
 
 struct LeasedWork {
-  std::optional<proto::Lease> lease;  // Absent: there is no work now, or never again (`done`).
+  std::optional<proto::Lease> lease;  // Absent if there is no work now, or never again (`done`).
   bool done = false;                  // There will be no more work.
   std::shared_ptr<void> examples;     // The result of `load`.
   MonotonicTime loaded;
@@ -60,13 +60,13 @@ class LeaseClient {
   // Reports completed work to the chief, at once or with the next request.
   virtual void Complete(proto::BatchDone done) = 0;
   virtual void Complete(proto::EvaluationDone done) = 0;
-  // Reports the integer buffers that a batch changed, as they are after push `sequence`. The chief
-  // receives them with the next completed work. Must be called before Complete.
+  // Reports the integer buffers that a batch changed, with their values after push `sequence`. The
+  // chief receives them with the next completed work. Must be called before Complete.
   virtual void ReportIntegers(const IntegerBuffers& changed, uint64_t sequence) = 0;
-  // Returns the initial integer buffers of this process, which the first chief sent. Returns an
+  // Returns the integer buffers that the chief sent, with which this process starts. Returns an
   // empty map from the second call on.
   virtual IntegerBuffers TakeIntegers() = 0;
-  // Discards all leases, also the current one.
+  // Discards all leases, including the current one.
   virtual void Forget() = 0;
 
   // Returns the newest view above `newer_than` in which each shard has a primary. Blocks until

@@ -15,9 +15,9 @@
 
 namespace muster::worker {
 
-// Decides how many batches a worker leases and reports together: as many as take kTogether, and at
-// most kMax. More would cost time at the end of an epoch, when other workers wait for these
-// batches, and after the loss of a worker, when others repeat them.
+// Decides how many batches a worker leases and reports together: as many as a worker computes in
+// kTogether, and at most kMax. More would cost time at the end of an epoch, when other workers wait
+// for these batches, and after the loss of a worker, when others repeat them.
 class BatchPace {
  public:
   static constexpr Duration kTogether = std::chrono::milliseconds(25);
@@ -36,9 +36,9 @@ class BatchPace {
   MonotonicTime last_;
 };
 
-// Images and other data that the program showed in batches, by lease, until the chief has them.
-// Keeps only the newest, at most kMaxShownBytes. They are stored apart from the batches' reports,
-// which may be sent repeatedly.
+// Keeps images and other data that the program showed in batches until the chief has them. The data
+// are keyed by lease. Keeps only the newest, at most kMaxShownBytes. They are stored apart from the
+// batches' reports, which may be sent repeatedly.
 class ShownBatches {
  public:
   void Keep(int64_t lease, proto::Shown shown) {
@@ -60,7 +60,7 @@ class ShownBatches {
   std::map<int64_t, proto::Shown> shown_;
 };
 
-// The integer buffers that this process has changed, and whether the chief has their values.
+// Keeps the integer buffers that this process has changed, and whether the chief has their values.
 class ChangedIntegers {
  public:
   void Change(const IntegerBuffers& changed, uint64_t sequence) {

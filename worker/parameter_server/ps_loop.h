@@ -33,19 +33,20 @@ struct PsLoopContext {
   int workers = 1;       // Number of declared workers.
   bool bounded = false;  // The job sets max_staleness.
   int64_t train_examples = 0;
-  // Called when the chief has sent the run's global batch size. Makes the schedules for it. Returns
-  // the number of examples in a lease.
+  // Called when the chief has sent the run's global batch size. Makes the learning-rate schedules
+  // for that batch size. Returns the number of examples in a lease.
   std::function<absl::StatusOr<int64_t>(int64_t global_batch)> begin;
-  // Called after a failed push or pull. Returns true if the loop must discard its current work and
-  // can continue.
+  // Called after a failed push or pull. If it returns true, the loop discards its current work and
+  // continues. If it returns false, the loop ends with the error of the push or pull.
   std::function<bool()> recover;
-  std::atomic<int64_t>* steps;     // Set to the steps before the current one.
+  // Set to the number of steps that were completed before the current one.
+  std::atomic<int64_t>* steps;
   std::atomic<bool>* has_trained;  // Set to true after the first step.
 };
 
-// Loads the examples of a lease, for LeaseClientOptions::load. Also starts to pull the rows of
-// embedding tables that the batch needs, unless the lease may not start yet. Such rows would be too
-// old when it starts.
+// Loads the examples of a lease, for LeaseClientOptions::load. If the lease may start now, also
+// starts to pull the rows of embedding tables that the batch needs. If the lease must wait, rows
+// that are pulled now would be too old when it starts.
 absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
                                                 const data::PipelineOptions& options,
                                                 const proto::Lease& lease, Replica* replica,
@@ -86,7 +87,9 @@ class PsLoop final : public LeasedLoop {
   proto::Shown MessageOf(const SummaryData& shown);
 
   const PsLoopContext context_;
-  Phase phase_ = Phase::kStarting;  // The loop's phase, even while kReduce is reported.
+  // The loop's own phase. While a server is missing, kReduce is reported instead, and this field
+  // keeps its value.
+  Phase phase_ = Phase::kStarting;
   const std::unique_ptr<Communicator> alone_;
   int64_t batch_size_ = 0;              // The result of context_.begin; 0 before the first lease.
   std::unique_ptr<StepRunner> runner_;  // Set with batch_size_.
@@ -99,14 +102,17 @@ class PsLoop final : public LeasedLoop {
   bool have_batch_ = false;
   bool done_ = false;       // The chief has no more work.
   bool needs_pull_ = true;  // The loop must pull all parameters before the next step.
-  // The first step was checked for late registrations and for batch norm statistics.
+  // True once the first step was checked: no parameter was registered late, and no later batch is
+  // too small for batch normalization (CheckBatchNorm).
   bool checked_ = false;
   // wait_seconds_ is the time spent waiting for slower workers and for a pull.
   double input_seconds_ = 0, wait_seconds_ = 0;
-  std::set<std::string> logged_left_out_;  // Tags that were already logged.
-  // The job's schedules of the optimizers whose learning rates a callback has set.
+  // The summary tags for which a warning about omitted values was logged.
+  std::set<std::string> logged_left_out_;
+  // For each optimizer whose learning rate a callback has set: its schedule from the job, which
+  // returns when the callback no longer sets the rate.
   std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
-  IntegerBuffers integers_;                  // The buffers as the chief has them.
+  IntegerBuffers integers_;  // The integer buffers with the values that the chief has.
   std::set<std::string> changing_integers_;  // The names of buffers that any step has changed.
   checkpoint::SkippedSteps skipped_;         // The skipped steps of this worker.
 };

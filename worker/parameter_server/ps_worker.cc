@@ -315,7 +315,7 @@ void PsWorkerImpl::FinishWork() {
 }
 
 absl::Status PsWorkerImpl::Join() {
-  generation_.reset();  // Nothing of the last one may remain.
+  generation_.reset();  // Nothing of the previous generation may remain.
   auto generation = peers_.membership->NextGeneration(steps_);
   MUSTER_RETURN_IF_ERROR(generation.status());
   generation_ = *std::move(generation);

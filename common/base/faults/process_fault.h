@@ -18,7 +18,7 @@ enum class FaultCause {
   kConfiguration,  // No suitable driver, no such device, or wrong arguments. Exit code 2.
   kPeer,     // Another rank or the connection to it failed. This process continues. Exit code 138.
   kProcess,  // The device or its driver failed. This process ends with exit code 138.
-  kUncertain,  // Either kProcess or an error of the program. See ClassifyFault.
+  kUncertain,  // Either kProcess or an error of the program (ClassifyFault).
 };
 
 // Classifies a cudaError_t. Out of memory and failed assertions of a kernel are errors of the

@@ -24,7 +24,8 @@ enum class FileMode {
   kGroup,  // New files are accessible to the user and the folder's group. Ignores umask.
   kUmask,  // New files have the permissions that umask leaves.
 };
-inline constexpr const char* kFileModeNames[] = {"private", "group", "umask"};  // By FileMode.
+// Indexed by FileMode.
+inline constexpr const char* kFileModeNames[] = {"private", "group", "umask"};
 // A ConfigurationError does not name the job's key: the caller adds it.
 absl::StatusOr<FileMode> ParseFileMode(std::string_view name);
 // Sets the mode of the whole process. Must be called before any file is created.

@@ -113,7 +113,7 @@ class NcclWork : public Work {
 
 class NcclCommunicator : public Communicator {
  public:
-  // See MakeNcclCommunicator.
+  // MakeNcclCommunicator describes the arguments.
   NcclCommunicator(std::unique_ptr<Communicator> shadow, const NcclDevice& device, Duration timeout,
                    std::shared_ptr<FlightRecorder> recorder)
       : shadow_(std::move(shadow)),

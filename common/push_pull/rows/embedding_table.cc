@@ -85,7 +85,7 @@ struct Updated {
 
 // Returns the number of distinct keys.
 size_t CountDistinct(std::span<const uint64_t> keys, std::span<const uint64_t> hashes) {
-  thread_local std::vector<uint32_t> numbers;  // By hash, from 1. 0: free.
+  thread_local std::vector<uint32_t> numbers;  // A hash table of numbers from 1. 0: free.
   numbers.assign(std::bit_ceil(2 * keys.size() + 1), 0);
   const size_t mask = numbers.size() - 1;
   size_t distinct = 0;

@@ -53,12 +53,12 @@ struct RowLimits {
   // evicts a sixteenth more rows than necessary, so that the next updates need no eviction. Each
   // shard has an equal part of the limit, at least one row.
   int64_t max_rows = 0;
-  int64_t max_bytes = 0;  // The maximum of TableStatistics::bytes, in the same way.
+  int64_t max_bytes = 0;  // The maximum of TableStatistics::bytes. The rules of max_rows apply.
   Eviction eviction = Eviction::kLeastRecent;
-  // A key's update with this number creates its row. Earlier updates have no effect. Each shard
-  // counts the updates of at most kMaxCounted keys. If rows are limited, it counts at most
-  // kCountedPerRow times as many keys as it may have rows. When the counter is full, all counts are
-  // halved.
+  // The update of a key that has this number, counted from 1, creates the key's row. Earlier
+  // updates have no effect. Each shard counts the updates of at most kMaxCounted keys. If rows are
+  // limited, it counts at most kCountedPerRow times as many keys as it may have rows. When the
+  // counter is full, all counts are halved.
   int64_t admit_after = 1;
   static constexpr size_t kMaxCounted = 1 << 16, kCountedPerRow = 4;
 
@@ -97,9 +97,9 @@ class EmbeddingTable {
   // Copies the rows of `keys`, in order, to `rows`, [keys][width]. A missing row has its initial
   // value.
   virtual absl::Status Peek(std::span<const uint64_t> keys, std::span<float> rows) const = 0;
-  // Updates the row of each key. `gradients` is [keys][width]. A repeated key has its row updated
-  // once per occurrence. With `distinct`, a repeated key is an error and no row changes. The rule's
-  // step is the number of calls.
+  // Updates the row of each key. `gradients` is [keys][width]. If a key is repeated, its row is
+  // updated once per occurrence. If `distinct` is true, a repeated key is an error, and no row
+  // changes. The rule's step is the number of calls.
   virtual absl::Status Push(std::span<const uint64_t> keys, std::span<const float> gradients,
                             double learning_rate, bool distinct = false) = 0;
 

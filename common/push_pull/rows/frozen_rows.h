@@ -19,7 +19,7 @@ namespace muster {
 // shard's lock guards the rest.
 struct FrozenShard {
   std::vector<RowStorage::Entry> rows;
-  std::unordered_map<const float*, size_t> places;  // Of a copied row: its index in `copies`.
+  std::unordered_map<const float*, size_t> places;  // Maps a copied row to its index in `copies`.
   std::vector<float> copies;
 
   // Copies rows that are not copied yet. Must be called before the rows change.

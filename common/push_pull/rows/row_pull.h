@@ -13,8 +13,8 @@ struct RowPull {
   int shard = 0, chunk = 0;
   std::span<const uint64_t> keys;  // Keys whose rows are in this chunk.
   std::span<float> rows;           // The destination, [keys][width].
-  // Set by the answer: how many updates of the chunk were not of this client. A push of gradients
-  // of these rows has the same number in RowPush::others.
+  // Set by the answer: the number of updates of the chunk that came from other clients. A push of
+  // gradients of these rows has the same number in RowPush::others.
   int64_t others = 0;
   RowFetch* fetch = nullptr;  // Set by the client.
 };
@@ -31,7 +31,7 @@ struct RowFetch {
 struct RowPush {
   int shard = 0, chunk = 0;
   std::span<const float> packed;  // Output of PackRows with distinct keys, possibly none.
-  int64_t others = 0;             // RowPull::others of the pull. The staleness starts there.
+  int64_t others = 0;             // RowPull::others of the pull. The staleness counts from there.
 };
 
 }  // namespace muster::ps

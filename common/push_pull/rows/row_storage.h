@@ -34,7 +34,7 @@ class RowStorage {
   void Erase(uint64_t key);
 
   size_t size() const { return size_; }
-  // Returns all entries, also the free ones.
+  // Returns all entries, including the free ones.
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:

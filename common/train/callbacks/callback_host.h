@@ -42,7 +42,7 @@ struct CallbackHostOptions {
   // whose rate a callback has set.
   std::function<double(const std::string& optimizer)> rate;
   std::function<absl::Status(const std::string& path, bool with_optimizer)> save_model;
-  // See CallbackContext::predict.
+  // The implementation of CallbackContext::predict.
   std::function<absl::StatusOr<at::Tensor>(const data::Batch& batch,
                                            const std::vector<std::string>& columns)>
       predict;
@@ -101,7 +101,8 @@ class CallbackHost : private CallbackContext {
   std::string running_;  // Name of the callback whose hook is running.
 };
 
-// Returns true if callbacks may set the rate: for a constant rate, not for a schedule.
+// Returns true if callbacks may set the rate. They may set a constant rate, but not one that a
+// schedule sets.
 bool IsSettable(const Json& learning_rate);
 
 }  // namespace muster

@@ -43,7 +43,7 @@ class PushedGradients final : public GradientSink {
   std::vector<at::Tensor> gradients_;  // Undefined tensors unless whole() is true.
   std::vector<bool> fired_;            // True for a parameter with a gradient in this micro-batch.
   bool early_ = false, launching_ = false, all_launched_ = false;
-  bool twice_ = false;  // See GradientBuckets::twice_.
+  bool twice_ = false;  // As GradientBuckets::twice_.
   bool norm_wanted_ = false;
   double norm_ = 0;
 };

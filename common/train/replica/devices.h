@@ -12,8 +12,9 @@ namespace muster {
 
 // Accepts "auto", "cpu", "cpu:N" (N replicas), "cuda" (all visible devices) and "cuda:0,1". "auto"
 // means all CUDA devices that CUDA_VISIBLE_DEVICES shows, or one CPU replica if there is none.
-// Returns a ConfigurationError for a missing device, which says how many there are. Also returns
-// one for "auto" if a driver is installed, nothing hides its GPUs, and CUDA finds none.
+// Returns a ConfigurationError that says how many devices there are if one is missing. Also returns
+// a ConfigurationError for "auto" if a driver is installed, nothing hides its GPUs, and CUDA finds
+// none.
 absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text);
 
 // Returns an error unless `devices` is 1, because a worker of a parameter-server job has one

@@ -29,12 +29,13 @@ ParameterCount CountParameters(const NamedModel& model);
 Json WithProgramGroups(const Json& of_job, const Json& of_program);
 
 // Makes the rules of all optimizers, for the candidates that require a gradient. Called when all
-// models are known. Returns a ConfigurationError for a group that matches no parameter, with the
-// nearest names. Also returns one for a group whose parameters all belong to earlier groups.
+// models are known. Returns a ConfigurationError for a group that matches no parameter, and for a
+// group whose parameters all belong to earlier groups. In the first case, the error has the nearest
+// names.
 absl::Status MakeRules(Replica* replica);
 
-// Returns one line of text for each group, and one for the parameters without a group, of each
-// optimizer that has groups. A line is "optimizer \"sgd\", group 1 (*.bias: weight_decay=0): 4
+// For each optimizer that has groups, returns one line of text for each group and one for the
+// parameters without a group. A line is "optimizer \"sgd\", group 1 (*.bias: weight_decay=0): 4
 // parameters, 74 numbers".
 std::vector<std::string> DescribeGroups(const Replica& replica);
 

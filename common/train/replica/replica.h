@@ -63,7 +63,7 @@ struct NamedOptimizer : TrainedParameters {
   // Indexed by candidate: true if `gradients` has a place for it.
   std::vector<bool> differentiated;
   std::vector<std::string> models;
-  Json spec;  // See ParseOptimizer.
+  Json spec;  // The JSON that ParseOptimizer reads.
   Json learning_rate;
   std::unique_ptr<Schedule> schedule;       // Set once the length of an epoch is known.
   std::unique_ptr<GradientSink> gradients;  // Belongs to one generation.
@@ -72,7 +72,7 @@ struct NamedOptimizer : TrainedParameters {
   // use, and `idle_differentiated` has its candidates.
   std::vector<bool> differentiated_before, idle_differentiated;
   std::unique_ptr<GradientSink> idle_gradients;
-  std::optional<TrainedParameters> kept;  // See Replica::RetainRules.
+  std::optional<TrainedParameters> kept;  // Set by Replica::RetainRules.
 };
 
 struct NamedBuffer {
@@ -168,8 +168,8 @@ class Replica {
   // except kPerReplica, and optimizer slots. A new member also receives tables() and kept(), which
   // are not included.
   std::vector<at::Tensor> state() const;
-  // Returns the part of state() that each replica has itself: all except the slots of central
-  // variables.
+  // Returns the part of state() of which each replica has its own copy: all tensors except the
+  // slots of central variables.
   std::vector<at::Tensor> replicated_state() const;
   // Returns a 64-bit digest of all parameters and tables, for comparing replicas.
   int64_t Digest() const;
@@ -279,7 +279,8 @@ class EvaluationModes {
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_;
 };
 
-// Returns a 64-bit digest of the tensor's values that continues from `hash`, at first kDigestSeed.
+// Returns a 64-bit digest of the tensor's values. It continues from `hash`, which is kDigestSeed
+// for the first tensor.
 inline constexpr uint64_t kDigestSeed = 14695981039346656037ull;
 uint64_t DigestOfTensor(const at::Tensor& tensor, uint64_t hash);
 

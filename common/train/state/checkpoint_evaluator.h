@@ -28,7 +28,8 @@ struct CheckpointEvaluatorOptions {
   Job job;
   ProgramFactory factory;
   std::vector<c10::Device> devices;  // One replica runs on each device.
-  // If absent, the validation split, or the test split for a program without a validation split.
+  // If absent, the evaluator uses the validation split, or the test split if the program has no
+  // validation split.
   std::optional<Split> split = std::nullopt;
 };
 

@@ -19,7 +19,7 @@ struct SaveMoment {
   // The job stops on request. The state is saved regardless of the intervals.
   bool stopping = false;
   bool requested = false;  // A callback requested the save.
-  bool busy = false;       // The previous state is still being read. This one cannot be saved.
+  bool busy = false;       // The previous state is still being read, so this state cannot be saved.
   // The metric that selects the best checkpoint is known at this step. The sink wants the state if
   // it is the best so far.
   bool validated = false;
@@ -35,7 +35,8 @@ class CheckpointSink {
   virtual bool Wanted(const SaveMoment& moment) = 0;
   // Returns true while the previous save is in progress. Wanted may then block.
   virtual bool IsSaving() const { return false; }
-  // Opens a file of the next checkpoint, for data that is larger than memory. See Store::StageFile.
+  // Opens a file of the next checkpoint, for data that is larger than memory. A sink that writes
+  // passes the call to Store::StageFile.
   virtual absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> StageFile(
       const std::string& /*name*/) {
     return absl::FailedPreconditionError("nothing is written");

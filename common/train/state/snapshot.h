@@ -28,10 +28,10 @@ class SnapshotTaker {
  public:
   SnapshotTaker();
   // Returns a snapshot with row-major copies of all tensors. Copies of a CUDA replica are in pinned
-  // memory. Slots on parameter servers are left out. Sets all of Snapshot::state except run_id, job
-  // and versions. `own` has the kPerReplica buffers of all replicas. Returns ResourceExhausted
-  // without enough memory, or a ProgramError that names a tensor whose type checkpoints do not
-  // support.
+  // memory. The snapshot does not have slots that parameter servers hold. Sets all of
+  // Snapshot::state except run_id, job and versions. `own` has the kPerReplica buffers of all
+  // replicas. Returns ResourceExhausted without enough memory, or a ProgramError that names a
+  // tensor whose type checkpoints do not support.
   absl::StatusOr<checkpoint::Snapshot> Take(const Replica& replica, const LoopState& state,
                                             const StackedBuffers& own = {});
   // Returns a snapshot without slots that refers to the replica's memory. The replica must not

@@ -1,6 +1,6 @@
 // Slots of tied weights in checkpoints. A parameter with several names has its slots under the
-// first name. Earlier versions of Muster wrote one set of slots under each name: synchronous
-// training updated the last set, and parameter servers the first.
+// first name. Earlier versions of Muster wrote one set of slots under each name. Synchronous
+// training updated only the last set, and parameter servers updated only the first one.
 #pragma once
 
 #include "common/checkpoint/tensor.h"

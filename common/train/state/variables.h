@@ -1,6 +1,7 @@
-// The variables of a program that parameter servers hold. They are its parameters, by optimizer and
-// group, and the rest: parameters without an optimizer and floating-point buffers. The servers have
-// one more optimizer for the rest, which subtracts the pushed differences.
+// The variables of a program that parameter servers hold. There are two kinds: parameters with an
+// optimizer, sorted by optimizer, and "the rest", which are parameters without an optimizer and
+// floating-point buffers. For the rest, the servers have an additional optimizer, which subtracts
+// the pushed differences.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,15 +19,16 @@ struct ServedVariables {
   // optimizer of its own. The rest is last, with optimizer == rest().
   std::vector<VariableSpec> specs;
   // The replica's own tensor for each variable. Each is dense with the first dimension outermost,
-  // so that rows [a, b) are contiguous. VariablesToServe converts other tensors. `specs` has the
-  // order of the dimensions in memory. The tensor of a table is empty.
+  // so that rows [a, b) are contiguous. VariablesToServe changes the memory layout of all other
+  // tensors to this one. VariableSpec::order has the order that the dimensions then have in memory.
+  // The tensor of a table is empty.
   std::vector<at::Tensor> tensors;
-  // The served optimizers, as for ParseOptimizer: one for each group of the program's optimizers,
-  // one for each table, and one for the rest. The last is SGD: with a learning rate of 1, the
-  // gradient (old - new) sets a buffer to its new value.
+  // The served optimizers, as JSON that ParseOptimizer reads: one for each group of the program's
+  // optimizers, then one for each table, then one for the rest. The last one is SGD: with a
+  // learning rate of 1, the gradient (old - new) sets a buffer to its new value.
   std::vector<Json> optimizers;
-  // Indexed by served optimizer: the program's optimizer, its group, and the group's factor for the
-  // learning rate.
+  // The origin of a served optimizer: the program's optimizer, the group, and the group's factor
+  // for the learning rate. `owners` is indexed like `optimizers`.
   struct Owner {
     int optimizer = -1;  // -1 for a table and for the rest.
     int group = 0;
@@ -39,11 +41,12 @@ struct ServedVariables {
 // names a variable that servers cannot hold: it is not float32, is declared kPerReplica, or is a
 // parameter of two optimizers.
 //
-// Parameters share a chunk only if a gradient of zeros changes nothing (ZeroGradientIsNone).
-// Buffers share a chunk only with buffers of the same last name, such as "running_var".
+// A chunk is the unit of a push. Parameters share a chunk only if their optimizer does nothing for
+// a gradient of zeros (ZeroGradientIsNone). Buffers share a chunk only if the last component of
+// their names is equal, such as "running_var".
 absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica);
 
-// Returns for each shard the pieces of the tensors' memory that the shard consists of, in the order
+// Returns one list for each shard: the pieces of tensor memory that make up the shard, in the order
 // of the shard's memory. `tensors` has a CPU tensor for each variable, with the layout that
 // `variables` describes.
 std::vector<std::vector<std::span<float>>> ShardSpans(const Layout& layout,
