@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/json/ordered_json.h"
@@ -27,7 +28,23 @@ namespace fs = std::filesystem;
 // TF_CONFIG is an environment variable, and Linux gives one 128 KiB.
 constexpr int kMostTasks = 1000;
 
+// "5Gi", or "5368709120".
+bool IsQuantity(const std::string& text) {
+  const size_t digits = text.find_first_not_of("0123456789");
+  if (text.empty() || digits == 0) return false;
+  const std::string unit = digits == std::string::npos ? "" : text.substr(digits);
+  const std::vector<std::string> units = {"", "Ki", "Mi", "Gi", "Ti", "k", "M", "G", "T"};
+  return std::find(units.begin(), units.end(), unit) != units.end();
+}
+
 absl::Status CheckSizes(const ManifestRequest& request) {
+  for (const auto& [name, count] :
+       {std::pair("workers", request.workers), {"ps", request.ps}, {"gpus", request.gpus}})
+    if (count < 0)
+      return ConfigurationError(fmt::format("--{} is {}: it must not be negative", name, count));
+  if (!IsQuantity(request.storage))
+    return ConfigurationError(fmt::format(
+        "--storage is \"{}\": give a size as Kubernetes has it, such as 5Gi", request.storage));
   if (request.ps > 0 && request.workers == 0)
     return ConfigurationError(
         "parameter servers without workers would train nothing: give --workers 1 or more");
@@ -112,13 +129,12 @@ class ManifestCommand : public Command {
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
         "manifest", "Print the Kubernetes objects of a job, ready for kubectl apply -f -");
-    const auto count = [](CLI::Option* option) {
-      return option->type_name("N")->check(CLI::NonNegativeNumber);
-    };
-    count(app->add_option("--workers", request_.workers, "Number of workers, a chief is added"))
-        ->required();
-    count(app->add_option("--ps", request_.ps, "Number of parameter servers"));
-    count(app->add_option("--gpus", request_.gpus, "GPUs of each task that computes steps"));
+    app->add_option("--workers", request_.workers, "Number of workers, a chief is added")
+        ->required()
+        ->type_name("N");
+    app->add_option("--ps", request_.ps, "Number of parameter servers")->type_name("N");
+    app->add_option("--gpus", request_.gpus, "GPUs of each task that computes steps")
+        ->type_name("N");
     app->add_option("--image", request_.image, "The image of the pods")
         ->required()
         ->type_name("NAME");

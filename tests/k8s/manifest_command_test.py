@@ -166,7 +166,7 @@ class Manifest(unittest.TestCase):
         (self.dir / "data.json").write_text(json.dumps({"program": "linear", "global_batch_size": 5, "data": {
             "train": {"format": "npy", "x": "x.npy", "y": "y.npy"}}}))
         cases = [
-            ({"--workers": -1}, "--workers"), ({"--workers": "two"}, "--workers"), ({"--workers": None}, "--workers"),
+            ({"--workers": -1}, "--workers is -1"), ({"--gpus": -1}, "--gpus is -1"), ({"--storage": "5GB"}, "5GB"), ({"--workers": "two"}, "--workers"), ({"--workers": None}, "--workers"),
             ({"--image": None}, "--image"), ({"--job": None}, "--job"), ({"--job": self.dir / "none.json"}, "none.json"),
             ({"--operator": "tfjobs"}, "tfjobs"), ({"--workers": 0, "--ps": 1}, "train nothing"), ({"--workers": 1000}, "TF_CONFIG"),
             ({"--queue": "team"}, "--operator"), ({"--set": "devices=cpu", "--gpus": 1}, "devices"), ({"--set": "epoch=3"}, "epochs"),
