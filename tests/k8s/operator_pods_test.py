@@ -1,5 +1,6 @@
 """Pods of every launch form, run as in pods_test.py: Jobs, TFJobs, JobSets, and what `muster manifest` prints. Each form trains `linear` to
 the losses of a process alone, and loses a task on the way."""
+import pathlib
 import re
 import signal
 import subprocess
@@ -124,7 +125,7 @@ def read_only_root():
 
 
 class ReadOnlyRoot(FormTest):
-    """With readOnlyRootFilesystem a container writes to its volumes and to nothing else."""
+    """With readOnlyRootFilesystem a container writes to its volumes and to nothing else; and it sees no volume of another pod."""
 
     folder = BASE
 
@@ -142,10 +143,10 @@ class ReadOnlyRoot(FormTest):
                 writable.append(at / "tmp")
             elif mount["mountPath"] in self.local and not mount.get("readOnly"):
                 writable.append(self.local[mount["mountPath"]])
-        script = ('set -e; n=$1; shift; while [ $n -gt 0 ]; do mount --bind "$1" "$1"; shift; n=$((n - 1)); done; '
-                  'mount -o remount,bind,ro /; ! touch "$AT" 2>/dev/null; exec "$@"')
-        environment["AT"] = str(at / "log")
-        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(len(writable)), *map(str, writable), *command]
+        hidden = [self.dir / "volume"] if self.dir / "volume" not in map(pathlib.Path, writable) else []
+        script = ["set -e", "mount -o remount,bind,ro /", f"if touch {at}/log 2>/dev/null; then exit 99; fi", 'exec "$@"']
+        script[1:1] = [f"mount --bind {path} {path}" for path in writable] + [f"mount -t tmpfs -o ro none {path}" for path in hidden]
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", "\n".join(script), "sh", *command]
 
     def test_trains_and_evaluates(self):
         self.job_file(program="fashion_mnist", program_args={"hidden": 8, "train_examples": 1280, "validation": 128}, global_batch_size=128,
