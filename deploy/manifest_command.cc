@@ -157,6 +157,9 @@ class ManifestCommand : public Command {
     app->add_option("--storage-class", request_.storage_class, "Its storage class")
         ->type_name("NAME")
         ->default_str("the cluster's default");
+    app->add_option("--tensorboard", request_.tensorboard,
+                    "Add TensorBoard on that volume, from this image")
+        ->type_name("IMAGE");
     return app;
   }
 

@@ -4,6 +4,7 @@
 
 #include "common/base/hash.h"
 #include "deploy/manifest/pods.h"
+#include "deploy/manifest/tensorboard.h"
 #include "deploy/manifest/yaml.h"
 
 namespace muster {
@@ -61,8 +62,7 @@ OrderedJson DisruptionBudget(const ManifestRequest& request) {
 }
 
 OrderedJson ModelDir(const ManifestRequest& request) {
-  OrderedJson object =
-      Object("v1", "PersistentVolumeClaim", fmt::format("{}-model-dir", kManifestName));
+  OrderedJson object = Object("v1", "PersistentVolumeClaim", ModelDirClaim());
   object["spec"] = {{"accessModes", OrderedJson::array({"ReadWriteOnce"})},
                     {"resources", {{"requests", {{"storage", request.storage}}}}}};
   if (!request.storage_class.empty()) object["spec"]["storageClassName"] = request.storage_class;
@@ -168,6 +168,9 @@ std::vector<OrderedJson> ManifestObjects(const ManifestRequest& request) {
   objects.push_back(DisruptionBudget(request));
   objects.push_back(ModelDir(request));
   AddPods(request, config_map, &objects);
+  if (!request.tensorboard.empty())
+    for (OrderedJson& object : TensorBoardObjects(request.tensorboard, ModelDirClaim()))
+      objects.push_back(std::move(object));
   return objects;
 }
 

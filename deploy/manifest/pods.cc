@@ -5,7 +5,6 @@
 namespace muster {
 namespace {
 
-constexpr int kUser = 65532;
 constexpr int kGraceSeconds = 300;
 constexpr int kRestarts = 6;
 // Enough for years: the end of an evaluator's restarts would start the whole JobSet again.
@@ -106,11 +105,10 @@ std::vector<Mount> MountsOf(const ManifestRequest& request, const PodRole& role,
        {{"emptyDir", {{"medium", "Memory"}, {"sizeLimit", fmt::format("{}Mi", shm)}}}}});
   mounts.push_back({"tmp", "/tmp", false, {{"emptyDir", {{"sizeLimit", "2Gi"}}}}});
   if (role.type == TaskType::kChief)
-    mounts.push_back(
-        {"model-dir",
-         kModelDirMount,
-         false,
-         {{"persistentVolumeClaim", {{"claimName", fmt::format("{}-model-dir", kManifestName)}}}}});
+    mounts.push_back({"model-dir",
+                      kModelDirMount,
+                      false,
+                      {{"persistentVolumeClaim", {{"claimName", ModelDirClaim()}}}}});
   return mounts;
 }
 
@@ -166,8 +164,10 @@ void AddPlacement(const ManifestRequest& request, const PodRole& role, OrderedJs
 }
 
 OrderedJson PodSecurity(const PodRole& role) {
-  OrderedJson security = {
-      {"runAsNonRoot", true}, {"runAsUser", kUser}, {"runAsGroup", kUser}, {"fsGroup", kUser}};
+  OrderedJson security = {{"runAsNonRoot", true},
+                          {"runAsUser", kPodUser},
+                          {"runAsGroup", kPodUser},
+                          {"fsGroup", kPodUser}};
   if (role.type == TaskType::kChief) security["fsGroupChangePolicy"] = "OnRootMismatch";
   security["seccompProfile"] = {{"type", "RuntimeDefault"}};
   return security;

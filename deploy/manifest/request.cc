@@ -4,6 +4,8 @@
 
 namespace muster {
 
+std::string ModelDirClaim() { return fmt::format("{}-model-dir", kManifestName); }
+
 std::vector<PodRole> RolesOf(const ManifestRequest& request) {
   std::vector<PodRole> roles = {{TaskType::kChief, 1, request.chief_computes}};
   if (request.workers > 0) roles.push_back({TaskType::kWorker, request.workers, true});

@@ -26,6 +26,7 @@ struct ManifestRequest {
   std::string run_key;                 // The text of a key file. Empty: no Secret is made.
   std::string queue;                   // Kueue's. Empty: none.
   std::string storage = "5Gi", storage_class;
+  std::string tensorboard;  // The image of TensorBoard. Empty: none.
 
   int members() const { return 1 + workers + ps; }
 };
@@ -43,7 +44,10 @@ inline constexpr char kManifestName[] = "muster";            // Of objects, host
 inline constexpr char kRunKeySecret[] = "muster-run-key";    // With the file run.key.
 inline constexpr char kModelDirMount[] = "/var/lib/muster";  // Of the chief's volume.
 inline constexpr int kPodPort = 2222;
+inline constexpr int kPodUser = 65532;  // Also the group.
 
+// The name of the volume's claim.
+std::string ModelDirClaim();
 // The roles that have pods: chief, workers, evaluator, ps.
 std::vector<PodRole> RolesOf(const ManifestRequest& request);
 // The members' names, as TF_CONFIG has them. An operator that makes TF_CONFIG itself uses others,

@@ -104,6 +104,12 @@ class Manifest(unittest.TestCase):
                     (budget,) = own.kind("PodDisruptionBudget").values()
                     self.assertEqual(budget["spec"]["minAvailable"], workers + ps)
 
+    def test_tensorboard(self):
+        for base, ps in (BASE, 0), (PARAMETER_SERVER, 2):
+            own = manifest("--workers", 2, "--ps", ps, "--tensorboard", "tensorboard", "--job", base / "job.json")
+            self.assertEqual(comparable(own), comparable(overlay(base, "tensorboard")))
+            check(own.objects)
+
     def test_without_an_evaluator(self):
         own = manifest("--workers", 2, "--no-evaluator", "--job", self.job())
         self.assertEqual(sorted(own.jobs), ["muster-chief", "muster-worker"])

@@ -1,6 +1,5 @@
 """Pods of every launch form, run as in pods_test.py: Jobs, TFJobs, JobSets, and what `muster manifest` prints. Each form trains `linear` to
 the losses of a process alone, and loses a task on the way."""
-import pathlib
 import re
 import signal
 import subprocess
@@ -124,10 +123,8 @@ def read_only_root():
         raise unittest.SkipTest(f"the root file system cannot be remounted here: {tried.stderr.strip()}")
 
 
-class ReadOnlyRoot(FormTest):
+class ReadOnlyRootCommand:
     """With readOnlyRootFilesystem a container writes to its volumes and to nothing else; and it sees no volume of another pod."""
-
-    folder = BASE
 
     def setUp(self):
         read_only_root()
@@ -143,10 +140,15 @@ class ReadOnlyRoot(FormTest):
                 writable.append(at / "tmp")
             elif mount["mountPath"] in self.local and not mount.get("readOnly"):
                 writable.append(self.local[mount["mountPath"]])
-        hidden = [self.dir / "volume"] if self.dir / "volume" not in map(pathlib.Path, writable) else []
+        here = [self.local.get(mount["mountPath"]) for mount in pod.container["volumeMounts"]]
+        hidden = [self.dir / "volume"] if str(self.dir / "volume") not in here else []
         script = ["set -e", "mount -o remount,bind,ro /", f"if touch {at}/log 2>/dev/null; then exit 99; fi", 'exec "$@"']
         script[1:1] = [f"mount --bind {path} {path}" for path in writable] + [f"mount -t tmpfs -o ro none {path}" for path in hidden]
         return ["unshare", "--mount", "--propagation", "private", "sh", "-c", "\n".join(script), "sh", *command]
+
+
+class ReadOnlyRoot(ReadOnlyRootCommand, FormTest):
+    folder = BASE
 
     def test_trains_and_evaluates(self):
         self.job_file(program="fashion_mnist", program_args={"hidden": 8, "train_examples": 1280, "validation": 128}, global_batch_size=128,
