@@ -58,7 +58,8 @@ TEST(Manifest, SharedMemoryGrowsWithTheGpus) {
   ManifestRequest request = Request();
   const PodRole worker{TaskType::kWorker, 2, true};
   const auto shm = [&] {
-    for (const OrderedJson& volume : PodTemplate(request, worker, "map")["spec"]["volumes"])
+    const OrderedJson pod = PodTemplate(request, worker, "map");
+    for (const OrderedJson& volume : pod["spec"]["volumes"])
       if (volume["name"] == "shm") return volume["emptyDir"]["sizeLimit"].get<std::string>();
     return std::string();
   };
