@@ -119,9 +119,10 @@ void PutModelDirOnVolume(const Job& job, const std::string& job_file, ManifestRe
   const fs::path named = fs::path(job.model_dir).lexically_normal();
   if (named.string().starts_with(std::string(kModelDirMount) + "/")) return;
   const fs::path folder = named.has_filename() ? named : named.parent_path();
-  const std::string name =
-      (folder.has_filename() ? folder.filename() : fs::path(job_file).stem()).string();
-  request->overrides.push_back(fmt::format("model_dir=\"{}/{}\"", kModelDirMount, name));
+  std::string name = folder.filename().string();
+  if (name.empty() || name == "." || name == "..") name = fs::path(job_file).stem().string();
+  request->overrides.push_back("model_dir=" +
+                               Dump(Json(fmt::format("{}/{}", kModelDirMount, name))));
 }
 
 class ManifestCommand : public Command {

@@ -1,5 +1,6 @@
 #include "deploy/manifest/pods.h"
 
+#include <absl/strings/str_replace.h>
 #include <fmt/format.h>
 
 namespace muster {
@@ -56,13 +57,16 @@ void AddCommonVariables(const ManifestRequest& request, const PodRole& role, Ord
   env->push_back(Variable("NCCL_DEBUG_FILE", "/dev/stderr"));
 }
 
+// The kubelet expands $(NAME) in arguments, and takes $$ for one $.
+std::string Unexpanded(const std::string& text) { return absl::StrReplaceAll(text, {{"$", "$$"}}); }
+
 OrderedJson Arguments(const ManifestRequest& request, const PodRole& role) {
   OrderedJson args = OrderedJson::array({"--job", "/etc/muster/job.json"});
   const auto set = [&args](const std::string& value) {
     args.push_back("--set");
     args.push_back(value);
   };
-  for (const std::string& override : request.overrides) set(override);
+  for (const std::string& override : request.overrides) set(Unexpanded(override));
   // A container that asks for no GPU may see all of its node's.
   const bool on_cpu =
       role.type == TaskType::kEvaluator || (role.type == TaskType::kChief && !role.computes);

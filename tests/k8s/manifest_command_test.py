@@ -132,13 +132,19 @@ class Manifest(unittest.TestCase):
 
     def test_model_dir_is_on_the_volume(self):
         for given, there in ("runs/one", "/var/lib/muster/one"), ("/data/runs/two/", "/var/lib/muster/two"), (None, "/var/lib/muster/job"), \
-                            ("/var/lib/muster/a/b", None), ("/var/lib/muster", "/var/lib/muster/muster"):
+                            ("/var/lib/muster/a/b", None), ("runs/..", "/var/lib/muster/job"), ("/", "/var/lib/muster/job"), ("/var/lib/muster", "/var/lib/muster/muster"):
             with self.subTest(given):
                 own = manifest("--workers", 1, "--job", self.job(**({"model_dir": given} if given else {})), "--set", "epochs=3")
                 for pod in own.pods():
                     rest = pod.command()[3:]
                     self.assertEqual(rest[:2], ["--set", "epochs=3"])
                     self.assertEqual(rest[2:4] if there else [], ["--set", f'model_dir="{there}"'] if there else [])
+
+    def test_arguments_reach_the_task_as_they_are(self):
+        given = 'program_args={"text": "$(PATH) $$ $x \\" \u00e9 #"}'
+        own = manifest("--workers", 1, "--job", self.job(model_dir='runs/a"b'), "--set", given)
+        for pod in own.pods():
+            self.assertEqual(pod.command()[3:7], ["--set", given, "--set", 'model_dir="/var/lib/muster/a\\"b"'])
 
     def test_run_key(self):
         done = run("--image", "muster", "--workers", 1, "--job", self.job())
