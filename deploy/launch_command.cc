@@ -29,31 +29,32 @@ namespace muster {
 namespace {
 
 // Returns the tasks with placeholder ports.
-std::vector<PlannedTask> PlanOf(const ClusterSize& size) {
+std::vector<launcher::PlannedTask> PlanOf(const launcher::ClusterSize& size) {
   std::vector<int> ports(size.processes());
   std::iota(ports.begin(), ports.end(), 1);
-  return PlanCluster(size, ports);
+  return launcher::PlanCluster(size, ports);
 }
 
 // Returns the strategy of the job on this cluster. Reports an error once here, before every task
 // reports it.
-absl::StatusOr<StrategyKind> StrategyOn(const Job& job, const ClusterSize& size) {
-  const std::vector<PlannedTask> plan = PlanOf(size);
-  MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config, ParseTfConfig(TfConfigFor(plan, plan[0])));
+absl::StatusOr<StrategyKind> StrategyOn(const Job& job, const launcher::ClusterSize& size) {
+  const std::vector<launcher::PlannedTask> plan = PlanOf(size);
+  MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config,
+                          ParseTfConfig(launcher::TfConfigFor(plan, plan[0])));
   MUSTER_ASSIGN_OR_RETURN(const StrategyKind strategy, StrategyFor(job, config));
   MUSTER_RETURN_IF_ERROR(CheckMembers(job, config.world_size().value_or(0)));
   return strategy;
 }
 
-absl::Status CheckFaults(const std::vector<std::string>& texts, const ClusterSize& size) {
+absl::Status CheckFaults(const std::vector<std::string>& texts, const launcher::ClusterSize& size) {
   MUSTER_ASSIGN_OR_RETURN(std::vector<Fault> faults, ParseFaults(texts));
   std::vector<std::string> tasks;
-  for (const PlannedTask& task : PlanOf(size)) tasks.push_back(task.Id());
+  for (const launcher::PlannedTask& task : PlanOf(size)) tasks.push_back(task.Id());
   return FaultsOf("", std::move(faults), tasks).status();
 }
 
 std::vector<std::string> RestartPolicies() {
-  return {std::begin(kRestartPolicyNames), std::end(kRestartPolicyNames)};
+  return {std::begin(launcher::kRestartPolicyNames), std::end(launcher::kRestartPolicyNames)};
 }
 
 // Sends the notice to the chief. Best effort: without the notice, the chief waits for its own
@@ -185,7 +186,7 @@ class LaunchCommand : public Command {
     request.tell_chief = [&key](const launcher::TaskExitNotice& notice) {
       NotifyChief(key, notice);
     };
-    request.options.restart = static_cast<RestartPolicy>(
+    request.options.restart = static_cast<launcher::RestartPolicy>(
         std::find(policies.begin(), policies.end(), restart_) - policies.begin());
     request.options.max_restarts = max_restarts_;
     request.options.independent = strategy == StrategyKind::kParameterServer;
@@ -196,7 +197,7 @@ class LaunchCommand : public Command {
     return launcher::RunLaunch(request);
   }
 
-  ClusterSize size_;
+  launcher::ClusterSize size_;
   bool no_chief_ = false;
   std::string workers_, job_, bin_dir_, key_file_;
   std::vector<std::string> overrides_, faults_;

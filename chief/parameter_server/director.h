@@ -20,9 +20,11 @@
 #include "common/train/membership.h"
 #include "common/train/state/checkpointing.h"
 
-namespace muster::chief {
-
+namespace muster {
 class Replica;
+}
+
+namespace muster::chief {
 
 // The arguments of Director::Run, which are known once the program is built.
 struct DirectorStart {

@@ -81,7 +81,7 @@ bool ShardServers::TakeHeld(int task, const std::set<int>& serving) {
       holders_[s].erase(task);  // A view has made the task drop the shard.
       continue;
     }
-    muster::Restored(s, task, &placements_);
+    chief::Restored(s, task, &placements_);
     LogInfo("ps {} returned with shard {}: no update of it is lost", task, s);
     taken = true;
   }
@@ -297,7 +297,7 @@ std::vector<std::pair<int, int>> ShardServers::TakeUnserved(MonotonicTime now) {
       LogWarning("{} did not come back with shard {} within {:g} s (timeouts.rejoin)",
                  Describe(holders_[shard]), shard, Seconds(rejoin_));
     holders_[shard].clear();
-    muster::Restored(shard, task, &wanted);
+    chief::Restored(shard, task, &wanted);
   }
   AddBackups(there, copies_, &wanted);
   for (int s = 0; s < size(); ++s) {
@@ -312,7 +312,7 @@ void ShardServers::Restored(const std::vector<std::pair<int, int>>& targets) {
   ++changes_;
   for (const auto& [shard, task] : targets) {
     if (placements_[shard].primary < 0)
-      muster::Restored(shard, task, &placements_);
+      chief::Restored(shard, task, &placements_);
     else if (placements_[shard].primary != task)
       placements_[shard] = {placements_[shard].primary, task, true};
     SetHolders(shard);

@@ -240,7 +240,8 @@ TEST_F(HostileTest, AChunkComesInPieces) {
   job_.servers = 1;
   job_.optimizer = R"({"name": "sgd", "momentum": 0.5})";
   job_.parameter_server = R"({"chunk_bytes": 4194304})";
-  ASSERT_TRUE(ps_.Create(job_.Create(0)).ok());
+  TestPs ps(Options({}));
+  ASSERT_TRUE(ps.Create(job_.Create(0)).ok());
   ChunkState state;
   for (int i = 0; i < 1 << 20; ++i) {
     state.parameters.push_back(static_cast<float>(i));
@@ -250,17 +251,17 @@ TEST_F(HostileTest, AChunkComesInPieces) {
   state.updates = 3;
   state.last[0] = {7, 9};
   const proto::ChunkContent content = ContentOf(0, 0, state);
-  EXPECT_THAT(std::string(ps_.Fill({content}).status().message()), HasSubstr("larger than max"));
+  EXPECT_THAT(std::string(ps.Fill({content}).status().message()), HasSubstr("larger than max"));
   chief::ShardClient::Options options;
-  options.address = ps_.rpc_address();
+  options.address = ps.rpc_address();
   options.term = [] { return 1; };
   const auto client = *chief::ShardClient::Make(options);
   const auto filling = client->Fill();
   ASSERT_TRUE(filling->Write(content).ok());
   const absl::Status filled = filling->Finish();
   ASSERT_TRUE(filled.ok()) << filled;
-  MakeCopy(ps_);
-  const auto read = ps_.Read("a", 0);
+  MakeCopy(ps);
+  const auto read = ps.Read("a", 0);
   ASSERT_TRUE(read.ok()) << read.status();
   ASSERT_EQ(read->size(), 1u);
   EXPECT_EQ(read->front().SerializeAsString(), content.SerializeAsString());

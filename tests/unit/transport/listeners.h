@@ -15,7 +15,7 @@
 
 namespace muster::transport {
 
-inline constexpr Duration kLong = std::chrono::seconds(20);
+inline constexpr Duration kLong = std::chrono::seconds(60);
 
 inline std::unique_ptr<DataListener> Listen(ListenerOptions options = {}) {
   options.bind_address = "127.0.0.1";
