@@ -1,70 +1,37 @@
 #include "deploy/manifest_command.h"
 
+#include <errno.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "common/base/files/created_files.h"
 #include "common/base/json/ordered_json.h"
+#include "common/base/json/utf8.h"
 #include "common/cluster/cluster_config.h"
-#include "common/data/job/job_data.h"
 #include "common/job/job.h"
 #include "common/job/job_checks.h"
-#include "common/job/program_path.h"
 #include "common/security/run_key.h"
+#include "deploy/manifest/job_on_pods.h"
 #include "deploy/manifest/objects.h"
+#include "deploy/manifest/request_checks.h"
 
 namespace muster {
 namespace {
-
-namespace fs = std::filesystem;
-
-// TF_CONFIG is an environment variable, and Linux gives one 128 KiB.
-constexpr int kMostTasks = 1000;
-
-// "5Gi", or "5368709120".
-bool IsQuantity(const std::string& text) {
-  const size_t digits = text.find_first_not_of("0123456789");
-  if (text.empty() || digits == 0) return false;
-  const std::string unit = digits == std::string::npos ? "" : text.substr(digits);
-  const std::vector<std::string> units = {"", "Ki", "Mi", "Gi", "Ti", "k", "M", "G", "T"};
-  return std::find(units.begin(), units.end(), unit) != units.end();
-}
-
-absl::Status CheckSizes(const ManifestRequest& request) {
-  for (const auto& [name, count] :
-       {std::pair("workers", request.workers), {"ps", request.ps}, {"gpus", request.gpus}})
-    if (count < 0)
-      return ConfigurationError(fmt::format("--{} is {}: it must not be negative", name, count));
-  if (!IsQuantity(request.storage))
-    return ConfigurationError(fmt::format(
-        "--storage is \"{}\": give a size as Kubernetes has it, such as 5Gi", request.storage));
-  if (request.ps > 0 && request.workers == 0)
-    return ConfigurationError(
-        "parameter servers without workers would train nothing: give --workers 1 or more");
-  if (request.members() > kMostTasks)
-    return ConfigurationError(fmt::format(
-        "{} tasks are more than the {} that TF_CONFIG has room for as an environment variable",
-        request.members(), kMostTasks));
-  if (!request.queue.empty() && request.manifest_operator == ManifestOperator::kNone)
-    return ConfigurationError(
-        "--queue needs --operator tfjob or jobset: Kueue admits Jobs one by one, and two runs "
-        "could "
-        "each wait for the rest of the other");
-  return absl::OkStatus();
-}
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
   text << file.rdbuf();
   if (!file) return ConfigurationError(fmt::format("cannot read {}", path));
+  if (ValidUtf8(text.str()) != text.str())
+    return ConfigurationError(fmt::format("{} is not UTF-8, which a ConfigMap has to be", path));
   return text.str();
 }
 
@@ -77,33 +44,6 @@ absl::StatusOr<Json> WrittenKeys(const std::string& path,
   return Json(job);
 }
 
-// A pod has the job file in a folder of its own, and nothing beside it.
-absl::Status CheckFiles(const Json& written, const Job& job) {
-  const std::string program =
-      ProgramFile(written.contains("program") ? written["program"] : Json());
-  if (!program.empty() && !fs::path(program).is_absolute())
-    return ConfigurationError(fmt::format(
-        "program is \"{}\", a path beside the job file, which pods do not have: name its place in "
-        "the image, as in --set program=/opt/job/{}",
-        program, fs::path(program).filename().string()));
-  const std::string folder = written.value("folder", "");
-  if (fs::path(folder).is_absolute()) return absl::OkStatus();
-  MUSTER_ASSIGN_OR_RETURN(const data::JobData data, data::ParseJobData(job.data));
-  for (const auto& [key, file] : data::FilesOf(data))
-    if (!fs::path(file).is_absolute())
-      return ConfigurationError(
-          fmt::format("{} is \"{}\", a path beside the job file, which pods do not have: name the "
-                      "folder of the data in the image, as in --set folder=/opt/data",
-                      key, file));
-  return absl::OkStatus();
-}
-
-absl::Status CheckSecurity(const Job& job) {
-  if (job.tls.certificate.empty()) return absl::OkStatus();
-  return ConfigurationError(
-      "tls.certificate is set, but the pods get a run key: --set tls={} leaves certificates out");
-}
-
 // What every task would say of this cluster is one sentence here.
 absl::StatusOr<StrategyKind> StrategyOn(const Job& job, const ManifestRequest& request) {
   const Json config = {{"cluster", PodCluster(request).ToJson()},
@@ -114,15 +54,12 @@ absl::StatusOr<StrategyKind> StrategyOn(const Job& job, const ManifestRequest& r
   return strategy;
 }
 
-// Checkpoints go to the volume, whatever folder the job file names.
-void PutModelDirOnVolume(const Job& job, const std::string& job_file, ManifestRequest* request) {
-  const fs::path named = fs::path(job.model_dir).lexically_normal();
-  if (named.string().starts_with(std::string(kModelDirMount) + "/")) return;
-  const fs::path folder = named.has_filename() ? named : named.parent_path();
-  std::string name = folder.filename().string();
-  if (name.empty() || name == "." || name == "..") name = fs::path(job_file).stem().string();
-  request->overrides.push_back("model_dir=" +
-                               Dump(Json(fmt::format("{}/{}", kModelDirMount, name))));
+// Ends a text that cannot be written with a sentence.
+absl::Status WriteOutput(const std::string& text) {
+  errno = 0;
+  const bool whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (std::fflush(stdout) == 0 && whole) return absl::OkStatus();
+  return ConfigurationError(fmt::format("cannot write the output: {}", FileErrorText(errno)));
 }
 
 class ManifestCommand : public Command {
@@ -159,7 +96,7 @@ class ManifestCommand : public Command {
         ->type_name("NAME")
         ->default_str("the cluster's default");
     app->add_option("--tensorboard", request_.tensorboard,
-                    "Add TensorBoard on that volume, from this image")
+                    "Add TensorBoard on that volume, from this image; needs --storage-class")
         ->type_name("IMAGE");
     return app;
   }
@@ -176,10 +113,10 @@ class ManifestCommand : public Command {
         std::find(std::begin(kManifestOperatorNames), std::end(kManifestOperatorNames), operator_);
     request_.manifest_operator =
         static_cast<ManifestOperator>(name - std::begin(kManifestOperatorNames));
-    MUSTER_RETURN_IF_ERROR(CheckSizes(request_));
+    MUSTER_RETURN_IF_ERROR(CheckRequest(request_));
     MUSTER_RETURN_IF_ERROR(ReadJob());
     MUSTER_RETURN_IF_ERROR(ReadKey());
-    fmt::print("{}", ManifestText(request_));
+    MUSTER_RETURN_IF_ERROR(WriteOutput(ManifestText(request_)));
     if (request_.run_key.empty())
       fmt::print(stderr,
                  "muster manifest: the pods wait for the Secret {0}: kubectl create secret generic "
@@ -191,15 +128,11 @@ class ManifestCommand : public Command {
   absl::Status ReadJob() {
     MUSTER_ASSIGN_OR_RETURN(const Job job, LoadJob(job_, request_.overrides));
     MUSTER_ASSIGN_OR_RETURN(const Json written, WrittenKeys(job_, request_.overrides));
-    MUSTER_RETURN_IF_ERROR(CheckFiles(written, job));
-    MUSTER_RETURN_IF_ERROR(CheckSecurity(job));
     MUSTER_ASSIGN_OR_RETURN(const StrategyKind strategy, StrategyOn(job, request_));
-    if (request_.gpus > 0 && job.devices.starts_with("cpu"))
-      return ConfigurationError(
-          fmt::format("--gpus is {}, but the job's devices is \"{}\": leave one of them out",
-                      request_.gpus, job.devices));
+    MUSTER_RETURN_IF_ERROR(CheckJobOnPods(written, job, request_));
     request_.chief_computes = strategy != StrategyKind::kParameterServer;
     MUSTER_ASSIGN_OR_RETURN(request_.job, ReadText(job_));
+    MUSTER_RETURN_IF_ERROR(CheckConfigMapSize(request_));
     PutModelDirOnVolume(job, job_, &request_);
     return absl::OkStatus();
   }

@@ -63,7 +63,8 @@ OrderedJson DisruptionBudget(const ManifestRequest& request) {
 
 OrderedJson ModelDir(const ManifestRequest& request) {
   OrderedJson object = Object("v1", "PersistentVolumeClaim", ModelDirClaim());
-  object["spec"] = {{"accessModes", OrderedJson::array({"ReadWriteOnce"})},
+  const char* mode = request.shares_volume() ? "ReadWriteMany" : "ReadWriteOnce";
+  object["spec"] = {{"accessModes", OrderedJson::array({mode})},
                     {"resources", {{"requests", {{"storage", request.storage}}}}}};
   if (!request.storage_class.empty()) object["spec"]["storageClassName"] = request.storage_class;
   return object;
@@ -119,13 +120,17 @@ OrderedJson JobSet(const ManifestRequest& request, const std::string& config_map
                      {"publishNotReadyAddresses", true}};
   spec["successPolicy"] = {{"operator", "All"},
                            {"targetReplicatedJobs", OrderedJson::array({"chief"})}};
+  OrderedJson members = OrderedJson::array();
+  for (const PodRole& role : RolesOf(request))
+    if (role.type != TaskType::kEvaluator) members.push_back(role.Name());
   spec["failurePolicy"] = {
       {"maxRestarts", 3},
       {"restartStrategy", "BlockingRecreate"},
       {"rules",
        OrderedJson::array({{{"name", "permanentExitCode"},
                             {"action", "FailJobSet"},
-                            {"onJobFailureReasons", OrderedJson::array({"PodFailurePolicy"})}}})}};
+                            {"onJobFailureReasons", OrderedJson::array({"PodFailurePolicy"})},
+                            {"targetReplicatedJobs", members}}})}};
   for (const PodRole& role : RolesOf(request))
     spec["replicatedJobs"].push_back(
         {{"name", role.Name()},

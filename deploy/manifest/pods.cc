@@ -3,29 +3,32 @@
 #include <absl/strings/str_replace.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace muster {
 namespace {
 
 constexpr int kGraceSeconds = 300;
 constexpr int kRestarts = 6;
-// Enough for years: the end of an evaluator's restarts would start the whole JobSet again.
+// Enough for years. Any failure of a Job that no rule names makes a JobSet start all Jobs again, so
+// the Job of a JobSet's evaluator must not fail.
 constexpr int kUncounted = 100'000;
 
-OrderedJson PodFailurePolicy() {
-  return {{"rules", OrderedJson::array(
-                        {{{"action", "Ignore"},
-                          {"onPodConditions", OrderedJson::array({{{"type", "DisruptionTarget"},
-                                                                   {"status", "True"}}})}},
-                         {{"action", "Ignore"},
-                          {"onExitCodes",
-                           {{"containerName", kManifestName},
-                            {"operator", "In"},
-                            {"values", OrderedJson::array({143})}}}},
-                         {{"action", "FailJob"},
-                          {"onExitCodes",
-                           {{"containerName", kManifestName},
-                            {"operator", "In"},
-                            {"values", OrderedJson::array({1, 2, 3, 126, 127, 128})}}}}})}};
+OrderedJson OnExitCodes(const char* action, OrderedJson codes) {
+  return {{"action", action},
+          {"onExitCodes",
+           {{"containerName", kManifestName}, {"operator", "In"}, {"values", std::move(codes)}}}};
+}
+
+OrderedJson PodFailurePolicy(bool may_fail) {
+  OrderedJson rules = OrderedJson::array(
+      {{{"action", "Ignore"},
+        {"onPodConditions",
+         OrderedJson::array({{{"type", "DisruptionTarget"}, {"status", "True"}}})}},
+       OnExitCodes("Ignore", OrderedJson::array({143}))});
+  if (may_fail)
+    rules.push_back(OnExitCodes("FailJob", OrderedJson::array({1, 2, 3, 126, 127, 128})));
+  return {{"rules", rules}};
 }
 
 OrderedJson Named(const std::string& name, OrderedJson rest) {
@@ -51,7 +54,7 @@ OrderedJson TfConfigVariables(const PodRole& role, const std::string& config_map
 }
 
 void AddCommonVariables(const ManifestRequest& request, const PodRole& role, OrderedJson* env) {
-  env->push_back(Variable("MUSTER_RUN_KEY_FILE", "/etc/muster-key/run.key"));
+  env->push_back(Variable("MUSTER_RUN_KEY_FILE", kRunKeyFile));
   if (!role.computes || request.gpus == 0) return;
   env->push_back(Variable("NCCL_DEBUG", "WARN"));
   env->push_back(Variable("NCCL_DEBUG_FILE", "/dev/stderr"));
@@ -190,15 +193,15 @@ OrderedJson JobSpec(const ManifestRequest& request, const PodRole& role,
                     const std::string& config_map) {
   OrderedJson spec = {
       {"completions", role.count}, {"parallelism", role.count}, {"completionMode", "Indexed"}};
+  const bool may_fail =
+      role.type != TaskType::kEvaluator || request.manifest_operator != ManifestOperator::kJobSet;
   if (role.type == TaskType::kWorker || role.type == TaskType::kPs) {
     spec["backoffLimitPerIndex"] = kRestarts;
     spec["maxFailedIndexes"] = 0;
   } else {
-    const bool uncounted =
-        role.type == TaskType::kEvaluator && request.manifest_operator == ManifestOperator::kJobSet;
-    spec["backoffLimit"] = uncounted ? kUncounted : kRestarts;
+    spec["backoffLimit"] = may_fail ? kRestarts : kUncounted;
   }
-  spec["podFailurePolicy"] = PodFailurePolicy();
+  spec["podFailurePolicy"] = PodFailurePolicy(may_fail);
   spec["template"] = PodTemplate(request, role, config_map);
   return spec;
 }

@@ -28,7 +28,9 @@ struct ManifestRequest {
   std::string storage = "5Gi", storage_class;
   std::string tensorboard;  // The image of TensorBoard. Empty: none.
 
-  int members() const { return 1 + workers + ps; }
+  int members() const { return 1 + workers + ps; }  // REQUIRES: CheckRequest accepts it.
+  // Whether pods other than the chief mount the volume, from nodes of their own.
+  bool shares_volume() const { return !tensorboard.empty(); }
 };
 
 // The tasks of one type.
@@ -43,6 +45,7 @@ struct PodRole {
 inline constexpr char kManifestName[] = "muster";            // Of objects, hosts and labels.
 inline constexpr char kRunKeySecret[] = "muster-run-key";    // With the file run.key.
 inline constexpr char kModelDirMount[] = "/var/lib/muster";  // Of the chief's volume.
+inline constexpr char kRunKeyFile[] = "/etc/muster-key/run.key";  // In each pod.
 inline constexpr int kPodPort = 2222;
 inline constexpr int kPodUser = 65532;  // Also the group.
 

@@ -43,16 +43,6 @@ OrderedJson Container(const std::string& image) {
                 {{"name", "tmp"}, {"mountPath", "/tmp"}}})}};
 }
 
-// A volume that one node can mount: the pod waits until the chief has a node.
-OrderedJson BesideTheChief() {
-  const OrderedJson chief = {{"app.kubernetes.io/name", kManifestName},
-                             {"app.kubernetes.io/component", "chief"}};
-  return {{"podAffinity",
-           {{"requiredDuringSchedulingIgnoredDuringExecution",
-             OrderedJson::array({{{"topologyKey", "kubernetes.io/hostname"},
-                                  {"labelSelector", {{"matchLabels", chief}}}}})}}}};
-}
-
 OrderedJson PodSpec(const std::string& image, const std::string& claim) {
   return {
       {"enableServiceLinks", false},
@@ -64,10 +54,6 @@ OrderedJson PodSpec(const std::string& image, const std::string& claim) {
         {"fsGroup", kPodUser},
         {"fsGroupChangePolicy", "OnRootMismatch"},
         {"seccompProfile", {{"type", "RuntimeDefault"}}}}},
-      {"affinity", BesideTheChief()},
-      {"tolerations",
-       OrderedJson::array(
-           {{{"key", "nvidia.com/gpu"}, {"operator", "Exists"}, {"effect", "NoSchedule"}}})},
       {"containers", OrderedJson::array({Container(image)})},
       {"volumes", OrderedJson::array(
                       {{{"name", "model-dir"}, {"persistentVolumeClaim", {{"claimName", claim}}}},

@@ -14,9 +14,11 @@ import unittest
 import yaml
 
 from manifests import SOURCE, client_version
-from operators import OperatorManifests, check
+from operators import OperatorManifests, check, render_all
 
 BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", SOURCE / "build" / "bin"))
+# The types of their conditions at the end of a good run; kubectl compares them without regard to case.
+CONDITION = {"job": "complete", "tfjob": "succeeded", "jobset": "completed"}
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", (SOURCE / "docs" / "kubernetes.md").read_text(), re.S | re.M)
 
 KUBECTL = """#!/bin/sh
@@ -70,6 +72,8 @@ class Blocks(unittest.TestCase):
                 if "muster key new" in text:
                     self.assertTrue(secret or "muster-run-key" in manifests.kind("Secret"), "nobody makes the Secret")
                 for line in later:
+                    for condition, kind in re.findall(r"--for=condition=(\w+) .*\b(job|tfjob|jobset)/", line):
+                        self.assertEqual(condition.lower(), CONDITION[kind])
                     for kind, name in re.findall(r"\b(job|tfjob|jobset|deployment)/([\w-]+)", line):
                         self.assertIn(name, manifests.kind({"job": "Job", "tfjob": "TFJob", "jobset": "JobSet", "deployment": "Deployment"}[kind]))
                 form = next((k for k in ("TFJob", "JobSet") if manifests.kind(k)), "Job")
@@ -90,6 +94,19 @@ class Blocks(unittest.TestCase):
         self.assertEqual({p.container["image"] for p in manifests.pods()}, {"registry.example.com/team/muster:1"})
         (deployment,) = manifests.kind("Deployment").values()
         self.assertEqual(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "registry.example.com/team/tensorboard:1")
+
+    def test_every_form_can_be_stopped(self):
+        stop = (SOURCE / "docs" / "kubernetes.md").read_text().split("## Stopping and resuming")[1].split("\n## ")[0]
+        commands = re.findall(r"^kubectl delete (.*?)\s*(?:#.*)?$", stop, re.M)
+        for folder in "base", "parameter_server", "tfjob", "jobset", "jobset_parameter_server":
+            manifests = render_all(SOURCE / "k8s" / folder)
+            whole = next((k for k in ("TFJob", "JobSet") if manifests.kind(k)), None)
+            # What keeps the pods: deleted alone, a Job of a JobSet or a pod of a TFJob comes back.
+            wanted = f"{whole.lower()} muster" if whole else "job -l app.kubernetes.io/name=muster"
+            self.assertIn(wanted, commands)
+            if not whole:
+                for job in manifests.kind("Job").values():
+                    self.assertEqual(job["metadata"]["labels"]["app.kubernetes.io/name"], "muster")
 
     def test_every_folder_is_named(self):
         page = (SOURCE / "docs" / "kubernetes.md").read_text()

@@ -24,7 +24,7 @@ def run(*arguments):
 
 
 def manifest(*arguments):
-    done = run("--image", "muster", *arguments)
+    done = run(*([] if "--image" in arguments else ["--image", "muster"]), *arguments)
     if done.returncode != 0:
         raise AssertionError(done.stderr)
     return OperatorManifests([o for o in yaml.safe_load_all(done.stdout) if o])
@@ -86,7 +86,7 @@ class Manifest(unittest.TestCase):
 
     def test_other_sizes(self):
         for operator in OPERATORS:
-            for workers, ps, gpus in (1, 0, 0), (8, 2, 1), (12, 3, 8):
+            for workers, ps, gpus in (1, 0, 0), (8, 2, 1), (12, 0, 8):
                 with self.subTest(operator=operator, workers=workers, ps=ps, gpus=gpus):
                     own = manifest("--workers", workers, "--ps", ps, "--gpus", gpus, "--operator", operator, "--job", self.job())
                     check(own.objects)
@@ -106,9 +106,11 @@ class Manifest(unittest.TestCase):
 
     def test_tensorboard(self):
         for base, ps in (BASE, 0), (PARAMETER_SERVER, 2):
-            own = manifest("--workers", 2, "--ps", ps, "--tensorboard", "tensorboard", "--job", base / "job.json")
-            self.assertEqual(comparable(own), comparable(overlay(base, "tensorboard")))
+            own = manifest("--workers", 2, "--ps", ps, "--tensorboard", "tensorboard", "--storage-class", "shared", "--job", base / "job.json")
             check(own.objects)
+            claim = own.kind("PersistentVolumeClaim")["muster-model-dir"]["spec"]
+            self.assertEqual((claim.pop("storageClassName"), claim["accessModes"]), ("shared", ["ReadWriteMany"]))
+            self.assertEqual(comparable(own), comparable(overlay(base, "tensorboard")))
 
     def test_without_an_evaluator(self):
         own = manifest("--workers", 2, "--no-evaluator", "--job", self.job())
@@ -117,7 +119,10 @@ class Manifest(unittest.TestCase):
 
     def test_the_job_file_is_kept_as_it_is(self):
         for text in '// A comment.\n{"program": "linear", "global_batch_size": 5}\n', '{"program": "linear",\n\n\t"global_batch_size": 5}', \
-                    ' {"program":\n"linear", "global_batch_size": 5}\n\n', '{"program": "linear", "global_batch_size": 5}  // \u00e9 "x" \U0001f600\r\n':
+                    ' {"program":\n"linear", "global_batch_size": 5}\n\n', \
+                    '\ufeff{"program": "linear",\n"global_batch_size": 5}\n', \
+                    *('{"program": "linear",  // a%sb\n"global_batch_size": 5}\n' % c for c in "\u2028\u2029\u0085\ufeff\x7f\x80\x9f\ufffe\uffff"), \
+                    '{"program": "linear", "global_batch_size": 5}  // \u00e9 "x" \U0001f600\r\n':
             with self.subTest(text):
                 (self.dir / "job.json").write_bytes(text.encode())
                 own = manifest("--workers", 1, "--job", self.dir / "job.json")
@@ -132,7 +137,10 @@ class Manifest(unittest.TestCase):
 
     def test_model_dir_is_on_the_volume(self):
         for given, there in ("runs/one", "/var/lib/muster/one"), ("/data/runs/two/", "/var/lib/muster/two"), (None, "/var/lib/muster/job"), \
-                            ("/var/lib/muster/a/b", None), ("runs/..", "/var/lib/muster/job"), ("/", "/var/lib/muster/job"), ("/var/lib/muster", "/var/lib/muster/muster"):
+                            ("/var/lib/muster/a/b", None), ("/var/lib/muster/a/", "/var/lib/muster/a"), \
+                            ("/var/lib/muster/a/../b", "/var/lib/muster/b"), ("/var/lib/muster/../c", "/var/lib/muster/c"), \
+                            ("/var/lib/muster/", "/var/lib/muster/muster"), ("/var/lib/muster/a/..", "/var/lib/muster/muster"), \
+                            ("runs/..", "/var/lib/muster/job"), ("/", "/var/lib/muster/job"), ("/var/lib/muster", "/var/lib/muster/muster"):
             with self.subTest(given):
                 own = manifest("--workers", 1, "--job", self.job(**({"model_dir": given} if given else {})), "--set", "epochs=3")
                 for pod in own.pods():
@@ -141,7 +149,7 @@ class Manifest(unittest.TestCase):
                     self.assertEqual(rest[2:4] if there else [], ["--set", f'model_dir="{there}"'] if there else [])
 
     def test_arguments_reach_the_task_as_they_are(self):
-        given = 'program_args={"text": "$(PATH) $$ $x \\" \u00e9 #"}'
+        given = 'program_args={"text": "$(PATH) $$ $x \\" \u00e9 # \u2028\u2029\u0085\ufeff\x7f\x9f",\n"more": 1}'
         own = manifest("--workers", 1, "--job", self.job(model_dir='runs/a"b'), "--set", given)
         for pod in own.pods():
             self.assertEqual(pod.command()[3:7], ["--set", given, "--set", 'model_dir="/var/lib/muster/a\\"b"'])
@@ -170,6 +178,31 @@ class Manifest(unittest.TestCase):
             claim = own.kind("PersistentVolumeClaim")["muster-model-dir"]["spec"]
             self.assertEqual((claim["storageClassName"], claim["resources"]["requests"]["storage"]), ("fast", "20Gi"))
 
+    def test_sizes_and_names_that_kubernetes_takes(self):
+        for storage in "1Pi", "5.5Gi", "5368709120", "0.5T", "2Ei":
+            claim = manifest("--workers", 1, "--storage", storage, "--job", self.job()).kind("PersistentVolumeClaim")["muster-model-dir"]
+            self.assertEqual(claim["spec"]["resources"]["requests"]["storage"], storage)
+        image = "registry.example.com:5000/team/muster@sha256:" + "0a" * 32
+        self.assertEqual({p.container["image"] for p in manifest("--workers", 1, "--job", self.job(), "--image", image).pods()}, {image})
+        check(manifest("--workers", 1, "--operator", "jobset", "--queue", "team-a.x-1", "--storage-class", "fast.ssd-1", "--job", self.job()).objects)
+
+    def test_jobs_that_pods_can_run(self):
+        for set_ in "folder=null", "security.key_file=/etc/muster-key/run.key", "security.insecure=false", "restore=never", \
+                    "restore=/var/lib/muster/old/checkpoints", 'load={"net": "/opt/w.safetensors"}', \
+                    'data={"train": {"format": "npy", "x": "/x.npy", "y": "/y.npy", "cache": {"disk": "/tmp/cache"}}}':
+            with self.subTest(set_):
+                check(manifest("--workers", 1, "--job", self.job(), "--set", set_).objects)
+        check(manifest("--workers", 1, "--gpus", 2, "--job", self.job(), "--set", "devices=cuda:1,0").objects)
+        check(manifest("--workers", 2, "--ps", 1, "--gpus", 2, "--job", self.job(), "--set", "devices=cuda:1").objects)
+        self.job(load={"net": "w.safetensors"})
+        check(manifest("--workers", 1, "--job", self.dir / "job.json", "--set", "folder=/opt/weights").objects)
+
+    def test_output_that_cannot_be_written(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([BIN / "muster", "manifest", "--image", "muster", "--workers", "1", "--job", self.job()], stdout=full,
+                                  stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stderr), (2, "muster manifest: cannot write the output: No space left on device\n"))
+
     def test_what_it_refuses(self):
         good = {"--workers": 2, "--image": "muster", "--job": self.job()}
         servers = {"--ps": 1, "--workers": 2}
@@ -177,7 +210,24 @@ class Manifest(unittest.TestCase):
         (self.dir / "plugin.json").write_text(plugin)
         (self.dir / "data.json").write_text(json.dumps({"program": "linear", "global_batch_size": 5, "data": {
             "train": {"format": "npy", "x": "x.npy", "y": "y.npy"}}}))
+        (self.dir / "latin1.json").write_bytes(b'{"program": "linear", "global_batch_size": 5}  // \xe9\n')
+        (self.dir / "large.json").write_text('{"program": "linear", "global_batch_size": 5}\n' + "// \n" * 262144)
+        relative = {"data": '{"train": {"format": "npy", "x": "/x.npy", "y": "/y.npy", "cache": {"disk": "cached"}}}', "load": '{"net": "w.safetensors"}'}
         cases = [
+            ({"--workers": 2147483647}, "--workers is 2147483647"), ({"--workers": 1, "--ps": 2147483647}, "--ps is 2147483647"),
+            ({"--workers": 600, "--ps": 600}, "1201 tasks"), ({"--gpus": 2000000000}, "--gpus is 2000000000"), ({"--gpus": 65}, "--gpus is 65"),
+            ({"--set": "security.key_file=own.key"}, "security.key_file"), ({"--set": "security.insecure=true"}, "security.insecure"),
+            ({"--set": "restore=old/checkpoints"}, "restore"), ({"--set": f"load={relative['load']}"}, "load.net"),
+            ({"--set": f"data={relative['data']}"}, "data.train.cache"),
+            ({"--set": "devices=cuda"}, "--gpus"), ({"--set": "devices=cuda:0"}, "--gpus"), ({"--gpus": 2, "--set": "devices=cuda:0,2"}, "no GPU 2"),
+            ({**servers, "--gpus": 2}, "one replica"), ({**servers, "--set": "devices=cpu:2"}, "one replica"),
+            ({"--image": ""}, "--image"), ({"--image": "a b"}, "--image"), ({"--image": "muster:"}, "--image"),
+            ({"--operator": "jobset", "--queue": "A b!"}, "--queue"), ({"--operator": "jobset", "--queue": "q" * 64}, "--queue"),
+            ({"--storage-class": "Bad Class"}, "--storage-class"), ({"--storage-class": "a..b"}, "--storage-class"),
+            ({"--storage-class": "-a"}, "--storage-class"), ({"--storage": "0"}, "--storage"), ({"--storage": "0.0Gi"}, "--storage"),
+            ({"--storage": "5.5.5Gi"}, "--storage"), ({"--storage": ""}, "--storage"), ({"--storage": "Gi"}, "--storage"),
+            ({"--tensorboard": "tensorboard"}, "ReadWriteMany"), ({"--tensorboard": "a b", "--storage-class": "shared"}, "--tensorboard"),
+            ({"--job": self.dir / "latin1.json"}, "UTF-8"), ({"--job": self.dir / "large.json"}, "ConfigMap"),
             ({"--workers": -1}, "--workers is -1"), ({"--gpus": -1}, "--gpus is -1"), ({"--storage": "5GB"}, "5GB"), ({"--workers": "two"}, "--workers"), ({"--workers": None}, "--workers"),
             ({"--image": None}, "--image"), ({"--job": None}, "--job"), ({"--job": self.dir / "none.json"}, "none.json"),
             ({"--operator": "tfjobs"}, "tfjobs"), ({"--workers": 0, "--ps": 1}, "train nothing"), ({"--workers": 1000}, "TF_CONFIG"),
@@ -194,6 +244,7 @@ class Manifest(unittest.TestCase):
                 done = run(*arguments)
                 self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
                 self.assertIn(word, done.stderr)
+                self.assertNotIn("terminate called", done.stderr)
         for job, mend in ("plugin.json", "program=/opt/own.so"), ("data.json", "folder=/opt/data"):
             check(manifest("--workers", 2, "--job", self.dir / job, "--set", mend).objects)
 

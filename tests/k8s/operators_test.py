@@ -66,9 +66,14 @@ class Operator(unittest.TestCase):
     def check_tasks(self, manifests):
         """Every pod knows its place in one cluster, whose addresses are the pods' own."""
         pods = {f"{p.role}:{p.index}": p for p in manifests.pods()}
-        self.assertEqual(sorted(pods)[:2], ["chief:0", "evaluator:0"])
-        names = [e["name"] for p in pods.values() for e in p.container["env"]]
-        self.assertNotIn("", names)
+        servers = [task for task in pods if task.startswith("ps:")]
+        self.assertEqual(sorted(pods), sorted(["chief:0", "evaluator:0", "worker:0", "worker:1", *servers]))
+        self.assertIn(sorted(servers), ([], ["ps:0", "ps:1"]))
+        self.assertEqual(bool(servers), any(p.command()[0] == "muster-ps" for p in pods.values()))
+        for pod in pods.values():
+            names = [e["name"] for e in pod.container["env"]]
+            self.assertEqual(sorted(names), sorted(set(names)), "a variable is there twice")
+            self.assertEqual(pod.command()[0], f"muster-{pod.role}")
         for task, pod in pods.items():
             said = told(pod)
             rank = {"chief": 0, "worker": 1 + pod.index}.get(pod.role)
@@ -153,6 +158,8 @@ class JobSet(Operator):
             self.assertEqual([(r["action"], r["onJobFailureReasons"]) for r in spec["failurePolicy"]["rules"]],
                              [("FailJobSet", ["PodFailurePolicy"])])
             self.assertGreater(spec["failurePolicy"]["maxRestarts"], 0)
+            (rule,) = spec["failurePolicy"]["rules"]
+            self.assertEqual(sorted(rule["targetReplicatedJobs"]), sorted({j["name"] for j in spec["replicatedJobs"]} - {"evaluator"}))
             for pod in manifests.pods():
                 self.assertEqual(pod.spec["subdomain"], "muster")
                 self.assertEqual(pod.container["env"][0]["valueFrom"]["fieldRef"]["fieldPath"], INDEX)
@@ -169,10 +176,20 @@ class JobSet(Operator):
             theirs = {job["metadata"]["labels"]["app.kubernetes.io/component"]: job["spec"] for job in render(base).jobs.values()}
             self.assertEqual(sorted(own), sorted(theirs))
             for role, spec in own.items():
-                same = {k: v for k, v in spec.items() if k not in ("template", "backoffLimit")}
-                self.assertEqual(same, {k: v for k, v in theirs[role].items() if k not in ("template", "backoffLimit")})
-            # The end of its restarts would restart the others.
-            self.assertGreaterEqual(own["evaluator"]["backoffLimit"], 1000)
+                if role != "evaluator":
+                    self.assertEqual({**spec, "template": None}, {**theirs[role], "template": None})
+
+    def test_an_evaluator_never_ends_the_others(self):
+        """A JobSet restarts all Jobs when one fails that no rule names, so the evaluator's Job does not fail."""
+        for base, manifests in self.each("jobset"):
+            spec, theirs = manifests.jobs["muster-evaluator-0"]["spec"], render(base).jobs["muster-evaluator"]["spec"]
+            self.assertGreaterEqual(spec["backoffLimit"], 1000)
+            (evaluator,) = [p for p in manifests.pods() if p.role == "evaluator"]
+            self.assertEqual([evaluator.after(code) for code in (1, 2, 3, 126, 127, 128, 137, 138)], ["Count"] * 8)
+            self.assertEqual(evaluator.after(143), "Ignore")
+            # All else is the base's.
+            spec["podFailurePolicy"]["rules"].append(theirs["podFailurePolicy"]["rules"][2])
+            self.assertEqual({**spec, "template": None, "backoffLimit": 6}, {**theirs, "template": None})
 
     def test_what_the_schema_or_the_webhook_refuses(self):
         (jobset,) = render_all(K8S / "jobset").kind("JobSet").values()

@@ -11,8 +11,8 @@ import urllib.request
 
 from manifests import BASE
 from operator_pods_test import FormTest, ReadOnlyRootCommand
-from operators import check
-from operators_test import overlay
+from operators import check, render_all
+from operators_test import SUFFIX, overlay
 from pods_test import Process
 
 # Where `tensorboard` is: the image of this test.
@@ -92,15 +92,27 @@ class TensorBoard(ReadOnlyRootCommand, FormTest):
         for selector in self.manifests.kind("Service")["muster"]["spec"]["selector"], \
                 self.manifests.kind("NetworkPolicy")["muster"]["spec"]["podSelector"]["matchLabels"]:
             self.assertFalse(selector.items() <= labels.items())
-        # It never keeps the volume from the chief, whose labels it waits for.
-        (term,) = self.pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         chief = self.manifests.jobs["muster-chief"]["spec"]["template"]
-        self.assertLessEqual(term["labelSelector"]["matchLabels"].items(), chief["metadata"]["labels"].items())
-        (mine,), (theirs,) = ([v["persistentVolumeClaim"] for v in spec["volumes"] if "persistentVolumeClaim" in v]
-                              for spec in (self.pod, chief["spec"]))
-        self.assertEqual(mine, theirs)
         self.assertEqual(self.pod["securityContext"], chief["spec"]["securityContext"])
-        self.assertTrue(self.container["volumeMounts"][0]["readOnly"])
+
+    def test_it_never_keeps_the_volume_from_the_chief(self):
+        """Wherever the two pods are placed, and placed again: many nodes may mount the volume, and it waits for no pod."""
+        for base, suffix in SUFFIX.items():
+            for operator in None, "tfjob", "jobset":
+                with self.subTest(base=base.name, operator=operator):
+                    manifests = overlay(base, *([operator + suffix] if operator else []), "tensorboard")
+                    check(manifests.objects)
+                    pods = [next(p for p in manifests.pods() if p.role == "chief").spec,
+                            manifests.kind("Deployment")["muster-tensorboard"]["spec"]["template"]["spec"]]
+                    (chief,), (own,) = ([v["persistentVolumeClaim"] for v in spec["volumes"] if "persistentVolumeClaim" in v] for spec in pods)
+                    self.assertEqual(own, chief)
+                    claim = manifests.kind("PersistentVolumeClaim")[own["claimName"]]
+                    self.assertEqual(claim["spec"]["accessModes"], ["ReadWriteMany"])
+                    self.assertNotIn("affinity", pods[1])
+                    (mount,) = [m for m in pods[1]["containers"][0]["volumeMounts"] if m["name"] == "model-dir"]
+                    self.assertIs(mount["readOnly"], True)
+        # Without TensorBoard the chief alone mounts it, and one node is enough.
+        self.assertEqual(render_all(BASE).kind("PersistentVolumeClaim")["muster-model-dir"]["spec"]["accessModes"], ["ReadWriteOnce"])
 
 
 if __name__ == "__main__":

@@ -56,5 +56,20 @@ TEST(Yaml, LinesAreABlock) {
     EXPECT_EQ(Value(text), "key: " + Dump(OrderedJson(text)) + "\n");
 }
 
+TEST(Yaml, EscapesWhatYamlReadsInAnotherWay) {
+  // Ends of lines of YAML 1.1, a byte order mark, control characters, and no characters at all.
+  const std::pair<std::string, std::string> cases[] = {
+      {"\u2028", "\\u2028"}, {"\u2029", "\\u2029"}, {"\u0085", "\\u0085"}, {"\ufeff", "\\ufeff"},
+      {"\x7f", "\\u007f"},   {"\u009f", "\\u009f"}, {"\ufffe", "\\ufffe"}, {"\uffff", "\\uffff"}};
+  for (const auto& [character, escaped] : cases) {
+    EXPECT_EQ(Value("a" + character + "b"), "key: \"a" + escaped + "b\"\n");
+    EXPECT_EQ(Value("// a" + character + "b\n{}\n"), "key: \"// a" + escaped + "b\\n{}\\n\"\n");
+    EXPECT_EQ(ToYaml({{"k" + character, 1}}), "\"k" + escaped + "\": 1\n");
+  }
+  // Their neighbours stay in a block.
+  const std::string text = "\u00a0 \u00e9 \u2027 \u202a \ufefe \ufffd \U0001f600 \U0002feff\n";
+  EXPECT_EQ(Value(text), "key: |\n  " + text);
+}
+
 }  // namespace
 }  // namespace muster
