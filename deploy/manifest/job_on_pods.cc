@@ -24,9 +24,8 @@ std::string WrittenText(const Json& written, const char* key) {
 }
 
 absl::Status NotOnPods(std::string_view key, const std::string& path, std::string_view remedy) {
-  return ConfigurationError(
-      fmt::format("{} is \"{}\", a path beside the job file, which pods do not have: {}", key, path,
-                  remedy));
+  return ConfigurationError(fmt::format(
+      "{} is \"{}\", a path beside the job file, which pods do not have: {}", key, path, remedy));
 }
 
 absl::Status CheckProgram(const Json& written) {
@@ -42,7 +41,8 @@ absl::Status CheckProgram(const Json& written) {
 absl::Status CheckInputs(const Json& written, const Job& job) {
   const std::string folder = WrittenText(written, "folder");
   const bool has_folder = fs::path(folder).is_absolute();
-  constexpr char kRemedy[] = "name the folder of the data in the image, as in --set folder=/opt/data";
+  constexpr char kRemedy[] =
+      "name the folder of the data in the image, as in --set folder=/opt/data";
   MUSTER_ASSIGN_OR_RETURN(const data::JobData data, data::ParseJobData(job.data));
   for (const auto& [key, file] : data::FilesOf(data))
     if (!has_folder && !fs::path(file).is_absolute()) return NotOnPods(key, file, kRemedy);
@@ -81,10 +81,10 @@ absl::Status CheckSecurity(const Job& job) {
         "leaves it out");
   if (job.security.key_file.empty() || job.security.key_file == kRunKeyFile)
     return absl::OkStatus();
-  return ConfigurationError(fmt::format(
-      "security.key_file is \"{}\", but the pods have the run key in {}: --set "
-      "security.key_file=null leaves it out",
-      job.security.key_file, kRunKeyFile));
+  return ConfigurationError(
+      fmt::format("security.key_file is \"{}\", but the pods have the run key in {}: --set "
+                  "security.key_file=null leaves it out",
+                  job.security.key_file, kRunKeyFile));
 }
 
 // The replicas that `devices` asks for, or the GPUs of a pod where it takes what there is.
