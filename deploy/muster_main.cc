@@ -16,6 +16,7 @@
 #include "deploy/explain_command.h"
 #include "deploy/key_command.h"
 #include "deploy/launch_command.h"
+#include "deploy/manifest_command.h"
 #include "deploy/new_command.h"
 #include "deploy/preflight_command.h"
 #include "deploy/tool_command.h"
@@ -38,6 +39,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
       "export", "Write a checkpoint as one file: weights, or a trained exported program"));
   commands.push_back(MakeKeyCommand());
   commands.push_back(MakeLaunchCommand());
+  commands.push_back(MakeManifestCommand());
   commands.push_back(MakeNewCommand());
   commands.push_back(MakeToolCommand("predict", "Write the outputs of a checkpoint for an input"));
   commands.push_back(MakePreflightCommand());

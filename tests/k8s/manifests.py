@@ -26,8 +26,8 @@ def client_version():
 def render(folder):
     """The objects that `kubectl apply -k` would send."""
     done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True)
-    if done.returncode != 0 and client_version() < (1, 21):
-        raise unittest.SkipTest("kubectl is older than 1.21 (Debian 12's is 1.20): its kustomize takes no folder as a resource")
+    if done.returncode != 0 and client_version() < (1, 22):
+        raise unittest.SkipTest("kubectl is older than 1.22 (Debian 12's is 1.20): its kustomize knows no folder as a resource, or no replacements")
     if done.returncode != 0:
         raise AssertionError(f"kubectl kustomize {folder} failed:\n{done.stderr}")
     return Manifests(list(yaml.safe_load_all(done.stdout)))

@@ -25,7 +25,9 @@ class Base(unittest.TestCase):
     maxDiff = None
     folder = BASE
     members = "chief", "worker"  # of the cluster, as TF_CONFIG names them
+    computing = "chief", "worker"  # steps
     listening = "chief",
+    on_cpu = "evaluator",  # by an argument: they compute no steps
     own_keys = {"security": {"file_mode": "group"}}  # of job.json, beside the example's
 
     @classmethod
@@ -41,7 +43,8 @@ class Base(unittest.TestCase):
 
     def test_schemas(self):
         self.assertEqual(sorted(o["kind"] for o in self.manifests.objects),
-                         ["ConfigMap", *["Job"] * (len(self.members) + 1), "NetworkPolicy", "PersistentVolumeClaim", "Service"])
+                         ["ConfigMap", *["Job"] * (len(self.members) + 1), "NetworkPolicy", "PersistentVolumeClaim",
+                          "PodDisruptionBudget", "Service"])
         check_schemas(self.manifests.objects)
         for path, value in [("restartPolicyy", "Never"), ("terminationGracePeriodSeconds", "soon"), ("volumes", {})]:
             broken = copy.deepcopy(self.manifests.objects)
@@ -122,7 +125,7 @@ class Base(unittest.TestCase):
             folder, file = command[2].rsplit("/", 1)
             self.assertIn(file, self.manifests.kind("ConfigMap")[pod.mounts()[folder]["configMap"]["name"]]["data"])
             # A container that asks for no GPU may see all of its node's.
-            self.assertEqual(command[3:], ["--set", "devices=cpu"] if pod.role == "evaluator" else [])
+            self.assertEqual(command[3:], ["--set", "devices=cpu"] if pod.role in self.on_cpu else [])
 
     def test_the_job_is_the_example_on_the_volume(self):
         job = json_with_comments(self.manifests.data(*self.job_file()))
@@ -187,6 +190,9 @@ class Base(unittest.TestCase):
             self.assertGreater(security["runAsUser"], 0)  # a name in the image could not be checked
             self.assertEqual(security["seccompProfile"], {"type": "RuntimeDefault"})
             self.assertIs(container["allowPrivilegeEscalation"], False)
+            self.assertIs(container["readOnlyRootFilesystem"], True)
+            if pod.role != "ps":  # of the evaluator: the checkpoint that it evaluates
+                self.assertIn("emptyDir", pod.mounts()["/tmp"])
             self.assertEqual(container["capabilities"], {"drop": ["ALL"]})
             self.assertFalse({"hostNetwork", "hostPID", "hostIPC"} & set(pod.spec))
             for volume in pod.spec["volumes"]:
@@ -212,14 +218,17 @@ class Base(unittest.TestCase):
             role = job["metadata"]["labels"]["app.kubernetes.io/component"]
             for key in "completions", "parallelism", "backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes":
                 job["spec"].pop(key, None)
+            for labels in job["metadata"]["labels"], job["spec"]["template"]["metadata"]["labels"]:
+                self.assertEqual(labels.pop("computes-steps", None), "true" if role in self.computing else None)
             pod = job["spec"]["template"]["spec"]
+            pod.pop("topologySpreadConstraints", None)
             (container,) = pod["containers"]
             for key in "args", "readinessProbe", "ports":
                 container.pop(key, None)
             for key in "fsGroup", "fsGroupChangePolicy":
                 pod["securityContext"].pop(key, None)
             for volumes in container["volumeMounts"], pod["volumes"]:
-                volumes[:] = [v for v in volumes if v["name"] not in ("model-dir", "shm")]
+                volumes[:] = [v for v in volumes if v["name"] not in ("model-dir", "shm", "tmp")]
             return json.loads(re.sub(rf"\b{role}\b", "ROLE", json.dumps(job)))
         for role in *self.members, "evaluator":
             self.assertEqual(shared(self.role(role)), shared(self.role("chief")))
@@ -228,14 +237,21 @@ class Base(unittest.TestCase):
 class ParameterServer(Base):
     folder = PARAMETER_SERVER
     members = "chief", "worker", "ps"
+    computing = "worker",
     listening = "chief", "ps"
+    on_cpu = "chief", "evaluator"
     own_keys = {**Base.own_keys, "strategy": "parameter_server", "parameter_server": {"copies": 2}}
 
     def test_all_but_the_servers_is_the_base(self):
         base = render(BASE)
         (own_map,), (base_map,) = (m.kind("ConfigMap") for m in (self.manifests, base))
-        text = json.dumps([o for o in self.manifests.objects if o["kind"] != "ConfigMap" and o["metadata"]["name"] != "muster-ps"])
         self.assertNotEqual(own_map, base_map)
+        chief = base.jobs["muster-chief"]  # as the evaluator: its pod may see GPUs, and uses none
+        chief["spec"]["template"]["spec"]["containers"][0]["args"] += ["--set", "devices=cpu"]
+        for labels in chief["metadata"]["labels"], chief["spec"]["template"]["metadata"]["labels"]:
+            del labels["computes-steps"]
+        base.kind("PodDisruptionBudget")["muster"]["spec"]["minAvailable"] += self.role("ps")["spec"]["completions"]
+        text = json.dumps([o for o in self.manifests.objects if o["kind"] != "ConfigMap" and o["metadata"]["name"] != "muster-ps"])
         self.assertEqual(json.loads(text.replace(own_map, base_map)), [o for o in base.objects if o["kind"] != "ConfigMap"])
         replicas = json_with_comments(self.manifests.data(*self.job_file()))["parameter_server"]["copies"]
         self.assertLessEqual(replicas, self.role("ps")["spec"]["completions"])

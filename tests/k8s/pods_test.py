@@ -45,11 +45,15 @@ class PodsTest(ClusterTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.manifests = render(cls.folder)
+        cls.manifests = cls.rendered()
+
+    @classmethod
+    def rendered(cls):
+        return render(cls.folder)
 
     def setUp(self):
         super().setUp()
-        self.pods = {p.hostname: p for p in self.manifests.pods()}
+        self.pods = {f"muster-{p.role}-{p.index}": p for p in self.manifests.pods()}
         self.local = addresses(self.pods.values())
         chief = self.pods["muster-chief-0"]
         for path, volume in chief.mounts().items():
@@ -77,7 +81,7 @@ class PodsTest(ClusterTest):
         job = json_with_comments(self.manifests.data(self.config_map, "job.json"))
         self.model_dir = pathlib.Path(self.here(job["model_dir"]))
         for key in "program_args", "optimizer", "learning_rate":
-            job.pop(key)
+            job.pop(key, None)
         job.update(LINEAR, **keys)
         (self.dir / "config" / "job.json").write_text(self.here(json.dumps(job)))
 
@@ -89,10 +93,14 @@ class PodsTest(ClusterTest):
         environment = {name: self.here(value) for name, value in pod.environment().items()}
         environment.update(PATH=os.environ["PATH"], MUSTER_TERMINATION_LOG=str(at / "termination-log"))
         command = [self.here(word) for word in pod.command()]
-        process = Process(hostname, [str(BIN / command[0]), *command[1:]], environment, at / "log")
+        process = Process(hostname, self.command_line(pod, at, [str(BIN / command[0]), *command[1:]], environment), environment, at / "log")
         process.termination_log = at / "termination-log"
         self.processes.append(process)
         return process
+
+    def command_line(self, pod, at, command, environment):
+        """What starts the pod's command; `at` is a folder of its own."""
+        return command
 
     def start_pods(self):
         """{hostname: process} of all pods, the evaluator at work."""
