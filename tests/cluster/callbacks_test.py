@@ -15,7 +15,7 @@ import unittest
 
 import numpy
 
-from harness import BIN, ClusterTest, checkpoints, curve, events, result, tensors
+from harness import BIN, ClusterTest, checkpoints, curve, events, main, result, tensors
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOOLS = os.environ.get("MUSTER_TOOLS_VENV")
@@ -314,4 +314,4 @@ class Callbacks(ClusterTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -8,7 +8,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "soak"))
 from faults import Act, Fault  # noqa: E402
-from harness import BIN, free_ports  # noqa: E402
+from harness import BIN, free_ports, main  # noqa: E402
 from supervisor import Supervisor  # noqa: E402
 
 CLOCK = BIN.parent / "tests" / "test_clock.so"
@@ -56,4 +56,4 @@ class Clock(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

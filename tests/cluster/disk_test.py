@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import checkpoints, result
+from harness import checkpoints, main, result
 from recording import RecordingTest
 
 CONFIGURATION, RETRYABLE = 2, 138
@@ -123,4 +123,4 @@ class Disk(RecordingTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -1,7 +1,9 @@
 """The harness itself: a test that failed leaves its folder, and prints what its processes said last."""
 import contextlib
 import io
+import pathlib
 import shutil
+import subprocess
 import sys
 import unittest
 
@@ -56,6 +58,16 @@ class Harness(unittest.TestCase):
             test, told = self.run_sample(name)
             self.assertFalse(test.dir.exists(), name)
             self.assertEqual(told, "")
+
+
+class Codes(unittest.TestCase):
+    def test_a_skipped_test_hides_no_failed_one(self):
+        bodies = {"good": "pass", "skipped": "self.skipTest('on purpose')", "wrong": "self.fail('on purpose')"}
+        for names, code in (("good", 0), ("good skipped", 77), ("good skipped wrong", 1), ("wrong", 1)):
+            tests = "".join(f"    def test_{name}(self):\n        {bodies[name]}\n" for name in names.split())
+            script = f"import unittest\nfrom harness import main\n\nclass T(unittest.TestCase):\n{tests}\nmain()\n"
+            done = subprocess.run([sys.executable, "-c", script], cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, code, names + done.stderr)
 
 
 class Torn(RecordingTest):

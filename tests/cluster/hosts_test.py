@@ -6,7 +6,7 @@ import sys
 import time
 import unittest
 
-from harness import Process, curve, tensors
+from harness import Process, curve, main, tensors
 from hosts import Network
 from recording import RecordingTest, WORKER, wait_until
 
@@ -136,4 +136,4 @@ class Hosts(HostsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import unittest
 
-from harness import ClusterTest, Process, losses
+from harness import ClusterTest, Process, losses, main
 from hosts import Network
 
 CONTROL = 5000
@@ -170,4 +170,4 @@ class OnPathTest(ClusterTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

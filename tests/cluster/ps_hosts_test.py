@@ -3,7 +3,7 @@ import time
 import unittest
 
 from counting import BATCH, CountingTest
-from harness import Process, result
+from harness import Process, main, result
 from hosts import Network
 from recording import wait_until
 
@@ -93,4 +93,4 @@ class Hosts(CountingTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

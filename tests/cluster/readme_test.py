@@ -9,7 +9,7 @@ import re
 import subprocess
 import unittest
 
-from harness import BIN, SOURCE, ClusterTest, Process, result
+from harness import BIN, SOURCE, ClusterTest, Process, main, result
 from hosts import Network
 
 SSH = """#!/bin/sh
@@ -102,4 +102,4 @@ class Readme(ClusterTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

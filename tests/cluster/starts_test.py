@@ -5,7 +5,7 @@ import subprocess
 import time
 import unittest
 
-from harness import BIN, ClusterTest, Process, result
+from harness import BIN, ClusterTest, Process, main, result
 from hosts import Network
 from hosts_test import PORT, HostsTest
 
@@ -140,4 +140,4 @@ class Moved(HostsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -9,7 +9,7 @@ import time
 import unittest
 
 import numpy
-from harness import BIN, ClusterTest, Process, tensors
+from harness import BIN, ClusterTest, Process, main, tensors
 from hosts import Network
 
 WINDOW = 16
@@ -192,4 +192,4 @@ class Frames(ClusterTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -65,6 +65,17 @@ void WantNothingIfLarge(proto::NextRequest* request) {
   request->set_start(0);
 }
 
+struct RecentBatch {
+  MonotonicTime at;
+  proto::BatchDone done;
+};
+
+// The time since which the chief has not answered one caller.
+struct Patience {
+  std::optional<MonotonicTime> since;
+  rpc::Backoff backoff;
+};
+
 class LeaseClientImpl final : public LeaseClient {
  public:
   LeaseClientImpl(LeaseClientOptions options, std::shared_ptr<rpc::RenewableChannel> channel)
@@ -88,16 +99,6 @@ class LeaseClientImpl final : public LeaseClient {
   void Stop(absl::Status why) override;
 
  private:
-  struct Recent {
-    MonotonicTime at;
-    proto::BatchDone done;
-  };
-  // The time since which the chief has not answered one caller.
-  struct Patience {
-    std::optional<MonotonicTime> since;
-    rpc::Backoff backoff;
-  };
-
   void Run();
   // Makes one call. Returns false if it had no effect. The caller must then wait before the next.
   bool AskLocked(Patience* patience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -174,7 +175,7 @@ class LeaseClientImpl final : public LeaseClient {
   // The batches in the request that waits for its answer.
   std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);
   std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // Not reported yet.
-  std::deque<Recent> recent_ ABSL_GUARDED_BY(mu_);
+  std::deque<RecentBatch> recent_ ABSL_GUARDED_BY(mu_);
   ShownBatches shown_ ABSL_GUARDED_BY(mu_);
   ChangedIntegers integers_ ABSL_GUARDED_BY(mu_);
   std::optional<IntegerBuffers> begins_with_ ABSL_GUARDED_BY(mu_);
@@ -209,7 +210,7 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool asks_for_work) {
   if (introduce_) {
     request.set_digest(options_.digest);
     *request.mutable_variables() = ToMessages(options_.variables);
-    for (const Recent& recent : recent_) *request.add_done() = recent.done;  // Includes done_.
+    for (const RecentBatch& recent : recent_) *request.add_done() = recent.done;  // Includes done_.
   } else {
     for (proto::BatchDone& done : done_) *request.add_done() = std::move(done);
   }
