@@ -20,6 +20,7 @@ namespace muster::chief::testing {
 namespace {
 
 using muster::testing::Tensors;
+using muster::testing::Tensors2;
 using muster::testing::TestProgram;
 
 Job TestJob() {

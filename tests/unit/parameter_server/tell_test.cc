@@ -109,7 +109,7 @@ class Leases final : public proto::Leases::CallbackService, public NextCall::Han
   void OnBroken(NextCall::Ptr) override {}
   grpc::ServerReadReactor<proto::TellPiece>* Tell(grpc::CallbackServerContext* context,
                                                   proto::NextReply* reply) override {
-    auto* const call = OpenTell(this, &calls_, context, reply);
+    auto* const call = OpenTellCall(this, &calls_, context, reply);
     ++opened;
     return call;
   }

@@ -59,7 +59,7 @@ class SlowRows final : public checkpoint::RowSource {
 
 // The stream of one server is idle while rows are sent to the other. Both are idle while the disk
 // is read.
-TEST(chief::ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
+TEST(ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
   TestJob job;
   job.variables = {{"w", {40}, 0}, {"users", {0, 1}, 0}};
   job.variables[1].table = TableSpec{1, 0, 0, 9};
@@ -106,7 +106,7 @@ class SilentPs final : public proto::ParameterServer::Service {
   absl::Notification end_;
 };
 
-TEST(chief::ShardClient, DoesNotWaitForEverForASilentServer) {
+TEST(ShardClient, DoesNotWaitForEverForASilentServer) {
   SilentPs silent;
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&silent});
   ASSERT_TRUE(server.ok());
@@ -141,7 +141,7 @@ class CopyingPs final : public proto::ParameterServer::Service {
   grpc::Status cut, drop;
 };
 
-TEST(chief::ShardClient, ACopyThatCouldNotBeDroppedIsDroppedWithALaterBeat) {
+TEST(ShardClient, ACopyThatCouldNotBeDroppedIsDroppedWithALaterBeat) {
   const grpc::Status away(grpc::StatusCode::UNAVAILABLE, "away");
   CopyingPs ps;
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&ps});
@@ -186,7 +186,7 @@ class RowsPs final : public proto::ParameterServer::Service {
   int questions = 0;
 };
 
-TEST(chief::ServerRows, AsksForNoMoreKeysThanAMessageHolds) {
+TEST(ServerRows, AsksForNoMoreKeysThanAMessageHolds) {
   RowsPs ps;
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&ps});
   ASSERT_TRUE(server.ok());
