@@ -1,13 +1,22 @@
 #include "deploy/cluster_command.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "common/cluster/cluster_config.h"
+#include "deploy/launcher/gpus.h"
+#include "deploy/own_folder.h"
+#include "deploy/ranks/ranked_cluster.h"
+#include "deploy/ranks/task_runner.h"
 
 namespace muster {
 namespace {
@@ -123,28 +132,208 @@ void PrintForPeople(const ClusterConfig& config) {
   for (const std::string& warning : config.warnings) fmt::print("warning: {}\n", warning);
 }
 
+std::string OwnHostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+// `text` is a file of hosts if there is one of this name, else the list itself.
+absl::StatusOr<std::vector<HostSlots>> HostsFrom(const std::string& text) {
+  if (text.empty()) return std::vector<HostSlots>();
+  std::string list = text;
+  std::error_code error;
+  if (std::filesystem::is_regular_file(text, error)) {
+    std::stringstream file;
+    file << std::ifstream(text).rdbuf();
+    list = file.str();
+  }
+  absl::StatusOr<std::vector<HostSlots>> hosts = ParseHosts(list);
+  if (hosts.ok()) return hosts;
+  return ConfigurationError(
+      fmt::format("--hosts is \"{}\", which {}", text, Message(hosts.status())));
+}
+
+PlannedTask PlannedFor(TaskId task, const ClusterConfig& config) {
+  return {.type = std::string(TaskTypeName(task.type)),
+          .index = task.index,
+          .address = config.cluster.AddressOf(task).ToString()};
+}
+
+// The value of CUDA_VISIBLE_DEVICES for this task; nullopt without GPUs.
+absl::StatusOr<std::optional<std::string>> ShareOfGpus(const ClusterConfig& config) {
+  MUSTER_ASSIGN_OR_RETURN(const GpuInventory inventory, ReadGpus());
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> gpus,
+                          VisibleGpus(inventory, ProcessEnvironment()("CUDA_VISIBLE_DEVICES")));
+  if (gpus.empty()) return std::nullopt;
+  std::vector<PlannedTask> here;
+  size_t own = 0;
+  for (const TaskId task : config.cluster.Tasks()) {
+    const Address& address = config.cluster.AddressOf(task);
+    if (address.host != config.cluster.AddressOf(*config.task).host) continue;
+    if (task == *config.task) own = here.size();
+    here.push_back(PlannedFor(task, config));
+  }
+  GpuUse use;
+  use.devices = "cuda";
+  use.servers = !config.cluster.ps.empty();
+  MUSTER_ASSIGN_OR_RETURN(const GpuPlan plan, AssignGpus(gpus, here, use));
+  return plan.visible[own];
+}
+
 class ClusterCommand : public Command {
  public:
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
-        "cluster", "Check TF_CONFIG and print roster, ranks and chief (exit code 2: refused)");
+        "cluster",
+        "Check TF_CONFIG, or derive it from a launcher's environment, and print roster, ranks and "
+        "chief (exit code 2: refused), or run this process's task");
     app->add_flag("--json", json_, "Print one JSON object, for scripts");
+    AddFrom(app);
+    AddExec(app);
     return app;
   }
 
   int Run() override {
-    const absl::StatusOr<ClusterConfig> config = ClusterFromEnvironment(ProcessEnvironment());
-    if (!config.ok()) return ReportError("cluster", config.status());
+    const absl::StatusOr<int> code = Cluster();
+    return code.ok() ? *code : ReportError("cluster", code.status());
+  }
+
+ private:
+  void AddFrom(CLI::App* app) {
+    const std::vector<std::string> sources(std::begin(kRankSourceNames),
+                                           std::end(kRankSourceNames));
+    CLI::Option* from =
+        app->add_option("--from", from_,
+                        "Derive the cluster from the environment of this launcher: slurm, "
+                        "openmpi, pmi or torchrun. Rank 0 is the chief")
+            ->type_name("LAUNCHER")
+            ->check(CLI::IsMember(sources));
+    app->add_option("--ps", roles_.ps, "The last ranks are N parameter servers")
+        ->type_name("N")
+        ->needs(from);
+    app->add_flag("--evaluator", roles_.evaluator, "The last rank is an evaluator")->needs(from);
+    app->add_flag("--no-chief", no_chief_, "Rank 0 is worker 0, which takes the chief's role")
+        ->needs(from);
+    app->add_option("--hosts", hosts_,
+                    "The hosts in the order of their ranks, a:4,b:4, or a file of them, for "
+                    "launchers that do not name them")
+        ->type_name("LIST|FILE")
+        ->needs(from);
+    app->add_option("--port", port_, "Port of the first task of each host, others follow")
+        ->type_name("PORT")
+        ->default_str("from the number of the job")
+        ->check(CLI::Range(1, 65535))
+        ->needs(from);
+    app->add_flag("--tf-config", tf_config_, "Print the value of TF_CONFIG of this process");
+  }
+
+  void AddExec(CLI::App* app) {
+    CLI::Option* exec =
+        app->add_flag("--exec", exec_, "Run this process's task with the arguments that follow --");
+    app->add_option("--restart", restart_,
+                    "Start the task again that was killed or exited with a code from 128 on: "
+                    "never, on-failure, or always (after 143 too)")
+        ->type_name("POLICY")
+        ->capture_default_str()
+        ->check(CLI::IsMember(std::vector<std::string>(std::begin(kRestartPolicyNames),
+                                                       std::end(kRestartPolicyNames))))
+        ->needs(exec);
+    app->add_option("--max-restarts", options_.max_restarts, "Times that the task is started again")
+        ->type_name("N")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber)
+        ->needs(exec);
+    app->add_flag("--divide-gpus", divide_gpus_,
+                  "Divide the GPUs that this process sees among the tasks of this host")
+        ->needs(exec);
+    app->add_option("--bin-dir", bin_dir_, "Where muster-chief, muster-worker, ... are")
+        ->type_name("DIR")
+        ->default_str("beside this binary")
+        ->needs(exec);
+    app->add_option("ARGUMENTS", arguments_, "With --exec, after --: of the task, --job FILE ...");
+  }
+
+  absl::StatusOr<int> Cluster() {
+    if (json_ + tf_config_ + exec_ > 1)
+      return ConfigurationError("--json, --tf-config and --exec are given: choose one of them");
+    if (!exec_ && !arguments_.empty()) {
+      return ConfigurationError(fmt::format(
+          "there is \"{}\", and arguments are for the task that --exec runs", arguments_.front()));
+    }
+    MUSTER_ASSIGN_OR_RETURN(const std::optional<std::string> text, TfConfig());
+    MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config, ParseTfConfig(text));
+    if (exec_) return Exec(config, text);
     if (json_) {
-      fmt::print("{}\n", ToJson(*config).dump());
+      fmt::print("{}\n", ToJson(config).dump());
+    } else if (tf_config_) {
+      fmt::print("{}\n", text.value_or("{}"));
     } else {
-      PrintForPeople(*config);
+      PrintForPeople(config);
     }
     return 0;
   }
 
- private:
-  bool json_ = false;
+  // The value of TF_CONFIG; nullopt if it is not set.
+  absl::StatusOr<std::optional<std::string>> TfConfig() {
+    const Environment environment = ProcessEnvironment();
+    if (from_.empty()) return environment("TF_CONFIG");
+    RankOptions options;
+    options.port = port_;
+    options.own_host = OwnHostName();
+    MUSTER_ASSIGN_OR_RETURN(options.hosts, HostsFrom(hosts_));
+    const auto source = std::find(std::begin(kRankSourceNames), std::end(kRankSourceNames), from_);
+    absl::StatusOr<Ranks> ranks = ReadRanks(
+        static_cast<RankSource>(source - std::begin(kRankSourceNames)), environment, options);
+    if (!ranks.ok()) return Annotate(ranks.status(), fmt::format("--from {}: ", from_));
+    if (exec_ && !ranks->started && ranks->addresses.size() > 1) {
+      return ConfigurationError(
+          "--from slurm: SLURM_STEP_NODELIST is not set, so this is the script of the job and no "
+          "task of it: put srun before muster cluster");
+    }
+    restarts_ = ranks->restarts;
+    roles_.chief = !no_chief_;
+    absl::StatusOr<std::string> text = TfConfigOf(*ranks, roles_);
+    if (!text.ok()) return Annotate(text.status(), fmt::format("--from {}: ", from_));
+    return *std::move(text);
+  }
+
+  absl::StatusOr<int> Exec(const ClusterConfig& config, const std::optional<std::string>& text) {
+    if (arguments_.empty() || !arguments_.front().starts_with("-")) {
+      return ConfigurationError(
+          "--exec chooses the program by the task, and needs its arguments: write --exec -- --job "
+          "FILE");
+    }
+    for (const std::string& warning : config.warnings)
+      fmt::print(stderr, "muster: warning: {}\n", warning);
+    const TaskId task = config.task.value_or(TaskId{TaskType::kWorker, 0});
+    TaskCommand command;
+    command.task = {.type = std::string(TaskTypeName(task.type)), .index = task.index};
+    command.restarts = restarts_;
+    if (bin_dir_.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(bin_dir_, OwnFolder());
+    }
+    command.arguments = {bin_dir_ + "/" + BinaryName(task.type)};
+    command.arguments.insert(command.arguments.end(), arguments_.begin(), arguments_.end());
+    if (text) command.environment["TF_CONFIG"] = *text;
+    if (divide_gpus_ && config.cluster.Has(task)) {
+      MUSTER_ASSIGN_OR_RETURN(const std::optional<std::string> gpus, ShareOfGpus(config));
+      if (gpus) command.environment["CUDA_VISIBLE_DEVICES"] = *gpus;
+    }
+    FindTorchByEnvironment();
+    const auto policy =
+        std::find(std::begin(kRestartPolicyNames), std::end(kRestartPolicyNames), restart_);
+    options_.restart = static_cast<RestartPolicy>(policy - std::begin(kRestartPolicyNames));
+    if (options_.restart != RestartPolicy::kNever) return SuperviseTask(command, options_);
+    return ExecTask(command);
+  }
+
+  bool json_ = false, tf_config_ = false, exec_ = false, no_chief_ = false, divide_gpus_ = false;
+  std::string from_, hosts_, bin_dir_;
+  int port_ = 0, restarts_ = 0;
+  RankRoles roles_;
+  std::vector<std::string> arguments_;
+  LaunchOptions options_;
+  std::string restart_{kRestartPolicyNames[static_cast<int>(LaunchOptions().restart)]};
 };
 
 }  // namespace
