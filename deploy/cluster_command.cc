@@ -202,64 +202,75 @@ class ClusterCommand : public Command {
   void AddFrom(CLI::App* app) {
     const std::vector<std::string> sources(std::begin(kRankSourceNames),
                                            std::end(kRankSourceNames));
-    CLI::Option* from =
-        app->add_option("--from", from_,
-                        "Derive the cluster from the environment of this launcher: slurm, "
-                        "openmpi, pmi or torchrun. Rank 0 is the chief")
-            ->type_name("LAUNCHER")
-            ->check(CLI::IsMember(sources));
-    app->add_option("--ps", roles_.ps, "The last ranks are N parameter servers")
-        ->type_name("N")
-        ->needs(from);
-    app->add_flag("--evaluator", roles_.evaluator, "The last rank is an evaluator")->needs(from);
-    app->add_flag("--no-chief", no_chief_, "Rank 0 is worker 0, which takes the chief's role")
-        ->needs(from);
-    app->add_option("--hosts", hosts_,
-                    "The hosts in the order of their ranks, a:4,b:4, or a file of them, for "
-                    "launchers that do not name them")
-        ->type_name("LIST|FILE")
-        ->needs(from);
-    app->add_option("--port", port_, "Port of the first task of each host, others follow")
-        ->type_name("PORT")
-        ->default_str("from the number of the job")
-        ->check(CLI::Range(1, 65535))
-        ->needs(from);
+    app->add_option("--from", from_,
+                    "Derive the cluster from the environment of this launcher: slurm, openmpi, "
+                    "pmi or torchrun. Rank 0 is the chief")
+        ->type_name("LAUNCHER")
+        ->check(CLI::IsMember(sources));
+    with_from_ = {
+        app->add_option("--ps", roles_.ps, "The last ranks are N parameter servers")
+            ->type_name("N"),
+        app->add_flag("--evaluator", roles_.evaluator, "The last rank is an evaluator"),
+        app->add_flag("--no-chief", no_chief_, "Rank 0 is worker 0, which takes the chief's role"),
+        app->add_option("--hosts", hosts_,
+                        "The hosts in the order of their ranks, a:4,b:4, or a file of them, for "
+                        "launchers that do not name them")
+            ->type_name("HOSTS"),
+        app->add_option("--port", port_, "Port of the first task of each host, others follow")
+            ->type_name("PORT")
+            ->default_str("by job number")};
     app->add_flag("--tf-config", tf_config_, "Print the value of TF_CONFIG of this process");
   }
 
   void AddExec(CLI::App* app) {
-    CLI::Option* exec =
-        app->add_flag("--exec", exec_, "Run this process's task with the arguments that follow --");
-    app->add_option("--restart", restart_,
-                    "Start the task again that was killed or exited with a code from 128 on: "
-                    "never, on-failure, or always (after 143 too)")
-        ->type_name("POLICY")
-        ->capture_default_str()
-        ->check(CLI::IsMember(std::vector<std::string>(std::begin(kRestartPolicyNames),
-                                                       std::end(kRestartPolicyNames))))
-        ->needs(exec);
-    app->add_option("--max-restarts", options_.max_restarts, "Times that the task is started again")
-        ->type_name("N")
-        ->capture_default_str()
-        ->check(CLI::NonNegativeNumber)
-        ->needs(exec);
-    app->add_flag("--divide-gpus", divide_gpus_,
-                  "Divide the GPUs that this process sees among the tasks of this host")
-        ->needs(exec);
-    app->add_option("--bin-dir", bin_dir_, "Where muster-chief, muster-worker, ... are")
-        ->type_name("DIR")
-        ->default_str("beside this binary")
-        ->needs(exec);
+    app->add_flag("--exec", exec_, "Run this process's task with the arguments that follow --");
+    const std::vector<std::string> policies(std::begin(kRestartPolicyNames),
+                                            std::end(kRestartPolicyNames));
+    with_exec_ = {
+        app->add_option("--restart", restart_,
+                        "Start the task again that was killed or exited with a code from 128 on: "
+                        "never, on-failure, or always (after 143 too)")
+            ->type_name("POLICY")
+            ->capture_default_str()
+            ->check(CLI::IsMember(policies)),
+        app->add_option("--max-restarts", options_.max_restarts,
+                        "Times that the task is started again")
+            ->type_name("N")
+            ->capture_default_str()
+            ->check(CLI::NonNegativeNumber),
+        app->add_flag("--divide-gpus", divide_gpus_,
+                      "Divide the GPUs that this process sees among the tasks of this host"),
+        app->add_option("--bin-dir", bin_dir_, "Where muster-chief, muster-worker, ... are")
+            ->type_name("DIR")
+            ->default_str("beside this binary")};
     app->add_option("ARGUMENTS", arguments_, "With --exec, after --: of the task, --job FILE ...");
   }
 
-  absl::StatusOr<int> Cluster() {
+  // What the options say together.
+  absl::Status CheckOptions() const {
     if (json_ + tf_config_ + exec_ > 1)
       return ConfigurationError("--json, --tf-config and --exec are given: choose one of them");
-    if (!exec_ && !arguments_.empty()) {
+    const auto given = [](const std::vector<CLI::Option*>& options) -> const CLI::Option* {
+      const auto it = std::find_if(options.begin(), options.end(),
+                                   [](const CLI::Option* option) { return option->count() > 0; });
+      return it == options.end() ? nullptr : *it;
+    };
+    if (const CLI::Option* option = given(with_from_); option != nullptr && from_.empty()) {
       return ConfigurationError(fmt::format(
-          "there is \"{}\", and arguments are for the task that --exec runs", arguments_.front()));
+          "{} is given without --from: TF_CONFIG lists the tasks and their addresses itself",
+          option->get_name()));
     }
+    if (const CLI::Option* option = given(with_exec_); option != nullptr && !exec_) {
+      return ConfigurationError(
+          fmt::format("{} is given without --exec, which runs the task", option->get_name()));
+    }
+    if (exec_ || arguments_.empty()) return absl::OkStatus();
+    return ConfigurationError(fmt::format(
+        "there is \"{}\", and arguments are for the task that --exec runs", arguments_.front()));
+  }
+
+  absl::StatusOr<int> Cluster() {
+    MUSTER_RETURN_IF_ERROR(CheckOptions());
     MUSTER_ASSIGN_OR_RETURN(const std::optional<std::string> text, TfConfig());
     MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config, ParseTfConfig(text));
     if (exec_) return Exec(config, text);
@@ -329,8 +340,10 @@ class ClusterCommand : public Command {
 
   bool json_ = false, tf_config_ = false, exec_ = false, no_chief_ = false, divide_gpus_ = false;
   std::string from_, hosts_, bin_dir_;
-  int port_ = 0, restarts_ = 0;
+  std::optional<int> port_;
+  int restarts_ = 0;
   RankRoles roles_;
+  std::vector<CLI::Option*> with_from_, with_exec_;  // Those that need --from, --exec.
   std::vector<std::string> arguments_;
   LaunchOptions options_;
   std::string restart_{kRestartPolicyNames[static_cast<int>(LaunchOptions().restart)]};

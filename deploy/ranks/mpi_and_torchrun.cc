@@ -126,8 +126,8 @@ absl::StatusOr<Ranks> RanksOf(const Names& names, const Environment& environment
   MUSTER_ASSIGN_OR_RETURN(const auto restarts, OptionalNumber(environment, names.restarts));
   ranks.restarts = restarts.value_or(0);
   const int width = WidthOf(hosts);
-  int port = options.port;
-  if (port == 0) {
+  int port = options.port.value_or(0);
+  if (!options.port) {
     uint64_t job = kFnvStart;
     for (const std::string& name : names.job)
       job = Fnv1a(environment(name).value_or("") + ";", job);

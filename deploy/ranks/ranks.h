@@ -3,6 +3,7 @@
 // every process computes the same addresses, also after a restart.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,7 @@ inline constexpr std::string_view kRankSourceNames[] = {"slurm", "openmpi", "pmi
 
 struct RankOptions {
   std::vector<HostSlots> hosts;  // --hosts, for launchers that do not name the hosts.
-  int port = 0;                  // --port, of the first process of each host. 0: chosen.
+  std::optional<int> port;       // --port, of the first process of each host.
   std::string own_host;          // The name of this host. Empty: not compared with `hosts`.
 };
 

@@ -102,7 +102,7 @@ absl::StatusOr<std::vector<int>> ReservedPorts(const Variable& variable, int wid
 
 absl::StatusOr<std::vector<int>> Ports(const Environment& environment, const RankOptions& options,
                                        int width) {
-  if (options.port != 0) return PortsFrom(options.port, width);
+  if (options.port) return PortsFrom(*options.port, width);
   const auto reserved = FirstSet(environment, {"SLURM_STEP_RESV_PORTS"});
   if (reserved) return ReservedPorts(*reserved, width);
   const auto job = FirstSet(environment, {"SLURM_JOB_ID", "SLURM_JOBID"});

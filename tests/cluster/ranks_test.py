@@ -170,6 +170,9 @@ class Ranks(ClusterTest):
                  ("slurm", ["--bin-dir", without, "--exec", "--", "--job", job], {}, f"cannot start chief 0: {without}/muster-chief"),
                  ("slurm", ["--bin-dir", without, "--exec", "--restart", "always", "--", "--job", job], {}, "cannot start chief 0: "),
                  ("slurm", ["--", "--job", job], {}, "for the task that --exec runs"),
+                 ("slurm", ["--restart", "always"], {}, "--restart is given without --exec"),
+                 ("slurm", ["--port", "0"], {}, "--port is 0"),
+                 ("slurm", ["--port", "65535"], {}, "give a port from 1 to 65534"),
                  ("torchrun", ["--hosts", "a:b"], {}, '--hosts is "a:b", which has "a:b"'),
                  ("torchrun", ["--ps", "1"], {}, "the tasks need 3"),
                  ("openmpi", [], {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "give --hosts a,b or --hosts FILE")]
@@ -197,6 +200,32 @@ class Ranks(ClusterTest):
         self.assertEqual(printed("--from", "slurm", "--json"), printed("--json", TF_CONFIG=config))
         self.assertEqual(printed("--from", "slurm"), printed(TF_CONFIG=config))
         self.assertIn("worker 1  localhost", printed("--from", "slurm"))
+
+    def test_the_gpus_of_a_host_are_divided_among_its_tasks(self):
+        told = self.dir / "told"
+        told.mkdir()
+        for role in "chief", "worker", "ps":
+            (told / f"muster-{role}").write_text('#!/bin/sh\necho "${CUDA_VISIBLE_DEVICES-unset}"\n')
+            (told / f"muster-{role}").chmod(0o755)
+
+        def visible(rank, gpus, *options, **more):
+            env = self.environment("slurm", rank, 3, free_ports(3))
+            env.update(LD_LIBRARY_PATH=str(BIN.parent / "tests" / "fake_nvml"), FAKE_GPUS=gpus, **more)
+            done = subprocess.run([str(part) for part in [BIN / "muster", "cluster", "--from", "slurm", "--bin-dir", told, "--exec", *options,
+                                                          "--", "--job", "j"]],
+                                  env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+            return done.stdout.strip() or done.stderr.strip()
+
+        four = "GPU-0 GPU-1 GPU-2 GPU-3"
+        self.assertEqual(visible(0, four), "unset")
+        self.assertEqual([visible(rank, four, "--divide-gpus") for rank in range(3)], ["GPU-0,GPU-1", "GPU-2", "GPU-3"])
+        self.assertEqual(visible(1, four, "--divide-gpus", CUDA_VISIBLE_DEVICES="3,2,1"), "2")
+        # With parameter servers the workers alone compute.
+        self.assertEqual(visible(1, four, "--divide-gpus", "--ps", "1"), "GPU-0")
+        self.assertIn("but there are 2 GPUs for 3 members", visible(1, "GPU-0 GPU-1", "--divide-gpus"))
+        # Two hosts: each has its own GPUs.
+        node = {"SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_TASKS_PER_NODE": "2,1", "SLURM_LOCALID": "0", "SLURMD_NODENAME": "n2"}
+        self.assertEqual(visible(2, four, "--divide-gpus", **node), "GPU-0,GPU-1,GPU-2,GPU-3")
 
     def test_exec_without_a_launcher_runs_the_task_of_tf_config(self):
         model_dir = self.dir / "model"
