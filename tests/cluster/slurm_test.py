@@ -39,6 +39,7 @@ codes = [task.wait() for task in tasks]
 sys.exit(max(code if code >= 0 else 128 - code for code in codes))
 '''
 SCONTROL = '''#!/bin/sh
+[ "$1 $2" = "show job" ] && echo "   JobState={state} Reason=None Dependency=(null)" && exit 0
 echo "$@" >> {folder}/scontrol
 exit {code}
 '''
@@ -52,7 +53,7 @@ class Sbatch(ClusterTest):
         self.home = self.dir / "home"
         self.home.mkdir()
         self.write("srun", SRUN.format(python=sys.executable, folder=self.dir, ports=",".join(map(str, free_ports(5)))))
-        self.write("scontrol", SCONTROL.format(folder=self.dir, code=0))
+        self.write("scontrol", SCONTROL.format(folder=self.dir, code=0, state="RUNNING"))
 
     def write(self, name, text):
         path = self.tools / name
@@ -159,7 +160,11 @@ class Sbatch(ClusterTest):
             with self.subTest(**more):
                 self.finish([self.sbatch("--job", "job.json", **more)], code=138)
                 self.assertEqual(len(self.requeues()), want)
-        self.write("scontrol", SCONTROL.format(folder=self.dir, code=1))
+        # scancel.
+        self.write("scontrol", SCONTROL.format(folder=self.dir, code=0, state="COMPLETING"))
+        self.finish([self.sbatch("--job", "job.json")], code=138)
+        self.assertEqual(len(self.requeues()), 1)
+        self.write("scontrol", SCONTROL.format(folder=self.dir, code=1, state="RUNNING"))
         self.finish([self.sbatch("--job", "job.json")], code=138)
         self.assertEqual(list((self.home / ".config/muster").iterdir()), [])
 
