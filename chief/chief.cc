@@ -22,6 +22,7 @@
 #include "chief/parameter_server/director.h"
 #include "common/base/log_writer.h"
 #include "common/base/logging.h"
+#include "common/base/readiness.h"
 #include "common/checkpoint/files/faulty_file_system.h"
 #include "common/job/cuda_presence.h"
 #include "common/job/finished_run.h"
@@ -282,6 +283,7 @@ absl::Status Chief::Start() {
     if (owner_ != nullptr) epoch_ = owner_->epoch();
     if (HasServers(job)) director_ = Director::Make(OptionsOfDirector());
     MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
+    TellReady();
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
   }

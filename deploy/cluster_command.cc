@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/cluster/cluster_config.h"
+#include "deploy/cluster_file.h"
 #include "deploy/launcher/gpus.h"
 #include "deploy/own_folder.h"
 #include "deploy/ranks/ranked_cluster.h"
@@ -219,6 +220,11 @@ class ClusterCommand : public Command {
         app->add_option("--port", port_, "Port of the first task of each host, others follow")
             ->type_name("PORT")
             ->default_str("by job number")};
+    app->add_option("--cluster", cluster_file_,
+                    "Take the cluster from this file instead, and the task from --task")
+        ->type_name("FILE");
+    app->add_option("--task", task_, "The task of --cluster that this process is, worker:1 for one")
+        ->type_name("TASK");
     app->add_flag("--tf-config", tf_config_, "Print the value of TF_CONFIG of this process");
   }
 
@@ -250,6 +256,10 @@ class ClusterCommand : public Command {
   absl::Status CheckOptions() const {
     if (json_ + tf_config_ + exec_ > 1)
       return ConfigurationError("--json, --tf-config and --exec are given: choose one of them");
+    if (cluster_file_.empty() != task_.empty())
+      return ConfigurationError("--cluster and --task belong together: give both, or neither");
+    if (!cluster_file_.empty() && !from_.empty())
+      return ConfigurationError("--cluster and --from both give the cluster: choose one of them");
     const auto given = [](const std::vector<CLI::Option*>& options) -> const CLI::Option* {
       const auto it = std::find_if(options.begin(), options.end(),
                                    [](const CLI::Option* option) { return option->count() > 0; });
@@ -287,6 +297,7 @@ class ClusterCommand : public Command {
   // The value of TF_CONFIG; nullopt if it is not set.
   absl::StatusOr<std::optional<std::string>> TfConfig() {
     const Environment environment = ProcessEnvironment();
+    if (!cluster_file_.empty()) return FromFile();
     if (from_.empty()) return environment("TF_CONFIG");
     RankOptions options;
     options.port = port_;
@@ -306,6 +317,19 @@ class ClusterCommand : public Command {
     absl::StatusOr<std::string> text = TfConfigOf(*ranks, roles_);
     if (!text.ok()) return Annotate(text.status(), fmt::format("--from {}: ", from_));
     return *std::move(text);
+  }
+
+  absl::StatusOr<std::optional<std::string>> FromFile() const {
+    MUSTER_ASSIGN_OR_RETURN(const ClusterSpec cluster, ReadClusterFile(cluster_file_));
+    const std::optional<TaskId> task = ParseTaskId(task_);
+    if (!task) {
+      return ConfigurationError(fmt::format(
+          "--task is \"{}\", which is no task: write chief:0, worker:1, ps:0 or evaluator:0",
+          task_));
+    }
+    const Json json = {{"cluster", cluster.ToJson()},
+                       {"task", {{"type", TaskTypeName(task->type)}, {"index", task->index}}}};
+    return json.dump();
   }
 
   absl::StatusOr<int> Exec(const ClusterConfig& config, const std::optional<std::string>& text) {
@@ -339,7 +363,7 @@ class ClusterCommand : public Command {
   }
 
   bool json_ = false, tf_config_ = false, exec_ = false, no_chief_ = false, divide_gpus_ = false;
-  std::string from_, hosts_, bin_dir_;
+  std::string from_, hosts_, bin_dir_, cluster_file_, task_;
   std::optional<int> port_;
   int restarts_ = 0;
   RankRoles roles_;

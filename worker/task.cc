@@ -10,6 +10,7 @@
 #include "common/base/fatal.h"
 #include "common/base/faults/process_fault.h"
 #include "common/base/logging.h"
+#include "common/base/readiness.h"
 #include "common/base/restarts.h"
 #include "common/cluster/verdict.h"
 #include "common/collective/nccl/nccl.h"
@@ -384,6 +385,7 @@ absl::Status Task::DirectAndWork() {
 }
 
 absl::Status Task::Train() {
+  TellReady();
   if (has_servers() && is_chief()) {
     if (ps_worker_ != nullptr) return DirectAndWork();
     signals_->PassTo([to = chief_.get()] { to->RequestStop(); });
