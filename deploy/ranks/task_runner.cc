@@ -38,7 +38,9 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
 struct Image {
   explicit Image(const TaskCommand& command, int restarts) : arguments(command.arguments) {
     std::map<std::string, std::string> variables = command.environment;
-    variables[kRestartsVariable] = std::to_string(command.restarts + restarts);
+    // Otherwise what this process was told holds for the task, too.
+    if (const int before = command.restarts + restarts; before > 0)
+      variables[kRestartsVariable] = std::to_string(before);
     environment = EnvironmentWith(variables);
     argv = Pointers(arguments);
     envp = Pointers(environment);
