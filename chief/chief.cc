@@ -22,7 +22,7 @@
 #include "chief/parameter_server/director.h"
 #include "common/base/log_writer.h"
 #include "common/base/logging.h"
-#include "common/base/readiness.h"
+#include "common/base/service_manager.h"
 #include "common/checkpoint/files/faulty_file_system.h"
 #include "common/job/cuda_presence.h"
 #include "common/job/finished_run.h"

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "common/base/logging.h"
-#include "common/base/readiness.h"
+#include "common/base/service_manager.h"
 #include "common/cluster/other_file.h"
 #include "common/cluster/verdict.h"
 #include "common/job/finished_run.h"

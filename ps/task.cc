@@ -7,7 +7,7 @@
 
 #include "common/base/fatal.h"
 #include "common/base/logging.h"
-#include "common/base/readiness.h"
+#include "common/base/service_manager.h"
 #include "common/base/wait.h"
 #include "common/job/job_security.h"
 #include "common/process/data_port.h"

@@ -10,7 +10,7 @@
 #include "common/base/fatal.h"
 #include "common/base/faults/process_fault.h"
 #include "common/base/logging.h"
-#include "common/base/readiness.h"
+#include "common/base/service_manager.h"
 #include "common/base/restarts.h"
 #include "common/cluster/verdict.h"
 #include "common/collective/nccl/nccl.h"

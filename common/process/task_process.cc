@@ -11,7 +11,7 @@
 #include "common/base/locks.h"
 #include "common/base/log_writer.h"
 #include "common/base/logging.h"
-#include "common/base/readiness.h"
+#include "common/base/service_manager.h"
 #include "common/base/restarts.h"
 #include "common/base/termination_message.h"
 #include "common/job/job_checks.h"

@@ -94,6 +94,13 @@ class Unit(unittest.TestCase):
         # A task that exits at once is started every RestartSec, and must end in this state before the interval is over.
         self.assertLess(int(burst) * seconds(one("RestartSec")), seconds(interval))
 
+    def test_the_watchdog_is_slower_than_the_job(self):
+        # A frozen process is lost to its job before systemd ends it, and others wait for it longer than that.
+        text = (SOURCE / "docs" / "job_file.md").read_text()
+        heartbeat, rejoin = (float(re.search(rf"`timeouts.{key}` \| `([\d.]+)`", text)[1]) for key in ("heartbeat", "rejoin"))
+        self.assertLess(heartbeat, seconds(one("WatchdogSec")))
+        self.assertLess(seconds(one("WatchdogSec")), rejoin)
+
     def test_gpus_stay_visible(self):
         # Each of these implies a list of allowed devices, or none.
         self.assertEqual({"PrivateDevices", "ProtectClock", "DeviceAllow", "DevicePolicy", "MemoryDenyWriteExecute"} & set(SERVICE), set())
@@ -131,14 +138,14 @@ class Manager(ClusterTest):
             text = text.replace(what, by)
         return text.replace("/etc/muster", str(self.etc)).replace(INSTALLED, str(BIN / "muster"))
 
-    def start_unit(self, instance, *more):
+    def start_unit(self, instance, *more, environment=None):
         """`more` arguments stand for keys of job.json that differ by task."""
         notify = self.dir / f"notify-{len(self.processes)}"
         manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         manager.bind(str(notify))
         name, value = self.specified(one("Environment"), instance).split("=", 1)
         env = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "MUSTER_RUN_KEY_FILE")}
-        env.update({name: value, "NOTIFY_SOCKET": str(notify), "OMP_WAIT_POLICY": "passive"})
+        env.update({name: value, "NOTIFY_SOCKET": str(notify), "OMP_WAIT_POLICY": "passive", **(environment or {})})
         process = self.process_class(instance, [*self.specified(one("ExecStart"), instance).split(), *more], env,
                                      self.dir / f"log-{len(self.processes)}")
         self.processes.append(process)
@@ -198,6 +205,32 @@ class Manager(ClusterTest):
         again = self.start_unit("chief:0")
         self.ready(again)
         self.finish([again])
+
+    def test_a_frozen_task_is_silent_and_may_be_replaced(self):
+        job = self.job(max_steps=3000, model_dir=str(self.dir / "model"), summary={"every_steps": 100})
+        self.configure(self.cluster(1), job)
+        chief = self.start_unit("chief:0")
+        worker = self.start_unit("worker:0", environment={"WATCHDOG_USEC": "400000"})
+        self.ready(worker)
+        worker.manager.settimeout(5)
+        self.assertEqual({worker.manager.recv(100) for _ in range(4)}, {b"WATCHDOG=1"})
+        chief.wait_for("saved step 200:")
+        worker.signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        worker.manager.setblocking(False)
+        try:
+            while worker.manager.recv(100):
+                pass
+        except BlockingIOError:
+            pass
+        worker.manager.settimeout(1)
+        with self.assertRaises(TimeoutError):
+            worker.manager.recv(100)
+        worker.signal(signal.Signals[one("WatchdogSignal")])
+        self.assertEqual(worker.wait(10), -signal.SIGKILL)  # SIGABRT would wait until it goes on
+        self.assertTrue(restarts(-signal.SIGKILL))
+        self.finish([chief, self.start_unit("worker:0")])
+        self.assertEqual(result(self.dir / "model")["generations"], 2)
 
     def test_a_mistake_fails_the_start_and_is_not_repeated(self):
         self.configure(self.cluster(1), self.job(max_steps="many", model_dir=str(self.dir / "model")))
