@@ -177,8 +177,13 @@ absl::StatusOr<std::optional<std::string>> ShareOfGpus(const ClusterConfig& conf
   GpuUse use;
   use.devices = "cuda";
   use.servers = !config.cluster.ps.empty();
-  MUSTER_ASSIGN_OR_RETURN(const GpuPlan plan, AssignGpus(gpus, here, use));
-  return plan.visible[own];
+  const absl::StatusOr<GpuPlan> plan = AssignGpus(gpus, here, use);
+  if (plan.ok()) return plan->visible[own];
+  // The job may train on the CPU. If it does not, it is refused when its members join.
+  fmt::print(stderr,
+             "muster: --divide-gpus: {} GPU{} for more members on this host, so each sees all\n",
+             gpus.size(), gpus.size() == 1 ? "" : "s");
+  return std::nullopt;
 }
 
 class ClusterCommand : public Command {

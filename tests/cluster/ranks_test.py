@@ -214,7 +214,7 @@ class Ranks(ClusterTest):
             done = subprocess.run([str(part) for part in [BIN / "muster", "cluster", "--from", "slurm", "--bin-dir", told, "--exec", *options,
                                                           "--", "--job", "j"]],
                                   env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
-            return done.stdout.strip() or done.stderr.strip()
+            return done.stdout.strip() + done.stderr.strip()
 
         four = "GPU-0 GPU-1 GPU-2 GPU-3"
         self.assertEqual(visible(0, four), "unset")
@@ -222,7 +222,10 @@ class Ranks(ClusterTest):
         self.assertEqual(visible(1, four, "--divide-gpus", CUDA_VISIBLE_DEVICES="3,2,1"), "2")
         # With parameter servers the workers alone compute.
         self.assertEqual(visible(1, four, "--divide-gpus", "--ps", "1"), "GPU-0")
-        self.assertIn("but there are 2 GPUs for 3 members", visible(1, "GPU-0 GPU-1", "--divide-gpus"))
+        # Too few: a job on the CPU does not mind.
+        self.assertEqual(visible(1, "GPU-0 GPU-1", "--divide-gpus"),
+                         "unsetmuster: --divide-gpus: 2 GPUs for more members on this host, so each sees all")
+        self.assertEqual(visible(1, "init:9", "--divide-gpus"), "unset")
         # Two hosts: each has its own GPUs.
         node = {"SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_TASKS_PER_NODE": "2,1", "SLURM_LOCALID": "0", "SLURMD_NODENAME": "n2"}
         self.assertEqual(visible(2, four, "--divide-gpus", **node), "GPU-0,GPU-1,GPU-2,GPU-3")
