@@ -21,6 +21,8 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using muster::testing::FailingNew;
+using muster::testing::LoggedLines;
 
 constexpr auto kLimit = std::chrono::seconds(20);
 

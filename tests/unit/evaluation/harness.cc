@@ -65,8 +65,8 @@ void TestChief::Start(const std::string& address) {
   port_ = server_->port();
 }
 
-ChiefLinkOptions TestChief::link_options() const {
-  ChiefLinkOptions options;
+evaluator::ChiefLinkOptions TestChief::link_options() const {
+  evaluator::ChiefLinkOptions options;
   options.task = "evaluator:0";
   options.chief_task = "chief:0";
   options.chief_address = fmt::format("127.0.0.1:{}", port_);
@@ -75,8 +75,8 @@ ChiefLinkOptions TestChief::link_options() const {
   return options;
 }
 
-std::unique_ptr<ChiefLink> TestChief::Link() const {
-  auto link = ChiefLink::Make(link_options());
+std::unique_ptr<evaluator::ChiefLink> TestChief::Link() const {
+  auto link = evaluator::ChiefLink::Make(link_options());
   EXPECT_TRUE(link.ok());
   return *std::move(link);
 }

@@ -40,8 +40,8 @@ class TestChief {
   void Restart();
   void StopServer();
   chief::EvaluationService& service() { return *service_; }
-  ChiefLinkOptions link_options() const;
-  std::unique_ptr<ChiefLink> Link() const;
+  evaluator::ChiefLinkOptions link_options() const;
+  std::unique_ptr<evaluator::ChiefLink> Link() const;
 
   // Simulates the deletion of the checkpoint of this step. Pinning it then fails.
   void Forget(int64_t step);

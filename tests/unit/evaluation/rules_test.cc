@@ -22,7 +22,7 @@ chief::EvaluationState WithEvaluator() {
   return state;
 }
 
-TEST(chief::EvaluationRules, OffersTheNewestAboveWhatIsDone) {
+TEST(EvaluationRules, OffersTheNewestAboveWhatIsDone) {
   chief::EvaluationState state;
   EXPECT_FALSE(chief::OffersNewest(state, -1));
   state.newest = 300;
@@ -34,7 +34,7 @@ TEST(chief::EvaluationRules, OffersTheNewestAboveWhatIsDone) {
   EXPECT_FALSE(chief::OffersNewest(state, -1)) << "an evaluator that started anew repeats nothing";
 }
 
-TEST(chief::EvaluationRules, OffersTheFinalOneUntilItIsSettled) {
+TEST(EvaluationRules, OffersTheFinalOneUntilItIsSettled) {
   chief::EvaluationState state;
   state.newest = 300;
   state.final_announced = true;
@@ -43,7 +43,7 @@ TEST(chief::EvaluationRules, OffersTheFinalOneUntilItIsSettled) {
   EXPECT_FALSE(chief::OffersNewest(state, 200));
 }
 
-TEST(chief::EvaluationRules, AnEvaluatorIsLostBySilence) {
+TEST(EvaluationRules, AnEvaluatorIsLostBySilence) {
   const chief::EvaluationRules rules;
   const chief::EvaluatorState evaluator = WithEvaluator().evaluator;
   EXPECT_EQ(chief::WhyLost(kStart + rules.heartbeat - milliseconds(1), evaluator, rules), "");
@@ -52,7 +52,7 @@ TEST(chief::EvaluationRules, AnEvaluatorIsLostBySilence) {
   EXPECT_EQ(chief::WhyLost(kStart + std::chrono::hours(1), chief::EvaluatorState(), rules), "");
 }
 
-TEST(chief::EvaluationRules, ABrokenConnectionMayComeBack) {
+TEST(EvaluationRules, ABrokenConnectionMayComeBack) {
   const chief::EvaluationRules rules;
   chief::EvaluatorState evaluator = WithEvaluator().evaluator;
   evaluator.broken_at = kStart;
@@ -61,7 +61,7 @@ TEST(chief::EvaluationRules, ABrokenConnectionMayComeBack) {
               HasSubstr("connection broke"));
 }
 
-TEST(chief::EvaluationRules, ThePlaceOfALiveEvaluatorIsTaken) {
+TEST(EvaluationRules, ThePlaceOfALiveEvaluatorIsTaken) {
   const chief::EvaluationRules rules;
   chief::EvaluatorState evaluator;
   EXPECT_TRUE(chief::IsVacant(kStart, evaluator, rules));
@@ -72,7 +72,7 @@ TEST(chief::EvaluationRules, ThePlaceOfALiveEvaluatorIsTaken) {
   EXPECT_TRUE(chief::IsVacant(kStart, evaluator, rules));
 }
 
-TEST(chief::EvaluationRules, TheFinalWaitEndsWithTheEvaluation) {
+TEST(EvaluationRules, TheFinalWaitEndsWithTheEvaluation) {
   const chief::EvaluationRules rules;
   chief::EvaluationState state = WithEvaluator();
   state.newest = 500;
@@ -86,14 +86,14 @@ TEST(chief::EvaluationRules, TheFinalWaitEndsWithTheEvaluation) {
   EXPECT_EQ(wait.reason, "");
 }
 
-TEST(chief::EvaluationRules, NobodyIsWaitedForWhereNoneCameOrItIsGone) {
+TEST(EvaluationRules, NobodyIsWaitedForWhereNoneCameOrItIsGone) {
   chief::EvaluationState state;
   state.newest = 500;
   state.waiting_since = kStart;
   EXPECT_TRUE(chief::DecideFinalWait(kStart, state, {}).over);
 }
 
-TEST(chief::EvaluationRules, TheFinalWaitHasADeadline) {
+TEST(EvaluationRules, TheFinalWaitHasADeadline) {
   const chief::EvaluationRules rules;
   chief::EvaluationState state = WithEvaluator();
   state.newest = 500;
@@ -106,7 +106,7 @@ TEST(chief::EvaluationRules, TheFinalWaitHasADeadline) {
   EXPECT_THAT(wait.reason, HasSubstr("timeouts.evaluate"));
 }
 
-TEST(chief::EvaluationRules, ADeciderThatWasStoppedJudgesNobodyForIt) {
+TEST(EvaluationRules, ADeciderThatWasStoppedJudgesNobodyForIt) {
   const chief::EvaluationRules rules;
   MonotonicTime world{std::chrono::hours(1)};
   PausingClock clock(seconds(1), world);

@@ -19,6 +19,9 @@
 namespace muster::chief::testing {
 namespace {
 
+using muster::testing::Tensors;
+using muster::testing::TestProgram;
+
 Job TestJob() {
   Job job;
   job.program = "test";

@@ -16,6 +16,8 @@
 namespace muster::worker::testing {
 namespace {
 
+using muster::testing::TestProgram;
+
 // A port that nobody else takes, and where nobody answers.
 class DeadPort {
  public:
