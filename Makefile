@@ -2,6 +2,8 @@
 PRESET ?= release
 BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 JOBS ?= $(shell nproc)
+# Tests wait for deadlines and processes much of the time, so more of them run than there are cores.
+TEST_JOBS ?= $(shell expr $(shell nproc) + 1)
 BOOTSTRAP_FLAGS ?=
 NOW = $(shell date +%Y%m%d-%H%M%S)
 PICTURES = $$(deploy/bootstrap --prefix)/bin/python examples/pictures.py
@@ -114,7 +116,7 @@ tensorboard: bootstrap
 	@exec $$(deploy/bootstrap --prefix)/bin/tensorboard --logdir runs --port 6006
 
 test: build
-	@ctest --test-dir $(BUILD) --output-on-failure
+	@ctest --test-dir $(BUILD) -j$(TEST_JOBS) --output-on-failure
 
 # Without the cases that wait for seconds by nature (docs/testing.md#labels).
 .PHONY: test-unit

@@ -31,7 +31,7 @@
 #include "common/rpc/channel.h"
 #include "common/session/session_client.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr Duration kHeartbeats = std::chrono::seconds(10);
@@ -273,7 +273,7 @@ bool Run(int count) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief
 
 int main(int argc, char** argv) {
   muster::EndLockCycleSearch();  // as every role does

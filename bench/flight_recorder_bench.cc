@@ -40,7 +40,7 @@ void Report(int threads) {
   const double note = BestNs(
       threads, [&](int) { recorder.Note(FlightKind::kAborted, "a sentence of some length"); });
   const double standing = BestNs(1, [&](int i) {
-    if (i % 1000 == 0) (void)recorder.Stand();
+    if (i % 1000 == 0) (void)recorder.CurrentPosition();
   });
   fmt::print(
       "{} thread{}: a phase {:.0f} ns, an operation {:.0f} ns, an event with text {:.0f} ns, "

@@ -30,14 +30,14 @@
 #include "common/process/supervisor.h"
 #include "common/rpc/host.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-constexpr Duration kFlightDrain = std::chrono::seconds(5);  // a slow disk's
-// A member that was told to end may take this long before its supervisor ends it.
-constexpr Duration kToldGrace = std::chrono::seconds(5);
+constexpr Duration kFlightDrain = std::chrono::seconds(5);  // Limit for a slow disk.
+// After this time the supervisor kills a lost member that was asked to exit.
+constexpr Duration kExitGrace = std::chrono::seconds(5);
 
-// Since the file was written last; below 0: it is not there.
+// Returns the seconds since the last write to the file, below 0 if it does not exist.
 double SecondsSince(const std::string& path) {
   std::error_code error;
   const auto written = std::filesystem::last_write_time(path, error);
@@ -48,8 +48,8 @@ double SecondsSince(const std::string& path) {
 
 bool HasServers(const Job& job) { return job.strategy == StrategyKind::kParameterServer; }
 
-// In a parameter-server job the workers and the ps, not the chief's own task; else the chief and
-// the workers.
+// Returns the members of the job. These are the workers and the ps in a parameter-server job, else
+// the chief and the workers.
 std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster, const Job& job) {
   const TaskType apart = HasServers(job) ? TaskType::kChief : TaskType::kPs;
   std::vector<DeclaredMember> members;
@@ -59,7 +59,8 @@ std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster, const Jo
   return members;
 }
 
-// Where two clusters or two jobs, as JSON text, differ: what a refused member is told.
+// Returns the first field in which two clusters (JSON text) differ, for the message to a refused
+// member.
 std::string DifferingField(const std::string& mine, const std::string& theirs) {
   const auto first = ParseJson(mine, "cluster"), second = ParseJson(theirs, "cluster");
   if (!first.ok() || !second.ok()) return "the cluster";
@@ -81,7 +82,8 @@ MembershipOptions Deadlines(const Job& job) {
   MembershipOptions options;
   options.independent = HasServers(job);
   if (options.independent) {
-    const auto section = ParseParameterServer(job.parameter_server);  // LoadJob has checked it
+    // LoadJob has checked the section.
+    const auto section = ParseParameterServer(job.parameter_server);
     options.spare_servers = section.ok() ? static_cast<int>(section->copies) - 1 : 0;
   }
   options.rejoin = timeouts.rejoin;
@@ -93,7 +95,7 @@ MembershipOptions Deadlines(const Job& job) {
   options.heartbeat = timeouts.heartbeat;
   options.end = timeouts.end;
   options.formation = FormationTimeout(timeouts.formation, MayUseCuda(job.devices)) +
-                      std::chrono::seconds(5);  // members give up first, and say why
+                      std::chrono::seconds(5);  // Members time out first, and report why.
   std::copy(std::begin(timeouts.phase), std::end(timeouts.phase), std::begin(options.phase));
   return options;
 }
@@ -108,8 +110,8 @@ class Chief : public ChiefRole, private Observer {
         options_(options),
         self_(options.cluster.local() ? "" : options.cluster.task->ToString()) {}
 
-  // The owner's thread may still want to end the coordinator, and outlive this: a checkpoint that
-  // is being written asks the owner.
+  // The Owner may outlive this object, because a checkpoint that is still being written uses it.
+  // The Owner's thread must then no longer call this object.
   ~Chief() override {
     {
       absl::MutexLock lock(&self_for_owner_->mu);
@@ -136,8 +138,9 @@ class Chief : public ChiefRole, private Observer {
   void OnSuperseded(const absl::Status& superseded);
   Verdict VerdictOf(const absl::Status& failure) const;
   std::string RunId();
-  // Equal for two starts of one job, also where workers were added, the job file was edited, or the
-  // chief has another address: a launcher takes new ports, and Slurm other hosts.
+  // Returns OwnerOptions::identity. It is equal for all starts of one job, even if workers were
+  // added, the job file was edited, or the chief has another address. A launcher uses new ports at
+  // each start, and Slurm may use other hosts.
   std::string Identity() const;
   CoordinatorOptions OptionsOfCoordinator();
   DirectorOptions OptionsOfDirector();
@@ -148,7 +151,7 @@ class Chief : public ChiefRole, private Observer {
   absl::Status OpenStore(int64_t restored_step);
 
   struct ForOwner {
-    absl::Mutex mu;  // before Chief's
+    absl::Mutex mu;  // Acquired before mu_ of Chief.
     Chief* chief ABSL_GUARDED_BY(mu) = nullptr;
   };
 
@@ -158,23 +161,23 @@ class Chief : public ChiefRole, private Observer {
   const std::string self_;
   const std::shared_ptr<ForOwner> self_for_owner_ = std::make_shared<ForOwner>();
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
-  std::atomic<uint32_t> epoch_ = 1;
+  std::atomic<uint32_t> term_ = 1;
   std::atomic<uint64_t> newest_generation_ = 0;
-  std::shared_ptr<Owner> owner_;  // none without a model_dir
+  std::shared_ptr<Owner> owner_;  // Null without a model_dir.
   std::unique_ptr<Publisher> publisher_;
-  std::unique_ptr<Checkpoints> checkpoints_;  // none without a model_dir
+  std::unique_ptr<Checkpoints> checkpoints_;  // Null without a model_dir.
   bool begun_ = false;
-  std::unique_ptr<Director> director_;  // of a parameter-server job
-  // None of the three where this process is alone.
+  std::unique_ptr<Director> director_;  // Null unless the job has parameter servers.
+  // All three are null if this process trains alone.
   std::unique_ptr<EvaluationService> evaluation_;
   std::unique_ptr<FlightService> flight_;
   std::unique_ptr<Coordinator> coordinator_;
   absl::Mutex mu_;
-  absl::Mutex ending_;  // before mu_
+  absl::Mutex ending_;  // Acquired before mu_.
   std::optional<absl::Status> verdict_ ABSL_GUARDED_BY(ending_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  std::string run_id_ ABSL_GUARDED_BY(mu_) = NewRunId();  // where nobody owns a model_dir
-  Coordinator* to_end_ ABSL_GUARDED_BY(mu_) = nullptr;    // the same, for the owner's thread
+  std::string run_id_ ABSL_GUARDED_BY(mu_) = NewRunId();  // Used without a model_dir.
+  Coordinator* to_end_ ABSL_GUARDED_BY(mu_) = nullptr;    // coordinator_, for the Owner's thread.
 };
 
 std::string Chief::RunId() {
@@ -209,20 +212,20 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
   options.admission.differing_cluster_field = DifferingField;
   options.admission.differing_job_key = DifferingKey;
   options.admission.run_id = RunId();
-  options.admission.epoch = epoch_;
+  options.admission.term = term_;
   options.admission.fresh_run = owner_ == nullptr || owner_->previous_run_id().empty();
-  options.keep_identity = [this](const std::string& id, uint32_t epoch) {
-    if (owner_ != nullptr) MUSTER_RETURN_IF_ERROR(owner_->Keep(id, epoch));
-    epoch_ = epoch;
+  options.record_identity = [this](const std::string& id, uint32_t term) {
+    if (owner_ != nullptr) MUSTER_RETURN_IF_ERROR(owner_->RecordRun(id, term));
+    term_ = term;
     absl::MutexLock lock(&mu_);
     run_id_ = id;
     return absl::OkStatus();
   };
   options.on_newest = [this](uint64_t generation) { newest_generation_ = generation; };
-  options.on_lost = [this](const LostMember& lost) {
+  options.on_lost = [this](const MemberLossReport& lost) {
     if (lost.missed) publisher_->OnLost(lost.task.ToString(), lost.why);
-    supervisor_->Lost(
-        {lost.task.ToString(), lost.pid, lost.why, lost.told ? kToldGrace : Duration::zero()});
+    supervisor_->ReportLost({lost.task.ToString(), lost.pid, lost.why,
+                             lost.asked_to_exit ? kExitGrace : Duration::zero()});
   };
   options.versions = options_.versions;
   options.decision = Deadlines(job);
@@ -235,7 +238,7 @@ DirectorOptions Chief::OptionsOfDirector() {
   options.job = options_.job;
   options.workers = static_cast<int>(cluster.worker.size());
   for (const Address& server : cluster.ps) options.servers.push_back(server.ToString());
-  options.epoch = [this] { return epoch_.load(); };
+  options.term = [this] { return term_.load(); };
   options.run_id = [this] { return RunId(); };
   options.channel.identity = options_.cluster.identity;
   return options;
@@ -249,7 +252,7 @@ absl::Status Chief::Start() {
     OwnerOptions owner;
     owner.model_dir = job.model_dir;
     if (job.restore == "never")
-      owner.run = options_.restarted ? RunChoice::kResume : RunChoice::kAnew;
+      owner.run = options_.restarted ? RunChoice::kResume : RunChoice::kNew;
     owner.identity = Identity();
     owner.wait = job.timeouts.join;
     owner.give_up = options_.asked_to_stop;
@@ -272,7 +275,7 @@ absl::Status Chief::Start() {
   publisher.progress = MakeProgressSink();
   if (owner_ != nullptr) {
     publisher.fence = [owner = owner_] { return owner->Check(); };
-    publisher.term = owner_->epoch();
+    publisher.term = owner_->term();
   }
   if (options_.faults != nullptr)
     publisher.check_disk = [faults = options_.faults] { return faults->CheckDisk("summaries"); };
@@ -280,7 +283,7 @@ absl::Status Chief::Start() {
   if (!options_.cluster.local()) {
     evaluation_ = EvaluationService::Make(OptionsOfEvaluation());
     flight_ = FlightService::Make(OptionsOfFlight());
-    if (owner_ != nullptr) epoch_ = owner_->epoch();
+    if (owner_ != nullptr) term_ = owner_->term();
     if (HasServers(job)) director_ = Director::Make(OptionsOfDirector());
     MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
     TellReady();
@@ -311,7 +314,7 @@ EvaluationServiceOptions Chief::OptionsOfEvaluation() {
   options.run_id = [this] { return RunId(); };
   options.job = Dump(JobToJson(job));
   options.files = &files_;
-  // Only what was announced is pinned, so there are checkpoints and their store.
+  // Only announced checkpoints are pinned, so checkpoints_ and its store exist.
   options.pin = [this](int64_t step) { return checkpoints_->store()->Pin(step); };
   options.unpin = [this](int64_t step) { checkpoints_->store()->Unpin(step); };
   options.on_metrics = [this](const EvaluationResult& result) {
@@ -369,20 +372,23 @@ absl::Status Chief::OpenStore(int64_t restored_step) {
 absl::StatusOr<StartingPoint> Chief::Begin() {
   const std::string previous = owner_ == nullptr ? "" : owner_->previous_run_id();
   Job job = options_.job;
-  // `restore: never` is about the first start of a job, not about what takes a lost chief's place.
-  if (job.restore == "never" && owner_ != nullptr && !owner_->anew()) job.restore = "auto";
+  // `restore: never` applies to the first start of a job, and not to a chief that replaces a lost
+  // one.
+  if (job.restore == "never" && owner_ != nullptr && !owner_->starts_new_run())
+    job.restore = "auto";
   const size_t servers = options_.cluster.cluster.ps.size();
   if (servers > 0 && !HasServers(job)) {
     MUSTER_RETURN_IF_ERROR(CheckBegunSynchronously(files_, job));
     LogInfo(
-        "parameter_server.max_staleness is 0: this run goes on under \"multi_worker_mirrored\", "
+        "parameter_server.max_staleness is 0: this run continues under \"multi_worker_mirrored\", "
         "without its {} ps task{}",
         servers, servers == 1 ? "" : "s");
   }
-  MUSTER_ASSIGN_OR_RETURN(PreparedStart prepared,
-                          PrepareStart(
-                              files_, job, previous, [this] { return owner_->Check(); },
-                              [this] { return director_ != nullptr && director_->MayBeHeld(); }));
+  MUSTER_ASSIGN_OR_RETURN(
+      PreparedStart prepared,
+      PrepareStart(
+          files_, job, previous, [this] { return owner_->Check(); },
+          [this] { return director_ != nullptr && director_->MayHaveState(); }));
   const StartDecision& decision = prepared.decision;
   LogInfo("{}", decision.reason);
   if (decision.kind == StartKind::kFinished) {
@@ -393,17 +399,17 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
     MUSTER_RETURN_IF_ERROR(
         OpenStore(decision.kind == StartKind::kRestore ? prepared.snapshot->state.step : -1));
   }
-  // Alone there is no generation that the run begins with.
+  // A process that trains alone forms no generation, so the run begins here.
   if (owner_ != nullptr && coordinator_ == nullptr)
-    MUSTER_RETURN_IF_ERROR(owner_->Keep(owner_->run_id(), owner_->epoch()));
+    MUSTER_RETURN_IF_ERROR(owner_->RecordRun(owner_->run_id(), owner_->term()));
   const bool has_begun = !previous.empty() && previous == RunId();
-  MUSTER_RETURN_IF_ERROR(publisher_->Begin(decision.goes_on, has_begun));
+  MUSTER_RETURN_IF_ERROR(publisher_->Begin(decision.continues, has_begun));
   begun_ = true;
   if (owner_ != nullptr && prepared.snapshot) {
     const checkpoint::TrainingState& state = prepared.snapshot->state;
     const bool last = TrainedToItsEnd(options_.job, state.step, state.epoch);
-    if (last && coordinator_ != nullptr) coordinator_->GoOnWithLastStep();
-    // Unless the run begins with another folder's checkpoint, an evaluator can begin with it too.
+    if (last && coordinator_ != nullptr) coordinator_->EndAfterLastStep();
+    // Announces the checkpoint from which training resumes, if it is in this model_dir.
     const int64_t step = state.step;
     const std::vector<int64_t> own = checkpoints_->store()->steps();
     const std::string name = checkpoint::CheckpointName(step);
@@ -431,7 +437,7 @@ void Chief::OnStart(const StartReport& report) {
           report.world_size == 1 ? "" : "es", steps, apart ? ", each of one process's part" : "");
 }
 
-// A planned fault of a chief that computes no steps itself comes with those of others.
+// Triggers planned faults on a chief that computes no steps itself, at the steps of the workers.
 void Chief::OnStep(const StepReport& report) {
   if (director_ == nullptr || options_.faults == nullptr) return;
   try {
@@ -445,7 +451,7 @@ Verdict Chief::VerdictOf(const absl::Status& failure) const {
   Verdict verdict;
   verdict.code = ExitCodeOf(failure);
   verdict.message = Message(failure);
-  if (failure.ok() || verdict.code == ExitCode::kPreempted) return verdict;  // nobody's fault
+  if (failure.ok() || verdict.code == ExitCode::kPreempted) return verdict;  // No task is to blame.
   verdict.task = self_;
   verdict.host = rpc::ThisHost().name;
   return verdict;
@@ -460,14 +466,15 @@ void Chief::OnSuperseded(const absl::Status& superseded) {
     }
     if (ended_) return;
   }
-  // Alone there is nobody to tell; what matters is that nothing more is written.
+  // There are no members to inform. The process exits at once, so that it writes nothing more.
   LogError("{}", Message(superseded));
   FlushLog();
   _exit(static_cast<int>(ExitCodeOf(superseded)));
 }
 
 absl::Status Chief::Direct(const DirectParts& parts) {
-  // The job may end by other means: a program that fails, a server that does not come back.
+  // The coordinator may end the job, for example after a failure of the program or the loss of a
+  // ps.
   std::thread watch([this] {
     const Verdict verdict = coordinator_->WaitForEnd();
     director_->Abort(StatusOf(verdict, self_, /*is_chief=*/true));
@@ -494,8 +501,8 @@ void Chief::EndJob(const absl::Status& result) {
 }
 
 absl::Status Chief::End(const absl::Status& result) {
-  // The training thread ends it, or, where a program does not come back, a watchdog: whoever is
-  // second waits until the first has written the result. Bounded, as Wait() is.
+  // The training thread calls this, and so does a watchdog if the program hangs. The second caller
+  // waits until the first has written the result. Coordinator::Wait() bounds this wait.
   absl::MutexLock ending(&ending_);
   if (verdict_) return *verdict_;
   {
@@ -505,24 +512,25 @@ absl::Status Chief::End(const absl::Status& result) {
   absl::Status status = result;
   Verdict verdict;
   if (coordinator_ != nullptr) {
-    // A failure that no Member reported; otherwise the job has ended before, and this changes
-    // nothing.
+    // Ends the job for a failure that no Member reported. Has no effect if the job has already
+    // ended.
     if (!result.ok()) coordinator_->End(VerdictOf(result));
     verdict = coordinator_->Wait();
     status = StatusOf(verdict, self_, /*is_chief=*/true);
   }
-  // What was handed over is finished whatever the verdict.
+  // Finishes the saves in progress, whatever the verdict.
   if (checkpoints_ != nullptr) (void)checkpoints_->Drain();
   if (evaluation_ != nullptr && status.ok() && begun_) {
     evaluation_->AwaitFinal();
-    if (checkpoints_ != nullptr) (void)checkpoints_->Drain();  // the best one may be another now
+    // The final metrics may have changed the best checkpoint.
+    if (checkpoints_ != nullptr) (void)checkpoints_->Drain();
   }
   if (director_ != nullptr) publisher_->SetParameterServer(ToJson(director_->record()));
   const CheckpointRecord record =
       checkpoints_ != nullptr ? checkpoints_->Record() : CheckpointRecord();
   if (const absl::Status written = publisher_->Finish(status, record);
       absl::IsAborted(written) && status.ok())
-    status = written;  // what this process calls done, another one goes on with
+    status = written;  // Another chief now continues the run.
   else if (!written.ok())
     LogWarning("{}", Message(written));
   else if (owner_ != nullptr && begun_)
@@ -546,4 +554,4 @@ absl::StatusOr<std::unique_ptr<ChiefRole>> StartChiefOn(checkpoint::FileSystem& 
   return chief;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -17,7 +17,7 @@
 #include "common/rpc/server.h"
 #include "proto/flight.grpc.pb.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using checkpoint::JoinPath;
@@ -43,7 +43,7 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
       absl::MutexLock lock(&mu_);
       exiting_ = true;
       if (!queue_.empty())
-        LogWarning("{} flight records are not kept: the disk does not keep up", queue_.size());
+        LogWarning("the chief dropped {} flight records: the disk is too slow", queue_.size());
       queue_.clear();
       changed_.SignalAll();
     }
@@ -81,7 +81,8 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
     if (request.run_id() != options_.run_id()) return "another run";
     if (!options_.tasks.contains(request.task())) return request.task() + " is no member";
     if (request.generation() == 0) return "no generation";
-    // Such a record would displace the records of real generations.
+    // Only the newest generations are kept, so such a record would displace records of real
+    // generations.
     if (request.generation() > options_.newest()) return "a generation that was never formed";
     if (request.record().size() > kMaxRecordBytes) return "the record is too large";
     absl::MutexLock lock(&mu_);
@@ -193,4 +194,4 @@ std::unique_ptr<FlightService> FlightService::Make(FlightServiceOptions options)
   return std::make_unique<FlightServiceImpl>(std::move(options));
 }
 
-}  // namespace muster
+}  // namespace muster::chief

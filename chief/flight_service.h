@@ -1,8 +1,8 @@
-// The chief's side of flight records (common/flight/flight_record.h). It receives them from the
-// members and writes them to model_dir/flight/<generation>/<task>.json. A thread of its own writes,
-// so that a slow disk delays nobody. Only the newest generations are kept. Needs no LibTorch.
+// FlightService receives the members' flight records (common/flight/flight_record.h) and writes
+// them to model_dir/flight/<generation>/<task>.json. It writes on its own thread, so a slow disk
+// delays no caller. It keeps only the newest generations. It needs no LibTorch.
 //
-// Thread-safe. The service must outlive the server that it is registered with.
+// Thread-safe. The FlightService must outlive the server that it is registered with.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -15,29 +15,30 @@
 #include "common/base/clock.h"
 #include "common/checkpoint/files/file_system.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct FlightServiceOptions {
-  std::string model_dir;  // If empty, nothing is kept and members are informed of that.
+  std::string model_dir;  // If empty, the service keeps nothing and replies so to members.
   std::string cluster_digest;
-  std::function<std::string()> run_id;  // May change until training begins.
-  std::set<std::string> tasks;          // The members, "worker:1".
+  std::function<std::string()> run_id;  // The result may change until training begins.
+  std::set<std::string> tasks;          // Names of the members, such as "worker:1".
   std::function<uint64_t()> newest;     // Returns the newest generation that was formed.
-  std::function<absl::Status()> fence;  // Called before each write to check ownership; may be null.
+  // Checks before each write that this chief still owns the model_dir. May be null.
+  std::function<absl::Status()> fence;
   checkpoint::FileSystem* files = nullptr;
   int keep_generations = 20;
-  int keep_files = 2000;  // Limit for all generations together, except the newest.
+  int keep_files = 2000;  // Limit for the files of all generations except the newest.
 };
 
 class FlightService {
  public:
   static std::unique_ptr<FlightService> Make(FlightServiceOptions options);
-  // Drops all records that Drain has not waited for, except the one being written. REQUIRES: the
-  // server is gone.
+  // Drops all unwritten records, except the one being written. Call Drain first to keep them.
+  // REQUIRES: the server is gone.
   virtual ~FlightService() = default;
   virtual grpc::Service* service() = 0;
   // Blocks until all records received so far are written, or for `limit`.
   virtual void Drain(Duration limit) = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -5,7 +5,7 @@
 
 // muster-chief: coordinates the cluster, publishes the results, and trains as rank 0.
 int main(int argc, char** argv) {
-  return muster::RunTask(argc, argv,
-                         {muster::TaskType::kChief, muster::StartChief, muster::FindProgram,
-                          muster::TerminationLog()});
+  return muster::worker::RunTask(argc, argv,
+                                 {muster::TaskType::kChief, muster::chief::StartChief,
+                                  muster::FindProgram, muster::TerminationLog()});
 }

@@ -127,7 +127,7 @@ endfunction()
 # instantiates their templates once. They share an unnamed namespace. CMake leaves out sources with options of their own.
 option(MUSTER_UNITY_BUILD "Compile several sources of a library as one unit; OFF: each by itself, for tools that read compile_commands.json" ON)
 function(muster_unity_build count)
-  if(MUSTER_UNITY_BUILD AND NOT MUSTER_SANITIZE)
+  if(MUSTER_UNITY_BUILD)
     set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})
     foreach(target ${ARGN})
       # A unit includes its sources by absolute paths, which __FILE__ would leave in what is installed.
@@ -148,8 +148,8 @@ endfunction()
 
 # muster_precompile(TARGET...): these libraries compile against a precompiled header of what nearly all files include.
 function(muster_precompile)
-  if(MUSTER_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    return()  # gcc's options; and its sanitizers warn of other things
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    return()  # the options are gcc's
   endif()
   set(header muster_precompiled)
   if(NOT TARGET ${header})

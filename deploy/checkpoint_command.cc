@@ -43,7 +43,7 @@ std::string_view TypeName(const TensorInfo& tensor) {
   return checkpoint::kDTypeNames[static_cast<int>(tensor.dtype)];
 }
 
-// "checkpoint step-... is damaged: WHY", without the part that the table shows already.
+// Returns WHY of "checkpoint step-... is damaged: WHY", because the table shows the rest.
 std::string Damage(const CheckpointInfo& info) {
   const std::string prefix = fmt::format("checkpoint {} is damaged: ", info.name);
   std::string what(Message(info.health));

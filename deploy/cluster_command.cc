@@ -71,19 +71,19 @@ std::vector<Row> Roster(const ClusterConfig& config) {
   int rank = 0;
   for (const TaskId task : config.cluster.Tasks()) {
     const bool member = task.type == TaskType::kChief || task.type == TaskType::kWorker;
-    rows.push_back({member ? std::to_string(rank++) : "-", task.Spoken(),
+    rows.push_back({member ? std::to_string(rank++) : "-", task.DisplayName(),
                     config.cluster.AddressOf(task).ToString(), remark(task)});
   }
   if (config.dynamic) {
     for (const auto& [index, address] : config.dynamic->worker) {
       const TaskId task{TaskType::kWorker, index};
-      rows.push_back({"?", task.Spoken(), address.ToString(), remark(task)});
+      rows.push_back({"?", task.DisplayName(), address.ToString(), remark(task)});
     }
-    // A ps gets only its own address, whatever its index.
+    // The configuration of a ps has only its own address.
     const bool own = config.task->type == TaskType::kPs;
     for (size_t i = 0; i < config.dynamic->ps.size(); ++i) {
       const TaskId task{TaskType::kPs, own ? config.task->index : static_cast<int>(i)};
-      rows.push_back({"-", task.Spoken(), config.dynamic->ps[i].ToString(), remark(task)});
+      rows.push_back({"-", task.DisplayName(), config.dynamic->ps[i].ToString(), remark(task)});
     }
   }
   return rows;
@@ -118,9 +118,9 @@ void PrintForPeople(const ClusterConfig& config) {
     fmt::print("no cluster: this process trains alone, as chief, rank 0 of 1\n");
   } else {
     PrintRoster(config);
-    fmt::print("this task: {}, role {}, {}\n", config.task->Spoken(), TaskTypeName(config.role()),
-               Place(config));
-    fmt::print("chief: {}\n", config.chief() ? config.chief()->Spoken() : "unknown");
+    fmt::print("this task: {}, role {}, {}\n", config.task->DisplayName(),
+               TaskTypeName(config.role()), Place(config));
+    fmt::print("chief: {}\n", config.chief() ? config.chief()->DisplayName() : "unknown");
     if (!config.dynamic) {
       fmt::print("start this task with: {} --job FILE\n", BinaryName(config.task->type));
     }

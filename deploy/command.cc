@@ -24,7 +24,7 @@ CLI::Option* AddSet(CLI::App* app, std::vector<std::string>* overrides) {
 }
 
 int ReportError(const char* name, const absl::Status& status) {
-  FlushLog();  // The log has its own writer thread. The error must come after earlier log lines.
+  FlushLog();  // The log has its own thread, and the error must come after earlier log lines.
   fmt::print(stderr, "muster {}: {}\n", name, Message(status));
   return static_cast<int>(ExitCodeOf(status));
 }

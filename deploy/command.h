@@ -1,6 +1,5 @@
-// A subcommand of the `muster` command-line tool. Each is in its own file pair,
-// deploy/<name>_command.{h,cc}, and listed once in muster_main.cc. All calls come from main's
-// thread.
+// A Command is a subcommand of the `muster` command-line tool. Each command has its own file pair,
+// deploy/<name>_command.{h,cc}, and muster_main.cc lists it. All calls come from main's thread.
 #pragma once
 
 #include <string>
@@ -18,14 +17,14 @@ namespace muster {
 class Command {
  public:
   virtual ~Command() = default;
-  // Adds the subcommand with its options to `muster`. CLI11 writes the options into this object,
-  // which must outlive the parsing. Returns the subcommand, which tells main whether it was chosen.
+  // Adds the subcommand and its options to `muster`, and returns the subcommand. CLI11 writes the
+  // options into this object, so the object must outlive the parsing.
   virtual CLI::App* Register(CLI::App& muster) = 0;
-  // Runs the command and returns the process's exit code. Prints its own output and errors.
+  // Runs the command and returns the process's exit code. Prints all output and errors.
   virtual int Run() = 0;
 };
 
-// Adds an option that may be repeated, with one value each: "--set a=1 --set b=2".
+// Adds an option that may be repeated and has one value each time: "--set a=1 --set b=2".
 CLI::Option* AddRepeated(CLI::App* app, const std::string& name, std::vector<std::string>* values,
                          const std::string& value_name, const std::string& help);
 // Adds --set, which overrides keys of the job file.

@@ -18,7 +18,7 @@ namespace {
 
 using checkpoint::JoinPath;
 
-struct Found {
+struct RecordFiles {
   std::map<uint64_t, std::vector<std::string>> files;  // By generation.
   std::vector<absl::Status> damaged;
 };
@@ -31,8 +31,8 @@ absl::StatusOr<FlightRecord> ReadRecord(const std::string& path) {
   return ParseFlightRecord(*text, path);
 }
 
-// Finds records in any folder to which they were copied. Other files are ignored.
-absl::Status FindLoose(const std::string& folder, Found* found) {
+// Finds records in a folder to which a user has copied them. Ignores other files.
+absl::Status FindLoose(const std::string& folder, RecordFiles* found) {
   MUSTER_ASSIGN_OR_RETURN(auto names, checkpoint::PosixFileSystem().List(folder));
   std::sort(names.begin(), names.end());
   for (const std::string& name : names) {
@@ -48,11 +48,11 @@ absl::Status FindLoose(const std::string& folder, Found* found) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Found> Find(const std::string& directory) {
+absl::StatusOr<RecordFiles> Find(const std::string& directory) {
   checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
   const auto there = files.Exists(directory);
   if (!there.ok() || !*there) return ConfigurationError(fmt::format("{} is not there", directory));
-  Found found;
+  RecordFiles found;
   for (const std::string& folder : {JoinPath(directory, "flight"), directory}) {
     const auto names = files.List(folder);
     if (!names.ok()) continue;
@@ -78,7 +78,7 @@ absl::StatusOr<Found> Find(const std::string& directory) {
 
 // Returns the generation that `wanted` selects: "" is the last one, "2" is of the highest epoch,
 // "1.2" is exact. Returns 0 if there is none.
-uint64_t Choose(const Found& found, const std::string& wanted) {
+uint64_t Choose(const RecordFiles& found, const std::string& wanted) {
   uint64_t chosen = 0;
   for (const auto& [generation, files] : found.files) {
     const std::string text = GenerationText(generation);
@@ -117,7 +117,7 @@ class ExplainCommand : public Command {
   }
 
   int Run() override {
-    absl::StatusOr<Found> found = Find(directory_);
+    absl::StatusOr<RecordFiles> found = Find(directory_);
     if (!found.ok()) return ReportError("explain", found.status());
     std::vector<std::string> all;
     for (const auto& [generation, files] : found->files) all.push_back(GenerationText(generation));
@@ -133,7 +133,7 @@ class ExplainCommand : public Command {
       std::vector<absl::Status> not_asked_for;
       question.later = ReadAll(next->second, &not_asked_for);
     }
-    if (!question.records.empty()) Print(TellFlight(question), all);
+    if (!question.records.empty()) Print(BuildFlightStory(question), all);
     for (const absl::Status& damaged : found->damaged) (void)ReportError("explain", damaged);
     return found->damaged.empty() ? 0 : static_cast<int>(ExitCode::kDataDamaged);
   }

@@ -1,6 +1,6 @@
 // `muster explain DIR [--generation N] [--json]`. Explains the flight records of a generation in
-// plain sentences. See docs/explain.md. Exit code 2: there are no records. 3: some are damaged, and
-// the others are still explained.
+// plain sentences. See docs/explain.md. Exit code 2: there are no records. 3: some records are
+// damaged; all others are explained.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// `muster key` creates a cluster's run key, or its TLS certificates and their keys as files.
+// `muster key`. Writes a cluster's run key, or its TLS certificates and private keys, to files.
 #pragma once
 
 #include <memory>

@@ -28,35 +28,38 @@
 namespace muster {
 namespace {
 
-// The tasks, on any ports.
-std::vector<PlannedTask> PlanOf(const ClusterSize& size) {
+// Returns the tasks with placeholder ports.
+std::vector<launcher::PlannedTask> PlanOf(const launcher::ClusterSize& size) {
   std::vector<int> ports(size.processes());
   std::iota(ports.begin(), ports.end(), 1);
-  return PlanCluster(size, ports);
+  return launcher::PlanCluster(size, ports);
 }
 
-// What every task would say of this cluster is one sentence here.
-absl::StatusOr<StrategyKind> StrategyOn(const Job& job, const ClusterSize& size) {
-  const std::vector<PlannedTask> plan = PlanOf(size);
-  MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config, ParseTfConfig(TfConfigFor(plan, plan[0])));
+// Returns the strategy of the job on this cluster. Reports an error once here, before every task
+// reports it.
+absl::StatusOr<StrategyKind> StrategyOn(const Job& job, const launcher::ClusterSize& size) {
+  const std::vector<launcher::PlannedTask> plan = PlanOf(size);
+  MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config,
+                          ParseTfConfig(launcher::TfConfigFor(plan, plan[0])));
   MUSTER_ASSIGN_OR_RETURN(const StrategyKind strategy, StrategyFor(job, config));
   MUSTER_RETURN_IF_ERROR(CheckMembers(job, config.world_size().value_or(0)));
   return strategy;
 }
 
-absl::Status CheckFaults(const std::vector<std::string>& texts, const ClusterSize& size) {
+absl::Status CheckFaults(const std::vector<std::string>& texts, const launcher::ClusterSize& size) {
   MUSTER_ASSIGN_OR_RETURN(std::vector<Fault> faults, ParseFaults(texts));
   std::vector<std::string> tasks;
-  for (const PlannedTask& task : PlanOf(size)) tasks.push_back(task.Id());
+  for (const launcher::PlannedTask& task : PlanOf(size)) tasks.push_back(task.Id());
   return FaultsOf("", std::move(faults), tasks).status();
 }
 
 std::vector<std::string> RestartPolicies() {
-  return {std::begin(kRestartPolicyNames), std::end(kRestartPolicyNames)};
+  return {std::begin(launcher::kRestartPolicyNames), std::end(launcher::kRestartPolicyNames)};
 }
 
-// Best effort: a chief that is not told waits for its own deadlines.
-void TellChief(const LaunchKey& key, const DeathNotice& notice) {
+// Sends the notice to the chief. Best effort: without the notice, the chief waits for its own
+// deadlines.
+void NotifyChief(const LaunchKey& key, const launcher::TaskExitNotice& notice) {
   rpc::ChannelOptions options;
   auto identity = key.IdentityIn(notice.tf_config);
   const auto cluster = ParseTfConfig(notice.tf_config);
@@ -77,13 +80,13 @@ void TellChief(const LaunchKey& key, const DeathNotice& notice) {
       rpc::WithDeadline(std::chrono::seconds(2)).get(), report, &reply);
 }
 
-// The GPUs that tasks of this host may use; none for a job on the CPU.
+// Returns the GPUs that the tasks may use; none for a job on the CPU.
 absl::StatusOr<std::vector<std::string>> GpusFor(const Job& job) {
   if (job.devices.starts_with("cpu")) return std::vector<std::string>();
-  MUSTER_ASSIGN_OR_RETURN(const GpuInventory inventory, ReadGpus());
+  MUSTER_ASSIGN_OR_RETURN(const launcher::GpuInventory inventory, launcher::ReadGpus());
   const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
-  return VisibleGpus(inventory,
-                     variable == nullptr ? std::nullopt : std::optional<std::string>(variable));
+  return launcher::VisibleGpus(
+      inventory, variable == nullptr ? std::nullopt : std::optional<std::string>(variable));
 }
 
 absl::StatusOr<int> ParseWorkers(const std::string& text) {
@@ -145,7 +148,7 @@ class LaunchCommand : public Command {
 
  private:
   absl::StatusOr<int> Launch() {
-    LaunchRequest request;
+    launcher::LaunchRequest request;
     size_.chief = !no_chief_;
     if (workers_ != "auto") {
       MUSTER_ASSIGN_OR_RETURN(size_.workers, ParseWorkers(workers_));
@@ -155,14 +158,14 @@ class LaunchCommand : public Command {
     UseFileMode(job);
     MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> gpus, GpusFor(job));
     if (workers_ == "auto") {
-      size_.workers = WorkersFor(static_cast<int>(gpus.size()), size_);
+      size_.workers = launcher::WorkersFor(static_cast<int>(gpus.size()), size_);
       MUSTER_RETURN_IF_ERROR(Check(size_));
     }
     request.size = size_;
     MUSTER_ASSIGN_OR_RETURN(const StrategyKind strategy, StrategyOn(job, request.size));
-    const GpuUse use{job.devices, strategy == StrategyKind::kParameterServer,
-                     strategy == StrategyKind::kOneDevice};
-    MUSTER_ASSIGN_OR_RETURN(request.gpus, AssignGpus(gpus, PlanOf(request.size), use));
+    const launcher::GpuUse use{job.devices, strategy == StrategyKind::kParameterServer,
+                               strategy == StrategyKind::kOneDevice};
+    MUSTER_ASSIGN_OR_RETURN(request.gpus, launcher::AssignGpus(gpus, PlanOf(request.size), use));
     request.model_dir = job.model_dir;
     request.bin_dir = bin_dir_;
     if (bin_dir_.empty()) {
@@ -180,8 +183,10 @@ class LaunchCommand : public Command {
     const auto policies = RestartPolicies();
     MUSTER_ASSIGN_OR_RETURN(const LaunchKey key, LaunchKey::Make(job, key_file_));
     request.environment = key.environment();
-    request.tell_chief = [&key](const DeathNotice& notice) { TellChief(key, notice); };
-    request.options.restart = static_cast<RestartPolicy>(
+    request.tell_chief = [&key](const launcher::TaskExitNotice& notice) {
+      NotifyChief(key, notice);
+    };
+    request.options.restart = static_cast<launcher::RestartPolicy>(
         std::find(policies.begin(), policies.end(), restart_) - policies.begin());
     request.options.max_restarts = max_restarts_;
     request.options.independent = strategy == StrategyKind::kParameterServer;
@@ -189,17 +194,17 @@ class LaunchCommand : public Command {
     request.options.end_grace = FromSeconds(end_grace_);
     request.options.verdict_timeout = FromSeconds(verdict_timeout_);
     FindTorchByEnvironment();
-    return RunLaunch(request);
+    return launcher::RunLaunch(request);
   }
 
-  ClusterSize size_;
+  launcher::ClusterSize size_;
   bool no_chief_ = false;
   std::string workers_, job_, bin_dir_, key_file_;
   std::vector<std::string> overrides_, faults_;
-  std::string restart_ = RestartPolicies()[static_cast<int>(LaunchOptions().restart)];
-  int max_restarts_ = LaunchOptions().max_restarts;
-  double end_grace_ = Seconds(LaunchOptions().end_grace);
-  double verdict_timeout_ = Seconds(LaunchOptions().verdict_timeout);
+  std::string restart_ = RestartPolicies()[static_cast<int>(launcher::LaunchOptions().restart)];
+  int max_restarts_ = launcher::LaunchOptions().max_restarts;
+  double end_grace_ = Seconds(launcher::LaunchOptions().end_grace);
+  double verdict_timeout_ = Seconds(launcher::LaunchOptions().verdict_timeout);
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// `muster launch --workers N --job FILE`: a local cluster of real processes on this host, from its
-// start to the job's verdict. docs/launch.md describes it.
+// `muster launch --workers N --job FILE`. Runs a job in a local cluster of processes on this host.
+// See docs/launch.md.
 #pragma once
 
 #include <memory>

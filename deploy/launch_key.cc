@@ -16,8 +16,8 @@
 namespace muster {
 namespace {
 
-// Above the numbers that a child gives new meanings.
-constexpr int kLeastDescriptor = 10;
+// Higher than all descriptors that a child reassigns before exec.
+constexpr int kMinDescriptor = 10;
 
 absl::StatusOr<Fd> NewKeyInMemory() {
   const auto failed = [] {
@@ -29,7 +29,7 @@ absl::StatusOr<Fd> NewKeyInMemory() {
       security::FormatRunKey(security::Secret::Random(security::kRunKeyBytes));
   if (write(made.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
     return failed();
-  Fd inherited(fcntl(made.get(), F_DUPFD, kLeastDescriptor));  // not closed by exec
+  Fd inherited(fcntl(made.get(), F_DUPFD, kMinDescriptor));  // Stays open after exec.
   if (!inherited) return failed();
   return inherited;
 }
@@ -69,7 +69,7 @@ absl::StatusOr<std::shared_ptr<security::Identity>> LaunchKey::IdentityIn(
   security::IdentityOptions options;
   options.self = {config.cluster.Digest(), "launcher"};
   options.run_key = path_;
-  if (key_) options.run_key_descriptor = fcntl(key_.get(), F_DUPFD_CLOEXEC, kLeastDescriptor);
+  if (key_) options.run_key_descriptor = fcntl(key_.get(), F_DUPFD_CLOEXEC, kMinDescriptor);
   return security::Identity::Make(std::move(options));
 }
 

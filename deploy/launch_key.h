@@ -1,5 +1,5 @@
-// The run key of a local cluster: a new one for each launch, which no file holds, unless the user
-// brings one or trusts the network.
+// LaunchKey is the run key of a local cluster. By default each launch makes a new key, which exists
+// only in memory. The user may supply a key file instead, or disable security.
 #pragma once
 
 #include <map>
@@ -15,21 +15,23 @@ namespace muster {
 
 class LaunchKey {
  public:
-  // `key_file`: --key-file; "" where it is not given. In this order, as IdentityFor has it for the
-  // tasks: security.key_file, --key-file, security.insecure, a new key. A ConfigurationError where
-  // the job and the command line name two of them, where the key cannot be read, and with
-  // tls.certificate: certificates are of known ports.
+  // `key_file` is the value of --key-file, "" if absent. The first of these that is set decides, as
+  // in IdentityFor: security.key_file, --key-file, security.insecure. Otherwise a new key is made.
+  // Returns ConfigurationError if both the job and the command line set one of these, or if the key
+  // cannot be read. Also returns it for a job with tls.certificate, because certificates require
+  // fixed ports.
   static absl::StatusOr<LaunchKey> Make(const Job& job, const std::string& key_file);
 
-  // What the tasks' environment needs besides.
+  // Returns the variables to add to the environment of the tasks.
   const std::map<std::string, std::string>& environment() const { return environment_; }
-  // The launcher's own towards the cluster of this TF_CONFIG; null where tasks prove nothing.
+  // Returns the launcher's identity in the cluster of this TF_CONFIG. Returns null if the tasks use
+  // no key.
   absl::StatusOr<std::shared_ptr<security::Identity>> IdentityIn(
       const std::string& tf_config) const;
 
  private:
-  Fd key_;            // in memory, inherited by the tasks
-  std::string path_;  // or a file
+  Fd key_;            // The key in memory, which the tasks inherit. Unset if a file is used.
+  std::string path_;  // The key file, "" if none.
   std::map<std::string, std::string> environment_;
 };
 

@@ -44,7 +44,8 @@ std::vector<std::unique_ptr<Command>> Commands() {
   return commands;
 }
 
-// Returns the first word of the command line if it is not a command. CLI11 would only ask for one.
+// Returns the first word of the command line if it is not a command, for a better message than
+// CLI11's.
 std::string UnknownCommand(int argc, char** argv, const std::vector<std::string>& known) {
   const std::string word = argc > 1 ? argv[1] : "";
   const bool option = word.starts_with('-');

@@ -24,9 +24,9 @@ namespace muster {
 namespace {
 
 using preflight::Check;
-using preflight::Found;
 using preflight::Neighbour;
 using preflight::Neighbours;
+using preflight::Reachability;
 
 constexpr char kPlaintext[] = "plaintext";
 
@@ -150,8 +150,8 @@ class PreflightCommand : public Command {
       Judge(task, options.addresses.at(task), neighbour);
   }
 
-  // Checks this task's identity. Returns the names of the authorities whose certificates it
-  // accepts, the one that it shows itself first.
+  // Checks this task's identity. Returns the names of the certificate authorities that it accepts,
+  // its own first.
   std::vector<std::string> CheckIdentity() {
     const auto identity = IdentityFor(config_, job_);
     Check check = FromStatus("identity", identity.status(), kPlaintext);
@@ -164,7 +164,7 @@ class PreflightCommand : public Command {
         check = {.name = "identity",
                  .ok = false,
                  .what = fmt::format("the certificate {} has expired: peers refuse it", file),
-                 .mend = "put a new one in its place"};
+                 .fix = "put a new one in its place"};
     }
     checks_.push_back(std::move(check));
     return identity_;
@@ -179,7 +179,7 @@ class PreflightCommand : public Command {
     } else if (!check.ok) {
       check.what = fmt::format("{} was reached, but did not reach this task within {:g} s", address,
                                timeout_);
-      check.mend =
+      check.fix =
           "look for a firewall or NAT in front of this host, and for the address that the "
           "cluster gives it";
     } else {
@@ -192,17 +192,17 @@ class PreflightCommand : public Command {
                          .ok = false,
                          .what = fmt::format("{} runs Muster {}, this task {}", TaskText(task),
                                              neighbour.version, MUSTER_VERSION),
-                         .mend = "start all tasks from one version"});
-    JudgeIdentity(task, neighbour);
+                         .fix = "start all tasks from one version"});
+    ReportIdentity(task, neighbour);
     if (neighbour.cluster_digest != config_.cluster.Digest())
       checks_.push_back({.name = "cluster",
                          .ok = false,
                          .what = fmt::format("{} was started with another cluster", TaskText(task)),
-                         .mend = "give all tasks the same TF_CONFIG cluster"});
+                         .fix = "give all tasks the same TF_CONFIG cluster"});
   }
 
-  void JudgeIdentity(const std::string& task, const Neighbour& neighbour) {
-    if (identity_.empty()) return;  // this task's own check says so
+  void ReportIdentity(const std::string& task, const Neighbour& neighbour) {
+    if (identity_.empty()) return;  // CheckIdentity has reported the problem.
     if (preflight::AcceptEachOther(identity_, neighbour.identity)) return;
     const auto keyless = [](const auto& identity) {
       return identity.empty() || identity[0] == kPlaintext;
@@ -217,16 +217,16 @@ class PreflightCommand : public Command {
     checks_.push_back({.name = "identity",
                        .ok = false,
                        .what = std::move(what),
-                       .mend = "give all tasks one run key, or certificates of one authority"});
+                       .fix = "give all tasks one run key, or certificates of one authority"});
   }
 
   // Returns a row for each task with the reachability from each other task: "yes", "no", or "?" if
   // it has not reported.
   std::vector<std::vector<std::string>> Table() const {
     std::vector<std::vector<std::string>> rows = {{"reached by"}};
-    for (const TaskId& to : config_.cluster.Tasks()) rows[0].push_back(to.Spoken());
+    for (const TaskId& to : config_.cluster.Tasks()) rows[0].push_back(to.DisplayName());
     for (const TaskId& from : config_.cluster.Tasks()) {
-      std::vector<std::string> row = {from.Spoken()};
+      std::vector<std::string> row = {from.DisplayName()};
       const auto known = found_.reached.find(from.ToString());
       for (const TaskId& to : config_.cluster.Tasks()) {
         const bool own = from == config_.task;
@@ -262,7 +262,7 @@ class PreflightCommand : public Command {
                            reached = nlohmann::ordered_json::object();
     for (const Check& check : checks_)
       checks.push_back(
-          {{"name", check.name}, {"ok", check.ok}, {"what", check.what}, {"mend", check.mend}});
+          {{"name", check.name}, {"ok", check.ok}, {"what", check.what}, {"mend", check.fix}});
     for (const auto& [task, others] : found_.reached) reached[task] = others;
     const nlohmann::ordered_json json = {
         {"exit_code", static_cast<int>(preflight::CodeOf(checks_))},
@@ -277,7 +277,7 @@ class PreflightCommand : public Command {
   bool json_ = false;
   ClusterConfig config_;
   Job job_;
-  Found found_;
+  Reachability found_;
   std::vector<std::string> identity_;  // Empty: not available.
   std::vector<Check> checks_;
 };

@@ -1,4 +1,5 @@
-// `muster preflight`. Finds the problems of a job before it occupies a GPU. See docs/preflight.md.
+// `muster preflight`. Checks a job's hosts and network before the job occupies a GPU. See
+// docs/preflight.md.
 #pragma once
 
 #include <memory>

@@ -19,7 +19,7 @@ class ToolCommand : public Command {
 
   CLI::App* Register(CLI::App& muster) override {
     app_ = muster.add_subcommand(name_, about_);
-    app_->set_help_flag();  // The other binary also handles --help.
+    app_->set_help_flag();  // muster-tool handles --help.
     app_->prefix_command();
     return app_;
   }

@@ -1,5 +1,5 @@
-// Forwards the commands of `muster` that need LibTorch to another binary, muster-tool
-// (deploy/tool/). `muster` therefore starts fast and needs no LibTorch.
+// Commands of `muster` that need LibTorch run in another binary, muster-tool (deploy/tool/).
+// `muster` itself therefore starts fast and needs no LibTorch.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,8 @@
 
 namespace muster {
 
-// `muster NAME ...` runs `muster-tool NAME ...` from the folder of this binary.
+// Makes the command `muster NAME ...`, which runs `muster-tool NAME ...` from the folder of this
+// binary.
 std::unique_ptr<Command> MakeToolCommand(const std::string& name, const std::string& about);
 
 }  // namespace muster

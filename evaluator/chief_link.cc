@@ -10,10 +10,10 @@
 #include "common/cluster/verdict.h"
 #include "common/rpc/host.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
-// Well above the time for which the chief holds a call.
+// Timeout of a call. It is well above the time for which the chief holds a call.
 constexpr Duration kCall = std::chrono::seconds(5);
 constexpr Duration kLeave = std::chrono::seconds(1);
 constexpr Duration kProbe = std::chrono::seconds(1);
@@ -84,7 +84,7 @@ std::string ChiefLink::WhyFinished() const {
              : "";
 }
 
-absl::Status ChiefLink::UntilAnswered(const std::function<grpc::Status()>& call) {
+absl::Status ChiefLink::RetryUntilAnswered(const std::function<grpc::Status()>& call) {
   const std::string chief =
       fmt::format("the chief {} ({})", options_.chief_task, options_.chief_address);
   const MonotonicTime start = Clock::now();
@@ -112,13 +112,14 @@ absl::Status ChiefLink::UntilAnswered(const std::function<grpc::Status()>& call)
   }
 }
 
-absl::StatusOr<proto::NextCheckpointReply> ChiefLink::Ask(int64_t after_step, bool want_job) {
+absl::StatusOr<proto::NextCheckpointReply> ChiefLink::NextCheckpoint(int64_t after_step,
+                                                                     bool want_job) {
   proto::NextCheckpointRequest request;
   *request.mutable_evaluator() = identity_;
   request.set_after_step(after_step);
   request.set_want_job(want_job);
   proto::NextCheckpointReply reply;
-  MUSTER_RETURN_IF_ERROR(UntilAnswered([&] {
+  MUSTER_RETURN_IF_ERROR(RetryUntilAnswered([&] {
     return Once(kCall, [&](grpc::ClientContext* context) {
       return stub()->Next(context, request, &reply);
     });
@@ -126,20 +127,22 @@ absl::StatusOr<proto::NextCheckpointReply> ChiefLink::Ask(int64_t after_step, bo
   return reply;
 }
 
-grpc::Status ChiefLink::Beat(const proto::EvaluationReport& report, proto::EvaluationReply* reply) {
+grpc::Status ChiefLink::SendHeartbeat(const proto::EvaluationReport& report,
+                                      proto::EvaluationReply* reply) {
   proto::EvaluationReport request = report;
   *request.mutable_evaluator() = identity_;
   return Once(
       kCall, [&](grpc::ClientContext* context) { return stub()->Report(context, request, reply); });
 }
 
-absl::StatusOr<proto::EvaluationReply> ChiefLink::Tell(const proto::EvaluationReport& report) {
+absl::StatusOr<proto::EvaluationReply> ChiefLink::SendReport(
+    const proto::EvaluationReport& report) {
   proto::EvaluationReply reply;
-  MUSTER_RETURN_IF_ERROR(UntilAnswered([&] { return Beat(report, &reply); }));
+  MUSTER_RETURN_IF_ERROR(RetryUntilAnswered([&] { return SendHeartbeat(report, &reply); }));
   return reply;
 }
 
-void ChiefLink::SayLeaving(const std::string& reason) {
+void ChiefLink::NotifyLeaving(const std::string& reason) {
   proto::EvaluationReport request;
   *request.mutable_evaluator() = identity_;
   request.set_step(-1);
@@ -170,4 +173,4 @@ absl::Status ChiefLink::Fetch(int64_t step, const std::string& file,
   return rpc::FromGrpc(status, fmt::format("fetching {} of step {}", file, step));
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

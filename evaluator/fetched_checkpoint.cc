@@ -11,12 +11,12 @@
 #include "common/base/files/crc32c.h"
 #include "common/checkpoint/manifest.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
 using checkpoint::kManifestFile;
 
-bool IsThatOne(const std::string& manifest, const proto::Announcement& announced) {
+bool MatchesAnnouncement(const std::string& manifest, const proto::Announcement& announced) {
   return fmt::format("{:08x}", Crc32c(manifest)) == announced.manifest_checksum();
 }
 
@@ -33,7 +33,7 @@ absl::Status FetchAll(checkpoint::FileSystem& files, ChiefLink& link,
   MUSTER_RETURN_IF_ERROR(FetchFile(files, link, announced.step(), kManifestFile, folder));
   MUSTER_ASSIGN_OR_RETURN(const std::string manifest,
                           ReadFile(files, fmt::format("{}/{}", folder, kManifestFile)));
-  if (!IsThatOne(manifest, announced))
+  if (!MatchesAnnouncement(manifest, announced))
     return DataError(fmt::format("{} has changed since it was announced", announced.name()));
   MUSTER_ASSIGN_OR_RETURN(const checkpoint::Manifest names, checkpoint::ParseManifest(manifest));
   for (const auto& [name, file] : names.files)
@@ -48,7 +48,7 @@ absl::StatusOr<FetchedCheckpoint> FetchedCheckpoint::Get(checkpoint::FileSystem&
                                                          const proto::Announcement& announced) {
   FetchedCheckpoint checkpoint;
   const auto manifest = ReadFile(files, fmt::format("{}/{}", announced.path(), kManifestFile));
-  if (manifest.ok() && IsThatOne(*manifest, announced)) {
+  if (manifest.ok() && MatchesAnnouncement(*manifest, announced)) {
     checkpoint.path_ = announced.path();
     return checkpoint;
   }
@@ -74,4 +74,4 @@ FetchedCheckpoint::~FetchedCheckpoint() {
   if (!temporary_.empty()) std::filesystem::remove_all(temporary_, ignored);
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

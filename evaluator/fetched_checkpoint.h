@@ -1,6 +1,6 @@
-// A checkpoint that this process can read: at the path that the chief announced, or in a private
-// temporary folder. The second is used if the path does not exist here or holds another checkpoint.
-// The files are then fetched from the chief.
+// A FetchedCheckpoint is a checkpoint that this process can read. It is at the path that the chief
+// announced, if that checkpoint exists here. Otherwise its files are fetched from the chief into a
+// private temporary folder.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 #include "common/checkpoint/files/file_system.h"
 #include "evaluator/chief_link.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 class FetchedCheckpoint {
  public:
-  // Errors say why this checkpoint cannot be read. The reader must verify the checksums of the
-  // files.
+  // Returns an error that says why the checkpoint cannot be read. Does not verify the files'
+  // checksums, which the reader must do.
   static absl::StatusOr<FetchedCheckpoint> Get(checkpoint::FileSystem& files, ChiefLink& link,
                                                const proto::Announcement& announced);
   FetchedCheckpoint(FetchedCheckpoint&& other) noexcept;
@@ -28,4 +28,4 @@ class FetchedCheckpoint {
   std::string path_, temporary_;
 };
 
-}  // namespace muster
+}  // namespace muster::evaluator

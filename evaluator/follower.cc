@@ -10,10 +10,10 @@
 #include "common/rpc/host.h"
 #include "evaluator/fetched_checkpoint.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
-// Ends the heartbeat's work whichever way the function returns.
+// Calls Pause on the heartbeat when the function returns.
 struct EndOfWork {
   Heartbeat* heartbeat;
   ~EndOfWork() { heartbeat->Pause(); }
@@ -41,8 +41,8 @@ void Follower::Stop() {
   link_->Stop();
   if (options_.on_ending)
     options_.on_ending(Preempted("stopped as asked; training is not concerned"));
-  link_->SayLeaving(
-      "it was asked to stop");  // Sent here, because Run may be in code that does not return.
+  // Sent here, because Run may be in code that does not return soon.
+  link_->NotifyLeaving("it was asked to stop");
 }
 
 absl::Status Follower::OwnFailure(const absl::Status& failure) const {
@@ -64,7 +64,8 @@ absl::Status Follower::Run() {
   return status;
 }
 
-// The chief has exited without waiting for this process, which joined late or was suspended.
+// Called if the chief has exited without waiting for this process, which joined late or was
+// suspended.
 absl::Status Follower::Finished(const absl::Status& why) const {
   LogInfo("{}", Message(why));
   return absl::OkStatus();
@@ -74,7 +75,7 @@ absl::Status Follower::Finished(const absl::Status& why) const {
 absl::Status Follower::Follow() {
   bool want_job = true;
   while (true) {
-    auto reply = link_->Ask(state_.after_step, want_job);
+    auto reply = link_->NextCheckpoint(state_.after_step, want_job);
     if (absl::IsAlreadyExists(reply.status())) return Finished(reply.status());
     if (!reply.ok()) return OwnFailure(reply.status());
     want_job = false;
@@ -94,10 +95,10 @@ absl::Status Follower::Follow() {
       case Move::kAsk:
         break;
     }
-    if (link_->stopped() || heartbeat_->end()) return absl::OkStatus();  // Run gives the reason.
+    if (link_->stopped() || heartbeat_->end()) return absl::OkStatus();  // Run returns the reason.
     if (absl::IsAlreadyExists(failure)) return Finished(failure);
     if (!failure.ok()) {
-      link_->SayLeaving(std::string(Message(failure)));
+      link_->NotifyLeaving(std::string(Message(failure)));
       // Later failures of the evaluator must not fail a job.
       return OwnFailure(PeerLost(Message(failure)));
     }
@@ -141,7 +142,7 @@ absl::Status Follower::Evaluate(const proto::Announcement& announced) {
   report.set_done(true);
   if (!nothing_.empty()) {
     report.set_failure(nothing_);
-    return Tell(report, announced.name());
+    return SendReport(report, announced.name());
   }
   absl::StatusOr<checkpoint::Snapshot> snapshot = Read(announced);
   if (!snapshot.ok()) {
@@ -151,7 +152,7 @@ absl::Status Follower::Evaluate(const proto::Announcement& announced) {
     }
     LogWarning("{} is left out: {}", announced.name(), Message(snapshot.status()));
     report.set_failure(std::string(Message(snapshot.status())));
-    return Tell(report, announced.name());
+    return SendReport(report, announced.name());
   }
   FollowerOptions::Hooks hooks;
   hooks.cancelled = cancelled;
@@ -173,17 +174,17 @@ absl::Status Follower::Evaluate(const proto::Announcement& announced) {
   LogInfo("{}{}: {} ({} examples in {:.3g} s)", announced.name(),
           announced.final() ? ", the final one" : "", text, evaluated->examples,
           evaluated->seconds);
-  return Tell(report, announced.name());
+  return SendReport(report, announced.name());
 }
 
-absl::Status Follower::Tell(const proto::EvaluationReport& report, const std::string& name) {
-  const auto reply = link_->Tell(report);
+absl::Status Follower::SendReport(const proto::EvaluationReport& report, const std::string& name) {
+  const auto reply = link_->SendReport(report);
   MUSTER_RETURN_IF_ERROR(reply.status());
   if (!reply->known() && !reply->has_end()) {
-    LogWarning("the chief does not know {}: its metrics are dropped", name);
+    LogWarning("the chief does not know {}: dropped its metrics", name);
     NotDone();
   }
   return absl::OkStatus();
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -1,6 +1,7 @@
-// Follows a chief's checkpoints. It gets the job, waits for announcements, reads or fetches each
-// checkpoint, evaluates it and reports the result, until the job ends. The options supply the
-// evaluation itself. This part needs no LibTorch.
+// Follower is the main loop of the evaluator. It gets the job from the chief and waits for
+// announcements of checkpoints. It reads or fetches each checkpoint, evaluates it and reports the
+// result, until the job ends. FollowerOptions supplies the evaluation, so this class needs no
+// LibTorch.
 #pragma once
 
 #include <functional>
@@ -13,7 +14,7 @@
 #include "evaluator/heartbeat.h"
 #include "evaluator/next_move.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 struct Evaluated {
   std::map<std::string, double> metrics;
@@ -25,17 +26,17 @@ struct FollowerOptions {
   ChiefLinkOptions link;
   checkpoint::FileSystem* files = nullptr;
   // Creates datasets and models for the chief's resolved job (JSON). Called again if a restarted
-  // chief has another job. Returns kNotFound if there is nothing to evaluate with. The process then
-  // stays until the end of the job, and reports each checkpoint as skipped.
+  // chief has another job. Returns kNotFound if the job has no data to evaluate with. The process
+  // then stays until the end of the job and reports each checkpoint as skipped.
   std::function<absl::Status(const std::string& job)> prepare;
   struct Hooks {
-    std::function<void(int64_t done, int64_t total)> progress;  // In batches.
-    std::function<bool()> cancelled;  // If true, the result is not wanted any more.
+    std::function<void(int64_t done, int64_t total)> progress;  // `done` and `total` count batches.
+    std::function<bool()> cancelled;  // If it returns true, the result is no longer needed.
   };
   std::function<absl::StatusOr<Evaluated>(const checkpoint::Snapshot& snapshot, const Hooks& hooks)>
       evaluate;
-  // Called when this process is about to end with `result`, even if `prepare` or `evaluate` has not
-  // returned. Called on another thread, at most once for Stop and once for the end of the job.
+  // Called when this process is about to end with `result`. `prepare` or `evaluate` may still run
+  // then. Called on another thread, at most once for Stop and once for the end of the job.
   std::function<void(const absl::Status& result)> on_ending;
 };
 
@@ -43,11 +44,12 @@ class Follower {
  public:
   static absl::StatusOr<std::unique_ptr<Follower>> Make(FollowerOptions options);
 
-  // Returns OK if the job completed. Other results are the job's own verdict, Preempted after Stop,
-  // and ConfigurationError if the chief refuses this evaluator. Every failure of this process
-  // returns a status of exit code 138. The message is the process's last line. Call once.
+  // Blocks until the job ends. Returns OK if the job completed, else the job's verdict. Returns
+  // Preempted after Stop, ConfigurationError if the chief refuses this evaluator, and a status with
+  // exit code 138 for any failure of this process. The message is the process's last line. Called
+  // once.
   absl::Status Run();
-  // Makes Run return soon, and informs the chief, which takes at most one second. Thread-safe.
+  // Makes Run return soon, and informs the chief. Blocks for at most one second. Thread-safe.
   void Stop();
 
  private:
@@ -56,23 +58,23 @@ class Follower {
   absl::Status Prepare();
   absl::Status Evaluate(const proto::Announcement& announced);
   absl::StatusOr<checkpoint::Snapshot> Read(const proto::Announcement& announced);
-  absl::Status Tell(const proto::EvaluationReport& report, const std::string& name);
+  absl::Status SendReport(const proto::EvaluationReport& report, const std::string& name);
   absl::Status Finished(const absl::Status& why) const;
-  // Marks the current checkpoint as not done. A restarted chief may announce it again, and has no
-  // metrics of it.
+  // Marks the current checkpoint as not evaluated, because a restarted chief may announce it again
+  // and does not have its metrics.
   void NotDone() { state_.after_step = step_ - 1; }
-  // Returns the last line for a failure of this process.
+  // Returns the status, with the process's last line, for a failure of this process.
   absl::Status OwnFailure(const absl::Status& failure) const;
 
   const FollowerOptions options_;
   std::unique_ptr<ChiefLink> link_;
   std::unique_ptr<Heartbeat> heartbeat_;
   FollowState state_;
-  std::string nothing_;  // Why there is nothing to evaluate. "" if there is.
+  std::string nothing_;  // Why there is nothing to evaluate with. "" if there is something.
   int64_t step_ = -1;    // The step of the current checkpoint.
 };
 
-// Returns the status with which this process ends after the end of the job.
+// Returns the status with which this process exits once the job has ended.
 absl::Status StatusOfEnd(const proto::JobEnd& end);
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -2,7 +2,7 @@
 
 #include "common/rpc/retry.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 Heartbeat::Heartbeat(ChiefLink* link, std::function<void(const proto::JobEnd&)> on_end)
     : link_(link), on_end_(std::move(on_end)), thread_([this] { Run(); }) {}
@@ -66,7 +66,7 @@ void Heartbeat::Run() {
     uint64_t round = 0;
     {
       absl::MutexLock lock(&mu_);
-      // No heartbeat is needed after the chief has reported that the work is not needed.
+      // Once the chief has reported that the work is not needed, no more heartbeats are sent.
       const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return exiting_ || (active_ && !unknown_ && !end_);
       };
@@ -76,7 +76,7 @@ void Heartbeat::Run() {
       round = round_;
     }
     proto::EvaluationReply reply;
-    if (link_->Beat(report, &reply).ok()) {
+    if (link_->SendHeartbeat(report, &reply).ok()) {
       backoff.Reset();
       Take(round, reply);
     } else {
@@ -86,4 +86,4 @@ void Heartbeat::Run() {
   }
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -1,5 +1,6 @@
-// Sends heartbeats to the chief on its own thread while this evaluator works. The replies say if
-// the work is not needed any more. The chief replies after about a second, which sets the interval.
+// Heartbeat sends heartbeats to the chief on its own thread while the evaluator works. The chief
+// delays each reply by about a second, which sets the interval. A reply says whether the work is
+// still needed.
 #pragma once
 
 #include <functional>
@@ -10,21 +11,22 @@
 #include "absl/synchronization/mutex.h"
 #include "evaluator/chief_link.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 class Heartbeat {
  public:
   // `on_end` is called once, on the heartbeat's thread, when the chief reports that the job has
   // ended.
   Heartbeat(ChiefLink* link, std::function<void(const proto::JobEnd&)> on_end);
-  ~Heartbeat();  // Stops the link, which ends a call in progress.
+  ~Heartbeat();  // Stops the link, to end a call in progress.
 
-  // Marks the start of work on the checkpoint of `step`. -1: preparation.
+  // Called when the evaluator starts to work on the checkpoint of `step`. -1: it prepares datasets
+  // and models.
   void Begin(int64_t step);
   void Progress(int64_t batches_done, int64_t batches_total);
   void Pause();
-  // True if the current work is not needed. Either the job has ended, or the chief does not know
-  // the checkpoint.
+  // Returns true if the current work is no longer needed: the job has ended, or the chief does not
+  // know the checkpoint.
   bool futile() const;
   std::optional<proto::JobEnd> end() const;
 
@@ -44,4 +46,4 @@ class Heartbeat {
   std::thread thread_;
 };
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -7,15 +7,14 @@
 #include "common/rpc/host.h"
 #include "common/rpc/listen.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
-// With this priority a thread gets a tenth of a core beside a busy training thread. That is enough
-// to complete a pass eventually, and too little to delay a step. At the end of the job the whole
-// core is free.
+// A thread with this priority gets a tenth of a core beside a busy training thread. This is enough
+// to complete a pass, and too little to delay a step. At the end of the job the whole core is free.
 constexpr int kNice = 10;
 
-bool IsHere(const Address& address) {
+bool IsOnThisHost(const Address& address) {
   // An address on which this process could listen is on this host. The port does not matter.
   const auto plan = rpc::PlanListen(rpc::JoinHostPort(address.host, 0), Duration::zero());
   return plan.ok() && plan->note.empty();
@@ -26,7 +25,7 @@ bool IsHere(const Address& address) {
 bool SharesHost(const ClusterSpec& cluster) {
   const std::vector<TaskId> tasks = cluster.Tasks();
   return std::any_of(tasks.begin(), tasks.end(), [&](TaskId task) {
-    return task.type != TaskType::kEvaluator && IsHere(cluster.AddressOf(task));
+    return task.type != TaskType::kEvaluator && IsOnThisHost(cluster.AddressOf(task));
   });
 }
 
@@ -41,4 +40,4 @@ void LowerPriority() {
   setpriority(PRIO_PROCESS, 0, std::max(getpriority(PRIO_PROCESS, 0), kNice));
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -1,23 +1,24 @@
-// An evaluator that shares its host with training members leaves the cores to them.
+// These functions let an evaluator leave the cores and GPUs of its host to training members on the
+// same host.
 #pragma once
 
 #include <string>
 
 #include "common/cluster/cluster_spec.h"
 
-namespace muster {
+namespace muster::evaluator {
 
-// True if the address of a chief, worker or ps of the cluster is on this host. Resolves names,
-// which takes long if there are many or the resolver does not answer.
+// Returns true if the address of a chief, worker or ps of the cluster is on this host. Resolves
+// host names, so it may block for long if there are many or if the resolver does not answer.
 bool SharesHost(const ClusterSpec& cluster);
 
-// Returns the devices of an evaluator, where `devices` are the job's. `visible` is
-// CUDA_VISIBLE_DEVICES and may be null. An evaluator that shares its host with training members
-// gets the CPU in two cases: `devices` is "auto", because the members use the GPUs, or `visible` is
-// empty, as under `muster launch`. Otherwise the result is `devices`.
+// Returns the devices of an evaluator. `devices` is the job's setting, and `visible` is
+// CUDA_VISIBLE_DEVICES or null. An evaluator that shares its host gets "cpu" if `devices` is
+// "auto", because the members use the GPUs. It also gets "cpu" if `visible` is empty, as under
+// `muster launch`. Otherwise the result is `devices`.
 std::string EvaluatorDevices(const std::string& devices, bool shares_host, const char* visible);
 
-// Lowers the priority of this thread, and of threads that it starts later.
+// Lowers the priority of the calling thread and of all threads that it starts later.
 void LowerPriority();
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -4,5 +4,6 @@
 
 // muster-evaluator: follows the chief's checkpoints and evaluates them.
 int main(int argc, char** argv) {
-  return muster::RunEvaluator(argc, argv, {muster::FindProgram, muster::TerminationLog()});
+  return muster::evaluator::RunEvaluator(argc, argv,
+                                         {muster::FindProgram, muster::TerminationLog()});
 }

@@ -1,6 +1,6 @@
 #include "evaluator/next_move.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 Move NextMove(const proto::NextCheckpointReply& reply, FollowState* state) {
   if (reply.has_end()) return Move::kEnd;
@@ -16,4 +16,4 @@ Move NextMove(const proto::NextCheckpointReply& reply, FollowState* state) {
   return reply.has_checkpoint() ? Move::kEvaluate : Move::kAsk;
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -23,17 +23,17 @@
 #include "evaluator/follower.h"
 #include "evaluator/host_share.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
-// The time for the program's code to return once this process must end.
+// The program's code must return within this time once this process must end.
 constexpr Duration kGrace = std::chrono::seconds(3);
 
 class EvaluatorTask {
  public:
   EvaluatorTask(const EvaluatorParts& parts, StopSignals* signals)
       : parts_(parts), signals_(signals) {}
-  ~EvaluatorTask() { signals_->PassTo(nullptr); }
+  ~EvaluatorTask() { signals_->SetHandler(nullptr); }
 
   // Runs everything after the command line. An error's message is this process's last line.
   absl::Status Run(const TaskArguments& arguments);
@@ -64,14 +64,14 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
   if (cluster_.task->index != 0)
     return ConfigurationError(fmt::format(
         "TF_CONFIG: task is {}, but a cluster has one evaluator: start evaluator 0 only",
-        cluster_.task->Spoken()));
+        cluster_.task->DisplayName()));
   MUSTER_ASSIGN_OR_RETURN(own_, LoadJob(arguments.job, arguments.overrides));
   UseFileMode(own_);
   MUSTER_RETURN_IF_ERROR(AddProgramDigest(own_.program, &own_.digests));
   if (own_.deterministic) ComputeDeterministically();
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, own_));
-  // Resolved as the chief does it, so that the two jobs can be compared.
+  // Resolves the strategy as the chief does, so that the two jobs can be compared.
   if (const auto strategy = StrategyFor(own_, cluster_); strategy.ok()) own_.strategy = *strategy;
   return absl::OkStatus();
 }
@@ -81,8 +81,7 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
   MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the chief's job"));
   MUSTER_ASSIGN_OR_RETURN(Job job, JobFromJson(json));
   job.folder = own_.folder;
-  // The program comes from this task's job. The data is what the chief's job names, as found on
-  // this host.
+  // The program is that of this task's job. The data is that of the chief's job, read on this host.
   job.digests = own_.digests;
   DigestFiles(&job);
   if (const std::string key = FirstDifferingFile(JobToJson(job), json); !key.empty())
@@ -90,7 +89,7 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
   // This task decides how many examples fit on this host at once.
   if (own_.evaluate.batch_size) job.evaluate = own_.evaluate;
   if (const std::string key = FirstDifference(JobToJson(own_), JobToJson(job)); !key.empty())
-    LogInfo("the chief's job goes before this task's, which differs in {}", key);
+    LogInfo("the chief's job overrides this task's, which differs in {}", key);
   job.devices = own_.devices;
   job.tls = own_.tls;
   job.security = own_.security;
@@ -101,7 +100,7 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
   MUSTER_ASSIGN_OR_RETURN(auto devices, ParseDevices(job.devices));
   MUSTER_ASSIGN_OR_RETURN(ProgramFactory program, parts_.find_program(job.program));
   if (shared) {
-    LogInfo("members train on this host: evaluating on one thread, at low priority");
+    LogInfo("members train on this host: evaluation uses one thread at low priority");
     LowerPriority();
     at::set_num_threads(1);
   }
@@ -149,7 +148,7 @@ FollowerOptions EvaluatorTask::OptionsOfFollower() {
   options.on_ending = [log = parts_.termination_log](const absl::Status& result) {
     std::thread([=] {
       std::this_thread::sleep_for(kGrace);
-      SayLast(result, log);
+      ReportResult(result, log);
       LogWarning("the program did not come back within {} s: ending this process", Seconds(kGrace));
       LeaveProcess(ExitCodeOf(result));
     }).detach();
@@ -168,10 +167,10 @@ absl::Status EvaluatorTask::Run(const TaskArguments& arguments) {
   }
   MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<Follower> follower,
                           Follower::Make(OptionsOfFollower()));
-  signals_->PassTo([to = follower.get()] { to->Stop(); });
+  signals_->SetHandler([to = follower.get()] { to->Stop(); });
   TellReady();
   const absl::Status result = follower->Run();
-  signals_->PassTo(nullptr);
+  signals_->SetHandler(nullptr);
   return result;
 }
 
@@ -182,11 +181,11 @@ int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts) {
   main.about =
       "muster-evaluator: evaluates the checkpoints of the job whose chief TF_CONFIG names.";
   main.on_signal = "stopping";
-  main.unheard = [] { LeaveProcess(ExitCode::kPreempted); };
+  main.on_unhandled = [] { LeaveProcess(ExitCode::kPreempted); };
   main.termination_log = parts.termination_log;
   return RunTaskMain(argc, argv, main, [&](const TaskArguments& arguments, StopSignals* signals) {
     return EvaluatorTask(parts, signals).Run(arguments);
   });
 }
 
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -1,5 +1,4 @@
-// The body of muster-evaluator, from arguments and environment to exit code. Call once, from main,
-// before any thread exists. See docs/evaluator.md.
+// The body of the program muster-evaluator. See docs/evaluator.md.
 #pragma once
 
 #include <functional>
@@ -8,16 +7,18 @@
 #include "muster/json.h"
 #include "muster/program.h"
 
-namespace muster {
+namespace muster::evaluator {
 
 struct EvaluatorParts {
   // Finds the job's "program" by name.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
-  std::string termination_log;  // Receives the last line of a process that fails.
+  // A file for the last line of a process that fails.
+  std::string termination_log;
 };
 
-// Returns the process's exit code. SIGTERM and SIGINT end it soon, whatever it is doing. A second
-// SIGINT ends it at once.
+// Reads arguments and environment, runs the evaluator and returns the process's exit code. Called
+// once, from main, before other threads exist. SIGTERM and SIGINT make it return soon. A second
+// SIGINT ends the process at once.
 int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts);
 
-}  // namespace muster
+}  // namespace muster::evaluator

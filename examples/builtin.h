@@ -1,4 +1,5 @@
-// The programs of this folder, each in its own file; to add one, list it in programs.cc.
+// The programs of this folder. Each has its own file. To add a program, also list it in
+// programs.cc.
 #pragma once
 
 #include <muster/program.h>

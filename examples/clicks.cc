@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-constexpr int kFactors = 4;  // of a hidden vector
+constexpr int kFactors = 4;  // The size of a hidden vector.
 using Vector = std::array<float, kFactors>;
 
 class Clicks : public data::Dataset {
@@ -58,7 +58,8 @@ class Clicks : public data::Dataset {
     int64_t *keys, *lists;
     float *weights, *click, *truth;
   };
-  // What a value adds to the logit by itself, and by its products with others.
+  // The contribution of a value to the logit: `alone`, and the products of `factors` with those of
+  // other features.
   struct Effect {
     float alone = 0;
     Vector factors{};
@@ -68,7 +69,7 @@ class Clicks : public data::Dataset {
     }
   };
 
-  // By the inverse of the distribution function of the continuous law 1 / x^zipf on [1, keys + 1).
+  // Draws a rank. Inverts the distribution function of the density 1 / x^zipf on [1, keys + 1).
   int64_t Rank(Random& random) const {
     const double u = random.Unit(), most = static_cast<double>(options_.keys) + 1;
     const double s = 1 - options_.zipf;
@@ -76,7 +77,7 @@ class Clicks : public data::Dataset {
         std::abs(s) < 1e-6 ? std::pow(most, u) : std::pow(u * (std::pow(most, s) - 1) + 1, 1 / s);
     return std::min(static_cast<int64_t>(x) - 1, options_.keys - 1);
   }
-  // As of a text that was hashed: anywhere in 63 bits.
+  // Returns the key of a rank, a number of 63 bits that looks like a hash.
   int64_t Key(int feature, int64_t rank) const {
     return static_cast<int64_t>(
         Random(seed_ + static_cast<uint64_t>(feature) * 0x10001 + static_cast<uint64_t>(rank) * 31)
@@ -123,7 +124,7 @@ class Clicks : public data::Dataset {
     *to.click = random.Unit() < 1 / (1 + std::exp(-*to.truth)) ? 1 : 0;
   }
 
-  // Products of the features with each other, in pairs, as (sum^2 - sum of squares) / 2.
+  // Returns the logit. The sum of the products of all pairs is (sum^2 - sum of squares) / 2.
   float Logit(float dense, const std::array<Effect, kClickFeatures>& effects) const {
     float alone = 0, products = 0;
     for (const Effect& effect : effects) alone += effect.alone;
@@ -143,7 +144,7 @@ class Clicks : public data::Dataset {
   const uint64_t seed_;
   const int64_t first_, size_;
   std::array<float, kClickDense> dense_;
-  std::array<Vector, kClickFeatures> directions_;  // their signs
+  std::array<Vector, kClickFeatures> directions_;  // Only the signs count.
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What messages of these programs say of the columns that a job's data has.
+// Describes the columns of a job's data for error messages.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 namespace muster {
 
-// "x [3, 64, 64], y []"
+// Returns the names and shapes of columns, such as "x [3, 64, 64], y []".
 inline std::string Shown(const std::vector<data::Column>& columns) {
   std::string shown;
   for (const data::Column& column : columns) {

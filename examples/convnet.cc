@@ -11,7 +11,7 @@
 namespace muster::nn {
 namespace {
 
-// A kernel and a bias; what is done with them is the model's business.
+// Holds a kernel and a bias. The model applies them.
 class Layer : public torch::nn::Module {
  public:
   explicit Layer(const std::vector<int64_t>& shape) {
@@ -46,13 +46,13 @@ class Convnet : public Model {
     TORCH_CHECK(
         input.dim() == 4 && input.size(1) == 1 && input.size(2) == 28 && input.size(3) == 28,
         "the convnet takes images [batch, 1, 28, 28], not ", input.sizes());
-    // With one channel, [batch, 1, 28, 28] and [batch, 28, 28, 1] are the same memory: this only
-    // says which one is meant. CPU kernels are much faster with channels last.
+    // Marks the images as channels last, for which CPU kernels are much faster. With one channel,
+    // [batch, 1, 28, 28] and [batch, 28, 28, 1] have the same memory, so nothing is copied.
     const at::Tensor images =
         input.is_cpu() ? input.reshape({-1, 28, 28, 1}).permute({0, 3, 1, 2}) : input;
     const ConvnetModule& m = *module_;
     at::Tensor x = at::conv2d(images, m.conv->weight, m.conv->bias);
-    // The maximum of ReLUs is the ReLU of the maximum: a quarter of the work.
+    // The ReLU after the pooling gives the same result as before it, with a quarter of the work.
     x = at::max_pool2d(x, 2).relu_();
     x = at::linear(x.flatten(1), m.dense->weight, m.dense->bias).relu_();
     return at::linear(x, m.output->weight, m.output->bias);

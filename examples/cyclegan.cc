@@ -1,17 +1,17 @@
-// Learns to translate pictures of a domain X into those of a domain Y and back, without pairs:
-// CycleGAN, with generators G: X to Y and F: Y to X and discriminators X and Y. The job names the
-// pictures: data.train, and data.test where there are some, with x and y of [channels, height,
-// width], bytes or floats from -1 to 1 (format "unpaired_images"). program_args:
-//   width                 channels behind a generator's first convolution, 64
-//   blocks                residual ones of a generator; default 9 from 256 pixels on, else 6
-//   discriminator_width   likewise of a discriminator, 64
-//   cycle, identity       weight of the cycle loss, 10, and that of the identity loss as a part of
-//                         it, 0.5
-//   pool                  how many translated pictures each replica keeps, of which discriminators
-//                         see an older one every other time; default 0: they see the step's own
-//   grid_epochs           a grid of test pictures in TensorBoard after every so many epochs, 10
-//   grid_pictures         how many of each domain it has, 5
-// The learning rate {"name": "linear_second_half", "initial": 2e-4} falls to 0 over the second half
+// CycleGAN learns to translate pictures of a domain X to pictures of a domain Y and back, without
+// pairs. It has the generators G (X to Y) and F (Y to X), and the discriminators X and Y. The job
+// provides the pictures in data.train and optionally data.test, as x and y of shape [channels,
+// height, width], bytes or floats in [-1, 1] (format "unpaired_images"). program_args:
+//   width                 channels after a generator's first convolution, default 64
+//   blocks                residual blocks of a generator, default 9 from 256 pixels on, else 6
+//   discriminator_width   channels after a discriminator's first convolution, default 64
+//   cycle                 weight of the cycle loss, default 10
+//   identity              weight of the identity loss as a fraction of `cycle`, default 0.5
+//   pool                  number of translated pictures that each replica stores. Discriminators
+//                         then see an older picture half of the time. Default 0: no pool
+//   grid_epochs           epochs between two grids of test pictures in TensorBoard, default 10
+//   grid_pictures         pictures of each domain in a grid, default 5
+// The learning rate {"name": "linear_second_half", "initial": 2e-4} falls to 0 in the second half
 // of training.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -38,7 +38,7 @@ struct Arguments {
   int64_t pool = 0, grid_epochs = 10, grid_pictures = 5;
 };
 
-// `shape`: of a training picture.
+// `shape` is the shape of a training picture.
 Arguments Read(JsonObject& args, const std::vector<int64_t>& shape) {
   Arguments a;
   a.generator.channels = a.discriminator.channels = shape[0];
@@ -84,7 +84,8 @@ void CheckColumns(const std::vector<data::Column>& columns, Split split) {
   }
 }
 
-// Floats are from -1 to 1: others would train, but to little. A few pictures tell.
+// Checks on a few pictures that floating-point values are in [-1, 1]. Training would not fail with
+// other values, but give bad results.
 void CheckRange(Builder& builder) {
   const std::vector<data::Column> columns = builder.data_columns(Split::kTrain);
   if (!at::isFloatingType(columns[0].type) && !at::isFloatingType(columns[1].type)) return;
@@ -100,13 +101,13 @@ void CheckRange(Builder& builder) {
   }
 }
 
-// From -1 to 1.
+// Returns pictures with values in [-1, 1].
 at::Tensor Scaled(const at::Tensor& pictures) {
   return pictures.is_floating_point() ? pictures.to(at::kFloat)
                                       : pictures.to(at::kFloat).div_(127.5).sub_(1);
 }
 
-// Least squares: the mean over the patches of each picture.
+// Real() and Fake() are least-squares losses, averaged over the patches of each picture.
 at::Tensor Real(const at::Tensor& patches) {
   return mean_squared_error(patches, at::ones_like(patches));
 }
@@ -114,13 +115,14 @@ at::Tensor Fake(const at::Tensor& patches) {
   return mean_squared_error(patches, at::zeros_like(patches));
 }
 
-// What the generators make of a batch. Gradients stay within the generator that comes last.
+// The outputs of the generators for a batch. Gradients reach only the generator that was applied
+// last.
 struct Translations {
   at::Tensor fake_x, same_x, cycled_x;  // F(y), F(x), F(G(x))
   at::Tensor fake_y, same_y, cycled_y;  // G(x), G(y), G(F(y))
 };
 
-// Values of one generator, [batch] each, as they are minimized.
+// The losses of one generator, each of shape [batch].
 struct GeneratorLosses {
   at::Tensor adversarial, cycle, identity;
   at::Tensor total() const { return adversarial + cycle + identity; }
@@ -129,15 +131,16 @@ struct GeneratorLosses {
   }
 };
 
-// A batch, what the generators make of it, and what the discriminators say of the fakes.
+// A batch, the outputs of the generators, and the discriminators' outputs for the generated
+// pictures.
 struct Judged {
-  at::Tensor x, y;  // from -1 to 1
+  at::Tensor x, y;  // In [-1, 1].
   Translations translations;
   at::Tensor patches_x, patches_y;
   GeneratorLosses g, f;
 };
 
-// The rate stays for one half of training, and falls along a line to 0 over the other.
+// The rate is constant in the first half of training, and falls linearly to 0 in the second half.
 class SecondHalf : public Schedule {
  public:
   SecondHalf(double initial, int64_t total) : initial_(initial), total_(total) {}
@@ -160,8 +163,8 @@ std::unique_ptr<Schedule> MakeSecondHalf(JsonObject& keys, const ScheduleContext
   return std::make_unique<SecondHalf>(initial, std::max<int64_t>(1, context.total_steps));
 }
 
-// Shows what becomes of the same pictures as training goes on: a row for each of them, with the
-// picture, its translation, and that translated back.
+// Shows the same test pictures after different numbers of epochs. Each row has a picture, its
+// translation, and the translation of that back to the first domain.
 class Grids : public Callback {
  public:
   Grids(data::Batch pictures, int64_t every) : pictures_(std::move(pictures)), every_(every) {}
@@ -178,7 +181,7 @@ class Grids : public Callback {
     const at::Tensor translated = context.predict({pictures}, {from});
     const at::Tensor cycled = context.predict({translated}, {to});
     const at::Tensor row = at::cat({Scaled(pictures), translated, cycled}, 3).add(1).div_(2);
-    // One picture, [1, channels, rows x height, 3 x width].
+    // Joins all rows to one image, [1, channels, rows x height, 3 x width].
     context.image("grid/" + from + "_translated_cycled",
                   row.transpose(0, 1).flatten(1, 2).unsqueeze(0));
   }
@@ -217,8 +220,8 @@ class CycleGan : public Program {
 
   void train_step(Step& step, const data::Batch& batch) override {
     const auto [x, y, t, patches_x, patches_y, g, f] = Judge(batch);
-    // Without pools both judge the same patches: minimize() differentiates each loss with respect
-    // to its own network alone.
+    // Without pools, the losses of generators and discriminators can share these outputs, because
+    // minimize() differentiates each loss only with respect to its own network.
     at::Tensor seen_x = patches_x, seen_y = patches_y;
     if (pools_ != nullptr) {
       const auto [older_x, older_y] =
@@ -244,7 +247,8 @@ class CycleGan : public Program {
     evaluation.report("MAE(Y, G(Y))", mean_absolute_error(t.same_y, y));
   }
 
-  // Pictures of X, or of Y where the input is named "y", to their translations, from -1 to 1.
+  // Translates pictures of X or, if the input has the name "y", pictures of Y. Returns pictures in
+  // [-1, 1].
   at::Tensor predict(Prediction& prediction, const data::Batch& batch) override {
     const std::vector<std::string>& columns = prediction.columns();
     if (columns.size() != 1)
@@ -279,7 +283,7 @@ class CycleGan : public Program {
     t.same_y = of_g[1];
     t.fake_x = of_f[0];
     t.same_x = of_f[1];
-    // A cycle trains the generator that closes it: the picture that it begins from is a constant.
+    // A cycle trains only its second generator, so the output of the first generator is detached.
     t.cycled_y = g_->forward(t.fake_x.detach());
     t.cycled_x = f_->forward(t.fake_y.detach());
     return t;
@@ -316,7 +320,7 @@ class CycleGan : public Program {
   Arguments arguments_;
   std::shared_ptr<nn::ResnetGenerator> g_, f_;
   std::shared_ptr<nn::PatchDiscriminator> x_, y_;
-  std::shared_ptr<nn::PicturePools> pools_;  // null: none
+  std::shared_ptr<nn::PicturePools> pools_;  // Null if `pool` is 0.
   OptimizerHandle opt_g_, opt_f_, opt_x_, opt_y_;
 };
 

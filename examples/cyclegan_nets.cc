@@ -10,9 +10,9 @@ namespace muster::nn {
 namespace {
 
 constexpr double kDeviation = 0.02, kSlope = 0.2;
-constexpr int64_t kDiscriminatorStrides[] = {2, 2, 1};  // of the convolutions in the middle
+constexpr int64_t kDiscriminatorStrides[] = {2, 2, 1};  // The strides of the middle convolutions.
 
-// A convolution's parameters under its number in a chain of layers.
+// The parameters of a convolution.
 class Weights : public torch::nn::Module {
  public:
   Weights(at::IntArrayRef shape, int64_t out, bool biased)
@@ -22,8 +22,8 @@ class Weights : public torch::nn::Module {
 };
 
 struct ConvOptions {
-  int64_t out = 0;      // 0: the first dimension of the weights
-  bool biased = false;  // false: nothing comes of the bias
+  int64_t out = 0;      // 0 means the first dimension of the weights.
+  bool biased = false;  // If false, the bias is not trained.
 };
 
 std::shared_ptr<Weights> AddConv(torch::nn::Module& chain, int64_t place, at::IntArrayRef shape,
@@ -33,8 +33,9 @@ std::shared_ptr<Weights> AddConv(torch::nn::Module& chain, int64_t place, at::In
                                std::make_shared<Weights>(shape, out, options.biased));
 }
 
-// Instance normalisation: a group for each channel. LibTorch's instance_norm, which goes through
-// batch normalisation, takes twice as long on the CPU, and group_norm is slow with channels last.
+// Instance normalization, as group_norm with one group for each channel. LibTorch's instance_norm
+// takes twice as long on the CPU. group_norm is slow with channels last, so the input is made
+// contiguous.
 at::Tensor Normalised(const at::Tensor& x) {
   return at::group_norm(x.contiguous(), /*num_groups=*/x.size(1), {}, {}, /*eps=*/1e-5);
 }
@@ -45,8 +46,8 @@ at::Tensor Mirrored(const at::Tensor& x, int64_t by) {
 
 }  // namespace
 
-// Numbers of modules are places in the authors' nn.Sequential, where layers without parameters
-// count too.
+// The numbers of modules are those of the authors' nn.Sequential, which also counts layers without
+// parameters.
 ResnetGenerator::ResnetGenerator(const GeneratorOptions& o) {
   const auto model = register_module("model", std::make_shared<torch::nn::Module>("model"));
   const int64_t w = o.width;
@@ -61,7 +62,7 @@ ResnetGenerator::ResnetGenerator(const GeneratorOptions& o) {
     const at::Tensor first = AddConv(*chain, 1, {4 * w, 4 * w, 3, 3})->weight;
     blocks_.emplace_back(first, AddConv(*chain, 5, {4 * w, 4 * w, 3, 3})->weight);
   }
-  // Of a transposed convolution the inputs come first.
+  // The weights of a transposed convolution have the input channels first.
   up_ = {AddConv(*model, 10 + o.blocks, {4 * w, 2 * w, 3, 3}, {.out = 2 * w})->weight,
          AddConv(*model, 13 + o.blocks, {2 * w, w, 3, 3}, {.out = w})->weight};
   const auto last = AddConv(*model, 17 + o.blocks, {o.channels, w, 7, 7}, {.biased = true});

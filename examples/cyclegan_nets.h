@@ -1,10 +1,10 @@
 // The networks of CycleGAN: Zhu et al., Unpaired Image-to-Image Translation using Cycle-Consistent
 // Adversarial Networks (2017). Parameters have the names of the authors' PyTorch code
-// ("model.1.weight", "model.10.conv_block.5.weight", ...), so that its weights load into these, and
-// back. Weights begin normal(0, 0.02), from LibTorch's default generator.
+// ("model.1.weight", "model.10.conv_block.5.weight", ...), so that each can load the weights of the
+// other. Initial weights are normal(0, 0.02), from LibTorch's default generator.
 //
-// The bias of a convolution with instance normalisation behind it changes nothing, for the
-// normalisation takes it off again: it is there by its name, but not used and not trained.
+// Instance normalization after a convolution cancels the convolution's bias. Such a bias exists
+// only for its name, and is neither used nor trained.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,13 +17,15 @@
 namespace muster::nn {
 
 struct GeneratorOptions {
-  int64_t channels = 3;  // of pictures
-  int64_t width = 64;  // channels behind the first convolution; twice and four times as many below
-  int64_t blocks = 9;  // residual ones
+  int64_t channels = 3;  // The number of channels of pictures.
+  // The number of channels after the first convolution. Each of the next two convolutions doubles
+  // the number.
+  int64_t width = 64;
+  int64_t blocks = 9;  // The number of residual blocks.
 };
 
-// Pictures [batch, channels, height, width] from -1 to 1 to such of the same shape. batch may be 0;
-// height and width are multiples of 4 from 8 on.
+// Translates pictures [batch, channels, height, width] with values in [-1, 1] to pictures of the
+// same shape and range. `batch` may be 0. Height and width are multiples of 4, and at least 8.
 class ResnetGenerator : public torch::nn::Module {
  public:
   explicit ResnetGenerator(const GeneratorOptions& options);
@@ -39,8 +41,8 @@ struct DiscriminatorOptions {
   int64_t channels = 3, width = 64;
 };
 
-// Pictures to [batch, 1, h, w]: how real each patch of 70 x 70 pixels looks, near 1 where it does.
-// Height and width are from 24 on.
+// Judges patches of 70 x 70 pixels. Returns [batch, 1, h, w], with values near 1 for patches that
+// look real. Height and width of pictures are at least kLeastSide.
 class PatchDiscriminator : public torch::nn::Module {
  public:
   static constexpr int64_t kLeastSide = 24;

@@ -28,8 +28,8 @@ at::Tensor PicturePools::ExchangeIn(const at::Tensor& kept, const at::Tensor& co
                                     const at::Tensor& pictures, const at::Generator& generator) {
   const int64_t size = kept.size(0), n = pictures.size(0);
   at::Tensor seen = pictures.to(kept.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
-  // On the replica's device, as its generator is; all at once, for each number that the host reads
-  // there waits for the device.
+  // Draws on the replica's device, because the generator is there. Draws all numbers at once,
+  // because each read by the host waits for the device.
   const at::Tensor draws = at::rand({n, 2}, generator, kept.options()).to(at::kCPU, at::kDouble);
   int64_t filled = count.item<int64_t>();
   for (int64_t i = 0; i < n; ++i) {

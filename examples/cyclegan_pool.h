@@ -1,6 +1,6 @@
 // Pools of translated pictures: Shrivastava et al., Learning from Simulated and Unsupervised Images
-// through Adversarial Training (2017). Buffers, so that they are saved, and undone with a step that
-// is given up; each replica has its own.
+// through Adversarial Training (2017). The pools are buffers of this module. Checkpoints therefore
+// save them, and a step that is rolled back restores them. Each replica has its own pools.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -15,11 +15,13 @@ namespace muster::nn {
 
 class PicturePools : public torch::nn::Module {
  public:
-  // `shape`: of one picture, for both domains.
+  // `size` is the number of pictures of a pool. `shape` is the shape of one picture, of both
+  // domains.
   PicturePools(int64_t size, const std::vector<int64_t>& shape);
-  // Pictures [batch, ...] of both domains, without gradients, to as many that discriminators see
-  // instead. While a pool has room it keeps each picture and gives it back; then, for one picture
-  // in two, it gives one of its own and keeps the new one in its place.
+  // Takes pictures [batch, ...] of both domains. Returns the same number of pictures, without
+  // gradients, for the discriminators. Until a pool is full, the pool stores and returns each new
+  // picture. Then, with probability 1/2, the pool returns a stored picture and replaces it by the
+  // new one.
   std::pair<at::Tensor, at::Tensor> Exchange(const at::Tensor& x, const at::Tensor& y,
                                              const at::Generator& generator);
 

@@ -1,8 +1,8 @@
-// The tutorial convnet on Fashion-MNIST. program_args:
+// The convnet of the tutorial on Fashion-MNIST. program_args:
 //   data_dir        folder with the four IDX files (Debian's package dataset-fashion-mnist)
 //   hidden          units of the dense layer
-//   validation      how many of the training files' last examples are the validation split
-//   train_examples  use only the first so many training examples; 0: all
+//   validation      size of the validation split, the last examples of the training files
+//   train_examples  limit on the number of training examples, 0: all
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <fmt/format.h>
@@ -39,12 +39,12 @@ Arguments Read(JsonObject& args) {
   return a;
 }
 
-// The images [n, 1, 28, 28], bytes, and labels [n], int64, of one pair of IDX files.
+// The contents of one pair of IDX files: images, bytes [n, 1, 28, 28], and labels, int64 [n].
 struct Files {
   at::Tensor images, labels;
 };
 
-// The path of `name`, gzipped as Debian ships it, or plain.
+// Returns the path of a file, which may be plain or, as in Debian's package, gzipped.
 absl::StatusOr<std::string> Find(const std::string& data_dir, const std::string& name) {
   const std::string plain = data_dir + "/" + name, zipped = plain + ".gz";
   for (const std::string& path : {zipped, plain}) {
@@ -80,7 +80,7 @@ absl::StatusOr<Files> Load(const std::string& data_dir, const std::string& prefi
   return Files{images.unsqueeze(1), classes};
 }
 
-// The training files feed two splits and are read once.
+// Reads the training files once for two splits.
 class TrainingFiles {
  public:
   explicit TrainingFiles(Arguments arguments) : arguments_(std::move(arguments)) {}
@@ -154,7 +154,7 @@ class FashionMnist : public Program {
     evaluation.update(accuracy_, logits, batch[1]);
   }
 
-  // Images, [n, 28, 28] or [n, 1, 28, 28] of values from 0 to 255, to logits [n, 10].
+  // Returns logits [n, 10] of images [n, 28, 28] or [n, 1, 28, 28] with values from 0 to 255.
   at::Tensor predict(Prediction&, const data::Batch& batch) override {
     const at::Tensor images = batch[0].dim() == 3 ? batch[0].unsqueeze(1) : batch[0];
     if (images.dim() != 4 || images.sizes().slice(1) != at::IntArrayRef({1, 28, 28})) {
@@ -165,7 +165,7 @@ class FashionMnist : public Program {
   }
 
  private:
-  // Bytes travel to the device, a quarter of the floats' size.
+  // Converts images to floats on the device, because bytes need a quarter of the transfer.
   static at::Tensor Pixels(const at::Tensor& bytes) { return bytes.to(at::kFloat).div_(255); }
   static at::Tensor Loss(const at::Tensor& logits, const at::Tensor& labels) {
     return at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::None);

@@ -1,5 +1,4 @@
-// What programs share that make up their examples: numbers as a function of a seed, and checks of
-// how many there are to be.
+// Helpers of programs with synthetic examples: random numbers, and checks of program_args.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +9,7 @@
 
 namespace muster {
 
-// SplitMix64 (Steele et al. 2014).
+// The random generator SplitMix64 (Steele et al. 2014).
 class Random {
  public:
   explicit Random(uint64_t state) : state_(state) {}
@@ -24,11 +23,11 @@ class Random {
   int64_t Below(int64_t bound) {
     return static_cast<int64_t>(Next() % static_cast<uint64_t>(bound));
   }
-  // Below 1.
+  // Returns a number in [0, 1).
   float Unit() { return static_cast<float>(Next() >> 40) * 0x1p-24f; }
-  // With mean 0 and variance 1.
+  // Returns a uniform number with mean 0 and variance 1.
   float Uniform() { return 3.4641016f * (Unit() - 0.5f); }
-  // Nearly normal, with mean 0 and variance 1: a sum of four.
+  // Returns a nearly normal number with mean 0 and variance 1, from a sum of four uniform numbers.
   float Normal() { return 0.5f * (Uniform() + Uniform() + Uniform() + Uniform()); }
 
  private:
@@ -39,7 +38,7 @@ struct AtLeast {
   const char* name;
   int64_t value, least;
 };
-// Refuses those of program_args that are below.
+// Reports an error for each value that is below its minimum `least`.
 inline void Check(JsonObject& args, std::initializer_list<AtLeast> all) {
   for (const auto& [name, value, least] : all)
     if (value < least) args.Fail(name, fmt::format("must be at least {}, is {}", least, value));

@@ -9,9 +9,9 @@
 namespace muster::nn {
 namespace {
 
-constexpr double kDeviation = 0.02;  // of initial weights
+constexpr double kDeviation = 0.02;  // The standard deviation of initial weights.
 
-// A module with "weight" and, if it has one, "bias".
+// A module with the parameter "weight" and optionally "bias".
 class Weights : public torch::nn::Module {
  public:
   Weights(at::Tensor weight_value, at::Tensor bias_value)
@@ -35,7 +35,7 @@ at::Tensor Normalised(const at::Tensor& x, const at::Tensor& weight, const at::T
   return at::layer_norm(x, {x.size(-1)}, weight, bias);
 }
 
-// Inverted dropout, whose mask is drawn from the generator.
+// Inverted dropout with a mask from the generator.
 at::Tensor Dropped(const at::Tensor& x, double rate, const at::Generator& generator) {
   if (rate == 0) return x;
   const auto own = generator.defined() ? std::optional(generator) : std::nullopt;
@@ -47,7 +47,7 @@ at::Tensor Dropped(const at::Tensor& x, double rate, const at::Generator& genera
 class Gpt::Block : public torch::nn::Module {
  public:
   explicit Block(const GptOptions& o) : heads_(o.heads), dropout_(o.dropout) {
-    // Sums of so many residuals keep their variance.
+    // The smaller deviation keeps the variance of a sum over all residual branches.
     const double narrow = kDeviation / std::sqrt(2.0 * static_cast<double>(o.layers));
     const auto attention = std::make_shared<torch::nn::Module>("attn");
     const auto mlp = std::make_shared<torch::nn::Module>("mlp");
@@ -72,8 +72,8 @@ class Gpt::Block : public torch::nn::Module {
   }
 
  private:
-  // Without dropout of the attention weights: fused kernels draw from LibTorch's generator, which
-  // replicas of one process share.
+  // Does not apply dropout to attention weights, because fused kernels draw from LibTorch's default
+  // generator, which the replicas of a process share.
   at::Tensor Attention(const at::Tensor& x) {
     const auto parts = Apply(*qkv_, x).chunk(3, -1);
     const auto by_head = [&](const at::Tensor& part) {

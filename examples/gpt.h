@@ -1,7 +1,8 @@
-// A GPT: a decoder-only transformer with layer normalisation before each part, learned positions,
-// GELU (tanh), and a head that shares the tokens' embedding. Radford et al., Language Models are
-// Unsupervised Multitask Learners (2019). Parameters have nanoGPT's names: wte.weight, wpe.weight,
-// h.0.ln_1.weight, h.0.attn.c_attn.weight [3 width, width], ..., ln_f.weight.
+// The language model GPT-2: Radford et al., Language Models are Unsupervised Multitask Learners
+// (2019). It is a decoder-only transformer with layer normalization before attention and MLP,
+// learned positions and GELU (tanh). The head shares its weights with the token embedding.
+// Parameters have nanoGPT's names: wte.weight, wpe.weight, h.0.ln_1.weight, h.0.attn.c_attn.weight
+// [3 width, width], ..., ln_f.weight.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -14,11 +15,12 @@
 namespace muster::nn {
 
 struct GptOptions {
-  int64_t vocabulary = 256, context = 128;  // context: the most tokens of a sequence
+  int64_t vocabulary = 256, context = 128;  // `context` is the longest sequence, in tokens.
   int64_t layers = 4, heads = 4, width = 128;
   double dropout = 0;
-  bool bias = true;                    // in linear layers and layer normalisation
-  bool activation_checkpoint = false;  // a block keeps its input alone, and is run again
+  bool bias = true;  // True if linear layers and layer normalization have a bias.
+  // True if the backward pass runs each block again, to save memory.
+  bool activation_checkpoint = false;
 };
 
 class Gpt : public torch::nn::Module {
@@ -26,12 +28,13 @@ class Gpt : public torch::nn::Module {
   // REQUIRES: width is a multiple of heads.
   explicit Gpt(const GptOptions& options);
   ~Gpt() override;
-  // Tokens, int64 [batch, length], length up to `context`; logits [batch, length, vocabulary].
-  // Dropout draws from `generator` (LibTorch's default one if it is not defined).
+  // Returns logits [batch, length, vocabulary] for tokens, int64 [batch, length]. `length` is at
+  // most `context`. Dropout draws from `generator`, or from LibTorch's default generator if
+  // `generator` is undefined.
   at::Tensor forward(const at::Tensor& tokens, const at::Generator& generator = {});
-  // `count` tokens [batch, count] that go on from these, each drawn with the temperature from the
-  // `top_k` likeliest (0: all); temperature 0 takes the likeliest. A sequence that outgrows the
-  // context goes on from its last tokens.
+  // Returns `count` tokens [batch, count] that continue `tokens`. Each token is drawn from the
+  // `top_k` most likely tokens (0 means all) with the given temperature. Temperature 0 selects the
+  // most likely token. If a sequence is longer than the context, only its last tokens count.
   at::Tensor generate(const at::Tensor& tokens, int64_t count, double temperature, int64_t top_k,
                       const at::Generator& generator);
 

@@ -1,14 +1,15 @@
-// Fine-tunes an image classifier. The job names the images: data.train, and data.validation or
-// data.test where there are some, with an image [3, height, width] (bytes, or floats from 0 to 1)
-// and a label, an integer below `classes` or, as MixUp makes them, probabilities [classes].
-// program_args:
-//   classes         how many
+// Fine-tunes an image classifier. The job provides the images in data.train and optionally
+// data.validation and data.test. An example is an image [3, height, width], bytes or floats in
+// [0, 1], and a label. The label is an integer below `classes` or, after MixUp, probabilities
+// [classes]. program_args:
+//   classes         number of classes
 //   model           "mobilenet_v2" (default), "resnet18" or "resnet50"
-//   weights         safetensors file to begin with: a state_dict of torchvision's model, or of a
-//                   model with other classes, whose last layer is left out
-//   frozen_epochs   so many first epochs train the last layer alone; default 0
-//   dropout         before MobileNetV2's last layer; default 0.2
-//   mean, std       of the channels, from 0 to 1; default ImageNet's, as torchvision's weights want
+//   weights         safetensors file with initial weights: a state_dict of torchvision's model. The
+//                   last layer is not loaded, so the number of classes may differ
+//   frozen_epochs   number of first epochs that train only the last layer, default 0
+//   dropout         dropout before the last layer of MobileNetV2, default 0.2
+//   mean, std       of each channel, for values in [0, 1]. The default is that of ImageNet, which
+//                   torchvision's weights require
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
@@ -96,7 +97,7 @@ class Classifier : public Program {
       CheckColumns(builder.data_columns(split), arguments_.classes, split);
     builder.model("net", net_);
     if (!arguments_.weights.empty()) {
-      // The last layer is new; whatever is under its name in the file goes to nobody.
+      // The last layer is new. Renames the last layer in the file, so that it is not loaded.
       builder.load("net", arguments_.weights,
                    {.strict = false,
                     .rename = {{fmt::format("^{}\\.", net_->head()), "left_out_last_layer."}}});
@@ -126,7 +127,7 @@ class Classifier : public Program {
     evaluation.update(accuracy_, logits, Labels(batch));
   }
 
-  // Images to logits [n, classes].
+  // Returns logits [n, classes] of images.
   at::Tensor predict(Prediction&, const data::Batch& batch) override {
     if (batch[0].dim() != 4 || batch[0].size(1) != 3) {
       throw std::invalid_argument(
@@ -136,7 +137,7 @@ class Classifier : public Program {
   }
 
  private:
-  // Class numbers, or probabilities of the classes.
+  // Returns class numbers, or probabilities of the classes.
   static at::Tensor Labels(const data::Batch& batch) {
     return batch[1].is_floating_point() ? batch[1] : batch[1].to(at::kLong);
   }
@@ -152,7 +153,8 @@ class Classifier : public Program {
   OptimizerHandle optimizer_;
   MetricHandle accuracy_;
   at::Tensor mean_, std_;
-  std::optional<bool> frozen_;  // absent: a run that goes on begins with what was frozen there
+  // nullopt before the first step, because a resumed run may start frozen or not.
+  std::optional<bool> frozen_;
 };
 
 }  // namespace

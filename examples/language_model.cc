@@ -1,15 +1,15 @@
-// Trains a GPT to continue texts. The job names the text: data.train, and data.validation, with
+// Trains a GPT to continue texts. The job provides the text in data.train and data.validation, as
 // windows of tokens [length] and the tokens that follow each of them (formats "text" and "tokens").
 // program_args:
-//   layers, heads, width   4, 4 and 128; GPT-2 small has 12, 12 and 768
-//   vocabulary             256, which bytes need
-//   context                tokens that the model looks back on; default: the length of the training
-//                          windows
+//   layers, heads, width   default 4, 4 and 128. GPT-2 small has 12, 12 and 768
+//   vocabulary             default 256, for bytes
+//   context                longest sequence in tokens, default: the length of the training windows
 //   dropout                default 0
-//   bias                   of linear layers and normalisation; default true
-//   activation_checkpoint  default false; true: less memory, a third more time
-//   generate               how many tokens `muster predict` adds: 200
-//   temperature, top_k     how it draws them: 0.8 (0: the likeliest), 0 (all tokens)
+//   bias                   whether linear layers and normalization have a bias, default true
+//   activation_checkpoint  saves memory, takes a third more time, default false
+//   generate               number of tokens that `muster predict` adds, default 200
+//   temperature            of the random choice of tokens, default 0.8. 0: the most likely token
+//   top_k                  number of most likely tokens to choose from, default 0: all tokens
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -66,7 +66,7 @@ Arguments Read(JsonObject& args, int64_t length) {
   return a;
 }
 
-// How many tokens the windows of the training data have.
+// Returns the number of tokens in a window of the training data.
 int64_t LengthOf(const std::vector<data::Column>& columns) {
   if (columns.empty()) {
     throw StatusError(ConfigurationError(
@@ -87,7 +87,7 @@ class LanguageModel : public Program {
     gpt_ = std::make_shared<nn::Gpt>(arguments_.gpt);
     seed_ = builder.seed();
     builder.model("gpt", gpt_);
-    // Neither norms nor biases decay; embeddings do, as in GPT-2.
+    // Weight decay applies to embeddings, as in GPT-2, but not to norms and biases.
     optimizer_ = builder.optimizer(
         "optimizer", {"gpt"},
         {{"name", "adamw"},
@@ -111,7 +111,7 @@ class LanguageModel : public Program {
     evaluation.update(perplexity_, logits, batch[1]);
   }
 
-  // Tokens [n, length] to the tokens that go on from them, [n, generate].
+  // Returns tokens [n, generate] that continue the tokens [n, length].
   at::Tensor predict(Prediction&, const data::Batch& batch) override {
     const at::Tensor& tokens = batch[0];
     if (tokens.dim() != 2 || tokens.size(1) == 0 || tokens.is_floating_point()) {
@@ -125,7 +125,7 @@ class LanguageModel : public Program {
           "tokens must be from 0 to {}, are from {} to {}", arguments_.gpt.vocabulary - 1,
           tokens.min().item<int64_t>(), tokens.max().item<int64_t>()));
     }
-    // One generator on the host for all devices, so that a seed gives one text.
+    // Draws on the host for any device, so that a seed always gives the same text.
     const at::Generator generator = at::detail::createCPUGenerator(seed_);
 
     return gpt_->generate(tokens.to(at::kLong), arguments_.generate, arguments_.temperature,

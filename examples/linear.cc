@@ -1,8 +1,8 @@
-// One Dense(1) unit with an L2 penalty on its kernel, trained by SGD on the sigmoid cross-entropy
-// from its logit: small enough to follow by hand. program_args:
-//   x, y          npy files, [n] or [n, features] and [n]; default: 1,000 copies of ([1.], [1.]).
-//                 Where the job has data of its own, that goes before them.
-//   kernel_init   a number, or one for each feature; default Glorot-uniform
+// One Dense(1) unit with an L2 penalty on its kernel, trained by SGD on the sigmoid cross-entropy.
+// The example is small enough to be computed by hand. program_args:
+//   x, y          npy files [n] or [n, features], and [n]. Default: 1,000 copies of ([1.], [1.]).
+//                 If the job has data, the data replaces the files
+//   kernel_init   a number, or one number for each feature, default Glorot-uniform
 //   bias_init     a number, default 0
 //   shuffle       default false
 #include <ATen/core/Reduction.h>
@@ -46,7 +46,7 @@ Arguments Read(JsonObject& args) {
   return a;
 }
 
-// [n, features] and [n], both float32.
+// Float32 tensors [n, features] and [n].
 struct Examples {
   at::Tensor x, y;
 };
@@ -68,7 +68,7 @@ absl::StatusOr<Examples> Load(const Arguments& arguments) {
   return Examples{x.to(at::kFloat), y.to(at::kFloat)};
 }
 
-// How many features the job's own data has, by its columns.
+// Returns the number of features in the job's own data.
 int64_t FeaturesOf(const std::vector<data::Column>& columns) {
   if (columns.size() != 2) {
     throw std::invalid_argument(
@@ -88,7 +88,7 @@ int64_t FeaturesOf(const std::vector<data::Column>& columns) {
   return x.empty() ? 1 : x[0];
 }
 
-// The kernel's initial values for that many features; empty where they are to be drawn.
+// Returns the initial values of the kernel, or an empty vector if they are random.
 std::vector<double> KernelFor(int64_t features, const Arguments& arguments, JsonObject& args) {
   const size_t given = arguments.kernel.size();
   if (given <= 1 || given == static_cast<size_t>(features)) return arguments.kernel;
@@ -101,7 +101,8 @@ class Linear : public Program {
  public:
   void build(Builder& builder) override {
     const Arguments arguments = Read(builder.args());
-    // The kernel's shape needs the number of features. A failure to load is the dataset's, below.
+    // Loads the examples now, because the kernel's shape needs the number of features. The dataset
+    // below returns the error if this fails.
     const std::vector<data::Column> columns = builder.data_columns(Split::kTrain);
     const absl::StatusOr<Examples> examples =
         columns.empty() ? Load(arguments) : DataError("the job has data of its own");
@@ -131,7 +132,7 @@ class Linear : public Program {
     evaluation.loss(Loss(batch));
   }
 
-  // x to logits, [n].
+  // Returns logits [n] of x.
   at::Tensor predict(Prediction&, const data::Batch& batch) override {
     const at::Tensor& x = batch[0];
     if (x.dim() > 2 || (x.dim() == 1 ? 1 : x.size(1)) != features_) {
@@ -146,8 +147,8 @@ class Linear : public Program {
   at::Tensor Logits(const at::Tensor& x) {
     return unit_->forward((x.dim() == 1 ? x.unsqueeze(1) : x).to(at::kFloat));
   }
-  // From logits: a sigmoid and its logarithm, one after the other, would lose small values. The
-  // job's own data may be [n] and [n, 1], of any type.
+  // Computes the loss from logits, because the logarithm of a sigmoid would lose small values. The
+  // job's own data may have shapes [n] and [n, 1], and any type.
   at::Tensor Loss(const data::Batch& batch) {
     const at::Tensor logits = Logits(batch[0]);
     const at::Tensor labels = batch[1].to(at::kFloat).view_as(logits);

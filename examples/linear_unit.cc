@@ -30,8 +30,8 @@ class LinearUnitImpl : public LinearUnit {
   explicit LinearUnitImpl(const LinearUnitOptions& options)
       : module_(std::make_shared<LinearUnitModule>(options)) {}
   at::Tensor forward(const at::Tensor& input) override {
-    // Not a matrix product: its kernels start threads however small it is, and may sum a row in
-    // another order when the batch has another size.
+    // Does not call a matrix product. Its kernels start threads for any size, and may sum a row in
+    // another order if the batch size changes.
     return input.mul(module_->weight).sum(1).add(module_->bias);
   }
   std::shared_ptr<torch::nn::Module> module() const override { return module_; }

@@ -1,14 +1,13 @@
-// Matrix factorisation: ratings of items by users from known factors and noise, learned as two
-// embedding tables. A rating is generated when it is asked for, as a function of (seed, index), so
-// that there is no file, whatever the size. The best that can be reached is a root mean squared
-// error of `noise`. program_args:
-//   users, items    how many there are; a rating's are drawn evenly
-//   rank            of the known factors, whose products have variance 1
-//   noise           standard deviation of what is added to a rating
+// Matrix factorization with two embedding tables, for users and items. The ratings are synthetic:
+// known factors plus noise. Each rating is a function of (seed, index), so a dataset of any size
+// needs no file. The best possible root mean squared error is `noise`. program_args:
+//   users, items    numbers of users and items, drawn uniformly for each rating
+//   rank            number of known factors. Their products have variance 1
+//   noise           standard deviation of the noise of a rating
 //   examples        ratings of the training set
-//   validation      ratings of the validation set; 0: none
-//   width           of the learned rows: a bias and width - 1 factors
-//   scale           new rows hold numbers of this standard deviation
+//   validation      ratings of the validation set, 0: none
+//   width           width of the learned rows: a bias and width - 1 factors
+//   scale           standard deviation of the values of new rows
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
@@ -48,7 +47,7 @@ Arguments Read(JsonObject& args) {
 
 class Ratings : public data::Dataset {
  public:
-  // Ratings [first, first + size) of the endless row of them.
+  // A dataset of ratings [first, first + size) of an infinite sequence.
   Ratings(const Arguments& arguments, uint64_t seed, int64_t first, int64_t size)
       : arguments_(arguments), seed_(Random(seed).Next()), first_(first), size_(size) {}
 
@@ -60,7 +59,7 @@ class Ratings : public data::Dataset {
     return batch;
   }
 
-  // {users, items, ratings}
+  // Returns {users, items, ratings}.
   absl::StatusOr<data::Batch> GetBatch(const std::vector<int64_t>& indices,
                                        const data::Context&) const override {
     const auto count = static_cast<int64_t>(indices.size());
@@ -78,7 +77,8 @@ class Ratings : public data::Dataset {
   }
 
  private:
-  // Half the variance is in the biases, half in the factors' products.
+  // Returns the rating without noise. The biases and the product of factors each have half of the
+  // variance.
   float Truth(int64_t user, int64_t item) const {
     constexpr float kHalf = 0.70710678f;
     Random of_user(seed_ + 2 * static_cast<uint64_t>(user) + 1);
@@ -104,8 +104,8 @@ class MatrixFactorization : public Program {
     EmbeddingOptions table;
     table.width = std::max<int64_t>(1, arguments.width);
     table.initializer = {{"name", "normal"}, {"scale", arguments.scale}};
-    // The loss is divided by the examples of a batch, and so are gradients: Keras's accumulator of
-    // 0.1 would dwarf those of a row.
+    // The loss is a mean over the batch, so the gradients of a row are small. Keras' initial
+    // accumulator of 0.1 would be much larger than their squares.
     table.optimizer = {{"name", "adagrad"}, {"initial_accumulator_value", 1e-8}};
     table.learning_rate = 0.2;
     users_ = builder.embedding("users", table);
@@ -139,7 +139,8 @@ class MatrixFactorization : public Program {
     evaluation.update(rmse_, prediction, batch[2]);
   }
 
-  // Integers, [n, 2] of a user and an item or the columns users and items, to ratings [n].
+  // Returns ratings [n]. The input is integers [n, 2] (user and item), or the columns users and
+  // items.
   at::Tensor predict(Prediction& prediction, const data::Batch& batch) override {
     data::Batch keys = {Column(prediction, batch, "users"), Column(prediction, batch, "items")};
     if (batch.size() == 1 && batch[0].dim() == 2 && batch[0].size(1) == 2)
@@ -154,7 +155,7 @@ class MatrixFactorization : public Program {
   }
 
  private:
-  // Undefined where there is none of that name.
+  // Returns the column with this name, or an undefined tensor if there is none.
   static at::Tensor Column(const Prediction& prediction, const data::Batch& batch,
                            const char* name) {
     for (size_t c = 0; c < batch.size(); ++c)
@@ -171,7 +172,7 @@ class MatrixFactorization : public Program {
     return product + user.select(1, 0) + item.select(1, 0) + mean;
   }
 
-  std::unique_ptr<nn::LinearUnit> mean_;  // of all ratings: its bias
+  std::unique_ptr<nn::LinearUnit> mean_;  // Its bias is the mean of all ratings.
   OptimizerHandle sgd_;
   EmbeddingHandle users_, items_;
   MetricHandle rmse_;

@@ -1,8 +1,9 @@
 // Models that the built-in programs share. A Model owns a torch::nn::Module and hides its type, so
-// that programs need no torch.h. One per replica, used by that replica's thread.
+// that programs do not include torch.h. Each replica has its own Model. Only the replica's thread
+// may use it.
 //
-// Initial weights come from LibTorch's default generator as Keras draws them: kernels
-// Glorot-uniform, biases zero.
+// Initial weights are those of Keras: Glorot-uniform kernels, from LibTorch's default generator,
+// and zero biases.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,13 +21,13 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual at::Tensor forward(const at::Tensor& input) = 0;
-  // What optimizers, checkpoints and Builder::model see.
+  // Returns the module, for Builder::model.
   virtual std::shared_ptr<torch::nn::Module> module() const = 0;
 };
 
-// The tutorial convnet: Conv 3x3 (no padding), ReLU, max-pool 2, Dense `hidden`, ReLU, Dense
-// `classes`. Input [batch, 1, 28, 28], float; output [batch, classes] logits. An empty batch is
-// fine, forward and backward. Parameters as torch.nn names and shapes them: conv.{weight,bias},
+// The convnet of the tutorial: Conv 3x3 (no padding), ReLU, max-pool 2, Dense `hidden`, ReLU, Dense
+// `classes`. The input is float [batch, 1, 28, 28]. The output is logits [batch, classes]. The
+// batch may be empty. Parameters have the names and shapes of torch.nn: conv.{weight,bias},
 // dense.{weight,bias} (over the flattened [filters, 13, 13]), output.{weight,bias}.
 struct ConvnetOptions {
   int64_t filters = 32;
@@ -35,20 +36,21 @@ struct ConvnetOptions {
 };
 std::unique_ptr<Model> MakeConvnet(const ConvnetOptions& options);
 
-// Dense layers of `widths`, of which the first is the input's, with ReLUs between them. Parameters
-// layer<i>_weight and layer<i>_bias.
+// Returns dense layers with ReLU between them. `widths` has the width of the input, then the width
+// of each layer. Parameters have the names layer<i>_weight and layer<i>_bias.
 std::unique_ptr<Model> MakeMlp(const std::vector<int64_t>& widths);
 
-// One Dense(1) unit without activation: input [batch, features], output [batch]. Parameters weight
-// [1, features] and bias [1].
+// Options of one Dense(1) unit without activation. The input is [batch, features], and the output
+// is [batch]. The parameters are weight [1, features] and bias [1].
 struct LinearUnitOptions {
   int64_t features = 1;
-  std::vector<double> kernel;  // empty: Glorot-uniform; one value: for all features
+  // The initial kernel. Empty means Glorot-uniform. A single value applies to all features.
+  std::vector<double> kernel;
   double bias = 0;
 };
 class LinearUnit : public Model {
  public:
-  virtual at::Tensor kernel() const = 0;  // for penalties
+  virtual at::Tensor kernel() const = 0;  // Used for penalties.
 };
 std::unique_ptr<LinearUnit> MakeLinearUnit(const LinearUnitOptions& options);
 

@@ -1,4 +1,4 @@
-// The programs that a job file can name.
+// Finds the program that a job file names.
 #pragma once
 
 #include "muster/json.h"
@@ -7,8 +7,8 @@
 
 namespace muster {
 
-// `program` is the job's "program": the name of a built-in one, or the path of a plugin. Anything
-// else is a ConfigurationError that suggests the nearest name.
+// `program` is the job's "program": the name of a built-in program, or the path of a plugin. Any
+// other name is a ConfigurationError that suggests the nearest name.
 absl::StatusOr<ProgramFactory> FindProgram(const Json& program);
 
 }  // namespace muster

@@ -1,14 +1,15 @@
-// A recommender, as DLRM (Naumov et al. 2019) has it: numbers through an MLP, keys through eight
-// embedding tables, the dot products of all pairs of these nine vectors, and an MLP that tells how
-// likely a click is. Clicks are generated: clicks.h. program_args:
-//   keys            different keys of each of the eight features
-//   zipf            how unequally they come: 0 evenly
+// A recommender like DLRM (Naumov et al. 2019). An MLP converts numeric features to a vector, and
+// eight embedding tables convert keys to vectors. A second MLP predicts the probability of a click
+// from the dot products of all pairs of these nine vectors. clicks.h generates the clicks.
+// program_args:
+//   keys            number of different keys of each of the eight features
+//   zipf            exponent of the Zipf distribution of keys, 0: uniform
 //   examples        clicks of the training set
-//   validation      clicks of the validation set; 0: none
-//   tables          how many features the model looks at, 0 to 8
-//   width           of the rows, and of the first MLP's output
+//   validation      clicks of the validation set, 0: none
+//   tables          number of features that the model uses, 0 to 8
+//   width           width of the rows, and of the first MLP's output
 //   hidden          units of each MLP's hidden layer
-// The job's "embeddings" caps the tables, "feature0" to "feature7".
+// The job's "embeddings" sets limits of the tables, which are named "feature0" to "feature7".
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
@@ -61,10 +62,10 @@ class Recommender : public Program {
     adam_ = builder.optimizer("adam", {"bottom", "top"}, "adam", 2e-3);
     EmbeddingOptions table;
     table.width = width;
-    // Products of rows that are all near 0 would hardly move.
+    // With smaller initial values, the products of rows would have almost no gradients.
     table.initializer = {{"name", "normal"}, {"scale", 0.1}};
-    // The loss is divided by the examples of a batch, and so are gradients: Keras's accumulator of
-    // 0.1 would dwarf those of a row.
+    // The loss is a mean over the batch, so the gradients of a row are small. Keras' initial
+    // accumulator of 0.1 would be much larger than their squares.
     table.optimizer = {{"name", "adagrad"}, {"initial_accumulator_value", 1e-8}};
     table.learning_rate = 0.05;
     for (int64_t t = 0; t < arguments.tables; ++t)
@@ -97,11 +98,12 @@ class Recommender : public Program {
     const at::Tensor logits = Logits(evaluation, batch);
     evaluation.loss(Loss(logits, batch[4]));
     evaluation.update(auc_, logits, batch[4]);
-    // What can be reached: the clicks' own logits.
+    // The best possible AUC is that of the true logits.
     evaluation.update(best_auc_, batch[5], batch[4]);
   }
 
-  // The columns dense, keys, lists and weights of clicks.h to the probabilities of a click, [n].
+  // Returns the probabilities of a click, [n]. The input has the columns dense, keys, lists and
+  // weights of clicks.h.
   at::Tensor predict(Prediction& prediction, const data::Batch& batch) override {
     data::Batch inputs;
     for (const char* name : {"dense", "keys", "lists", "weights"})
@@ -145,15 +147,15 @@ class Recommender : public Program {
       if (t + 1 == kClickFeatures) of.weights = batch[3];
       bags.push_back({tables_[t], of, Pooling::kMean});
     }
-    // Of all tables at once: on parameter servers that is one round trip.
+    // Looks up all tables at once, which takes one round trip with parameter servers.
     std::vector<at::Tensor> vectors = context.lookup(bags);
     vectors.push_back(bottom_->forward(batch[0].to(context.device(), at::kFloat)));
-    const at::Tensor all = at::stack(vectors, 1);  // [n, vectors, width]
+    const at::Tensor all = at::stack(vectors, 1);  // The shape is [n, vectors, width].
     const at::Tensor products = at::bmm(all, all.transpose(1, 2)).flatten(1);
     return top_->forward(at::cat({vectors.back(), products.index_select(1, Pairs(all))}, 1))
         .squeeze(1);
   }
-  // Of a flat [vectors, vectors]: each pair once.
+  // Returns the indices of each pair in a flat matrix [vectors, vectors].
   static at::Tensor Pairs(const at::Tensor& all) {
     const int64_t vectors = all.size(1);
     const at::Tensor pairs = at::tril_indices(vectors, vectors, -1, at::kLong);

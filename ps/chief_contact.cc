@@ -16,12 +16,12 @@ absl::Status ChiefContact::Await(const transport::AbortSignal& abort, Duration l
   if (silence_ == Duration::zero()) return absl::OkStatus();
   const MonotonicTime begin = Clock::now();
   absl::MutexLock lock(&mu_);
-  for (MonotonicTime now = begin; now - heard_ >= silence_; now = Clock::now()) {
+  for (MonotonicTime now = begin; now - last_contact_ >= silence_; now = Clock::now()) {
     if (abort.is_set()) return Superseded("the view has changed");
     if (now - begin >= limit)
       return DeadlinePassed(fmt::format(
           "this parameter server has not heard from the chief for {:g} s, and acknowledges nothing",
-          Seconds(now - heard_)));
+          Seconds(now - last_contact_)));
     changed_.WaitFor(&mu_, kLook);
   }
   return absl::OkStatus();

@@ -1,6 +1,6 @@
-// Tracks whether the chief still reaches this process. The chief replaces a parameter server that
-// it cannot reach, even if workers can reach it. Updates acknowledged after that would be lost. So
-// the server acknowledges nothing while it has not heard from the chief for too long.
+// Tracks when the chief was last heard. The chief replaces a parameter server that it cannot reach,
+// even if workers still reach the server. Updates that the server acknowledges after that would be
+// lost. A server therefore acknowledges no push after too long a silence of the chief.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
@@ -15,24 +15,24 @@ namespace muster::ps {
 // Thread-safe.
 class ChiefContact {
  public:
-  // `silence`: pushes wait after this silence of the chief. It is shorter than the silence after
-  // which the chief gives a member up. Zero: pushes never wait.
+  // Await blocks after this silence of the chief. It must be shorter than the time after which the
+  // chief regards a silent member as lost. Zero: Await never blocks.
   explicit ChiefContact(Duration silence) : silence_(silence) {}
 
-  void Heard() {
+  void OnContact() {
     absl::MutexLock lock(&mu_);
-    heard_ = Clock::now();
+    last_contact_ = Clock::now();
     changed_.SignalAll();
   }
-  // Blocks until the chief is heard again. Returns Superseded if the view ends meanwhile, and
-  // DeadlinePassed after `limit`.
+  // Blocks while the chief is silent for too long. Returns Superseded if `abort` is set because the
+  // view has ended, and DeadlinePassed after `limit`.
   absl::Status Await(const transport::AbortSignal& abort, Duration limit);
 
  private:
   const Duration silence_;
   absl::Mutex mu_;
   CondVar changed_;
-  MonotonicTime heard_ ABSL_GUARDED_BY(mu_) = Clock::now();
+  MonotonicTime last_contact_ ABSL_GUARDED_BY(mu_) = Clock::now();
 };
 
 }  // namespace muster::ps

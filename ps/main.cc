@@ -27,12 +27,12 @@ class PsMember final : public PsMembership {
     member.on_stuck = [log = options.termination_log](const std::string& why) {
       EndNow(why + "; ending this process", log, ExitCode::kRetryable);
     };
-    TellOfSilentChief(supervisor_.get(), &member);
+    ReportSilentChief(supervisor_.get(), &member);
     if (faulty != nullptr) faulty->Adapt(&member);
     member_ = Member::Make(std::move(member));
   }
 
-  absl::Status Stay() override {
+  absl::Status WaitForVerdict() override {
     absl::Status result;
     do {
       const absl::StatusOr<Generation> generation = member_->NextGeneration(updates_);

@@ -19,7 +19,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "floats travel as they lie in memory");
 
 constexpr int kMaxServers = 4096;
-constexpr int64_t kMostWidth = 1 << 20;
+constexpr int64_t kMaxWidth = 1 << 20;
 
 absl::StatusOr<std::vector<float>> FloatsOf(const std::string& bytes) {
   if (bytes.size() % sizeof(float) != 0)
@@ -39,7 +39,7 @@ bool IsOne(int number, Enum last) {
 }
 
 absl::Status CheckTable(const std::string& name, const TableSpec& table) {
-  if (table.width < 1 || table.width > kMostWidth ||
+  if (table.width < 1 || table.width > kMaxWidth ||
       !IsOne(table.initializer, Initializer::Kind::kNormal))
     return ConfigurationError(fmt::format("table {} has rows of width {}, and initializer {}", name,
                                           table.width, table.initializer));
@@ -82,7 +82,7 @@ EmbeddingTable::Options RowsOf(const TableSpec& table, int servers) {
   return rows;
 }
 
-// A chunk, with its slots, is one message.
+// Returns an error if a chunk with its slots would be too large for one message.
 absl::Status CheckMessageSize(const ShardSpec& spec) {
   for (const std::vector<Chunk>& chunks : spec.layout.chunks)
     for (const Chunk& chunk : chunks) {
@@ -227,7 +227,7 @@ absl::StatusOr<std::optional<proto::ChunkContent>> ContentJoiner::Add(
   const bool exists = place.first >= 0 && place.first < static_cast<int>(chunks.size()) &&
                       place.second >= 0 &&
                       place.second < static_cast<int>(chunks[place.first].size());
-  // StateOf reports what is wrong with it.
+  // If the piece is wrong, StateOf reports the error.
   if (!exists || chunks[place.first][place.second].rows()) return std::optional(piece);
   const auto begun = open_.find(place);
   if (begun == open_.end() && !piece.more()) return std::optional(piece);

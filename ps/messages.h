@@ -1,5 +1,5 @@
-// Converts between the messages of proto/parameter_server.proto and the types of ps/. Returns
-// InvalidArgument with one sentence for invalid messages.
+// Converts between the messages of proto/parameter_server.proto and the types of ps/. The functions
+// return InvalidArgument, with one sentence, for an invalid message.
 #pragma once
 
 #include <map>
@@ -13,17 +13,18 @@
 
 namespace muster::ps {
 
-// `task`: the index of the called ps task.
+// `task` is the index of the ps task that was called.
 absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task);
 absl::StatusOr<PsView> ViewOf(const proto::View& view, int shards);
-// Missing slots get the rule's initial values. The store checks sizes.
+// Sets missing slots to the rule's initial values. Does not check sizes, because the store does.
 absl::StatusOr<ChunkState> StateOf(const proto::ChunkContent& content, const ShardSpec& spec);
 proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state);
 
-// Joins chunks that arrive in pieces (ChunkContent.more). Pieces of tables are passed on unchanged.
+// Joins the pieces of dense chunks (ChunkContent.more). Returns pieces of tables unchanged.
 class ContentJoiner {
  public:
-  // Returns the complete content if this is its last piece. Refuses more than a chunk holds.
+  // Returns the complete content after its last piece, else nullopt. Refuses pieces that exceed the
+  // chunk's size.
   absl::StatusOr<std::optional<proto::ChunkContent>> Add(const proto::ChunkContent& piece,
                                                          const ShardSpec& spec);
 

@@ -1,8 +1,12 @@
-// The rows of all tables of one shard, as a safetensors file that is told piece by piece: by
-// table "<table>.keys" (int64 [n]), "<table>.rows" (float32 [n, width]), "<table>.<slot>" for each
-// of the rule's slots, and "<table>.step" (int64, the largest number of updates of a chunk).
+// The rows of all tables of one shard as a safetensors file, which is produced piece by piece. Each
+// table has these tensors:
+// - "<table>.keys", int64 [n];
+// - "<table>.rows", float32 [n, width];
+// - "<table>.<column>" for each slot of the rule and each column used for eviction;
+// - "<table>.step", int64, the largest number of updates of a chunk.
 //
-// Of rows that were frozen: servers go on while it is told. One thread at a time.
+// The file has frozen rows, so the server continues to apply updates meanwhile. A Reader is not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,28 +32,29 @@ class RowsFile {
   static absl::StatusOr<std::shared_ptr<const RowsFile>> Make(std::vector<Table> tables);
 
   int64_t bytes() const { return plan_.bytes; }
-  // From its beginning, in pieces of about a megabyte.
+  // Produces the file from its beginning, in pieces of about 1 MB.
   class Reader {
    public:
     explicit Reader(std::shared_ptr<const RowsFile> file) : file_(std::move(file)) {}
-    // False: that was all.
+    // Sets `*piece` to the next piece. Returns false at the end of the file.
     bool Next(std::string* piece);
 
    private:
     bool NextOfTensor(std::string* piece);
 
     const std::shared_ptr<const RowsFile> file_;
-    bool begun_ = false;
-    // Of the plan's order; then in that tensor.
-    size_t tensor_ = 0;
-    size_t chunk_ = 0;
-    int64_t row_ = 0;
+    bool begun_ = false;  // The head of the file was returned.
+    // The position of the next piece.
+    size_t tensor_ = 0;  // Index in the plan's order.
+    size_t chunk_ = 0;   // Chunk of the tensor's table.
+    int64_t row_ = 0;    // Row of the chunk.
     std::vector<uint64_t> keys_;
     std::vector<float> values_;
   };
 
  private:
-  // One tensor: a table's keys (-1), a column, or its step (the number of columns).
+  // The content of one tensor. `column` is an index in Table::columns, -1 for the keys, or the
+  // number of columns for the step.
   struct Source {
     size_t table = 0;
     int column = 0;
@@ -57,7 +62,7 @@ class RowsFile {
 
   std::vector<Table> tables_;
   std::vector<checkpoint::TensorInfo> tensors_;
-  std::vector<Source> sources_;  // likewise
+  std::vector<Source> sources_;  // The source of each entry of tensors_.
   checkpoint::SafetensorsPlan plan_;
 };
 

@@ -15,11 +15,12 @@ namespace {
 
 using transport::FrameHeader;
 
-// What has no data, or rows, is read ahead: many requests come with one system call.
+// Requests without data, and requests about rows, are read ahead. One system call then reads many.
 constexpr size_t kInbox = 64 << 10;
-// Answers are held back while more requests are here, for the same reason. Those about no rows not
-// for long: the worker copies one chunk while another one is applied.
-constexpr size_t kOutbox = 64 << 10, kMostAnswers = 2;
+// Answers are held back while further requests are in the inbox, so that one system call sends
+// many. At most kMaxAnswers answers about dense chunks are held back, because the worker copies
+// one chunk while the server applies another.
+constexpr size_t kOutbox = 64 << 10, kMaxAnswers = 2;
 
 size_t HeadBytes(size_t parts) { return sizeof(FrameHeader) + parts * sizeof(ReplyPart); }
 
@@ -45,15 +46,14 @@ class Server {
       status = next.status();
       if (next.ok() && !*next) return absl::OkStatus();
     }
-    SayWhy(status);
+    LogError(status);
     return status;
   }
 
  private:
-  // Of a request's and its reply's data.
   struct Sizes {
-    uint64_t data = 0;      // bytes
-    uint64_t elements = 0;  // of the reply
+    uint64_t data = 0;      // The bytes of the request's data.
+    uint64_t elements = 0;  // The elements of the reply's data.
   };
 
   absl::Status Receive(std::span<std::byte> into, Duration limit);
@@ -62,9 +62,9 @@ class Server {
   }
   absl::Status TakeOpen();
   absl::Status TakeOffer(const Offer& offer);
-  // One request. False: the worker has closed the connection.
+  // Handles one request. Returns false if the worker has closed the connection.
   absl::StatusOr<bool> Next();
-  // False: the worker has closed the connection.
+  // Receives the head of a request. Returns false if the worker has closed the connection.
   absl::StatusOr<bool> AwaitRequest();
   absl::StatusOr<Sizes> CheckParts() const;
   absl::Status CheckRows(const RequestPart& part, Sizes* sizes) const;
@@ -74,32 +74,33 @@ class Server {
   void NoteLease(int64_t lease);
   absl::Status Apply(const RequestPart& part, std::span<const float> gradient, std::span<float> out,
                      ReplyPart* reply);
-  // Memory for the data of an answer about so many parts, at the end of the outbox.
+  // Returns memory at the end of the outbox for the data of an answer with `parts` parts.
   std::span<float> ReserveAnswer(size_t parts, size_t elements);
-  // The answer whose data are where they were reserved.
+  // Adds the answer to the outbox. Its data must be in the memory of ReserveAnswer. Sends the
+  // outbox unless more answers are to follow soon.
   absl::Status Hold(std::span<const ReplyPart> parts, size_t data_bytes);
-  // Before anything that was applied ahead is answered.
+  // Waits until the backup has the pushes of ahead_. Called before their answers are sent.
   absl::Status AwaitBackup();
   absl::Status Flush();
-  void SayWhy(const absl::Status& error);
+  void LogError(const absl::Status& error);
 
   transport::DataConnection& connection_;
   ShardStore& store_;
   const ServeOptions& options_;
   const transport::AbortSignal& abort_;
   Open open_;
-  std::unique_ptr<transport::SharedMemory> gradients_, memory_;  // both or none
+  std::unique_ptr<transport::SharedMemory> gradients_, memory_;  // Both are set, or none.
 
-  std::vector<std::byte> inbox_;  // from taken_ to have_
+  std::vector<std::byte> inbox_;  // Valid from taken_ to have_.
   size_t taken_ = 0, have_ = 0;
   Request request_;
   std::vector<RequestPart> parts_;
-  std::vector<uint64_t> data_;  // as they came; they lie aligned for keys
-  std::vector<float> wide_;     // the same, or parameters, where those that travel are compressed
-  std::vector<float> outbox_;   // answers, up to held_
-  size_t held_ = 0;             // bytes
-  size_t answers_ = 0;
-  std::vector<int> ahead_;  // chunks whose pushes the backup may not have yet
+  std::vector<uint64_t> data_;  // The received data, aligned for keys.
+  std::vector<float> wide_;     // With compression: data or parameters in float32.
+  std::vector<float> outbox_;   // Answers that are held back.
+  size_t held_ = 0;             // Their bytes.
+  size_t answers_ = 0;          // Their number.
+  std::vector<int> ahead_;      // Chunks with pushes that the backup may not have yet.
   std::vector<ReplyPart> replies_;
 };
 
@@ -130,7 +131,7 @@ absl::Status Server::TakeOpen() {
                     "parameter server: give all tasks the same job",
                     open_.worker));
   const transport::ConnectionInfo& here = connection_.info();
-  // What it pushes counts as that worker's.
+  // Pushes on this connection count as pushes of open_.worker.
   if (static_cast<int>(open_.worker) != here.from)
     return absl::PermissionDeniedError(
         fmt::format("worker {} came, and speaks for worker {}", here.from, open_.worker));
@@ -171,9 +172,9 @@ absl::StatusOr<bool> Server::AwaitRequest() {
     const Duration limit = have_ == 0 ? options_.idle : options_.stall;
     iovec into{inbox_.data() + have_, room - have_};
     const absl::StatusOr<size_t> read = connection_.TryRead({&into, 1});
-    // The end of the stream between two requests is no error.
+    // The end of the stream between two requests is not an error.
     if (!read.ok() && have_ == 0) {
-      (void)Flush();  // it may still read
+      (void)Flush();  // The worker may still read.
       return false;
     }
     MUSTER_RETURN_IF_ERROR(read.status());
@@ -212,7 +213,7 @@ absl::StatusOr<bool> Server::Next() {
   return true;
 }
 
-// Before anything is changed, or memory taken for it.
+// Checks a request before it changes anything or causes an allocation.
 absl::StatusOr<Server::Sizes> Server::CheckParts() const {
   const bool rows = IsRows(request_.operation);
   if (request_.in_memory && memory_ == nullptr)
@@ -247,16 +248,16 @@ absl::Status Server::CheckRows(const RequestPart& part, Sizes* sizes) const {
     return absl::OkStatus();
   }
   sizes->data += part.count * sizeof(uint64_t);
-  if (part.count > (kMostRowBytes / sizeof(float) - sizes->elements) / width)
+  if (part.count > (kMaxRowBytes / sizeof(float) - sizes->elements) / width)
     return ConfigurationError(
         fmt::format("more than {} bytes of rows are asked for at once, {} of them of chunk {}",
-                    kMostRowBytes, part.count, part.chunk));
+                    kMaxRowBytes, part.count, part.chunk));
   sizes->elements += part.count * width;
   return absl::OkStatus();
 }
 
 absl::Status Server::TakeData(size_t bytes) {
-  MUSTER_RETURN_IF_ERROR(TakeAsItComes(
+  MUSTER_RETURN_IF_ERROR(ReceiveInPieces(
       bytes, &data_, [this](std::span<std::byte> into) { return Receive(into, options_.stall); }));
   const std::span<std::byte> data = std::as_writable_bytes(std::span(data_)).first(bytes);
   if (!request_.checksum || Crc32c(data) == request_.data_crc) return absl::OkStatus();
@@ -296,7 +297,7 @@ absl::Status Server::Apply(const RequestPart& part, std::span<const float> gradi
 absl::Status Server::AnswerRows(size_t elements) {
   const std::span<float> out = ReserveAnswer(parts_.size(), elements);
   replies_.clear();
-  size_t taken = 0, filled = 0;  // of data_ (floats, or keys), and of `out`
+  size_t taken = 0, filled = 0;  // The used part of data_ (floats or keys) and of `out`.
   for (const RequestPart& part : parts_) {
     ReplyPart& reply = replies_.emplace_back(ReplyPart{part.chunk});
     if (IsPush(request_.operation)) {
@@ -337,7 +338,7 @@ absl::Status Server::AnswerChunk() {
     }
     MUSTER_RETURN_IF_ERROR(Apply(part, gradient, out, &reply));
   } else if (request_.operation == Operation::kPullNewer && store_.serving() &&
-             store_.standing(chunk).updates == part.pulled) {
+             store_.chunk_version(chunk).updates == part.pulled) {
     reply.same = true;
     reply.updates = part.pulled;
     out = {};
@@ -369,8 +370,8 @@ absl::Status Server::Hold(std::span<const ReplyPart> parts, size_t data_bytes) {
   std::memcpy(at, &header, sizeof header);
   std::memcpy(at + sizeof header, parts.data(), parts.size_bytes());
   held_ += head + data_bytes;
-  const bool few = IsRows(request_.operation) || ++answers_ < kMostAnswers;
-  // Compressed data may end between two floats: nothing can lie behind them.
+  const bool few = IsRows(request_.operation) || ++answers_ < kMaxAnswers;
+  // Compressed data may end between two floats, so no other answer can follow in the outbox.
   const bool more = few && held_ < kOutbox && request_.compression == Compression::kNone;
   return more ? absl::OkStatus() : Flush();
 }
@@ -387,7 +388,7 @@ absl::Status Server::Flush() {
   return held == 0 ? absl::OkStatus() : Send(std::as_bytes(std::span(outbox_)).first(held));
 }
 
-void Server::SayWhy(const absl::Status& error) {
+void Server::LogError(const absl::Status& error) {
   if (abort_.is_set()) return;
   (void)Flush();
   SendError(error, connection_, abort_);

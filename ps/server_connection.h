@@ -1,5 +1,5 @@
-// The server's side of one worker's data connection to one shard. It receives requests, applies
-// pushes as they arrive and answers pulls.
+// The server's side of one worker's data connection to one shard. It applies the worker's pushes as
+// they arrive, and answers its pulls.
 #pragma once
 
 #include <atomic>
@@ -15,22 +15,22 @@
 namespace muster::ps {
 
 struct ServeOptions {
-  uint64_t layout = 0;        // Digest of the layout. A worker with another one is refused.
+  uint64_t layout = 0;        // Digest of the layout. A worker with another layout is refused.
   std::vector<Chunk> chunks;  // The chunks of the shard.
   std::map<int, int64_t> widths = {};         // Row widths of tables, by Chunk::table.
-  bool share_memory = true;                   // Shares memory with a worker that offers it.
+  bool share_memory = true;                   // Uses shared memory if a worker offers it.
   Duration idle = std::chrono::minutes(10);   // Limit between two requests.
   Duration stall = std::chrono::seconds(30);  // Limit within one request.
-  // Pushes wait for it, for at most `new_view`. Null: they do not wait.
+  // A push waits while the chief is silent, for at most `new_view`. Null: pushes do not wait.
   ChiefContact* chief = nullptr;
-  std::atomic<int64_t>* newest_lease = nullptr;  // Receives the highest lease of all pushes.
+  std::atomic<int64_t>* newest_lease = nullptr;  // Raised to the lease of each push. May be null.
   Duration new_view = std::chrono::minutes(2);
 };
 
-// Serves the shard and view for which the connection was opened, which are its `to` and generation.
-// Returns OK when the worker closes the connection. Returns an error if something is wrong, which
-// the worker receives if possible, or after `abort`. Blocks, so it needs its own thread. Holds at
-// most one request in memory.
+// Serves one connection, for the shard and view of connection.info(), `to` and `generation`. Blocks
+// until the worker closes the connection, then returns OK. Returns an error if the worker's frames
+// or the pushes are wrong, and tells the worker if possible. Returns an error after `abort`. Needs
+// its own thread. Holds at most one request in memory.
 absl::Status Serve(transport::DataConnection& connection, ShardStore& store,
                    const ServeOptions& options, const transport::AbortSignal& abort);
 

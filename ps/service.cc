@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
-#include "common/cluster/chief_epoch.h"
+#include "common/cluster/chief_term.h"
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
@@ -29,14 +29,14 @@ using ps::HostPtr;
 using ps::Refusal;
 using ps::ToGrpc;
 
-constexpr Duration kBeat = std::chrono::seconds(1);  // of the chief, while all is well
-constexpr size_t kMostNameBytes = 256;
-constexpr size_t kMostRunBytes = 64;
+constexpr Duration kBeat = std::chrono::seconds(1);  // The interval of the chief's calls of Beat.
+constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxRunBytes = 64;
 
-// Of those that hold one another's locks for long there are two: Cut and SetView.
+// More than two, because only Cut and SetView may block other calls for long.
 constexpr int kCallThreads = 4;
-constexpr int kMostCalls = 64;  // that wait for one
-// One for each stream that is admitted, so that none waits for another one's backup.
+constexpr int kMaxCalls = 64;  // The maximum number of calls that wait for a thread.
+// One thread per admitted stream, so that no stream waits for the backup of another stream.
 constexpr int kPieceThreads = 8;
 constexpr char kEnding[] = "this parameter server is ending";
 
@@ -60,11 +60,11 @@ class PsServiceImpl final : public PsService,
       stopped_ = true;
       host = host_;
     }
-    if (host != nullptr) host->Stop();  // what streams wait for returns
+    if (host != nullptr) host->Stop();  // Ends the calls that streams wait for.
     bulk_.Stop();
   }
 
-  // proto::ParameterServer
+  // ---- proto::ParameterServer
   grpc::ServerUnaryReactor* Create(grpc::CallbackServerContext* context,
                                    const proto::CreateRequest* request,
                                    proto::CreateReply* reply) override {
@@ -115,8 +115,9 @@ class PsServiceImpl final : public PsService,
  private:
   using Context = grpc::CallbackServerContext;
 
-  // All of them take locks of shards, which others hold for as long as their work takes: none runs
-  // on gRPC's few threads. What waited until nobody wants it any more is not done.
+  // Runs a call on a thread of calls_, not on one of gRPC's few threads. Calls wait for locks of
+  // shards, which other calls hold during their work. A call that the chief has cancelled before it
+  // starts is not carried out.
   template <typename Request, typename Reply>
   grpc::ServerUnaryReactor* Run(Context* context, const Request* request, Reply* reply,
                                 grpc::Status (PsServiceImpl::*method)(const Context&,
@@ -145,8 +146,8 @@ class PsServiceImpl final : public PsService,
   grpc::Status DoBeat(const Context& context, const proto::BeatRequest& request,
                       proto::BeatReply* reply);
 
-  // ps::StreamHost. Null `host`: before Create too.
-  grpc::Status Enter(const Context& context, const char* method, uint32_t epoch,
+  // ---- ps::StreamHost. With a null `host`, Enter also accepts calls before Create.
+  grpc::Status Enter(const Context& context, const char* method, uint32_t term,
                      HostPtr* host) override;
   grpc::Status FindCut(const proto::ReadRequest& request, CutPtr* cut) const override;
   grpc::Status RunCall(std::function<void()> work) override;
@@ -162,52 +163,52 @@ class PsServiceImpl final : public PsService,
   const PsServiceOptions options_;
   mutable absl::Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  // The first that was seen, and the highest.
-  uint32_t first_epoch_ ABSL_GUARDED_BY(mu_) = 0, epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  // The first term of a chief that was seen, and the highest.
+  uint32_t first_term_ ABSL_GUARDED_BY(mu_) = 0, term_ ABSL_GUARDED_BY(mu_) = 0;
   proto::CreateRequest created_ ABSL_GUARDED_BY(mu_);
   HostPtr host_ ABSL_GUARDED_BY(mu_);
   std::string record_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, CutPtr> cuts_ ABSL_GUARDED_BY(mu_);
 
   rpc::BulkCalls bulk_;
-  // Last: they use all of the above. Two of them: a piece that waits for a backup waits for a new
-  // view, which is a call.
-  rpc::WorkerPool calls_{kCallThreads, kMostCalls}, pieces_{kPieceThreads};
+  // Declared last, because their threads use all members above. There are two pools: a piece that
+  // waits for a backup may need a new view, which is a call.
+  rpc::WorkerPool calls_{kCallThreads, kMaxCalls}, pieces_{kPieceThreads};
 };
 
 grpc::Status PsServiceImpl::RunCall(std::function<void()> work) {
   if (calls_.Run(std::move(work))) return grpc::Status::OK;
   return Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                 fmt::format("{} calls wait here, and are the most", kMostCalls));
+                 fmt::format("{} calls wait here, and are the most", kMaxCalls));
 }
 
-grpc::Status PsServiceImpl::Enter(const Context& context, const char* method, uint32_t epoch,
+grpc::Status PsServiceImpl::Enter(const Context& context, const char* method, uint32_t term,
                                   HostPtr* host) {
   if (const grpc::Status refusal = rpc::RequireDeadline(context, method); !refusal.ok())
     return refusal;
   absl::MutexLock lock(&mu_);
   if (stopped_) return Refusal(grpc::StatusCode::UNAVAILABLE, kEnding);
-  if (epoch < epoch_)
+  if (term < term_)
     return Refusal(grpc::StatusCode::FAILED_PRECONDITION,
                    fmt::format("{} came from a chief of epoch {}, and one of epoch {} was here: it "
                                "is superseded",
-                               method, epoch, epoch_));
-  // From the first one on: many small steps are a jump too.
-  if (!IsPlausibleEpoch(epoch, first_epoch_))
+                               method, term, term_));
+  // Compares with the first term, so that many small steps cannot exceed the limit.
+  if (!IsPlausibleTerm(term, first_term_))
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
                    fmt::format("{} came from a chief of epoch {}, and one of epoch {} was here: no "
                                "run has had so many chiefs",
-                               method, epoch, epoch_));
-  if (epoch_ == 0) first_epoch_ = epoch;
-  if (epoch > epoch_) cuts_.clear();  // a chief that is gone will not drop its own
-  epoch_ = epoch;
+                               method, term, term_));
+  if (term_ == 0) first_term_ = term;
+  if (term > term_) cuts_.clear();  // A lost chief cannot drop its own copies.
+  term_ = term;
   if (host == nullptr) return grpc::Status::OK;
   *host = host_;
   if (*host != nullptr) {
-    (*host)->HeardChief();
+    (*host)->OnChiefContact();
     return grpc::Status::OK;
   }
-  // The chief takes it for the process before, until its session tells of this one.
+  // The chief does not know of this new process until the process joins.
   return Refusal(grpc::StatusCode::UNAVAILABLE,
                  fmt::format("{} came before Create: this process holds nothing", method));
 }
@@ -241,17 +242,17 @@ grpc::Status PsServiceImpl::DoCreate(const Context& context, const proto::Create
   if (const grpc::Status refusal = Enter(context, "Create", request.epoch(), nullptr);
       !refusal.ok())
     return refusal;
-  if (request.run_id().empty() || request.run_id().size() > kMostRunBytes)
+  if (request.run_id().empty() || request.run_id().size() > kMaxRunBytes)
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
-                   fmt::format("a run id has 1 to {} bytes", kMostRunBytes));
+                   fmt::format("a run id has 1 to {} bytes", kMaxRunBytes));
   const absl::StatusOr<ps::ShardSpec> spec = ps::SpecOf(request, options_.task);
   if (!spec.ok()) return ToGrpc(spec.status());
   HostPtr old;
   {
     absl::MutexLock lock(&mu_);
     if (host_ != nullptr && created_.run_id() != request.run_id()) {
-      LogInfo("what this parameter server holds of run {} is forgotten: the chief's is {}",
-              created_.run_id(), PeerText(request.run_id()));
+      LogInfo("dropped the shards of run {}: the chief's run is {}", created_.run_id(),
+              SanitizePeerText(request.run_id()));
       old = std::exchange(host_, nullptr);
       record_.clear();
       cuts_.clear();
@@ -271,7 +272,7 @@ grpc::Status PsServiceImpl::DoCreate(const Context& context, const proto::Create
   return grpc::Status::OK;
 }
 
-// ---- levels
+// ---- SetView, SetWorkers, Beat
 
 grpc::Status PsServiceImpl::DoSetView(const Context& context, const proto::SetViewRequest& request,
                                       proto::SetViewReply*) {
@@ -302,8 +303,8 @@ grpc::Status PsServiceImpl::DoBeat(const Context& context, const proto::BeatRequ
     return refusal;
   if (!request.record().empty()) {
     absl::MutexLock lock(&mu_);
-    // Not after a newer chief's that came in between.
-    if (request.epoch() == epoch_) record_ = request.record();
+    // A newer chief may have called meanwhile, and its record must not be replaced.
+    if (request.epoch() == term_) record_ = request.record();
   }
   const PsStatus status = host->status();
   reply->set_view(status.view);
@@ -325,20 +326,20 @@ grpc::Status PsServiceImpl::DoBeat(const Context& context, const proto::BeatRequ
   return grpc::Status::OK;
 }
 
-// ---- state
+// ---- Copies and rows
 
 grpc::Status PsServiceImpl::DoCut(const Context& context, const proto::CutRequest& request,
                                   proto::CutReply* reply) {
   HostPtr host;
   if (const grpc::Status refusal = Enter(context, "Cut", request.epoch(), &host); !refusal.ok())
     return refusal;
-  if (request.name().empty() || request.name().size() > kMostNameBytes)
+  if (request.name().empty() || request.name().size() > kMaxNameBytes)
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
-                   fmt::format("a copy needs a name of 1 to {} bytes", kMostNameBytes));
+                   fmt::format("a copy needs a name of 1 to {} bytes", kMaxNameBytes));
   {
     absl::MutexLock lock(&mu_);
-    // The chief makes one copy at a time. One that it could not drop would stay for ever, and its
-    // memory is needed.
+    // The chief needs one copy at a time. A copy that it could not drop would occupy memory for
+    // ever.
     cuts_.clear();
   }
   absl::StatusOr<std::map<int, ps::ShardCut>> cut = host->CutPrimaries();

@@ -1,9 +1,9 @@
-// The parameter server's gRPC service for the chief (proto/parameter_server.proto). It also serves
-// workers the shards that the current view assigns to this task, as primary or as backup. Each view
-// accepts its own data connections. Each connection has a thread. Needs no LibTorch. See
-// docs/parameter_server.md.
+// The parameter server's gRPC service for the chief (proto/parameter_server.proto). The service
+// also accepts the data connections of workers and of other servers. It serves the shards that the
+// current view assigns to this task, as primary or as backup. Data connections end with their view.
+// Each connection has a thread. Needs no LibTorch. See docs/parameter_server.md.
 //
-// Thread-safe. The service must outlive the gRPC server that it is registered with.
+// Thread-safe. The service must outlive the gRPC server that registers it.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -18,9 +18,10 @@
 
 namespace muster {
 
-// Returns how long pushes may continue without a message from the chief. This is shorter than the
-// time after which the chief removes this task: after `heartbeat` without a message, or `resume`
-// after the session broke. The kernel may report the break only after rpc::kKeepaliveTimeout.
+// Returns the time for which this task may apply pushes without a message from the chief. It is
+// shorter than the time after which the chief removes this task. The chief does so after
+// `heartbeat` without a message, or after `resume` without a session. It may notice a broken
+// session only after rpc::kKeepaliveTimeout.
 Duration LongestChiefSilence(Duration heartbeat, Duration resume);
 
 struct PsServiceOptions {
@@ -28,18 +29,18 @@ struct PsServiceOptions {
   transport::DataListener* listener = nullptr;  // Must outlive the service.
   Duration idle = std::chrono::minutes(10);  // Limit between two requests on a worker's connection.
   Duration stall = std::chrono::seconds(30);  // Limit within one request on any connection.
-  // Limit for which a push that the backup does not acknowledge waits for a new view.
+  // Limit for a push to wait for its backup, or for a new view after the backup was lost.
   Duration new_view = std::chrono::minutes(2);
-  // Pushes wait once the chief has been silent for this long (see LongestChiefSilence). Zero:
-  // pushes never wait for the chief.
+  // Pushes wait after this silence of the chief (see LongestChiefSilence). Zero: pushes never wait
+  // for the chief.
   Duration chief_silence = Duration::zero();
   rpc::BulkCalls::Limits bulk;  // Limits of the chief's calls that carry state.
 };
 
-// Shown in the log and in status lines.
+// For the log and for status lines.
 struct PsStatus {
   uint64_t view = 0;
-  std::vector<int> primary_of, backup_of;  // Shards.
+  std::vector<int> primary_of, backup_of;  // Indices of shards.
   int64_t updates = 0;                     // As in proto::BeatReply.
   int connections = 0;
 };
@@ -52,8 +53,8 @@ class PsService {
   // The implementation of proto::ParameterServer.
   virtual grpc::Service* service() = 0;
   virtual PsStatus status() const = 0;
-  // Closes all data connections and cancels the chief's streams. Blocks until they have ended.
-  // Calls of the chief return UNAVAILABLE from then on. A stopped service cannot be restarted.
+  // Closes all data connections and cancels the chief's streams. Blocks until all have ended. Later
+  // calls of the chief return UNAVAILABLE. A stopped service cannot be started again.
   virtual void Stop() = 0;
 };
 

@@ -28,16 +28,17 @@ namespace {
 using transport::DataConnection;
 using StorePtr = std::shared_ptr<ShardStore>;
 
-// How late a connection is taken at the most, should the listener's word get lost.
+// The maximum delay before a connection is accepted if the listener's signal is lost.
 constexpr Duration kLook = std::chrono::milliseconds(50);
 
-// A view while it lasts.
+// The current view with its connections and stores.
 struct Run {
   PsView view;
   transport::AbortSignal abort;
   std::unique_ptr<transport::Admission> admission;
-  std::map<int, StorePtr> primary_of;                          // what workers are served from
-  std::map<int, std::shared_ptr<ReplicatedStore>> replicated;  // those of them with a backup
+  // By shard. The stores from which workers are served, and those of them that have a backup.
+  std::map<int, StorePtr> primary_of;
+  std::map<int, std::shared_ptr<ReplicatedStore>> replicated;
   std::map<int, std::shared_ptr<BackupShard>> backup_of;
 };
 using RunPtr = std::shared_ptr<Run>;
@@ -57,7 +58,7 @@ class ShardHostImpl final : public ShardHost {
   ~ShardHostImpl() override { Stop(); }
 
   const ShardSpec& spec() const override { return spec_; }
-  void HeardChief() override { chief_.Heard(); }
+  void OnChiefContact() override { chief_.OnContact(); }
   absl::Status SetView(const PsView& view) override;
   void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) override;
   absl::Status Restore(int shard, int chunk, ChunkState state, Piece piece) override;
@@ -70,7 +71,7 @@ class ShardHostImpl final : public ShardHost {
   }
   int64_t newest_lease() const override { return newest_lease_; }
   std::vector<int> serving() const override;
-  std::vector<int> synced(std::string* trouble) const override;
+  std::vector<int> synced(std::string* last_error) const override;
   std::map<int, Duration> waiting() const override;
   std::map<int, TableStatistics> tables() const override;
   PsStatus status() const override;
@@ -86,7 +87,7 @@ class ShardHostImpl final : public ShardHost {
   ReplicationOptions ReplicationLocked(int shard, Run* run) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Accept();
-  // What no memory is left for costs that connection.
+  // Serves a connection. Closes the connection if there is no memory for its requests.
   void Serve(Run& run, DataConnection& connection);
   void ServeOne(Run& run, DataConnection& connection);
   void ServePrimary(Run& run, DataConnection& connection);
@@ -95,23 +96,23 @@ class ShardHostImpl final : public ShardHost {
   const PsServiceOptions options_;
   ChiefContact chief_;
   std::atomic<int64_t> newest_lease_ = 0;
-  LineBudget refused_lines_{1, std::chrono::seconds(10)};
+  LogRateLimiter refused_lines_{1, std::chrono::seconds(10)};
 
-  absl::Mutex turn_;  // of whoever ends or begins a view; before mu_
+  absl::Mutex turn_;  // Held while a view ends or begins. Locked before mu_.
   mutable absl::Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   PsView view_ ABSL_GUARDED_BY(mu_);
-  RunPtr run_ ABSL_GUARDED_BY(mu_);  // of view_; null between two views
+  RunPtr run_ ABSL_GUARDED_BY(mu_);  // The run of view_. Null between two views.
   std::list<Serving> serving_ ABSL_GUARDED_BY(mu_);
-  std::map<int, StorePtr> stores_ ABSL_GUARDED_BY(mu_);  // by shard
+  std::map<int, StorePtr> stores_ ABSL_GUARDED_BY(mu_);  // By shard.
   WorkersVersion workers_version_ ABSL_GUARDED_BY(mu_) = {};
   std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);
-  int64_t past_updates_ ABSL_GUARDED_BY(mu_) = 0;  // of stores that are gone
+  int64_t past_updates_ ABSL_GUARDED_BY(mu_) = 0;  // The updates of deleted stores.
 
-  std::thread acceptor_;  // last: it uses all of the above
+  std::thread acceptor_;  // Declared last, because it uses all members above.
 };
 
-// ---- views
+// ---- Views
 
 absl::Status ShardHostImpl::SetView(const PsView& view) {
   absl::MutexLock turn(&turn_);
@@ -148,12 +149,13 @@ void ShardHostImpl::PlaceLocked(int shard, const PsView::Place& place, Run* run)
     run->replicated[shard] = ReplicatedStore::Make(store, ReplicationLocked(shard, run));
     run->primary_of[shard] = run->replicated[shard];
   } else if (place.backup == options_.task && place.primary >= 0) {
-    // What is here of one that is not in sync may be of another past than the primary's.
+    // A store that is not in sync may have updates that the primary does not have.
     if (store != nullptr && !place.backup_in_sync) ForgetLocked(&store);
     if (store == nullptr) store = MakeStoreLocked(shard);
     run->backup_of[shard] = BackupShard::Make(store, ReplicationLocked(shard, run));
   } else if (place.primary >= 0) {
-    // Another one has it. While nobody has, it stays: it may have been filled for a coming view.
+    // Another task is the primary. The store of a shard without a primary is kept, because it may
+    // have been filled for the next view.
     ForgetLocked(&store);
   }
   if (store == nullptr) stores_.erase(shard);
@@ -213,7 +215,7 @@ void ShardHostImpl::Stop() {
   if (acceptor_.joinable()) acceptor_.join();
 }
 
-// ---- connections
+// ---- Connections
 
 void ShardHostImpl::Accept() {
   for (uint64_t seen = 0;; options_.listener->WaitForChange(&seen, kLook)) {
@@ -258,9 +260,9 @@ void ShardHostImpl::Serve(Run& run, DataConnection& connection) {
 
 void ShardHostImpl::ServeOne(Run& run, DataConnection& connection) {
   const int shard = connection.info().to;
-  if (const absl::Status may = CheckWhoCame(connection.info()); !may.ok()) {
+  if (const absl::Status may = CheckPeer(connection.info()); !may.ok()) {
     if (int64_t left_out = 0; refused_lines_.Take(&left_out))
-      LogWarning("refused: a data connection: {}", Message(may));
+      LogWarning("refused a data connection: {}", Message(may));
     return SendError(may, connection, run.abort);
   }
   if (connection.info().from >= kReplicaFrom) return ServePrimary(run, connection);
@@ -299,7 +301,7 @@ void ShardHostImpl::ServePrimary(Run& run, DataConnection& connection) {
             Message(status));
 }
 
-// ---- state
+// ---- State
 
 StorePtr ShardHostImpl::MakeStoreLocked(int shard) const {
   StorePtr store = ShardStore::Make({spec_.layout.chunks[shard], spec_.rules, spec_.tables,
@@ -333,7 +335,7 @@ absl::Status ShardHostImpl::Restore(int shard, int chunk, ChunkState state, Piec
     StorePtr& held = stores_[shard];
     if (held == nullptr) held = MakeStoreLocked(shard);
     store = held;
-    // Its backup is told.
+    // The replicated store also changes the backup.
     if (run_ != nullptr && run_->replicated.contains(shard)) store = run_->replicated[shard];
   }
   return Annotate(store->Restore(chunk, std::move(state), piece), fmt::format("shard {}: ", shard));
@@ -357,7 +359,7 @@ absl::StatusOr<std::vector<float>> ShardHostImpl::PullRows(int variable,
   if (store == nullptr)
     return absl::UnavailableError(
         fmt::format("ps {} is not the primary of shard {}", options_.task, shard));
-  std::vector<int> chunks;  // of the table
+  std::vector<int> chunks;  // The table's chunks.
   for (size_t c = 0; c < spec_.layout.chunks[shard].size(); ++c)
     if (spec_.layout.chunks[shard][c].table == variable) chunks.push_back(static_cast<int>(c));
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -405,9 +407,9 @@ absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const StorePtr& stor
   return cut;
 }
 
-// Workers wait meanwhile: nothing is copied here.
+// Freezes the content instead of copying it, because all workers wait during this call.
 absl::StatusOr<std::map<int, ShardCut>> ShardHostImpl::CutPrimaries() const {
-  std::map<int, StorePtr> stores;  // what outlives the view
+  std::map<int, StorePtr> stores;  // Stores outlive the view.
   {
     absl::MutexLock lock(&mu_);
     if (run_ == nullptr) return std::map<int, ShardCut>();
@@ -436,13 +438,13 @@ std::vector<int> ShardHostImpl::serving() const {
   return whole;
 }
 
-std::vector<int> ShardHostImpl::synced(std::string* trouble) const {
+std::vector<int> ShardHostImpl::synced(std::string* last_error) const {
   absl::MutexLock lock(&mu_);
   std::vector<int> synced;
   if (run_ == nullptr) return synced;
   for (const auto& [shard, store] : run_->replicated) {
     if (store->synced()) synced.push_back(shard);
-    if (trouble->empty()) *trouble = store->trouble();
+    if (last_error->empty()) *last_error = store->last_error();
   }
   return synced;
 }

@@ -1,6 +1,8 @@
-// The shards of one ps process under a view. As primary it serves workers, as backup the primary. A
-// view lasts from SetView until the next one. Its data connections, their threads and all pending
-// requests end with it. Once SetView has returned, nothing of an old view accesses a shard.
+// The shards of one ps process under the current view. The process serves workers for the shards of
+// which it is the primary. It serves the primary for the shards of which it is the backup.
+//
+// A view lasts until the next call of SetView, which ends the view's data connections, their
+// threads and all pending requests. After SetView, no request of an old view accesses a shard.
 //
 // Thread-safe. Needs neither LibTorch nor gRPC.
 #pragma once
@@ -36,7 +38,7 @@ struct PsView {
   friend bool operator==(const PsView&, const PsView&) = default;
 };
 
-// The partition into shards and the rules of the chunks.
+// Describes the shards of a run: layout, optimizer rules and tables.
 struct ShardSpec {
   Layout layout;
   std::vector<RuleSpec> rules;                         // Indexed by optimizer.
@@ -47,51 +49,51 @@ struct ShardSpec {
   Compression compression = Compression::kNone;  // Compression of data sent to a backup.
 };
 
-// One shard at one moment, frozen.
+// The frozen content of one shard.
 struct ShardCut {
   std::shared_ptr<const ShardStore> store;
-  std::vector<std::shared_ptr<ShardStore::FrozenChunk>>
-      chunks;  // By chunk; null for chunks of tables.
-  std::shared_ptr<const RowsFile> rows;
+  // By chunk. Null for chunks of tables.
+  std::vector<std::shared_ptr<ShardStore::FrozenChunk>> chunks;
+  std::shared_ptr<const RowsFile> rows;  // Null if the shard has no tables.
 };
 
 class ShardHost {
  public:
   static std::unique_ptr<ShardHost> Make(ShardSpec spec, PsServiceOptions options);
   virtual ~ShardHost() = default;  // Calls Stop.
-  // Called when the chief of this run has sent something.
-  virtual void HeardChief() = 0;
+  // Called for each message of the chief.
+  virtual void OnChiefContact() = 0;
 
   virtual const ShardSpec& spec() const = 0;
-  // Blocks until the previous view is over. Returns FailedPrecondition if `view` is older than the
-  // previous one.
+  // Ends the current view, blocks until nothing of it is left, and begins `view`. Returns
+  // FailedPrecondition if `view` is older than the current one.
   virtual absl::Status SetView(const PsView& view) = 0;
-  // Sets all workers, by index. A version (the chief's term, its counter) below the last one is
-  // ignored.
-  using WorkersVersion = std::pair<uint32_t, uint64_t>;
+  // Sets the incarnation of every worker, by index. Workers without one are lost. Ignores a version
+  // below the last one.
+  using WorkersVersion = std::pair<uint32_t, uint64_t>;  // The chief's term, and its counter.
   virtual void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) = 0;
   virtual absl::Status Restore(int shard, int chunk, ChunkState state, Piece piece = {}) = 0;
-  // Returns the current rows of the table of this variable, in the order of `keys`, which all
-  // belong to one shard. Returns Unavailable if this process is not its primary.
+  // Returns the current rows of a table, in the order of `keys`. `variable` is the table's index
+  // among the variables. All keys must belong to one shard. Returns Unavailable if this process is
+  // not the shard's primary.
   virtual absl::StatusOr<std::vector<float>> PullRows(int variable,
                                                       std::span<const uint64_t> keys) const = 0;
-  // Cuts the shards of which this process is the primary. Returns Unavailable if one of them is
-  // incomplete.
+  // Freezes the content of the shards of which this process is the primary. Returns Unavailable if
+  // a shard is incomplete.
   virtual absl::StatusOr<std::map<int, ShardCut>> CutPrimaries() const = 0;
 
   virtual uint64_t view() const = 0;
-  // Returns the highest lease of which a push has arrived, at least in part; 0 if none.
+  // Returns the highest lease with a push that has arrived here, at least in part. 0: none.
   virtual int64_t newest_lease() const = 0;
-  // Returns the shards that are complete here: this process is their primary or a backup in sync,
-  // or they have no primary.
+  // Returns the shards that this process holds completely: as their primary, as a backup in sync,
+  // or while they have no primary.
   virtual std::vector<int> serving() const = 0;
-  // Returns the shards of which this process is the primary and whose backup is up to date.
-  // `trouble` receives why one is not.
-  virtual std::vector<int> synced(std::string* trouble) const = 0;
-  // Returns ReplicatedStore::waiting by shard, for shards of which this process is the primary, if
-  // not zero.
+  // Returns the shards that have this process as primary and a backup in sync. Sets `*trouble` to a
+  // reason if a backup is not in sync.
+  virtual std::vector<int> synced(std::string* last_error) const = 0;
+  // Returns ReplicatedStore::waiting, by shard, if it is not zero.
   virtual std::map<int, Duration> waiting() const = 0;
-  // Returns totals by Chunk::table of the shards of which this process is the primary.
+  // Returns the totals of the shards that have this process as primary, by Chunk::table.
   virtual std::map<int, TableStatistics> tables() const = 0;
   virtual PsStatus status() const = 0;
   virtual void Stop() = 0;

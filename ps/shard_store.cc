@@ -30,12 +30,11 @@ struct Held {
   bool filled ABSL_GUARDED_BY(mu) = false;
   std::atomic<int64_t> applied = 0;  // Updates applied on this server.
   ChunkState state ABSL_GUARDED_BY(mu);
-  // Set while the current state of the chunk is wanted. Null if it is not, or if the chunk has
-  // changed.
+  // The result of FreezeDense until the chunk changes. Null otherwise.
   mutable std::shared_ptr<ShardStore::FrozenChunk> frozen ABSL_GUARDED_BY(mu);
-  // For a chunk of a table. The state then holds neither parameters nor slots.
+  // The rows of a chunk of a table. `state` then has neither parameters nor slots.
   std::shared_ptr<EmbeddingTable> rows ABSL_GUARDED_BY(mu);
-  // Its last rows have not arrived yet.
+  // Rows of Restore before the last piece.
   std::shared_ptr<EmbeddingTable> coming ABSL_GUARDED_BY(mu);
 };
 
@@ -91,7 +90,7 @@ class ShardStoreImpl final : public ShardStore {
   absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const override;
   absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
                                    std::span<float> rows) const override;
-  Standing standing(int chunk) const override;
+  ChunkVersion chunk_version(int chunk) const override;
   absl::StatusOr<Pushed> Replay(int chunk, const ChunkPush& push, int64_t number) override;
   int64_t applied() const override;
   std::map<int, TableStatistics> tables() const override;
@@ -119,7 +118,7 @@ class ShardStoreImpl final : public ShardStore {
   const RuleSpec& RuleOf(int chunk) const {
     return options_.rules[options_.chunks[chunk].optimizer];
   }
-  // Called before a chunk changes.
+  // Completes a pending FreezeDense. Called before a chunk changes.
   static void ThawLocked(Held& held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
   void PutLocked(Held& held, ChunkState state, std::shared_ptr<EmbeddingTable> rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(held.mu);
@@ -224,7 +223,7 @@ absl::Status ShardStoreImpl::AddRows(int chunk, const ChunkState& state,
 
 void ShardStoreImpl::ThawLocked(Held& held) {
   if (held.frozen == nullptr) return;
-  // Otherwise the cut was dropped.
+  // If nobody else holds the frozen chunk, its copy was dropped.
   if (held.frozen.use_count() > 1) held.frozen->copy = held.state;
   held.frozen = nullptr;
 }
@@ -353,7 +352,7 @@ absl::Status ShardStoreImpl::CheckWorker(const PushKey& key) const {
       fmt::format("worker {} was lost, or another process has taken its place", key.worker));
 }
 
-// Changes nothing on an error.
+// Applies a push. Changes nothing if it returns an error.
 absl::Status ShardStoreImpl::Update(int chunk, Held& held, const ChunkPush& push,
                                     const PackedRows& gradient) {
   ChunkState& state = held.state;
@@ -451,7 +450,7 @@ absl::StatusOr<int64_t> ShardStoreImpl::PullRows(int chunk, std::span<const uint
   return held.state.updates;
 }
 
-ShardStore::Standing ShardStoreImpl::standing(int chunk) const {
+ShardStore::ChunkVersion ShardStoreImpl::chunk_version(int chunk) const {
   const Held& held = chunks_[chunk];
   absl::ReaderMutexLock lock(&held.mu);
   if (!held.filled) return {};

@@ -12,7 +12,7 @@
 namespace muster::ps {
 namespace {
 
-// What Fill brings.
+// The content that one call of Fill brings.
 class Filling {
  public:
   grpc::Status Take(const HostPtr& host, const proto::ChunkContent& chunk);
@@ -20,8 +20,8 @@ class Filling {
 
  private:
   HostPtr host_;
-  // Chunks of tables of which rows have come, and the last ones have not. Rows of several chunks
-  // may come in turn.
+  // Chunks of which pieces have arrived, but not the last piece. Pieces of several chunks may
+  // alternate.
   std::set<std::pair<int, int>> open_;
   ContentJoiner joiner_;
 };
@@ -103,7 +103,7 @@ class FillStream final : public grpc::ServerReadReactor<proto::FillRequest> {
   Filling filling_;
 };
 
-// A copy, message by message.
+// Sends a copy, one message after the other.
 template <typename Message>
 class CutStream : public grpc::ServerWriteReactor<Message> {
  public:
@@ -132,7 +132,7 @@ class CutStream : public grpc::ServerWriteReactor<Message> {
 
  protected:
   virtual grpc::Status Open(const ShardCut& cut) = 0;
-  // False in `more`: all was told.
+  // Makes the next message. Sets `*more` to false at the end.
   virtual grpc::Status Next(const ShardCut& cut, Message* message, bool* more) = 0;
 
   const proto::ReadRequest request_;

@@ -1,5 +1,6 @@
-// Fill, Read and ReadRows of proto::ParameterServer as reactors: one message is in flight, and a
-// thread is taken for what is done with it alone, not while the chief lets the stream wait.
+// The streaming calls of proto::ParameterServer: Fill, Read and ReadRows. Each call is a gRPC
+// reactor with one message in flight. It uses a thread only while it handles a message, not while
+// it waits for the chief.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -15,27 +16,30 @@
 namespace muster::ps {
 
 using HostPtr = std::shared_ptr<ShardHost>;
-using CutPtr = std::shared_ptr<const std::map<int, ShardCut>>;  // by shard
+using CutPtr = std::shared_ptr<const std::map<int, ShardCut>>;  // By shard.
 
-// What the streams need of their service, which outlives them.
+// The functions of the service that the streams call. The service must outlive them.
 class StreamHost {
  public:
-  // Whether the caller is the chief of now; `host` where it has created this server.
+  // Returns OK if the call is of the current chief and the chief has created the shards here. Sets
+  // `*host`.
   virtual grpc::Status Enter(const grpc::CallbackServerContext& context, const char* method,
-                             uint32_t epoch, HostPtr* host) = 0;
-  // A copy of that name of that shard.
+                             uint32_t term, HostPtr* host) = 0;
+  // Finds the named copy of the shard.
   virtual grpc::Status FindCut(const proto::ReadRequest& request, CutPtr* cut) const = 0;
-  // On other threads than gRPC's. Not OK: too many wait for one. A piece of a call that was
-  // admitted waits for no other call.
+  // Starts a call's work on a thread that is not gRPC's. Returns an error if too many calls wait
+  // for a thread.
   virtual grpc::Status RunCall(std::function<void()> work) = 0;
-  virtual bool RunPiece(std::function<void()> work) = 0;  // False: no memory is left.
+  // Starts the work for one piece of an admitted call. It waits for no other call. Returns false if
+  // no memory is left.
+  virtual bool RunPiece(std::function<void()> work) = 0;
   virtual rpc::BulkCalls& bulk() = 0;
 
  protected:
   ~StreamHost() = default;
 };
 
-// The reactors own themselves.
+// Each reactor deletes itself when its call has ended.
 grpc::ServerReadReactor<proto::FillRequest>* OpenFill(StreamHost* service,
                                                       grpc::CallbackServerContext* context,
                                                       proto::FillReply* reply);

@@ -19,32 +19,32 @@
 namespace muster {
 namespace {
 
-// How long the servers of a process may take to close once the job has ended.
+// Limit for this process's servers to close after the job has ended.
 constexpr Duration kGraceAfterFailure = std::chrono::seconds(5);
-// Nothing is left to be told after a good end.
+// Shorter, because there is nothing to report after a success.
 constexpr Duration kGraceAfterEnd = std::chrono::seconds(1);
-// How often the number of updates is told, and looked at where a fault is planned.
-constexpr Duration kTellUpdates = std::chrono::seconds(1);
+// How often the number of updates is reported, and how often planned faults check it.
+constexpr Duration kReportInterval = std::chrono::seconds(1);
 constexpr Duration kLookForFaults = std::chrono::milliseconds(5);
 
-// Tells the membership how many updates were applied, and comes with them to planned faults.
-class UpdateTeller {
+// Reports the number of applied updates to the membership and to planned faults.
+class UpdateReporter {
  public:
-  UpdateTeller(const PsService* service, Faults* faults, PsMembership* membership)
+  UpdateReporter(const PsService* service, Faults* faults, PsMembership* membership)
       : thread_([=, this] { Run(service, faults, membership); }) {}
-  ~UpdateTeller() {
+  ~UpdateReporter() {
     end_.Notify();
     thread_.join();
   }
 
  private:
   void Run(const PsService* service, Faults* faults, PsMembership* membership) {
-    const Duration interval = faults == nullptr ? kTellUpdates : kLookForFaults;
-    int64_t told = 0;
+    const Duration interval = faults == nullptr ? kReportInterval : kLookForFaults;
+    int64_t reported = 0;
     while (!end_.WaitFor(interval)) {
       const int64_t updates = service->status().updates;
-      if (updates == told) continue;
-      membership->SetUpdates(told = updates);
+      if (updates == reported) continue;
+      membership->SetUpdates(reported = updates);
       if (faults == nullptr) continue;
       try {
         faults->At(Phase::kForward, updates);
@@ -61,9 +61,9 @@ class UpdateTeller {
 class PsTask {
  public:
   PsTask(const PsParts& parts, StopSignals* signals) : parts_(parts), signals_(signals) {}
-  ~PsTask() { signals_->PassTo(nullptr); }
+  ~PsTask() { signals_->SetHandler(nullptr); }
 
-  // Everything after the command line. The message of an error is this process's last line.
+  // Runs the task with parsed arguments. The message of an error is this process's last line.
   absl::Status Run(const TaskArguments& arguments);
 
  private:
@@ -76,7 +76,7 @@ class PsTask {
   StopSignals* const signals_;
   ClusterConfig cluster_;
   Job job_;
-  std::unique_ptr<Faults> faults_;  // null: none are planned
+  std::unique_ptr<Faults> faults_;  // Null if no faults are planned.
   std::unique_ptr<transport::DataListener> listener_;
   std::unique_ptr<PsService> service_;
   std::unique_ptr<rpc::Server> server_;
@@ -85,9 +85,9 @@ class PsTask {
 absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(cluster_, ClusterFromEnvironment(ProcessEnvironment()));
   InitLogging(cluster_.local() ? "ps" : cluster_.Who());
-  NameFatalSignals(cluster_.local() ? "muster-ps" : cluster_.task->Spoken());
+  NameFatalSignals(cluster_.local() ? "muster-ps" : cluster_.task->DisplayName());
   OnUncaught(nullptr, Duration::zero());
-  signals_->Start();  // after InitLogging, which replaces the logger that it uses
+  signals_->Start();  // Called after InitLogging, which replaces the logger that Start uses.
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
   MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, TaskType::kPs));
@@ -100,12 +100,13 @@ absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
   return absl::OkStatus();
 }
 
-// Workers and the chief reach this process by now: what they want before it has joined is kept, or
-// answered that it cannot be served yet.
+// Opens the ports before this process joins. Earlier calls of the chief return UNAVAILABLE, and
+// connections of workers wait.
 absl::Status PsTask::OpenPorts() {
   if (faults_ != nullptr) faults_->At(Phase::kStarting, 0);
-  MUSTER_ASSIGN_OR_RETURN(transport::ListenerOptions data,
-                          DataPortOptions(job_, cluster_, [this] { return signals_->asked(); }));
+  MUSTER_ASSIGN_OR_RETURN(transport::ListenerOptions data, DataPortOptions(job_, cluster_, [this] {
+                            return signals_->requested();
+                          }));
   if (faults_ != nullptr && parts_.adapt) parts_.adapt(faults_.get(), &data);
   MUSTER_ASSIGN_OR_RETURN(listener_, transport::DataListener::Create(data));
   PsServiceOptions options;
@@ -134,9 +135,9 @@ PsMembershipOptions PsTask::OptionsOfMembership() {
     std::thread([=] {
       const Duration grace = result.ok() ? kGraceAfterEnd : kGraceAfterFailure;
       std::this_thread::sleep_for(grace);
-      LogWarning("did not close all connections within {} s of the verdict: ending this process",
+      LogWarning("did not close all connections within {} s of the verdict: this process exits",
                  Seconds(grace));
-      SayLast(result, log);
+      ReportResult(result, log);
       _exit(static_cast<int>(ExitCodeOf(result)));
     }).detach();
   };
@@ -148,16 +149,16 @@ absl::Status PsTask::Serve() {
   TellReady();
   MUSTER_ASSIGN_OR_RETURN(
       const bool finished,
-      parts_.finished_without_chief(cluster_, job_, [this] { return signals_->asked(); }));
+      parts_.finished_without_chief(cluster_, job_, [this] { return signals_->requested(); }));
   if (finished) return absl::OkStatus();
   const std::unique_ptr<PsMembership> membership = parts_.join(OptionsOfMembership());
-  signals_->PassTo([to = membership.get()] { to->RequestStop(); });
+  signals_->SetHandler([to = membership.get()] { to->RequestStop(); });
   absl::Status result;
   {
-    const UpdateTeller teller(service_.get(), faults_.get(), membership.get());
-    result = membership->Stay();
+    const UpdateReporter teller(service_.get(), faults_.get(), membership.get());
+    result = membership->WaitForVerdict();
   }
-  signals_->PassTo(nullptr);
+  signals_->SetHandler(nullptr);
   service_->Stop();
   server_->Shutdown(std::chrono::milliseconds(200));
   return result;
@@ -166,7 +167,7 @@ absl::Status PsTask::Serve() {
 absl::Status PsTask::Run(const TaskArguments& arguments) {
   absl::Status ready = ReadConfiguration(arguments);
   if (ready.ok() && job_.strategy != StrategyKind::kParameterServer) {
-    // 0: no supervisor starts it again, or ends the job for it.
+    // Exits with 0, so that no supervisor starts this process again or ends the job because of it.
     LogInfo(
         "parameter_server.max_staleness is 0: the chief and the workers train under "
         "\"multi_worker_mirrored\", and this ps task ends with 0, for it has nothing to serve");
@@ -175,7 +176,7 @@ absl::Status PsTask::Run(const TaskArguments& arguments) {
   if (ready.ok()) ready = OpenPorts();
   if (ready.ok()) return Serve();
   if (absl::IsCancelled(ready)) return ready;
-  return parts_.fail_early(cluster_, job_, ready, [this] { return signals_->asked(); });
+  return parts_.fail_early(cluster_, job_, ready, [this] { return signals_->requested(); });
 }
 
 }  // namespace

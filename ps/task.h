@@ -1,7 +1,7 @@
-// Runs a parameter server from its arguments and environment to its exit code: the body of
-// muster-ps. It opens its gRPC server on its address of the cluster and joins the job as a member.
-// It serves until the verdict, also while the chief is lost and replaced, and exits with the job's
-// code. Needs no LibTorch. Called once, by main, before any thread exists.
+// The body of muster-ps: RunPs runs a parameter server and returns the process's exit code. The
+// server opens its gRPC port at its address in the cluster spec and joins the job as a member. It
+// serves until the job's verdict, even while the chief is lost or replaced. Needs no LibTorch. main
+// calls RunPs once, before any other thread exists.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@
 
 namespace muster {
 
-// This process's membership in the job. worker/ implements it for all members; main.cc passes it
-// in.
+// This process's membership in the job. ps/main.cc implements it with a Member
+// (common/membership/member.h).
 class PsMembership {
  public:
   virtual ~PsMembership() = default;
-  // Joins, and joins again if the chief was lost. Returns at the job's end, OK if the job is done.
-  // The message of an error is this process's last line.
-  virtual absl::Status Stay() = 0;
+  // Joins, and joins again after a loss of the chief. Blocks until the job has ended. Returns OK if
+  // the job is done. The message of an error is this process's last line.
+  virtual absl::Status WaitForVerdict() = 0;
   // Thread-safe.
   virtual void RequestStop() = 0;
   virtual void ReportFailure(const absl::Status& failure) = 0;
@@ -39,21 +39,24 @@ struct PsMembershipOptions {
   std::map<std::string, std::string> versions;
   // Called once, on another thread, when the job has ended.
   std::function<void(const absl::Status& result)> on_verdict;
-  std::string termination_log;  // The file for the last line of a process that must be ended.
+  // A file that also receives the last line of a process that is ended because it hangs. Empty:
+  // none.
+  std::string termination_log;
 };
 
 struct PsParts {
   std::function<std::unique_ptr<PsMembership>(const PsMembershipOptions&)> join;
   // Reports a failure to the chief before there is a membership, unless `give_up` returns true.
-  // Returns the status with the last line.
+  // Returns a status with this process's last line.
   std::function<absl::Status(const ClusterConfig&, const Job&, const absl::Status& failure,
                              const std::function<bool()>& give_up)>
       fail_early;
-  // Waits for a chief that is not there. Returns true if there is no run to join any more.
+  // Blocks while the chief cannot be reached. Returns true if the run is finished, so that there is
+  // nothing to join.
   std::function<absl::StatusOr<bool>(const ClusterConfig&, const Job&,
                                      const std::function<bool()>& give_up)>
       finished_without_chief;
-  // Applies --fault to data connections and the session. Called before either exists.
+  // Applies --fault to data connections and the session. Called before the first of them is opened.
   std::function<void(Faults*, transport::ListenerOptions*)> adapt;
   std::string termination_log;
 };

@@ -6,7 +6,7 @@
 
 #include "common/collective/nccl/nccl.h"
 
-namespace muster {
+namespace muster::worker {
 namespace {
 
 // The names that the job file allows. job_checks refuses others.
@@ -22,9 +22,9 @@ Backend BackendOf(const std::string& name) {
 
 }  // namespace
 
-Formation FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
-                        const CollectiveOptions& options, Duration timeout,
-                        std::function<absl::Status(const absl::Status&)> judge) {
+GroupFactory FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
+                           const CollectiveOptions& options, Duration timeout,
+                           std::function<absl::Status(const absl::Status&)> judge) {
   NcclOptions nccl{.timeout = timeout};
   for (const c10::Device& device : devices) {
     if (device.is_cuda()) nccl.devices.push_back(device.index());
@@ -49,4 +49,4 @@ Formation FormationOver(transport::DataListener* listener, std::vector<c10::Devi
   };
 }
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -1,5 +1,5 @@
-// Makes the communicators of a member's replicas over its DataListener, depending on the devices it
-// trains on.
+// Makes the communicators of a member's replicas. The backend depends on the devices of the
+// replicas.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,17 +12,18 @@
 #include "common/job/job.h"
 #include "common/transport/data_listener.h"
 
-namespace muster {
+namespace muster::worker {
 
-using Formation = std::function<absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(
+using GroupFactory = std::function<absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(
     const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
     const std::function<bool()>& aborted)>;
 
-// The listener must outlive the result. CPU replicas reduce over shared memory and TCP, CUDA
-// replicas with NCCL. spec.formation_timeout bounds the whole formation. `judge` sees each failure
-// first, because a failure of this process's device must not be retried.
-Formation FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
-                        const CollectiveOptions& options, Duration timeout,
-                        std::function<absl::Status(const absl::Status&)> judge);
+// Returns a function that forms a group over `listener`, which must outlive it. CPU replicas reduce
+// over shared memory and TCP, and CUDA replicas with NCCL. The function blocks, for at most
+// spec.formation_timeout. It returns the result of `judge` for each failure. `judge` can thus
+// prevent a retry if this process's device has failed.
+GroupFactory FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
+                           const CollectiveOptions& options, Duration timeout,
+                           std::function<absl::Status(const absl::Status&)> judge);
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -6,7 +6,7 @@
 // muster-worker: a training member. It is also the chief if it is worker 0 of a cluster without a
 // chief, or runs alone.
 int main(int argc, char** argv) {
-  return muster::RunTask(argc, argv,
-                         {muster::TaskType::kWorker, muster::StartChief, muster::FindProgram,
-                          muster::TerminationLog()});
+  return muster::worker::RunTask(argc, argv,
+                                 {muster::TaskType::kWorker, muster::chief::StartChief,
+                                  muster::FindProgram, muster::TerminationLog()});
 }

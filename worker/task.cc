@@ -38,22 +38,23 @@
 #include "worker/formation.h"
 #include "worker/parameter_server/ps_worker.h"
 
-namespace muster {
+namespace muster::worker {
 namespace {
 
-// How long a process whose job has ended may take to come back from the program's code.
+// Limit for the program's code to return after the job has ended.
 constexpr Duration kGraceAfterVerdict = std::chrono::seconds(3);
-// How long a process with an uncaught exception may take to tell the chief, and the chief to end.
+// Limit for a process with an uncaught exception to inform the chief, and for the chief to end.
 constexpr Duration kUncaught = std::chrono::seconds(20);
 std::map<std::string, std::string> Versions() {
   return {{"muster", MUSTER_VERSION}, {"libtorch", TORCH_VERSION}};
 }
 
-// Ends the process when the job is over and the program does not come back: a program may sit in
-// code of its own, where no communicator wakes it.
-//  `chief` is null in other processes; `back` becomes true when the program has come back.
-void EndSoon(const Verdict& verdict, const std::string& self, ChiefRole* chief,
-             const std::shared_ptr<std::atomic<bool>>& back, const std::string& termination_log) {
+// Ends the process if the program's code does not return after the end of the job. The code may be
+// blocked where no communicator wakes it. `chief` is null in other processes than the chief.
+// `*back` becomes true when the program's code has returned.
+void ScheduleExit(const Verdict& verdict, const std::string& self, ChiefRole* chief,
+                  const std::shared_ptr<std::atomic<bool>>& back,
+                  const std::string& termination_log) {
   std::thread([=] {
     std::this_thread::sleep_for(kGraceAfterVerdict);
     if (*back) return;
@@ -70,35 +71,36 @@ class Task {
  public:
   Task(const TaskParts& parts, StopSignals* signals) : parts_(parts), signals_(signals) {}
 
-  // Everything after the command line. The message of an error is this process's last line.
+  // Runs the task with parsed arguments. The message of an error is this process's last line.
   absl::Status Run(const TaskArguments& arguments);
 
  private:
   absl::Status ReadConfiguration(const TaskArguments& arguments);
-  // What the job file knows and this version does not do is refused, not ignored.
+  // Returns an error if the job has valid options that this version does not support.
   absl::Status CheckSupported() const;
   absl::Status CheckBackend() const;
   absl::Status Prepare(const StartingPoint& start);
-  // Of a parameter-server job: the worker's part, the chief's, or both.
+  // Prepares the worker's part of a parameter-server job, the chief's part, or both.
   absl::Status PrepareForServers(const StartingPoint& start);
-  // Makes ready to train, from what the chief's part begins with; false: nothing is left to do.
+  // Prepares training, from the chief's starting point if this process is the chief. Returns false
+  // if the run is finished.
   absl::StatusOr<bool> Begin();
   absl::Status Train();
   absl::Status Direct();
   absl::Status DirectAndWork();
-  // This process's training, as a member or alone.
+  // Trains, as a member or alone.
   absl::Status Work(Membership* membership, const PsWorkerPeers& peers = {});
   absl::Status TrainAsMember();
-  // Of the gradients, where everything else is encrypted.
-  void SayWhatStaysInClear() const;
+  // Logs that gradients are not encrypted, if everything else is.
+  void LogUnencrypted() const;
   absl::StatusOr<std::unique_ptr<transport::DataListener>> Listen();
   absl::StatusOr<MemberDevices> DevicesHeld() const;
   MemberOptions OptionsOfMember(transport::DataListener* listener);
-  // Ends this process where its device or host has failed: the job goes on, and another process
-  // can take this one's place.
+  // Ends this process if its device or host has failed. The job continues, and another process can
+  // replace this one.
   absl::Status EndIfFaulty(const absl::Status& result) const;
-  // A failure of this process's own, before it had a Member to tell: tells the chief, and words the
-  // last line.
+  // Reports a failure of this process to the chief before it has a Member. Returns a status with
+  // the process's last line.
   absl::Status FailEarly(const absl::Status& failure);
 
   bool alone() const { return cluster_.local(); }
@@ -109,13 +111,13 @@ class Task {
   StopSignals* const signals_;
   ClusterConfig cluster_;
   Job job_;
-  std::unique_ptr<Faults> faults_;  // null: none are planned
+  std::unique_ptr<Faults> faults_;  // Null if no faults are planned.
   std::unique_ptr<FaultyMember> faulty_member_;
   std::unique_ptr<ChiefRole> chief_;
   std::vector<c10::Device> devices_;
-  std::unique_ptr<Trainer> trainer_;  // of synchronous training
-  std::unique_ptr<PsWorker> ps_worker_;
-  std::unique_ptr<Replica> directed_;  // the chief's own, with servers
+  std::unique_ptr<Trainer> trainer_;     // For synchronous training.
+  std::unique_ptr<PsWorker> ps_worker_;  // For a worker of a parameter-server job.
+  std::unique_ptr<Replica> directed_;    // For the chief of a parameter-server job.
   DirectParts direct_;
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
   const std::shared_ptr<std::atomic<bool>> back_ = std::make_shared<std::atomic<bool>>(false);
@@ -126,7 +128,7 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   InitLogging(alone() ? "" : cluster_.Who());
   NameFatalSignals(alone() ? "muster" : TaskText(self()));
   OnUncaught(nullptr, Duration::zero());
-  signals_->Start();  // after InitLogging, which replaces the logger that it uses
+  signals_->Start();  // Called after InitLogging, which replaces the logger that Start uses.
   for (const std::string& warning : cluster_.warnings) LogWarning("{}", warning);
   MUSTER_RETURN_IF_ERROR(CheckDescriptors(cluster_));
   MUSTER_RETURN_IF_ERROR(CheckBinary(cluster_, parts_.binary));
@@ -148,7 +150,8 @@ absl::Status Task::CheckSupported() const {
   MUSTER_RETURN_IF_ERROR(muster::CheckSupported(job_));
   if (is_chief() && job_.model_dir.empty()) {
     LogWarning(
-        "model_dir is not set: nothing is saved, and what is trained is lost when the job ends");
+        "model_dir is not set: nothing is saved, and the trained weights are lost when the job "
+        "ends");
   }
   return alone() ? absl::OkStatus() : CheckMembers(job_, cluster_.world_size().value_or(0));
 }
@@ -233,7 +236,8 @@ absl::Status Task::Prepare(const StartingPoint& start) {
   const absl::Status loaded = trainer_->Load(checkpoint::PosixFileSystem());
   if (alone() || loaded.ok() || !start.may_be_held) return loaded;
   LogWarning("{}; it counts unless other processes hold the run", Message(loaded));
-  // In a restarted chief's place: the others may have gone on from these weights long ago.
+  // This process may be a restarted chief whose workers hold a newer state. They then do not need
+  // these weights, and the error does not matter.
   trainer_->EndUnlessTakenOver(loaded);
   return absl::OkStatus();
 }
@@ -250,27 +254,28 @@ absl::StatusOr<bool> Task::Begin() {
 
 absl::Status Task::FailEarly(const absl::Status& failure) {
   if (alone() || chief_ != nullptr || absl::IsCancelled(failure))
-    return failure;  // the chief's half words it
-  return muster::FailEarly(cluster_, job_, failure, [this] { return signals_->asked(); });
+    return failure;  // The chief's part makes the last line.
+  return muster::FailEarly(cluster_, job_, failure, [this] { return signals_->requested(); });
 }
 
 absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
-  MUSTER_ASSIGN_OR_RETURN(transport::ListenerOptions options,
-                          DataPortOptions(job_, cluster_, [this] { return signals_->asked(); }));
+  MUSTER_ASSIGN_OR_RETURN(
+      transport::ListenerOptions options,
+      DataPortOptions(job_, cluster_, [this] { return signals_->requested(); }));
   if (faulty_member_ != nullptr) faulty_member_->Adapt(&options);
   return transport::DataListener::Create(options);
 }
 
 absl::StatusOr<MemberDevices> Task::DevicesHeld() const {
-  MemberDevices held;
-  if (has_servers()) return held;  // each worker computes by itself
+  MemberDevices held_devices;
+  if (has_servers()) return held_devices;  // The workers of such a job may have different devices.
   const std::vector<int> cuda = CudaIndices(devices_);
-  held.kind = cuda.empty() ? "cpu" : "cuda";
-  held.driver = DriverVersionHere();
+  held_devices.kind = cuda.empty() ? "cpu" : "cuda";
+  held_devices.driver = DriverVersionHere();
   if (!cuda.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(held.uuids, CudaUuids(cuda));
+    MUSTER_ASSIGN_OR_RETURN(held_devices.uuids, CudaUuids(cuda));
   }
-  return held;
+  return held_devices;
 }
 
 MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
@@ -286,16 +291,16 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
       FormationTimeout(job_.timeouts.formation, !CudaIndices(devices_).empty());
   options.on_verdict = [self = self(), chief = chief_.get(), back = back_,
                         log = parts_.termination_log](const Verdict& verdict) {
-    if (verdict.code != ExitCode::kDone) EndSoon(verdict, self, chief, back, log);
+    if (verdict.code != ExitCode::kDone) ScheduleExit(verdict, self, chief, back, log);
   };
   if (is_chief()) {
-    // As if it had been killed: the others keep their state and wait for its successor. To end in
-    // order would end the job for them.
+    // Ends the process as if it were killed. The other members keep their state and wait for its
+    // successor. An orderly end would end the job.
     options.on_given_up = [self = self(), log = parts_.termination_log](const Verdict& verdict) {
       EndNow(FinalLine(verdict, self, /*is_chief=*/true), log, verdict.code);
     };
   } else {
-    TellOfSilentChief(supervisor_.get(), &options);
+    ReportSilentChief(supervisor_.get(), &options);
   }
   options.on_stuck = [log = parts_.termination_log](const std::string& why) {
     EndNow(fmt::format("{}; ending this process", why), log, ExitCode::kRetryable);
@@ -305,11 +310,11 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
 }
 
 absl::Status Task::EndIfFaulty(const absl::Status& result) const {
-  // What has come through a step would not fail in each start.
+  // A failure after a completed step would not recur at every start, so restarts do not count.
   const bool has_trained = (trainer_ != nullptr && trainer_->has_trained()) ||
                            (ps_worker_ != nullptr && ps_worker_->has_trained());
-  const absl::Status judged = JudgeFault(result, has_trained ? 0 : Restarts());
-  // As if it had been killed: to end in order would end the job, were this the chief.
+  const absl::Status judged = ClassifyFault(result, has_trained ? 0 : Restarts());
+  // Ends the process as if it were killed. If this is the chief, an orderly end would end the job.
   if (!alone() && IsProcessFault(judged)) {
     EndNow(fmt::format("{}; ending this process, another one can take its place", Message(judged)),
            parts_.termination_log, ExitCode::kRetryable);
@@ -327,8 +332,8 @@ absl::Status Task::Work(Membership* membership, const PsWorkerPeers& peers) {
   return EndIfFaulty(ps_worker_->Run({membership, peers.incarnation, peers.listener}));
 }
 
-void Task::SayWhatStaysInClear() const {
-  if (is_chief() && !FirstHostAbroad(cluster_.cluster).empty() && cluster_.identity != nullptr &&
+void Task::LogUnencrypted() const {
+  if (is_chief() && !FirstRemoteHost(cluster_.cluster).empty() && cluster_.identity != nullptr &&
       !CudaIndices(devices_).empty())
     LogWarning(
         "NCCL's connections between GPUs of different hosts are not encrypted: keep these hosts in "
@@ -336,32 +341,32 @@ void Task::SayWhatStaysInClear() const {
 }
 
 absl::Status Task::TrainAsMember() {
-  SayWhatStaysInClear();
+  LogUnencrypted();
   absl::StatusOr<std::unique_ptr<transport::DataListener>> listener = Listen();
   if (!listener.ok()) return FailEarly(listener.status());
   if (!is_chief()) {
     MUSTER_ASSIGN_OR_RETURN(const bool finished, FinishedWithoutChief(cluster_, job_, [this] {
-                              return signals_->asked();
+                              return signals_->requested();
                             }));
     if (finished) return absl::OkStatus();
   }
-  absl::StatusOr<MemberDevices> held = DevicesHeld();
-  if (!held.ok()) return FailEarly(EndIfFaulty(held.status()));
+  absl::StatusOr<MemberDevices> held_devices = DevicesHeld();
+  if (!held_devices.ok()) return FailEarly(EndIfFaulty(held_devices.status()));
   MemberOptions options = OptionsOfMember(listener->get());
-  options.held = *std::move(held);
+  options.held_devices = *std::move(held_devices);
   const std::unique_ptr<Member> member = Member::Make(std::move(options));
-  signals_->PassTo([to = member.get()] { to->RequestStop(); });
+  signals_->SetHandler([to = member.get()] { to->RequestStop(); });
   OnUncaught(
       [to = member.get()](const std::string& why) {
         to->ReportFailure(ProgramError(why));
-        // The verdict ends this process (EndSoon), as it does one that hangs.
+        // Waits, because on_verdict ends this process (ScheduleExit).
         if (to->verdict()) std::this_thread::sleep_for(kUncaught);
       },
       kUncaught);
   const absl::Status result = Work(member.get(), {nullptr, member->incarnation(), listener->get()});
   *back_ = true;
   OnUncaught(nullptr, Duration::zero());
-  signals_->PassTo(nullptr);
+  signals_->SetHandler(nullptr);
   if (result.ok()) return result;
   return absl::Status(result.code(), member->FinalLine(result));
 }
@@ -373,12 +378,12 @@ absl::Status Task::Direct() {
   return result;
 }
 
-// Worker 0 of a cluster without a chief: both halves, each with a replica of its own.
+// Runs worker 0 of a cluster without a chief. Directing and working have a replica each.
 absl::Status Task::DirectAndWork() {
   absl::Status directed;
   std::thread director([&] { directed = chief_->Direct(direct_); });
   const absl::Status worked = TrainAsMember();
-  // Where it ended by a verdict, this is none any more.
+  // Has no effect if a verdict has already ended the job.
   if (!worked.ok()) chief_->EndJob(worked);
   director.join();
   return worked.ok() ? directed : worked;
@@ -388,15 +393,15 @@ absl::Status Task::Train() {
   TellReady();
   if (has_servers() && is_chief()) {
     if (ps_worker_ != nullptr) return DirectAndWork();
-    signals_->PassTo([to = chief_.get()] { to->RequestStop(); });
+    signals_->SetHandler([to = chief_.get()] { to->RequestStop(); });
     return Direct();
   }
   if (!alone()) return TrainAsMember();
   const std::unique_ptr<Membership> membership = MakeLocalMembership(
       trainer_->num_replicas(), job_.timeouts.collective, CudaIndices(devices_));
-  signals_->PassTo([to = membership.get()] { to->RequestStop(); });
+  signals_->SetHandler([to = membership.get()] { to->RequestStop(); });
   const absl::Status result = Work(membership.get());
-  signals_->PassTo(nullptr);
+  signals_->SetHandler(nullptr);
   return result;
 }
 
@@ -404,7 +409,7 @@ absl::Status Task::Run(const TaskArguments& arguments) {
   absl::Status result = ReadConfiguration(arguments);
   if (result.ok() && is_chief()) {
     auto chief = parts_.start_chief({cluster_, job_, Versions(), Restarts() > 0, faults_.get(),
-                                     [this] { return signals_->asked(); }});
+                                     [this] { return signals_->requested(); }});
     if (chief.ok()) chief_ = *std::move(chief);
     result = chief.status();
   }
@@ -420,9 +425,9 @@ absl::Status Task::Run(const TaskArguments& arguments) {
     result = FailEarly(result);
   }
   if (chief_ == nullptr) return result;
-  signals_->PassTo([to = chief_.get()] { to->StopWaiting(); });
+  signals_->SetHandler([to = chief_.get()] { to->StopWaiting(); });
   result = chief_->End(result);
-  signals_->PassTo(nullptr);
+  signals_->SetHandler(nullptr);
   return result;
 }
 
@@ -440,4 +445,4 @@ int RunTask(int argc, char** argv, const TaskParts& parts) {
   });
 }
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -4,15 +4,15 @@
 
 #include <algorithm>
 
-#include "common/cluster/chief_epoch.h"
+#include "common/cluster/chief_term.h"
 #include "common/cluster/other_file.h"
 #include "common/cluster/protocol.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-// Refuses a process that trained for this run with another job file, cluster or version. Its start
-// is out of date. This is not an error of the job, and a restart fixes it.
+// Refuses a process that trained for this run with an earlier job file, cluster or version. The job
+// itself has no error, and a restart of the process fixes this.
 std::optional<Refusal> OfAnEarlierStart(const proto::Hello& hello, const std::string& why) {
   if (hello.run_id().empty()) return std::nullopt;
   return Refusal{
@@ -45,34 +45,35 @@ std::optional<Refusal> CheckCluster(const proto::Hello& hello, const Differences
 }
 
 std::optional<Refusal> CheckNamesake(PausingTime now, const proto::Hello& hello,
-                                     const MemberState& m, const AdmissionOptions& o) {
+                                     const MemberInfo& m, const AdmissionOptions& o) {
   if (!m.process.joined || m.process.incarnation == hello.incarnation()) return std::nullopt;
   if (!m.process.connected || now - m.process.last_heard >= o.suspect)
     return std::nullopt;  // The new process takes its place.
-  // This process holds state of the run. It was a member, was given up and replaced.
+  // This process holds state of the run: it was a member until another process replaced it.
   if (!hello.run_id().empty())
     return Refusal{ExitCode::kRetryable,
                    fmt::format("{} was lost and replaced by another process, on host {}: this one "
                                "is superseded",
-                               m.declared.task.Spoken(), m.process.host),
+                               m.declared.task.DisplayName(), m.process.host),
                    false};
-  // An exiting process that still saves and its successor, or two processes with the same task.
+  // Either the other process is exiting and still saves, or two processes were started as this
+  // task.
   return Refusal{ExitCode::kRetryable,
                  fmt::format("another process is {} already, on host {} (pid {}): this one waits "
                              "until that one has left",
-                             m.declared.task.Spoken(), m.process.host, m.process.pid),
+                             m.declared.task.DisplayName(), m.process.host, m.process.pid),
                  false, /*tries_again=*/true};
 }
 
 // Adopting a very high term would leave no room for the generations of later chiefs.
 std::optional<Refusal> CheckGeneration(const proto::Hello& hello, const AdmissionOptions& o) {
-  const uint64_t epoch = std::max(hello.highest_generation(), hello.generation()) >> 32;
-  // Compared with the first term, because many small steps also add up to a jump.
-  if (IsPlausibleEpoch(epoch, o.first_epoch)) return std::nullopt;
+  const uint64_t term = std::max(hello.highest_generation(), hello.generation()) >> 32;
+  // Compares with the first term, so that many small increases cannot add up to a large one.
+  if (IsPlausibleTerm(term, o.first_term)) return std::nullopt;
   return Refusal{ExitCode::kRetryable,
                  fmt::format("{} tells of a generation of the chief's epoch {}, and this is epoch "
                              "{}: no run has had so many chiefs; restart it",
-                             TaskText(hello.task()), epoch, o.epoch),
+                             TaskText(hello.task()), term, o.term),
                  false};
 }
 
@@ -89,7 +90,7 @@ std::string DifferingJob(const std::string& task, const std::string& key) {
 
 int FindMember(const JobState& state, std::string_view name) {
   const std::optional<TaskId> task = ParseTaskId(name);
-  if (!task || task->ToString() != name) return -1;  // The wire has only this spelling.
+  if (!task || task->ToString() != name) return -1;  // Messages use only this spelling.
   for (int i = 0; i < static_cast<int>(state.members.size()); ++i) {
     if (state.members[i].declared.task == *task) return i;
   }
@@ -148,4 +149,4 @@ std::optional<Refusal> CheckDevices(const proto::Hello& hello, std::vector<Membe
       false};
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,6 +1,6 @@
 #include "chief/coordinator/caller_rules.h"
 
-namespace muster {
+namespace muster::chief {
 
 bool MayCallChief(const security::Peer& caller, std::string_view method) {
   const std::string_view task = caller.task;
@@ -15,4 +15,4 @@ bool MayCallChief(const security::Peer& caller, std::string_view method) {
          (method == "/muster.proto.Coordinator/Session" || method == "/muster.proto.Flight/Keep");
 }
 
-}  // namespace muster
+}  // namespace muster::chief

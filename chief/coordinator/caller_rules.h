@@ -1,15 +1,15 @@
-// Decides which task may call which method of the chief's server. Applies where tasks prove their
-// identity.
+// Decides which task may call which method of the chief's server. Used if tasks prove their
+// identity, by TLS.
 #pragma once
 
 #include <string_view>
 
 #include "common/security/stream_security.h"
 
-namespace muster {
+namespace muster::chief {
 
-// `method` has the form "/muster.proto.Coordinator/Session". The handlers check that a caller does
-// not speak for another task.
+// `method` has the form "/muster.proto.Coordinator/Session". The method's handler also checks that
+// the caller does not claim to be another task.
 bool MayCallChief(const security::Peer& caller, std::string_view method);
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -5,10 +5,11 @@
 #include "chief/coordinator/peer_limits.h"
 #include "common/base/json/utf8.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-// Reports repeat earlier errors. Only a new error gets a time.
+// Sets `out` to `error` with the time `now` if the error is new, and returns whether it is. Members
+// repeat an error in later reports.
 bool ApplyError(const proto::GenerationError& error, bool present, PausingTime now,
                 std::optional<ReportedError>* out) {
   if (!present || (out->has_value() && (*out)->generation >= error.generation())) return false;
@@ -20,15 +21,15 @@ bool ApplyError(const proto::GenerationError& error, bool present, PausingTime n
 
 // Converts milliseconds from a peer. The limits keep the sum with a time valid.
 Duration AgeOf(int64_t milliseconds) {
-  constexpr int64_t kMost = int64_t{1000} * 3600 * 24 * 365;
-  return std::chrono::milliseconds(std::clamp<int64_t>(milliseconds, 0, kMost));
+  constexpr int64_t kMax = int64_t{1000} * 3600 * 24 * 365;
+  return std::chrono::milliseconds(std::clamp<int64_t>(milliseconds, 0, kMax));
 }
 
 template <typename T>
 bool Set(T value, T* out) {
-  const bool news = *out != value;
+  const bool changed = *out != value;
   *out = value;
-  return news;
+  return changed;
 }
 
 }  // namespace
@@ -61,7 +62,7 @@ MemberProcess ProcessOf(const proto::Hello& hello, PausingTime now) {
   return process;
 }
 
-bool ApplyReport(const proto::Report& said, PausingTime now, MemberState* m) {
+bool ApplyReport(const proto::Report& said, PausingTime now, MemberInfo* m) {
   proto::Report report = said;
   CleanText(&report);
   m->process.last_heard = now;
@@ -77,22 +78,22 @@ bool ApplyReport(const proto::Report& said, PausingTime now, MemberState* m) {
   m->report.outcome_message = report.outcome_message();
   m->process.settled =
       m->process.settled || (m->in_generation && m->report.step > m->process.first_step);
-  bool news = Set(report.waiting(), &m->report.waiting);
-  if (news && m->report.waiting) m->report.waiting_since = now;
-  news |= Set<uint64_t>(report.formed_generation(), &m->report.formed_generation);
-  news |= Set(report.acknowledged(), &m->report.acknowledged);
+  bool changed = Set(report.waiting(), &m->report.waiting);
+  if (changed && m->report.waiting) m->report.waiting_since = now;
+  changed |= Set<uint64_t>(report.formed_generation(), &m->report.formed_generation);
+  changed |= Set(report.acknowledged(), &m->report.acknowledged);
   if (Set(report.finished(), &m->report.finished)) {
     if (m->report.finished) m->report.finished_at = now;
-    news = true;
+    changed = true;
   }
-  news |= ApplyError(report.formation_error(), report.has_formation_error(), now,
-                     &m->report.formation_error);
-  news |= ApplyError(report.collective_error(), report.has_collective_error(), now,
-                     &m->report.collective_error);
-  return news;
+  changed |= ApplyError(report.formation_error(), report.has_formation_error(), now,
+                        &m->report.formation_error);
+  changed |= ApplyError(report.collective_error(), report.has_collective_error(), now,
+                        &m->report.collective_error);
+  return changed;
 }
 
-proto::MemberStatus StatusOfMember(const MemberState& m, PausingTime now) {
+proto::MemberStatus StatusOfMember(const MemberInfo& m, PausingTime now) {
   proto::MemberStatus out;
   out.set_task(m.declared.task.ToString());
   out.set_address(m.declared.address);
@@ -110,4 +111,4 @@ proto::MemberStatus StatusOfMember(const MemberState& m, PausingTime now) {
   return out;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,4 +1,5 @@
-// Converts between the wire's messages and the structs of common/cluster.
+// Converts between the messages of proto/coordinator.proto and the structs of decision.h and
+// common/cluster.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +9,15 @@
 #include "common/cluster/verdict.h"
 #include "proto/coordinator.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 proto::Verdict VerdictToProto(const Verdict& verdict);
 Phase PhaseFromWire(uint32_t phase);
 // Returns the process that sent `hello` over a session that was opened at `now`.
 MemberProcess ProcessOf(const proto::Hello& hello, PausingTime now);
-// Applies `report`, received at `now`, to its sender. Returns whether it is more than a heartbeat,
-// so that a decision may depend on it.
-bool ApplyReport(const proto::Report& report, PausingTime now, MemberState* member);
-proto::MemberStatus StatusOfMember(const MemberState& member, PausingTime now);
+// Updates the sender's state with `report`, which arrived at `now`. Returns true if the report is
+// more than a heartbeat, so a new decision may be due.
+bool ApplyReport(const proto::Report& report, PausingTime now, MemberInfo* member);
+proto::MemberStatus StatusOfMember(const MemberInfo& member, PausingTime now);
 
-}  // namespace muster
+}  // namespace muster::chief

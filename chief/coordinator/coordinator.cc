@@ -9,7 +9,7 @@
 #include "common/base/logging.h"
 #include "common/rpc/host.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 Session::Message Pulse(bool stop_requested) {
@@ -27,7 +27,7 @@ CoordinatorImpl::CoordinatorImpl(CoordinatorOptions options)
       state_(options_),
       actions_(state_),
       registration_(state_, actions_),
-      keeper_(options_.keep_identity, [this](IdentityKeeper::Result kept) {
+      keeper_(options_.record_identity, [this](IdentityWriter::Result kept) {
         absl::MutexLock lock(&mu_);
         // A failed write is retried at the next tick.
         if (kept.status.ok()) state_.Wake();
@@ -87,9 +87,9 @@ void CoordinatorImpl::EndFinished(const std::string& message) {
   state_.Wake();
 }
 
-void CoordinatorImpl::GoOnWithLastStep() {
+void CoordinatorImpl::EndAfterLastStep() {
   absl::MutexLock lock(&mu_);
-  state_.job.through = true;
+  state_.job.all_steps_done = true;
 }
 
 void CoordinatorImpl::RequestStop() {
@@ -101,7 +101,7 @@ void CoordinatorImpl::RequestStop() {
 
 void CoordinatorImpl::Run() {
   {
-    // The wait for the port does not count as a pause.
+    // Time spent waiting for the port does not count as a suspension of the process.
     absl::MutexLock lock(&mu_);
     state_.job.started = state_.job.stage_since = state_.clock.Now();
     state_.clock.TakePause();
@@ -114,29 +114,29 @@ void CoordinatorImpl::Run() {
     state_.event = false;
     const PausingTime now = state_.clock.Now();
     if (const Duration pause = state_.clock.TakePause(); pause != Duration::zero())
-      LogWarning("the coordinator itself was held up for {:.1f} s: all deadlines move by that",
+      LogWarning("the coordinator stalled for {:.1f} s: all deadlines move by that time",
                  Seconds(pause));
-    state_.LookAtDeaths(now);
+    state_.CheckDeaths(now);
     if (const auto kept = std::exchange(kept_, std::nullopt)) KeptLocked(*kept);
-    // Members that were lost together are dropped together.
+    // Repeats, so that members that were lost together are dropped together.
     Decision decision;
     do {
       decision = state_.policy->Decide(now, state_.job);
       to_form_ = decision.action == Action::kForm &&
-                 (!state_.IdentityKept() || !registration_.adopting().empty());
+                 (!state_.IdentityRecorded() || !registration_.adopting().empty());
       if (!to_form_) actions_.Act(now, decision);
     } while (decision.action == Action::kDrop || decision.action == Action::kAbortGeneration);
-    KeepIdentityLocked(now);
+    RecordIdentityLocked(now);
     EndWithoutHelloLocked(now);
-    actions_.SayWhoIsMissing(now);
+    actions_.SendMissingMembers(now);
     const bool idle = to_form_ || decision.action == Action::kWait;
     if (idle && !state_.event && !exiting_) state_.wake.WaitFor(&mu_, options_.tick);
   }
 }
 
-void CoordinatorImpl::KeptLocked(const IdentityKeeper::Result& kept) {
+void CoordinatorImpl::KeptLocked(const IdentityWriter::Result& kept) {
   if (kept.status.ok()) {
-    state_.kept.emplace(kept.run_id, kept.epoch);
+    state_.kept.emplace(kept.run_id, kept.term);
     not_kept_since_.reset();
   } else if (kept.status != not_kept_) {
     LogWarning("run {} is not on the disk yet: {}", kept.run_id, Message(kept.status));
@@ -145,14 +145,15 @@ void CoordinatorImpl::KeptLocked(const IdentityKeeper::Result& kept) {
   if (kept.run_id == registration_.adopting()) registration_.Adopted(kept.run_id, kept.status);
 }
 
-void CoordinatorImpl::KeepIdentityLocked(PausingTime now) {
+void CoordinatorImpl::RecordIdentityLocked(PausingTime now) {
   const std::string& adopting = registration_.adopting();
   if (state_.job.stage == Stage::kEnding || (adopting.empty() && !to_form_)) return;
-  // A member that is turned away connects again within a second. An older failure no longer counts.
+  // A member that was turned away reconnects within a second. After a longer gap, the first failure
+  // no longer counts.
   constexpr Duration kForgotten = std::chrono::seconds(10);
   if (!not_kept_since_ || now - to_keep_at_ > kForgotten) not_kept_since_ = now;
   to_keep_at_ = now;
-  keeper_.Start(adopting.empty() ? state_.admission.run_id : adopting, state_.admission.epoch);
+  keeper_.Start(adopting.empty() ? state_.admission.run_id : adopting, state_.admission.term);
   if (now - *not_kept_since_ < options_.decision.join) return;
   actions_.End(now,
                {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
@@ -166,7 +167,7 @@ void CoordinatorImpl::KeepIdentityLocked(PausingTime now) {
 // Asks the hosts of broken sessions whether the processes still exist, all in parallel and at most
 // once per tick. Called without mu_, because it waits briefly for the network.
 void CoordinatorImpl::ProbeBroken() {
-  constexpr size_t kMost = 256;  // Open descriptors at a time.
+  constexpr size_t kMax = 256;  // Limit of open descriptors.
   constexpr Duration kAnswer = std::chrono::milliseconds(50);
   if (Clock::now() < next_probe_) return;
   std::vector<std::pair<int, uint64_t>> broken;  // Member, incarnation.
@@ -174,10 +175,10 @@ void CoordinatorImpl::ProbeBroken() {
   {
     absl::MutexLock lock(&mu_);
     for (int i = 0; i < static_cast<int>(state_.slots.size()); ++i) {
-      const MemberState& m = state_.job.members[i];
+      const MemberInfo& m = state_.job.members[i];
       if (!m.process.joined || m.process.connected || m.process.gone || m.report.acknowledged)
         continue;
-      if (broken.size() == kMost) break;
+      if (broken.size() == kMax) break;
       broken.emplace_back(i, m.process.incarnation);
       addresses.push_back(state_.slots[i].hello.data_address());
     }
@@ -187,7 +188,7 @@ void CoordinatorImpl::ProbeBroken() {
   next_probe_ = Clock::now() + options_.tick;
   absl::MutexLock lock(&mu_);
   for (size_t i = 0; i < broken.size(); ++i) {
-    MemberState& m = state_.job.members[broken[i].first];
+    MemberInfo& m = state_.job.members[broken[i].first];
     if (states[i] == rpc::PortState::kRefused && m.process.joined && !m.process.connected &&
         m.process.incarnation == broken[i].second)
       m.process.gone = true;
@@ -200,4 +201,4 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(CoordinatorOptio
   return coordinator;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,6 +1,7 @@
-// The coordinator of a job. It holds the members' sessions, forms the generations and gives the
-// verdict. The chief runs one; a Member (common/membership/member.h) in the same process trains.
-// See docs/control_plane.md for the protocol and chief/decision/decision.h for the rules.
+// The Coordinator of a job keeps the members' sessions, forms generations and decides the verdict.
+// The chief runs one Coordinator. The training half of the chief's process joins it as a Member
+// (common/membership/member.h). See docs/control_plane.md for the protocol and
+// chief/decision/decision.h for the rules.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -16,72 +17,72 @@
 #include "chief/decision/decision.h"
 #include "common/rpc/server.h"
 
-namespace muster {
+namespace muster::chief {
 
-struct LostMember {
+struct MemberLossReport {
   TaskId task;
   int64_t pid = 0;
   std::string why;
-  bool told = false;   // The process hangs, and was asked to exit.
-  bool missed = true;  // The member was part of the current generation.
+  bool asked_to_exit = false;  // The process hangs, and the coordinator asked it to exit.
+  bool missed = true;          // The member was part of the current generation.
 };
 
 struct CoordinatorOptions {
   rpc::ServerOptions server;
-  std::vector<grpc::Service*> services;  // Further services on the same port.
+  std::vector<grpc::Service*> services;  // Additional services on the same port.
   std::vector<DeclaredMember> members;   // Indexed by rank.
-  AdmissionOptions admission;            // Run id, term, cluster and job; all members must agree.
-  // Writes the run id and the term of the next generations to the disk. The run id is that of a
-  // member that holds state of the run if AdmissionOptions::fresh_run is set. The term is above all
-  // that members have seen. No generation is formed before this returns OK. Called without locks,
-  // on a thread of IdentityKeeper. Retried after a tick on failure; the job ends if the failure
-  // persists.
-  std::function<absl::Status(const std::string& run_id, uint32_t epoch)> keep_identity;
-  // Called when a member that had joined is lost and another process may take its place. The
-  // coordinator's lock is held, so it must not block.
-  std::function<void(const LostMember& lost)> on_lost;
-  // Called at the start and whenever `generation` rises. No generation above it was formed, by this
-  // chief or an earlier one. The coordinator's lock is held, so it must not block.
+  AdmissionOptions admission;            // Run id, term, cluster and job.
+  // Writes the run id and the term of the next generations to the disk. The coordinator forms no
+  // generation before this returns OK. With AdmissionOptions::fresh_run, the run id may come from a
+  // member that holds state. The term is higher than every term that a member has seen. Called
+  // without locks, on the thread of IdentityWriter. After an error the coordinator retries at the
+  // next tick. If errors persist, it ends the job.
+  std::function<absl::Status(const std::string& run_id, uint32_t term)> record_identity;
+  // Called when a member that had joined is lost and another process may replace it. Must not
+  // block, because the caller holds the coordinator's lock.
+  std::function<void(const MemberLossReport& lost)> on_lost;
+  // Called at the start and whenever the newest generation changes. `generation` is an upper bound
+  // of all generations that this chief or an earlier one has formed. Must not block, because the
+  // caller holds the coordinator's lock.
   std::function<void(uint64_t generation)> on_newest;
-  std::map<std::string, std::string> versions;  // Members with other versions cause a warning.
+  std::map<std::string, std::string> versions;  // The coordinator warns if a member has others.
   MembershipOptions decision;
-  // Receives the events of single members where members are independent
-  // (chief/coordinator/member_events.h). Outlives this object.
+  // Receives events about single members in a parameter-server job. May be null. Not owned.
   MemberEvents* events = nullptr;
   // Index in `members` of the member in this process, -1 if there is none.
   int own_member = 0;
   Duration roster_interval = std::chrono::seconds(10);
-  Duration tick = std::chrono::milliseconds(100);  // Time between decisions when nothing happens.
-  // Limit between the opening of a session and its Hello.
+  Duration tick = std::chrono::milliseconds(100);  // Longest time between two decisions.
+  // Timeout for the Hello on a new session.
   Duration hello = std::chrono::seconds(5);
 };
 
 // Thread-safe.
 class Coordinator {
  public:
-  // Listens and starts to decide. Fails as rpc::Server::Start does.
+  // Starts the server and the coordinator's thread. Returns the errors of rpc::Server::Start.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Start(CoordinatorOptions options);
   virtual ~Coordinator() = default;  // Ends the sessions and the server.
 
   virtual int port() const = 0;
-  // Blocks until the job has ended and its members have acknowledged that, or their deadline for it
-  // has passed. MembershipOptions bounds every wait inside.
+  // Blocks until the job has ended and its members have acknowledged the verdict, or their deadline
+  // has passed. MembershipOptions sets the deadlines.
   virtual Verdict Wait() = 0;
-  // Blocks until the job has ended, whether or not members know it.
+  // Blocks until the job has ended. Does not wait for the members' acknowledgements.
   virtual Verdict WaitForEnd() = 0;
-  // Ends the job with `verdict` unless it has already ended. For errors that the chief's own
-  // process finds outside its Member: it was superseded, or the model_dir is gone.
+  // Ends the job with `verdict`, unless the job has already ended. For errors that the chief finds
+  // outside its Member, such as a lost model_dir or another chief that superseded this one.
   virtual void End(Verdict verdict) = 0;
-  // Ends a job that was complete before it began. Each process that connects receives `message`.
+  // Ends a job that an earlier start had completed. Each process that connects receives `message`.
   // Wait() returns once all declared members have received it, or after MembershipOptions::end. The
   // caller informs the chief's own process.
   virtual void EndFinished(const std::string& message) = 0;
-  // States that the job resumes from the state after its last step. A member that does not connect
-  // counts as having received its verdict. After MembershipOptions::end the remaining work is done
-  // without it.
-  virtual void GoOnWithLastStep() = 0;
-  // Acts as if a member had received SIGTERM: all members stop at an agreed step.
+  // Called if the job resumes from the state after its last step. A member that does not connect
+  // then needs no verdict. After MembershipOptions::end the remaining work is done without that
+  // member.
+  virtual void EndAfterLastStep() = 0;
+  // Stops all members at an agreed step, as SIGTERM at any member does.
   virtual void RequestStop() = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -8,7 +8,7 @@
 #include "chief/coordinator/convert.h"
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 std::string RandomBytes(size_t size) {
@@ -21,12 +21,12 @@ std::string RandomBytes(size_t size) {
   return bytes;
 }
 
-void LogHeld(PausingTime now, const MemberState& m) {
-  if (m.held_until > now)
+void LogHeld(PausingTime now, const MemberInfo& m) {
+  if (m.backoff_until > now)
     LogWarning(
         "{} was lost {} times in its first step: it is taken in again after {:.0f} s, or "
         "when it is needed",
-        m.declared.task.Spoken(), m.quick_losses, Seconds(m.held_until - now));
+        m.declared.task.DisplayName(), m.quick_losses, Seconds(m.backoff_until - now));
 }
 
 proto::RosterEntry EntryOf(const proto::Hello& hello) {
@@ -81,12 +81,12 @@ void CoordinatorActions::Act(PausingTime now, const Decision& decision) {
         }
         return Expel(now, decision.member, decision.verdict);
       }
-      LogWarning("{} {}", state_.job.members[decision.member].declared.task.Spoken(),
+      LogWarning("{} {}", state_.job.members[decision.member].declared.task.DisplayName(),
                  decision.reason);
       return Drop(now, decision.member, decision.reason);
     case Action::kAbortGeneration:
       LogWarning("{}", decision.reason);
-      // If a member was lost meanwhile, the failure says nothing about the links.
+      // After the loss of a member, the failure says nothing about the links between the others.
       if (state_.job.stage == Stage::kForming && decision.member < 0)
         ++state_.job.failed_formations;
       if (decision.expel) {
@@ -111,9 +111,9 @@ void CoordinatorActions::Form(PausingTime now, int member) {
   const bool joining = state_.job.stage == Stage::kJoining;
   const std::string roster = joining ? RosterLine(now, state_.job) : "";
   ++state_.counter;
-  state_.TellNewest();
+  state_.AdmitNewest();
   const NewGeneration formed = state_.policy->Form(now, state_.Newest(), member, &state_.job);
-  const MemberState& newest = state_.job.members[formed.newest];
+  const MemberInfo& newest = state_.job.members[formed.newest];
   proto::CoordinatorMessage message, start;
   proto::Formation& formation = *message.mutable_formation();
   formation.set_generation(formed.id);
@@ -143,12 +143,12 @@ void CoordinatorActions::Form(PausingTime now, int member) {
           replicas, replicas == 1 ? "" : "s", state_.counter, state_.admission.run_id,
           step <= 0 ? ""
                     : fmt::format(", with the state of {} after step {}",
-                                  newest.declared.task.Spoken(), step));
+                                  newest.declared.task.DisplayName(), step));
 }
 
 void CoordinatorActions::Admitted(const NewGeneration& formed) {
-  const MemberState& newest = state_.job.members[formed.newest];
-  LogInfo("{} on host {} is in{}", newest.declared.task.Spoken(), newest.process.host,
+  const MemberInfo& newest = state_.job.members[formed.newest];
+  LogInfo("{} on host {} joined{}", newest.declared.task.DisplayName(), newest.process.host,
           formed.again ? " again" : "");
   const proto::Hello& hello = state_.slots[formed.newest].hello;
   if (state_.options.events != nullptr)
@@ -157,11 +157,12 @@ void CoordinatorActions::Admitted(const NewGeneration& formed) {
                                        formed.again});
 }
 
-void CoordinatorActions::Drop(PausingTime now, int member, const std::string& why, bool told) {
-  MemberState& m = state_.job.members[member];
+void CoordinatorActions::Drop(PausingTime now, int member, const std::string& why,
+                              bool asked_to_exit) {
+  MemberInfo& m = state_.job.members[member];
   if (state_.options.on_lost && !m.report.leaving)
-    state_.options.on_lost({m.declared.task, m.process.pid, why, told, m.in_generation});
-  MemberState absent = state_.policy->Absent(now, state_.job, m);
+    state_.options.on_lost({m.declared.task, m.process.pid, why, asked_to_exit, m.in_generation});
+  MemberInfo absent = state_.policy->Absent(now, state_.job, m);
   absent.why_missing = why;
   LogHeld(now, absent);
   const uint64_t lost = m.process.incarnation;
@@ -189,8 +190,8 @@ void CoordinatorActions::Abort(PausingTime now, const std::string& why) {
   state_.job.stage_since = now;
   next_roster_ = now + state_.options.roster_interval;
   state_.abort_reason = why;
-  // A member outside the generation keeps waiting.
-  for (MemberState& m : state_.job.members)
+  // A member outside the generation still waits, so its `waiting` stays set.
+  for (MemberInfo& m : state_.job.members)
     if (m.in_generation) m.report.waiting = m.report.finished = false;
   proto::CoordinatorMessage message;
   message.mutable_abort()->set_generation(state_.job.generation);
@@ -213,7 +214,7 @@ void CoordinatorActions::End(PausingTime now, Verdict verdict, int lost) {
     state_.job.members[lost].process.connected = false;
 }
 
-void CoordinatorActions::SayWhoIsMissing(PausingTime now) {
+void CoordinatorActions::SendMissingMembers(PausingTime now) {
   if (now < next_roster_ || !state_.policy->IsHeldUp(state_.job)) return;
   next_roster_ = now + state_.options.roster_interval;
   proto::CoordinatorMessage message;
@@ -222,4 +223,4 @@ void CoordinatorActions::SayWhoIsMissing(PausingTime now) {
   state_.SendAll(message);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

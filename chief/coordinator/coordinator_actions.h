@@ -5,7 +5,7 @@
 
 #include "chief/coordinator/coordinator_state.h"
 
-namespace muster {
+namespace muster::chief {
 
 // REQUIRES for all methods: the coordinator's mutex is held.
 class CoordinatorActions {
@@ -15,20 +15,22 @@ class CoordinatorActions {
   void Act(PausingTime now, const Decision& decision);
   // Ends the current generation of all members, but not the job.
   void Abort(PausingTime now, const std::string& why);
-  // `lost`: the member that may no longer read its verdict, -1 if none. No effect after the end.
+  // Ends the job. Has no effect if the job has already ended. `lost` is a lost member, which may be
+  // unable to receive the verdict; -1 if none.
   void End(PausingTime now, Verdict verdict, int lost);
   // Asks all members to stop at an agreed step.
   void Stop();
-  // Logs the missing members, to all, if others wait for them and the roster interval has passed.
-  void SayWhoIsMissing(PausingTime now);
+  // Logs which members are missing, and sends this line to all members. Has no effect unless other
+  // members wait for them and the roster interval has passed.
+  void SendMissingMembers(PausingTime now);
   void BeginRoster() { next_roster_ = state_.job.stage_since + state_.options.roster_interval; }
 
  private:
   void Form(PausingTime now, int member);
-  // For independent members: reports the admission to MemberEvents.
+  // Reports the admission of independent members to MemberEvents.
   void Admitted(const NewGeneration& formed);
-  void Drop(PausingTime now, int member, const std::string& why, bool told = false);
-  // Drops a member that hangs or leaves, and asks its process to exit.
+  void Drop(PausingTime now, int member, const std::string& why, bool asked_to_exit = false);
+  // Drops a member that hangs or leaves, and sends its process `why`, so that it exits.
   void Expel(PausingTime now, int member, const Verdict& why);
 
   CoordinatorState& state_;
@@ -36,4 +38,4 @@ class CoordinatorActions {
   PausingTime next_roster_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,6 +1,6 @@
-// The implementation of Coordinator: one state under one mutex. Its own thread decides and acts
-// (coordinator.cc). gRPC's threads deliver the messages of members and other callers
-// (coordinator_sessions.cc). CoordinatorActions and Registration handle them.
+// The implementation of Coordinator. One mutex guards one state. The coordinator's thread decides
+// and acts (coordinator.cc) through CoordinatorActions. gRPC's threads deliver the messages of
+// members and other callers (coordinator_sessions.cc). Registration handles each Hello.
 #pragma once
 
 #include <map>
@@ -11,11 +11,11 @@
 #include "absl/synchronization/mutex.h"
 #include "chief/coordinator/coordinator_actions.h"
 #include "chief/coordinator/coordinator_registration.h"
-#include "chief/coordinator/identity_keeper.h"
+#include "chief/coordinator/identity_writer.h"
 
-namespace muster {
+namespace muster::chief {
 
-// Sessions carry bytes, so that a message to all members is encoded once.
+// Session streams carry encoded messages, so the coordinator encodes a message to all members once.
 using CoordinatorService = proto::Coordinator::WithRawCallbackMethod_Session<
     proto::Coordinator::WithCallbackMethod_ReportFailure<
         proto::Coordinator::WithCallbackMethod_Status<proto::Coordinator::Service>>>;
@@ -33,13 +33,13 @@ class CoordinatorImpl final : public Coordinator,
   Verdict WaitForEnd() override;
   void End(Verdict verdict) override;
   void EndFinished(const std::string& message) override;
-  void GoOnWithLastStep() override;
+  void EndAfterLastStep() override;
   void RequestStop() override;
 
   // From Session::Handler.
-  void OnMessage(const std::shared_ptr<muster::Session>& session,
+  void OnMessage(const std::shared_ptr<chief::Session>& session,
                  const proto::MemberMessage& message) override;
-  void OnBroken(const std::shared_ptr<muster::Session>& session) override;
+  void OnBroken(const std::shared_ptr<chief::Session>& session) override;
 
   // From proto::Coordinator.
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(
@@ -54,27 +54,28 @@ class CoordinatorImpl final : public Coordinator,
  private:
   void Run();
   void ProbeBroken();
-  // Starts to write the run's identity if a run is to be adopted or a generation waits for it. Ends
-  // the job if that takes longer than timeouts.join.
-  void KeepIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void KeptLocked(const IdentityKeeper::Result& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnHello(const std::shared_ptr<muster::Session>& session, const proto::Hello& said);
+  // Starts to write the run's identity to the disk if the chief adopts a run or a generation waits
+  // for the write. Ends the job if the write takes longer than timeouts.join.
+  void RecordIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void KeptLocked(const IdentityWriter::Result& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnHello(const std::shared_ptr<chief::Session>& session, const proto::Hello& said);
   void MakeRoomForSessionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndWithoutHelloLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReportLocked(int member, const proto::Report& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  int MemberOfLocked(const muster::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int MemberOfLocked(const chief::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CoordinatorOptions options_;
-  const muster::Session::Message pulse_, stop_pulse_;  // Sent once per heartbeat.
-  LineBudget refused_lines_;
+  const chief::Session::Message pulse_, stop_pulse_;  // Sent once per heartbeat.
+  LogRateLimiter refused_lines_;
   std::unique_ptr<rpc::Server> server_;
   std::thread thread_;
-  // Used only by thread_.
+  // The five members below are used only by thread_.
   MonotonicTime next_probe_;
-  bool to_form_ = false;   // A generation waits for the run's identity to be on the disk.
+  bool to_form_ = false;   // A generation waits for the write of the run's identity.
   absl::Status not_kept_;  // The error of the last write.
   std::optional<PausingTime> not_kept_since_;
-  PausingTime to_keep_at_;  // The time at which the last write was to start.
+  // The last time at which a write was needed.
+  PausingTime to_keep_at_;
 
   absl::Mutex mu_;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
@@ -82,10 +83,11 @@ class CoordinatorImpl final : public Coordinator,
   CoordinatorActions actions_ ABSL_GUARDED_BY(mu_);
   Registration registration_ ABSL_GUARDED_BY(mu_);
   // Sessions that have not sent a Hello, with the time at which each was opened.
-  std::map<std::shared_ptr<muster::Session>, PausingTime> greeting_ ABSL_GUARDED_BY(mu_);
-  std::optional<IdentityKeeper::Result> kept_ ABSL_GUARDED_BY(mu_);
-  // Used only by thread_. Last member, because its own thread uses all of the above.
-  IdentityKeeper keeper_;
+  std::map<std::shared_ptr<chief::Session>, PausingTime> greeting_ ABSL_GUARDED_BY(mu_);
+  std::optional<IdentityWriter::Result> kept_ ABSL_GUARDED_BY(mu_);
+  // Used only by thread_. Must be the last member, because the keeper's thread uses the members
+  // above.
+  IdentityWriter keeper_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -9,7 +9,7 @@
 #include "chief/coordinator/convert.h"
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 
 void Registration::OnHello(const std::shared_ptr<Session>& session, const proto::Hello& hello,
                            const Differences& differences) {
@@ -18,14 +18,14 @@ void Registration::OnHello(const std::shared_ptr<Session>& session, const proto:
   if (state_.job.stage == Stage::kEnding && !state_.job.tell_all &&
       (member < 0 || state_.job.members[member].process.incarnation != hello.incarnation())) {
     if (OfTheNextStart(member, hello, differences))
-      return TurnAway(session, hello, member, "the job before is ending");
+      return TellToRetry(session, hello, member, "the job before is ending");
     proto::CoordinatorMessage message;
     *message.mutable_verdict() = VerdictToProto(state_.job.verdict);
     session->Send(std::move(message));
     return session->Close();
   }
   if (Adopts(now, hello, differences))
-    return TurnAway(session, hello, member, "the chief takes its run over");
+    return TellToRetry(session, hello, member, "the chief takes its run over");
   auto refusal = Admit(now, hello, differences, state_.job, state_.admission);
   if (!refusal && state_.job.generation != 0) refusal = CheckDevices(hello, OtherDevices(member));
   if (superseded_.contains(hello.incarnation()))
@@ -35,14 +35,14 @@ void Registration::OnHello(const std::shared_ptr<Session>& session, const proto:
                                   TaskText(hello.task())),
                       false};
   if (!refusal) return Bind(session, hello, member);
-  if (refusal->tries_again) return TurnAway(session, hello, member, refusal->message);
+  if (refusal->tries_again) return TellToRetry(session, hello, member, refusal->message);
   Refuse(session, hello, member, *refusal);
 }
 
 std::vector<MemberDevices> Registration::OtherDevices(int member) const {
   std::vector<MemberDevices> held;
   for (int i = 0; i < static_cast<int>(state_.slots.size()); ++i) {
-    const MemberState& m = state_.job.members[i];
+    const MemberInfo& m = state_.job.members[i];
     const proto::Hello& hello = state_.slots[i].hello;
     if (i == member || !m.process.joined || !hello.has_held()) continue;
     held.push_back(DevicesOf(m.declared.task.ToString(), hello.held()));
@@ -62,8 +62,8 @@ bool Registration::OfTheNextStart(int member, const proto::Hello& hello,
   return code == ExitCode::kPreempted && had_process;
 }
 
-void Registration::TurnAway(const std::shared_ptr<Session>& session, const proto::Hello& hello,
-                            int member, const std::string& why) {
+void Registration::TellToRetry(const std::shared_ptr<Session>& session, const proto::Hello& hello,
+                               int member, const std::string& why) {
   int64_t left_out = 0;
   if (std::exchange(state_.slots[member].wait_logged, hello.incarnation()) != hello.incarnation() &&
       lines_.Take(&left_out))
@@ -80,13 +80,13 @@ void Registration::Refuse(const std::shared_ptr<Session>& session, const proto::
   const Verdict verdict{refusal.code, hello.task(),     hello.host(),
                         -1,           Phase::kStarting, refusal.message};
   if (member >= 0) {
-    MemberState& m = state_.job.members[member];
+    MemberInfo& m = state_.job.members[member];
     if (!m.process.joined) m.why_missing = "refused: " + refusal.message;
     if (refusal.ends_job && !m.failure)
       m.failure = ReportedFailure{verdict.code, verdict.message,  verdict.host,
                                   -1,           Phase::kStarting, state_.clock.Now()};
-    if (state_.job.tell_all) m.report.acknowledged = true;  // The verdict is all that it needs.
-    // This is a new process of the task, so the process whose session broke is gone.
+    if (state_.job.tell_all) m.report.acknowledged = true;  // The member needs only the verdict.
+    // The Hello is from a new process, so the old process with the broken session is gone.
     if (m.process.joined && !m.process.connected && m.process.incarnation != hello.incarnation())
       m.process.gone = true;
   }
@@ -118,7 +118,7 @@ bool Registration::Adopts(PausingTime now, const proto::Hello& hello,
 void Registration::Adopted(const std::string& run_id, const absl::Status& written) {
   adopting_.clear();
   if (!written.ok())
-    return LogWarning("run {} cannot be gone on with: {}", run_id, Message(written));
+    return LogWarning("the chief cannot continue run {}: {}", run_id, Message(written));
   state_.admission.fresh_run = false;
   state_.admission.run_id = run_id;
   state_.SendAll(Welcome());
@@ -127,19 +127,19 @@ void Registration::Adopted(const std::string& run_id, const absl::Status& writte
 proto::CoordinatorMessage Registration::Welcome() const {
   proto::CoordinatorMessage message;
   message.mutable_welcome()->set_run_id(state_.admission.run_id);
-  message.mutable_welcome()->set_epoch(state_.admission.epoch);
+  message.mutable_welcome()->set_epoch(state_.admission.term);
   message.mutable_welcome()->set_job(state_.admission.job);
   message.mutable_welcome()->set_pid(getpid());
   return message;
 }
 
 void Registration::TakeProcess(PausingTime now, const proto::Hello& hello, int member) {
-  MemberState& m = state_.job.members[member];
+  MemberInfo& m = state_.job.members[member];
   MemberSlot& slot = state_.slots[member];
   if (m.process.joined) {
     if (m.admitted != 0) {
       const std::string why = "lost: a new process took its place";
-      LogWarning("{} {}", m.declared.task.Spoken(), why);
+      LogWarning("{} {}", m.declared.task.DisplayName(), why);
       if (state_.options.events != nullptr)
         state_.options.events->OnLost(m.declared.task, m.admitted, why, /*ended=*/true);
     }
@@ -152,36 +152,36 @@ void Registration::TakeProcess(PausingTime now, const proto::Hello& hello, int m
   if (slot.lost != 0 && slot.lost != hello.incarnation()) superseded_.insert(slot.lost);
   slot.lost = 0;
   slot.death.reset();
-  const MemberState before = m.process.joined ? state_.policy->Absent(now, state_.job, m) : m;
-  MemberState fresh;
+  const MemberInfo before = m.process.joined ? state_.policy->Absent(now, state_.job, m) : m;
+  MemberInfo fresh;
   fresh.declared = m.declared;
   fresh.process = ProcessOf(hello, now);
   fresh.report.phase_since = now;
   fresh.in_generation = m.in_generation;
   fresh.failure = m.failure;
   fresh.quick_losses = before.quick_losses;
-  fresh.held_until = before.held_until;
+  fresh.backoff_until = before.backoff_until;
   m = std::move(fresh);
   for (const auto& [name, version] : state_.options.versions) {
     const auto theirs = hello.versions().find(name);
     if (theirs != hello.versions().end() && theirs->second != version)
-      LogWarning("{} runs {} {}, the chief {}", m.declared.task.Spoken(), name, theirs->second,
+      LogWarning("{} runs {} {}, the chief {}", m.declared.task.DisplayName(), name, theirs->second,
                  version);
   }
 }
 
-void Registration::RaiseEpoch(uint64_t highest_generation) {
+void Registration::RaiseTerm(uint64_t highest_generation) {
   if (highest_generation <= state_.job.generation) return;
   const uint32_t above = static_cast<uint32_t>(highest_generation >> 32) + 1;
-  if (above <= state_.admission.epoch) return;
-  state_.admission.epoch = above;
+  if (above <= state_.admission.term) return;
+  state_.admission.term = above;
   state_.counter = 0;
-  state_.TellNewest();
+  state_.AdmitNewest();
 }
 
 void Registration::Bind(const std::shared_ptr<Session>& session, const proto::Hello& hello,
                         int member) {
-  MemberState& m = state_.job.members[member];
+  MemberInfo& m = state_.job.members[member];
   MemberSlot& slot = state_.slots[member];
   const PausingTime now = state_.clock.Now();
   const bool holds_state = !hello.run_id().empty();
@@ -202,14 +202,14 @@ void Registration::Bind(const std::shared_ptr<Session>& session, const proto::He
   if (holds_state && state_.job.generation == 0)
     state_.job.adopted_size = std::clamp<int>(hello.generation_size(), state_.job.adopted_size,
                                               static_cast<int>(state_.job.members.size()));
-  RaiseEpoch(hello.highest_generation());
+  RaiseTerm(hello.highest_generation());
   if (auto old = std::move(slot.session)) old->Kill();
   slot.session = session;
   session->member = member;
   slot.hello = hello;
   slot.hello.clear_cluster();  // Already compared, and long.
   slot.hello.clear_job();
-  LogDebug("{} joined from host {} (pid {})", m.declared.task.Spoken(), m.process.host,
+  LogDebug("{} joined from host {} (pid {})", m.declared.task.DisplayName(), m.process.host,
            hello.pid());
   CatchUp(member);
   state_.Wake();
@@ -223,12 +223,12 @@ void Registration::CatchUp(int member) {
     message.mutable_pulse()->set_stop_requested(true);
     session.Send(message);
   }
-  const MemberState& m = state_.job.members[member];
+  const MemberInfo& m = state_.job.members[member];
   const bool current = m.in_generation && state_.job.stage != Stage::kJoining;
   const uint64_t generation = state_.slots[member].hello.generation();
   const uint64_t own = state_.policy->GenerationOf(state_.job, m);
   if (state_.job.stage != Stage::kEnding && generation != 0 && !(current && generation == own)) {
-    // The member slept or was cut off while its generation ended. It joins as a new one.
+    // The member was suspended or disconnected when its generation ended. It joins as a new member.
     message.mutable_abort()->set_generation(generation);
     message.mutable_abort()->set_reason(state_.abort_reason.empty()
                                             ? "the chief was lost: a new process took its place"
@@ -252,4 +252,4 @@ void Registration::CatchUp(int member) {
   }
 }
 
-}  // namespace muster
+}  // namespace muster::chief

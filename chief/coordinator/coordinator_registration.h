@@ -1,5 +1,6 @@
-// Makes processes members. It takes the Hello of a session. It refuses the process, turns it away
-// for now, or binds the session to its member. A bound session receives the current state.
+// Registration handles the Hello of each new session. It refuses the process, turns the process
+// away for now, or binds the session to its member. A bound session receives the job's current
+// state.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@
 #include "chief/coordinator/coordinator_actions.h"
 #include "common/base/peer_text.h"
 
-namespace muster {
+namespace muster::chief {
 
 // REQUIRES for all methods: the coordinator's mutex is held.
 class Registration {
@@ -21,38 +22,38 @@ class Registration {
 
   void OnHello(const std::shared_ptr<Session>& session, const proto::Hello& hello,
                const Differences& differences);
-  // The run id to write to the disk before the chief adopts that run; "" if none.
+  // Returns the run id that must be on the disk before the chief adopts that run; "" if none.
   const std::string& adopting() const { return adopting_; }
-  // Reports that the write of adopting() has succeeded or failed.
+  // Called when the write of adopting() has ended. Adopts the run if `written` is OK.
   void Adopted(const std::string& run_id, const absl::Status& written);
 
  private:
-  // Devices of the other members that have joined.
+  // Returns the devices of all joined members except `member`.
   std::vector<MemberDevices> OtherDevices(int member) const;
-  // Called while the job ends. Returns whether the process belongs to the job's next start. Such a
-  // process receives no verdict and waits for the next chief.
+  // Called while the job ends. Returns whether the process was started for the job's next run
+  // rather than this one. Such a process receives no verdict and waits for the next chief.
   bool OfTheNextStart(int member, const proto::Hello& hello, const Differences& differences) const;
   // Ends the session without a verdict, so that the process retries.
-  void TurnAway(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member,
-                const std::string& why);
+  void TellToRetry(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member,
+                   const std::string& why);
   void Refuse(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member,
               const Refusal& refusal);
-  // Returns whether the chief adopts, or is adopting, the run whose state this process holds. The
-  // process then connects again.
+  // Returns whether the chief has adopted, or is about to adopt, the run whose state this process
+  // holds. If true, the process must connect again.
   bool Adopts(PausingTime now, const proto::Hello& hello, const Differences& differences);
-  // Makes the process that sent `hello` the member, in place of an earlier one.
+  // Makes the sender of `hello` the process of `member`, in place of an earlier process.
   void TakeProcess(PausingTime now, const proto::Hello& hello, int member);
-  void RaiseEpoch(uint64_t highest_generation);
+  void RaiseTerm(uint64_t highest_generation);
   void Bind(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member);
-  // Sends the current state to a session that has joined or rejoined.
+  // Sends the job's current state to a member that has joined or rejoined.
   void CatchUp(int member);
   proto::CoordinatorMessage Welcome() const;
 
   CoordinatorState& state_;
   CoordinatorActions& actions_;
-  std::set<uint64_t> superseded_;  // Incarnations that were replaced.
+  std::set<uint64_t> superseded_;  // Incarnations of processes that were replaced.
   std::string adopting_;
-  LineBudget lines_;  // Limits the log lines about processes that are refused or turned away.
+  LogRateLimiter lines_;  // Limits log lines about refused processes.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

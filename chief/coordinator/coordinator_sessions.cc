@@ -8,10 +8,10 @@
 #include "chief/coordinator/peer_limits.h"
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-constexpr size_t kMostGreeting = 256;  // Limit of sessions without a Hello.
+constexpr size_t kMaxGreeting = 256;  // Limit of sessions without a Hello.
 
 // A task reports its own failure. Only its launcher reports that a process is gone.
 grpc::Status RequireReporter(const grpc::ServerContextBase& context,
@@ -19,21 +19,21 @@ grpc::Status RequireReporter(const grpc::ServerContextBase& context,
   if (!report.gone()) return rpc::RequireSpeaker(context, report.task());
   const std::optional<security::Peer> caller = rpc::CallerOf(context);
   if (!caller || caller->task == "launcher") return grpc::Status::OK;
-  return grpc::Status(
-      grpc::StatusCode::PERMISSION_DENIED,
-      fmt::format("{} may not report that {} is gone", caller->task, PeerText(report.task(), 100)));
+  return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
+                      fmt::format("{} may not report that {} is gone", caller->task,
+                                  SanitizePeerText(report.task(), 100)));
 }
 
 }  // namespace
 
 // ---- sessions ----
 
-int CoordinatorImpl::MemberOfLocked(const muster::Session* session) const {
-  const int member = session->member;  // Unless another session of the member has replaced it.
+int CoordinatorImpl::MemberOfLocked(const chief::Session* session) const {
+  const int member = session->member;  // Another session of the member may have replaced this one.
   return member >= 0 && state_.slots[member].session.get() == session ? member : -1;
 }
 
-void CoordinatorImpl::OnMessage(const std::shared_ptr<muster::Session>& session,
+void CoordinatorImpl::OnMessage(const std::shared_ptr<chief::Session>& session,
                                 const proto::MemberMessage& message) {
   if (message.has_hello()) return OnHello(session, message.hello());
   absl::MutexLock lock(&mu_);
@@ -41,8 +41,8 @@ void CoordinatorImpl::OnMessage(const std::shared_ptr<muster::Session>& session,
   if (member >= 0 && message.has_report()) ReportLocked(member, message.report());
 }
 
-// Checks the Hello before it takes the lock, so that other members' heartbeats are not delayed.
-void CoordinatorImpl::OnHello(const std::shared_ptr<muster::Session>& session,
+// Checks the Hello before taking the lock, so that heartbeats of other members are not delayed.
+void CoordinatorImpl::OnHello(const std::shared_ptr<chief::Session>& session,
                               const proto::Hello& said) {
   {
     // Only the first Hello of a session counts.
@@ -51,25 +51,25 @@ void CoordinatorImpl::OnHello(const std::shared_ptr<muster::Session>& session,
   }
   if (const auto& caller = session->caller(); caller && caller->task != said.task()) {
     const std::string why =
-        fmt::format("{} may not speak for {}", caller->task, PeerText(said.task(), 100));
+        fmt::format("{} may not speak for {}", caller->task, SanitizePeerText(said.task(), 100));
     if (int64_t left_out = 0; refused_lines_.Take(&left_out)) LogWarning("refused: {}", why);
     return session->Close(grpc::Status(grpc::StatusCode::PERMISSION_DENIED, why));
   }
   proto::Hello hello = said;
   CleanText(&hello);
-  if (const std::string wrong = WrongWith(hello); !wrong.empty()) {
+  if (const std::string wrong = ProblemWith(hello); !wrong.empty()) {
     const std::string why = fmt::format("what {} says of itself cannot be: {}",
-                                        TaskText(PeerText(hello.task(), 100)), wrong);
+                                        TaskText(SanitizePeerText(hello.task(), 100)), wrong);
     if (int64_t left_out = 0; refused_lines_.Take(&left_out)) LogWarning("refused: {}", why);
     return session->Close(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why));
   }
   const Differences differences = DifferencesOf(hello, options_.admission);
   absl::MutexLock lock(&mu_);
-  if (session->broken) return;  // It broke meanwhile.
+  if (session->broken) return;  // The session broke during the check.
   registration_.OnHello(session, hello, differences);
 }
 
-void CoordinatorImpl::OnBroken(const std::shared_ptr<muster::Session>& session) {
+void CoordinatorImpl::OnBroken(const std::shared_ptr<chief::Session>& session) {
   absl::MutexLock lock(&mu_);
   greeting_.erase(session);
   session->broken = true;
@@ -82,7 +82,7 @@ void CoordinatorImpl::OnBroken(const std::shared_ptr<muster::Session>& session) 
 }
 
 void CoordinatorImpl::ReportLocked(int member, const proto::Report& report) {
-  MemberState& m = state_.job.members[member];
+  MemberInfo& m = state_.job.members[member];
   // A plain heartbeat is handled at the next tick.
   if (ApplyReport(report, state_.clock.Now(), &m)) state_.Wake();
   if (report.stop_requested()) actions_.Stop();
@@ -97,7 +97,7 @@ void CoordinatorImpl::ReportLocked(int member, const proto::Report& report) {
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CoordinatorImpl::Session(
     grpc::CallbackServerContext* context) {
-  const auto session = muster::Session::Make(this, context);
+  const auto session = chief::Session::Make(this, context);
   {
     absl::MutexLock lock(&mu_);
     MakeRoomForSessionLocked();
@@ -109,7 +109,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CoordinatorImpl::Se
 
 // Ends the oldest session without a Hello. Real members send theirs at once.
 void CoordinatorImpl::MakeRoomForSessionLocked() {
-  const size_t most = std::max<size_t>(kMostGreeting, 2 * state_.slots.size());
+  const size_t most = std::max<size_t>(kMaxGreeting, 2 * state_.slots.size());
   if (greeting_.size() < most) return;
   const auto oldest =
       std::min_element(greeting_.begin(), greeting_.end(),
@@ -120,7 +120,7 @@ void CoordinatorImpl::MakeRoomForSessionLocked() {
                               fmt::format("there are {} sessions without a Hello", most)));
 }
 
-// Bounds sessions that belong to no member. No other timeout does.
+// Ends sessions that send no Hello in time. No other timeout covers them.
 void CoordinatorImpl::EndWithoutHelloLocked(PausingTime now) {
   for (auto it = greeting_.begin(); it != greeting_.end();) {
     const auto [session, since] = *it;
@@ -168,7 +168,7 @@ grpc::ServerUnaryReactor* CoordinatorImpl::Status(grpc::CallbackServerContext* c
     reply->set_generation(state_.job.generation);
     reply->set_uptime_seconds(Seconds(now - state_.job.started));
     reply->set_roster(RosterLine(now, state_.job));
-    for (const MemberState& member : state_.job.members)
+    for (const MemberInfo& member : state_.job.members)
       *reply->add_members() = StatusOfMember(member, now);
     if (state_.job.stage == Stage::kEnding)
       *reply->mutable_verdict() = VerdictToProto(state_.job.verdict);
@@ -177,4 +177,4 @@ grpc::ServerUnaryReactor* CoordinatorImpl::Status(grpc::CallbackServerContext* c
   return reactor;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

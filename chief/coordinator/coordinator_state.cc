@@ -6,18 +6,18 @@
 #include "chief/coordinator/convert.h"
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 
 CoordinatorState::CoordinatorState(const CoordinatorOptions& coordinator_options)
     : options(coordinator_options),
       policy(MembershipPolicy::Of(options.decision)),
       slots(options.members.size()),
       admission(options.admission) {
-  admission.first_epoch = admission.epoch;
-  TellNewest();
+  admission.first_term = admission.term;
+  AdmitNewest();
   job.started = job.stage_since = clock.Now();
   for (const DeclaredMember& declared : options.members) {
-    MemberState member;
+    MemberInfo member;
     member.declared = declared;
     job.members.push_back(std::move(member));
   }
@@ -29,10 +29,11 @@ void CoordinatorState::SendAll(const proto::CoordinatorMessage& message) {
     if (slot.session) slot.session->Send(shared);
 }
 
-// There is no use in waiting for it, unless others may go on without.
+// The job does not wait for this member any more. It fails, unless the policy lets it continue
+// without the member.
 bool CoordinatorState::TakeDeath(int member, const std::string& message) {
   Wake();
-  MemberState* m = &job.members[member];
+  MemberInfo* m = &job.members[member];
   m->process.gone = true;
   if (m->process.connected) {
     m->process.connected = false;
@@ -41,34 +42,35 @@ bool CoordinatorState::TakeDeath(int member, const std::string& message) {
   const uint64_t lost = slots[member].lost;
   if (lost != 0 && options.events != nullptr)
     options.events->OnLost(m->declared.task, lost, message, /*ended=*/true);
-  if (policy->GoesOnWithout(member, message, &job)) return true;
+  if (policy->ContinueWithout(member, message, &job)) return true;
   if (m->failure) return false;
   std::string why = message;
-  // Its last report may be older than its end by an interval.
+  // The member may have got further since its last report.
   if (m->in_generation) why += fmt::format("; last heard of in step {}", m->report.step);
   m->failure = ReportedFailure{ExitCode::kRetryable, why,        "", NewestStep(job, *m),
                                m->report.phase,      clock.Now()};
   return false;
 }
 
-void CoordinatorState::LookAtDeaths(PausingTime now) {
-  // What it said before it ended may arrive after who tells of its end.
+void CoordinatorState::CheckDeaths(PausingTime now) {
+  // The process's own last messages may arrive this much later than the report of its end.
   constexpr Duration kLate = std::chrono::seconds(1);
   for (int i = 0; i < static_cast<int>(slots.size()); ++i) {
     if (!slots[i].death) continue;
-    const MemberState& m = job.members[i];
+    const MemberInfo& m = job.members[i];
     const MemberSlot::Death death = *slots[i].death;
     if (!Lives(now, m)) {
       slots[i].death.reset();
       TakeDeath(i, death.why);
     } else if (m.process.last_heard - death.at >= kLate) {
       slots[i].death.reset();
-      LogWarning("{} lives, although it was told that it {}", m.declared.task.Spoken(), death.why);
+      LogWarning("{} lives, although it was told that it {}", m.declared.task.DisplayName(),
+                 death.why);
     }
   }
 }
 
-// Whoever may report can do so in a loop.
+// Limits the lines, because a caller may report in a loop.
 void CoordinatorState::LogFailure(const proto::FailureReport& report, std::string_view what) {
   int64_t left_out = 0;
   if (!failure_lines.Take(&left_out)) return;
@@ -85,9 +87,9 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
     LogFailure(report, " failed");
     return who + " is not a member: its failure does not end the job";
   }
-  MemberState& m = job.members[member];
+  MemberInfo& m = job.members[member];
   if (report.gone()) {
-    // What is told late is of a process in whose place there is another one.
+    // A late report is about an earlier process, which another one has replaced.
     if (report.pid() != 0 && m.process.joined && m.process.pid != report.pid())
       return fmt::format("{} is process {} now", who, m.process.pid);
     if (Lives(clock.Now(), m)) {
@@ -105,8 +107,8 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
     LogFailure(report, "");
     return "a restart can help: the job waits for it";
   }
-  // What takes a lost member's place, on a host without the right devices or files, is no fault of
-  // the job's.
+  // A replacement may start on a host without the right devices or files. This must not end the
+  // job.
   if (code == ExitCode::kConfiguration && job.generation != 0 &&
       (!m.process.joined || report.incarnation() != m.process.incarnation)) {
     m.why_missing = report.message();
@@ -122,4 +124,4 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
   return "";
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,4 +1,5 @@
-// All that a coordinator knows, guarded by its mutex; what the classes around it work on.
+// The state of a coordinator, which the coordinator's mutex guards. CoordinatorImpl,
+// CoordinatorActions and Registration share it.
 #pragma once
 
 #include <memory>
@@ -15,16 +16,18 @@
 #include "common/base/peer_text.h"
 #include "common/base/wait.h"
 
-namespace muster {
+namespace muster::chief {
 
-// What belongs to a member beside JobState: its session, and what was said over it.
+// The part of a member's state that is not in JobState: its session, and messages of that session.
 struct MemberSlot {
-  std::shared_ptr<Session> session;  // null: none stands
-  proto::Hello hello;                // the last accepted one
-  Session::Message formation;        // of the generation that it is, or was last, in
-  uint64_t lost = 0;                 // the incarnation that was lost before
-  uint64_t wait_logged = 0;          // the incarnation whose wait for this place was logged
-  // That its process has ended, and nobody starts it again, was said while its session stood.
+  std::shared_ptr<Session> session;  // Null if the member has no session.
+  proto::Hello hello;                // The last accepted Hello.
+  Session::Message formation;        // The Formation message of its latest generation.
+  uint64_t lost = 0;                 // The incarnation that was lost last.
+  // The incarnation of the last process that was logged as waiting to become this member.
+  uint64_t wait_logged = 0;
+  // A report that the process has ended and will not be restarted. It arrived while the session was
+  // connected, so it does not count yet (see CheckDeaths).
   struct Death {
     std::string why;
     PausingTime at;
@@ -32,52 +35,55 @@ struct MemberSlot {
   std::optional<Death> death;
 };
 
-// REQUIRES, of all methods: the coordinator's mutex.
+// REQUIRES for all methods: the coordinator's mutex is held.
 struct CoordinatorState {
   explicit CoordinatorState(const CoordinatorOptions& coordinator_options);
 
   void SendAll(const proto::CoordinatorMessage& message);
-  // There is something to decide.
+  // Wakes the coordinator's thread, because a decision may be due.
   void Wake() {
     event = true;
     wake.Signal();
   }
-  bool IdentityKept() const {
-    return kept && kept->first == admission.run_id && kept->second == admission.epoch;
+  bool IdentityRecorded() const {
+    return kept && kept->first == admission.run_id && kept->second == admission.term;
   }
-  // Takes a report of a task's failure, or of its death, which nobody can mend. Why it does not
-  // count, "" if it does. `try_again`: FailureReply's.
+  // Handles a report that a task has failed, or that its process has ended and will not be
+  // restarted. Returns why the report does not count, "" if it does. Sets `try_again` for the field
+  // of this name in FailureReply.
   std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
-  // A death that was told while the session stood counts once that has broken or is silent, and
-  // no more once the process was heard of later.
-  void LookAtDeaths(PausingTime now);
+  // Handles MemberSlot::death of all members. Such a report counts once the session has broken or
+  // is silent. It is dropped if the process sends anything later.
+  void CheckDeaths(PausingTime now);
 
   void LogFailure(const proto::FailureReport& report, std::string_view what);
-  bool Lives(PausingTime now, const MemberState& member) const {
+  bool Lives(PausingTime now, const MemberInfo& member) const {
     return member.process.connected && now - member.process.last_heard < options.decision.suspect;
   }
-  // Whether the job may go on without it.
+  // Handles the certain end of a member's process. Returns true if the job may continue without the
+  // member.
   bool TakeDeath(int member, const std::string& message);
 
   const CoordinatorOptions& options;
   const std::unique_ptr<MembershipPolicy> policy;
   PausingClock clock;
   JobState job;
-  std::vector<MemberSlot> slots;  // by rank
+  std::vector<MemberSlot> slots;  // Indexed by rank.
   AdmissionOptions admission;
-  uint32_t counter = 0;  // of the generations of admission.epoch
-  // (epoch, counter), of which either has risen.
-  void TellNewest() const {
+  uint32_t counter = 0;  // Counts generations within the term.
+  // Reports Newest() to the chief. Called when the term or the counter has risen.
+  void AdmitNewest() const {
     if (options.on_newest) options.on_newest(Newest());
   }
-  uint64_t Newest() const { return (static_cast<uint64_t>(admission.epoch) << 32) | counter; }
-  // On the disk: run id and epoch. Generations have no others.
+  uint64_t Newest() const { return (static_cast<uint64_t>(admission.term) << 32) | counter; }
+  // The run id and the term that are on the disk. A generation is formed only if they are current.
   std::optional<std::pair<std::string, uint32_t>> kept;
-  std::string abort_reason;  // of the last one
+  std::string abort_reason;  // Why the last generation was aborted.
   bool event = false;
-  bool closed = false;       // all have the verdict
-  LineBudget failure_lines;  // about failures that do not end the job
-  CondVar wake, ended;       // on an event; when the job has ended, and when it is closed
+  bool closed = false;           // All members have the verdict, or no longer need it.
+  LogRateLimiter failure_lines;  // Limits log lines about failures that do not end the job.
+  // `wake` is signalled on an event, `ended` when the job ends and when it is closed.
+  CondVar wake, ended;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -6,17 +6,17 @@
 
 #include "common/base/peer_text.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-constexpr size_t kMostNameBytes = 1000;
-constexpr size_t kMostDocumentBytes = 768 << 10;
-constexpr int kMostReplicas = 1024;
-constexpr int kMostCores = 1 << 14;
-constexpr int kMostVersions = 64;
+constexpr size_t kMaxNameBytes = 1000;
+constexpr size_t kMaxDocumentBytes = 768 << 10;
+constexpr int kMaxReplicas = 1024;
+constexpr int kMaxCores = 1 << 14;
+constexpr int kMaxVersions = 64;
 
-void Clean(std::string* text, size_t most = kMostPeerText) {
-  std::string clean = PeerText(*text, most);
+void Clean(std::string* text, size_t most = kMaxPeerText) {
+  std::string clean = SanitizePeerText(*text, most);
   if (clean != *text) *text = std::move(clean);
 }
 
@@ -24,11 +24,11 @@ std::string TooLong(std::string_view what, size_t most) {
   return fmt::format("its {} has more than {} bytes", what, most);
 }
 
-std::string WrongWithHeld(const proto::DevicesHeld& held) {
-  if (held.uuids_size() > kMostReplicas)
-    return fmt::format("it holds more than {} devices", kMostReplicas);
+std::string ProblemWithDevices(const proto::DevicesHeld& held) {
+  if (held.uuids_size() > kMaxReplicas)
+    return fmt::format("it holds more than {} devices", kMaxReplicas);
   for (const std::string& uuid : held.uuids())
-    if (uuid.size() > kMostNameBytes) return TooLong("device's name", kMostNameBytes);
+    if (uuid.size() > kMaxNameBytes) return TooLong("device's name", kMaxNameBytes);
   return "";
 }
 
@@ -41,7 +41,7 @@ bool IsRunId(std::string_view id) {
          });
 }
 
-std::string WrongWith(const proto::Hello& hello) {
+std::string ProblemWith(const proto::Hello& hello) {
   const auto between = [](int value, int least, int most) {
     return value >= least && value <= most;
   };
@@ -50,22 +50,22 @@ std::string WrongWith(const proto::Hello& hello) {
                                    {"host id", hello.host_id()},
                                    {"data address", hello.data_address()},
                                    {"cluster digest", hello.cluster_digest()}})
-    if (text.size() > kMostNameBytes) return TooLong(what, kMostNameBytes);
+    if (text.size() > kMaxNameBytes) return TooLong(what, kMaxNameBytes);
   for (const auto& [what, text] : {std::pair<const char*, const std::string&>{"job", hello.job()},
                                    {"cluster", hello.cluster()}})
-    if (text.size() > kMostDocumentBytes) return TooLong(what, kMostDocumentBytes);
+    if (text.size() > kMaxDocumentBytes) return TooLong(what, kMaxDocumentBytes);
   if (!IsRunId(hello.run_id())) return "its run id is none";
-  if (!between(hello.num_replicas(), 0, kMostReplicas))
-    return fmt::format("it has {} replicas, not 0 to {}", hello.num_replicas(), kMostReplicas);
-  if (hello.cpus_size() > kMostCores) return fmt::format("it has more than {} cores", kMostCores);
+  if (!between(hello.num_replicas(), 0, kMaxReplicas))
+    return fmt::format("it has {} replicas, not 0 to {}", hello.num_replicas(), kMaxReplicas);
+  if (hello.cpus_size() > kMaxCores) return fmt::format("it has more than {} cores", kMaxCores);
   for (const int cpu : hello.cpus())
-    if (!between(cpu, 0, kMostCores)) return fmt::format("it runs on core {}", cpu);
-  if (hello.versions_size() > kMostVersions)
-    return fmt::format("it tells of more than {} versions", kMostVersions);
+    if (!between(cpu, 0, kMaxCores)) return fmt::format("it runs on core {}", cpu);
+  if (hello.versions_size() > kMaxVersions)
+    return fmt::format("it tells of more than {} versions", kMaxVersions);
   for (const auto& [name, version] : hello.versions())
-    if (std::max(name.size(), version.size()) > kMostNameBytes)
-      return TooLong("version", kMostNameBytes);
-  return WrongWithHeld(hello.held());
+    if (std::max(name.size(), version.size()) > kMaxNameBytes)
+      return TooLong("version", kMaxNameBytes);
+  return ProblemWithDevices(hello.held());
 }
 
 void CleanText(proto::Hello* hello) {
@@ -88,4 +88,4 @@ void CleanText(proto::FailureReport* report) {
     Clean(text);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

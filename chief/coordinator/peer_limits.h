@@ -1,6 +1,6 @@
-// Bounds on the messages of members, which no process of this version comes near, and text that is
-// safe to log. Pure functions. They are called before any costly work: without the coordinator's
-// lock and before any JSON is parsed.
+// Checks the messages of members against generous limits, and cleans their text for the log. All
+// functions are pure. Callers use them before costly work: without the coordinator's lock and
+// before they parse any JSON.
 #pragma once
 
 #include <string>
@@ -8,16 +8,17 @@
 
 #include "proto/coordinator.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
-// Limits of a session's first message, and of later ones.
-inline constexpr size_t kMostHelloBytes = 1 << 20;
-inline constexpr size_t kMostReportBytes = 64 << 10;
+// Limits for a session's first message, and for each later one.
+inline constexpr size_t kMaxHelloBytes = 1 << 20;
+inline constexpr size_t kMaxReportBytes = 64 << 10;
 
-// Returns one sentence about what is implausible in `hello`, "" if nothing.
-std::string WrongWith(const proto::Hello& hello);
+// Returns one sentence that says what in `hello` exceeds a limit or is malformed, "" if nothing
+// does.
+std::string ProblemWith(const proto::Hello& hello);
 
-// Returns whether `id` is empty or a run id that some version of Muster makes.
+// Returns whether `id` is empty or has the form of a run id of any version of Muster.
 bool IsRunId(std::string_view id);
 
 // Cleans the text fields that go into the log, verdicts and files.
@@ -25,4 +26,4 @@ void CleanText(proto::Hello* hello);
 void CleanText(proto::Report* report);
 void CleanText(proto::FailureReport* report);
 
-}  // namespace muster
+}  // namespace muster::chief

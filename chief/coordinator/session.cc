@@ -9,7 +9,7 @@
 
 #include "chief/coordinator/peer_limits.h"
 
-namespace muster {
+namespace muster::chief {
 
 std::shared_ptr<Session> Session::Make(Handler* handler, grpc::CallbackServerContext* context) {
   auto session = std::shared_ptr<Session>(new Session(handler, context));
@@ -68,7 +68,7 @@ void Session::Kill() {
   if (context_ != nullptr) context_->TryCancel();
 }
 
-// gRPC swallows exceptions, and the session would neither read on nor end.
+// gRPC swallows exceptions. Without this catch, the session would neither continue to read nor end.
 grpc::Status Session::TakeMessage() {
   try {
     proto::MemberMessage message;
@@ -84,7 +84,7 @@ grpc::Status Session::TakeMessage() {
 
 void Session::OnReadDone(bool ok) {
   grpc::Status taken;
-  const size_t most = std::exchange(first_, false) ? kMostHelloBytes : kMostReportBytes;
+  const size_t most = std::exchange(first_, false) ? kMaxHelloBytes : kMaxReportBytes;
   if (ok && incoming_.Length() > most) {
     taken = grpc::Status(
         grpc::StatusCode::RESOURCE_EXHAUSTED,
@@ -119,4 +119,4 @@ void Session::OnWriteDone(bool ok) {
 
 void Session::OnDone() { self_.reset(); }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,5 +1,5 @@
-// The coordinator's end of one member's session stream: a queue of messages out, a callback for
-// each message in. Costs no thread.
+// A Session is the coordinator's end of one member's session stream. It queues outgoing messages
+// and calls a handler for each incoming one. It needs no thread of its own.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -15,50 +15,51 @@
 #include "common/rpc/credentials.h"
 #include "proto/coordinator.grpc.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // Called on gRPC's threads, one at a time for one session; may call Send and the like. Must
-  // outlive the server.
+  // Receives the events of sessions, on gRPC's threads. Calls for one session never overlap. The
+  // methods may call Send, Close and Kill. Must outlive the server.
   class Handler {
    public:
     virtual ~Handler() = default;
     virtual void OnMessage(const std::shared_ptr<Session>& session,
                            const proto::MemberMessage& message) = 0;
-    // The stream has ended, whoever ended it. The last call.
+    // The stream has ended, by either side. No call for this session follows.
     virtual void OnBroken(const std::shared_ptr<Session>& session) = 0;
   };
 
-  // The session lives as long as its stream, or as long as anybody holds it.
+  // The session lives until its stream has ended and no caller holds the pointer.
   static std::shared_ptr<Session> Make(Handler* handler, grpc::CallbackServerContext* context);
-  // From here on the handler is called. Once, before the reactor is handed to gRPC.
+  // Starts to read, so the handler may be called. Called once, before the reactor is returned to
+  // gRPC.
   void Begin() { StartRead(&incoming_); }
 
-  // Encoded: many sessions share one, and none of them encodes it again.
+  // An encoded message, which many sessions can send without encoding it again.
   using Message = std::shared_ptr<const grpc::ByteBuffer>;
   static Message Encode(const proto::CoordinatorMessage& message);
 
-  // Any thread. No effect on a session that has ended.
+  // Thread-safe. Has no effect on a session that has ended.
   void Send(Message message);
   void Send(const proto::CoordinatorMessage& message) { Send(Encode(message)); }
-  // Sends only if nothing else waits to be sent: for pulses.
+  // Sends only if no other message is queued or being sent. For pulses.
   void SendIfIdle(Message message);
-  // Ends the stream after what was sent before.
+  // Ends the stream once all queued messages are sent.
   void Close() { Close(grpc::Status::OK); }
-  // The same with an error, of which the client's end of the stream learns.
+  // Does the same with `status`, which the client receives.
   void Close(const grpc::Status& status);
-  // Ends it now.
+  // Cancels the stream at once.
   void Kill();
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone() override;
 
-  // As its certificate says; nullopt on a plaintext connection.
+  // Returns the identity in the client's certificate; nullopt on a plaintext connection.
   const std::optional<security::Peer>& caller() const { return caller_; }
 
-  // The handler's, guarded by what guards its own state.
+  // Used only by the handler and guarded by the handler's mutex.
   int member = -1;
   bool broken = false;
 
@@ -67,19 +68,20 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
       : handler_(handler), caller_(rpc::CallerOf(*context)), context_(context) {}
   grpc::Status TakeMessage();
   void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The status with which the caller has to call Finish, without mu_; unset: not yet.
+  // Returns the stream's final status if the stream can be finished now, else nullopt. The caller
+  // must pass the status to Finish after releasing mu_.
   std::optional<grpc::Status> ToFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Handler* const handler_;
   const std::optional<security::Peer> caller_;
-  std::shared_ptr<Session> self_;  // until OnDone
-  grpc::ByteBuffer incoming_;      // of the read under way
-  bool first_ = true;              // it is the first one
+  std::shared_ptr<Session> self_;  // Keeps this object alive until OnDone.
+  grpc::ByteBuffer incoming_;      // The message being read.
+  bool first_ = true;              // The message being read is the first one.
 
   absl::Mutex mu_;
-  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mu_);  // null once finished
+  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mu_);  // Null once finished.
   std::deque<Message> queue_ ABSL_GUARDED_BY(mu_);
-  Message outgoing_ ABSL_GUARDED_BY(mu_);  // of the write under way
+  Message outgoing_ ABSL_GUARDED_BY(mu_);  // The message being written.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
   bool read_ended_ ABSL_GUARDED_BY(mu_) = false;
@@ -87,4 +89,4 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   grpc::Status status_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -7,7 +7,7 @@
 #include "chief/decision/decision_parts.h"
 #include "chief/decision/membership_policy.h"
 
-namespace muster {
+namespace muster::chief {
 
 Decision Make(Action action, std::string reason, int member) {
   Decision decision;
@@ -18,7 +18,7 @@ Decision Make(Action action, std::string reason, int member) {
 }
 Decision Wait(std::string reason) { return Make(Action::kWait, std::move(reason)); }
 
-Verdict About(const MemberState& m, ExitCode code, std::string message) {
+Verdict About(const MemberInfo& m, ExitCode code, std::string message) {
   return {code,           m.declared.task.ToString(), m.process.host, m.report.step,
           m.report.phase, std::move(message)};
 }
@@ -31,13 +31,13 @@ Decision End(int member, Verdict verdict) {
 
 namespace {
 
-bool IsLost(PausingTime now, const MemberState& m, const MembershipOptions& o, bool suspected) {
+bool IsLost(PausingTime now, const MemberInfo& m, const MembershipOptions& o, bool suspected) {
   if (!m.process.connected) return m.process.gone || now - m.process.broken_at >= o.resume;
   return now - m.process.last_heard >= (suspected ? std::min(o.suspect, o.heartbeat) : o.heartbeat);
 }
 
 // REQUIRES: the member is lost.
-std::string WhyLost(PausingTime now, const MemberState& m, const MembershipOptions& o) {
+std::string WhyLost(PausingTime now, const MemberInfo& m, const MembershipOptions& o) {
   if (!m.process.connected && m.process.gone)
     return "lost: its connection broke and its port refuses connections, the process is gone";
   if (!m.process.connected)
@@ -53,10 +53,10 @@ std::string WhyLost(PausingTime now, const MemberState& m, const MembershipOptio
 
 std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const MembershipOptions& o,
                                     bool suspected) {
-  int first = -1;  // The text is built for this member only, because many members may be lost.
+  int first = -1;  // Only this member's text is built, because many members may be lost.
   PausingTime since;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
-    const MemberState& m = s.members[i];
+    const MemberInfo& m = s.members[i];
     if (!m.process.joined || !IsLost(now, m, o, suspected)) continue;
     const PausingTime at = m.process.connected ? m.process.last_heard : m.process.broken_at;
     if (first >= 0 && at >= since) continue;
@@ -67,7 +67,7 @@ std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const Me
   return MemberLoss{first, WhyLost(now, s.members[first], o)};
 }
 
-Duration PhaseLimit(const MemberState& m, const MembershipOptions& o) {
+Duration PhaseLimit(const MemberInfo& m, const MembershipOptions& o) {
   if (!m.process.joined || m.report.waiting || m.report.finished) return Duration::zero();
   return o.phase[static_cast<int>(m.report.phase)];
 }
@@ -84,7 +84,7 @@ std::optional<Decision> OwnFailure(const JobState& s) {
     if (failure && (first < 0 || failure->at < s.members[first].failure->at)) first = i;
   }
   if (first < 0) return std::nullopt;
-  const MemberState& m = s.members[first];
+  const MemberInfo& m = s.members[first];
   const ReportedFailure& f = *m.failure;
   return End(first, {f.code, m.declared.task.ToString(), f.host.empty() ? m.process.host : f.host,
                      f.step, f.phase, f.message});
@@ -101,34 +101,34 @@ std::string List::text() const {
 
 bool Fresh(const JobState& s) { return s.generation == 0 && s.adopted_size == 0; }
 
-bool AwaitsSurvivors(PausingTime now, const JobState& s, const MembershipOptions& o) {
+bool MayAwaitSurvivors(PausingTime now, const JobState& s, const MembershipOptions& o) {
   return s.generation == 0 && now - s.started < o.survivors &&
          std::any_of(s.members.begin(), s.members.end(),
-                     [](const MemberState& m) { return !m.process.joined; });
+                     [](const MemberInfo& m) { return !m.process.joined; });
 }
 
-int64_t NewestStep(const JobState& s, const MemberState& member) {
+int64_t NewestStep(const JobState& s, const MemberInfo& member) {
   int64_t step = member.report.step;
-  for (const MemberState& other : s.members)
+  for (const MemberInfo& other : s.members)
     if (other.process.joined && other.in_generation) step = std::max(step, other.report.step);
   return step;
 }
 
-Decision NotAllCame(PausingTime now, const JobState& s, const MembershipOptions& o) {
+Decision DecideMissingMembers(PausingTime now, const JobState& s, const MembershipOptions& o) {
   if (Fresh(s))
     return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
                     fmt::format("not all members came within {:g} s (timeouts.join): {}",
                                 Seconds(o.join), RosterLine(now, s))});
-  // A member that is lost is a better explanation than one that is connected but has not returned.
+  // Prefers a lost member as the cause to a connected one that has not returned.
   int missing = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
-    const MemberState& m = s.members[i];
+    const MemberInfo& m = s.members[i];
     if (Ready(m) || !m.in_generation) continue;
     if (missing < 0 || (s.members[missing].process.joined && !m.process.joined)) missing = i;
   }
   if (missing >= 0) {
     const int i = missing;
-    const MemberState& m = s.members[i];
+    const MemberInfo& m = s.members[i];
     return End(i, {ExitCode::kRetryable, m.declared.task.ToString(), m.process.host, m.report.step,
                    m.report.phase,
                    fmt::format("{}; nobody took its place within {:g} s (timeouts.rejoin)",
@@ -144,7 +144,7 @@ namespace {
 
 Decision DecideEnding(PausingTime now, const JobState& s, const MembershipOptions& o) {
   List missing;
-  for (const MemberState& m : s.members) {
+  for (const MemberInfo& m : s.members) {
     // A session that broke just before may resume to receive the verdict.
     const bool may_resume =
         m.process.joined && !m.process.gone && now - m.process.broken_at < o.resume;
@@ -155,9 +155,9 @@ Decision DecideEnding(PausingTime now, const JobState& s, const MembershipOption
       now - s.stage_since < o.failure_ack_timeout) {
     // A member that is still joining gets the verdict, so that it does not wait for a chief that
     // has exited.
-    for (const MemberState& m : s.members) {
+    for (const MemberInfo& m : s.members) {
       if (!m.process.joined && !m.failure && !m.missing_since)
-        return Wait("a moment for " + m.declared.task.Spoken() + ", which has not joined");
+        return Wait("a moment for " + m.declared.task.DisplayName() + ", which has not joined");
     }
   }
   if (missing.empty()) return Make(Action::kClose, "all members have left");
@@ -170,8 +170,8 @@ Decision DecideEnding(PausingTime now, const JobState& s, const MembershipOption
 }
 
 // Describes a member that is not ready.
-std::string WhatIsMissing(PausingTime now, const MemberState& m) {
-  const std::string who = m.declared.task.Spoken();
+std::string WhatIsMissing(PausingTime now, const MemberInfo& m) {
+  const std::string who = m.declared.task.DisplayName();
   if (m.process.joined && m.process.connected)
     return fmt::format("{} ({} for {:.0f} s)", who, PhaseName(m.report.phase),
                        Seconds(now - m.report.phase_since));
@@ -184,7 +184,7 @@ std::string WhatIsMissing(PausingTime now, const MemberState& m) {
 
 }  // namespace
 
-bool Ready(const MemberState& m) {
+bool Ready(const MemberInfo& m) {
   return m.process.joined && m.process.connected && m.report.waiting;
 }
 
@@ -209,7 +209,7 @@ Decision Decide(PausingTime now, const JobState& state, const MembershipOptions&
 std::string RosterLine(PausingTime now, const JobState& state) {
   int ready = 0;
   List missing;
-  for (const MemberState& m : state.members) {
+  for (const MemberInfo& m : state.members) {
     if (Ready(m) || (m.in_generation && m.process.generation != 0)) {
       ++ready;
     } else {
@@ -226,4 +226,4 @@ int NewestMember(const JobState& state, const std::vector<int>& members) {
   });
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,7 +1,8 @@
-// The coordinator's view of its members, and the decisions that follow from it. Decisions are pure
-// functions of (now, state, options), so tests pass the time as an argument. All times are of the
-// coordinator's own clock, which pauses while the coordinator's process is suspended. Members
-// report times as ages, which become points in time at receipt.
+// JobState is all that the coordinator knows of its members. The functions in this header decide
+// from it what to do next. Decisions are pure functions of (now, state, options), so tests pass the
+// time as an argument. All times are read from the coordinator's clock, which pauses while the
+// coordinator's process is suspended. Members report ages. The coordinator converts each age to a
+// point in time when the report arrives.
 #pragma once
 
 #include <cstdint>
@@ -14,61 +15,65 @@
 #include "common/cluster/task.h"
 #include "common/cluster/verdict.h"
 
-namespace muster {
+namespace muster::chief {
 
-// Options of membership. The loss of a member ends the generation. Training continues in the next
-// generation, once all members are present again.
+// Timeouts and rules of membership. By default the loss of a member ends the generation, and the
+// next generation begins once all members are present again.
 struct MembershipOptions {
-  Duration join = std::chrono::minutes(10);    // Until all declared members are ready.
-  Duration rejoin = std::chrono::minutes(10);  // The same, after a generation was lost.
-  Duration resume = std::chrono::seconds(1);   // Time in which a broken session may be resumed.
+  Duration join = std::chrono::minutes(10);    // Timeout until all declared members are ready.
+  Duration rejoin = std::chrono::minutes(10);  // The same timeout after the loss of a generation.
+  Duration resume = std::chrono::seconds(1);   // A broken session may resume within this time.
   // A member is lost after this long without a heartbeat.
   Duration heartbeat = std::chrono::seconds(10);
-  Duration end =
-      std::chrono::seconds(30);  // From the finish of the first member to that of the last.
-  // Until all members have formed. Must exceed the members' own formation timeout.
+  // Timeout for the last member to finish, from the moment the first member finishes.
+  Duration end = std::chrono::seconds(30);
+  // Timeout until all members of a generation have connected to each other. Must exceed the
+  // members' own formation timeout.
   Duration formation = std::chrono::seconds(25);
   int max_failed_formations = 3;
-  // After a collective failed and no member is known to be lost, the coordinator waits this long
-  // for the root cause. In that time a member counts as lost after `suspect` without a heartbeat.
+  // A collective may fail while no member is known to be lost. The coordinator then waits this long
+  // for the root cause. During this wait a member counts as lost after `suspect` without a
+  // heartbeat.
   Duration root_cause_wait = std::chrono::seconds(3);
   Duration suspect = std::chrono::milliseconds(2500);
-  // Timeout for acknowledgements of a failed end. The timeout of a successful end is `end`.
+  // Timeout for the acknowledgements of a failed job's verdict. A successful job has the timeout
+  // `end`.
   Duration failure_ack_timeout = std::chrono::seconds(2);
-  Duration phase[kNumPhases] = {};  // Zero: no deadline.
-  // Elastic. After `grace` without a member, training continues with the present members. They must
-  // be at least `min_members` (0: never fewer than declared), include the chief, and be more than
-  // half of the previous generation. Members that come later are admitted.
+  Duration phase[kNumPhases] = {};  // Timeout of each phase. Zero: none.
+  // Elastic jobs: if a member is missing for `grace`, training continues with the present members.
+  // These must be at least `min_members`, include the chief, and be more than half of the previous
+  // generation. If `min_members` is 0, all declared members are needed. Members that come later are
+  // admitted.
   int min_members = 0;
   Duration grace = std::chrono::seconds(30);
-  // A chief that has just started may replace a lost one. Members with newer state than any
-  // checkpoint may still be looking for it. Decisions that leave out absent members (a stop,
-  // `grace`) wait this long for them.
+  // A chief that has just started may replace a lost chief. Members may then hold newer state than
+  // any checkpoint, and may not have found the new chief yet. For this long the chief takes no
+  // decision that leaves out absent members (a stop, `grace`).
   Duration survivors = std::chrono::seconds(3);
-  // Elastic. New members are admitted once no other one has joined or become ready for `gather`, or
-  // `gather_most` after the first one became ready. Members that come in sequence then cost the
-  // others one generation instead of many.
+  // Elastic jobs: new members are admitted once no other new member has joined or become ready for
+  // `gather`. They are admitted at the latest `gather_most` after the first one became ready.
+  // Members that arrive one after another thus join in one new generation instead of many.
   Duration gather = std::chrono::seconds(3);
   Duration gather_most = std::chrono::seconds(15);
-  // Elastic. If a process of a task is lost in its first step, the others do not wait for that
-  // task. From the second such loss on, the task is not admitted for `backoff`, unless it is
-  // needed. The time doubles with each loss, up to `backoff_most`.
+  // Elastic jobs: if a task's process is lost in its first step, the other members do not wait for
+  // that task. After the second such loss in a row, the task is not admitted for `backoff`, unless
+  // the job needs it. Each further loss doubles this time, up to `max_backoff`.
   Duration backoff = std::chrono::seconds(10);
-  Duration backoff_most = std::chrono::minutes(5);
-  // Selects the MembershipPolicy (chief/decision/membership_policy.h). True: a parameter-server
+  Duration max_backoff = std::chrono::minutes(5);
+  // Selects the MembershipPolicy (chief/decision/membership_policy.h). True for a parameter-server
   // job. Once all declared members have joined, each has its own generation. A member that is lost
-  // or makes no progress is dropped, and new ones are admitted. The job's end is decided elsewhere
-  // (Coordinator::End). The exception is a needed ps that stays away for `rejoin`, or the absence
-  // of all workers for as long.
+  // or makes no progress is dropped, and new members are admitted. The Director ends the job
+  // (Coordinator::End). The coordinator ends it only if a needed ps or all workers are missing for
+  // `rejoin`.
   bool independent = false;
-  // The number of ps that may be missing, because others hold copies of their shards.
+  // The number of ps that may be missing, because other ps hold copies of their shards.
   int spare_servers = 0;
   // After a restart of the chief, members that hold state of the run are admitted at once. New
-  // members are admitted once all are present, or this long after the first.
+  // members are admitted once all members are present, or this long after the first one.
   Duration newcomers = std::chrono::seconds(4);
 };
 
-// An error of one generation, as a member reported it.
+// An error in one generation that a member reported.
 struct ReportedError {
   uint64_t generation = 0;
   std::string message;
@@ -84,46 +89,47 @@ struct ReportedFailure {
   PausingTime at;
 };
 
-// A member as the cluster spec declares it.
+// A member that the cluster spec declares.
 struct DeclaredMember {
   TaskId task;
   std::string address;  // For messages.
 };
 
-// The process of a member, as its Hello and its session describe it.
+// The process of a member. The data comes from the process's Hello and its session.
 struct MemberProcess {
-  bool joined = false;     // It has an accepted session, or one that may resume.
+  bool joined = false;     // It has an accepted session, perhaps a broken one that may resume.
   bool connected = false;  // Its session is connected.
-  bool gone = false;       // The session broke and the process's port refuses connections.
+  bool gone = false;       // The session broke, and the data port refuses connections.
   PausingTime broken_at, last_heard;
   uint64_t incarnation = 0;
   std::string host, devices;
   int64_t pid = 0;  // 0: unknown.
   int num_replicas = 0;
   bool again = false;       // It joined with state of this run.
-  uint64_t generation = 0;  // Independent: the generation of this member alone.
+  uint64_t generation = 0;  // Independent members: the generation that only this member is in.
   int64_t first_step = 0;   // The first step of its first generation.
-  bool settled = false;     // It completed that step.
+  bool settled = false;     // The process completed `first_step`.
 };
 
-// The last report of that process.
-struct MemberReport {
-  // The current collective operation, or the failed one. Sequence 0: none.
+// The last report of a member's process.
+struct LastReport {
+  // The current or failed collective operation. Sequence 0: none.
   std::string collective;
   uint64_t collective_sequence = 0;
   PausingTime collective_since;
-  uint64_t collectives_done = 0;  // The highest sequence number of a completed one.
+  uint64_t collectives_done = 0;  // The highest sequence number of a completed collective.
 
   Phase phase = Phase::kStarting;
   PausingTime phase_since;
   int64_t step = 0;
-  bool waiting = false;  // Waits for a generation.
+  bool waiting = false;  // The member waits for a generation.
   PausingTime waiting_since;
   int64_t last_step = 0;
   uint64_t formed_generation = 0;
   std::optional<ReportedError> formation_error, collective_error;
-  bool leaving = false;   // It was asked to stop, and the others may continue without it (elastic).
-  bool finished = false;  // It left the training loop, at last_step.
+  // Elastic jobs: the member was asked to stop, and the others may continue without it.
+  bool leaving = false;
+  bool finished = false;  // The member left the training loop after last_step.
   // The loop's exit code: kPreempted after a stop at an agreed step.
   ExitCode outcome = ExitCode::kDone;
   std::string outcome_message;
@@ -131,23 +137,24 @@ struct MemberReport {
   bool acknowledged = false;
 };
 
-struct MemberState {
+struct MemberInfo {
   DeclaredMember declared;
   MemberProcess process;  // For a lost member: only the host.
-  MemberReport report;    // For a lost member: only phase and step.
+  LastReport report;      // For a lost member: only phase and step.
 
-  // The coordinator derives the fields below.
-  bool in_generation = false;  // In JobState::generation. Independent: in its own generation.
+  // The coordinator sets the fields below. The member is in JobState::generation. Independent
+  // members: it is in its own generation.
+  bool in_generation = false;
   std::string why_missing = "never connected";
-  std::optional<PausingTime> missing_since;  // When its connection was lost.
-  // Elastic: the number of consecutive processes of this task that were lost before they settled.
-  // The next one is not admitted until `held_until`.
+  std::optional<PausingTime> missing_since;  // When the connection was lost.
+  // Elastic jobs: the number of processes of this task in a row that were lost in their first step.
+  // The next process is not admitted until `backoff_until`.
   int quick_losses = 0;
-  PausingTime held_until;
-  uint64_t admitted = 0;  // Independent: the incarnation that other members rely on.
-  std::string abandoned;  // Why the task ended and is not started again. Empty: it may come back.
-  bool left = false;      // It left as asked. No member waits for it.
-  // Its own failure. May come from a task that never joined.
+  PausingTime backoff_until;
+  uint64_t admitted = 0;  // Independent members: the admitted incarnation, 0 if none.
+  std::string abandoned;  // Why the task ended for good. Empty: a process may come back.
+  bool left = false;      // The member left when asked to. No other member waits for it.
+  // The failure that the task itself reported. The task may never have joined.
   std::optional<ReportedFailure> failure;
 };
 
@@ -157,69 +164,72 @@ std::string_view StageName(Stage stage);
 struct JobState {
   Stage stage = Stage::kJoining;
   PausingTime started, stage_since;
-  uint64_t generation = 0;  // The current one, or the last one while joining. 0: none yet.
-  // The size of the largest generation of an earlier chief from which a member has joined with its
-  // state. 0: no member has.
+  uint64_t generation = 0;  // The current generation; while joining, the last one. 0: none yet.
+  // Members may join with state from generations of an earlier chief. This is the size of the
+  // largest such generation, 0 if there is none.
   int adopted_size = 0;
-  // Independent: when a ps was last admitted. Workers wait for servers, but servers do not wait for
-  // workers.
+  // Independent members: when a ps was last admitted. Workers wait for servers, but servers do not
+  // wait for workers.
   PausingTime servers_since;
-  // All steps are done. The rest (passes over other splits, the result) needs no other member, and
-  // the others may have left with the job's verdict.
-  bool through = false;
+  // All steps are done. The chief alone does the rest (passes over other splits, the result). The
+  // other members may already have left with the job's verdict.
+  bool all_steps_done = false;
   int failed_formations = 0;
-  bool stop_requested = false;       // By SIGTERM or SIGINT at any task.
-  std::vector<MemberState> members;  // By rank.
-  Verdict verdict;                   // Valid once stage is kEnding.
-  // Also wait for members that have not joined yet, to send them the verdict.
+  bool stop_requested = false;      // A task received SIGTERM or SIGINT.
+  std::vector<MemberInfo> members;  // Indexed by rank.
+  Verdict verdict;                  // Valid once stage is kEnding.
+  // The verdict must also reach members that have not joined yet.
   bool tell_all = false;
 };
 
 enum class Action {
   kWait,
-  kForm,   // Enough members are ready: form a generation of them. Independent: of `member`.
-  kStart,  // All have formed: start training.
-  kDrop,   // `member` is lost but no generation needs it: wait until it joins again.
-  kAbortGeneration,  // End the generation and form another one, without `member` if it is set.
-  kStop,             // All members stop at an agreed step.
-  kEndJob,           // With `verdict`.
-  kClose,            // All members have the verdict, or will not receive it any more.
+  // Enough members are ready: form a generation. Independent members: a generation of `member`.
+  kForm,
+  kStart,  // All members have connected: start training.
+  kDrop,   // No generation needs the lost `member`: wait until it rejoins.
+  // End the generation and form the next one, without `member` if one is set.
+  kAbortGeneration,
+  kStop,    // All members stop at an agreed step.
+  kEndJob,  // End the job with `verdict`.
+  kClose,   // All members that can receive the verdict have it.
 };
 struct Decision {
   Action action = Action::kWait;
   std::string reason;  // For the log.
-  int member = -1;     // The member concerned. -1: none in particular.
-  // kAbortGeneration, kDrop: `member` is connected but makes no progress, or leaves. It receives
-  // `verdict`, so that its process ends and another one can replace it.
+  int member = -1;     // The member that the action is about. -1: none.
+  // For kAbortGeneration and kDrop: `member` is connected but makes no progress, or leaves. The
+  // coordinator sends it `verdict`, so that its process exits and another one can replace it.
   bool expel = false;
-  Verdict verdict;  // For kEndJob, or about the member of kAbortGeneration.
+  Verdict verdict;  // kEndJob: the job's verdict. kAbortGeneration, kDrop: about `member`.
 };
 
-// Decides by the MembershipPolicy that the options select.
+// Calls Decide of the MembershipPolicy that the options select.
 Decision Decide(PausingTime now, const JobState& state, const MembershipOptions& options);
 
-// "5/8 joined, missing worker 3 (host:port, never connected), worker 4 (starting for 12 s)". A long
-// list is cut, followed by the number of the others.
+// Returns "5/8 joined, missing worker 3 (host:port, never connected), worker 4 (starting for 12
+// s)". A long list is cut and ends with the number of members left out.
 std::string RosterLine(PausingTime now, const JobState& state);
 
-// True if the member can be part of a generation: joined, connected and waiting for one.
-bool Ready(const MemberState& member);
+// Returns whether the member has joined, is connected and waits for a generation.
+bool Ready(const MemberInfo& member);
 
-// The members of a generation that is formed now, by rank: those that are ready. Members held back
-// for quick losses are left out if the others are enough.
+// Returns the members of a generation that would be formed now, by rank. These are the ready
+// members. Members that are held back (quick_losses) are left out if the others are enough.
 std::vector<int> NextMembers(PausingTime now, const JobState& state,
                              const MembershipOptions& options);
 
-// Returns the state to keep of a member whose process is lost, if the others wait for it.
-MemberState Absent(PausingTime now, const JobState& state, const MemberState& lost,
-                   const MembershipOptions& options);
+// Returns the state to keep of a member after the loss of its process. Only for members that the
+// others wait for.
+MemberInfo Absent(PausingTime now, const JobState& state, const MemberInfo& lost,
+                  const MembershipOptions& options);
 
-// Returns the member with the newest state: the highest last_step, and the first of those.
-// REQUIRES: `members` is not empty.
+// Returns the member with the highest last_step, the first one if several have it. REQUIRES:
+// `members` is not empty.
 int NewestMember(const JobState& state, const std::vector<int>& members);
 
-// The step in which `member` was lost. Members differ by at most one step, so the highest step
-// reported is the best estimate.
-int64_t NewestStep(const JobState& state, const MemberState& member);
+// Returns an estimate of the step in which `member` was lost: the highest step that any member
+// reported. Members differ by at most one step.
+int64_t NewestStep(const JobState& state, const MemberInfo& member);
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -5,21 +5,21 @@
 
 #include "chief/decision/decision_parts.h"
 
-namespace muster {
+namespace muster::chief {
 
-bool Held(PausingTime now, const MemberState& m, const MembershipOptions& o) {
-  return o.min_members > 0 && m.held_until > now;
+bool IsBackingOff(PausingTime now, const MemberInfo& m, const MembershipOptions& o) {
+  return o.min_members > 0 && m.backoff_until > now;
 }
 
-// True if the member completed its first step. Its own report may be one heartbeat old, so a later
-// step of any other member is sufficient.
-bool Settled(const JobState& s, const MemberState& m) {
+// True if the member completed its first step. The member's own report may be one heartbeat old, so
+// a later step of another member also counts.
+bool Settled(const JobState& s, const MemberInfo& m) {
   return m.process.settled || (m.in_generation && NewestStep(s, m) > m.process.first_step);
 }
 
-MemberState Absent(PausingTime now, const JobState& s, const MemberState& lost,
-                   const MembershipOptions& o) {
-  MemberState absent;
+MemberInfo Absent(PausingTime now, const JobState& s, const MemberInfo& lost,
+                  const MembershipOptions& o) {
+  MemberInfo absent;
   absent.declared = lost.declared;
   absent.process.host = lost.process.host;
   absent.report.step = lost.report.step;
@@ -29,39 +29,40 @@ MemberState Absent(PausingTime now, const JobState& s, const MemberState& lost,
   absent.missing_since = now;
   if (o.min_members == 0 || Settled(s, lost)) return absent;
   absent.quick_losses = lost.quick_losses;
-  absent.held_until = lost.held_until;
-  if (!lost.in_generation) return absent;  // No member was waiting for it.
+  absent.backoff_until = lost.backoff_until;
+  if (!lost.in_generation) return absent;  // No other member waits for this one.
   const int n = ++absent.quick_losses;
   if (n < 2) return absent;
   Duration hold = o.backoff;
-  for (int i = 2; i < n && hold < o.backoff_most; ++i) hold *= 2;
-  absent.held_until = now + std::min(hold, o.backoff_most);
+  for (int i = 2; i < n && hold < o.max_backoff; ++i) hold *= 2;
+  absent.backoff_until = now + std::min(hold, o.max_backoff);
   return absent;
 }
 
 std::vector<int> NextMembers(PausingTime now, const JobState& s, const MembershipOptions& o) {
-  const bool with_held = FewerWillDo(now, s, o, /*with_held=*/false).empty();
+  const bool with_backing_off = ReasonForFewer(now, s, o, /*with_held=*/false).empty();
   std::vector<int> next;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i)
-    if (Ready(s.members[i]) && (with_held || !Held(now, s.members[i], o))) next.push_back(i);
+    if (Ready(s.members[i]) && (with_backing_off || !IsBackingOff(now, s.members[i], o)))
+      next.push_back(i);
   return next;
 }
 
-std::optional<Decision> Leaver(const JobState& s, const MembershipOptions& o) {
+std::optional<Decision> DecideLeave(const JobState& s, const MembershipOptions& o) {
   if (s.stop_requested || o.min_members == 0) return std::nullopt;
   int size = 0, remaining = 0, leaver = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
-    const MemberState& m = s.members[i];
+    const MemberInfo& m = s.members[i];
     if (m.in_generation && m.report.finished) return std::nullopt;  // The job is about to end.
     size += m.in_generation ? 1 : 0;
-    remaining +=
-        m.in_generation && m.process.joined ? 1 : 0;  // Other missing members may never come.
+    // Counts only joined members, because missing ones may never come.
+    remaining += m.in_generation && m.process.joined ? 1 : 0;
     if (m.report.leaving && leaver < 0) leaver = i;
   }
   if (leaver < 0) return std::nullopt;
-  const MemberState& m = s.members[leaver];
+  const MemberInfo& m = s.members[leaver];
   --remaining;
-  const std::string who = m.declared.task.Spoken();
+  const std::string who = m.declared.task.DisplayName();
   const bool missed = m.in_generation && s.stage != Stage::kJoining;
   const bool enough = remaining >= o.min_members && 2 * remaining > size;
   if (leaver == 0 || s.generation == 0 || (m.in_generation && !enough))
@@ -73,30 +74,30 @@ std::optional<Decision> Leaver(const JobState& s, const MembershipOptions& o) {
   return decision;
 }
 
-std::string FewerWillDo(PausingTime now, const JobState& s, const MembershipOptions& o,
-                        bool with_held) {
-  if (std::all_of(s.members.begin(), s.members.end(), [&](const MemberState& m) {
-        return Ready(m) && (with_held || !Held(now, m, o));
+std::string ReasonForFewer(PausingTime now, const JobState& s, const MembershipOptions& o,
+                           bool with_backing_off) {
+  if (std::all_of(s.members.begin(), s.members.end(), [&](const MemberInfo& m) {
+        return Ready(m) && (with_backing_off || !IsBackingOff(now, m, o));
       }))
     return "all members are ready";
-  // The chief is the first member. A member that has joined will be ready soon.
-  if ((Fresh(s) && !s.through) || !Ready(s.members[0])) return "";
+  // members[0] is the chief.
+  if ((Fresh(s) && !s.all_steps_done) || !Ready(s.members[0])) return "";
   int ready = 0, before = s.generation == 0 ? s.adopted_size : 0;
   bool all_left = s.generation != 0;
-  for (const MemberState& m : s.members) {
+  for (const MemberInfo& m : s.members) {
     before += m.in_generation ? 1 : 0;
-    if (!with_held && Held(now, m, o)) continue;
+    if (!with_backing_off && IsBackingOff(now, m, o)) continue;
     if (m.process.joined && !Ready(m)) return "";
     ready += Ready(m) ? 1 : 0;
-    // A member that was lost in its first step is not waited for.
+    // The others do not wait for a member that was lost in its first step.
     const bool awaited = !m.left && m.quick_losses == 0 && m.in_generation;
     all_left = all_left && (Ready(m) || !awaited);
   }
-  if (AwaitsSurvivors(now, s, o)) return "";
+  if (MayAwaitSurvivors(now, s, o)) return "";
   const std::string who = fmt::format("{} of {} members", ready, s.members.size());
   // A requested stop needs no further step.
   if (s.stop_requested) return fmt::format("{} go on to the step at which all stop", who);
-  if (s.through && now - s.stage_since >= o.end)
+  if (s.all_steps_done && now - s.stage_since >= o.end)
     return fmt::format("{} end the job: all steps are done, and nobody else came within {:g} s",
                        who, Seconds(o.end));
   if (o.min_members == 0 || ready < o.min_members || 2 * ready <= before) return "";
@@ -106,14 +107,15 @@ std::string FewerWillDo(PausingTime now, const JobState& s, const MembershipOpti
                      Seconds(o.grace));
 }
 
-std::optional<Decision> Newcomer(PausingTime now, const JobState& s, const MembershipOptions& o) {
+std::optional<Decision> DecideNewMember(PausingTime now, const JobState& s,
+                                        const MembershipOptions& o) {
   if (s.stop_requested) return std::nullopt;
   List who;
   bool others = false, on_their_way = false;
   PausingTime first = PausingTime::max(), last = PausingTime::min();
-  for (const MemberState& m : s.members) {
+  for (const MemberInfo& m : s.members) {
     if (m.in_generation && m.report.finished) return std::nullopt;
-    if (m.in_generation || Held(now, m, o)) continue;
+    if (m.in_generation || IsBackingOff(now, m, o)) continue;
     if (Ready(m)) {
       who.AddTask(m);
       first = std::min(first, m.report.waiting_since);
@@ -129,4 +131,4 @@ std::optional<Decision> Newcomer(PausingTime now, const JobState& s, const Membe
   return Make(Action::kAbortGeneration, "taking in " + who.text());
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -4,16 +4,16 @@
 #include <algorithm>
 
 #include "chief/decision/decision_parts.h"
+#include "chief/decision/describe_members.h"
 #include "chief/decision/membership_policy.h"
-#include "chief/decision/standings.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Appends the members' positions in the current collective to `message`, which may be a whole
 // sentence of a program or a library.
-std::string WithStandings(std::string message, PausingTime now, const JobState& s) {
-  const std::string standings = Standings(now, s);
+std::string WithMembers(std::string message, PausingTime now, const JobState& s) {
+  const std::string standings = DescribeMembers(now, s);
   if (standings.empty()) return message;
   if (message.ends_with('.')) message.pop_back();
   return fmt::format("{}; {}", message, standings);
@@ -31,8 +31,8 @@ int FirstCollectiveError(const JobState& s) {
 }
 
 Decision Lose(const JobState& s, int member, const std::string& why) {
-  const MemberState& m = s.members[member];
-  // No generation depends on it, and it may join again.
+  const MemberInfo& m = s.members[member];
+  // No generation depends on this member, and it may rejoin.
   if (s.generation == 0 || s.stage == Stage::kJoining || !m.in_generation)
     return Make(Action::kDrop, why, member);
   Verdict verdict = About(m, ExitCode::kRetryable, why);
@@ -46,7 +46,7 @@ Decision Lose(const JobState& s, int member, const std::string& why) {
 
 // Removes a member that is connected but makes no progress.
 Decision GiveUp(const JobState& s, int member, Verdict verdict) {
-  // A member that is not admitted yet is not part of the others' generation.
+  // A member that is not admitted yet is in no generation.
   const bool missed = s.members[member].in_generation;
   Decision decision =
       Make(missed ? Action::kAbortGeneration : Action::kDrop, Describe(verdict), member);
@@ -59,22 +59,22 @@ std::optional<Decision> Lost(PausingTime now, const JobState& s, const Membershi
   const bool suspected = s.stage == Stage::kRunning && FirstCollectiveError(s) >= 0;
   std::optional<MemberLoss> lost = FirstLost(now, s, o, suspected);
   if (!lost) return std::nullopt;
-  // After a broken connection the others have waited too briefly to report positions.
+  // After a broken connection, the others have not waited long enough to report positions.
   if (s.members[lost->member].process.connected)
-    lost->why = WithStandings(std::move(lost->why), now, s);
+    lost->why = WithMembers(std::move(lost->why), now, s);
   return Lose(s, lost->member, lost->why);
 }
 
-// Returns the member that `waiter` waits for in a collective: the one furthest behind that has not
-// entered it. Returns -1 if all have entered.
-int HeldUpBy(const JobState& s, int waiter) {
+// Returns the member that `waiter` waits for in a collective: of the members that have not entered
+// it, the one furthest behind. Returns -1 if all have entered.
+int BlockingMember(const JobState& s, int waiter) {
   int culprit = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
-    const MemberState& m = s.members[i];
+    const MemberInfo& m = s.members[i];
     if (i == waiter || !m.process.joined || !m.in_generation || m.report.finished) continue;
     const bool in_reduce =
         m.report.phase == Phase::kReduce && m.report.step >= s.members[waiter].report.step;
-    if (HasComeTo(s.members[waiter], m).value_or(in_reduce)) continue;
+    if (HasReached(s.members[waiter], m).value_or(in_reduce)) continue;
     if (culprit < 0 || m.report.step < s.members[culprit].report.step ||
         (m.report.step == s.members[culprit].report.step &&
          m.report.phase_since < s.members[culprit].report.phase_since))
@@ -86,7 +86,7 @@ int HeldUpBy(const JobState& s, int waiter) {
 std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
                                       const MembershipOptions& o) {
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
-    const MemberState& m = s.members[i];
+    const MemberInfo& m = s.members[i];
     const Duration limit = PhaseLimit(m, o);
     if (limit == Duration::zero()) continue;
     // After the end of a generation the timeout starts again, to let the member return.
@@ -94,23 +94,24 @@ std::optional<Decision> PhaseDeadline(PausingTime now, const JobState& s,
         now - (s.stage == Stage::kJoining ? std::max(m.report.phase_since, s.stage_since)
                                           : m.report.phase_since);
     if (age < limit) continue;
-    const int culprit = m.report.phase == Phase::kReduce ? HeldUpBy(s, i) : -1;
+    const int culprit = m.report.phase == Phase::kReduce ? BlockingMember(s, i) : -1;
     if (culprit < 0) {
       Verdict verdict = About(m, ExitCode::kRetryable,
-                              WithStandings(PhaseTooLong(m.report.phase, age, limit), now, s));
+                              WithMembers(PhaseTooLong(m.report.phase, age, limit), now, s));
       // A task that never trained would fail the same way again, so the job ends.
       return s.generation == 0 ? End(i, std::move(verdict)) : GiveUp(s, i, std::move(verdict));
     }
     const std::string_view name = PhaseName(m.report.phase);
-    const MemberState& c = s.members[culprit];
+    const MemberInfo& c = s.members[culprit];
     return GiveUp(
         s, culprit,
         About(c, ExitCode::kRetryable,
-              WithStandings(
+              WithMembers(
                   fmt::format("in phase '{}' for {:.1f} s while {} waits for it in '{}' for {:.1f} "
                               "s; timeouts.phase.{} is {:g} s",
                               PhaseName(c.report.phase), Seconds(now - c.report.phase_since),
-                              m.declared.task.Spoken(), name, Seconds(age), name, Seconds(limit)),
+                              m.declared.task.DisplayName(), name, Seconds(age), name,
+                              Seconds(limit)),
                   now, s)));
   }
   return std::nullopt;
@@ -120,23 +121,23 @@ std::optional<Decision> CollectiveError(PausingTime now, const JobState& s,
                                         const MembershipOptions& o) {
   const int first = FirstCollectiveError(s);
   if (first < 0) return std::nullopt;
-  const MemberState& m = s.members[first];
+  const MemberInfo& m = s.members[first];
   if (now - m.report.collective_error->at < o.root_cause_wait)
-    return Wait(fmt::format("{} reports: {}", m.declared.task.Spoken(),
+    return Wait(fmt::format("{} reports: {}", m.declared.task.DisplayName(),
                             m.report.collective_error->message));
   // This error follows from another one. No member is known to be lost, so none is dropped.
-  return Make(Action::kAbortGeneration, WithStandings(m.report.collective_error->message, now, s));
+  return Make(Action::kAbortGeneration, WithMembers(m.report.collective_error->message, now, s));
 }
 
 Decision DecideJoining(PausingTime now, const JobState& s, const MembershipOptions& o) {
   // Before the first step there is no step at which all could agree to stop.
-  if (s.stop_requested && Fresh(s) && !AwaitsSurvivors(now, s, o))
+  if (s.stop_requested && Fresh(s) && !MayAwaitSurvivors(now, s, o))
     return End(-1, {ExitCode::kPreempted, "", "", -1, Phase::kStarting,
                     "stopped before the first step, as asked"});
-  for (const bool with_held : {false, true})
-    if (std::string why = FewerWillDo(now, s, o, with_held); !why.empty())
+  for (const bool with_backing_off : {false, true})
+    if (std::string why = ReasonForFewer(now, s, o, with_backing_off); !why.empty())
       return Make(Action::kForm, std::move(why));
-  if (now - s.stage_since >= (Fresh(s) ? o.join : o.rejoin)) return NotAllCame(now, s, o);
+  if (now - s.stage_since >= (Fresh(s) ? o.join : o.rejoin)) return DecideMissingMembers(now, s, o);
   return Wait(RosterLine(now, s));
 }
 
@@ -160,7 +161,7 @@ Decision DecideForming(PausingTime now, const JobState& s, const MembershipOptio
   bool all = true;
   List unformed;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
-    const MemberState& m = s.members[i];
+    const MemberInfo& m = s.members[i];
     if (!m.in_generation) continue;
     const auto& error = m.report.formation_error;
     if (error && error->generation == s.generation &&
@@ -190,8 +191,8 @@ Decision DecideForming(PausingTime now, const JobState& s, const MembershipOptio
 // Finished members wait for the others. A member that neither finishes nor makes progress ends the
 // job and is named as the cause.
 Decision DecideFinished(PausingTime now, const JobState& s, const MembershipOptions& o) {
-  const MemberState* first = nullptr;
-  for (const MemberState& m : s.members) {
+  const MemberInfo* first = nullptr;
+  for (const MemberInfo& m : s.members) {
     if (m.in_generation && m.report.finished &&
         (first == nullptr || m.report.finished_at < first->report.finished_at))
       first = &m;
@@ -199,7 +200,7 @@ Decision DecideFinished(PausingTime now, const JobState& s, const MembershipOpti
   if (first == nullptr) return Wait();
   bool all = true;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
-    const MemberState& m = s.members[i];
+    const MemberInfo& m = s.members[i];
     if (!m.in_generation) continue;
     if (m.report.finished) {
       if (m.report.last_step != first->report.last_step ||
@@ -208,7 +209,7 @@ Decision DecideFinished(PausingTime now, const JobState& s, const MembershipOpti
                             fmt::format("finished after step {} with exit code {}, {} after step "
                                         "{} with {}: the loops differ between tasks",
                                         m.report.last_step, static_cast<int>(m.report.outcome),
-                                        first->declared.task.Spoken(), first->report.last_step,
+                                        first->declared.task.DisplayName(), first->report.last_step,
                                         static_cast<int>(first->report.outcome))));
       continue;
     }
@@ -217,7 +218,7 @@ Decision DecideFinished(PausingTime now, const JobState& s, const MembershipOpti
     if (!working && now - std::max(first->report.finished_at, m.report.phase_since) >= o.end)
       return End(i, About(m, ExitCode::kRetryable,
                           fmt::format("did not finish within {:g} s (timeouts.end) of {}",
-                                      Seconds(o.end), first->declared.task.Spoken())));
+                                      Seconds(o.end), first->declared.task.DisplayName())));
   }
   if (all)
     return End(-1,
@@ -235,45 +236,45 @@ class Synchronous final : public MembershipPolicy {
     s->generation = id;
     s->stage = Stage::kForming;
     s->stage_since = now;
-    for (MemberState& m : s->members) m.in_generation = false;
+    for (MemberInfo& m : s->members) m.in_generation = false;
     for (const int i : formed.members) {
-      MemberState& m = s->members[i];
+      MemberInfo& m = s->members[i];
       m.in_generation = true;
       m.process.first_step = s->members[formed.newest].report.last_step + 1;
       m.report.waiting = m.report.finished = false;
       m.report.collective_sequence = m.report.collectives_done = 0;
-      m.report.phase = Phase::kForming;  // Until it reports. Its earlier phase is over.
+      m.report.phase = Phase::kForming;  // Until the member reports again.
       m.report.phase_since = now;
     }
     return formed;
   }
-  uint64_t GenerationOf(const JobState& s, const MemberState&) const override {
+  uint64_t GenerationOf(const JobState& s, const MemberInfo&) const override {
     return s.generation;
   }
   bool IsHeldUp(const JobState& s) const override { return s.stage == Stage::kJoining; }
 
-  MemberState Absent(PausingTime now, const JobState& s, const MemberState& lost) const override {
-    return muster::Absent(now, s, lost, options_);
+  MemberInfo Absent(PausingTime now, const JobState& s, const MemberInfo& lost) const override {
+    return chief::Absent(now, s, lost, options_);
   }
   // The others must not wait for the process that was replaced.
   std::string Replace(int member, JobState* s) const override {
-    const MemberState& m = s->members[member];
+    const MemberInfo& m = s->members[member];
     if (!m.in_generation || s->stage == Stage::kJoining) return "";
-    return m.declared.task.Spoken() + " was lost: a new process took its place";
+    return m.declared.task.DisplayName() + " was lost: a new process took its place";
   }
   // The member gave up its session and its communicators before the chief noticed.
   std::string Return(const ReturningProcess& process, int member, JobState* s) const override {
-    const MemberState& m = s->members[member];
+    const MemberInfo& m = s->members[member];
     const bool together = s->stage == Stage::kForming || s->stage == Stage::kRunning;
     if (!together || !m.in_generation || process.generation != 0 ||
         process.highest_generation != s->generation)
       return "";
-    return m.declared.task.Spoken() + " had lost touch with the chief and left the generation";
+    return m.declared.task.DisplayName() + " had lost touch with the chief and left the generation";
   }
-  bool GoesOnWithout(int, const std::string&, JobState*) const override {
+  bool ContinueWithout(int, const std::string&, JobState*) const override {
     return options_.min_members > 0;
   }
-  bool WaitsForRestart(const MemberState& m) const override { return !m.process.joined; }
+  bool WaitsForRestart(const MemberInfo& m) const override { return !m.process.joined; }
 
  private:
   Decision DecideNext(PausingTime now, const JobState& s) const override {
@@ -281,11 +282,11 @@ class Synchronous final : public MembershipPolicy {
     if (auto decision = OwnFailure(s)) return *std::move(decision);
     if (auto decision = Lost(now, s, o)) return *std::move(decision);
     if (auto decision = PhaseDeadline(now, s, o)) return *std::move(decision);
-    if (auto decision = Leaver(s, o)) return *std::move(decision);
+    if (auto decision = DecideLeave(s, o)) return *std::move(decision);
     if (s.stage == Stage::kJoining) return DecideJoining(now, s, o);
     if (s.stage == Stage::kForming) return DecideForming(now, s, o);
     if (auto decision = CollectiveError(now, s, o)) return *std::move(decision);
-    if (auto decision = Newcomer(now, s, o)) return *std::move(decision);
+    if (auto decision = DecideNewMember(now, s, o)) return *std::move(decision);
     return DecideFinished(now, s, o);
   }
 };
@@ -296,4 +297,4 @@ std::unique_ptr<MembershipPolicy> SynchronousMembership(const MembershipOptions&
   return std::make_unique<Synchronous>(options);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

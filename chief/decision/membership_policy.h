@@ -1,7 +1,7 @@
-// The rules that differ between the two kinds of membership, for the coordinator. Synchronous
-// members train in one generation, which the loss of one ends for all. Independent members (a
-// parameter-server job) have a generation each, and a loss does not disturb the others. A policy
-// changes only the state that it is given.
+// A MembershipPolicy has the rules that differ between the two kinds of membership. The coordinator
+// uses one. Synchronous members train in one generation, and the loss of one member ends it for
+// all. Independent members (parameter-server jobs) have one generation each, and a loss does not
+// affect the others. A policy changes only the state that the caller passes.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,24 @@
 
 #include "chief/decision/decision.h"
 
-namespace muster {
+namespace muster::chief {
 
-// A generation to be announced to its members.
+// A generation that the coordinator is about to announce to its members.
 struct NewGeneration {
   uint64_t id = 0;
-  std::vector<int> members;  // By rank.
-  int newest = 0;  // The index in JobState::members of the member whose state all members load.
+  std::vector<int> members;  // Ordered by rank.
+  // The index in JobState::members of the member with the newest state. All members load this
+  // state.
+  int newest = 0;
   bool started = false;  // Training starts without waiting for connections to other members.
-  bool again = false;    // With `started`: the member was admitted before and may hold state.
+  bool again = false;    // With `started`: the member was admitted earlier and may hold state.
 };
 
-// The process of a member that opens another session.
+// A member's process that opens another session.
 struct ReturningProcess {
-  uint64_t generation = 0;          // The generation that it is in. 0: none.
-  uint64_t highest_generation = 0;  // The highest generation that it has seen.
-  bool holds_state = false;         // It holds state of this run.
+  uint64_t generation = 0;          // The process's current generation. 0: none.
+  uint64_t highest_generation = 0;  // The highest generation that the process has seen.
+  bool holds_state = false;         // The process holds state of this run.
 };
 
 class MembershipPolicy {
@@ -37,28 +39,30 @@ class MembershipPolicy {
 
   // Returns the next action.
   Decision Decide(PausingTime now, const JobState& state) const;
-  // Executes Action::kForm, for `member` if the decision names one. REQUIRES: a member is ready.
+  // Executes Action::kForm with generation number `id`. `member` is Decision::member. REQUIRES: a
+  // member is ready.
   virtual NewGeneration Form(PausingTime now, uint64_t id, int member, JobState* state) const = 0;
-  // The generation that `member` is in, or was in last.
-  virtual uint64_t GenerationOf(const JobState& state, const MemberState& member) const = 0;
-  // True if members wait for missing ones. The coordinator then logs it periodically.
+  // Returns the current or the last generation of `member`.
+  virtual uint64_t GenerationOf(const JobState& state, const MemberInfo& member) const = 0;
+  // Returns true if members wait for missing members. The coordinator then logs the missing ones
+  // periodically.
   virtual bool IsHeldUp(const JobState& state) const = 0;
 
-  // Returns the state to keep of a member whose process is lost.
-  virtual MemberState Absent(PausingTime now, const JobState& state,
-                             const MemberState& lost) const = 0;
-  // Replace: another process takes the place of `member`, which had joined. Return: the member's
-  // own process opens another session. Both return why this ends the generation of all, or "" if it
-  // does not.
+  // Returns the state to keep of a member after the loss of its process.
+  virtual MemberInfo Absent(PausingTime now, const JobState& state,
+                            const MemberInfo& lost) const = 0;
+  // Replace is called when another process replaces the process of `member`, which had joined.
+  // Return is called when the member's own process opens another session. Both return the reason
+  // why this event ends the generation of all members, or "" if it does not.
   virtual std::string Replace(int member, JobState* state) const = 0;
   virtual std::string Return(const ReturningProcess& process, int member,
                              JobState* state) const = 0;
-  // `member` is dead and will not be started again, because of `why`. Returns true if the job may
-  // continue without it.
-  virtual bool GoesOnWithout(int member, const std::string& why, JobState* state) const = 0;
-  // `member` failed in a way that a new process may not. Returns true if the job waits for a new
-  // process.
-  virtual bool WaitsForRestart(const MemberState& member) const = 0;
+  // Called when the process of `member` has ended and will not be restarted, because of `why`.
+  // Returns true if the job may continue without the member.
+  virtual bool ContinueWithout(int member, const std::string& why, JobState* state) const = 0;
+  // Called when `member` failed with an error that a restart may fix. Returns true if the job waits
+  // for a new process.
+  virtual bool WaitsForRestart(const MemberInfo& member) const = 0;
 
  protected:
   explicit MembershipPolicy(const MembershipOptions& options) : options_(options) {}
@@ -71,4 +75,4 @@ class MembershipPolicy {
 std::unique_ptr<MembershipPolicy> SynchronousMembership(const MembershipOptions& options);
 std::unique_ptr<MembershipPolicy> IndependentMembership(const MembershipOptions& options);
 
-}  // namespace muster
+}  // namespace muster::chief

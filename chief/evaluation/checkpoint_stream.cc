@@ -6,7 +6,7 @@
 
 #include "common/rpc/server.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr int64_t kChunkBytes = 512 << 10;  // A message holds at most 1 MiB.
@@ -36,7 +36,7 @@ class FileStream final : public grpc::ServerWriteReactor<proto::FetchChunk> {
   void OnDone() override { delete this; }
 
  private:
-  // One chunk of each stream waits for the disk: BulkCalls bounds them.
+  // Each stream has at most one read queued, and BulkCalls limits the number of streams.
   void Next() {
     const bool taken = disk_->Run([this] {
       bool more = false;
@@ -83,4 +83,4 @@ grpc::ServerWriteReactor<proto::FetchChunk>* RefuseStream(const grpc::Status& wh
   return new Refusal(why);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

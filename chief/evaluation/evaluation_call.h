@@ -1,5 +1,5 @@
-// A unary call of the evaluator that the chief may hold. The service's thread answers it. Holding a
-// call costs no thread.
+// An EvaluationCall is a unary call from the evaluator. The chief may hold the call for a while
+// without using a thread. The thread of EvaluationService answers it.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -10,19 +10,20 @@
 #include "common/base/pausing_clock.h"
 #include "proto/evaluation.grpc.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 class EvaluationCall final : public grpc::ServerUnaryReactor {
  public:
-  // Called on gRPC's threads. Must outlive the server.
+  // Receives the events of calls, on gRPC's threads. Must outlive the server.
   class Handler {
    public:
     virtual ~Handler() = default;
     virtual void OnCall(std::shared_ptr<EvaluationCall> call) = 0;
-    // The connection broke, or the caller gave up, before Answer. Answer must still be called.
+    // The connection broke, or the evaluator cancelled the call, before Answer. Answer must still
+    // be called.
     virtual void OnBroken(uint64_t incarnation) = 0;
-    // The reply with the job's end has left this process.
-    virtual void OnEndTold(uint64_t incarnation) = 0;
+    // gRPC has sent the reply with the job's end.
+    virtual void OnEndDelivered(uint64_t incarnation) = 0;
   };
 
   static grpc::ServerUnaryReactor* Open(Handler* handler, const proto::NextCheckpointRequest* next,
@@ -44,9 +45,10 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     return next != nullptr ? next->evaluator() : report->evaluator();
   }
   bool broken() const { return broken_; }
-  // Called once. The call must not be used afterwards.
+  // Finishes the call. Called once; the caller must not use the call afterwards. `tells_end`: the
+  // reply has the job's end, so OnEndDelivered follows.
   void Answer(const grpc::Status& status, bool tells_end = false) {
-    tells_end_ = tells_end;
+    carries_end_ = tells_end;
     Finish(status);
   }
 
@@ -55,12 +57,12 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     handler_->OnBroken(incarnation_);
   }
   void OnDone() override {
-    if (tells_end_ && !broken_) handler_->OnEndTold(incarnation_);
+    if (carries_end_ && !broken_) handler_->OnEndDelivered(incarnation_);
     self_.reset();
   }
 
-  PausingTime taken;  // Set and read by the service.
-  // Only one of the two pairs is set.
+  PausingTime taken;  // Used only by EvaluationService: when it received the call.
+  // Either next and next_reply are set, or report and report_reply.
   const proto::NextCheckpointRequest* next = nullptr;
   proto::NextCheckpointReply* next_reply = nullptr;
   const proto::EvaluationReport* report = nullptr;
@@ -81,7 +83,7 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
   Handler* const handler_;
   const uint64_t incarnation_;
   std::shared_ptr<EvaluationCall> self_;  // Keeps this object alive until OnDone.
-  std::atomic<bool> broken_ = false, tells_end_ = false;
+  std::atomic<bool> broken_ = false, carries_end_ = false;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -4,7 +4,7 @@
 
 #include "common/cluster/verdict.h"
 
-namespace muster {
+namespace muster::chief {
 
 bool OffersNewest(const EvaluationState& state, int64_t after_step) {
   if (!state.newest || state.settled.contains(*state.newest)) return false;
@@ -29,7 +29,8 @@ bool IsVacant(PausingTime now, const EvaluatorState& evaluator, const Evaluation
 FinalWait DecideFinalWait(PausingTime now, const EvaluationState& state,
                           const EvaluationRules& rules) {
   if (!state.waiting_since || !state.newest || state.settled.contains(*state.newest)) return {true};
-  if (!state.evaluator.present) return {true};  // None came, or its loss is already logged.
+  // There was no evaluator, or its loss is already logged.
+  if (!state.evaluator.present) return {true};
   if (now - *state.waiting_since >= rules.evaluate)
     return {true, fmt::format("{} did not evaluate the final checkpoint within {:.3g} s "
                               "(timeouts.evaluate): the job ends without its metrics",
@@ -37,4 +38,4 @@ FinalWait DecideFinalWait(PausingTime now, const EvaluationState& state,
   return {};
 }
 
-}  // namespace muster
+}  // namespace muster::chief

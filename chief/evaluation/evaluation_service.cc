@@ -19,14 +19,14 @@
 #include "common/cluster/protocol.h"
 #include "common/rpc/server.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Time for which the chief stays, so that a live evaluator receives the end.
-constexpr Duration kTellEnd = std::chrono::seconds(5);
-constexpr size_t kMostName = 256;
-constexpr size_t kMostHeld = 16;  // Calls of an evaluator, which makes two at a time.
-// Time between two log lines about what the chief waits for.
+constexpr Duration kEndTimeout = std::chrono::seconds(5);
+constexpr size_t kMaxName = 256;
+constexpr size_t kMaxHeld = 16;  // Limit of held calls. An evaluator makes two at a time.
+// Interval of log lines about what the chief waits for.
 constexpr Duration kWaitingLine = std::chrono::seconds(10);
 
 using CallPtr = std::shared_ptr<EvaluationCall>;
@@ -40,8 +40,8 @@ std::string MetricsText(const std::map<std::string, double>& metrics) {
 
 // Events in the order in which they happened.
 struct Event {
-  CallPtr call;         // A new call; null if the connection of `broken` broke.
-  uint64_t broken = 0;  // Incarnation.
+  CallPtr call;         // A new call. Null if the event is a broken connection.
+  uint64_t broken = 0;  // The incarnation with the broken connection.
 };
 
 class ServiceImpl final : public EvaluationService,
@@ -73,7 +73,7 @@ class ServiceImpl final : public EvaluationService,
   // From EvaluationCall::Handler.
   void OnCall(CallPtr call) override;
   void OnBroken(uint64_t incarnation) override;
-  void OnEndTold(uint64_t incarnation) override;
+  void OnEndDelivered(uint64_t incarnation) override;
 
   // From proto::Evaluation.
   grpc::ServerUnaryReactor* Next(grpc::CallbackServerContext* context,
@@ -109,10 +109,10 @@ class ServiceImpl final : public EvaluationService,
   bool TryAnswerReport(PausingTime now, EvaluationCall& call);
   void TakeReport(const proto::EvaluationReport& report);
   void TakeResult(const proto::EvaluationReport& report);
-  bool Keep(int64_t step);
+  bool PinStep(int64_t step);
   void Release();
   void Leave();
-  void Judge(PausingTime now);
+  void CheckDeadlines(PausingTime now);
   void LogWaiting(PausingTime now);
   bool SetEnd(proto::JobEnd* end) const;
   std::string Who() const;
@@ -125,15 +125,17 @@ class ServiceImpl final : public EvaluationService,
   const EvaluationServiceOptions options_;
   const uint64_t incarnation_;
 
-  PausingClock clock_;  // This and the following members are used only by the service's thread.
+  // Only the service's thread uses this member and the members below.
+  PausingClock clock_;
   EvaluationState state_;
   proto::Announcement newest_;            // The announcement of state_.newest.
   std::map<int64_t, std::string> paths_;  // The paths of all announced checkpoints, by step.
   int64_t kept_ = -1;                     // The step that is pinned.
-  int64_t outdated_ = -1;                 // Step whose earlier state the evaluator is evaluating.
+  // The evaluator works on an earlier checkpoint of this step.
+  int64_t outdated_ = -1;
   std::vector<CallPtr> held_;
   std::string last_failure_;  // The same failure is logged once.
-  LineBudget lines_;
+  LogRateLimiter lines_;
   std::optional<Verdict> ended_;
   bool stop_waiting_ = false;
   PausingTime next_line_;
@@ -146,9 +148,9 @@ class ServiceImpl final : public EvaluationService,
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   // The part of the thread's state that others may read.
   bool final_over_ ABSL_GUARDED_BY(mu_) = false;
-  bool end_heard_ ABSL_GUARDED_BY(mu_) = false;  // The thread has received the end.
-  uint64_t present_ ABSL_GUARDED_BY(mu_) = 0;    // The evaluator's incarnation; 0: none.
-  bool told_ ABSL_GUARDED_BY(mu_) = false;
+  bool end_received_ ABSL_GUARDED_BY(mu_) = false;  // The thread has received the call of End.
+  uint64_t present_ ABSL_GUARDED_BY(mu_) = 0;       // The evaluator's incarnation; 0: none.
+  bool end_delivered_ ABSL_GUARDED_BY(mu_) = false;
   int64_t streamable_ ABSL_GUARDED_BY(mu_) = -1;  // The step whose files may be fetched.
   std::string streamable_path_ ABSL_GUARDED_BY(mu_);
 
@@ -183,11 +185,11 @@ void ServiceImpl::StopWaiting() {
 }
 
 void ServiceImpl::End(const Verdict& verdict) {
-  const MonotonicTime until = Clock::now() + kTellEnd;
+  const MonotonicTime until = Clock::now() + kEndTimeout;
   absl::MutexLock lock(&mu_);
   work_.end = verdict;
   WakeLocked();
-  while (!exiting_ && !(end_heard_ && (told_ || present_ == 0)))
+  while (!exiting_ && !(end_received_ && (end_delivered_ || present_ == 0)))
     if (changed_.WaitUntil(&mu_, until)) return;
 }
 
@@ -203,9 +205,9 @@ void ServiceImpl::OnBroken(uint64_t incarnation) {
   WakeLocked();
 }
 
-void ServiceImpl::OnEndTold(uint64_t incarnation) {
+void ServiceImpl::OnEndDelivered(uint64_t incarnation) {
   absl::MutexLock lock(&mu_);
-  if (incarnation == present_) told_ = true;
+  if (incarnation == present_) end_delivered_ = true;
   changed_.SignalAll();
 }
 
@@ -242,7 +244,7 @@ grpc::ServerWriteReactor<proto::FetchChunk>* ServiceImpl::Fetch(
   if (file.empty() || file.front() == '.' || file.find('/') != std::string::npos)
     return RefuseStream(
         grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                     fmt::format("'{}' is no file of a checkpoint", PeerText(file, 100))));
+                     fmt::format("'{}' is no file of a checkpoint", SanitizePeerText(file, 100))));
   std::string path;
   {
     absl::MutexLock lock(&mu_);
@@ -290,7 +292,7 @@ void ServiceImpl::Run() {
       }
     }
     std::erase_if(held_, [&](const CallPtr& call) { return TryAnswer(now, *call); });
-    Judge(now);
+    CheckDeadlines(now);
     if (work.exiting) {
       for (const CallPtr& call : held_)
         call->Answer(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the chief ends"));
@@ -309,8 +311,8 @@ void ServiceImpl::TakeAnnouncement(proto::Announcement announcement) {
     return;
   }
   announcement.set_manifest_checksum(fmt::format("{:08x}", Crc32c(*manifest)));
-  // Another state of the same step, which callbacks leave at the end of training. Earlier or
-  // current measurements do not apply to it.
+  // This is another state of the same step, which callbacks may leave at the end of training.
+  // Finished and running evaluations do not apply to it.
   if (state_.newest == step && newest_.manifest_checksum() != announcement.manifest_checksum()) {
     state_.settled.erase(step);
     if (kept_ == step) {
@@ -333,13 +335,13 @@ grpc::Status ServiceImpl::Admit(PausingTime now, const proto::EvaluatorIdentity&
   };
   if (who.protocol() != kControlProtocol)
     return refuse(fmt::format("{} speaks protocol {}, the chief {}: start all tasks from one build",
-                              TaskText(PeerText(who.task(), kMostName)), who.protocol(),
+                              TaskText(SanitizePeerText(who.task(), kMaxName)), who.protocol(),
                               kControlProtocol));
   if (who.cluster_digest() != options_.cluster_digest)
     return refuse(
         fmt::format("{} was started with another cluster than the chief: give all tasks the same "
                     "chief, workers and ps in TF_CONFIG",
-                    TaskText(PeerText(who.task(), kMostName))));
+                    TaskText(SanitizePeerText(who.task(), kMaxName))));
   EvaluatorState& evaluator = state_.evaluator;
   if (!evaluator.present || evaluator.incarnation != who.incarnation()) {
     if (!IsVacant(now, evaluator, options_.rules))
@@ -349,14 +351,14 @@ grpc::Status ServiceImpl::Admit(PausingTime now, const proto::EvaluatorIdentity&
     Leave();
     evaluator = EvaluatorState();
     evaluator.present = true;
-    evaluator.task = PeerText(who.task(), kMostName);
-    evaluator.host = PeerText(who.host(), kMostName);
+    evaluator.task = SanitizePeerText(who.task(), kMaxName);
+    evaluator.host = SanitizePeerText(who.host(), kMaxName);
     evaluator.pid = who.pid();
     evaluator.incarnation = who.incarnation();
     if (!ended_) LogInfo("{} follows the checkpoints", Who());
     absl::MutexLock lock(&mu_);
     present_ = evaluator.incarnation;
-    told_ = false;
+    end_delivered_ = false;
   }
   evaluator.last_heard = now;
   evaluator.broken_at.reset();
@@ -367,17 +369,20 @@ void ServiceImpl::TakeCall(PausingTime now, const CallPtr& call) {
   if (const grpc::Status refusal = Admit(now, call->who()); !refusal.ok()) {
     if (refusal.error_code() == grpc::StatusCode::INVALID_ARGUMENT)
       if (int64_t left_out = 0; lines_.Take(&left_out))
-        LogWarning("refused {} on host {}: {}", TaskText(PeerText(call->who().task(), kMostName)),
-                   PeerText(call->who().host(), kMostName), PeerText(refusal.error_message()));
+        LogWarning("refused {} on host {}: {}",
+                   TaskText(SanitizePeerText(call->who().task(), kMaxName)),
+                   SanitizePeerText(call->who().host(), kMaxName),
+                   SanitizePeerText(refusal.error_message()));
     return call->Answer(refusal);
   }
   if (call->report != nullptr) TakeReport(*call->report);
-  if (call->next != nullptr) outdated_ = -1;  // It is not evaluating.
+  // The evaluator is idle, because it asks for a checkpoint.
+  if (call->next != nullptr) outdated_ = -1;
   call->taken = now;
   held_.push_back(call);
-  if (held_.size() <= kMostHeld) return;
+  if (held_.size() <= kMaxHeld) return;
   held_.front()->Answer(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                                     fmt::format("{} calls wait here", kMostHeld)));
+                                     fmt::format("{} calls wait here", kMaxHeld)));
   held_.erase(held_.begin());
 }
 
@@ -400,16 +405,16 @@ bool ServiceImpl::TryAnswerNext(PausingTime now, EvaluationCall& call) {
     if (call.next->want_job()) {
       reply.set_job(options_.job);
     } else if (OffersNewest(state_, call.next->after_step())) {
-      if (Keep(*state_.newest)) {
+      if (PinStep(*state_.newest)) {
         *reply.mutable_checkpoint() = newest_;
       } else {
-        state_.settled.insert(*state_.newest);  // It was deleted meanwhile.
+        state_.settled.insert(*state_.newest);  // The checkpoint was deleted.
       }
     }
   }
   const bool said = ended || call.next->want_job() || reply.has_checkpoint();
   if (!said && now - call.taken < options_.hold) return false;
-  if (!reply.has_checkpoint()) Release();  // It is not evaluating, since it asks for a checkpoint.
+  if (!reply.has_checkpoint()) Release();  // The evaluator is idle.
   call.Answer(grpc::Status::OK, ended);
   return true;
 }
@@ -436,8 +441,8 @@ bool ServiceImpl::SetEnd(proto::JobEnd* end) const {
 
 void ServiceImpl::TakeReport(const proto::EvaluationReport& report) {
   EvaluatorState& evaluator = state_.evaluator;
-  // The reply says that the checkpoint is unknown. The evaluator gives it up and gets it again as
-  // it is now.
+  // The reply will say that the checkpoint is unknown. The evaluator then stops, and gets the
+  // step's current checkpoint next.
   const bool outdated = report.step() >= 0 && report.step() == outdated_;
   if (report.done() && !outdated) {
     TakeResult(report);
@@ -445,12 +450,13 @@ void ServiceImpl::TakeReport(const proto::EvaluationReport& report) {
     evaluator.step = report.step();
     evaluator.batches_done = report.batches_done();
     evaluator.batches_total = report.batches_total();
-    Keep(report.step());  // Pins it again if the evaluator had been given up, or if the chief is
-                          // another one.
+    // Pins the checkpoint again if the chief was restarted or had given up the evaluator.
+    PinStep(report.step());
   }
   if (report.leaving().empty()) return;
   if (!ended_)
-    LogWarning("{} left, the job goes on without it: {}", Who(), PeerText(report.leaving()));
+    LogWarning("{} left, the job goes on without it: {}", Who(),
+               SanitizePeerText(report.leaving()));
   Leave();
 }
 
@@ -462,7 +468,7 @@ void ServiceImpl::TakeResult(const proto::EvaluationReport& report) {
   const std::string name = path->second.substr(path->second.rfind('/') + 1);
   if (!report.failure().empty()) {
     if (report.failure() != last_failure_)
-      LogWarning("{} could not evaluate {}: {}", Who(), name, PeerText(report.failure()));
+      LogWarning("{} could not evaluate {}: {}", Who(), name, SanitizePeerText(report.failure()));
     last_failure_ = report.failure();
   } else {
     EvaluationResult result;
@@ -478,8 +484,8 @@ void ServiceImpl::TakeResult(const proto::EvaluationReport& report) {
   Release();
 }
 
-// Pins the checkpoint of that step instead of the one before. Returns false if it is gone.
-bool ServiceImpl::Keep(int64_t step) {
+// Pins the checkpoint of `step` instead of the previous one. Returns false if it is gone.
+bool ServiceImpl::PinStep(int64_t step) {
   if (kept_ == step) return true;
   const auto path = paths_.find(step);
   if (path == paths_.end() || !options_.pin(step)) return false;
@@ -501,7 +507,7 @@ void ServiceImpl::Release() {
   kept_ = -1;
 }
 
-// The evaluator is gone.
+// Handles the loss of the evaluator.
 void ServiceImpl::Leave() {
   state_.evaluator.present = false;
   Release();
@@ -514,7 +520,7 @@ std::string ServiceImpl::Who() const {
   return fmt::format("{} on host {}", TaskText(state_.evaluator.task), state_.evaluator.host);
 }
 
-void ServiceImpl::Judge(PausingTime now) {
+void ServiceImpl::CheckDeadlines(PausingTime now) {
   if (const std::string lost = WhyLost(now, state_.evaluator, options_.rules); !lost.empty()) {
     if (!ended_) LogWarning("lost {}, the job goes on without it: {}", Who(), lost);
     Leave();
@@ -528,7 +534,7 @@ void ServiceImpl::Judge(PausingTime now) {
   }
   absl::MutexLock lock(&mu_);
   if (over) final_over_ = true;
-  if (ended_) end_heard_ = true;
+  if (ended_) end_received_ = true;
   if (over || ended_) changed_.SignalAll();
 }
 
@@ -549,4 +555,4 @@ std::unique_ptr<EvaluationService> EvaluationService::Make(EvaluationServiceOpti
   return std::make_unique<ServiceImpl>(std::move(options));
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -7,7 +7,7 @@
 
 #include "common/base/json/json_integer.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 int64_t NumberOf(const Json& object, const char* key) {
@@ -15,8 +15,8 @@ int64_t NumberOf(const Json& object, const char* key) {
   return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
-// Between two steps callbacks run hooks: for the end of an epoch, the begin of the next, and the
-// end of training.
+// Orders records. It includes the hooks that callbacks ran, because they run between two steps: at
+// the end of an epoch, the start of the next, and the end of training.
 using Age = std::tuple<uint64_t, int64_t, int64_t, int64_t, bool, bool>;
 Age AgeOf(const ChiefRecord& record) {
   const auto ended = record.callbacks.find("ended");
@@ -119,4 +119,4 @@ bool IsNewer(const ChiefRecord& record, const ChiefRecord& other) {
   return AgeOf(record) > AgeOf(other);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,5 +1,6 @@
-// The state of a chief that its successor needs, apart from the shards. The ps tasks store it as
-// text and do not parse it. All functions are pure.
+// A ChiefRecord is the state that the chief of a parameter-server job leaves for its successor. The
+// shards are not part of it. The chief sends the record as text to the ps tasks, which store it
+// without parsing it. All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +14,36 @@
 #include "muster/json.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
-// Limit in bytes of the integer buffers in a record. The chief sends its record every second.
-inline constexpr size_t kMostRecordedIntegers = 64 << 10;
+// Limit in bytes of the integer buffers in a record. It is small because the chief sends a record
+// every second.
+inline constexpr size_t kMaxRecordedIntegers = 64 << 10;
 
 struct ChiefRecord {
   uint64_t view = 0;
   Placements placements;
-  std::vector<Holders> awaited;  // Indexed by shard: the holders of a shard that no task serves.
-  std::vector<std::pair<int, uint64_t>> workers;  // Index and incarnation.
+  // ^Indexed by shard. If no task serves the shard: the processes that still hold it.
+  std::vector<Holders> awaited;
+  std::vector<std::pair<int, uint64_t>> workers;  // Each worker's index and incarnation.
   Json work;                                      // See WorkTable::ToRecord.
   bool validation_due = false, test_due = false;
   double epoch_seconds = 0;  // Time since the current epoch of the data began.
-  // The buffers that differ from their values in build(). Absent if they exceed
-  // kMostRecordedIntegers.
+  // The integer buffers that training has changed since build(). nullopt if they exceed
+  // kMaxRecordedIntegers.
   std::optional<IntegerBuffers> integers;
   Json callbacks;  // See checkpoint::CallbackRecord; null if there are none.
-  // Set once training has ended and its last checkpoint is saved. Workers may already know this and
-  // ask for no more work. "" if training is complete, otherwise the reason for an earlier end.
+  // Set once training has ended and the last checkpoint is saved; nullopt before. "" if training is
+  // complete, otherwise the reason for an early end. Workers may already know of the end, and then
+  // ask for no more work.
   std::optional<std::string> ended;
 };
 
 std::string ToText(const ChiefRecord& record);
-// Returns ConfigurationError for malformed JSON, and DataError for other text that no chief wrote.
-// WorkTable checks `work`.
+// Returns ConfigurationError for malformed JSON, and DataError for any other invalid record. Does
+// not check `work`, which WorkTable checks.
 absl::StatusOr<ChiefRecord> ChiefRecordOf(const std::string& text);
 // Returns true if `record` describes a later state than `other`.
 bool IsNewer(const ChiefRecord& record, const ChiefRecord& other);
 
-}  // namespace muster
+}  // namespace muster::chief

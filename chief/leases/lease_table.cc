@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace muster {
+namespace muster::chief {
 
 int64_t LeaseTable::batches_per_epoch() const {
   const int64_t whole = options_.examples / options_.batch;
@@ -18,8 +18,8 @@ bool LeaseTable::NoneLeft() const {
          (options_.max_steps && completed_ + open >= *options_.max_steps);
 }
 
-// Leases follow the grid of batches. A start within a batch (of a run with another batch size) thus
-// returns to the grid.
+// Leases end at multiples of the batch size. If a run resumes at another offset, because the batch
+// size has changed, its first lease is shorter.
 Lease LeaseTable::TakeNew() {
   const int64_t grid_end = (offset_ / options_.batch + 1) * options_.batch;
   Lease lease{next_id_++, epoch_, offset_, std::min(grid_end, options_.examples)};
@@ -31,7 +31,7 @@ Lease LeaseTable::TakeNew() {
   return lease;
 }
 
-std::string LeaseTable::WhyShut() const {
+std::string LeaseTable::WhyClosed() const {
   if (NoneLeft()) return fmt::format("{} of the last leases are out", held_.size());
   if (gate_.closed) return "leases out are waited for";
   if (offset_ == 0 && !held_.empty())
@@ -61,7 +61,7 @@ LeaseTable::Answer LeaseTable::Next(int worker, bool waits) {
     returned_.pop_front();
     ++repeated_;
     repeated_examples_ += answer.lease.examples();
-  } else if (answer.reason = WhyShut(); answer.reason.empty()) {
+  } else if (answer.reason = WhyClosed(); answer.reason.empty()) {
     answer.lease = TakeNew();
   } else {
     answer.state = NoneLeft() && held_.empty() ? State::kDone : State::kWait;
@@ -70,7 +70,7 @@ LeaseTable::Answer LeaseTable::Next(int worker, bool waits) {
   }
   answer.state = State::kLeased;
   answer.lease.waits = waits;
-  Hold(worker, answer.lease);
+  Assign(worker, answer.lease);
   return answer;
 }
 
@@ -79,7 +79,7 @@ bool LeaseTable::SetWaits(int64_t id, bool waits) {
   return held != held_.end() && std::exchange(held->second.second.waits, waits) != waits;
 }
 
-void LeaseTable::Hold(int worker, const Lease& lease) {
+void LeaseTable::Assign(int worker, const Lease& lease) {
   held_[lease.id] = {worker, lease};
   ids_of_[worker].insert(lease.id);
 }
@@ -127,7 +127,7 @@ bool LeaseTable::Adopt(int worker, int64_t id) {
   const auto open = std::find_if(returned_.begin(), returned_.end(),
                                  [id](const Lease& lease) { return lease.id == id; });
   if (open == returned_.end()) return false;
-  Hold(worker, *open);
+  Assign(worker, *open);
   returned_.erase(open);
   return true;
 }
@@ -168,7 +168,7 @@ LeaseTable LeaseTable::FromRecord(const Options& options, const Record& record) 
 LeaseTable::Record LeaseTable::RecordAt(const Options& options, int64_t epoch, int64_t offset,
                                         int64_t completed, int64_t examples) {
   Record record{epoch, offset, completed, examples};
-  if (offset >= options.examples) {  // The epochs have become shorter.
+  if (offset >= options.examples) {  // The epoch now has fewer examples.
     ++record.epoch;
     record.offset = 0;
   }
@@ -219,4 +219,4 @@ int64_t ClockTable::clock(int worker) const {
   return found == clocks_.end() ? 0 : found->second;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

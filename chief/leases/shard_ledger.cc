@@ -2,18 +2,18 @@
 
 #include <algorithm>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-// A chief rolls back to the state that it kept last. A restarted chief takes the newest checkpoint
-// that it can read. There are never this many damaged checkpoints.
-constexpr size_t kMostKept = 32;
+// Limit of remembered cuts. A chief rolls back to the last kept cut. A restarted chief rolls back
+// to the newest checkpoint that it can read, and fewer than this many are damaged.
+constexpr size_t kMaxKept = 32;
 
 }  // namespace
 
 ShardLedger::ShardLedger(int shards, int64_t step) : shards_(shards) {
   Cut(step);
-  Keep();
+  CommitCut();
 }
 
 bool ShardLedger::Accept(std::span<const uint64_t> views) {
@@ -32,14 +32,14 @@ void ShardLedger::Cut(int64_t step) {
   for (const Shard& shard : shards_) cut_->held.push_back(shard.held);
 }
 
-void ShardLedger::Keep() {
+void ShardLedger::CommitCut() {
   if (!cut_) return;
   const auto same = std::find_if(kept_.begin(), kept_.end(),
                                  [this](const Kept& kept) { return kept.step == cut_->step; });
   if (same != kept_.end()) {
     *same = *std::move(cut_);
   } else {
-    if (kept_.size() >= kMostKept) kept_.erase(kept_.begin() + 1);
+    if (kept_.size() >= kMaxKept) kept_.erase(kept_.begin() + 1);
     kept_.push_back(*std::move(cut_));
   }
   cut_.reset();
@@ -90,4 +90,4 @@ ShardLedger ShardLedger::FromRecord(int shards, const Json& record) {
   return ledger;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

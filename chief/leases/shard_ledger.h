@@ -1,9 +1,9 @@
-// Counts the updates that the accepted batches of a parameter-server job made in each shard, and
-// the lost ones. A shard that goes back to a cut loses the updates since that cut. Pure
-// bookkeeping, no I/O. Used by one thread at a time.
+// ShardLedger counts the updates of each shard in a parameter-server job, and how many of them were
+// lost. A cut is a consistent copy of all shards between two steps. A shard that rolls back to a
+// cut loses the updates since then. ShardLedger does no I/O. Used by one thread at a time.
 //
-// Accepted updates are counted per shard: a batch that pushed to two shards is one update of each.
-// For each shard, updates accepted = held + lost at any time.
+// An accepted batch that pushed to two shards counts as one update of each. For each shard,
+// accepted updates = held + lost at any time.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,34 @@
 
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::chief {
 
 class ShardLedger {
  public:
-  // For a run that begins or resumes after `step`.
+  // Makes the ledger of a run that begins or resumes after `step`.
   ShardLedger(int shards, int64_t step);
 
-  // Counts an accepted batch. `views`, by shard: the oldest view in which part of the batch was
-  // acknowledged; 0 or absent if nothing was pushed to that shard. Returns true if some shard has
-  // already lost it, because the batch was reported after the shard went back.
+  // Counts an accepted batch. `views` is indexed by shard. An entry is the oldest view in which
+  // part of the batch was acknowledged. It is 0 or absent if nothing was pushed to that shard.
+  // Returns true if a shard has already lost the batch, because the shard rolled back before the
+  // batch was reported.
   bool Accept(std::span<const uint64_t> views);
-  // Records that the state after `step` is being cut, with everything accepted so far. Without
-  // Keep, no shard can go back to the cut before.
+  // Records that a cut of the state after `step` begins. The cut has all updates accepted so far.
+  // Shards cannot roll back to it before Keep. The next Cut replaces a cut without Keep.
   void Cut(int64_t step);
-  // The last cut was stored, so a shard may go back to it.
-  void Keep();
-  // The shard goes back to the state after `step`; everything acknowledged in views up to `view` is
-  // lost. `steps` are accepted by now. They give an estimate if the cut of `step` is no longer
-  // known. Returns the number of updates that the shard loses.
+  // Called when the last cut was stored, so that a shard may roll back to it.
+  void CommitCut();
+  // Rolls the shard back to the state after `step`. All updates acknowledged later, in views up to
+  // `view`, are lost. Returns their number. `steps` is the number of accepted steps. It serves for
+  // an estimate if the ledger no longer knows the cut of `step`.
   int64_t Restore(int shard, int64_t step, uint64_t view, int64_t steps);
 
-  // The view of its last Restore, 0 if none.
+  // Returns the view of the shard's last Restore, 0 if none.
   uint64_t restored(int shard) const { return shards_[shard].restored; }
   int64_t lost() const;  // Updates that all shards have lost.
 
   Json ToRecord() const;
-  // May throw Json's exceptions.
+  // Throws Json's exceptions if `record` is malformed.
   static ShardLedger FromRecord(int shards, const Json& record);
 
  private:
@@ -53,8 +54,8 @@ class ShardLedger {
   };
 
   std::vector<Shard> shards_;
-  std::vector<Kept> kept_;   // The first one, then the newest ones.
+  std::vector<Kept> kept_;   // The first kept cut, then the newest ones.
   std::optional<Kept> cut_;  // A cut that is neither kept nor replaced yet.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Returns the tasks for a shard in order of preference.
@@ -27,7 +27,8 @@ void LoseServer(int task, Placements* placements) {
   }
 }
 
-bool GoesBack(const Holders& holders, MonotonicTime since, Duration patience, MonotonicTime now) {
+bool MustRestore(const Holders& holders, MonotonicTime since, Duration patience,
+                 MonotonicTime now) {
   return holders.empty() || now - since >= patience;
 }
 
@@ -75,7 +76,7 @@ bool Synced(int primary, int s, Placements* placements) {
   return true;
 }
 
-bool GoOnWithoutBackup(int primary, int s, Placements* placements) {
+bool CanDropBackup(int primary, int s, Placements* placements) {
   if (s < 0 || s >= static_cast<int>(placements->size())) return false;
   ShardPlacement& shard = (*placements)[s];
   if (shard.primary != primary || shard.backup < 0) return false;
@@ -121,4 +122,4 @@ std::string Describe(const Holders& holders) {
   return text;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -10,11 +10,11 @@
 #include "common/base/json/json_integer.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
 bool WorkTable::Adopting() const {
   return from_record_ && std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) {
-           return worker.second.alive && worker.second.told && !worker.second.heard;
+           return worker.second.alive && worker.second.returning && !worker.second.reported;
          });
 }
 
@@ -26,22 +26,23 @@ void WorkTable::TakeHeld(int worker, int64_t id) {
 void WorkTable::FinishRecovery() {
   if (!from_record_ || Adopting()) return;
   from_record_ = false;
-  news_ += !leases_.returned().empty();
+  revision_ += !leases_.returned().empty();
   ++changes_;
 }
 
 std::string WorkTable::WorkersNotReported() const {
   std::string text;
   for (const auto& [index, worker] : workers_)
-    if (from_record_ && worker.alive && worker.told && !worker.heard)
+    if (from_record_ && worker.alive && worker.returning && !worker.reported)
       text += fmt::format("{}worker {}", text.empty() ? "" : ", ", index);
   return text;
 }
 
 void WorkTable::AbandonRecovery() {
   for (auto& [index, worker] : workers_) {
-    if (from_record_ && worker.alive && worker.told && !worker.heard) worker.is_void = true;
-    worker.told = false;
+    if (from_record_ && worker.alive && worker.returning && !worker.reported)
+      worker.work_invalid = true;
+    worker.returning = false;
   }
   FinishRecovery();
 }
@@ -63,12 +64,12 @@ double ToDouble(const Json& json) {
   return json.is_string() ? std::stod(json.get<std::string>()) : json.get<double>();
 }
 
-// Returns whether a table with these options can have reached that record.
+// Returns whether the record is possible for a table with these options.
 bool Fits(const LeaseTable::Record& record, const LeaseTable::Options& options) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   const auto counts = {record.completed, record.examples, record.repeated,
                        record.repeated_examples};
-  if (record.epoch < 0 || record.epoch > kMost || record.offset < 0 ||
+  if (record.epoch < 0 || record.epoch > kMax || record.offset < 0 ||
       record.offset >= options.examples || std::min(counts) < 0)
     return false;
   const int64_t batches = LeaseTable(options).batches_per_epoch();
@@ -84,8 +85,8 @@ bool Fits(const LeaseTable::Record& record, const LeaseTable::Options& options) 
 
 Json WorkTable::ToRecord() const {
   LeaseTable::Record leases = leases_.ToRecord();
-  // Returned leases will be given again, perhaps before the next record. A worker may still report
-  // leases that are open in a record.
+  // Counts returned leases as repeated, because they will be handed out again, perhaps before the
+  // next record.
   for (const Lease& lease : leases_.returned()) {
     if (from_record_) break;
     ++leases.repeated;
@@ -171,4 +172,4 @@ absl::StatusOr<std::unique_ptr<WorkTable>> WorkTable::FromRecord(const Options& 
   return table;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

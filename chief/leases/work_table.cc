@@ -10,7 +10,7 @@
 #include "common/train/shown.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 void AddTo(proto::LeftOut* all, const proto::LeftOut& more) {
@@ -18,13 +18,13 @@ void AddTo(proto::LeftOut* all, const proto::LeftOut& more) {
   all->mutable_names()->MergeFrom(more.names());
 }
 
-// The current lease and the next one, which is fetched meanwhile. A worker with this many gets no
-// more.
-constexpr size_t kMostHeld = 2;
+// A worker with this many leases gets no more: the current one, and the next one, which it
+// prefetches.
+constexpr size_t kMaxHeld = 2;
 // Limit of leases per answer, for short batches.
-constexpr int kMostGiven = 16;
+constexpr int kMaxGiven = 16;
 // Limit of a pass's batches in one lease. There are fewer if workers would get few leases.
-constexpr int64_t kMostBatchesOfPart = 16;
+constexpr int64_t kMaxBatchesOfPart = 16;
 constexpr int64_t kPartsOfWorker = 4;
 
 bool Contains(const google::protobuf::RepeatedField<int64_t>& ids, int64_t id) {
@@ -64,18 +64,19 @@ void WorkTable::SetState(const checkpoint::TrainingState& state) {
 
 // ---- Members
 
-void WorkTable::SetWorker(int worker, uint64_t incarnation, bool told) {
+void WorkTable::SetWorker(int worker, uint64_t incarnation, bool returning) {
   Worker& state = workers_[worker];
   if (state.alive && state.incarnation == incarnation) return;
   if (state.alive) LoseWorker(worker);
-  // A returning process still holds its leases.
+  // The same process may return, and still holds its leases.
   const Worker before = std::exchange(state, Worker());
-  if (before.incarnation == incarnation) state = {.is_void = before.is_void, .lost = before.lost};
+  if (before.incarnation == incarnation)
+    state = {.work_invalid = before.work_invalid, .lost = before.lost};
   state.incarnation = incarnation;
   state.alive = true;
-  state.told = told;
+  state.returning = returning;
   clocks_.Join(worker);
-  ++news_;
+  ++revision_;
   ++changes_;
 }
 
@@ -84,12 +85,12 @@ void WorkTable::LoseWorker(int worker) {
   if (found == workers_.end() || !found->second.alive) return;
   ++changes_;
   found->second.alive = false;
-  const bool unheard = from_record_ && found->second.told && !found->second.heard;
-  if (unheard) InvalidateWork(worker);
+  const bool unreported = from_record_ && found->second.returning && !found->second.reported;
+  if (unreported) InvalidateWork(worker);
   for (const Lease& lease : leases_.held_by(worker)) found->second.lost.insert(lease.id);
   const bool returned = leases_.Lose(worker) > 0;
-  news_ += returned;
-  torn_pushes_ += returned || unheard;
+  revision_ += returned;
+  torn_pushes_ += returned || unreported;
   if (pass_)
     for (Pass::Part& part : pass_->parts)
       if (part.holder == worker) part.holder = -1;
@@ -120,7 +121,7 @@ void WorkTable::PullAll() {
 
 bool WorkTable::Abandoned(int worker) const {
   const auto found = workers_.find(worker);
-  return found != workers_.end() && (found->second.is_void || !found->second.lost.empty());
+  return found != workers_.end() && (found->second.work_invalid || !found->second.lost.empty());
 }
 
 // ---- Reports
@@ -143,18 +144,19 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
     MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
   for (const proto::EvaluationDone& done : request.evaluated())
     MUSTER_RETURN_IF_ERROR(CheckShown(done.shown()));
-  // A void worker reports leases that others have had since, perhaps under the same ids.
-  if (!worker.is_void) {
+  // If the worker's work is void, its reports do not count. Other workers may have leases with the
+  // same ids by now.
+  if (!worker.work_invalid) {
     for (const proto::BatchDone& done : request.done()) TakeBatch(index, done);
     for (const proto::EvaluationDone& done : request.evaluated()) TakeEvaluated(done);
   }
   const bool adopting = Adopting();
-  if (adopting && !worker.heard)
+  if (adopting && !worker.reported)
     for (const int64_t id : request.held()) TakeHeld(index, id);
-  worker.heard = true;
-  if (worker.is_void) worker.lost.insert(request.held().begin(), request.held().end());
-  worker.is_void = false;
-  // The worker no longer has the leases that it does not name.
+  worker.reported = true;
+  if (worker.work_invalid) worker.lost.insert(request.held().begin(), request.held().end());
+  worker.work_invalid = false;
+  // The worker has dropped all lost leases that it does not name.
   std::erase_if(worker.lost, [&](int64_t id) { return !Contains(request.held(), id); });
   if (adopting) FinishRecovery();
   return absl::OkStatus();
@@ -237,7 +239,7 @@ void WorkTable::Account(const Lease& lease, int worker, const proto::BatchDone& 
   }
   step.step_in_epoch = ++epoch_steps_;
   step.epoch_end = epoch_over_ = leases_.completed_epoch() >= lease.epoch;
-  step.through = leases_.done();
+  step.all_done = leases_.done();
   step.epoch_loss_sum = epoch_loss_sum_;
   step.epoch_examples = epoch_examples_;
   step.epoch_metric_sums = epoch_metric_sums_;
@@ -295,10 +297,10 @@ bool WorkTable::AnswerLost(const proto::NextRequest& request, proto::NextReply* 
 bool WorkTable::AnswerStart(const proto::NextRequest& request, proto::NextReply* reply) {
   const auto place = std::find(request.held().begin(), request.held().end(), request.start());
   if (place == request.held().end()) return false;
-  // Leases that it holds before this one are not pushed yet.
+  // The worker has not pushed the leases that it holds before this one.
   const int64_t later = place - request.held().begin();
   const int slower = clocks_.WaitsFor(request.worker().worker(), later);
-  // A restarted chief learns here which leases wait.
+  // After a restart, the chief learns here which leases wait.
   if (leases_.SetWaits(request.start(), slower >= 0) && slower >= 0) ++changes_;
   if (slower >= 0)
     return Wait(fmt::format("worker {} is too far behind (max_staleness {})", slower,
@@ -310,7 +312,7 @@ bool WorkTable::AnswerStart(const proto::NextRequest& request, proto::NextReply*
 
 bool WorkTable::AnswerPart(const proto::NextRequest& request, proto::NextReply* reply) {
   const int worker = request.worker().worker();
-  // Offers first what it was given in an answer that did not arrive.
+  // First offers the part from an earlier answer that did not arrive.
   int chosen = -1, held = 0;
   for (int i = 0; i < static_cast<int>(pass_->parts.size()); ++i) {
     const Pass::Part& part = pass_->parts[i];
@@ -324,7 +326,7 @@ bool WorkTable::AnswerPart(const proto::NextRequest& request, proto::NextReply* 
       chosen = i;
   }
   if (chosen < 0) return Wait("the last parts of a pass are out", reply);
-  if (held >= static_cast<int>(kMostHeld)) return Wait("two parts are enough", reply);
+  if (held >= static_cast<int>(kMaxHeld)) return Wait("two parts are enough", reply);
   Pass::Part& part = pass_->parts[chosen];
   Worker& state = workers_[worker];
   proto::Lease& offer = *reply->mutable_lease();
@@ -344,8 +346,9 @@ void WorkTable::Offer(int worker, const Lease& lease, proto::Lease* offer) {
   offer->set_id(lease.id);
   offer->set_begin(lease.begin);
   offer->set_end(lease.end);
-  // The step that it will be if all open leases complete in order. Leases are given ahead, so the
-  // number of completed leases would give the learning rate and the seed of another batch.
+  // The step that this lease will be if all open leases complete in order. The number of completed
+  // leases would be wrong, because workers get leases ahead of time. The step determines the
+  // learning rate and the seed.
   offer->set_steps(leases_.StepOf(lease) - 1);
   offer->set_pull(workers_[worker].pull);
   workers_[worker].pull = false;
@@ -362,18 +365,18 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
   const std::vector<Lease> held = leases_.held_by(worker);
   for (const Lease& lease : held) {
     if (Contains(request.held(), lease.id)) continue;
-    workers_[worker].pull = true;  // It may not have received the request to pull.
+    workers_[worker].pull = true;  // The worker may not have received the earlier request to pull.
     Offer(worker, lease, reply->mutable_lease());
     return true;
   }
-  if (held.size() >= kMostHeld) return Wait("two leases are enough", reply);
+  if (held.size() >= kMaxHeld) return Wait("two leases are enough", reply);
   const bool waits = clocks_.WaitsFor(worker, static_cast<int64_t>(held.size())) >= 0;
   const LeaseTable::Answer answer = leases_.Next(worker, waits);
   if (answer.state != LeaseTable::State::kLeased) return Wait(answer.reason, reply);
-  if (answer.moved) ++changes_;  // Its previous worker must drop it.
+  if (answer.moved) ++changes_;  // The previous worker must drop the lease.
   Offer(worker, answer.lease, reply->mutable_lease());
   // Under a staleness bound each lease may have to wait.
-  const int more = options_.max_staleness ? 0 : std::min(request.want(), kMostGiven) - 1;
+  const int more = options_.max_staleness ? 0 : std::min(request.want(), kMaxGiven) - 1;
   for (int i = 0; i < more; ++i) {
     const LeaseTable::Answer next = leases_.Next(worker);
     if (next.state != LeaseTable::State::kLeased) break;
@@ -398,7 +401,7 @@ std::string WorkTable::OutstandingWorkers() const {
       nobodys = nobodys || (part.holder < 0 && !part.done);
     }
   for (const auto& [index, worker] : workers_)
-    if (from_record_ && worker.alive && worker.told && !worker.heard) out.insert(index);
+    if (from_record_ && worker.alive && worker.returning && !worker.reported) out.insert(index);
   std::string text;
   for (const int worker : out) text += fmt::format("{}worker {}", text.empty() ? "" : ", ", worker);
   if (nobodys) text += text.empty() ? "a worker that takes a lost one's lease" : "";
@@ -428,7 +431,7 @@ void WorkTable::StartPass(int split, int64_t examples, int64_t batch) {
   pass_->sums.resize(2 + options_.metric_sums);
   const int64_t batches = (examples + batch - 1) / batch;
   const int64_t each =
-      std::clamp<int64_t>(batches / (kPartsOfWorker * options_.workers), 1, kMostBatchesOfPart);
+      std::clamp<int64_t>(batches / (kPartsOfWorker * options_.workers), 1, kMaxBatchesOfPart);
   for (int64_t begin = 0; begin < examples; begin += each * batch)
     pass_->parts.push_back({begin, std::min(begin + each * batch, examples)});
   for (auto& [index, worker] : workers_) worker.pull_for_pass = true;
@@ -449,4 +452,4 @@ std::optional<WorkTable::PassResult> WorkTable::pass() const {
                     pass_->values, pass_->left_out};
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,9 +1,10 @@
-// Decides what the workers of a parameter-server job do next: training leases and parts of
-// validation and test passes. Sums up their results. Pure bookkeeping over proto::NextRequest and
-// NextReply, no I/O. Used by one thread at a time.
+// WorkTable decides what each worker of a parameter-server job does next: a training lease, or a
+// part of a validation or test pass. It sums up the workers' results. The Director owns it. It
+// reads proto::NextRequest, fills in proto::NextReply and does no I/O. Used by one thread at a
+// time.
 //
-// A part's id is 1 << 62 | split << 56 | step << 20 | part. It differs from any lease id of
-// LeaseTable, so a restarted chief can tell which one a worker means.
+// The id of a part is 1 << 62 | split << 56 | step << 20 | part. It differs from every lease id of
+// LeaseTable, so a restarted chief can tell parts from leases.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@
 #include "muster/json.h"
 #include "proto/parameter_server.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct StalenessRecord {
   int64_t max = 0, pushes = 0;
@@ -40,7 +41,7 @@ struct StalenessRecord {
 struct CompletedStep {
   int64_t step = 0;  // Counts from 1.
   int64_t epoch = 0, step_in_epoch = 0;
-  bool epoch_end = false, through = false;
+  bool epoch_end = false, all_done = false;
   double loss = 0, learning_rate = 0;
   int64_t examples = 0;
   std::map<std::string, double> learning_rates, gradient_norms;  // Indexed by optimizer.
@@ -48,7 +49,8 @@ struct CompletedStep {
   std::optional<LossScaleReport> loss_scale;  // Only with float16.
   proto::Shown shown;
   proto::LeftOut left_out;
-  // The variables for which its push was not finite, and the number of such pushes in the run.
+  // The variables with gradients in this push that were not finite. refused_pushes counts such
+  // pushes of the run so far.
   std::vector<std::string> not_finite;
   int64_t refused_pushes = 0;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
@@ -65,29 +67,31 @@ struct CompletedStep {
 class WorkTable {
  public:
   struct Options {
-    LeaseTable::Options leases;            // `batch` is that of one worker.
-    std::optional<int64_t> max_staleness;  // At least 1.
+    LeaseTable::Options leases;            // `batch` is the batch size of one worker.
+    std::optional<int64_t> max_staleness;  // At least 1. nullopt: no bound.
     int workers = 1;                       // Number of declared workers.
-    int shards = 0;                        // Number of shards on the servers.
-    int64_t summary_every_steps = 0;       // 0: nothing that programs show is wanted.
+    int shards = 0;                        // Number of shards.
+    // 0: workers send nothing for summaries.
+    int64_t summary_every_steps = 0;
     size_t metric_sums = 0;
   };
-  // `state` is where training begins or resumes.
+  // Training begins or resumes from `state`.
   WorkTable(const Options& options, const checkpoint::TrainingState& state);
   ~WorkTable();
 
   // ---- Members
   //
-  // Makes this process worker `worker`. `told`: it may report what a record does not know.
-  void SetWorker(int worker, uint64_t incarnation, bool told);
+  // Makes this process worker `worker`. `returning`: the process worked for an earlier chief, so it
+  // may report work that the record does not have.
+  void SetWorker(int worker, uint64_t incarnation, bool returning);
   void LoseWorker(int worker);
-  // Marks the current work of this worker as void: it belongs to a state that the servers no longer
-  // hold.
+  // Marks the worker's current work as void, because the servers no longer hold the state that it
+  // was computed from.
   void InvalidateWork(int worker) {
-    workers_[worker].is_void = true;
+    workers_[worker].work_invalid = true;
     ++changes_;
   }
-  // Returns whether this process was ever the worker.
+  // Returns whether this process is or was the worker.
   bool HasSeen(int worker, uint64_t incarnation) const;
   bool Knows(int worker, uint64_t incarnation) const;
   std::map<int, uint64_t> workers() const;
@@ -97,18 +101,18 @@ class WorkTable {
   // Takes the worker's report. Each lease counts once. Returns InvalidArgument for an impossible
   // report.
   absl::Status Take(const proto::NextRequest& request);
-  // Fills in what the worker does next. Returns false if there is nothing yet; `reply` then says
-  // why. `shut` is a reason to lease nothing, "" if there is none.
+  // Fills in what the worker does next. Returns false if there is no work yet; `reply` then has the
+  // reason. `shut` is a reason to lease nothing, "" if there is none.
   bool Answer(const proto::NextRequest& request, const std::string& shut, proto::NextReply* reply);
   // Returns whether the worker's current work is void.
   bool Abandoned(int worker) const;
-  // Rises with every change that a held call may wait for. While it is unchanged, Answer gives the
-  // same result.
+  // Increases with every change that a held call may wait for. Answer gives the same result until
+  // this value changes.
   uint64_t changes() const { return changes_; }
 
   // ---- For the director
   //
-  // Returns the steps since the last call, in the order of completion.
+  // Returns the steps completed since the last call, in the order of completion.
   std::vector<CompletedStep> TakeCompleted();
   bool has_completed() const { return !completed_.empty(); }
   LeaseTable::Gate gate() const { return leases_.gate(); }
@@ -117,28 +121,30 @@ class WorkTable {
     leases_.set_gate(gate);
     ++changes_;
   }
-  // No training lease is open, so the state is between two steps and has no holes. A pass does not
-  // change it.
+  // Returns true if no training lease is open. The servers' state is then that of a whole number of
+  // steps. A running pass does not matter, because it does not change the state.
   bool between_steps() const;
   std::string OutstandingWorkers() const;  // "worker 1 and worker 2".
-  // Sets the learning rates of all later leases, by optimizer. Callbacks set them.
+  // Sets the learning rates of all later leases, by optimizer. Called if callbacks have decided on
+  // rates.
   void SetRates(std::map<std::string, double> rates) { rates_ = std::move(rates); }
   void SetDone() {
     done_ = true;
     ++changes_;
   }
-  // Every worker pulls with its next lease.
+  // Makes every worker pull all parameters with its next lease.
   void PullAll();
-  // Returns the state without run_id, job, versions and due passes. REQUIRES: between_steps().
+  // Returns the training state. Its run_id, job, versions and due passes are not set. REQUIRES:
+  // between_steps().
   checkpoint::TrainingState state() const;
   int64_t steps() const { return leases_.completed(); }
-  bool through() const { return leases_.done(); }
+  bool all_done() const { return leases_.done(); }
   int64_t repeated_examples() const { return leases_.repeated_examples(); }
   int64_t refused_pushes() const { return refused_pushes_; }
-  // Counts losses of workers with a lease. The servers may have applied its push in part or in
-  // whole.
+  // Returns how often a worker with a lease was lost. The servers may have applied the push of this
+  // lease in part or in whole.
   int64_t torn_pushes() const { return torn_pushes_; }
-  // The counts of accepted batches that each shard holds.
+  // Returns the counts of updates that each shard holds and has lost.
   ShardLedger& ledger() { return ledger_; }
   const ShardLedger& ledger() const { return ledger_; }
   const std::map<int, StalenessRecord>& staleness() const { return staleness_; }
@@ -148,8 +154,8 @@ class WorkTable {
   void StartPass(int split, int64_t examples, int64_t batch);
   void CancelPass();
   struct PassResult {
-    int64_t done = 0, total = 0;  // Numbers of parts.
-    std::vector<double> sums;     // Loss, examples, metrics.
+    int64_t done = 0, total = 0;  // Numbers of completed parts and of all parts.
+    std::vector<double> sums;     // The sums of losses, examples and metrics.
     double loss_divisor = 0;      // Divisor of the sum of losses; 0: no losses.
     std::map<std::string, checkpoint::ReportedSum> values;  // Reported by programs.
     proto::LeftOut left_out;
@@ -159,29 +165,31 @@ class WorkTable {
 
   // ---- For a restarted chief
   Json ToRecord() const;
-  // Restores a table. Nothing is leased until every worker for which SetWorker got `told` has
-  // reported. FinishRecovery is called after all SetWorker calls. Returns a DataError if the record
-  // is of another job.
+  // Makes the table from an earlier chief's record. It leases nothing until every worker set with
+  // `returning` has reported. Call FinishRecovery after all SetWorker calls. Returns DataError if
+  // the record belongs to another job.
   static absl::StatusOr<std::unique_ptr<WorkTable>> FromRecord(const Options& options,
                                                                const Json& record);
   void FinishRecovery();
   // Returns the workers that have not reported yet, "worker 1, worker 2", or "".
   std::string WorkersNotReported() const;
-  // Stops waiting for their reports. Their leases are given again.
+  // Stops waiting for the workers that have not reported. Their leases are handed out again.
   void AbandonRecovery();
-  // Some worker has pushed that lease, so it and all leases before it were given.
+  // Called if a worker has pushed `lease`, so this lease and all before it were handed out.
   void Reach(int64_t lease) { leases_.Reach(lease); }
-  // Rises with each change that the record must contain before anything more is leased, such as a
-  // new worker or returned leases. A restarted chief needs these changes for its counts.
-  uint64_t news() const { return news_; }
+  // Increases with each change that a stored record must contain before more is leased, such as a
+  // new worker or a returned lease. A restarted chief needs these changes to count correctly.
+  uint64_t revision() const { return revision_; }
 
  private:
   struct Worker {
     uint64_t incarnation = 0;
-    bool alive = false, told = false, heard = false;
+    bool alive = false, returning = false, reported = false;
     bool pull = true, pull_for_pass = true;
-    bool is_void = false;    // Its current work, which is not known, is void until it asks.
-    std::set<int64_t> lost;  // Ids of its lost leases, until it knows of them.
+    // The worker's current work is void. The chief learns which work that is from the worker's next
+    // call.
+    bool work_invalid = false;
+    std::set<int64_t> lost;  // Ids of its lost leases, until the worker knows that they are lost.
   };
   struct Pass;
 
@@ -207,9 +215,9 @@ class WorkTable {
   std::deque<CompletedStep> completed_;
   bool done_ = false;
   std::map<std::string, double> rates_;
-  bool from_record_ = false;  // And some of its workers have not reported yet.
+  bool from_record_ = false;  // The table is from a record, and workers may still have to report.
 
-  // Sums of the last step's epoch so far.
+  // Sums over the completed steps of the last step's epoch.
   double epoch_loss_sum_ = 0;
   int64_t epoch_examples_ = 0, epoch_steps_ = 0;
   std::vector<double> epoch_metric_sums_;
@@ -218,8 +226,8 @@ class WorkTable {
   int64_t skipped_steps_ = 0;   // Only with float16.
   int64_t refused_pushes_ = 0;  // Pushes refused in part, because values were not finite.
   int64_t torn_pushes_ = 0;
-  uint64_t news_ = 0, changes_ = 1;
+  uint64_t revision_ = 0, changes_ = 1;
   std::map<int, StalenessRecord> staleness_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

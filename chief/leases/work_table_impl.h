@@ -1,9 +1,9 @@
-// Shared by work_table.cc and work_record.cc only.
+// The part of WorkTable that work_table.cc and work_record.cc share. No other file includes it.
 #pragma once
 
 #include "chief/leases/work_table.h"
 
-namespace muster {
+namespace muster::chief {
 
 inline constexpr int64_t kPartBit = int64_t{1} << 62;
 
@@ -29,4 +29,4 @@ struct WorkTable::Pass {
   }
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -20,10 +20,10 @@
 #include "common/checkpoint/manifest.h"
 #include "common/job/metric_direction.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-// Lower priority than the replicas, for which everything waits.
+// The thread has a lower priority than the replicas, so that it does not delay training.
 constexpr int kNiceness = 5;
 // At most one log line about skipped saves in this time.
 constexpr Duration kDropLineInterval = std::chrono::minutes(1);
@@ -32,7 +32,7 @@ constexpr Duration kLastMoment = std::chrono::seconds(1);
 
 std::string RateText(size_t bytes, double seconds) {
   const auto size = static_cast<double>(bytes);
-  // Too small for a rate.
+  // A rate would say nothing about so few bytes.
   if (bytes < 100000) return fmt::format("{} bytes in {:.2f} s", bytes, seconds);
   return fmt::format(
       "{} in {:.2f} s ({:.1f} MB/s)",
@@ -57,7 +57,7 @@ bool HasOwnWeights(const checkpoint::TrainingState& state) {
 struct Task {
   std::optional<checkpoint::Snapshot> snapshot;
   bool final = false;
-  bool must = false;    // The last save or that of a stop; no other one follows.
+  bool must = false;    // The last save of the job, or the save at a stop.
   Candidate candidate;  // Used if `snapshot` is empty.
 };
 
@@ -97,7 +97,7 @@ struct Shared {
   // By step, for the checkpoints that exist: the values that decide the best.
   std::map<int64_t, Candidate> measured ABSL_GUARDED_BY(mu);
   bool exiting ABSL_GUARDED_BY(mu) = false;
-  bool left ABSL_GUARDED_BY(mu) = false;  // Nobody reads results any more.
+  bool left ABSL_GUARDED_BY(mu) = false;  // No caller reads results any more.
   bool failing ABSL_GUARDED_BY(mu) = false;
   absl::Status last ABSL_GUARDED_BY(mu);  // Result of the last save.
   // Why the last save, or that of a stop, was not started.
@@ -199,7 +199,7 @@ void Shared::MarkLocked(const Task& task) {
   });
 }
 
-// The store has removed the mark. The best is now the best of the others.
+// The store has removed the mark, so another checkpoint becomes the best.
 void Shared::ForgetMeasuredLocked(int64_t step) {
   measured.erase(step);
   if (record.best != "checkpoints/" + checkpoint::CheckpointName(step)) return;
@@ -261,20 +261,20 @@ class CheckpointsImpl final : public Checkpoints {
   // Returns the value of checkpoint.best, null if the metrics do not have it. Logs that once.
   const double* Monitored(const std::map<std::string, double>& metrics, std::string_view source);
   void Mark(Candidate candidate);
-  bool Holds(int64_t step) const;   // Written, or in `tasks`.
-  bool IsBest(int64_t step) const;  // Better than all measured so far, and not saved.
+  bool Holds(int64_t step) const;   // The step's checkpoint is written or in `tasks`.
+  bool IsBest(int64_t step) const;  // The step is better than all measured ones, and is not saved.
   bool Evaluates() const;           // An evaluator decides which checkpoint is the best.
-  void TellDropped(int64_t step, bool writing);
+  void LogDropped(int64_t step, bool writing);
 
   const std::shared_ptr<Shared> shared_;
   std::thread thread_;
   // Used only by the training loop's thread.
   bool next_is_final_ = false, next_must_ = false, started_ = false;
-  std::optional<Candidate> candidate_;  // The newest one, if its step has no checkpoint.
+  std::optional<Candidate> candidate_;  // The newest candidate, if its step has no checkpoint.
   // The candidate of the last step passed to Wanted, which Save saves.
   std::optional<Candidate> wanted_;
   std::optional<MonotonicTime> told_dropped_;
-  int64_t dropped_step_ = -1;  // The last one.
+  int64_t dropped_step_ = -1;  // The last skipped step.
   int64_t dropped_since_ = 0;
 
   mutable absl::Mutex mu_;
@@ -316,7 +316,7 @@ absl::Status CheckpointsImpl::NotInTime() const {
                   Seconds(shared_->options.deadline)));
 }
 
-void CheckpointsImpl::TellDropped(int64_t step, bool writing) {
+void CheckpointsImpl::LogDropped(int64_t step, bool writing) {
   ++dropped_since_;
   const MonotonicTime now = Clock::now();
   if (told_dropped_ && now - *told_dropped_ < kDropLineInterval) return;
@@ -340,7 +340,7 @@ bool CheckpointsImpl::Wanted(const SaveMoment& moment) {
   if (!must && ((shared_->saving && !best) || moment.busy)) {
     if (std::exchange(dropped_step_, moment.step) == moment.step) return false;
     ++shared_->record.dropped;
-    TellDropped(moment.step, shared_->saving);
+    LogDropped(moment.step, shared_->saving);
     return false;
   }
   next_is_final_ = moment.last;
@@ -377,7 +377,7 @@ void CheckpointsImpl::Save(checkpoint::Snapshot snapshot) {
 
 absl::Status CheckpointsImpl::Drain() {
   absl::MutexLock lock(&shared_->mu);
-  // Returned whatever happens to the write that was in the way: the required state was not saved.
+  // The required state was not saved. This counts even if the write that was in the way succeeds.
   if (!shared_->missed.ok()) return shared_->missed;
   if (!shared_->WaitLocked(&Shared::Idle, shared_->options.deadline)) return NotInTime();
   return shared_->last;
@@ -419,7 +419,7 @@ bool CheckpointsImpl::IsBest(int64_t step) const {
   const bool larger = LargerIsBetter(options);
   const auto no_better = [&](double other) { return larger ? other >= value : other <= value; };
   {
-    // Looks first at the candidates in `tasks`; the store knows them once they are marked.
+    // Looks at the candidates in `tasks` first, because the store does not know them yet.
     absl::MutexLock lock(&shared_->mu);
     if (shared_->marking && no_better(*shared_->marking)) return false;
     for (const Task& task : shared_->tasks)
@@ -433,7 +433,7 @@ bool CheckpointsImpl::Evaluates() const {
   return evaluated_;
 }
 
-// A lost chief may have left the mark, and also the checkpoint, to this one.
+// A lost chief may not have marked or saved its last checkpoint, so this chief does.
 void CheckpointsImpl::OnStart(const StartReport& report) {
   if (std::exchange(started_, true)) return;
   // These passes were measured with other weights than those of the step's last checkpoint.
@@ -465,7 +465,8 @@ void CheckpointsImpl::Evaluated(int64_t step, const std::map<std::string, double
     evaluated_ = true;
   }
   {
-    // The metrics are of the step's earlier checkpoint; one with other weights is being saved.
+    // The metrics belong to an earlier checkpoint of this step. Another one with other weights is
+    // being saved.
     absl::MutexLock lock(&shared_->mu);
     if (shared_->saving && shared_->saving_step == step && !shared_->saving_own) return;
   }
@@ -496,4 +497,4 @@ std::unique_ptr<Checkpoints> Checkpoints::Make(CheckpointsOptions options) {
   return std::make_unique<CheckpointsImpl>(std::move(options));
 }
 
-}  // namespace muster
+}  // namespace muster::chief

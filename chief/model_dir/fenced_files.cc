@@ -14,7 +14,7 @@
 
 #include "common/base/files/created_files.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr std::string_view kPart = ".part";
@@ -22,7 +22,7 @@ constexpr std::string_view kPart = ".part";
 absl::Status NotWritten(const std::string& path, int error) {
   const std::string text = fmt::format("cannot write {}: {}", path, FileErrorText(error));
   return error == ENOSPC || error == EDQUOT || error == EIO || error == ESTALE
-             ? absl::UnavailableError(text)  // a restart can help
+             ? absl::UnavailableError(text)  // A restart may help.
              : ConfigurationError(text);
 }
 
@@ -41,7 +41,7 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
   return NotWritten(path, error);
 }
 
-// Of "<file>.<term>.<pid>.part".
+// Returns the term in a temporary name "<file>.<term>.<pid>.part", nullopt for other names.
 std::optional<uint32_t> TermOf(std::string_view name, std::string_view file) {
   if (!name.starts_with(file) || !name.ends_with(kPart)) return std::nullopt;
   name.remove_prefix(file.size());
@@ -87,7 +87,7 @@ absl::Status FencedFiles::Write(const std::string& path, const Json& json) const
 absl::Status FencedFiles::Remove(const std::string& path) const {
   MUSTER_RETURN_IF_ERROR(Check());
   DropEarlierParts(path);
-  // Out of the way first: what another chief has written meanwhile goes back.
+  // Moves the file aside first, so that a file that another chief has just written can be put back.
   const std::string aside = PartOf(path);
   if (rename(path.c_str(), aside.c_str()) != 0)
     return errno == ENOENT ? absl::OkStatus() : NotWritten(path, errno);
@@ -97,4 +97,4 @@ absl::Status FencedFiles::Remove(const std::string& path) const {
   return still;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

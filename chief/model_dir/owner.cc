@@ -22,13 +22,13 @@
 #include "common/base/files/fd.h"
 #include "common/base/logging.h"
 #include "common/base/wait.h"
-#include "common/cluster/chief_epoch.h"
+#include "common/cluster/chief_term.h"
 #include "common/rpc/host.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-// Not every file system can say so of a directory.
+// Syncs a directory to the disk. Ignores errors, because not every file system supports this.
 void SyncDirectory(const std::string& path) {
   const Fd directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() >= 0) (void)!fsync(directory.get());
@@ -49,34 +49,37 @@ class OwnerImpl final : public Owner {
   }
   const std::string& previous_run_id() const override { return previous_run_id_; }
   const std::string& token() const override { return token_; }
-  uint32_t epoch() const override {
+  uint32_t term() const override {
     absl::MutexLock lock(&mu_);
-    return mine_.epoch;
+    return mine_.term;
   }
-  bool anew() const override { return anew_; }
-  absl::Status Keep(const std::string& run_id, uint32_t epoch) override;
+  bool starts_new_run() const override { return starts_new_run_; }
+  absl::Status RecordRun(const std::string& run_id, uint32_t term) override;
   absl::Status Check() override;
 
  private:
-  // Exclusive among those that want to take the directory; released with the descriptor.
+  // Locks owner.lock against other processes that want to take the directory. Closing the
+  // descriptor releases the lock.
   absl::StatusOr<Fd> Lock() const;
-  // Watches the file until it changes: true, its owner lives.
+  // Watches the file for OwnerOptions::watch. Returns true if it changes, because its owner is then
+  // alive.
   bool SeenAlive(const OwnerRecord& other) const;
-  // Whether `other` lives, and therefore keeps the directory.
+  // Returns whether the owner `other` is alive, and therefore keeps the directory.
   bool Alive(const OwnerRecord& other) const;
-  // Of an owner that lives. OK: it is waited for, until `end`.
+  // Called for a live owner. Returns OK after a short wait if Acquire should retry; `end` is the
+  // deadline. Otherwise returns the error of Take.
   absl::Status WaitFor(const OwnerRecord& other, MonotonicTime end, MonotonicTime* next_line) const;
   // Takes the directory, or returns the owner that has it.
   absl::StatusOr<std::optional<OwnerRecord>> TryToTake();
   OwnerRecord NewRecord(const std::optional<OwnerRecord>& before) const;
-  // Makes `record` the file's content: a new file, whole and on the disk, since the run's identity
-  // must survive the host. With `first`, only where
-  // there is none: else a descriptor of -1.
+  // Publishes a new file with `record`. Syncs it to the disk first, because the run's identity must
+  // survive a crash of the host. With `first`, does so only if no file exists, and otherwise
+  // returns a descriptor of -1.
   absl::StatusOr<Fd> Publish(const OwnerRecord& record, bool first) const;
   absl::Status WriteTemporary(const std::string& path, const OwnerRecord& record, Fd* file) const;
   absl::Status MakeDirectory() const;
   absl::Status NotWritable(int error) const;
-  // In place, to the file that this owner published, whatever its name is now.
+  // Writes in place to the file that this owner published, even if it has another name now.
   absl::Status Rewrite(const OwnerRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   void Refresh();
   absl::Status Beat();
@@ -84,9 +87,10 @@ class OwnerImpl final : public Owner {
   const OwnerOptions options_;
   const std::string path_;
   std::string previous_run_id_, token_;
-  bool anew_ = false;
+  bool starts_new_run_ = false;
   Fd file_;
-  absl::Mutex writing_;  // before mu_: what is written last is the newest
+  // Acquired before mu_, so that writes happen in the order of their records.
+  absl::Mutex writing_;
   size_t file_bytes_ ABSL_GUARDED_BY(writing_) = 0;
   mutable absl::Mutex mu_;
   CondVar wake_;
@@ -97,7 +101,7 @@ class OwnerImpl final : public Owner {
 
 absl::Status OwnerImpl::NotWritable(int error) const {
   switch (error) {
-    // A place that was right, and may be right again: a restart can help.
+    // These errors may go away, so a restart may help.
     case ENOSPC:
     case EDQUOT:
     case EIO:
@@ -113,7 +117,7 @@ absl::Status OwnerImpl::NotWritable(int error) const {
   }
 }
 
-// With its parents; those that it makes are on the disk when it returns.
+// Creates the directory and its parents, and syncs new ones to the disk.
 absl::Status OwnerImpl::MakeDirectory() const {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -134,7 +138,7 @@ absl::StatusOr<Fd> OwnerImpl::Lock() const {
     return ConfigurationError(
         fmt::format("cannot lock {}: {}; remove it", path, FileErrorText(errno)));
   if (file.get() < 0) return NotWritable(errno);
-  // Whoever has it may be watching another owner.
+  // The process with the lock may be watching another owner.
   const MonotonicTime end = Clock::now() + 2 * options_.watch;
   while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
@@ -158,7 +162,7 @@ bool OwnerImpl::SeenAlive(const OwnerRecord& other) const {
   const MonotonicTime end = Clock::now() + options_.watch;
   while (Clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    const std::optional<OwnerRecord> now = LookAtOwner(path_).record;
+    const std::optional<OwnerRecord> now = ReadOwner(path_).record;
     if (now && now->left) return false;
     if (now && (now->beat != other.beat || now->token != other.token)) return true;
   }
@@ -227,7 +231,7 @@ absl::StatusOr<Fd> OwnerImpl::Publish(const OwnerRecord& record, bool first) con
   Fd file;
   absl::Status status = WriteTemporary(temporary, record, &file);
   if (status.ok() && first) {
-    // A link, unlike a rename, does not replace what another chief has just written.
+    // Unlike rename, link does not replace a file that another chief has just written.
     const int error = link(temporary.c_str(), path_.c_str()) == 0 ? 0 : errno;
     if (error == 0 || error == EEXIST) {
       unlink(temporary.c_str());
@@ -252,7 +256,7 @@ absl::Status OwnerImpl::Rewrite(const OwnerRecord& record) {
   errno = 0;
   if (pwrite(file_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
     return NotWritable(errno != 0 ? errno : ENOSPC);
-  // NFS shows other hosts what was written before a close.
+  // NFS makes written data visible to other hosts at a close.
   close(dup(file_.get()));
   return absl::OkStatus();
 }
@@ -274,7 +278,7 @@ absl::Status OwnerImpl::Acquire() {
   const MonotonicTime end = Clock::now() + options_.wait;
   MonotonicTime next_line;
   while (true) {
-    // The lock is held for each try alone: others wait too.
+    // Each try takes the lock again, because other processes wait for the lock too.
     MUSTER_ASSIGN_OR_RETURN(const std::optional<OwnerRecord> other, TryToTake());
     if (!other) return absl::OkStatus();
     MUSTER_RETURN_IF_ERROR(WaitFor(*other, end, &next_line));
@@ -284,25 +288,26 @@ absl::Status OwnerImpl::Acquire() {
 absl::StatusOr<std::optional<OwnerRecord>> OwnerImpl::TryToTake() {
   MUSTER_ASSIGN_OR_RETURN(const Fd lock, Lock());
   for (int attempt = 0; attempt < 5; ++attempt) {
-    const OwnerLook before = LookAtOwner(path_);
+    const OwnerFile before = ReadOwner(path_);
     if (before.record && Alive(*before.record)) return before.record;
     if (before.error != 0 && !Missing(before.error)) return NotWritable(before.error);
-    const uint64_t epoch = before.record ? before.record->epoch : before.implausible_epoch;
-    if (epoch >= kMostEpochs)  // there is no next one
+    const uint64_t term = before.record ? before.record->term : before.implausible_term;
+    if (term >= kMaxTerms)  // There is no next term.
       return ConfigurationError(
           fmt::format("{} says that {} chiefs have had this run, more than any run has: put a copy "
                       "of it from before in its place, or remove it to begin a new run",
-                      path_, epoch));
+                      path_, term));
     if (before.error == 0 && !before.record)
       LogWarning("{} is damaged: it starts a new run", path_);
     OwnerRecord mine = NewRecord(before.record);
     MUSTER_ASSIGN_OR_RETURN(Fd file, Publish(mine, before.error != 0));
-    const std::optional<OwnerRecord> now = LookAtOwner(path_).record;
-    if (file.get() < 0 || !now || now->token != mine.token) continue;  // another one was quicker
+    const std::optional<OwnerRecord> now = ReadOwner(path_).record;
+    // Another process was faster.
+    if (file.get() < 0 || !now || now->token != mine.token) continue;
     file_ = std::move(file);
     token_ = mine.token;
     previous_run_id_ = RunBefore(before.record);
-    anew_ = options_.run == RunChoice::kAnew || !mine.replaces.empty();
+    starts_new_run_ = options_.run == RunChoice::kNew || !mine.replaces.empty();
     {
       absl::MutexLock writing(&writing_);
       file_bytes_ = Text(mine, 0).size();
@@ -317,7 +322,7 @@ absl::StatusOr<std::optional<OwnerRecord>> OwnerImpl::TryToTake() {
 }
 
 absl::Status OwnerImpl::Check() {
-  const OwnerLook now = LookAtOwner(path_);
+  const OwnerFile now = ReadOwner(path_);
   if (now.record && now.record->token == token_) return absl::OkStatus();
   if (Missing(now.error))
     return Superseded(fmt::format("{} is gone: model_dir was removed", path_));
@@ -327,27 +332,27 @@ absl::Status OwnerImpl::Check() {
   return Superseded(fmt::format("model_dir '{}' was taken by another chief{}", options_.model_dir,
                                 now.record
                                     ? fmt::format(" (host {}, pid {}, epoch {})", now.record->host,
-                                                  now.record->pid, now.record->epoch)
+                                                  now.record->pid, now.record->term)
                                     : ""));
 }
 
-absl::Status OwnerImpl::Keep(const std::string& run_id, uint32_t epoch) {
+absl::Status OwnerImpl::RecordRun(const std::string& run_id, uint32_t term) {
   absl::MutexLock writing(&writing_);
   OwnerRecord record;
   {
     absl::MutexLock lock(&mu_);
-    if (mine_.begun && mine_.run_id == run_id && mine_.epoch >= epoch) return absl::OkStatus();
+    if (mine_.begun && mine_.run_id == run_id && mine_.term >= term) return absl::OkStatus();
     ++mine_.beat;
     record = mine_;
   }
   record.run_id = run_id;
-  record.epoch = std::max(record.epoch, epoch);
+  record.term = std::max(record.term, term);
   record.begun = true;
   record.replaces.clear();
   MUSTER_RETURN_IF_ERROR(Check());
   MUSTER_RETURN_IF_ERROR(Rewrite(record));
   if (fsync(file_.get()) != 0) return NotWritable(errno);
-  // Not before: whoever asks for them uses them.
+  // Changes mine_ only now, because callers use the id and the term at once.
   absl::MutexLock lock(&mu_);
   mine_ = std::move(record);
   return absl::OkStatus();
@@ -392,7 +397,7 @@ OwnerImpl::~OwnerImpl() {
     wake_.Signal();
     record = mine_;
   }
-  if (!thread_.joinable()) return;  // never acquired
+  if (!thread_.joinable()) return;  // Acquire has not succeeded.
   thread_.join();
   absl::MutexLock writing(&writing_);
   record.left = true;
@@ -409,4 +414,4 @@ absl::StatusOr<std::unique_ptr<Owner>> Owner::Take(OwnerOptions options) {
   return owner;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -14,16 +14,16 @@
 
 #include "common/base/files/fd.h"
 #include "common/base/json/json_integer.h"
-#include "common/cluster/chief_epoch.h"
+#include "common/cluster/chief_term.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-// Size of the file. It leaves room for growth, so that the file is always replaced as a whole.
+// Size of the file. It leaves room for growth, so that each write in place has the same size.
 constexpr size_t kRecordBytes = 1024;
 // Hosts, paths and identities are shorter. A longer file is not a record.
-constexpr size_t kMostRecordBytes = 64 << 10;
+constexpr size_t kMaxOwnerFileBytes = 64 << 10;
 
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
@@ -32,16 +32,16 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-OwnerLook Parse(const std::string& text) {
+OwnerFile Parse(const std::string& text) {
   const absl::StatusOr<Json> parsed = ParseJson(text, "owner.json");
   if (!parsed.ok() || !parsed->is_object()) return {};
   const Json& json = *parsed;
   OwnerRecord r;
   try {
     r.run_id = json.at("run_id").get<std::string>();
-    const uint64_t epoch = JsonInteger(json.at("epoch"));
-    if (epoch > kMostEpochs) return {.implausible_epoch = epoch};
-    r.epoch = static_cast<uint32_t>(epoch);
+    const uint64_t term = JsonInteger(json.at("epoch"));
+    if (term > kMaxTerms) return {.implausible_term = term};
+    r.term = static_cast<uint32_t>(term);
     r.host = json.value("host", "");
     r.pid = JsonIntegerOr(json, "pid", int64_t{0});
     r.process_start = json.value("process_start", "");
@@ -50,7 +50,8 @@ OwnerLook Parse(const std::string& text) {
     r.identity = json.value("identity", "");
     r.beat = JsonIntegerOr(json, "beat", uint64_t{0});
     r.left = json.value("left", false);
-    r.begun = json.value("begun", true);  // Earlier versions wrote it for every run.
+    // Files of earlier versions have no "begun".
+    r.begun = json.value("begun", true);
     r.replaces = json.value("replaces", "");
   } catch (const Json::exception&) {
     return {};
@@ -81,13 +82,13 @@ std::string StartOf(int64_t pid) {
   std::string field;
   fields >> field;
   if (field == "Z" || field == "X") return "";
-  for (int i = 0; i < 19; ++i) fields >> field;  // Field 22 of the whole line.
+  for (int i = 0; i < 19; ++i) fields >> field;  // The start time, field 22 of the line.
   return field;
 }
 
 std::string Text(const OwnerRecord& r, size_t at_least) {
   std::string text =
-      Json{{"run_id", r.run_id},     {"epoch", r.epoch}, {"host", r.host},
+      Json{{"run_id", r.run_id},     {"epoch", r.term},  {"host", r.host},
            {"pid", r.pid},           {"place", r.place}, {"process_start", r.process_start},
            {"token", r.token},       {"beat", r.beat},   {"left", r.left},
            {"identity", r.identity}, {"begun", r.begun}, {"replaces", r.replaces}}
@@ -96,23 +97,23 @@ std::string Text(const OwnerRecord& r, size_t at_least) {
   return text + '\n';
 }
 
-OwnerLook LookOnce(const std::string& path) {
+OwnerFile ReadOwnerOnce(const std::string& path) {
   // A named pipe must not block the chief. pread fails on it.
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) return {.error = errno};
-  std::string text(kMostRecordBytes, '\0');
+  std::string text(kMaxOwnerFileBytes, '\0');
   const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
   if (size < 0) return {.error = errno};
   text.resize(static_cast<size_t>(size));
   return Parse(text);
 }
 
-// The owner may be writing to the file, so unreadable content is read again.
-OwnerLook LookAtOwner(const std::string& path) {
-  OwnerLook look = LookOnce(path);
+// Reads unreadable content again, because the owner may be writing to the file.
+OwnerFile ReadOwner(const std::string& path) {
+  OwnerFile look = ReadOwnerOnce(path);
   for (int i = 0; i < 5 && look.error == 0 && !look.record; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    look = LookOnce(path);
+    look = ReadOwnerOnce(path);
   }
   return look;
 }
@@ -122,14 +123,14 @@ OwnerRecord NextRecord(const std::optional<OwnerRecord>& before, RunChoice choic
   next.begun = false;
   next.run_id = RandomHex();
   if (!before) {
-    next.epoch = 1;
+    next.term = 1;
     return next;
   }
-  next.epoch = before->epoch + 1;
-  if (choice == RunChoice::kAnew) {
+  next.term = before->term + 1;
+  if (choice == RunChoice::kNew) {
     next.replaces = RunBefore(before);
-  } else if (!before->begun && !before->replaces.empty() && choice == RunChoice::kGoOn) {
-    // The start that was to replace this run did not begin.
+  } else if (!before->begun && !before->replaces.empty() && choice == RunChoice::kContinue) {
+    // The new run that was to replace this run never began.
     next.run_id = before->replaces;
     next.begun = true;
   } else {
@@ -145,4 +146,4 @@ std::string RunBefore(const std::optional<OwnerRecord>& before) {
   return before->begun ? before->run_id : before->replaces;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

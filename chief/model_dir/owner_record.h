@@ -1,60 +1,61 @@
-// The content of owner.json, and the part of it that a chief which takes the directory adopts. Only
-// Owner (chief/model_dir/owner.h) reads and writes the file.
+// The content of owner.json, and the rules for the record of the next owner. Only Owner
+// (chief/model_dir/owner.h) reads and writes the file.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
-namespace muster {
+namespace muster::chief {
 
 // Returns 64 random bits as text.
 std::string RandomHex();
 // Returns the scope in which a pid is unique: the machine's boot and its pid namespace.
 std::string PlaceOfThisProcess();
-// Returns when a process began, in ticks since boot, "" if it does not exist or is a zombie. Pids
-// are reused, so a pid alone does not identify a process.
+// Returns the start time of a process in ticks since boot, "" if the process does not exist or is a
+// zombie. Pids are reused, so a process is identified by its pid and its start time.
 std::string StartOf(int64_t pid);
 
 struct OwnerRecord {
   std::string run_id, host, place, process_start, token, identity;
-  uint32_t epoch = 0;
+  uint32_t term = 0;
   int64_t pid = 0;
   uint64_t beat = 0;
-  bool left = false;  // Its owner exited in good order.
-  // True if members may hold state of this run. False from the time the directory is taken until
-  // the first generation is formed.
+  bool left = false;  // The owner exited in good order.
+  // True if members may hold state of this run. False for a new run until its first generation is
+  // formed.
   bool begun = true;
-  // While the run has not begun: the run that it replaces (restore: never), "" if none.
+  // The run that this run replaces (restore: never), "" if none. Set only while `begun` is false.
   std::string replaces;
 };
 
-// The run for which a chief is started.
+// The run that a chief is started for.
 enum class RunChoice {
-  kGoOn,   // The run that the directory holds.
-  kAnew,   // A new run (restore: never).
-  kResume  // Replaces a lost chief that was started for a new run.
+  kContinue,  // Continue the directory's run.
+  kNew,       // Begin a new run (restore: never).
+  kResume     // Continue the new run of a lost chief.
 };
 
-// Returns the record of the owner after `before` with its run and term. The caller sets the other
-// fields. nullopt: the directory holds no record.
+// Returns the record of the owner that follows `before`. Sets only the fields of the run and the
+// term. `before` is nullopt if the directory has no record.
 OwnerRecord NextRecord(const std::optional<OwnerRecord>& before, RunChoice choice);
-// Returns the directory's last run that had begun, "" if none.
+// Returns the id of the directory's last run that had begun, "" if none.
 std::string RunBefore(const std::optional<OwnerRecord>& before);
 
-// Returns the file's content with at least `at_least` bytes, the size of the file before, so that
-// it overwrites all of it.
+// Returns the file's content, padded to at least `at_least` bytes. If that is the file's current
+// size, a write in place leaves no old bytes.
 std::string Text(const OwnerRecord& record, size_t at_least);
 
-// The content of `path` as read.
-struct OwnerLook {
+// The result of reading owner.json.
+struct OwnerFile {
   std::optional<OwnerRecord> record;
-  // Set if there is no record because no run can have had so many chiefs.
-  uint64_t implausible_epoch = 0;
-  int error = 0;  // errno; 0 without a record: the file was read but is damaged.
+  // Set if the file was rejected because its term is implausibly high.
+  uint64_t implausible_term = 0;
+  // errno of the read. 0 without a record: the file is damaged.
+  int error = 0;
 };
-OwnerLook LookAtOwner(const std::string& path);
-// As LookAtOwner, but does not read a second time if the owner is just writing the file.
-OwnerLook LookOnce(const std::string& path);
+OwnerFile ReadOwner(const std::string& path);
+// Does the same as ReadOwner with a single read, so it may see a write in progress.
+OwnerFile ReadOwnerOnce(const std::string& path);
 
-}  // namespace muster
+}  // namespace muster::chief

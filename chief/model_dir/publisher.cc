@@ -10,7 +10,7 @@
 #include "common/base/files/created_files.h"
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using Kind = ProgressState::Kind;
@@ -59,7 +59,7 @@ std::unique_ptr<Publisher> Publisher::Open(PublisherOptions options) {
   return std::unique_ptr<Publisher>(new Publisher(std::move(options)));
 }
 
-absl::Status Publisher::Begin(bool goes_on, bool has_begun) {
+absl::Status Publisher::Begin(bool continues, bool has_begun) {
   absl::MutexLock lock(&mu_);
   begun_ = true;
   if (options_.model_dir.empty()) return absl::OkStatus();
@@ -70,16 +70,16 @@ absl::Status Publisher::Begin(bool goes_on, bool has_begun) {
         fmt::format("cannot make model_dir {}: {}", options_.model_dir, std::strerror(error)));
   }
   MUSTER_RETURN_IF_ERROR(files_.Check());
-  if (goes_on || has_begun) {
+  if (continues || has_begun) {
     const auto earlier = ReadJsonFile(verdict);
-    if (goes_on && earlier.ok()) record_.Continue(*earlier);
+    if (continues && earlier.ok()) record_.Continue(*earlier);
     const auto history = ReadJsonFile(options_.model_dir + kHistory);
     if (history.ok())
       history_.Continue(*history, /*killed=*/!earlier.ok(), options_.silent_seconds, Clock::now());
   }
   MUSTER_RETURN_IF_ERROR(files_.Remove(verdict));
   MUSTER_RETURN_IF_ERROR(files_.Write(options_.model_dir + "/job.json", options_.job));
-  KeepHistoryLocked();
+  WriteHistoryLocked();
   return absl::OkStatus();
 }
 
@@ -87,8 +87,8 @@ void Publisher::OnLost(const std::string& task, const std::string& why) {
   history_.OnLost(task, why, Clock::now());
 }
 
-// If this write fails, result.json still gets the history, unless this chief is lost before.
-void Publisher::KeepHistoryLocked() {
+// If this write fails, the history still goes into result.json, unless this chief is lost first.
+void Publisher::WriteHistoryLocked() {
   if (options_.model_dir.empty() || !begun_) return;
   const absl::Status kept = files_.Write(options_.model_dir + kHistory, history_.ToJson());
   if (!kept.ok() && !absl::IsAborted(kept)) LogDebug("{}", Message(kept));
@@ -101,14 +101,14 @@ void Publisher::OnStart(const StartReport& report) {
   if (finished_) return;
   start_ = report;
   history_.OnStart(report.start_step, Clock::now());
-  KeepHistoryLocked();
+  WriteHistoryLocked();
   if (report.start_step != last_step_) {
     steps_in_epoch_ = skipped_in_epoch_ = 0;
     epoch_input_ = InputWait();
   }
   last_step_ = report.start_step;
   record_.OnStart(report);
-  if (folders_ != nullptr) SayOnceLocked(folders_->OnStart(report));
+  if (folders_ != nullptr) LogOnceLocked(folders_->OnStart(report));
   if (!started_once_) DescribeLocked(report);
   started_once_ = true;
   if (folders_ != nullptr) CatchUpLocked(report);
@@ -116,8 +116,8 @@ void Publisher::OnStart(const StartReport& report) {
     SummarizeEvaluationLocked(step, metrics);
 }
 
-// Publishes the step from which training resumes, and the passes at it, if they are missing. The
-// chief that should have published them may have been lost.
+// Publishes the points of the step from which training resumes and of the passes at this step, if
+// they are missing. The previous chief may have been lost before it published them.
 void Publisher::CatchUpLocked(const StartReport& report) {
   const int64_t step = report.start_step;
   if (report.last_step && step % options_.summary_every_steps == 0 &&
@@ -137,21 +137,21 @@ void Publisher::CatchUpLocked(const StartReport& report) {
 void Publisher::DescribeLocked(const StartReport& report) {
   summary::EventWriter* writer = WriterLocked("train", report.start_step);
   if (writer == nullptr) return;
-  SayOnceLocked(writer->Text(report.start_step, "job", JobText(options_.job)));
+  LogOnceLocked(writer->Text(report.start_step, "job", JobText(options_.job)));
   if (!report.parameters.empty())
-    SayOnceLocked(writer->Text(report.start_step, "model", ModelText(report)));
-  SayOnceLocked(writer->Flush());
+    LogOnceLocked(writer->Text(report.start_step, "model", ModelText(report)));
+  LogOnceLocked(writer->Flush());
 }
 
 void Publisher::OnStep(const StepReport& report) {
   absl::MutexLock lock(&mu_);
   if (finished_) return;
   record_.OnStep(report);
-  if (history_.OnStep(report.step, Clock::now())) KeepHistoryLocked();
+  if (history_.OnStep(report.step, Clock::now())) WriteHistoryLocked();
   recent_.Add(report.examples, report.total_seconds, report.wait_seconds);
   epoch_ = report.epoch;
   last_step_ = report.step;
-  if (report.loss_scale) SaySkippedLocked(report);
+  if (report.loss_scale) LogSkippedLocked(report);
   if (options_.progress != nullptr) ShowLocked(report);
   examples_since_summary_ += report.examples;
   seconds_since_summary_ += report.total_seconds;
@@ -160,29 +160,29 @@ void Publisher::OnStep(const StepReport& report) {
   epoch_input_.Add(report);
   if (folders_ != nullptr && report.step % options_.summary_every_steps == 0)
     SummarizeLocked(report);
-  // With parameter servers, norms may come at other steps than the summary steps, because a batch's
-  // values belong to the step that it becomes.
+  // With parameter servers, norms may come at other steps than the summary steps. Only the
+  // completion of a batch decides which step it is.
   if (folders_ != nullptr && !report.gradient_norms.empty()) {
     summary::EventWriter::Values norms;
     for (const auto& [optimizer, norm] : report.gradient_norms)
       norms.emplace_back("gradient_norm/" + optimizer, norm);
     if (summary::EventWriter* writer = WriterLocked("train", report.step))
-      SayOnceLocked(writer->Scalars(report.step, norms));
+      LogOnceLocked(writer->Scalars(report.step, norms));
   }
 }
 
-void Publisher::SaySkippedLocked(const StepReport& report) {
+void Publisher::LogSkippedLocked(const StepReport& report) {
   const auto& [scale, all, skipped] = *report.loss_scale;
   const double before = std::exchange(loss_scale_, scale);
   ++steps_in_epoch_;
   if (!skipped) return;
   ++skipped_in_epoch_;
-  if (scale <= kLeastLossScale && before != scale) {
+  if (scale <= kMinLossScale && before != scale) {
     LogWarning(
         "step {} is skipped, for its float16 gradients are not finite, and the loss scale is at "
         "its "
         "least, {}: {} skipped steps in a row end the job",
-        report.step, kLeastLossScale, kMostSkippedSteps);
+        report.step, kMinLossScale, kMaxSkippedSteps);
     return;
   }
   // Logs the first, the tenth, the hundredth and so on.
@@ -197,7 +197,7 @@ void Publisher::SaySkippedLocked(const StepReport& report) {
       scale);
 }
 
-void Publisher::SaySkippedInEpochLocked(const EpochReport& report) {
+void Publisher::LogSkippedInEpochLocked(const EpochReport& report) {
   if (skipped_in_epoch_ > 0)
     LogInfo("epoch {}: {} of {} steps were skipped (float16); the loss scale is {}",
             report.epoch + 1, skipped_in_epoch_, steps_in_epoch_, loss_scale_);
@@ -221,7 +221,7 @@ void Publisher::ShowLocked(const StepReport& report) {
   }
   state.metrics = report.metrics;
   state.metrics.insert(report.values.begin(), report.values.end());
-  state.metrics.emplace("loss", report.loss);  // Unless the running mean is present.
+  state.metrics.emplace("loss", report.loss);  // Has no effect if the running mean is present.
   options_.progress->Show(state);
 }
 
@@ -245,7 +245,7 @@ void Publisher::SummarizeLocked(const StepReport& report) {
   seconds_since_summary_ = 0;
   input_since_summary_ = steps_since_summary_ = 0;
   if (summary::EventWriter* writer = WriterLocked("train", report.step))
-    SayOnceLocked(writer->Scalars(report.step, values));
+    LogOnceLocked(writer->Scalars(report.step, values));
 }
 
 // ---- Passes
@@ -255,7 +255,7 @@ void Publisher::OnEpoch(const EpochReport& report) {
   if (finished_) return;
   record_.OnEpoch(report);
   history_.OnProgress(Clock::now());
-  if (report.split == "train") SaySkippedInEpochLocked(report);
+  if (report.split == "train") LogSkippedInEpochLocked(report);
   SummarizePassLocked(report.split, report.step, report.metrics);
   const double input_share = InputShareLocked(report);
   if (options_.progress != nullptr) ShowEpochLocked(report, input_share);
@@ -266,8 +266,8 @@ double Publisher::InputShareLocked(const EpochReport& report) {
   const InputWait epoch = std::exchange(epoch_input_, InputWait(0));
   if (!epoch.any()) return -1;
   const double share = epoch.Share();
-  // The share does not matter in runs of a second.
-  if (share >= kMuchInputWait && epoch.Seconds() >= 1 && !std::exchange(said_input_, true)) {
+  // In runs of less than a second the share does not matter.
+  if (share >= kMuchInputWait && epoch.Seconds() >= 1 && !std::exchange(logged_input_, true)) {
     const auto data = options_.job.is_object() ? options_.job.value("data", Json()) : Json();
     LogWarning("epoch {}: {}", report.epoch + 1, InputWaitHint(share, data));
   }
@@ -301,15 +301,15 @@ void Publisher::SummarizePassLocked(const std::string& folder, int64_t step,
   if (writer == nullptr) return;
   summary::EventWriter::Values values;
   for (const auto& [name, value] : metrics) values.emplace_back("epoch_" + name, value);
-  SayOnceLocked(writer->Scalars(step, values));
-  SayOnceLocked(writer->Flush());
+  LogOnceLocked(writer->Scalars(step, values));
+  LogOnceLocked(writer->Flush());
 }
 
 void Publisher::OnText(int64_t step, const std::string& tag, const std::string& text) {
   absl::MutexLock lock(&mu_);
   if (finished_) return;
   if (summary::EventWriter* writer = WriterLocked("train", step))
-    SayOnceLocked(writer->Text(step, tag, text));
+    LogOnceLocked(writer->Text(step, tag, text));
 }
 
 void Publisher::OnCallback(const std::string& name, const Json& note) {
@@ -351,8 +351,8 @@ void Publisher::SummarizeEvaluationLocked(int64_t step,
                                           const std::map<std::string, double>& metrics) {
   record_.OnEvaluation(step, metrics);
   if (folders_ == nullptr) return;
-  // A restarted evaluator repeats itself. An evaluator that finds a new chief begins with the
-  // checkpoint from which that chief resumed.
+  // Skips evaluations that were published before. A restarted evaluator repeats earlier ones. With
+  // a new chief, the evaluator begins with the checkpoint from which that chief resumed.
   int64_t last = folders_->last_step("eval");
   if (last < 0 && !metrics.empty())
     last = folders_->LastStepOf("eval", "epoch_" + metrics.begin()->first);
@@ -364,7 +364,7 @@ void Publisher::SummarizeEvaluationLocked(int64_t step,
 void Publisher::OnImages(const std::string& split, const ImageReport& report) {
   absl::MutexLock lock(&mu_);
   if (summary::EventWriter* writer = WriterLocked(split, report.step)) {
-    SayOnceLocked(writer->Images(
+    LogOnceLocked(writer->Images(
         report.step, report.tag,
         {report.count, report.height, report.width, report.channels, report.pixels}));
   }
@@ -373,14 +373,14 @@ void Publisher::OnImages(const std::string& split, const ImageReport& report) {
 void Publisher::OnHistogram(const std::string& split, const HistogramReport& report) {
   absl::MutexLock lock(&mu_);
   if (summary::EventWriter* writer = WriterLocked(split, report.step)) {
-    SayOnceLocked(writer->Histogram(report.step, report.tag, report.distribution));
+    LogOnceLocked(writer->Histogram(report.step, report.tag, report.distribution));
   }
 }
 
 void Publisher::OnScalars(const std::string& split, const ScalarReport& report) {
   absl::MutexLock lock(&mu_);
   if (summary::EventWriter* writer = WriterLocked(split, report.step))
-    SayOnceLocked(writer->Scalars(report.step, report.values));
+    LogOnceLocked(writer->Scalars(report.step, report.values));
 }
 
 void Publisher::OnTables(const TablesReport& report) {
@@ -388,14 +388,14 @@ void Publisher::OnTables(const TablesReport& report) {
   if (finished_) return;
   record_.OnTables(report);
   if (folders_ == nullptr || report.step % options_.summary_every_steps != 0) return;
-  // The last report of parameter servers is of the step before.
+  // The last report of parameter servers repeats a step.
   if (std::exchange(tables_step_, report.step) == report.step) return;
   summary::EventWriter::Values values;
   for (const auto& [name, statistics] : report.tables)
     for (const auto& [what, count] : CountsOf(statistics))
       values.emplace_back(fmt::format("embeddings/{}/{}", name, what), static_cast<double>(count));
   if (summary::EventWriter* writer = WriterLocked("train", report.step))
-    SayOnceLocked(writer->Scalars(report.step, values));
+    LogOnceLocked(writer->Scalars(report.step, values));
 }
 
 // ---- Files
@@ -407,17 +407,17 @@ void Publisher::SetParameterServer(Json counts) {
 
 void Publisher::OnSave(int64_t /*step*/) {
   absl::MutexLock lock(&mu_);
-  if (!finished_ && folders_ != nullptr) SayOnceLocked(folders_->Flush());
+  if (!finished_ && folders_ != nullptr) LogOnceLocked(folders_->Flush());
 }
 
 summary::EventWriter* Publisher::WriterLocked(const std::string& folder, int64_t step) {
   if (finished_ || folders_ == nullptr) return nullptr;
   const auto writer = folders_->At(folder, step);
-  SayOnceLocked(writer.status());
+  LogOnceLocked(writer.status());
   return writer.ok() ? *writer : nullptr;
 }
 
-void Publisher::SayOnceLocked(const absl::Status& status) {
+void Publisher::LogOnceLocked(const absl::Status& status) {
   if (status.ok() || summaries_fail_) return;
   // The owner reports that this chief was superseded.
   if (!absl::IsAborted(status)) LogWarning("{}; training goes on without", Message(status));
@@ -430,12 +430,12 @@ absl::Status Publisher::Finish(const absl::Status& verdict, const CheckpointReco
   if (options_.progress != nullptr) options_.progress->Show({.kind = Kind::kEnd});
   if (options_.model_dir.empty()) return absl::OkStatus();
   MUSTER_RETURN_IF_ERROR(files_.Check());
-  if (folders_ != nullptr) SayOnceLocked(folders_->Sync());
+  if (folders_ != nullptr) LogOnceLocked(folders_->Sync());
   const std::string path = options_.model_dir + "/result.json";
   std::error_code error;
   if (!begun_ && std::filesystem::exists(path, error)) return absl::OkStatus();
   history_.OnEnd(Clock::now());
-  KeepHistoryLocked();
+  WriteHistoryLocked();
   return files_.Write(path, record_.Result({.verdict = verdict,
                                             .generations = history_.generations(),
                                             .recovery = history_.ToJson(),
@@ -446,4 +446,4 @@ absl::Status Publisher::Finish(const absl::Status& verdict, const CheckpointReco
                                             .versions = options_.versions}));
 }
 
-}  // namespace muster
+}  // namespace muster::chief

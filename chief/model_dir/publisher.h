@@ -1,8 +1,8 @@
-// Publishes the progress of training from the process of rank 0: progress lines, TensorBoard
-// summaries, and result.json at the end. Only the chief writes to model_dir, so a cluster has one
-// Publisher. A failed write during training (a full disk) is logged once, and training continues.
-// Thread-safe: its callers are the training loop, the threads that deliver evaluations, and the
-// watchdog that ends a job whose loop hangs.
+// Publisher publishes the progress of training: progress lines, TensorBoard summaries, and
+// result.json at the end. Only the chief writes to model_dir, so a cluster has one Publisher, in
+// the process of rank 0. If a write fails during training (a full disk), it logs that once and
+// training continues. Thread-safe. Its callers are the training loop, the threads that deliver
+// evaluations, and the watchdog that ends a job whose loop hangs.
 #pragma once
 
 #include <functional>
@@ -20,20 +20,20 @@
 #include "common/telemetry/progress.h"
 #include "common/train/membership.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct PublisherOptions {
   std::string model_dir;             // Empty: no files.
   int64_t summary_every_steps = 50;  // 0: no summaries.
-  Json job;                          // Resolved, as written to job.json.
+  Json job;                          // The resolved job, for job.json.
   Json hardware = HardwareOfThisHost();
   Json versions = OwnVersions();
   std::unique_ptr<ProgressSink> progress;  // Null: none.
-  // Called before each write. An error (this chief was superseded) prevents that write and all
-  // later ones. Empty if no other chief can take the folder.
+  // Called before each write. An error (another chief superseded this one) prevents that write and
+  // all later ones. Null if no other chief can take the folder.
   std::function<absl::Status()> fence;
   bool independent = false;  // See RunHistory.
-  uint32_t term = 0;         // The owner's, to which `fence` belongs.
+  uint32_t term = 0;         // The chief's term (Owner::epoch()).
   // Time since the previous owner's last sign of life; negative if there was none.
   double silent_seconds = -1;
   std::function<absl::Status()> check_disk;  // See summary::EventWriter.
@@ -41,22 +41,23 @@ struct PublisherOptions {
 
 class Publisher final : public Observer {
  public:
-  // Does not access the disk yet.
+  // Makes a Publisher. Does not access the disk yet.
   static std::unique_ptr<Publisher> Open(PublisherOptions options);
 
-  // Prepares for training: writes job.json and removes an earlier verdict. `goes_on`: the earlier
-  // verdict is of this run, whose totals continue. `has_begun`: an earlier chief process of the run
-  // exists, which may have saved nothing. Returns a ConfigurationError if model_dir is not
-  // writable. Not called for a job that is already complete or is refused. REQUIRES: no other run
-  // owns model_dir (owner.json).
-  absl::Status Begin(bool goes_on, bool has_begun = false);
+  // Prepares for training: writes job.json and removes an earlier result.json. `continues`: that
+  // result belongs to this run, and its totals continue. `has_begun`: the run had an earlier chief
+  // process, which may have saved nothing. Returns ConfigurationError if model_dir is not writable.
+  // Not called if the job is already complete or is refused. REQUIRES: this process owns model_dir
+  // (owner.json).
+  absl::Status Begin(bool continues, bool has_begun = false);
 
   void OnStart(const StartReport& report) override;
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
   void OnFinish(int64_t step) override;
-  // Flushes all summaries, so that they survive this process. Does not sync them to the disk, which
-  // would delay training. A crash of the host may lose points that a checkpoint keeps.
+  // Flushes all summaries, so that they survive this process. Does not sync them to the disk,
+  // because that would delay training. A crash of the host may therefore lose points of steps that
+  // a checkpoint has.
   void OnSave(int64_t step) override;
   void OnImages(const std::string& split, const ImageReport& report) override;
   void OnHistogram(const std::string& split, const HistogramReport& report) override;
@@ -77,17 +78,18 @@ class Publisher final : public Observer {
   // Reports the loss of a member. Does not block.
   void OnLost(const std::string& task, const std::string& why);
 
-  // Writes result.json, whatever the verdict; nothing is written after it. Without Begin() an
-  // existing verdict is kept.
+  // Writes result.json with any verdict. Nothing is written afterwards. If Begin() was not called,
+  // an existing result.json is kept.
   absl::Status Finish(const absl::Status& verdict, const CheckpointRecord& checkpoints = {});
 
  private:
   explicit Publisher(PublisherOptions options);
-  // float16: logs only some of the skipped steps, which may be many.
-  void SaySkippedLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SaySkippedInEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // float16: logs skipped steps. Leaves many out, because there may be many.
+  void LogSkippedLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LogSkippedInEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the share of the ended epoch, -1 if unknown. Logs once how to reduce a large share.
+  // Returns the share of the ended epoch's time spent waiting for input, -1 if unknown. Logs once
+  // how to reduce a large share.
   double InputShareLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SummarizeLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowEpochLocked(const EpochReport& report, double input_share)
@@ -99,12 +101,12 @@ class Publisher final : public Observer {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SummarizeEvaluationLocked(int64_t step, const std::map<std::string, double>& metrics)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the writer of a folder, null if nothing is written.
+  // Returns the writer for a summary folder, null if there are no summaries.
   summary::EventWriter* WriterLocked(const std::string& folder, int64_t step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SayOnceLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LogOnceLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  void KeepHistoryLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WriteHistoryLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Mutex mu_;
   PublisherOptions options_ ABSL_GUARDED_BY(mu_);
@@ -120,17 +122,17 @@ class Publisher final : public Observer {
   std::unique_ptr<RunFolders> folders_ ABSL_GUARDED_BY(mu_);  // Null: no summaries.
   int64_t examples_since_summary_ ABSL_GUARDED_BY(mu_) = 0;
   double seconds_since_summary_ ABSL_GUARDED_BY(mu_) = 0;
-  // Sums over the steps since the last summary. epoch_input_ covers the current epoch.
+  // Sums over the steps since the last summary.
   double input_since_summary_ ABSL_GUARDED_BY(mu_) = 0, steps_since_summary_
                                                         ABSL_GUARDED_BY(mu_) = 0;
   InputWait epoch_input_ ABSL_GUARDED_BY(mu_);
-  bool said_input_ ABSL_GUARDED_BY(mu_) = false;
-  // float16: counts of the current epoch that this process has received.
+  bool logged_input_ ABSL_GUARDED_BY(mu_) = false;
+  // float16: counts of the current epoch's steps in this process.
   int64_t steps_in_epoch_ ABSL_GUARDED_BY(mu_) = 0, skipped_in_epoch_ ABSL_GUARDED_BY(mu_) = 0;
-  double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // The scale after the last step.
+  double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // The loss scale after the last step.
   // Evaluations that arrived before training had begun.
   std::map<int64_t, std::map<std::string, double>> early_ ABSL_GUARDED_BY(mu_);
-  // The step of the newest point of the tables' curves.
+  // The step of the newest point in the tables' curves.
   int64_t tables_step_ ABSL_GUARDED_BY(mu_) = -1;
   bool summaries_fail_ ABSL_GUARDED_BY(mu_) = false;
   bool begun_ ABSL_GUARDED_BY(mu_) = false;         // Set by Begin.
@@ -138,4 +140,4 @@ class Publisher final : public Observer {
   bool finished_ ABSL_GUARDED_BY(mu_) = false;      // Set by Finish.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -11,7 +11,7 @@
 #include "common/base/cores.h"
 #include "muster/version.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 std::string CpuModel() {
@@ -50,9 +50,9 @@ Json OwnVersions() { return {{"muster", MUSTER_VERSION}}; }
 
 void SteadySeries::Add(double value) {
   if (seen_++ % stride_ != 0) return;
-  if (values_.size() == kMost) {
-    for (size_t i = 0; i < kMost / 2; ++i) values_[i] = values_[2 * i];
-    values_.resize(kMost / 2);
+  if (values_.size() == kMax) {
+    for (size_t i = 0; i < kMax / 2; ++i) values_[i] = values_[2 * i];
+    values_.resize(kMax / 2);
     stride_ *= 2;
     if ((seen_ - 1) % stride_ != 0) return;
   }
@@ -148,7 +148,7 @@ void RunRecord::OnStart(const StartReport& report) {
   } else if (report.steps_per_epoch > 0) {
     epochs_ = (report.start_step + report.steps_per_epoch - 1) / report.steps_per_epoch;
   }
-  // Metrics of a state that was lost are void.
+  // Metrics of later steps are void, because those steps were lost.
   std::erase_if(passes_, [&](const auto& pass) { return pass.second.step > report.start_step; });
   if (!report.train_metrics.empty()) passes_["train"] = {report.start_step, report.train_metrics};
   for (const EpochReport& pass : report.passes) passes_[pass.split] = {pass.step, pass.metrics};
@@ -177,7 +177,7 @@ void RunRecord::OnLeftOut(const std::string& split, int64_t examples,
                           const std::vector<std::string>& names) {
   left_out_[split] += examples;
   for (const std::string& name : names) {
-    if (damaged_.size() < kMostDamaged &&
+    if (damaged_.size() < kMaxDamaged &&
         std::find(damaged_.begin(), damaged_.end(), name) == damaged_.end())
       damaged_.push_back(name);
   }
@@ -260,4 +260,4 @@ Json RunRecord::Result(const Ending& ending) const {
   return result;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,4 +1,5 @@
-// result.json: the outcome of a run, for scripts. docs/model_dir.md lists its fields.
+// Collects the content of result.json, which tells scripts the outcome of a run. docs/model_dir.md
+// lists the fields.
 #pragma once
 
 #include <map>
@@ -11,32 +12,33 @@
 #include "muster/json.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
-// Returns {"host", "cpu", "cores", "memory_bytes"} of this host. Cores are those that this process
-// may use.
+// Returns {"host", "cpu", "cores", "memory_bytes"} of this host. "cores" counts the cores that this
+// process may use.
 Json HardwareOfThisHost();
 // Returns {"muster": ...}. Callers that link LibTorch add its version.
 Json OwnVersions();
 
-// One value per step, for the median over the steady steps. The first steps, which warm up caches
-// and allocators, are left out. Memory is bounded: a long run keeps every second step, then every
-// fourth, and so on.
+// Computes the median of a value over the steps of a run. Leaves out the first steps, which warm up
+// caches and allocators. Memory is bounded: a long run keeps every second step, then every fourth,
+// and so on.
 class SteadySeries {
  public:
   void Add(double value);
   double Median() const;  // 0 without steps.
 
  private:
-  static constexpr size_t kMost = 1 << 16;
+  static constexpr size_t kMax = 1 << 16;
   static constexpr int64_t kWarmUpSteps = 10;
   std::vector<double> values_;
   int64_t seen_ = 0, stride_ = 1;
 };
 
-// The share of the steps' time spent waiting for input. It is a share of the total time, not of the
-// typical step, because waits may come in bursts. A process's first steps fill the pipeline and
-// warm up caches. They do not count once as many others have followed.
+// Computes the share of the steps' time that was spent waiting for input. It is a share of the
+// total time, not the median over steps, because waits may come in bursts. The first
+// `warm_up_steps` steps fill the pipeline and warm up caches. Once twice as many steps were added,
+// these first steps no longer count.
 class InputWait {
  public:
   static constexpr int64_t kWarmUpSteps = 10;
@@ -53,41 +55,44 @@ class InputWait {
   double input_ = 0, seconds_ = 0, warm_up_input_ = 0, warm_up_seconds_ = 0;
 };
 
-// Returns the settings that a job can raise, by the current values of its "data". REQUIRES: share
-// >= kMuchInputWait.
+// Returns advice on which settings of a job to raise. `data` is the job's "data" section. REQUIRES:
+// share >= kMuchInputWait.
 std::string InputWaitHint(double share, const Json& data);
 
-// Returns the counts under their names in result.json and TensorBoard.
+// Returns the counts with their names in result.json and TensorBoard.
 std::vector<std::pair<std::string, int64_t>> CountsOf(const TableStatistics& statistics);
 
-// The outcome of a run's checkpoints. The chief fills it in.
+// The outcome of a run's checkpoints. Checkpoints fills it in.
 struct CheckpointRecord {
   // The newest published checkpoint and the best one, relative to model_dir
   // ("checkpoints/step-00000500"); empty if none.
   std::string newest, best;
-  std::string best_metric;  // The metric that makes it the best, and its value; "" if unknown.
+  // The metric that selected `best`, and its value. "" if unknown.
+  std::string best_metric;
   double best_value = 0;
-  // All metrics that were measured with it; empty if an earlier process measured them.
+  // All metrics of the best checkpoint; empty if an earlier process measured them.
   std::map<std::string, double> best_metrics;
-  // Saves of this process. `written`: published. `dropped`: skipped because the previous one was
-  // still being written. `failed`: not published because of an error; `last_error` is the last one.
+  // Counts of this process's saves. `written`: published. `dropped`: skipped because the previous
+  // save was still being written. `failed`: not published because of an error; `last_error` is the
+  // last error.
   int64_t written = 0, dropped = 0, failed = 0;
   std::string last_error;
 };
 
-// Collects the content of result.json. Totals are of the whole run, also across restarts; speeds
-// are of this process. Used by one thread.
+// Collects the content of result.json. Totals cover the whole run with its restarts. Speeds cover
+// only this process. Used by one thread.
 class RunRecord {
  public:
-  // Called first. `earlier` is the result.json that this run left when it was stopped. Content that
-  // is not a valid result is ignored.
+  // Called first, if the run continues. `earlier` is the run's existing result.json. Invalid
+  // content is ignored.
   void Continue(const Json& earlier);
   void OnStart(const StartReport& report);
   void OnStep(const StepReport& report);
   void OnEpoch(const EpochReport& report);
-  // The program ended training before the job's own end.
+  // Called if the program ended training before the job's last step.
   void OnFinish() { finished_ = true; }
-  // Counts damaged examples each time they are left out, and keeps their descriptions.
+  // Counts damaged examples that were left out, and keeps their descriptions. An example counts
+  // each time.
   void OnLeftOut(const std::string& split, int64_t examples, const std::vector<std::string>& names);
   // Sets the note of a callback.
   void OnCallback(const std::string& name, const Json& note) { callbacks_[name] = note; }
@@ -101,13 +106,13 @@ class RunRecord {
     Json recovery = Json::object();  // See RunHistory.
     double wall_seconds = 0;
     CheckpointRecord checkpoints;
-    Json parameter_server;  // Null: there is none.
+    Json parameter_server;  // Null without parameter servers.
     Json hardware = Json::object(), versions = Json::object();
   };
   Json Result(const Ending& ending) const;
 
  private:
-  static constexpr size_t kMostDamaged = 20;
+  static constexpr size_t kMaxDamaged = 20;
   struct Pass {
     int64_t step = 0;
     Json metrics;
@@ -124,10 +129,10 @@ class RunRecord {
   SteadySeries rate_, compute_, wait_, input_;
   InputWait input_wait_;
   std::map<std::string, int64_t> left_out_;  // Indexed by split.
-  std::vector<std::string> damaged_;         // The first kMostDamaged ones.
+  std::vector<std::string> damaged_;         // Descriptions, at most kMaxDamaged.
   std::map<std::string, Json> callbacks_;
   std::map<std::string, Pass> passes_;  // The last pass over each split.
   std::vector<std::pair<std::string, TableStatistics>> tables_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -12,7 +12,7 @@
 #include "common/job/job_checks.h"
 #include "common/job/program_path.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using checkpoint::TrainingState;
@@ -30,8 +30,8 @@ std::string ValueOf(const Json& job, const std::string& key) {
   return value->dump();
 }
 
-// A job that states the same batch size in another way is the same job. So is a job whose program
-// file is in another folder.
+// Returns the first key in which the job differs from the job of the state. The batch size may be
+// stated in another way, and the program file may be in another folder.
 std::string DifferingKey(const Job& job, const TrainingState& state) {
   Json before = state.job, now = JobToJson(job);
   for (Json* json : {&before, &now}) {
@@ -70,23 +70,22 @@ std::string Position(const TrainingState& state) {
 }
 
 // Returns whether the job trains further than it did when the state was saved.
-bool Grew(const Job& job, const TrainingState& state) {
+bool WasExtended(const Job& job, const TrainingState& state) {
   const absl::StatusOr<Job> before = JobFromJson(state.job);
   return before.ok() && TrainsFurther(job, *before);
 }
 
-// Returns whether result.json says that this run was completed. The checkpoint decides how far the
-// run got or, if it is older, the result.
+// Returns whether this run was completed. The progress of the run is that of the checkpoint, or of
+// result.json if the checkpoint is older.
 bool Finished(const Job& job, const Json& result, const TrainingState* state) {
   const int64_t steps = result.value("steps", int64_t{0});
   if (state != nullptr && state->step >= steps) {
     // The program ended training before the job's own end.
-    if ((state->extras.finished || result.value("finished", false)) && !Grew(job, *state))
+    if ((state->extras.finished || result.value("finished", false)) && !WasExtended(job, *state))
       return true;
     return TrainedToItsEnd(job, state->step, state->epoch);
   }
-  // The result counts an epoch that has begun. If max_steps ended the run, that epoch may be
-  // incomplete.
+  // "epochs" in result.json includes the last epoch even if max_steps ended it early.
   int64_t epochs = result.value("epochs", int64_t{0});
   if (state != nullptr) {
     const auto max_steps = state->job.find("max_steps");
@@ -96,11 +95,11 @@ bool Finished(const Job& job, const Json& result, const TrainingState* state) {
   return TrainedToItsEnd(job, steps, epochs);
 }
 
-bool Completed(const Found& found) {
-  return found.same_run && found.result && found.result->is_object() &&
-         found.result->value("status", Json()) == "completed" &&
-         found.result->value("steps", Json()).is_number_integer() &&
-         found.result->value("epochs", Json()).is_number_integer();
+bool Completed(const ModelDirContent& content) {
+  return content.same_run && content.result && content.result->is_object() &&
+         content.result->value("status", Json()) == "completed" &&
+         content.result->value("steps", Json()).is_number_integer() &&
+         content.result->value("epochs", Json()).is_number_integer();
 }
 
 StartDecision Fresh(const Job& job, bool completed, bool same_run) {
@@ -119,24 +118,24 @@ StartDecision Fresh(const Job& job, bool completed, bool same_run) {
 
 bool RestoresPath(const Job& job) { return job.restore != "auto" && job.restore != "never"; }
 
-absl::StatusOr<StartDecision> DecideStart(const Job& job, const Found& found) {
-  const bool completed = Completed(found);
-  const TrainingState* own = found.own.ok() && *found.own ? &**found.own : nullptr;
+absl::StatusOr<StartDecision> DecideStart(const Job& job, const ModelDirContent& content) {
+  const bool completed = Completed(content);
+  const TrainingState* own = content.own.ok() && *content.own ? &**content.own : nullptr;
   const std::string model_dir = fmt::format("model_dir '{}'", job.model_dir);
   if (own != nullptr) MUSTER_RETURN_IF_ERROR(CheckSame(job, *own, model_dir));
-  if (completed && Finished(job, *found.result, own)) {
+  if (completed && Finished(job, *content.result, own)) {
     return StartDecision{
         StartKind::kFinished, true, true,
         fmt::format("the job in {} was trained to its end before: step {}, {} epoch{}; more epochs "
                     "or max_steps go on from there",
-                    model_dir, found.result->at("steps").get<int64_t>(),
-                    found.result->at("epochs").get<int64_t>(),
-                    found.result->at("epochs") == 1 ? "" : "s")};
+                    model_dir, content.result->at("steps").get<int64_t>(),
+                    content.result->at("epochs").get<int64_t>(),
+                    content.result->at("epochs") == 1 ? "" : "s")};
   }
-  MUSTER_RETURN_IF_ERROR(found.own.status());
+  MUSTER_RETURN_IF_ERROR(content.own.status());
   if (own != nullptr) {
-    return StartDecision{StartKind::kRestore, found.same_run,
-                         completed && own->step >= found.result->at("steps").get<int64_t>(),
+    return StartDecision{StartKind::kRestore, content.same_run,
+                         completed && own->step >= content.result->at("steps").get<int64_t>(),
                          fmt::format("going on after {}, from {}/checkpoints/{}{}", Position(*own),
                                      job.model_dir, checkpoint::CheckpointName(own->step),
                                      RestoresPath(job) ? fmt::format("; restore '{}' is not read: "
@@ -144,13 +143,13 @@ absl::StatusOr<StartDecision> DecideStart(const Job& job, const Found& found) {
                                                                      job.restore)
                                                        : "")};
   }
-  if (!RestoresPath(job)) return Fresh(job, completed, found.same_run);
-  MUSTER_RETURN_IF_ERROR(found.elsewhere.status());
-  if (!*found.elsewhere) {
+  if (!RestoresPath(job)) return Fresh(job, completed, content.same_run);
+  MUSTER_RETURN_IF_ERROR(content.elsewhere.status());
+  if (!*content.elsewhere) {
     return ConfigurationError(
         fmt::format("restore is '{}', where there is no checkpoint", job.restore));
   }
-  const TrainingState& state = **found.elsewhere;
+  const TrainingState& state = **content.elsewhere;
   MUSTER_RETURN_IF_ERROR(CheckSame(job, state, fmt::format("restore '{}'", job.restore)));
   return StartDecision{StartKind::kCopy, false, false,
                        fmt::format("beginning after {} of run {}, from {}", Position(state),
@@ -206,7 +205,8 @@ absl::StatusOr<std::optional<Snapshot>> ReadSnapshot(FileSystem& files, const Jo
                                                      const std::string& path,
                                                      const std::function<bool()>& held) {
   if (checkpoint::NamesExport(path)) return ReadExported(files, path);
-  // The parameter servers' part of the state goes from the files to the servers.
+  // With parameter servers, slots and rows go from the files to the servers, so they are not read
+  // here.
   const auto bytes = job.strategy == StrategyKind::kParameterServer ? checkpoint::Bytes::kLeft
                                                                     : checkpoint::Bytes::kRead;
   std::vector<std::string> damaged;
@@ -235,15 +235,15 @@ std::optional<Json> ReadObject(FileSystem& files, const std::string& model_dir,
 }  // namespace
 
 absl::Status CheckBegunSynchronously(FileSystem& files, const Job& job) {
-  const bool goes_on = !job.model_dir.empty() && job.restore != "never";
-  const auto begun = goes_on ? ReadObject(files, job.model_dir, "job.json") : std::nullopt;
+  const bool continues = !job.model_dir.empty() && job.restore != "never";
+  const auto begun = continues ? ReadObject(files, job.model_dir, "job.json") : std::nullopt;
   const Json::json_pointer key("/parameter_server/max_staleness");
   if (begun && begun->contains(key) && begun->at(key) == 0) return absl::OkStatus();
   return CheckMaxStaleness(job);
 }
 
 void SetDue(const Job& job, const StartDecision& decision, TrainingState* state) {
-  state->extras.finished = state->extras.finished && !Grew(job, *state);
+  state->extras.finished = state->extras.finished && !WasExtended(job, *state);
   const bool ended = TrainedToItsEnd(job, state->step, state->epoch);
   if (decision.passes_done) state->validation_due = false;
   if (decision.passes_done) state->test_due = false;
@@ -264,19 +264,19 @@ namespace {
 // `same_run`: see Found.
 absl::StatusOr<PreparedStart> Prepare(checkpoint::FileSystem& files, const Job& job, bool same_run,
                                       const std::function<bool()>& held) {
-  Found found;
+  ModelDirContent content;
   absl::StatusOr<std::optional<Snapshot>> own = std::optional<Snapshot>(), elsewhere = own;
   if (!job.model_dir.empty() && job.restore != "never") {
-    found.same_run = same_run;
-    found.result = ReadObject(files, job.model_dir, "result.json");
+    content.same_run = same_run;
+    content.result = ReadObject(files, job.model_dir, "result.json");
     own = ReadSnapshot(files, job, checkpoint::JoinPath(job.model_dir, "checkpoints"), held);
   }
-  found.own = StateOf(own);
+  content.own = StateOf(own);
   if (RestoresPath(job) && own.ok() && !*own)
     elsewhere = ReadSnapshot(files, job, job.restore, held);
-  found.elsewhere = StateOf(elsewhere);
+  content.elsewhere = StateOf(elsewhere);
   PreparedStart prepared;
-  MUSTER_ASSIGN_OR_RETURN(prepared.decision, DecideStart(job, found));
+  MUSTER_ASSIGN_OR_RETURN(prepared.decision, DecideStart(job, content));
   if (prepared.decision.kind == StartKind::kRestore) prepared.snapshot = *std::move(own);
   if (prepared.decision.kind == StartKind::kCopy) prepared.snapshot = *std::move(elsewhere);
   if (prepared.snapshot) SetDue(job, prepared.decision, &prepared.snapshot->state);
@@ -300,19 +300,19 @@ absl::StatusOr<PreparedStart> PrepareStart(checkpoint::FileSystem& files, const 
   return Prepare(files, job, !previous_run_id.empty(), held);
 }
 
-absl::StatusOr<StartState> LookForBeginning(const Job& job) {
+absl::StatusOr<StartState> FindStartState(const Job& job) {
   checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
   bool same_run = false;
   if (!job.model_dir.empty()) {
     MUSTER_ASSIGN_OR_RETURN(same_run,
                             files.Exists(checkpoint::JoinPath(job.model_dir, "owner.json")));
   }
-  MUSTER_ASSIGN_OR_RETURN(PreparedStart found, Prepare(files, job, same_run, nullptr));
+  MUSTER_ASSIGN_OR_RETURN(PreparedStart content, Prepare(files, job, same_run, nullptr));
   StartState beginning;
-  if (found.decision.kind != StartKind::kFresh) beginning.reason = found.decision.reason;
-  beginning.finished = found.decision.kind == StartKind::kFinished;
-  beginning.snapshot = std::move(found.snapshot);
+  if (content.decision.kind != StartKind::kFresh) beginning.reason = content.decision.reason;
+  beginning.finished = content.decision.kind == StartKind::kFinished;
+  beginning.snapshot = std::move(content.snapshot);
   return beginning;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

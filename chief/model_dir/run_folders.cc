@@ -6,11 +6,11 @@
 
 #include "common/summary/event_reader.h"
 
-namespace muster {
+namespace muster::chief {
 
 absl::Status RunFolders::OnStart(const StartReport& report) {
   const int64_t next = report.start_step + 1;
-  // An incomplete pass runs again, at the same step.
+  // An incomplete pass runs again at the same step, so its points are void.
   const std::pair<const char*, int64_t> first_steps[] = {
       {"train", next},
       {"validation", report.validation_due ? report.start_step : next},
@@ -30,7 +30,7 @@ absl::Status RunFolders::OnStart(const StartReport& report) {
 }
 
 absl::Status RunFolders::Open(const std::string& name, Folder* folder) {
-  folder->writer.reset();  // Flushes, so that the new file's START comes later.
+  folder->writer.reset();  // Flushes the old file before the new one begins.
   folder->last_step = -1;
   MUSTER_ASSIGN_OR_RETURN(folder->writer,
                           summary::EventWriter::Open(options_.model_dir + "/" + name,
@@ -75,4 +75,4 @@ absl::Status RunFolders::Sync() {
   return status;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,9 +1,10 @@
-// The TensorBoard run folders of a model_dir: train/, validation/, test/, eval/. Removes the points
-// that a restart makes void. Used by one thread at a time.
+// RunFolders writes the TensorBoard folders of a model_dir: train/, validation/, test/, eval/.
+// After a restart it removes the points of steps that will be trained again. Such points are void.
+// Used by one thread at a time.
 //
-// A folder is created at the first write to it, so that none is empty. If an earlier process left
-// files in a folder, it is opened at the start. InvalidateWork points are thus removed even if this
-// process never writes to that folder.
+// A folder is created at the first write to it, so no folder is empty. A folder with files of an
+// earlier process is opened at the start. Void points are thus removed even if this process never
+// writes to that folder.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,7 @@
 #include "common/train/membership.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
 class RunFolders {
  public:
@@ -25,7 +26,8 @@ class RunFolders {
   };
   explicit RunFolders(Options options) : options_(std::move(options)) {}
 
-  // Training starts, or resumes after a loss, at `report`'s step. Later points are void.
+  // Called when training starts, or resumes after a loss, at `report`'s step. Later points become
+  // void.
   absl::Status OnStart(const StartReport& report);
 
   // Returns the writer for `folder` and opens it if needed. `step` is the step of the next write.
@@ -34,11 +36,11 @@ class RunFolders {
   // Returns the highest step that this process wrote to `folder`, -1 if none.
   int64_t last_step(const std::string& folder) const;
 
-  // Returns the last step that is not void at which this or an earlier process wrote `tag` to
-  // `folder`, -1 if none. Reads the folder's files.
+  // Returns the step of the last valid point of `tag` in `folder`, -1 if none. The point may be
+  // from an earlier process. Reads the folder's files.
   int64_t LastStepOf(const std::string& folder, const std::string& tag);
 
-  // Both handle all folders and return the first error.
+  // Flush and Sync handle all folders and return the first error.
   absl::Status Flush();
   absl::Status Sync();
 
@@ -54,4 +56,4 @@ class RunFolders {
   std::map<std::string, Folder> folders_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

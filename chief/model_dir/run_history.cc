@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace muster {
+namespace muster::chief {
 
 void RunHistory::Continue(const Json& earlier, bool killed, double silent_seconds,
                           MonotonicTime now) {
@@ -34,7 +34,7 @@ void RunHistory::AddLocked(Loss loss) {
   ++losses_;
   seconds_ += loss.seconds;
   last_.push_back(std::move(loss));
-  if (last_.size() > kMostLosses) last_.pop_front();
+  if (last_.size() > kMaxLosses) last_.pop_front();
 }
 
 void RunHistory::OnLost(const std::string& task, const std::string& why, MonotonicTime now) {
@@ -43,13 +43,13 @@ void RunHistory::OnLost(const std::string& task, const std::string& why, Monoton
   if (independent_) return AddLocked({step_, 0, what});
   if (!open_) open_ = Open{{}, progress_at_.value_or(now)};
   std::string& cause = open_->loss.cause;
-  if (cause.size() > 1000) return;  // A few hundred members were lost at once.
+  if (cause.size() > 1000) return;  // Limits the text if hundreds of members are lost at once.
   cause += (cause.empty() ? "" : "; ") + what;
 }
 
 void RunHistory::OnStart(int64_t step, MonotonicTime now) {
   absl::MutexLock lock(&mu_);
-  // A new member joined, or a link broke.
+  // No loss was reported: a new member joined, or a link broke.
   if (!open_ && progress_at_)
     open_ = Open{{.cause = "the members formed another generation"}, *progress_at_};
   ++generations_;
@@ -104,4 +104,4 @@ Json RunHistory::ToJson() const {
           {"last_losses", std::move(last)}};
 }
 
-}  // namespace muster
+}  // namespace muster::chief

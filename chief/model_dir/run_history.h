@@ -1,6 +1,6 @@
-// The history of a run under all its chiefs: restarts by another chief process, generations, and
-// losses. Each loss has the time that it cost. Stored in model_dir/recovery.json, which the next
-// chief continues, and in result.json as "recovery". Thread-safe.
+// RunHistory records the restarts of a run's chief, its generations, and each loss of members with
+// the time that the loss cost. Publisher stores it in model_dir/recovery.json, so that the next
+// chief can continue it. result.json has it as "recovery". Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,39 +13,39 @@
 #include "common/base/clock.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::chief {
 
 class RunHistory {
  public:
-  // `independent`: members join and leave without the end of a generation (parameter servers), so a
-  // loss takes no time.
+  // `independent`: the job has parameter servers. Training continues during a loss, so a loss costs
+  // no time.
   explicit RunHistory(bool independent = false) : independent_(independent) {}
 
-  // Continues a run in a new process. `earlier` is an earlier ToJson(); invalid content is ignored.
-  // `killed`: the previous chief did not end properly and gave its last sign of life
-  // `silent_seconds` ago.
+  // Continues a run in a new process. `earlier` is the result of ToJson() in an earlier process;
+  // invalid content is ignored. `killed`: the previous chief did not end properly, and was last
+  // alive `silent_seconds` ago.
   void Continue(const Json& earlier, bool killed, double silent_seconds, MonotonicTime now);
   // Records the loss of a member. Further losses until the next finished step count as the same
   // loss.
   void OnLost(const std::string& task, const std::string& why, MonotonicTime now);
-  // A generation begins from the state after `step`.
+  // Called when a generation begins from the state after `step`.
   void OnStart(int64_t step, MonotonicTime now);
-  // A step is finished. Returns true if that ends a loss.
+  // Called when a step is finished. Returns true if this step ends a loss.
   bool OnStep(int64_t step, MonotonicTime now);
-  // The run ends. An open loss lasts until now.
+  // Called when the run ends. An open loss lasts until now.
   void OnEnd(MonotonicTime now);
-  // Records other progress of training than a step.
+  // Records progress other than a step, such as a part of a pass.
   void OnProgress(MonotonicTime now);
 
   int64_t generations() const;
   // Returns {"restarts", "generations", "losses", "seconds_lost", "last_losses": [{"step",
-  // "seconds", "cause"}]} with the newest kMostLosses losses.
+  // "seconds", "cause"}]} with the newest kMaxLosses losses.
   Json ToJson() const;
 
  private:
-  static constexpr size_t kMostLosses = 20;
+  static constexpr size_t kMaxLosses = 20;
   struct Loss {
-    int64_t step = 0;    // Training resumed from the state after it.
+    int64_t step = 0;    // Training resumed from the state after this step.
     double seconds = 0;  // Time from the last progress before the loss to the next finished step.
     std::string cause;
   };
@@ -68,4 +68,4 @@ class RunHistory {
   std::optional<MonotonicTime> progress_at_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::chief

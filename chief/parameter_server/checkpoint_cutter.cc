@@ -12,10 +12,10 @@
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-// Uses one thread per task, because each call blocks.
+// Calls `call` for each distinct task, on one thread per task, because the calls block.
 template <typename Call>
 absl::Status OfEach(const std::vector<int>& primaries, const Call& call) {
   const std::set<int> distinct(primaries.begin(), primaries.end());
@@ -80,7 +80,7 @@ absl::Status CheckpointCutter::Copy(const std::vector<int>& primaries, const std
   return absl::OkStatus();
 }
 
-// Until a copy is dropped, servers copy whatever changes.
+// Makes the servers drop the copy. Until then they must copy everything that changes.
 void CheckpointCutter::Drop(const std::vector<int>& primaries, const std::string& name) {
   (void)OfEach(primaries, [&](int task) { return links_->client(task).Drop(name); });
 }
@@ -100,7 +100,7 @@ absl::Status CheckpointCutter::ReadAll() {
   const size_t shards = cut_.primaries.size();
   const std::string name = checkpoint::CheckpointName(cut_.state.step);
   const MonotonicTime start = Clock::now();
-  // Callbacks may save slots, too.
+  // Clears the slots of the previous cut. Slots are also read for callbacks, which may save them.
   state_->SetSlots({});
   std::unique_ptr<SlotsFile> slots;
   if ((cut_.write || cut_.for_callbacks) && sink_ != nullptr && !state_->slots().empty()) {
@@ -215,4 +215,4 @@ Cut CheckpointCutter::Take() {
   return cut;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,7 +1,7 @@
-// Takes a checkpoint of a parameter-server job as a cut, while training continues. The servers copy
-// their shards in memory while no lease is open. A thread then reads the copies. Parameters go into
-// the chief's replica. Slots and rows of embedding tables go piece by piece into the checkpoint's
-// files.
+// CheckpointCutter takes a cut: a consistent copy of all shards between two steps, for a checkpoint
+// or for callbacks. While no lease is open, the servers copy their shards in memory. Training then
+// continues, and a thread of this class reads the copies. Parameters go into the chief's replica.
+// Slots and rows of embedding tables go piece by piece into the checkpoint's files.
 //
 //  kIdle -- Begin --> kReading -- the thread has ended --> kRead -- Take --> kIdle
 #pragma once
@@ -18,33 +18,34 @@
 #include "chief/parameter_server/shard_state.h"
 #include "chief/shards/server_links.h"
 
-namespace muster {
+namespace muster::chief {
 
 struct Cut {
   // ---- The request
   checkpoint::TrainingState state;
-  bool write = false;       // Makes a checkpoint of the cut.
+  bool write = false;       // Write a checkpoint of the cut.
   bool must = false;        // Training may not end without it.
-  bool histograms = false;  // Asks for histograms of the parameters.
+  bool histograms = false;  // Report histograms of the parameters.
   bool for_callbacks = false;
   bool replaces = false;  // See Snapshot::replaces.
   // The callback whose weights replace those of the servers; "" if none.
   std::string put_back;
-  IntegerBuffers integers;     // At the time of the cut.
+  IntegerBuffers integers;     // Their values at the time of the cut.
   std::vector<int> primaries;  // Indexed by shard.
 
   // ---- What the thread read
   absl::Status status;
-  // The disk error that kept the files from being written. Everything was read nevertheless.
+  // The disk error that prevented the write of the files. The thread has still read everything.
   absl::Status unwritten;
-  StateFiles files;                              // The files that were written.
-  std::optional<checkpoint::Snapshot> snapshot;  // Its files are staged.
+  StateFiles files;                              // The files that the thread wrote.
+  std::optional<checkpoint::Snapshot> snapshot;  // Its files are staged, not yet published.
 };
 
 class CheckpointCutter {
  public:
-  // `layout`, `state`, `links` and `sink` outlive this object. `sink` may be null. Until Take, only
-  // the thread uses `state`. The thread calls `on_read` when it has finished.
+  // `layout`, `state`, `links` and `sink` must outlive this object. `sink` may be null. From Begin
+  // to Take, only the thread of this class uses `state`. The thread calls `on_read` when it has
+  // finished.
   CheckpointCutter(const Layout& layout, ShardState* state, ServerLinks* links,
                    CheckpointSink* sink, std::function<void()> on_read);
   ~CheckpointCutter();
@@ -53,10 +54,10 @@ class CheckpointCutter {
   State state() const;
   bool idle() const { return state() == State::kIdle; }
 
-  // Asks the servers to copy their shards and starts to read them. On an error, which is one of
-  // ShardClient's, nothing was started. REQUIRES: idle(), no lease is open, all shards are served.
+  // Asks the servers to copy their shards and starts to read the copies. Returns an error of
+  // ShardClient if nothing was started. REQUIRES: idle(), no lease is open, all shards are served.
   absl::Status Begin(Cut cut);
-  // Blocks until the thread has ended. REQUIRES: not idle().
+  // Blocks until the thread has ended, and returns the cut. REQUIRES: not idle().
   Cut Take();
 
  private:
@@ -86,4 +87,4 @@ class CheckpointCutter {
   State now_ ABSL_GUARDED_BY(mu_) = State::kIdle;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -11,11 +11,11 @@
 #include "common/job/finished_run.h"
 #include "common/push_pull/variable_messages.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr Duration kRecord = std::chrono::seconds(1);
-// Limit for a ps task to store the record that everything is done.
+// Timeout for a ps task to store the last record.
 constexpr Duration kLastRecord = std::chrono::seconds(10);
 
 }  // namespace
@@ -161,15 +161,15 @@ void DirectorImpl::LookLocked(DirectorSituation* situation,
   const checkpoint::TrainingState at = table_->state();
   now.phase = phase_;
   now.stop = stop_;
-  if (stop_) best_asked_.reset();  // A stop saves the current state anyway.
-  now.finished = table_->through() || callbacks_->stopping();
+  if (stop_) best_requested_.reset();  // A stop saves the current state anyway.
+  now.finished = table_->all_done() || callbacks_->stopping();
   now.quiet = QuietLocked();
   now.saved = IsSaved(at.step);
-  // While a checkpoint is being written, the save of the best waits, and servers and workers are
-  // served. After timeouts.phase.save the best is skipped.
-  if (best_asked_) {
+  // The save of the best state waits while another checkpoint is being written; the director's
+  // thread continues meanwhile. After timeouts.phase.save this save is skipped.
+  if (best_requested_) {
     const bool writing = !cutter_->idle() || start_.checkpoints->IsSaving();
-    now.best = writing && Clock::now() - best_asked_->second < SaveDeadline()
+    now.best = writing && Clock::now() - best_requested_->second < SaveDeadline()
                    ? DirectorSituation::Best::kWaits
                    : DirectorSituation::Best::kDue;
   }
@@ -186,7 +186,7 @@ void DirectorImpl::LookLocked(DirectorSituation* situation,
 bool DirectorImpl::ClosedLocked() const {
   const bool begun = phase_ == DirectorPhase::kTraining;
   const bool wanted = wanted_.checkpoint || wanted_.histograms || wanted_.weights;
-  return stop_ || best_asked_ || (wanted && cutter_->idle()) || (callbacks_->exist() && !begun);
+  return stop_ || best_requested_ || (wanted && cutter_->idle()) || (callbacks_->exist() && !begun);
 }
 
 void DirectorImpl::UpdateGateLocked() {
@@ -266,7 +266,7 @@ absl::StatusOr<bool> DirectorImpl::RunOnce() {
   }
 }
 
-// Returns true if the action may have changed what there is to do.
+// Returns true if the action may have changed the situation.
 absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
   switch (decision.action) {
     case DirectorAction::kWait: {
@@ -288,14 +288,14 @@ absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
     case DirectorAction::kWantWeights:
       wanted_.weights = true;
       return true;
-    case DirectorAction::kAskForBest: {
-      SaveMoment moment = std::exchange(best_asked_, std::nullopt)->first;
+    case DirectorAction::kRequestBest: {
+      SaveMoment moment = std::exchange(best_requested_, std::nullopt)->first;
       moment.busy = start_.checkpoints->IsSaving();
       wanted_.checkpoint = start_.checkpoints->Wanted(moment) || wanted_.checkpoint;
       return true;
     }
-    case DirectorAction::kAskForSave:
-      AskForSave();
+    case DirectorAction::kRequestSave:
+      RequestSave();
       return true;
     case DirectorAction::kCut:
       MUSTER_RETURN_IF_ERROR(BeginCut(decision.checkpoint));
@@ -331,17 +331,15 @@ void DirectorImpl::GiveUpAbsentLocked() {
   }
 }
 
-// Handles workers that are connected but do not report, so they do not ask for work. Such a worker
-// either computes for longer than a chief may be away, or hangs, which its phase's deadline
-// detects.
+// Stops waiting for workers that are connected but do not report their earlier work. Such a worker
+// computes for very long, or it hangs, which the deadline of its phase detects.
 void DirectorImpl::GiveUpSilentLocked() {
   const std::string silent = table_->WorkersNotReported();
   if (silent.empty()) return;
-  if (Clock::now() < hear_until_)
+  if (Clock::now() < recovery_deadline_)
     return LogWaiting(fmt::format("{} to tell what was done before this chief was there", silent));
   LogWarning(
-      "{} did not tell what was done before this chief was there: what it holds is leased "
-      "again",
+      "{} did not report the work that it did under the earlier chief: its leases are given again",
       silent);
   table_->AbandonRecovery();
 }
@@ -366,14 +364,14 @@ absl::Status DirectorImpl::ReportSteps(Progress* progress) {
     reporter_->Step(step, batches_per_epoch, tables);
     due_ = {false, false};
     status.Update(callbacks_->EndStep(step));
-    if (step.epoch_end || step.through) status.Update(EndOfEpoch(step, batches_per_epoch));
+    if (step.epoch_end || step.all_done) status.Update(EndOfEpoch(step, batches_per_epoch));
     SaveMoment moment;
     moment.step = step.step;
     moment.epoch = step.epoch;
     moment.epoch_end = step.epoch_end;
-    moment.last = step.through;
-    // The last checkpoint is wanted even if the sink refuses it. It is requested where it is taken.
-    if (start_.checkpoints == nullptr || step.through || wanted_.checkpoint) continue;
+    moment.last = step.all_done;
+    // BeginCut asks for the last checkpoint, which is taken even if the sink does not want it.
+    if (start_.checkpoints == nullptr || step.all_done || wanted_.checkpoint) continue;
     moment.busy = !cutter_->idle();
     wanted_.checkpoint = start_.checkpoints->Wanted(moment);
   }
@@ -382,7 +380,7 @@ absl::Status DirectorImpl::ReportSteps(Progress* progress) {
 }
 
 absl::Status DirectorImpl::EndOfEpoch(const CompletedStep& step, int64_t batches_per_epoch) {
-  // Late steps of the epoch before may count in this epoch, and its own steps in the next.
+  // Steps of the previous epoch that complete late may count in this epoch.
   if (step.epoch_end && step.epoch_examples == 0 && step.left_out.examples() > 0 &&
       step.step_in_epoch >= batches_per_epoch)
     return DataError(fmt::format(
@@ -392,7 +390,7 @@ absl::Status DirectorImpl::EndOfEpoch(const CompletedStep& step, int64_t batches
   reporter_->EndEpoch(step);
   const int64_t epochs = step.epoch + 1;
   const bool tested =
-      step.through || (step.epoch_end && start_.test_every > 0 && epochs % start_.test_every == 0);
+      step.all_done || (step.epoch_end && start_.test_every > 0 && epochs % start_.test_every == 0);
   due_ = {start_.validation_examples > 0, start_.test_examples > 0 && tested};
   const int64_t every = options_.job.summary.histograms_every_epochs;
   if (every > 0 && epochs % every == 0 && !start_.observers.empty()) wanted_.histograms = true;
@@ -429,8 +427,8 @@ absl::Status DirectorImpl::FinishPass() {
   if (pass.loss_divisor > 0) metrics["loss"] = sums[0] / pass.loss_divisor;
   MUSTER_RETURN_IF_ERROR(callbacks_->EndPass(split, epoch, at.step, metrics));
   reporter_->EndPass(split, epoch, at.step, pass, shown, metrics);
-  // With callbacks, only after they have seen the metrics.
-  if (split == 1 && !callbacks_->exist()) AskForBest(at.step, epoch);
+  // With callbacks, the question comes after they have seen the metrics.
+  if (split == 1 && !callbacks_->exist()) RequestBest(at.step, epoch);
   (split == 1 ? due_.first : due_.second) = false;
   reporter_->ResumeAfterPass();
   return absl::OkStatus();
@@ -470,9 +468,9 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
     const bool finished = IsFinished(at);
     if (callbacks_->stopping() && !finished) due_.second = start_.test_examples > 0;
     if (callbacks_->Measured() && !finished && !callbacks_->stopping())
-      AskForBest(at.step, LastEpoch(at));
+      RequestBest(at.step, LastEpoch(at));
   }
-  // The servers must have the record before anything is leased that depends on it.
+  // The servers must store the record before a lease that depends on it is handed out.
   {
     absl::MutexLock lock(&mu_);
     recorded_.callbacks = checkpoint::ToJson(*callbacks_->record());
@@ -486,16 +484,17 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
 
 // ---- The record and the end
 
-// With changes to record, nothing is leased before the record is stored.
+// Returns whether to make a record now: at `next`, or at once if changes keep leases from being
+// handed out.
 bool DirectorImpl::RecordIsDue(MonotonicTime next) {
   absl::MutexLock lock(&mu_);
   return phase_ == DirectorPhase::kTraining &&
-         (Clock::now() >= next || !servers_.IsRecorded(table_->news()));
+         (Clock::now() >= next || !servers_.IsRecorded(table_->revision()));
 }
 
-// Observers flush their data before the record includes those steps. Otherwise the log of a
-// restarted chief would have a gap. The record therefore covers only the steps reported here; more
-// may be completed by then.
+// Observers flush their data before the record includes the steps. Otherwise a restarted chief
+// would leave a gap in the summaries. The record therefore covers only the steps reported here,
+// even if more have completed since.
 absl::Status DirectorImpl::RecordProgress() {
   Progress progress;
   const absl::Status status = ReportSteps(&progress);
@@ -505,14 +504,15 @@ absl::Status DirectorImpl::RecordProgress() {
   absl::MutexLock lock(&mu_);
   recorded_.due = due_;
   recorded_.epoch_start = reporter_->epoch_start();
-  // A record of a view made meanwhile is newer.
-  if (servers_.IsRecorded(progress.news + 1)) progress = ProgressLocked();
+  // If a record with later changes was made meanwhile, uses the current state, so that this record
+  // is not older.
+  if (servers_.IsRecorded(progress.revision + 1)) progress = ProgressLocked();
   NewRecordLocked(std::move(progress));
   return status;
 }
 
-// Workers that learn of the end ask for no more work. A later chief must know of the end, or it
-// would wait for their reports.
+// Stores a record of the end on the servers. Workers that know of the end ask for no more work.
+// Without this record, a later chief would wait for their reports.
 void DirectorImpl::RecordEnd(const absl::Status& outcome) {
   {
     absl::MutexLock lock(&mu_);
@@ -523,7 +523,7 @@ void DirectorImpl::RecordEnd(const absl::Status& outcome) {
   absl::MutexLock lock(&mu_);
   const uint64_t version = servers_.record_version();
   while (failed_.ok() && Clock::now() < deadline && !servers_.present().empty()) {
-    // With the last record each server reports the final statistics of its tables.
+    // In the reply to the last record, each server reports the final statistics of its tables.
     if (tables_.empty() ? servers_.SomeHaveRecord(version) : servers_.AllHaveRecord(version))
       return;
     wake_.WaitFor(&mu_, kTick);
@@ -535,7 +535,7 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
   const auto good = [&] { return status.ok() || ExitCodeOf(status) == ExitCode::kPreempted; };
   if (!good()) {
     absl::MutexLock lock(&mu_);
-    CancelCallsLocked();  // Their replies are not needed.
+    CancelCallsLocked();  // The replies of these calls are not needed.
   }
   if (cutter_ != nullptr && !cutter_->idle()) (void)cutter_->Take();
   if (good() && start_.checkpoints != nullptr)
@@ -561,4 +561,4 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
   return status;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,6 +1,7 @@
-// Directs a parameter-server job on the chief. It fills the servers, leases examples to workers,
-// makes views, takes checkpoints as cuts and has workers evaluate. It ends the job when every
-// accepted update is in the final checkpoint. See docs/parameter_server.md for the rules.
+// The Director runs a parameter-server job on the chief. It fills the servers with the initial
+// state, leases examples to workers, assigns shards to servers, takes checkpoints and has workers
+// evaluate. It ends the job once the final checkpoint has every accepted update. See
+// docs/parameter_server.md for the rules.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -20,18 +21,22 @@
 #include "common/train/state/checkpointing.h"
 
 namespace muster {
-
 class Replica;
+}
 
-// The state of the job once the program is built and the starting point is known.
+namespace muster::chief {
+
+// The arguments of Director::Run, which are known once the program is built.
 struct DirectorStart {
-  Replica* replica = nullptr;  // The chief's own, on the CPU; it is saved and restored.
-  int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0: no such split.
+  // The chief's replica, on the CPU. Checkpoints are saved from it and restored into it.
+  Replica* replica = nullptr;
+  // 0: the data has no such split.
+  int64_t train_examples = 0, validation_examples = 0, test_examples = 0;
   int64_t test_every = 0;  // Interval in epochs. 0: the test pass runs only at the end.
   std::optional<checkpoint::Snapshot> restore;
-  // For a start without `restore` whose weights were loaded after build(). `built_integers` has the
-  // integer buffers as build() made them, by name. `unloaded` is the error of loading, which counts
-  // unless the servers already hold the run.
+  // Set if there is no `restore` and weights were loaded after build(). `built_integers` has the
+  // integer buffers as build() made them, by name. `unloaded` is the error of loading. Run returns
+  // it unless the servers already hold the run's state.
   std::optional<std::map<std::string, std::string>> built_integers;
   absl::Status unloaded;
   std::vector<Observer*> observers;
@@ -42,19 +47,20 @@ struct DirectorOptions {
   Job job;
   int workers = 1;
   std::vector<std::string> servers;  // gRPC addresses of the ps tasks, from the cluster spec.
-  // Returns the term of this chief. It rises when a member has seen a higher one, so it is read at
-  // each use. It must not be read before the first member was admitted.
-  std::function<uint32_t()> epoch;
+  // Returns the term of this chief. The term rises if a member has seen a higher one, so the
+  // Director calls this at each use. Must not be called before the first member was admitted.
+  std::function<uint32_t()> term;
   std::function<std::string()> run_id;
   rpc::ChannelOptions channel;
 };
 
 // Counters for "parameter_server" in result.json.
 struct DirectorRecord {
-  int64_t updates = 0;       // Accepted pushes of whole batches.
-  int64_t repeated = 0;      // Examples that were leased again.
-  int64_t torn = 0;          // Losses of workers with a lease, whose push may be applied in part.
-  int64_t lost_updates = 0;  // Lost with servers that had no backup.
+  int64_t updates = 0;   // Accepted pushes of whole batches.
+  int64_t repeated = 0;  // Examples that were leased again.
+  // Losses of workers with a lease. The servers may have applied its push in part.
+  int64_t torn = 0;
+  int64_t lost_updates = 0;  // Updates lost with servers that had no backup.
   int64_t refused = 0;       // Pushes with values that are not finite.
   int64_t staleness_max = 0;
   double staleness_mean = 0;
@@ -75,18 +81,17 @@ class Director : public MemberEvents {
 
   // The service proto::Leases for the coordinator's server. Answers UNAVAILABLE before Run.
   virtual grpc::Service* service() = 0;
-  // Directs until the job is done and saved, then returns OK. Returns Preempted after a requested
-  // stop, and the error otherwise. Does not notify the members: the caller ends the job with the
-  // verdict.
+  // Blocks until the job is done and saved, then returns OK. Returns Preempted after a requested
+  // stop, else the error. Does not notify the members: the caller ends the job with the verdict.
   virtual absl::Status Run(const DirectorStart& start) = 0;
-  // Thread-safe. As OnStopRequested.
+  // Thread-safe. Does the same as OnStopRequested.
   virtual void RequestStop() = 0;
-  // Thread-safe. The job has ended by other means; Run soon returns `why`.
+  // Thread-safe. Called if the job has ended by other means. Run soon returns `why`.
   virtual void Abort(const absl::Status& why) = 0;
   virtual DirectorRecord record() const = 0;
-  // Thread-safe, also before Run. Returns whether servers have joined that may hold the state of an
-  // earlier chief's run.
-  virtual bool MayBeHeld() const = 0;
+  // Thread-safe, also before Run. Returns whether servers have joined that may hold state of the
+  // run from an earlier chief's time.
+  virtual bool MayHaveState() const = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,4 +1,5 @@
-// The start of a job, until its ps tasks are present and the starting point is known.
+// The start of a job, until its ps tasks are present and the director knows from which state to
+// start.
 #include <fmt/format.h>
 
 #include <limits>
@@ -8,7 +9,7 @@
 #include "common/job/finished_run.h"
 #include "common/push_pull/variable_messages.h"
 
-namespace muster {
+namespace muster::chief {
 
 absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   start_ = start;
@@ -72,7 +73,7 @@ absl::Status DirectorImpl::PrepareServers() {
     ShardClient::Options client;
     client.task = task;
     client.address = options_.servers[task];
-    client.epoch = options_.epoch;
+    client.term = options_.term;
     client.channel = options_.channel;
     MUSTER_ASSIGN_OR_RETURN(clients[task], ShardClient::Make(client));
   }
@@ -106,16 +107,16 @@ absl::Status DirectorImpl::PrepareServers() {
   return failed_;
 }
 
-// Returns whether training can begin. Servers of a restarted chief may hold the whole run without
-// one of the tasks. The missing task is then waited for no longer than a worker. A stop applies to
-// the run that the servers hold.
+// Returns whether training can begin. After a restart of the chief, the present servers may hold
+// all shards although a task is missing. The chief then waits for this task no longer than for a
+// worker. If a stop was requested, it does not wait at all.
 absl::StatusOr<bool> DirectorImpl::ServersReady(MonotonicTime since, std::string* missing) {
   MUSTER_RETURN_IF_ERROR(failed_);
   MUSTER_ASSIGN_OR_RETURN(const std::optional<ChiefRecord> record, servers_.NewestRecord());
   const bool late = Clock::now() >= since + options_.job.timeouts.resume + kReturn;
-  if (record && (stop_ || late) && Complete(servers_.HeldOf(*record))) return true;
+  if (record && (stop_ || late) && Complete(servers_.PlacementsIn(*record))) return true;
   // An earlier chief may have left a run on servers that have not connected again yet.
-  const bool first = options_.epoch() <= 1;
+  const bool first = options_.term() <= 1;
   if (stop_ && !record && !servers_.SomeAreNew() && first)
     return Preempted("stopped on request before training began");
   if (stop_ && late)
@@ -148,7 +149,7 @@ absl::Status DirectorImpl::AwaitServers() {
   }
 }
 
-// The servers already hold this run's state because the chief was restarted.
+// Continues from the record after a restart of the chief. The servers already hold the run's state.
 absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
   if (!kept_.unloaded.ok()) {
     // Workers report only the integer buffers that they changed.
@@ -173,18 +174,18 @@ absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
   // Workers that have ended have nothing to report.
   const bool tell = !record.ended;
   table_->Reach(servers_.newest_lease());
-  // Workers that have not found this chief yet may have completed much that the record does not
-  // know. Workers that other processes have replaced are lost.
+  // The record's workers may have completed work that the record does not have, even if they have
+  // not connected yet. Workers that another process has replaced are lost.
   for (const auto& [index, incarnation] : record.workers)
     if (tell) table_->SetWorker(index, incarnation, /*told=*/true);
   for (const bool again : {true, false})
     for (const auto& [index, member] : workers_)
       if (member.again == again) table_->SetWorker(index, member.incarnation, tell && again);
   await_workers_until_ = Clock::now() + options_.job.timeouts.resume + kReturn;
-  hear_until_ = Clock::now() + options_.job.timeouts.rejoin;
+  recovery_deadline_ = Clock::now() + options_.job.timeouts.rejoin;
   table_->FinishRecovery();
   LogInfo("the servers hold this run's state: going on after step {}, {}", table_->steps(),
-          Describe(servers_.HeldOf(record)));
+          Describe(servers_.PlacementsIn(record)));
   servers_.Adopt(record);
   return absl::OkStatus();
 }
@@ -218,7 +219,8 @@ absl::Status DirectorImpl::Begin() {
   return absl::OkStatus();
 }
 
-// The job may have become longer or shorter since.
+// Takes the callbacks' state from `record`, or else from the loaded state. Corrects the due passes,
+// because the job may have become longer or shorter.
 absl::Status DirectorImpl::TakeOverCallbacks(const checkpoint::TrainingState& at,
                                              const ChiefRecord* record) {
   std::optional<checkpoint::CallbackRecord> callbacks = kept_.state.extras.callbacks;
@@ -258,4 +260,4 @@ void DirectorImpl::ReportStart() {
   reporter_->Start(std::move(report), at, at.offset == 0 || IsFinished(at));
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,10 +1,10 @@
-// What the director's files share; no other file includes it.
-//   director.cc          the thread that directs: it looks, decides (director_rules), and acts
-//   director_begin.cc    its beginning: until servers and members are there
-//   director_members.cc  members, views, and shards that are restored
+// The implementation of Director. Only the director's own files include this header.
+//   director.cc          the director's thread: it collects the situation, decides and acts
+//   director_begin.cc    the start, until servers and members are present
+//   director_members.cc  members, views, and the restore of shards
 //   director_saves.cc    checkpoints
-// The parts that own their state: ShardServers (ps tasks, views), ServerLinks (calls to them),
-// WorkTable (leases, passes), LeaseCalls (calls of workers), CheckpointCutter, TrainingReporter,
+// DirectorImpl owns these parts: ShardServers (ps tasks, views), ServerLinks (calls to ps tasks),
+// WorkTable (leases, passes), LeaseCalls (calls of workers), CheckpointCutter, TrainingReporter and
 // TrainingCallbacks.
 #pragma once
 
@@ -31,12 +31,12 @@
 #include "chief/shards/shard_servers.h"
 #include "common/base/wait.h"
 
-namespace muster {
+namespace muster::chief {
 
-// How long after timeouts.resume a worker may take to find a chief that was restarted.
+// A worker may take this long after timeouts.resume to find a restarted chief.
 inline constexpr Duration kReturn = std::chrono::seconds(4);
 inline constexpr Duration kWaitingLine = std::chrono::seconds(10);
-// How long the thread that directs waits for an event.
+// The longest time that the director's thread waits for an event.
 inline constexpr Duration kTick = std::chrono::milliseconds(100);
 
 class DirectorImpl final : public Director,
@@ -53,7 +53,7 @@ class DirectorImpl final : public Director,
   void RequestStop() override;
   void Abort(const absl::Status& why) override;
   DirectorRecord record() const override;
-  bool MayBeHeld() const override {
+  bool MayHaveState() const override {
     absl::MutexLock lock(&mu_);
     return servers_.SomeHaveReturned();
   }
@@ -79,25 +79,28 @@ class DirectorImpl final : public Director,
 
   // Passes that are due: validation, test.
   using Due = std::pair<bool, bool>;
-  // What a cut of the state of now is wanted for.
+  // The purposes for which a cut of the current state is wanted.
   struct Wanted {
     bool checkpoint = false, histograms = false, weights = false;
-    std::optional<MonotonicTime> since;  // until the state was read whole, or was given up
+    // When the first try began. Reset once a cut was read completely or given up.
+    std::optional<MonotonicTime> since;
   };
-  // The state that a shard goes back to which no task has: in the files of the checkpoint that was
-  // written last, or that training began with; without one the replica's weights.
+  // The state to which a shard without any copy rolls back. `files` belong to the last checkpoint,
+  // or to the checkpoint from which training began. Without `files`, the shard gets the replica's
+  // weights.
   struct Kept {
     checkpoint::TrainingState state;
     std::optional<StateFiles> files;
-    absl::Status unloaded;  // DirectorStart's, of the state that training begins with
+    absl::Status unloaded;  // See DirectorStart::unloaded.
   };
-  // What a record tells of workers and their work: of one moment.
+  // The part of a ChiefRecord about workers and their work. All fields are of one moment.
   struct Progress {
     Json work;
     std::map<int, uint64_t> workers;
-    uint64_t news = 0;  // WorkTable's
+    uint64_t revision = 0;  // See WorkTable::news().
   };
-  // As the record tells it, of the same moment as its steps.
+  // The part of a ChiefRecord that the director's thread sets. It belongs to the same moment as the
+  // record's steps.
   struct Recorded {
     Due due = {false, false};
     MonotonicTime epoch_start = Clock::now();
@@ -118,16 +121,18 @@ class DirectorImpl final : public Director,
   void ReportStart();
 
   // ---- director.cc
-  absl::StatusOr<bool> RunOnce();  // true: all is done
+  absl::StatusOr<bool> RunOnce();  // Returns true if the job is done.
   DirectorSituation Look();
   void LookLocked(DirectorSituation* situation, std::optional<WorkTable::PassResult>* pass)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<bool> Act(const DirectorDecision& decision);
-  bool ClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // the gate
+  // Whether the gate for leases is closed.
+  bool ClosedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UpdateGateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpAbsentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpSilentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status ReportSteps(Progress* progress = nullptr);  // up to there, if it is wanted
+  // Reports completed steps. Sets `progress`, if not null, to the progress after the last one.
+  absl::Status ReportSteps(Progress* progress = nullptr);
   absl::Status EndOfEpoch(const CompletedStep& step, int64_t batches_per_epoch);
   void StartPass();
   absl::Status FinishPass();
@@ -170,11 +175,11 @@ class DirectorImpl final : public Director,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- director_saves.cc
-  void AskForBest(int64_t step, int64_t epoch);
-  void AskForSave();
+  void RequestBest(int64_t step, int64_t epoch);
+  void RequestSave();
   absl::Status BeginCut(bool checkpoint);
   absl::Status TakeCut();
-  void Keep(Cut cut);
+  void CommitCut(Cut cut);
   absl::Status GiveUpCut(const absl::Status& why);
   Duration SaveDeadline() const;
   bool IsSaved(int64_t step) const {
@@ -183,32 +188,35 @@ class DirectorImpl final : public Director,
 
   const DirectorOptions options_;
   const ShardStateFactory factory_;
-  rpc::BulkCalls tells_{kTellLimits, "the chief ends"};
+  rpc::BulkCalls tell_calls_{kTellCallLimits, "the chief ends"};
 
   // ---- Set before the threads start, constant afterwards
   DirectorStart start_;
   ParameterServerOptions server_options_;
-  std::unique_ptr<ShardState> state_;  // of the thread that directs, or of the cutter's
+  // Used by the director's thread, or by the cutter's thread while it reads.
+  std::unique_ptr<ShardState> state_;
   Layout layout_;
   std::vector<ServedTable> tables_;
-  std::unique_ptr<ServerRows> rows_;  // where callbacks look rows up
+  std::unique_ptr<ServerRows> rows_;  // Callbacks look up rows here.
   std::string digest_;
   WorkTable::Options table_options_;
   int64_t global_batch_size_ = 0;
-  IntegerBuffers built_integers_;  // as the program builds them
+  IntegerBuffers built_integers_;  // Their values after build().
   std::unique_ptr<ServerLinks> links_;
 
-  // ---- The thread that directs
+  // ---- Used only by the director's thread
   Kept kept_;
   Due due_ = {false, false};
   Wanted wanted_;
-  std::optional<std::pair<SaveMoment, MonotonicTime>> best_asked_;  // AskForBest's, and since when
-  // The step that was saved, or begun with, last; and whether its state has training's end in it.
+  // The save that RequestBest requested, and the time of the request.
+  std::optional<std::pair<SaveMoment, MonotonicTime>> best_requested_;
+  // The step of the last save, or of the start. `ended`: the saved state includes the end of
+  // training.
   struct Saved {
     int64_t step = -1;
     bool ended = false;
   } saved_;
-  int64_t weights_step_ = -1;  // of the replica's weights
+  int64_t weights_step_ = -1;  // The step of the replica's weights, -1 if unknown.
   std::optional<CompletedStep> last_step_;
   MonotonicTime next_line_;
   std::unique_ptr<TrainingReporter> reporter_;
@@ -223,20 +231,21 @@ class DirectorImpl final : public Director,
   absl::Status failed_ ABSL_GUARDED_BY(mu_);
   ShardServers servers_ ABSL_GUARDED_BY(mu_);
   std::map<int, AdmittedMember> workers_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<WorkTable> table_ ABSL_GUARDED_BY(mu_);  // from Begin on
+  std::unique_ptr<WorkTable> table_ ABSL_GUARDED_BY(mu_);  // Null before Begin.
   LeaseCalls calls_ ABSL_GUARDED_BY(mu_);
   Recorded recorded_ ABSL_GUARDED_BY(mu_);
   uint32_t view_count_ ABSL_GUARDED_BY(mu_) = 0;
-  // As far as the servers keep it: epochs that callbacks have opened, and the version of the record
-  // that says so.
+  // The number of epochs that callbacks have opened, as far as a server has a record of it.
+  // callbacks_version_ is the version of the record with the latest number.
   int64_t open_epochs_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t callbacks_version_ ABSL_GUARDED_BY(mu_) = 0;
-  // The servers began anew under this chief: workers of before have other work under way.
+  // This chief filled the servers again. Work of workers that an earlier chief admitted is void.
   bool servers_reset_ ABSL_GUARDED_BY(mu_) = false;
-  // Of a chief that was restarted: until then workers of the record are waited for, and until then
-  // what those that have come did before.
+  // After a restart of the chief: the chief waits until await_workers_until_ for the record's
+  // workers to rejoin. It waits until recovery_deadline_ for rejoined workers to report their
+  // earlier work.
   std::optional<MonotonicTime> await_workers_until_ ABSL_GUARDED_BY(mu_);
-  MonotonicTime hear_until_ ABSL_GUARDED_BY(mu_);
+  MonotonicTime recovery_deadline_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,4 +1,4 @@
-// Members of the job, their calls, views, and shards that are restored.
+// Members of the job, their calls, views, and the restore of shards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include "common/base/logging.h"
 #include "common/rpc/server.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 std::string NewTicket() {
@@ -46,7 +46,7 @@ grpc::ServerUnaryReactor* DirectorImpl::Next(grpc::CallbackServerContext* contex
 
 grpc::ServerReadReactor<proto::TellPiece>* DirectorImpl::Tell(grpc::CallbackServerContext* context,
                                                               proto::NextReply* reply) {
-  return OpenTell(this, &tells_, context, reply);
+  return OpenTellCall(this, &tell_calls_, context, reply);
 }
 
 grpc::ServerUnaryReactor* DirectorImpl::GetView(grpc::CallbackServerContext* context,
@@ -113,7 +113,7 @@ void DirectorImpl::TakeServerLocked(const AdmittedMember& member) {
   if (before != 0 && before != member.incarnation)
     LoseServerLocked(task, "another process has taken its place");
   servers_.Admit(member);
-  // Else its session was interrupted for a while; what it holds was not.
+  // The same process returns after an interrupted session, and still holds its state.
   if (before == member.incarnation || links_ == nullptr) return;
   links_->client(task).Allow();
   links_->Wake(task);
@@ -155,8 +155,8 @@ ServerCall DirectorImpl::ChooseCall(int task) {
 
 void DirectorImpl::OnFailure(int task, const ServerCall& call, const absl::Status& status) {
   absl::MutexLock lock(&mu_);
-  if (servers_.member(task).incarnation != call.incarnation) return;  // it was lost
-  // Whether the task is lost, its session tells the coordinator.
+  if (servers_.member(task).incarnation != call.incarnation) return;  // That process was lost.
+  // Retries. The coordinator decides whether the task is lost.
   if (ShardClient::MayRetry(status)) return servers_.Failed(task, Clock::now());
   if (failed_.ok()) failed_ = status;
   WakeLocked();
@@ -170,21 +170,21 @@ void DirectorImpl::OnAnswer(int task, const ServerCall& call, ServerLinks::Answe
   if (auto* created = std::get_if<proto::CreateReply>(&answer)) {
     if (servers_.Created(task, std::move(*created))) NewViewLocked();
   } else if (const auto* beaten = std::get_if<proto::BeatReply>(&answer)) {
-    const ShardServers::Change change = servers_.Beaten(task, *beaten);
+    const ShardServers::Change change = servers_.HandleBeat(task, *beaten);
     if (change == ShardServers::Change::kView) NewViewLocked();
     if (change == ShardServers::Change::kRecord && table_ != nullptr)
       NewRecordLocked(ProgressLocked());
   }
-  // What changed at one task may be what others, or workers, wait for.
+  // Other tasks or workers may wait for what has changed at this task.
   links_->WakeAll();
   WakeLocked();
   calls_.AnswerHeld(Clock::now(), &answers);
 }
 
-// ---- What servers are brought to
+// ---- Views, workers and records for the servers
 
 void DirectorImpl::NewViewLocked() {
-  servers_.NewView(static_cast<uint64_t>(options_.epoch()) << 32 | ++view_count_, NewTicket(),
+  servers_.NewView(static_cast<uint64_t>(options_.term()) << 32 | ++view_count_, NewTicket(),
                    table_ != nullptr ? &table_->ledger() : nullptr);
   if (table_ != nullptr) NewRecordLocked(ProgressLocked());
 }
@@ -195,10 +195,10 @@ void DirectorImpl::NewWorkersLocked() {
 }
 
 DirectorImpl::Progress DirectorImpl::ProgressLocked() const {
-  return {table_->ToRecord(), table_->workers(), table_->news()};
+  return {table_->ToRecord(), table_->workers(), table_->revision()};
 }
 
-// What a restarted chief goes on with.
+// Makes the record from which a restarted chief continues.
 void DirectorImpl::NewRecordLocked(Progress progress) {
   ChiefRecord record;
   record.view = servers_.view().number();
@@ -212,14 +212,14 @@ void DirectorImpl::NewRecordLocked(Progress progress) {
   record.callbacks = recorded_.callbacks;
   size_t bytes = 0;
   for (const auto& [name, value] : calls_.integers()) bytes += value.size();
-  if (bytes <= kMostRecordedIntegers) record.integers = calls_.integers();
-  servers_.SetRecord(ToText(record), progress.news);
+  if (bytes <= kMaxRecordedIntegers) record.integers = calls_.integers();
+  servers_.SetRecord(ToText(record), progress.revision);
   links_->WakeAll();
 }
 
 // ---- Restoring
 
-// Chunk by chunk, so that this process needs the memory for none of them.
+// Sends the shard chunk by chunk, so that this process never holds a whole shard.
 absl::Status DirectorImpl::FillShard(int shard, ShardClient::Filling* filling) const {
   const std::vector<Chunk>& chunks = layout_.chunks[shard];
   for (int chunk = 0; chunk < static_cast<int>(chunks.size()); ++chunk) {
@@ -258,20 +258,20 @@ absl::Status DirectorImpl::FillAll(const std::vector<std::pair<int, int>>& targe
   return absl::OkStatus();
 }
 
-// Fills the shards that no task has with the state that was kept.
+// Fills the shards that no task has with the state in kept_.
 absl::Status DirectorImpl::RestoreShards() {
   std::vector<std::pair<int, int>> targets;
   std::vector<uint64_t> incarnations;
   {
     absl::MutexLock lock(&mu_);
-    // The view without them comes first: it ends all pushes.
+    // All tasks must first have the view without these shards, because it ends all pushes to them.
     if (Complete(servers_.placements()) || !servers_.all_have_view()) return absl::OkStatus();
     targets = servers_.TakeUnserved(Clock::now());
     for (const auto& [shard, task] : targets)
       incarnations.push_back(servers_.member(task).incarnation);
   }
   if (targets.empty()) return absl::OkStatus();
-  // They would begin with what build() made.
+  // If loading failed, the shards would get the values that build() made.
   MUSTER_RETURN_IF_ERROR(kept_.unloaded);
   const absl::Status filled = FillAll(targets);
   Answers answers;
@@ -280,7 +280,7 @@ absl::Status DirectorImpl::RestoreShards() {
   for (size_t i = 0; i < targets.size(); ++i)
     if (servers_.member(targets[i].second).incarnation != incarnations[i]) return absl::OkStatus();
   if (!filled.ok()) {
-    LogWarning("{}; it is tried again", Message(filled));
+    LogWarning("{}; the chief retries", Message(filled));
     return absl::OkStatus();
   }
   RestoredLocked(targets);
@@ -295,7 +295,8 @@ void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& target
   for (size_t s = 0; s < before.size(); ++s) {
     if (before[s].primary >= 0 || servers_.placements()[s].primary < 0 || view.number() == 0)
       continue;
-    // No task serves it in the view of now: whatever was acknowledged was in those before.
+    // No task serves the shard in the current view, so all acknowledged updates belong to earlier
+    // views.
     const int64_t lost = table_->ledger().Restore(static_cast<int>(s), kept_.state.step,
                                                   view.number(), table_->steps());
     LogWarning("shard {} is restored as it was after step {}: {} updates of it are lost", s,
@@ -305,4 +306,4 @@ void DirectorImpl::RestoredLocked(const std::vector<std::pair<int, int>>& target
   NewViewLocked();
 }
 
-}  // namespace muster
+}  // namespace muster::chief

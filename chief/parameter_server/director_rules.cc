@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using Action = DirectorAction;
@@ -27,14 +27,15 @@ Action BeginCallbacks(const Situation& s) {
   return Action::kBeginCallbacks;
 }
 
-// Callbacks may remember and save the current weights.
+// Returns the next action of callbacks. They may save the current weights, so the replica must have
+// these first.
 Action NextOfCallbacks(const Situation& s) {
   if (!s.callbacks || s.stop || !s.quiet || s.phase != DirectorPhase::kTraining)
     return Action::kWait;
   const bool training_ended = s.finished && !s.callbacks_ended;
   if ((s.epoch_ended || training_ended) && (s.cutting || !s.weights_known)) return GetWeights(s);
-  // The metrics of validation belong to the epoch. A checkpoint is taken before callbacks change
-  // the state.
+  // Validation comes first, because its metrics belong to the epoch. So does a checkpoint, because
+  // callbacks may change the state.
   if (s.epoch_ended)
     return s.validation_due || CheckpointWanted(s) || s.weights_wanted ? Action::kWait
                                                                        : Action::kEndEpoch;
@@ -44,11 +45,11 @@ Action NextOfCallbacks(const Situation& s) {
 
 Action NextOfPasses(const Situation& s) {
   if (!s.validation_due && !s.test_due) return Action::kWait;
-  // The checkpoint of this step is handed over first, because validation marks it.
+  // The checkpoint of this step comes first, because validation may mark it as the best.
   if (s.pass == Situation::Pass::kComplete && !s.cutting) return Action::kFinishPass;
   if (s.pass != Situation::Pass::kNone) return Action::kWait;
   if (!s.quiet || CheckpointWanted(s) || s.weights_wanted) return Action::kWait;
-  // A test runs after the callbacks' work at the end.
+  // A test pass comes after the hooks of callbacks.
   const bool callbacks_first = s.callbacks && (s.epoch_ended || (s.finished && !s.callbacks_ended));
   if (!s.validation_due && callbacks_first) return Action::kWait;
   return Action::kStartPass;
@@ -65,9 +66,9 @@ Action NextOf(const Situation& s) {
   if (s.stop && s.pass != Situation::Pass::kNone) return Action::kCancelPass;
   if (s.phase == DirectorPhase::kStarting)
     if (const Action action = BeginCallbacks(s); action != Action::kWait) return action;
-  if (s.best == Situation::Best::kDue) return Action::kAskForBest;
+  if (s.best == Situation::Best::kDue) return Action::kRequestBest;
   if (const Action action = NextOfCallbacks(s); action != Action::kWait) return action;
-  if (s.save_requested) return Action::kAskForSave;
+  if (s.save_requested) return Action::kRequestSave;
   if ((CheckpointWanted(s) || s.histograms_wanted || s.weights_wanted) && !s.cutting)
     return s.quiet ? Action::kCut : Action::kWait;
   if (s.stop) {
@@ -98,10 +99,10 @@ LeaseTable::Gate DecideGate(const GateSituation& s) {
   if (s.open_epochs) gate.last_epoch = std::min(*gate.last_epoch, *s.open_epochs - 1);
   if (s.every_steps) {
     gate.steps = (s.step / *s.every_steps + 1) * *s.every_steps;
-    // The limit stays until the step at which it stops is reported and the cut is taken.
+    // The limit stays until the step at the limit is reported and its cut is taken.
     if (s.steps_to_report && s.before.steps) gate.steps = s.before.steps;
   }
   return gate;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,5 +1,5 @@
-// Decides what the director of a parameter-server job does next. Pure functions. The director takes
-// a situation, decides and acts, and repeats this until there is nothing to do.
+// These pure functions decide what the Director of a parameter-server job does next. The Director
+// collects a situation, decides, acts, and repeats this until there is nothing to do.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 
 #include "chief/leases/lease_table.h"
 
-namespace muster {
+namespace muster::chief {
 
 // kPreparing -> kAwaitingServers -> kStarting -> kTraining -> kEnding -> kDone or kFailed
 enum class DirectorPhase {
   kPreparing,
-  kAwaitingServers,  // Lasts until each ps task knows its layout.
-  kStarting,         // Calls of members are answered; callbacks have not begun.
+  kAwaitingServers,  // Until each ps task knows its layout.
+  kStarting,         // Calls of workers are answered. Callbacks have not begun.
   kTraining,
-  kEnding,  // The outcome is being recorded.
-  kDone,    // The job is done, and the answers to workers say so.
+  kEnding,  // The Director records the outcome.
+  kDone,    // The job is done. Answers to workers say so.
   kFailed,
 };
 
@@ -35,7 +35,7 @@ struct DirectorSituation {
   // The purposes for which a cut of the current state is wanted.
   bool checkpoint_wanted = false, histograms_wanted = false, weights_wanted = false;
   bool save_requested = false;  // A callback requested a save.
-  // The state of a save of the best state so far.
+  // The save of a new best state. kWaits: an earlier save is still being written.
   enum class Best { kNone, kWaits, kDue } best = Best::kNone;
 
   enum class Pass { kNone, kRunning, kComplete } pass = Pass::kNone;
@@ -43,8 +43,8 @@ struct DirectorSituation {
 
   bool callbacks = false;            // The job has callbacks.
   bool callbacks_ended = false;      // Callbacks have run their hooks for the end of training.
-  bool epoch_ended = false;          // Callbacks have not run their hooks for it.
-  bool epoch_begins = false;         // Callbacks have not run their hooks for it.
+  bool epoch_ended = false;          // Callbacks must run their hooks for the end of an epoch.
+  bool epoch_begins = false;         // Callbacks must run their hooks for the next epoch.
   bool weights_known = false;        // The replica has the servers' current weights.
   bool begins_with_weights = false;  // Callbacks begin with weights that the servers hold.
 };
@@ -52,29 +52,29 @@ struct DirectorSituation {
 enum class DirectorAction {
   kWait,
   kBeginCallbacks,
-  kEndEpoch,  // Runs hooks of callbacks, as the next two do.
+  kEndEpoch,  // kEndEpoch, kEndTraining and kBeginEpoch run callbacks.
   kEndTraining,
   kBeginEpoch,
   kWantWeights,  // Requests a cut.
-  kAskForBest,   // Asks whether to save the best state.
-  kAskForSave,   // Asks whether to save the state that a callback wants saved.
+  kRequestBest,  // Asks the CheckpointSink whether to save the best state.
+  kRequestSave,  // Asks the CheckpointSink whether to save, because a callback wants it.
   kCut,
   kCancelPass,
   kStartPass,
   kFinishPass,
-  kStop,    // Everything is saved after a stop.
-  kFinish,  // Everything is done and saved.
+  kStop,    // The job ends because of a stop. Everything is saved.
+  kFinish,  // The job ends. Everything is done and saved.
 };
 
 struct DirectorDecision {
   DirectorAction action = DirectorAction::kWait;
   bool checkpoint = false;    // A checkpoint of the current state is wanted.
-  bool waits_to_cut = false;  // kWait: waits until no lease is open, to cut then.
+  bool waits_to_cut = false;  // kWait: a cut begins once no lease is open.
 };
 
 DirectorDecision Decide(const DirectorSituation& situation);
 
-// Input for the limit that no new lease passes.
+// The input of DecideGate.
 struct GateSituation {
   LeaseTable::Gate before;
   bool closed = false;
@@ -86,4 +86,4 @@ struct GateSituation {
 };
 LeaseTable::Gate DecideGate(const GateSituation& situation);
 
-}  // namespace muster
+}  // namespace muster::chief

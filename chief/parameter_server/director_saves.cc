@@ -1,10 +1,10 @@
-// Checkpoints: when they are requested, cut and handed over.
+// Requests cuts for checkpoints, takes them and passes them to the sink.
 #include <fmt/format.h>
 
 #include "chief/parameter_server/director_impl.h"
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 absl::Status NotSaved(int64_t step, const absl::Status& why) {
@@ -19,22 +19,22 @@ Duration DirectorImpl::SaveDeadline() const {
   return options_.job.timeouts.phase[static_cast<int>(Phase::kSave)];
 }
 
-// The best state so far is saved regardless of the intervals.
-void DirectorImpl::AskForBest(int64_t step, int64_t epoch) {
+// Requests a save of the best state so far, whatever the interval of checkpoints is.
+void DirectorImpl::RequestBest(int64_t step, int64_t epoch) {
   if (start_.checkpoints == nullptr || wanted_.checkpoint) return;
   SaveMoment moment;
   moment.step = step;
   moment.epoch = epoch;
   moment.epoch_end = true;
   moment.validated = true;
-  best_asked_ = {moment, Clock::now()};
+  best_requested_ = {moment, Clock::now()};
 }
 
 // A callback asks to save the current state.
-void DirectorImpl::AskForSave() {
+void DirectorImpl::RequestSave() {
   if (!callbacks_->TakeSaveRequest() || start_.checkpoints == nullptr) return;
   const checkpoint::TrainingState at = state();
-  if (IsFinished(at) || callbacks_->stopping()) return;  // Saved anyway.
+  if (IsFinished(at) || callbacks_->stopping()) return;  // The state is saved anyway.
   SaveMoment moment;
   moment.step = at.step;
   moment.requested = true;
@@ -64,7 +64,7 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
   std::tie(cut.state.validation_due, cut.state.test_due) = due_;
   cut.state.global_batch_size = global_batch_size_;
   cut.state.extras.callbacks = callbacks_->record();
-  // Recorded as by a loop that calls all hooks of a step, because such a loop may resume from it.
+  // Counts all steps as begun and ended, because a synchronous run may resume from this checkpoint.
   if (auto& callbacks = cut.state.extras.callbacks)
     callbacks->steps_begun = callbacks->steps_ended = cut.state.step;
   cut.state.extras.finished = callbacks_->stopping() && callbacks_->ended();
@@ -82,9 +82,9 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
     cut.write = start_.checkpoints->Wanted(moment);
   }
   const bool write = cut.write, must = cut.must;
-  // Shards roll back to the replica's weights. These must be of one moment, however much of the cut
-  // is read.
-  if (!kept_.files) state_->KeepWeights();
+  // Shards may roll back to the replica's weights. RetainWeights keeps weights of one moment, even
+  // if the cut is not read completely.
+  if (!kept_.files) state_->RetainWeights();
   if (!wanted_.since) wanted_.since = Clock::now();
   if (const absl::Status begun = cutter_->Begin(std::move(cut)); !begun.ok())
     return GiveUpCut(begun);
@@ -94,8 +94,8 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
   return absl::OkStatus();
 }
 
-// Retries the cut for as long as a save may take. A lost ps task changes the view, with which the
-// cut is tried again. The same holds for shards that no task serves. REQUIRES: wanted_.since.
+// Retries the cut until the time for a save is over. A cut may fail because a ps task was lost or
+// because no task serves a shard. REQUIRES: wanted_.since.
 absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   if (!ShardClient::MayRetry(why)) return why;
   if (Clock::now() - *wanted_.since < SaveDeadline()) {
@@ -104,18 +104,18 @@ absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   }
   absl::MutexLock lock(&mu_);
   const absl::Status failed = NotSaved(table_->steps(), why);
-  // Callbacks do not continue without it either, because they would request the next cut.
-  if (stop_ || table_->through() || callbacks_->stopping() || wanted_.weights) return failed;
+  // Callbacks cannot continue without the weights, because they would only request another cut.
+  if (stop_ || table_->all_done() || callbacks_->stopping() || wanted_.weights) return failed;
   LogWarning("{}; training goes on", Message(failed));
   wanted_ = Wanted();
   return absl::OkStatus();
 }
 
-// Takes the result of the cut once it was read.
+// Takes the result of the cut once the cutter has read it.
 absl::Status DirectorImpl::TakeCut() {
   if (cutter_->state() != CheckpointCutter::State::kRead) return absl::OkStatus();
   Cut cut = cutter_->Take();
-  weights_step_ = -1;  // The replica has only part of a cut that was not read completely.
+  weights_step_ = -1;  // If the cut was not read completely, the replica has only part of it.
   const bool needed = cut.must || cut.for_callbacks;
   if (needed && ShardClient::MayRetry(cut.status)) {
     wanted_.checkpoint = cut.write;
@@ -138,12 +138,12 @@ absl::Status DirectorImpl::TakeCut() {
     return cut.must ? failed : absl::OkStatus();
   }
   if (cut.write) start_.checkpoints->Save(*std::move(cut.snapshot));
-  Keep(std::move(cut));
+  CommitCut(std::move(cut));
   return absl::OkStatus();
 }
 
 // Keeps the state to which a shard rolls back if no task has it.
-void DirectorImpl::Keep(Cut cut) {
+void DirectorImpl::CommitCut(Cut cut) {
   if (!cut.write && (kept_.files || !tables_.empty())) return;
   // The files have a callback's weights, not those of the servers, and training is over.
   if (cut.write && !cut.put_back.empty()) return;
@@ -152,7 +152,7 @@ void DirectorImpl::Keep(Cut cut) {
   if (cut.write) kept_.unloaded = absl::OkStatus();
   state_->ReleaseWeights();  // Encode without files then uses the replica's current weights.
   absl::MutexLock lock(&mu_);
-  table_->ledger().Keep();
+  table_->ledger().CommitCut();
 }
 
-}  // namespace muster
+}  // namespace muster::chief

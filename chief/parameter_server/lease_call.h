@@ -1,5 +1,5 @@
-// A call of a worker's to proto::Leases that the director may hold: answered from any thread, told
-// to it when the connection breaks. Costs no thread.
+// A LeaseCall is a worker's call to proto::Leases. The director may hold the call without using a
+// thread, and may answer it on any thread.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -10,24 +10,24 @@
 #include "common/base/clock.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 template <typename Request, typename Reply>
 class LeaseCall {
  public:
   using Ptr = std::shared_ptr<LeaseCall>;
-  // Must outlive the server.
+  // Receives the events of calls, on gRPC's threads. Must outlive the server.
   class Handler {
    public:
     virtual ~Handler() = default;
     virtual void OnCall(Ptr call) = 0;
-    // The caller has gone before Answer, which is due all the same.
+    // The connection broke, or the caller cancelled, before Answer. Answer must still be called.
     virtual void OnBroken(Ptr call) = 0;
   };
 
   LeaseCall(const Request* request, Reply* reply) : request(request), reply(reply) {}
   virtual ~LeaseCall() = default;
-  // Once. Nothing of the request or the reply may be touched afterwards.
+  // Finishes the call. Called once. The request and the reply must not be used afterwards.
   virtual void Answer(const grpc::Status& status) = 0;
 
   const MonotonicTime arrived = Clock::now();
@@ -35,7 +35,7 @@ class LeaseCall {
   Reply* const reply;
 };
 
-// What a worker is answered whose request makes no sense, however it came.
+// Returns the status for an invalid request of a worker.
 inline grpc::Status InvalidRequest(const std::string& why) {
   return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why);
 }
@@ -43,7 +43,7 @@ inline grpc::Status InvalidRequest(const std::string& why) {
 using NextCall = LeaseCall<proto::NextRequest, proto::NextReply>;
 using ViewCall = LeaseCall<proto::GetViewRequest, proto::GetViewReply>;
 
-// In one message.
+// A call whose request is one message.
 template <typename Request, typename Reply>
 class UnaryLeaseCall final : public LeaseCall<Request, Reply>, public grpc::ServerUnaryReactor {
  public:
@@ -64,7 +64,7 @@ class UnaryLeaseCall final : public LeaseCall<Request, Reply>, public grpc::Serv
       : LeaseCall<Request, Reply>(request, reply), handler_(handler) {}
 
   Handler* const handler_;
-  std::shared_ptr<UnaryLeaseCall> self_;  // until OnDone
+  std::shared_ptr<UnaryLeaseCall> self_;  // Keeps this object alive until OnDone.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -6,10 +6,10 @@
 
 #include "common/rpc/server.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-// Of a call to which there is nothing to say.
+// A call without an answer is held this long.
 constexpr Duration kHold = std::chrono::seconds(1);
 
 grpc::Status Unavailable(const std::string& why) {
@@ -48,7 +48,8 @@ grpc::Status LeaseCalls::CheckLayout(const proto::NextRequest& request) const {
       difference.empty() ? "they are divided among servers in another way" : difference));
 }
 
-// A call may overtake the one before it; of workers the last one's count.
+// Stores the integer buffers of the request. A call may overtake an earlier one of the same worker,
+// so older values are ignored. Between workers the last report counts.
 grpc::Status LeaseCalls::TakeIntegers(const proto::NextRequest& request) {
   const int worker = request.worker().worker();
   for (const auto& [name, value] : request.buffers()) {
@@ -68,7 +69,7 @@ grpc::Status LeaseCalls::TakeIntegers(const proto::NextRequest& request) {
   return grpc::Status::OK;
 }
 
-// `introduce`: the worker is to send its layout first.
+// Sets `introduce` if the worker must send its layout first.
 grpc::Status LeaseCalls::TakeReport(const NextCall& call, bool* introduce) {
   const proto::NextRequest& request = *call.request;
   const proto::WorkerIdentity& caller = request.worker();
@@ -89,8 +90,8 @@ bool LeaseCalls::Try(MonotonicTime now, NextCall& call) {
   call.reply->clear_buffers();
   if (!call.request->digest().empty())
     call.reply->mutable_buffers()->insert(integers_.begin(), integers_.end());
-  std::string shut = servers_->WhyShut(call.request->worker().worker());
-  if (shut.empty() && !servers_->IsKept(table_->news()))
+  std::string shut = servers_->WhyClosed(call.request->worker().worker());
+  if (shut.empty() && !servers_->IsKept(table_->revision()))
     shut = "no ps has a record of all workers, and of what came back, yet";
   const bool answered = table_->Answer(*call.request, shut, call.reply);
   if (call.reply->has_lease())
@@ -116,7 +117,7 @@ void LeaseCalls::Take(NextCall::Ptr call, Answers* answers) {
     answers->next.emplace_back(std::move(call), status);
     return;
   }
-  // A worker has one call: it has given the one before up.
+  // A worker has one call at a time, so it has given up the previous one.
   const int worker = call->request->worker().worker();
   const auto before = std::find_if(held_next_.begin(), held_next_.end(), [&](const auto& held) {
     return held->request->worker().worker() == worker;
@@ -150,7 +151,8 @@ void LeaseCalls::Drop(const ViewCall::Ptr& call, Answers* answers) {
   if (std::erase(held_view_, call) > 0) answers->view.emplace_back(call, grpc::Status::CANCELLED);
 }
 
-// Without a change those alone that are held for long enough, which are the first ones.
+// Without a change, only calls held for the maximum time can be answered. These are the first ones
+// in the list.
 template <typename Held, typename Out>
 void LeaseCalls::AnswerAll(MonotonicTime now, bool changed, Held* held, Out* out) {
   for (auto call = held->begin(); call != held->end();) {
@@ -166,7 +168,7 @@ void LeaseCalls::AnswerAll(MonotonicTime now, bool changed, Held* held, Out* out
 }
 
 void LeaseCalls::AnswerHeld(MonotonicTime now, Answers* answers) {
-  if (table_ == nullptr) return;  // none is held
+  if (table_ == nullptr) return;  // No call is held.
   const uint64_t changed = changes();
   const bool all = changed != answered_changes_ || state_ == State::kClosed;
   AnswerAll(now, all, &held_next_, &answers->next);
@@ -174,4 +176,4 @@ void LeaseCalls::AnswerHeld(MonotonicTime now, Answers* answers) {
   answered_changes_ = changed;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,9 +1,9 @@
-// Checks and answers the calls of workers to proto::Leases, and holds those that have no answer
-// yet. Keeps the integer buffers that workers report in these calls. Used by one thread at a time.
-// Calls finish when Answers is destroyed, which must happen without a lock held.
+// LeaseCalls checks and answers the calls of workers to proto::Leases. It holds calls that have no
+// answer yet. It stores the integer buffers that workers report in these calls. Used by one thread
+// at a time. Calls finish when an Answers object is destroyed. The caller must not hold a lock
+// then.
 //
-// An event wakes only the held calls that may have an answer now. Its cost does not grow with the
-// number of waiting workers.
+// Held calls are tried again only if something has changed that they may wait for.
 #pragma once
 
 #include <list>
@@ -17,11 +17,11 @@
 #include "chief/shards/shard_servers.h"
 #include "common/push_pull/variable_messages.h"
 
-namespace muster {
+namespace muster::chief {
 
 class LeaseCalls {
  public:
-  // Calls to finish.
+  // Calls that finish, with their status, when this object is destroyed.
   struct Answers {
     Answers() = default;
     Answers(const Answers&) = delete;
@@ -37,7 +37,8 @@ class LeaseCalls {
     int64_t global_batch_size = 0;
   };
 
-  // Before Open and after Close all calls are refused. `table` and `servers` outlive this object.
+  // Before Open and after Close all calls are refused. `table` and `servers` must outlive this
+  // object.
   void SetProgram(Program program) { program_ = std::move(program); }
   void Open(WorkTable* table, const ShardServers* servers);
   void Close() { state_ = State::kClosed; }
@@ -45,20 +46,20 @@ class LeaseCalls {
 
   void Take(NextCall::Ptr call, Answers* answers);
   void Take(ViewCall::Ptr call, Answers* answers);
-  // The connection of the call broke.
+  // Called if the connection of the call broke.
   void Drop(const NextCall::Ptr& call, Answers* answers);
   void Drop(const ViewCall::Ptr& call, Answers* answers);
-  // Answers the held calls that now have an answer or were held for long enough.
+  // Answers the held calls that now have an answer, or that were held for the maximum time.
   void AnswerHeld(MonotonicTime now, Answers* answers);
 
-  // Integer buffers that differ from those of build(): from a checkpoint, or as a worker last
-  // reported.
+  // Returns the integer buffers that training has changed since build(). The values are from a
+  // checkpoint or from the latest report of a worker.
   const IntegerBuffers& integers() const { return integers_; }
   void SetIntegers(IntegerBuffers integers) { integers_ = std::move(integers); }
 
  private:
   enum class State { kShut, kOpen, kClosed };
-  // In the order of arrival.
+  // Both lists are in the order of arrival.
   using HeldNext = std::list<NextCall::Ptr>;
   using HeldView = std::list<ViewCall::Ptr>;
 
@@ -76,13 +77,13 @@ class LeaseCalls {
   State state_ = State::kShut;
   WorkTable* table_ = nullptr;
   const ShardServers* servers_ = nullptr;
-  std::map<int, uint64_t> introduced_;  // Incarnations, by worker.
+  std::map<int, uint64_t> introduced_;  // The incarnation that has sent its layout, by worker.
   IntegerBuffers integers_;
-  // By process (worker and incarnation): the push with which it last reported integers.
+  // By process (worker and incarnation): the sequence number of its last push with integer buffers.
   std::map<std::pair<int, uint64_t>, uint64_t> integers_after_;
   HeldNext held_next_;
   HeldView held_view_;
   uint64_t answered_changes_ = 0;  // Value of changes() when all held calls were last tried.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

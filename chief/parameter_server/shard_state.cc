@@ -29,13 +29,13 @@
 #include "common/train/state/variables.h"
 #include "common/train/summary_data.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr const char* kStep = "step";  // The slot with a single number.
 constexpr int64_t kBytes = sizeof(float);
 
-// The elements of one variable in a chunk.
+// A part of one variable that a chunk contains.
 struct Piece {
   size_t variable = 0;
   int64_t first = 0, count = 0;  // The range in the variable's memory.
@@ -113,7 +113,7 @@ class ReplicaState final : public ShardState {
   StateFiles TakeFiles() override { return std::exchange(files_, {}); }
   absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
                                              int64_t steps, const StateFiles* files) const override;
-  void KeepWeights() override {
+  void RetainWeights() override {
     if (!weights_.empty()) return;
     for (const at::Tensor& tensor : served_.tensors)
       weights_.push_back(tensor.defined() ? tensor.clone() : tensor);
@@ -179,7 +179,7 @@ class ReplicaState final : public ShardState {
   Replica* const replica_;
   const ServedVariables served_;
   std::vector<Place> places_;  // Indexed by variable.
-  // By variable, set by KeepWeights; empty: the replica's are used.
+  // By variable: the weights that RetainWeights copied. Empty: the replica's weights are used.
   std::vector<at::Tensor> weights_;
   std::vector<checkpoint::TensorInfo> slots_;  // Slots of the optimizers, as in a checkpoint.
   NoRows no_rows_;
@@ -187,8 +187,8 @@ class ReplicaState final : public ShardState {
   checkpoint::TensorSet slots_here_;  // Set by SetSlots.
   std::unique_ptr<CallbackHost> host_;
   Hook hook_ = Hook::kTrainBegin;  // The current or the last hook.
-  // Steps of the weights that the replica keeps for callbacks; restored_step_ is the step of its
-  // own restored weights.
+  // kept_steps_: the steps of the weights that the replica keeps for callbacks. restored_step_: the
+  // step of the replica's own restored weights.
   std::map<std::string, int64_t> kept_steps_;
   std::atomic<int64_t> restored_step_ = -1;
   int64_t fired_step_ = 0;  // The step of the current hook.
@@ -204,7 +204,7 @@ absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun
   std::erase_if(record->states, gone);
   std::erase_if(record->notes, gone);
   std::erase_if(record->kept, gone);
-  // An earlier chief may have kept other weights and not have saved since.
+  // Drops entries of weights that this process does not have. They were lost with an earlier chief.
   std::set<std::string> kept;
   for (auto it = record->kept.begin(); it != record->kept.end();) {
     const auto& [name, step] = *it;
@@ -227,7 +227,7 @@ absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun
   replica_->kept().Only(kept);
   CallbackHostOptions options;
   options.callbacks = callbacks;
-  // The same values as on workers.
+  // Workers use the same values.
   const ScheduleContext schedule = {parts.steps_per_epoch, TotalSteps(parts.steps_per_epoch),
                                     parts.workers};
   MUSTER_RETURN_IF_ERROR(replica_->Attach(
@@ -322,7 +322,8 @@ std::vector<ServedTable> ReplicaState::tables() const {
   return all;
 }
 
-// Files are row-major. A different order on the servers applies within rows of the first dimension.
+// Reads a piece of a variable. Files are row-major. The servers may order the elements differently,
+// but only within a row of the first dimension.
 absl::Status ReplicaState::Read(const checkpoint::TensorSet& set, const std::string& name,
                                 const Piece& piece, char* to) const {
   const checkpoint::Tensor* tensor = set.Find(name);
@@ -429,7 +430,7 @@ absl::Status ReplicaState::Decode(const Layout& layout, const proto::ChunkConten
     for (size_t s = 0; s < place.slots.size(); ++s)
       Write(slots, place.slots[s], piece,
             content.slots(static_cast<int>(s)).data() + piece.at * kBytes);
-    // Chunks of one variable differ only by pushes of lost workers that were applied in part.
+    // The counts of a variable's chunks differ only by partly applied pushes of lost workers.
     if (place.step) slots->Count(*place.step, content.updates());
   }
   return absl::OkStatus();
@@ -478,4 +479,4 @@ std::unique_ptr<Director> Director::Make(DirectorOptions options) {
   });
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,6 +1,6 @@
-// Converts between the servers' state, the chief's replica (parameters only) and the files of
-// checkpoints. It works chunk by chunk, so the chief never needs memory for all slots. Only
-// MakeShardState needs LibTorch, so the director can be tested without.
+// ShardState converts between the servers' state, the chief's replica (parameters only) and the
+// files of checkpoints. It works chunk by chunk, so the chief never needs memory for all slots.
+// Only MakeShardState needs LibTorch, so tests of the Director need none.
 #pragma once
 
 #include <functional>
@@ -21,60 +21,61 @@
 #include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
-// A state in the files of a checkpoint, which stay open.
+// The open files of a checkpoint.
 struct StateFiles {
   checkpoint::TensorSet model, optimizer;
   checkpoint::RowSources rows;  // The rows of embedding tables.
 };
 
-// Used by one thread at a time, except Encode and Decode.
+// Used by one thread at a time, except for Encode and Decode: several calls may run in parallel.
 class ShardState {
  public:
   virtual ~ShardState() = default;
 
   virtual const std::vector<VariableSpec>& variables() const = 0;
-  // The value of CreateRequest's `optimizers`.
+  // Returns the value of CreateRequest's `optimizers`.
   virtual std::vector<std::string> optimizers() const = 0;
   virtual size_t metric_sums() const = 0;
-  // Returns the examples of an epoch. Whole global batches may bound them.
+  // Returns the number of examples in an epoch. The job may round it down to whole global batches.
   virtual int64_t EpochExamples(int64_t train_examples, int64_t global_batch_size) const = 0;
   virtual int64_t TotalSteps(int64_t steps_per_epoch) const = 0;
 
   // Called first if training resumes from a checkpoint.
   virtual absl::StatusOr<checkpoint::TrainingState> Restore(
       const checkpoint::Snapshot& snapshot) = 0;
-  // Embedding tables. The replica does not hold their rows: they go from files to servers and back.
+  // Returns the embedding tables. The replica does not hold their rows, which move between files
+  // and servers.
   virtual std::vector<ServedTable> tables() const { return {}; }
-  // Sets where the replica looks rows up. `rows` outlives that use.
+  // Sets the store in which the replica looks up rows. `rows` must outlive this use.
   virtual void ServeRows(EmbeddingStore* /*rows*/) {}
-  // Returns the files of the last Restore, once.
+  // Returns the files of the last Restore. Called once after each Restore.
   virtual StateFiles TakeFiles() { return {}; }
-  // Returns a chunk that is not of a table, from `files`. If `files` is null, it has the replica's
-  // parameters after `steps` steps and the optimizer rule's initial slots. Several calls may run in
-  // parallel. Errors are those of reading.
+  // Returns the content of a chunk from `files`. If `files` is null, the content is the replica's
+  // parameters after `steps` steps and the optimizer rule's initial slots. REQUIRES: the chunk is
+  // not of a table. Several calls may run in parallel. Returns the errors of reading.
   virtual absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
                                                      int64_t steps,
                                                      const StateFiles* files) const = 0;
-  // Until ReleaseWeights, Encode without files uses the weights of this moment, even if Decode
-  // changes the replica. A second call before ReleaseWeights has no effect.
-  virtual void KeepWeights() {}
+  // Copies the replica's current weights. Until ReleaseWeights, Encode without files uses this
+  // copy, even if Decode changes the replica. A second call before ReleaseWeights has no effect.
+  virtual void RetainWeights() {}
   virtual void ReleaseWeights() {}
   // Writes a chunk's parameters to the replica and its slots to `slots`, unless that is null.
-  // Several calls may run in parallel. Returns a DataError if something does not fit.
+  // Several calls may run in parallel. Returns DataError if the content does not match the layout.
   virtual absl::Status Decode(const Layout& layout, const proto::ChunkContent& content,
                               SlotsFile* slots) = 0;
-  // The tensors of a SlotsFile; empty if no optimizer has slots.
+  // Returns the tensors of a SlotsFile; empty if no optimizer has slots.
   virtual std::vector<checkpoint::TensorInfo> slots() const { return {}; }
-  // Sets the slots that belong to the replica's weights, for callbacks that save them.
+  // Sets the slots that belong to the replica's weights, for callbacks that save weights and slots.
   virtual void SetSlots(const checkpoint::TensorSet& /*slots*/) {}
-  // Returns the replica's snapshot with `state`. Its tensor sets belong to the replica and have no
-  // slots.
+  // Returns a snapshot of the replica with `state`. The snapshot has no slots, and its tensors are
+  // views of the replica's memory.
   virtual absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) = 0;
 
   // The replica's integer buffers, which servers do not hold. SetIntegers returns a DataError that
-  // names a buffer which does not exist or has another size.
+  // names the first buffer with an unknown name or another size.
   virtual IntegerBuffers Integers() const = 0;
   virtual absl::Status SetIntegers(const IntegerBuffers& values) = 0;
 
@@ -89,8 +90,8 @@ class ShardState {
 
   // ---- Callbacks, for programs and jobs that have some.
   virtual bool has_callbacks() const { return false; }
-  // The environment of callbacks when training begins, resumes or rolls back with `record`. Weights
-  // in the record are kept if they are known.
+  // The arguments of BeginCallbacks. It is called when training begins, resumes or rolls back with
+  // `record`. It removes the entries of `record` for weights that this process does not have.
   struct CallbackParts {
     std::vector<Observer*> observers;
     CheckpointSink* checkpoints = nullptr;  // Null: nothing is written.
@@ -98,7 +99,7 @@ class ShardState {
     int64_t steps_per_epoch = 0;
     int64_t weights_step = -1;       // The step of the replica's weights, -1 if unknown.
     std::function<int64_t()> steps;  // Returns the number of completed steps.
-    // Returns whether the replica has the servers' weights after `step`.
+    // Returns whether the replica has the weights that the servers had after `step`.
     std::function<bool(int64_t step)> has_weights;
   };
   virtual absl::Status BeginCallbacks(const CallbackParts& /*parts*/, bool /*begun*/,
@@ -106,8 +107,8 @@ class ShardState {
     return absl::OkStatus();
   }
   virtual absl::Status Fire(Hook /*hook*/, CallbackMoment /*moment*/) { return absl::OkStatus(); }
-  // Returns nullopt if nothing was decided. Carries out the callbacks' decision about weights: the
-  // replica's weights are kept or put back.
+  // Returns the decision of the callbacks, nullopt if there is none. Carries out the decision about
+  // weights: saves the replica's weights or restores saved ones.
   virtual absl::StatusOr<std::optional<CallbackDecision>> Decide() {
     return std::optional<CallbackDecision>();
   }
@@ -117,7 +118,7 @@ class ShardState {
                               int64_t /*steps*/) const {
     return 0;
   }
-  // Replaces the replica's weights by those of this callback.
+  // Replaces the replica's weights by those that this callback saved.
   virtual void PutBackWeights(const std::string& /*callback*/) {}
 };
 
@@ -125,7 +126,7 @@ absl::StatusOr<std::unique_ptr<ShardState>> MakeShardState(const Job& job, Repli
 
 using ShardStateFactory = std::function<absl::StatusOr<std::unique_ptr<ShardState>>(
     const Job& job, const DirectorStart& start)>;
-// Director::Make calls this with MakeShardState.
+// Makes a Director with another ShardState, for tests. Director::Make passes MakeShardState.
 std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactory factory);
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -8,15 +8,15 @@
 
 #include "common/rpc/server.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-// Made before NextCall, which points to it.
-struct Told {
-  proto::NextRequest told;
+// A base class, so that the request exists before NextCall, which points to it.
+struct TellRequest {
+  proto::NextRequest request_;
 };
 
-class TellCall final : private Told,
+class TellCall final : private TellRequest,
                        public NextCall,
                        public grpc::ServerReadReactor<proto::TellPiece> {
  public:
@@ -44,13 +44,15 @@ class TellCall final : private Told,
  private:
   TellCall(Handler* handler, rpc::BulkCalls* calls, grpc::CallbackServerContext* context,
            proto::NextReply* reply)
-      : NextCall(&told, reply), handler_(handler), context_(context) {
-    place_.emplace(calls, context, "Tell");
+      : NextCall(&request_, reply), handler_(handler), context_(context) {
+    // A worker tells one request at a time: none can take the places of the others.
+    const std::optional<security::Peer> caller = rpc::CallerOf(*context);
+    place_.emplace(calls, context, "Tell", caller ? caller->task : "");
   }
   void Begin() {
     if (const grpc::Status refusal = rpc::RequireDeadline(*context_, "Tell"); !refusal.ok())
       return Finish(refusal);
-    // To be tried again, as UNAVAILABLE says.
+    // UNAVAILABLE makes the worker retry.
     if (const grpc::Status full = place_->Admit(); !full.ok())
       return Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, full.error_message()));
     StartRead(&piece_);
@@ -60,14 +62,14 @@ class TellCall final : private Told,
     if (piece_.data().empty()) return InvalidRequest("a worker tells an empty piece");
     if (Clock::now() > until_)
       return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "the pieces came too slowly");
-    if (piece_.bytes() < 0 || piece_.bytes() > kMostToldBytes)
+    if (piece_.bytes() < 0 || piece_.bytes() > kMaxTellBytes)
       return InvalidRequest(fmt::format("a worker tells {} bytes, and {} are the most",
-                                        piece_.bytes(), kMostToldBytes));
+                                        piece_.bytes(), kMaxTellBytes));
     all_ += piece_.data();
     if (all_.size() <= static_cast<size_t>(piece_.bytes())) return grpc::Status::OK;
     return InvalidRequest(fmt::format("a worker tells {} bytes, and more came", piece_.bytes()));
   }
-  // From here on the director has it, and answers it like one that came in one message.
+  // Passes the complete request to the director, which answers as for a request in one message.
   void End() {
     const grpc::Status read = rpc::Guarded([this] { return Read(); });
     if (!read.ok()) return Finish(read);
@@ -78,27 +80,28 @@ class TellCall final : private Told,
     if (all_.empty() || all_.size() != static_cast<size_t>(piece_.bytes()))
       return InvalidRequest(
           fmt::format("a worker tells {} bytes, and {} came", piece_.bytes(), all_.size()));
-    if (!told.ParseFromString(all_)) return InvalidRequest("what a worker tells is no NextRequest");
+    if (!request_.ParseFromString(all_))
+      return InvalidRequest("what a worker tells is no NextRequest");
     all_ = std::string();
-    return rpc::RequireSpeaker(*context_, fmt::format("worker:{}", told.worker().worker()));
+    return rpc::RequireSpeaker(*context_, fmt::format("worker:{}", request_.worker().worker()));
   }
 
   Handler* const handler_;
   grpc::CallbackServerContext* const context_;
-  std::optional<rpc::BulkCalls::Call> place_;  // while pieces come
-  const MonotonicTime until_ = Clock::now() + kTellTime;
+  std::optional<rpc::BulkCalls::Call> place_;  // Set while pieces arrive.
+  const MonotonicTime until_ = Clock::now() + kTellCallTimeout;
   proto::TellPiece piece_;
   std::string all_;
-  std::shared_ptr<TellCall> self_;  // until OnDone
+  std::shared_ptr<TellCall> self_;  // Keeps this object alive until OnDone.
 };
 
 }  // namespace
 
-grpc::ServerReadReactor<proto::TellPiece>* OpenTell(NextCall::Handler* handler,
-                                                    rpc::BulkCalls* calls,
-                                                    grpc::CallbackServerContext* context,
-                                                    proto::NextReply* reply) {
+grpc::ServerReadReactor<proto::TellPiece>* OpenTellCall(NextCall::Handler* handler,
+                                                        rpc::BulkCalls* calls,
+                                                        grpc::CallbackServerContext* context,
+                                                        proto::NextReply* reply) {
   return TellCall::Open(handler, calls, context, reply);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,5 +1,5 @@
-// Leases.Tell: a NextRequest that is larger than a message, in pieces. What has come is put
-// together here, and then a call like Next.
+// Leases.Tell carries a NextRequest that is too large for one message, in pieces. OpenTellCall
+// joins the pieces and passes the request to the handler, as Leases.Next does.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -12,22 +12,25 @@
 #include "common/rpc/bulk_calls.h"
 #include "common/train/shown.h"
 
-namespace muster {
+namespace muster::chief {
 
-// The limit for all pieces of a call.
-inline constexpr Duration kTellTime = std::chrono::seconds(30);
-// Workers tell so much after a step that changed large integer buffers, or showed pictures.
-inline constexpr rpc::BulkCalls::Limits kTellLimits{
+// Timeout for all pieces of a call.
+inline constexpr Duration kTellCallTimeout = std::chrono::seconds(30);
+// Limits for concurrent Tell calls. Workers need Tell only after a step that changed large integer
+// buffers or reported images.
+inline constexpr rpc::BulkCalls::Limits kTellCallLimits{
     .most = 4, .silence = std::chrono::seconds(10), .standstill = std::chrono::seconds(2)};
 
-// What a batch and a part of a pass have shown, integer buffers, and 4 MB of everything else.
-inline constexpr int64_t kMostToldBytes = 2 * kMostShownBytes + kMostIntegerBytes + (4 << 20);
+// Limit for one request: the images and other reports of a batch and of a part of a pass, the
+// integer buffers, and 4 MiB for everything else.
+inline constexpr int64_t kMaxTellBytes = 2 * kMaxShownBytes + kMaxIntegerBytes + (4 << 20);
 
-// The reactor owns itself. gRPC calls it on its threads, one piece after the other; a caller that
-// vanishes, whose deadline passes, or that `calls` cancels has no next piece, and its call ends.
-grpc::ServerReadReactor<proto::TellPiece>* OpenTell(NextCall::Handler* handler,
-                                                    rpc::BulkCalls* calls,
-                                                    grpc::CallbackServerContext* context,
-                                                    proto::NextReply* reply);
+// Starts a Tell call. The returned reactor deletes itself. gRPC delivers the pieces in order, on
+// its own threads. The call ends early if the caller disconnects, its deadline passes, or `calls`
+// cancels it.
+grpc::ServerReadReactor<proto::TellPiece>* OpenTellCall(NextCall::Handler* handler,
+                                                        rpc::BulkCalls* calls,
+                                                        grpc::CallbackServerContext* context,
+                                                        proto::NextReply* reply);
 
-}  // namespace muster
+}  // namespace muster::chief

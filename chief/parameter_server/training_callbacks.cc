@@ -6,7 +6,7 @@
 #include "common/checkpoint/callback_place.h"
 #include "common/job/finished_run.h"
 
-namespace muster {
+namespace muster::chief {
 
 int64_t LastEpoch(const checkpoint::TrainingState& at) {
   return std::max<int64_t>(0, at.epoch - (at.offset == 0 ? 1 : 0));
@@ -22,9 +22,9 @@ void TrainingCallbacks::TakeOver(const checkpoint::TrainingState& at,
   record_.reset();
   if (!state_.has_callbacks()) return;
   record_ = std::move(record);
-  const bool through = IsFinished(at) || stopped;
-  checkpoint::TakeOver({at.step, LastEpoch(at), at.step > 0 && (at.offset == 0 || through), through,
-                        due.first, due.second},
+  const bool all_done = IsFinished(at) || stopped;
+  checkpoint::TakeOver({at.step, LastEpoch(at), at.step > 0 && (at.offset == 0 || all_done),
+                        all_done, due.first, due.second},
                        &record_);
 }
 
@@ -41,10 +41,10 @@ bool TrainingCallbacks::BeginWithWeights(int64_t steps) const {
 
 absl::Status TrainingCallbacks::Begin(const ShardState::CallbackParts& parts, int64_t steps,
                                       bool saved) {
-  // Also after the end of training, because the remaining passes run hooks.
+  // Needed even after the end of training, because the remaining passes run hooks.
   MUSTER_RETURN_IF_ERROR(state_.BeginCallbacks(parts, steps > 0 && !record_->ended, &*record_));
   if (record_->ended) {
-    // The weights for the last checkpoint may have been lost with the chief that had them.
+    // An earlier chief may have held the weights for the last checkpoint only in memory.
     if (record_->weights_of != 0 && WeightsPutBack().empty() && !saved) ForgetWeights(steps);
     return absl::OkStatus();
   }
@@ -56,8 +56,7 @@ absl::Status TrainingCallbacks::Begin(const ShardState::CallbackParts& parts, in
 
 void TrainingCallbacks::ForgetWeights(int64_t steps) {
   LogWarning(
-      "the weights after step {} cannot be put back: the last checkpoint holds those after "
-      "step {}",
+      "cannot restore the weights after step {}: the last checkpoint holds those after step {}",
       record_->weights_of, steps);
   for (auto& [name, note] : record_->notes) {
     if (!note.is_object() || note.value("restored_from_step", Json()) != record_->weights_of)
@@ -142,8 +141,7 @@ absl::Status TrainingCallbacks::EndTraining(const checkpoint::TrainingState& at)
       state_.Fire(Hook::kTrainEnd, {at.step, LastEpoch(at), Split::kTrain, last_loss_, {}}));
   MUSTER_RETURN_IF_ERROR(Decide());
   record_->ended = true;
-  if (record_->weights_of > 0)
-    LogInfo("the weights after step {} are put back", record_->weights_of);
+  if (record_->weights_of > 0) LogInfo("restored the weights after step {}", record_->weights_of);
   return absl::OkStatus();
 }
 
@@ -154,4 +152,4 @@ std::string TrainingCallbacks::WeightsPutBack() const {
   return "";
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -8,10 +8,10 @@
 #include "common/base/logging.h"
 #include "common/train/shown.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-// Does not log every refused push. A run whose data contain a NaN may have many.
+// Logs refused pushes, but not every one, because a run with a NaN in its data may have many.
 void LogRefused(const CompletedStep& step) {
   if (step.not_finite.empty()) return;
   // Logs the first, the tenth, the hundredth and so on.
@@ -159,7 +159,7 @@ void TrainingReporter::LeftOut(int split, const proto::LeftOut& left_out) {
   });
 }
 
-// Reports what the program showed.
+// Reports the images, histograms, scalars and other values that the program showed.
 void TrainingReporter::Shown(int split, int64_t step, const proto::Shown& shown) {
   for (const proto::Shown::Images& images : shown.images())
     Notify([&, report = ImagesOf(images, step)](Observer* observer) {
@@ -171,8 +171,8 @@ void TrainingReporter::Shown(int split, int64_t step, const proto::Shown& shown)
     });
 }
 
-// Reports, since the last summary, a histogram of each worker's pushes and its largest and mean
-// staleness.
+// Reports the staleness of each worker's pushes since the last summary: a histogram, the largest
+// and the mean.
 void TrainingReporter::Staleness(const CompletedStep& step) {
   const int64_t every = job_.summary.every_steps;
   if (every == 0) return;
@@ -210,4 +210,4 @@ void TrainingReporter::Epoch(int split, int64_t epoch, int64_t step, int64_t exa
   Notify([&](Observer* observer) { observer->OnEpoch(report); });
 }
 
-}  // namespace muster
+}  // namespace muster::chief

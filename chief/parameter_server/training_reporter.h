@@ -1,5 +1,6 @@
-// Reports a parameter-server job to its observers: its start, steps, epochs and tables, and what
-// programs show. Steps are reported in the order of completion. Used by one thread at a time.
+// TrainingReporter reports a parameter-server job to the Observers: its start, steps, epochs and
+// tables, and the images, histograms and scalars of programs. It reports steps in the order of
+// completion. Used by one thread at a time.
 #pragma once
 
 #include <map>
@@ -10,29 +11,31 @@
 #include "chief/leases/work_table.h"
 #include "chief/parameter_server/shard_state.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Indexed by muster::Split.
 inline constexpr const char* kSplitNames[] = {"train", "validation", "test"};
 
 class TrainingReporter {
  public:
-  // All arguments outlive this object.
+  // All arguments must outlive this object.
   TrainingReporter(const Job& job, const ShardState& state, const DirectorStart& start)
       : job_(job), state_(state), start_(start) {}
 
-  // Fills in the fields that come from job, program and data; the caller fills in the rest of
-  // `report`. The first epoch's time counts from now, unless ContinueEpoch was called.
+  // Reports the start of training. Fills in the fields of `report` that come from job, program and
+  // data; the caller sets the other fields. The first epoch's time counts from now, unless
+  // ContinueEpoch was called.
   void Start(StartReport report, const checkpoint::TrainingState& at, bool at_end_of_epoch);
   void ContinueEpoch(MonotonicTime began) { epoch_start_ = began; }
   MonotonicTime epoch_start() const { return epoch_start_; }
 
-  // Steps reported together share the time since the steps before.
+  // Called before `count` calls of Step. These steps share the time since the previous steps.
   void BeginSteps(size_t count);
   void Step(const CompletedStep& step, int64_t batches_per_epoch,
             const std::map<int, TableStatistics>& tables);
   void EndEpoch(const CompletedStep& step);
-  // Restarts the time of the epoch and the step, because passes and checkpoints take time.
+  // Restarts the timers of the epoch and the step, so that they do not include a pass or a
+  // checkpoint.
   void ResumeAfterPass() { epoch_start_ = step_time_ = Clock::now(); }
 
   void BeginPass() {
@@ -44,9 +47,9 @@ class TrainingReporter {
                const proto::Shown& shown, const std::map<std::string, double>& metrics);
 
   void Tables(int64_t step, const std::map<int, TableStatistics>& tables);
-  // Reports the replica's current parameters, after `step`.
+  // Reports histograms of the replica's parameters after `step`.
   void Parameters(int64_t step);
-  // Returns the metrics of training from their sums.
+  // Returns the training metrics, computed from sums.
   std::map<std::string, double> TrainMetrics(
       const std::vector<double>& sums, double loss_sum, int64_t examples,
       const std::map<std::string, checkpoint::ReportedSum>& values) const;
@@ -68,10 +71,9 @@ class TrainingReporter {
   const DirectorStart& start_;
   MonotonicTime epoch_start_, step_time_, pass_start_;
   double step_seconds_ = 0;
-  int64_t parts_ = -1;  // Parts of the pass, as last reported.
-  // Since the last summary, by worker: the mean staleness of each push, and the largest staleness
-  // of all.
+  int64_t parts_ = -1;  // The last reported number of completed parts of the pass.
+  // By worker, since the last summary: the mean staleness of each push, and the largest staleness.
   std::map<int, std::pair<std::vector<double>, int64_t>> staleness_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -6,11 +6,11 @@
 #include "common/rpc/channel.h"
 #include "common/train/embedding/table_rows.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-// Elements of all buffered rows, 16 MiB.
-constexpr size_t kMostElements = 4 << 20;
+// Limit of elements in all buffered rows (16 MiB).
+constexpr size_t kMaxElements = 4 << 20;
 
 std::string BytesOf(const std::vector<float>& floats) {
   return {reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)};
@@ -22,17 +22,17 @@ absl::Status RowFiller::Fill(const ServedTable& table, const checkpoint::RowSour
   columns_ = EmbeddingTable::Columns(table.options);
   elements_ = updates_ = 0;
   for (const RowColumn& column : columns_) elements_ += column.elements;
-  coming_.clear();
+  pending_.clear();
   for (const auto& [shard, to] : fillings_)
     for (size_t c = 0; c < layout_.chunks[shard].size(); ++c)
       if (layout_.chunks[shard][c].table == table.variable)
-        coming_[shard].push_back({static_cast<int>(c), {}, {}});
+        pending_[shard].push_back({static_cast<int>(c), {}, {}});
   size_t chunks = 0;
-  for (const auto& [shard, of_shard] : coming_) chunks += of_shard.size();
-  // 16 bytes cover a row's key and its encoding, besides its elements.
+  for (const auto& [shard, of_shard] : pending_) chunks += of_shard.size();
+  // 16 bytes are for the row's key and its encoding.
   const auto row_elements = static_cast<size_t>(elements_);
   const size_t rows_of_piece = rpc::kMaxPieceBytes / (row_elements * sizeof(float) + 16);
-  const size_t most = std::min(kMostElements / std::max<size_t>(1, chunks),
+  const size_t most = std::min(kMaxElements / std::max<size_t>(1, chunks),
                                std::max<size_t>(1, rows_of_piece) * row_elements);
   if (!sources.empty()) {
     MUSTER_ASSIGN_OR_RETURN(const TableRows rows,
@@ -44,30 +44,31 @@ absl::Status RowFiller::Fill(const ServedTable& table, const checkpoint::RowSour
         [&](std::span<const uint64_t> keys, std::span<const float> values) -> absl::Status {
           for (size_t i = 0; i < keys.size(); ++i) {
             const RowPlace place = PlaceOfRow(keys[i], servers);
-            const auto shard = coming_.find(place.server);
-            if (shard == coming_.end()) continue;
-            Coming& coming = shard->second[place.chunk];
-            coming.keys.push_back(keys[i]);
+            const auto shard = pending_.find(place.server);
+            if (shard == pending_.end()) continue;
+            PendingRows& pending = shard->second[place.chunk];
+            pending.keys.push_back(keys[i]);
             const auto row = values.subspan(i * elements, elements);
-            coming.rows.insert(coming.rows.end(), row.begin(), row.end());
-            if (coming.rows.size() >= most)
-              MUSTER_RETURN_IF_ERROR(Send(place.server, &coming, /*last=*/false));
+            pending.rows.insert(pending.rows.end(), row.begin(), row.end());
+            if (pending.rows.size() >= most)
+              MUSTER_RETURN_IF_ERROR(Send(place.server, &pending, /*last=*/false));
           }
           return absl::OkStatus();
         }));
   }
-  for (auto& [shard, chunks] : coming_)
-    for (Coming& coming : chunks) MUSTER_RETURN_IF_ERROR(Send(shard, &coming, /*last=*/true));
+  for (auto& [shard, chunks] : pending_)
+    for (PendingRows& pending : chunks)
+      MUSTER_RETURN_IF_ERROR(Send(shard, &pending, /*last=*/true));
   return absl::OkStatus();
 }
 
-absl::Status RowFiller::Send(int shard, Coming* coming, bool last) {
+absl::Status RowFiller::Send(int shard, PendingRows* pending, bool last) {
   proto::ChunkContent content;
   content.set_shard(shard);
-  content.set_chunk(coming->chunk);
+  content.set_chunk(pending->chunk);
   content.set_updates(updates_);
   content.set_more(!last);
-  const size_t count = coming->keys.size();
+  const size_t count = pending->keys.size();
   const auto elements = static_cast<size_t>(elements_);
   std::vector<float> values;
   size_t begin = 0;
@@ -75,17 +76,17 @@ absl::Status RowFiller::Send(int shard, Coming* coming, bool last) {
     const auto width = static_cast<size_t>(columns_[c].elements);
     values.resize(count * width);
     for (size_t i = 0; i < count; ++i)
-      std::copy_n(coming->rows.data() + i * elements + begin, width, values.data() + i * width);
+      std::copy_n(pending->rows.data() + i * elements + begin, width, values.data() + i * width);
     if (c == 0) {
-      content.set_parameters(BytesOf(PackRows(coming->keys, values)));
+      content.set_parameters(BytesOf(PackRows(pending->keys, values)));
     } else {
       content.add_slots(BytesOf(values));
     }
   }
-  coming->keys.clear();
-  coming->rows.clear();
+  pending->keys.clear();
+  pending->rows.clear();
   for (ShardClient::Filling* to : fillings_.at(shard)) MUSTER_RETURN_IF_ERROR(to->Write(content));
   return absl::OkStatus();
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,5 +1,5 @@
-// Sends the rows of embedding tables from a checkpoint to the servers that are to hold them. It
-// works block by block, so this process never holds a whole table in memory.
+// RowFiller sends the rows of embedding tables from a checkpoint to the servers that will store
+// them. It works block by block, so this process never holds a whole table in memory.
 #pragma once
 
 #include <map>
@@ -11,9 +11,9 @@
 #include "common/push_pull/layout.h"
 #include "common/push_pull/rows/embedding_table.h"
 
-namespace muster {
+namespace muster::chief {
 
-// A table as servers hold it.
+// An embedding table that servers store.
 struct ServedTable {
   int variable = 0;  // See Chunk::table.
   std::string name;
@@ -22,30 +22,30 @@ struct ServedTable {
 
 class RowFiller {
  public:
-  // `fillings`: by shard, the streams that receive its rows; empty if none do now. All arguments
-  // outlive this object.
+  // By shard: the streams to the servers that receive its rows. A shard without a stream gets no
+  // rows. The constructor's arguments must outlive the object.
   using Fillings = std::map<int, std::vector<ShardClient::Filling*>>;
   RowFiller(const Layout& layout, const Fillings& fillings)
       : layout_(layout), fillings_(fillings) {}
 
-  // Fills every chunk of the table in these shards. Without sources the chunks get no rows. For one
-  // thread.
+  // Fills every chunk of the table in the shards of `fillings`. If `sources` is empty, the chunks
+  // get no rows. Not thread-safe.
   absl::Status Fill(const ServedTable& table, const checkpoint::RowSources& sources);
 
  private:
-  struct Coming {  // Rows of a chunk that were not sent yet.
+  struct PendingRows {  // The unsent rows of a chunk.
     int chunk = 0;
     std::vector<uint64_t> keys;
     std::vector<float> rows;  // The rows with their slots.
   };
-  absl::Status Send(int shard, Coming* coming, bool last);
+  absl::Status Send(int shard, PendingRows* pending, bool last);
 
   const Layout& layout_;
   const Fillings& fillings_;
   std::vector<RowColumn> columns_;
   int64_t elements_ = 0;  // Elements of a row with its slots.
   int64_t updates_ = 0;
-  std::map<int, std::vector<Coming>> coming_;  // By shard, then by the table's chunk in it.
+  std::map<int, std::vector<PendingRows>> pending_;  // By shard, then by the table's chunk in it.
 };
 
-}  // namespace muster
+}  // namespace muster::chief

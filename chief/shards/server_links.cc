@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace muster {
+namespace muster::chief {
 
 ServerLinks::ServerLinks(std::vector<std::unique_ptr<ShardClient>> clients, Handler* handler)
     : handler_(handler) {
@@ -43,7 +43,7 @@ void ServerLinks::Run(int task) {
     {
       absl::MutexLock lock(&link.mu);
       if (link.stopped) return;
-      link.woken = false;  // Later events cause another iteration.
+      link.woken = false;  // A later event causes another iteration.
     }
     const ServerCall call = handler_->ChooseCall(task);
     if (call.kind != ServerCall::Kind::kNone) {
@@ -85,4 +85,4 @@ void ServerLinks::Make(int task, const ServerCall& call) {
     handler_->OnFailure(task, call, status);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

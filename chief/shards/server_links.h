@@ -1,5 +1,5 @@
-// The chief's calls to its ps tasks. A thread per task makes the calls that its handler chooses,
-// one at a time.
+// ServerLinks calls the ps tasks of a job for the chief. One thread per task makes the calls that
+// the handler chooses, one at a time.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@
 #include "chief/shards/shard_servers.h"
 #include "common/base/wait.h"
 
-namespace muster {
+namespace muster::chief {
 
 class ServerLinks {
  public:
   using Answer = std::variant<std::monostate, proto::CreateReply, proto::BeatReply>;
-  // Called on the threads of the links.
+  // Chooses calls and receives their results, on the threads of ServerLinks.
   class Handler {
    public:
     virtual ~Handler() = default;
@@ -27,19 +27,20 @@ class ServerLinks {
     virtual void OnFailure(int task, const ServerCall& call, const absl::Status& status) = 0;
   };
 
-  // `handler` outlives this object.
+  // `handler` must outlive this object.
   ServerLinks(std::vector<std::unique_ptr<ShardClient>> clients, Handler* handler);
   ~ServerLinks() { Stop(); }
 
-  // `create` is the request that kCreate sends.
+  // Starts the threads. `create` is the request for calls of kind kCreate.
   void Start(proto::CreateRequest create);
   // Cancels the calls in progress. Blocks until the threads have ended.
   void Stop();
-  // Thread-safe. The handler may have another call to make.
+  // Thread-safe. Makes the task's thread ask the handler for a call.
   void Wake(int task);
   void WakeAll();
 
-  // Thread-safe. The client of a task, whichever process runs it.
+  // Thread-safe. Returns the client of a task, which stays the same if another process takes the
+  // task.
   ShardClient& client(int task) { return *links_[task]->client; }
   int size() const { return static_cast<int>(links_.size()); }
 
@@ -60,4 +61,4 @@ class ServerLinks {
   std::vector<std::unique_ptr<Link>> links_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

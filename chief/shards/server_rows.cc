@@ -4,11 +4,11 @@
 
 #include "common/rpc/channel.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-constexpr size_t kMostAnswerElements = 1 << 20;                       // of one answer
-constexpr size_t kMostKeys = rpc::kMaxPieceBytes / sizeof(uint64_t);  // of one question
+constexpr size_t kMaxAnswerElements = 1 << 20;                       // Limit of one reply.
+constexpr size_t kMaxKeys = rpc::kMaxPieceBytes / sizeof(uint64_t);  // Limit of one request.
 
 }  // namespace
 
@@ -20,8 +20,9 @@ absl::Status ServerRows::Pull(std::span<const RowRead> reads) {
 absl::Status ServerRows::PullOne(const RowRead& read) {
   const ServedTable& served = tables_[read.table];
   const auto width = static_cast<size_t>(served.options.width);
-  const size_t most = std::clamp<size_t>(kMostAnswerElements / width, 1, kMostKeys);
-  std::vector<std::vector<size_t>> places(static_cast<size_t>(servers_));  // in `keys`, by server
+  const size_t most = std::clamp<size_t>(kMaxAnswerElements / width, 1, kMaxKeys);
+  // Positions in `keys`, by server.
+  std::vector<std::vector<size_t>> places(static_cast<size_t>(servers_));
   for (size_t i = 0; i < read.keys.size(); ++i)
     places[PlaceOfRow(read.keys[i], servers_).server].push_back(i);
   for (int server = 0; server < servers_; ++server) {
@@ -59,4 +60,4 @@ absl::Status ServerRows::Push(int64_t, std::span<const RowGradients>) {
   return ProgramError("the chief of parameter servers trains no rows: workers do");
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,5 +1,5 @@
-// Gives the chief's callbacks the current rows of embedding tables, which it reads from the
-// servers. Only workers train the rows.
+// ServerRows is the EmbeddingStore of the chief's callbacks. Pull reads current rows of embedding
+// tables from the servers. Push always fails, because only workers train the rows.
 #pragma once
 
 #include <functional>
@@ -9,14 +9,14 @@
 #include "chief/shards/shard_client.h"
 #include "common/train/embedding/embedding_store.h"
 
-namespace muster {
+namespace muster::chief {
 
 class ServerRows final : public EmbeddingStore {
  public:
-  // `primary` returns the client of the task that now serves a shard. `again` is true after a
-  // failed try; `primary` then waits a moment first and restores shards that no task serves. A lost
-  // server is retried until `patience` is over, because its backup may replace it, or it may
-  // return. Used on the director's thread.
+  // `primary` returns the client of the task that serves a shard now. `again` is true after a
+  // failed try. `primary` then first waits a moment and restores shards that no task serves. Pull
+  // retries for `patience`, because a backup may replace a lost server or the server may return.
+  // Used on the director's thread.
   using Primary = std::function<absl::StatusOr<ShardClient*>(int shard, bool again)>;
   ServerRows(std::vector<ServedTable> tables, int servers, Duration patience, Primary primary)
       : tables_(std::move(tables)),
@@ -38,4 +38,4 @@ class ServerRows final : public EmbeddingStore {
   const Primary primary_;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

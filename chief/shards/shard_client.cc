@@ -9,10 +9,10 @@
 
 #include "common/base/wait.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
-// gRPC needs a deadline. The time per piece is the real limit.
+// A deadline that is never reached. gRPC requires one, but the time per piece is the real limit.
 constexpr Duration kNoDeadline = std::chrono::hours(24 * 30);
 
 // Splits a chunk that is not of a table into pieces if it is larger than `most` bytes
@@ -74,8 +74,8 @@ class ShardClient::BulkCall : public Call {
     }
     watch_.join();
   }
-  // Times only `piece`. The task is not responsible for the caller's work between pieces, such as
-  // serving others or waiting for a disk.
+  // Runs `piece` with a timeout. Time between pieces does not count, because the caller may wait
+  // for a disk or for other tasks.
   template <typename Piece>
   auto Pass(const Piece& piece) {
     Await(Clock::now());
@@ -121,7 +121,7 @@ class ShardClient::FillingImpl final : public Filling {
  public:
   explicit FillingImpl(ShardClient* client)
       : call_(client, "Fill"), writer_(client->stub_->Fill(call_.context(), &reply_)) {
-    request_.set_epoch(client->options_.epoch());
+    request_.set_epoch(client->options_.term());
   }
   ~FillingImpl() override {
     if (finished_) return;
@@ -129,7 +129,7 @@ class ShardClient::FillingImpl final : public Filling {
     (void)writer_->Finish();
   }
   absl::Status Write(const proto::ChunkContent& chunk) override {
-    // Rows already come in pieces.
+    // Rows are already split into pieces.
     if (chunk.more()) return Send(chunk);
     return ForEachPiece(chunk, rpc::kMaxPieceBytes,
                         [this](const proto::ChunkContent& piece) { return Send(piece); });
@@ -149,7 +149,7 @@ class ShardClient::FillingImpl final : public Filling {
   absl::Status Send(const proto::ChunkContent& piece) {
     *request_.mutable_chunk() = piece;
     if (call_.Pass([this] { return writer_->Write(request_); })) return absl::OkStatus();
-    return Finish();  // Returns the reason.
+    return Finish();  // Returns the error.
   }
 
   BulkCall call_;
@@ -181,7 +181,7 @@ absl::Status ShardClient::Result(const grpc::Status& status, const char* method)
 
 proto::ReadRequest ShardClient::MakeReadRequest(const std::string& name, int shard) const {
   proto::ReadRequest request;
-  request.set_epoch(options_.epoch());
+  request.set_epoch(options_.term());
   request.set_name(name);
   request.set_shard(shard);
   return request;
@@ -189,7 +189,7 @@ proto::ReadRequest ShardClient::MakeReadRequest(const std::string& name, int sha
 
 absl::StatusOr<proto::CreateReply> ShardClient::Create(proto::CreateRequest request) {
   Call call(this, options_.call);
-  request.set_epoch(options_.epoch());
+  request.set_epoch(options_.term());
   request.set_task(options_.task);
   proto::CreateReply reply;
   MUSTER_RETURN_IF_ERROR(Result(stub_->Create(call.context(), request, &reply), "Create"));
@@ -199,7 +199,7 @@ absl::StatusOr<proto::CreateReply> ShardClient::Create(proto::CreateRequest requ
 absl::Status ShardClient::SetView(const proto::View& view) {
   Call call(this, options_.call);
   proto::SetViewRequest request;
-  request.set_epoch(options_.epoch());
+  request.set_epoch(options_.term());
   *request.mutable_view() = view;
   proto::SetViewReply reply;
   return Result(stub_->SetView(call.context(), request, &reply), "SetView");
@@ -208,7 +208,7 @@ absl::Status ShardClient::SetView(const proto::View& view) {
 absl::Status ShardClient::SetWorkers(uint64_t version, const std::map<int, uint64_t>& workers) {
   Call call(this, options_.call);
   proto::SetWorkersRequest request;
-  request.set_epoch(options_.epoch());
+  request.set_epoch(options_.term());
   request.set_version(version);
   for (const auto& [worker, incarnation] : workers)
     (*request.mutable_incarnations())[worker] = incarnation;
@@ -225,11 +225,11 @@ absl::StatusOr<std::vector<int>> ShardClient::Cut(const std::string& name) {
   undropped_.clear();
   Call call(this, options_.cut);
   proto::CutRequest request;
-  request.set_epoch(options_.epoch());
+  request.set_epoch(options_.term());
   request.set_name(name);
   proto::CutReply reply;
   const absl::Status cut = Result(stub_->Cut(call.context(), request, &reply), "Cut");
-  if (MayRetry(cut)) undropped_ = name;  // The copy may have been made.
+  if (MayRetry(cut)) undropped_ = name;  // The task may have made the copy.
   MUSTER_RETURN_IF_ERROR(cut);
   return std::vector<int>(reply.shards().begin(), reply.shards().end());
 }
@@ -271,7 +271,7 @@ absl::Status ShardClient::PullRows(int variable, std::span<const uint64_t> keys,
                                    std::span<float> rows) {
   Call call(this, options_.call);
   proto::PullRowsRequest request;
-  request.set_epoch(options_.epoch());
+  request.set_epoch(options_.term());
   request.set_variable(variable);
   request.mutable_keys()->Add(keys.begin(), keys.end());
   proto::PullRowsReply reply;
@@ -291,7 +291,7 @@ absl::Status ShardClient::Drop(const std::string& name) {
 absl::Status ShardClient::DropLocked(const std::string& name) {
   Call call(this, options_.call);
   proto::DropRequest request;
-  request.set_epoch(options_.epoch());
+  request.set_epoch(options_.term());
   request.set_name(name);
   proto::DropReply reply;
   const absl::Status dropped = Result(stub_->Drop(call.context(), request, &reply), "Drop");
@@ -302,11 +302,11 @@ absl::Status ShardClient::DropLocked(const std::string& name) {
 absl::StatusOr<proto::BeatReply> ShardClient::Beat(const std::string& record) {
   Call call(this, options_.call);
   proto::BeatRequest request;
-  request.set_epoch(options_.epoch());
+  request.set_epoch(options_.term());
   request.set_record(record);
   proto::BeatReply reply;
   MUSTER_RETURN_IF_ERROR(Result(stub_->Beat(call.context(), request, &reply), "Beat"));
-  // Not while a cut is in progress: this would delay the next beat.
+  // Does not wait for a cut in progress, because that would delay the next Beat.
   if (copies_mu_.TryLock()) {
     if (!undropped_.empty()) (void)DropLocked(std::string(undropped_));
     copies_mu_.Unlock();
@@ -325,4 +325,4 @@ void ShardClient::Allow() {
   cancelled_ = false;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,5 +1,5 @@
-// The chief's client of one ps task's proto::ParameterServer. Each call blocks, is tried once and
-// has a deadline. Errors name the task. Thread-safe; calls may run in parallel.
+// ShardClient is the chief's client of proto::ParameterServer on one ps task. Each call blocks, has
+// a deadline and is not retried. Errors name the task. Thread-safe. Calls may run in parallel.
 #pragma once
 
 #include <functional>
@@ -18,53 +18,57 @@
 #include "muster/status.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 class ShardClient {
  public:
   struct Options {
     int task = 0;
-    std::string address;              // host:port of the gRPC server.
-    std::function<uint32_t()> epoch;  // Returns the chief's term.
-    rpc::ChannelOptions channel;      // The server must prove that it is this ps task.
+    std::string address;             // host:port of the gRPC server.
+    std::function<uint32_t()> term;  // Returns the chief's term.
+    rpc::ChannelOptions channel;     // With TLS, the server must prove that it is this ps task.
     Duration call = std::chrono::seconds(10);
-    // Limit for one piece of a bulk call; a whole call takes longer for larger shards.
+    // Timeout for one piece of a bulk call. There is none for the whole call, which takes longer
+    // for larger shards.
     Duration silence = std::chrono::minutes(1);
-    Duration cut = std::chrono::minutes(10);  // Time for a copy in memory.
+    Duration cut = std::chrono::minutes(10);  // Timeout of Cut, which copies the shards in memory.
   };
   static absl::StatusOr<std::unique_ptr<ShardClient>> Make(const Options& options);
 
   absl::StatusOr<proto::CreateReply> Create(proto::CreateRequest request);
   absl::Status SetView(const proto::View& view);
   absl::Status SetWorkers(uint64_t version, const std::map<int, uint64_t>& workers);
-  // State on its way to the task, chunk by chunk. The task has it once Finish has returned OK.
+  // A stream that sends state to the task, chunk by chunk. The task uses the state once Finish has
+  // returned OK.
   class Filling {
    public:
-    virtual ~Filling() = default;  // Cancels an unfinished filling.
+    virtual ~Filling() = default;  // Cancels the stream unless Finish was called.
     virtual absl::Status Write(const proto::ChunkContent& chunk) = 0;
     virtual absl::Status Finish() = 0;
   };
   std::unique_ptr<Filling> Fill();
   absl::StatusOr<std::vector<int>> Cut(const std::string& name);
-  // Reads the chunks that are not of tables, one after the other. Ends with the first error of
-  // `take`.
+  // Reads the chunks that are not of tables from the copy `name`, in order. Stops at the first
+  // error of `take` and returns it.
   absl::Status Read(const std::string& name, int shard,
                     const std::function<absl::Status(const proto::ChunkContent&)>& take);
-  // Reads the rows of tables as pieces of a safetensors file. Ends with the first error of `take`.
+  // Reads the rows of tables from the copy `name`, as pieces of a safetensors file. Stops at the
+  // first error of `take` and returns it.
   absl::Status ReadRows(const std::string& name, int shard,
                         const std::function<absl::Status(std::string_view)>& take);
-  // Reads rows of a table, [keys][width], into `rows`.
+  // Reads the current rows of a table into `rows`, of shape [keys][width].
   absl::Status PullRows(int variable, std::span<const uint64_t> keys, std::span<float> rows);
-  // Drops a copy. If this fails, a later Beat or Cut drops it.
+  // Drops a copy that Cut made. If this fails, a later Beat or Cut drops the copy.
   absl::Status Drop(const std::string& name);
   absl::StatusOr<proto::BeatReply> Beat(const std::string& record);
 
-  // Cancel ends the current calls and fails later ones at once, because the process is gone. Allow
-  // ends that once another process has taken the task.
+  // Cancel is called when the task's process is lost. It cancels the current calls and makes later
+  // calls fail at once. Allow permits calls again. It is called when another process has taken the
+  // task.
   void Cancel();
   void Allow();
 
-  // Returns whether to retry the call as long as the task is a member.
+  // Returns whether the caller should retry the call while the task is a member.
   static bool MayRetry(const absl::Status& status) {
     return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
   }
@@ -80,11 +84,11 @@ class ShardClient {
 
   const Options options_;
   std::unique_ptr<proto::ParameterServer::Stub> stub_;
-  absl::Mutex copies_mu_;                              // Held while the task makes or drops a copy.
-  std::string undropped_ ABSL_GUARDED_BY(copies_mu_);  // The copy that it may still hold.
+  absl::Mutex copies_mu_;  // Held during a call that makes or drops a copy.
+  std::string undropped_ ABSL_GUARDED_BY(copies_mu_);  // The copy that the task may still hold.
   absl::Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::chief

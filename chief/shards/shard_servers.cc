@@ -8,18 +8,18 @@
 
 #include "common/base/logging.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr Duration kBeat = std::chrono::seconds(1);
-// Well below the time after which a push fails because there is no new view.
-constexpr Duration kMostWithBackup = std::chrono::seconds(60);
+// Well below the time after which a push fails for lack of a new view.
+constexpr Duration kMaxWithBackup = std::chrono::seconds(60);
 
 }  // namespace
 
 // ---- Processes
 
-// The previous process has ended or is refused for good.
+// The previous process of the task has ended, or is refused for good.
 void ShardServers::Admit(const AdmittedMember& member) {
   const int task = member.task.index;
   for (Holders& holders : holders_)
@@ -68,7 +68,7 @@ bool ShardServers::Created(int task, proto::CreateReply reply) {
   server.holds = std::move(reply);
   if (view_.number() == 0) return false;
   const bool taken = TakeHeld(task, {server.holds.serving().begin(), server.holds.serving().end()});
-  // Its state of other shards is of no use, because it was not in the views since.
+  // The task's state of other shards is outdated, because it was not in the views since.
   return AddBackups(present(), copies_, &placements_) || taken;
 }
 
@@ -78,11 +78,11 @@ bool ShardServers::TakeHeld(int task, const std::set<int>& serving) {
   for (int s = 0; s < size(); ++s) {
     if (placements_[s].primary >= 0 || !holders_[s].contains(task)) continue;
     if (!serving.contains(s)) {
-      holders_[s].erase(task);  // A view made the task drop that shard.
+      holders_[s].erase(task);  // A view has made the task drop the shard.
       continue;
     }
-    muster::Restored(s, task, &placements_);
-    LogInfo("ps {} is back with shard {}: nothing of it is lost", task, s);
+    chief::Restored(s, task, &placements_);
+    LogInfo("ps {} returned with shard {}: no update of it is lost", task, s);
     taken = true;
   }
   return taken;
@@ -95,11 +95,11 @@ void ShardServers::SetHolders(int shard) {
   if (place.in_sync) holders_[shard][place.backup] = member(place.backup).incarnation;
 }
 
-ShardServers::Change ShardServers::Beaten(int task, const proto::BeatReply& reply) {
+ShardServers::Change ShardServers::HandleBeat(int task, const proto::BeatReply& reply) {
   Server& server = servers_[task];
-  if (reply.trouble() != server.trouble && !reply.trouble().empty())
+  if (reply.trouble() != server.last_error && !reply.trouble().empty())
     LogWarning("ps {}: {}", task, reply.trouble());
-  server.trouble = reply.trouble();
+  server.last_error = reply.trouble();
   server.tables.clear();
   for (const proto::TableCounts& counts : reply.tables())
     server.tables[counts.variable()] = {counts.rows(), counts.bytes(),     counts.lookups(),
@@ -114,18 +114,18 @@ ShardServers::Change ShardServers::Beaten(int task, const proto::BeatReply& repl
   }
   const bool taken = TakeHeld(task, {reply.serving().begin(), reply.serving().end()});
   if (taken) AddBackups(present(), copies_, &placements_);
-  if (GoOnWithoutBackups(task, reply) || taken) return Change::kView;
-  // No new view is needed: the primary already counts its backup in. A server would refuse another
-  // view of this number, so the record carries the change.
+  if (DropBackups(task, reply) || taken) return Change::kView;
+  // No new view is needed, because the primary already knows that its backup is in sync. Only the
+  // record must include the change.
   return changed ? Change::kRecord : Change::kNone;
 }
 
-// Both tasks send heartbeats, so neither is lost, but the link between them is.
-bool ShardServers::GoOnWithoutBackups(int task, const proto::BeatReply& reply) {
-  const Duration most = std::min(heartbeat_, kMostWithBackup);
+// Handles a broken link between a primary and its backup while both tasks send heartbeats.
+bool ShardServers::DropBackups(int task, const proto::BeatReply& reply) {
+  const Duration most = std::min(heartbeat_, kMaxWithBackup);
   bool changed = false;
   for (const auto& [shard, seconds] : reply.waiting()) {
-    if (seconds < Seconds(most) || !GoOnWithoutBackup(task, shard, &placements_)) continue;
+    if (seconds < Seconds(most) || !CanDropBackup(task, shard, &placements_)) continue;
     changed = true;
     LogWarning(
         "ps {} has waited {:.1f} s for ps {}, the backup of shard {}: it goes on without that "
@@ -197,13 +197,14 @@ void ShardServers::Succeeded(int task, const ServerCall& call, MonotonicTime now
       server.workers = call.version;
       break;
     case ServerCall::Kind::kBeat:
-      if (server.record < news_record_ && call.version >= news_record_) ++changes_;
+      if (server.record < revision_record_ && call.version >= revision_record_) ++changes_;
       server.record = call.version;
       server.next_beat = now + kBeat;
       break;
     case ServerCall::Kind::kSetView:
       server.view = call.version;
-      server.next_beat = now;  // The reply tells what it serves and what its tables hold.
+      // The reply has the shards that the task serves and its tables' statistics.
+      server.next_beat = now;
       CheckView();
       break;
     case ServerCall::Kind::kCreate:
@@ -219,12 +220,12 @@ void ShardServers::SetWorkers(std::map<int, uint64_t> workers) {
   ++workers_version_;
 }
 
-void ShardServers::SetRecord(std::string record, uint64_t news) {
+void ShardServers::SetRecord(std::string record, uint64_t revision) {
   record_ = std::move(record);
   ++record_version_;
-  if (IsRecorded(news)) return;
-  news_ = news;
-  news_record_ = record_version_;
+  if (IsRecorded(revision)) return;
+  revision_ = revision;
+  revision_record_ = record_version_;
 }
 
 bool ShardServers::SomeHaveRecord(uint64_t version) const {
@@ -270,7 +271,7 @@ void ShardServers::CheckView() {
   LogInfo("view {}.{}: {}", current_view_ >> 32, current_view_ & 0xffffffff, Describe(placements_));
 }
 
-std::string ShardServers::WhyShut(int worker) const {
+std::string ShardServers::WhyClosed(int worker) const {
   for (size_t s = 0; s < placements_.size(); ++s)
     if (placements_[s].primary < 0) return fmt::format("nobody serves shard {} yet", s);
   const auto since = worker_since_.find(worker);
@@ -291,12 +292,12 @@ std::vector<std::pair<int, int>> ShardServers::TakeUnserved(MonotonicTime now) {
   const Present there = present();
   Placements wanted = placements_;
   for (const auto& [shard, task] : ToRestore(placements_, there, copies_)) {
-    if (!GoesBack(holders_[shard], unserved_since_[shard], rejoin_, now)) continue;
+    if (!MustRestore(holders_[shard], unserved_since_[shard], rejoin_, now)) continue;
     if (!holders_[shard].empty())
       LogWarning("{} did not come back with shard {} within {:g} s (timeouts.rejoin)",
                  Describe(holders_[shard]), shard, Seconds(rejoin_));
     holders_[shard].clear();
-    muster::Restored(shard, task, &wanted);
+    chief::Restored(shard, task, &wanted);
   }
   AddBackups(there, copies_, &wanted);
   for (int s = 0; s < size(); ++s) {
@@ -311,7 +312,7 @@ void ShardServers::Restored(const std::vector<std::pair<int, int>>& targets) {
   ++changes_;
   for (const auto& [shard, task] : targets) {
     if (placements_[shard].primary < 0)
-      muster::Restored(shard, task, &placements_);
+      chief::Restored(shard, task, &placements_);
     else if (placements_[shard].primary != task)
       placements_[shard] = {placements_[shard].primary, task, true};
     SetHolders(shard);
@@ -337,7 +338,7 @@ absl::StatusOr<std::optional<ChiefRecord>> ShardServers::NewestRecord() const {
   return newest;
 }
 
-Placements ShardServers::HeldOf(const ChiefRecord& record) const {
+Placements ShardServers::PlacementsIn(const ChiefRecord& record) const {
   Placements recorded = record.placements;
   recorded.resize(servers_.size());
   std::vector<std::set<int>> serving(servers_.size());
@@ -364,7 +365,7 @@ std::vector<Holders> ShardServers::awaited() const {
 }
 
 void ShardServers::Adopt(const ChiefRecord& record) {
-  placements_ = HeldOf(record);
+  placements_ = PlacementsIn(record);
   for (int s = 0; s < size(); ++s) SetHolders(s);
   AddBackups(present(), copies_, &placements_);
 }
@@ -376,4 +377,4 @@ std::map<int, TableStatistics> ShardServers::tables() const {
   return all;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -1,10 +1,11 @@
-// The chief's state of the ps tasks of its job and of what each must be sent. It knows the process
-// of each task, the shards that each serves in the current view, and the versions that each has
-// received. Pure bookkeeping, no I/O. Used by one thread at a time.
+// ShardServers is the chief's state of the ps tasks. For each task it has the process, the shards
+// that the task serves in the current view, and the versions of workers, record and view that the
+// task has received. From this it derives the next call to each task. The Director owns it. It does
+// no I/O. Used by one thread at a time.
 //
-// A task receives the workers, the record and the current view, in this order. The view is sent
-// once some task has the record of it. A restarted chief then knows every view that a task may
-// have.
+// Each task receives the workers, the record and the current view, in this order. A view is sent
+// only once some task has a record with it. A restarted chief therefore knows every view that a
+// task may have.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +25,14 @@
 #include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 
-namespace muster {
+namespace muster::chief {
 
 // The next call to a task, with its content.
 struct ServerCall {
   enum class Kind { kNone, kCreate, kSetWorkers, kBeat, kSetView };
   Kind kind = Kind::kNone;
-  MonotonicTime next;        // kNone: when to ask again if nothing happens before.
-  uint64_t incarnation = 0;  // The process for which the call is meant.
+  MonotonicTime next;        // For kNone: the time of the next call if nothing changes before.
+  uint64_t incarnation = 0;  // The process that the call is for.
   uint64_t version = 0;      // The version of the call's content.
   std::map<int, uint64_t> workers;
   std::string record;
@@ -44,29 +45,31 @@ class ShardServers {
       : servers_(servers), placements_(servers), holders_(servers), unserved_since_(servers) {}
   // Sets the number of copies of each shard. Called before the first server is created.
   void SetCopies(int64_t copies) { copies_ = static_cast<int>(copies); }
-  // `heartbeat`: how long a primary may wait for its backup. `rejoin`: how long a shard that no
-  // task serves waits for a process that holds it.
+  // `heartbeat`: a primary may wait this long for its backup. `rejoin`: the chief waits this long
+  // for a process that holds an unserved shard. Then the shard rolls back.
   void SetPatience(Duration heartbeat, Duration rejoin) {
     heartbeat_ = heartbeat;
     rejoin_ = rejoin;
   }
 
-  // ---- Processes. Functions that return true require a new view.
+  // ---- Processes. If a function returns true, the caller must make a new view.
   //
-  // Makes the process the task, in place of one that was lost.
+  // Makes `member` the process of its task, in place of a lost one.
   void Admit(const AdmittedMember& member);
   bool Lose(int task, const std::string& why, MonotonicTime now);
-  // The process has ended, whether or not it was lost before, so its state is gone.
+  // Called when the process has certainly ended, so its state is gone. Lose may have been called
+  // before.
   void Ended(int task, uint64_t incarnation);
   bool Created(int task, proto::CreateReply reply);
-  enum class Change { kNone, kRecord, kView };  // The part that must be renewed.
-  Change Beaten(int task, const proto::BeatReply& reply);
+  enum class Change { kNone, kRecord, kView };  // The part that the caller must renew.
+  Change HandleBeat(int task, const proto::BeatReply& reply);
 
   const AdmittedMember& member(int task) const { return servers_[task].member; }
   bool IsPresent(int task) const { return servers_[task].present(); }
   Present present() const;
-  bool SomeHaveReturned() const;  // Some tasks of an earlier chief's run have returned.
-  // Returns whether a process has taken a task and does not know its layout yet.
+  // True if a task with state from an earlier chief's time has joined.
+  bool SomeHaveReturned() const;
+  // Returns whether some present process does not know its layout yet.
   bool SomeAreNew() const;
   int size() const { return static_cast<int>(servers_.size()); }
 
@@ -77,92 +80,98 @@ class ShardServers {
 
   // ---- The versions that tasks receive
   void SetWorkers(std::map<int, uint64_t> workers);
-  // Marks `worker`, which is one of them, as new. Nothing is leased to it before the tasks know it.
+  // Marks `worker`, which SetWorkers has set, as new. Nothing is leased to it before all tasks know
+  // it.
   void AddWorker(int worker) {
     worker_since_[worker] = workers_version_;
     ++changes_;
   }
   void RemoveWorker(int worker) { worker_since_.erase(worker); }
-  // `news` is the value of WorkTable::news() whose changes the record includes.
-  void SetRecord(std::string record, uint64_t news = 0);
-  bool IsRecorded(uint64_t news) const { return news <= news_; }
-  // As IsRecorded, and some task has the record.
-  bool IsKept(uint64_t news) const { return IsRecorded(news) && SomeHaveRecord(news_record_); }
+  // `revision` is the value of WorkTable::news() when the record was made.
+  void SetRecord(std::string record, uint64_t revision = 0);
+  bool IsRecorded(uint64_t revision) const { return revision <= revision_; }
+  // Returns whether IsRecorded(news) is true and some task has that record.
+  bool IsKept(uint64_t revision) const {
+    return IsRecorded(revision) && SomeHaveRecord(revision_record_);
+  }
   uint64_t record_version() const { return record_version_; }
-  // Returns whether some task, or each present one, has the record of that version or a later one.
+  // Both return whether tasks have a record of `version` or later: some task, or each present task.
   bool SomeHaveRecord(uint64_t version) const;
   bool AllHaveRecord(uint64_t version) const;
-  // Makes a view of the current placements. `ledger` is null if no shard was ever restored.
-  // SetRecord must follow.
+  // Makes a view with the current placements. `ledger` may be null if no shard was ever restored.
+  // The caller must call SetRecord next.
   void NewView(uint64_t number, std::string ticket, const ShardLedger* ledger);
   const proto::View& view() const { return view_; }        // Number 0: none yet.
-  uint64_t current_view() const { return current_view_; }  // The last one that all tasks received.
+  uint64_t current_view() const { return current_view_; }  // The last view that all tasks received.
   bool all_have_view() const { return current_view_ == view_.number(); }
-  // All shards are served, and every task knows by which task.
+  // Returns true if all shards are served and every task has the current view.
   bool Settled() const { return view_.number() != 0 && all_have_view() && Complete(placements_); }
   // Returns why nothing is leased to the worker yet, "" if leases are allowed.
-  std::string WhyShut(int worker) const;
+  std::string WhyClosed(int worker) const;
 
   // ---- Shards
   const Placements& placements() const { return placements_; }
-  // Returns what to fill, as (shard, task), primaries before backups. These are the shards that no
-  // task serves and that go back to an older state. From then on, no process that holds them is
-  // waited for.
+  // Returns (shard, task) for each copy to fill, a shard's primary before its backup. The shards
+  // are those that no task serves and that now roll back to an older state. The chief no longer
+  // waits for processes that hold these shards.
   std::vector<std::pair<int, int>> TakeUnserved(MonotonicTime now);
-  // Reports that these were filled.
+  // Called when the targets from TakeUnserved were filled.
   void Restored(const std::vector<std::pair<int, int>>& targets);
-  // Returns the highest lease whose push the tasks had seen when they were created.
+  // Returns the highest lease that a task had received a push for before it joined.
   int64_t newest_lease() const;
-  // Returns the newest record of an earlier chief that a task kept, if tasks hold shards of that
-  // run. Returns a DataError for a record that no chief wrote.
+  // Returns the newest record that an earlier chief stored on a task. Returns nullopt unless tasks
+  // hold shards of that run. Returns DataError for an invalid record.
   absl::StatusOr<std::optional<ChiefRecord>> NewestRecord() const;
   // Returns the part of the record's placements that the present tasks still hold.
-  Placements HeldOf(const ChiefRecord& record) const;
-  // Returns the holders of each shard that no task serves, for the record.
+  Placements PlacementsIn(const ChiefRecord& record) const;
+  // Returns the processes that hold each unserved shard, for the record.
   std::vector<Holders> awaited() const;
   void Adopt(const ChiefRecord& record);
 
-  // By variable, as the tasks last reported.
+  // Returns the statistics of embedding tables by variable, from the tasks' last reports.
   std::map<int, TableStatistics> tables() const;
-  // Rises with every change that a worker's call may wait for.
+  // Increases with every change that a worker's call may wait for.
   uint64_t changes() const { return changes_; }
 
  private:
-  // The versions that a task has received; 0 if none.
+  // A ps task. `workers`, `record` and `view` are the versions that it has received, 0 if none.
   struct Server {
     AdmittedMember member;     // Incarnation 0: there is no process.
     bool created = false;      // The process knows the layout.
-    proto::CreateReply holds;  // Its content when it was created.
+    proto::CreateReply holds;  // The process's shards and record when it joined.
     uint64_t workers = 0, record = 0, view = 0;
     MonotonicTime next_beat, next_try;
     rpc::Backoff backoff;
-    std::string trouble;  // The problem that was last logged.
+    std::string last_error;  // The problem that was last logged.
     std::map<int, TableStatistics> tables;
     bool present() const { return member.incarnation != 0 && created; }
   };
 
   void SetHolders(int shard);
   bool TakeHeld(int task, const std::set<int>& serving);
-  bool GoOnWithoutBackups(int task, const proto::BeatReply& reply);
+  bool DropBackups(int task, const proto::BeatReply& reply);
   void CheckView();
 
   int copies_ = 1;
   Duration heartbeat_ = std::chrono::seconds(60), rejoin_ = std::chrono::minutes(10);
   std::vector<Server> servers_;
   Placements placements_;
-  // By shard, for the last view that workers may know. Nothing was acknowledged in a later one.
+  // By shard: the processes with all updates that were acknowledged in the last view that workers
+  // may know. No update was acknowledged in a later view.
   std::vector<Holders> holders_;
   std::vector<MonotonicTime> unserved_since_;
   std::map<int, uint64_t> workers_;
   uint64_t workers_version_ = 0;
-  std::map<int, uint64_t> worker_since_;  // The first version of workers_ that has it.
+  // By worker: the first version of workers_ that includes it.
+  std::map<int, uint64_t> worker_since_;
   std::string record_;
   uint64_t record_version_ = 0;
-  uint64_t news_ = 0, news_record_ = 0;  // The latest, and the first record that includes it.
+  // The latest value passed to SetRecord, and the version of the first record with it.
+  uint64_t revision_ = 0, revision_record_ = 0;
   proto::View view_;
-  uint64_t view_record_ = 0;  // The first version of the record that has view_.
+  uint64_t view_record_ = 0;  // The first version of the record with view_.
   uint64_t current_view_ = 0;
   uint64_t changes_ = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::chief

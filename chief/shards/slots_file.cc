@@ -5,7 +5,7 @@
 
 #include "common/checkpoint/safetensors.h"
 
-namespace muster {
+namespace muster::chief {
 
 absl::StatusOr<std::unique_ptr<SlotsFile>> SlotsFile::Make(
     const std::vector<checkpoint::TensorInfo>& tensors,
@@ -23,7 +23,8 @@ absl::StatusOr<std::unique_ptr<SlotsFile>> SlotsFile::Make(
   for (const checkpoint::TensorInfo& tensor : tensors)
     slots->bytes_.push_back(static_cast<int64_t>(tensor.bytes()));
   MUSTER_RETURN_IF_ERROR(slots->file_->WriteAt(0, plan.head));
-  for (size_t t = 0; t < tensors.size(); ++t)  // A tensor without elements receives no step.
+  // A tensor without elements receives no Count, so its step stays 0.
+  for (size_t t = 0; t < tensors.size(); ++t)
     if (tensors[t].shape.empty()) slots->Put(t, 0, std::string(tensors[t].bytes(), '\0'));
   return slots;
 }
@@ -70,4 +71,4 @@ absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> SlotsFile::Complete() {
   return std::move(file_);
 }
 
-}  // namespace muster
+}  // namespace muster::chief

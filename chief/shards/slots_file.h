@@ -1,5 +1,5 @@
-// Writes optimizer.safetensors of a checkpoint from the pieces that parameter servers send, in any
-// order. This process never holds the whole file in memory.
+// SlotsFile writes optimizer.safetensors of a checkpoint from pieces that ps tasks send in any
+// order. It never holds the whole file in memory.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::chief {
 
 // Put, Gather and Count are thread-safe.
 class SlotsFile {
@@ -23,17 +23,16 @@ class SlotsFile {
       const std::vector<checkpoint::TensorInfo>& tensors,
       std::shared_ptr<checkpoint::StagedFile> file);
 
-  // Writes bytes of the tensor with this index from offset `begin`. Complete returns the first
-  // error.
+  // Writes bytes of the tensor with this index at offset `begin`. Complete returns the first error.
   void Put(size_t tensor, int64_t begin, std::string_view bytes);
-  // For a tensor whose order on the servers differs from the file's. Keeps the bytes until the last
-  // ones have arrived, then returns all of them in the servers' order. The caller puts them in the
-  // file's order. Returns "" before that.
+  // For tensors that the servers store in another element order than the file. Collects the bytes
+  // and returns "" until the last ones have arrived. Then returns all bytes in the servers' order,
+  // and the caller reorders them and calls Put.
   std::string Gather(size_t tensor, int64_t begin, std::string_view bytes);
-  // For a float32 scalar: its value becomes the largest `value` of all calls.
+  // For a float32 scalar. Its value in the file is the largest `value` of all calls.
   void Count(size_t tensor, int64_t value);
-  // Writes the scalars. The returned file then has all its bytes, belongs to the caller, and must
-  // be finished.
+  // Writes the scalars and returns the file, which then has all its bytes. The caller must finish
+  // the file.
   absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> Complete();
 
  private:
@@ -50,4 +49,4 @@ class SlotsFile {
   absl::Status written_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::chief

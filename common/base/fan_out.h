@@ -12,9 +12,9 @@
 
 namespace muster {
 
-// Runs call(0), call(1), ... call(count - 1) on up to `threads` threads, and returns one of the
-// errors. A thread whose call failed takes no further item. With a thread per item, every call is
-// made.
+// Runs call(0), call(1), ... call(count - 1) on up to `threads` threads. Blocks until all threads
+// have ended. Returns OK, or the error of one of the failed calls. A thread makes no further call
+// after a failed one. If `threads` is at least `count`, every call is made.
 template <typename Call>
 absl::Status FanOut(size_t count, size_t threads, const Call& call) {
   std::atomic<size_t> next = 0;

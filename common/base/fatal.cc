@@ -34,11 +34,11 @@ constexpr Fatal kFatal[] = {{SIGSEGV, "SIGSEGV (a bad address)"},
                             {SIGABRT, "SIGABRT (it aborted itself)"}};
 constexpr size_t kNumFatal = std::size(kFatal);
 
-// Written before any handler is installed.
+// The line of each signal. Filled before the handlers are installed.
 char g_lines[kNumFatal][256];
 struct sigaction g_before[kNumFatal];
 
-// Only async-signal-safe calls.
+// A signal handler. Makes only async-signal-safe calls.
 void OnFatal(int signal) {
   for (size_t i = 0; i < kNumFatal; ++i) {
     if (kFatal[i].signal != signal) continue;
@@ -57,7 +57,7 @@ struct Uncaught {
   std::atomic<Duration> limit = Duration::zero();  // Readable without the lock.
 };
 // Never destroyed, because it is needed until the process has ended.
-Uncaught& TheUncaught() {
+Uncaught& UncaughtState() {
   static auto* const uncaught = new Uncaught;
   return *uncaught;
 }
@@ -76,18 +76,18 @@ std::string Sentence() {
 
 [[noreturn]] void OnTerminate() {
   static std::atomic<bool> entered = false;
-  // The first thread ends the process. Others wait.
+  // The first thread ends the process. Other threads wait for that.
   if (entered.exchange(true)) std::this_thread::sleep_for(std::chrono::hours(1));
   const auto why = std::make_shared<std::string>(Sentence());
   const auto done = std::make_shared<Notification>();
   // This thread may hold any lock, so another thread makes the call.
   std::thread([why, done] {
-    Uncaught& uncaught = TheUncaught();
+    Uncaught& uncaught = UncaughtState();
     absl::MutexLock lock(&uncaught.mu);
     if (uncaught.tell) uncaught.tell(*why);
     done->Notify();
   }).detach();
-  done->WaitFor(TheUncaught().limit);
+  done->WaitFor(UncaughtState().limit);
   LogError("ROOT CAUSE: {}", *why);
   FlushLog();
   _exit(static_cast<int>(ExitCode::kProgramFailed));
@@ -96,7 +96,7 @@ std::string Sentence() {
 }  // namespace
 
 void NameFatalSignals(const std::string& who) {
-  static char stack[64 << 10];  // For main's thread, whose own stack may have overflowed.
+  static char stack[64 << 10];  // Used by main's thread, because its own stack may have overflowed.
   stack_t alternative{};
   alternative.ss_sp = stack;
   alternative.ss_size = sizeof stack;
@@ -114,7 +114,7 @@ void NameFatalSignals(const std::string& who) {
 
 void OnUncaught(std::function<void(const std::string& why)> tell, Duration limit) {
   std::set_terminate(OnTerminate);
-  Uncaught& uncaught = TheUncaught();
+  Uncaught& uncaught = UncaughtState();
   absl::MutexLock lock(&uncaught.mu);
   uncaught.tell = std::move(tell);
   uncaught.limit = limit;

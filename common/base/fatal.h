@@ -1,5 +1,5 @@
-// Reports the end of a process that cannot return from main. The cause is a fatal signal, or an
-// exception that nothing catches (on a thread that the program started).
+// Reports why a process ends without returning from main: a fatal signal, or an exception that
+// nothing catches (for example, on a thread that the program started).
 #pragma once
 
 #include <functional>
@@ -14,9 +14,10 @@ namespace muster {
 // Call once, from main's thread.
 void NameFatalSignals(const std::string& who);
 
-// Sets the function that std::terminate calls, on a separate thread, with one sentence. When it
-// returns, or after `limit`, the sentence is logged and the process ends with exit code 1 (the
-// program failed). Null removes the function. Blocks while the previous function is running.
+// Sets the function that reports an uncaught exception. std::terminate calls `tell` on a separate
+// thread, with one sentence about the exception. After `tell` has returned, or after `limit`, the
+// sentence is logged and the process ends with exit code 1 (the program failed). A null `tell`
+// removes the function. Blocks while the previous function is running.
 void OnUncaught(std::function<void(const std::string& why)> tell, Duration limit);
 
 }  // namespace muster

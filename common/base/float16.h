@@ -1,6 +1,5 @@
-// Conversion of the two 16-bit floating-point types from and to single precision. The code has no
-// branches, so that loops over it are vectorized. Internal to the kernels that are compiled for
-// several instruction sets.
+// Converts bfloat16 and IEEE half (float16) to and from single precision. The functions have no
+// branches, so compilers can vectorize loops over them. Only kernels use them (kernels.h).
 #pragma once
 
 #include <cstdint>
@@ -19,8 +18,7 @@ struct Float16 {
 MUSTER_KERNEL_INLINE float Widen(BFloat16 x) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16);
 }
-// Converts IEEE half to single with integer operations only, without branches. Vectorizes without
-// F16C.
+// Converts IEEE half to single. Does not need the F16C instructions.
 MUSTER_KERNEL_INLINE float Widen(Float16 x) {
   const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000) << 16;
   const uint32_t rest = static_cast<uint32_t>(x.bits & 0x7fff) << 13;

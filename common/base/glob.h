@@ -1,14 +1,15 @@
-// Patterns of names: '*' matches any text, '?' any one character, other characters themselves.
+// Patterns for names: '*' matches any text, '?' matches any one character, and any other character
+// matches itself.
 #pragma once
 
 #include <string_view>
 
 namespace muster {
 
-// True if all of `text` matches.
+// Returns whether `pattern` matches the whole of `text`.
 inline bool MatchesGlob(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0;
-  size_t star = std::string_view::npos, resume = 0;  // The last '*', and where its text would end.
+  size_t star = std::string_view::npos, resume = 0;  // The last '*', and the end of its text.
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;

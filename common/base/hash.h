@@ -16,8 +16,9 @@ constexpr uint64_t Fnv1a(std::string_view text, uint64_t hash = kFnvStart) {
   return hash;
 }
 
-// Returns one output of SplitMix64 (Steele et al. 2014), a bijection in which each bit of `x`
-// affects half of the output bits. The generator adds kSplitMixStep to its state for each output.
+// Returns the output of the SplitMix64 generator (Steele et al. 2014) for the state `x`. The
+// generator adds kSplitMixStep to its state for each output. The function is a bijection, and each
+// bit of `x` affects about half of the output bits.
 inline constexpr uint64_t kSplitMixStep = 0x9e3779b97f4a7c15;
 constexpr uint64_t SplitMix64(uint64_t x) {
   x += kSplitMixStep;

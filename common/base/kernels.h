@@ -1,6 +1,6 @@
-// Compiles loops over bulk data for several instruction sets and selects one at run time by the
-// processor. target_clones is not used, because its ifunc resolvers run before a sanitizer's
-// runtime is initialized. Include it only in .cc files.
+// Macros that compile a loop over bulk data for several instruction sets. At run time, the program
+// selects the version that suits the processor. GCC's target_clones is not used, because its ifunc
+// resolvers run before a sanitizer's runtime is initialized. Include this file only in .cc files.
 //
 //   #define KERNEL(name, attributes) attributes void name(float* x) { ... }
 //   MUSTER_FOR_EACH_PROCESSOR(KERNEL, Scale)   // defines ScaleBaseline, ScaleAvx2, ScaleAvx512
@@ -15,7 +15,7 @@
 #define MUSTER_KERNEL_INLINE inline __attribute__((always_inline))
 #define MUSTER_TARGET_AVX2 __attribute__((target("avx2")))
 #if defined(__clang__)
-// Clang supports neither this preference as an attribute nor GCC's pragmas.
+// Clang supports neither prefer-vector-width as an attribute nor GCC's pragmas.
 #pragma clang diagnostic ignored "-Wunknown-pragmas"
 #define MUSTER_TARGET_AVX512 __attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512dq")))
 #else

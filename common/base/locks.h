@@ -1,7 +1,7 @@
-// Disables abseil's detection of lock cycles. Call it in main of a role before any lock is taken.
-// Debian's abseil is built with debugging enabled. It looks up each nested lock in a graph of all
-// locks of the process, including gRPC's. That takes a fifth of the CPU of a coordinator of 1000
-// members. Tests keep the detection on.
+// Disables abseil's deadlock detection, which is on in Debian's build of abseil. The detection
+// looks up each nested lock in a graph of all locks of the process, including gRPC's. With 1000
+// members, it takes a fifth of the coordinator's CPU time. A role's main calls EndLockCycleSearch
+// before any lock is taken. Tests keep the detection on.
 #pragma once
 
 #include "absl/synchronization/mutex.h"

@@ -1,6 +1,7 @@
-// The thread that writes the log (common/base/logging.h). Callers that log never wait, whatever
-// locks they hold. A terminal or pipe without a reader blocks no caller. The newest kLogLines
-// unwritten lines are kept. A line in their place gives the number of dropped lines.
+// The thread that writes the log (common/base/logging.h) to stderr. Callers that log never block,
+// even if nobody reads the terminal or the pipe. They may therefore hold locks. Up to kLogLines
+// lines wait to be written. Beyond that, the oldest ones are dropped, and a line in their place
+// gives their number.
 //
 // All functions are thread-safe.
 #pragma once
@@ -12,14 +13,14 @@ namespace muster {
 
 inline constexpr size_t kLogLines = 4096;
 
-// Blocks until everything logged is written. Call it before _exit. Returns false if stderr has
-// accepted nothing for half a second. The rest is then lost if the process ends.
+// Blocks until all logged lines are written. Called before _exit. Gives up and returns false if
+// stderr has accepted nothing for half a second.
 bool FlushLog();
-// The same in a signal handler, for one second at most.
+// As FlushLog, for signal handlers. Blocks for at most one second.
 void FlushLogInHandler();
 
-// Writes `text` unchanged between two lines of the log. The functions of SetLogHooks are called
-// around it, even if it is empty.
+// Writes `text` unchanged between two lines of the log. Calls the functions of SetLogHooks before
+// and after it, even if `text` is empty.
 void WriteByLog(std::string text);
 
 }  // namespace muster

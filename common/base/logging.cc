@@ -29,7 +29,8 @@ namespace {
 
 constexpr Duration kPatience = std::chrono::milliseconds(500), kLongest = std::chrono::seconds(5);
 
-// Formats a line and writes it to stderr. Used only by the writer's thread once that has started.
+// Formats a line and writes it to stderr. Once the writer's thread has started, only that thread
+// uses it.
 using Printer = std::shared_ptr<spdlog::sinks::stderr_color_sink_st>;
 
 void WriteStderr(std::string_view text) {
@@ -40,7 +41,7 @@ void WriteStderr(std::string_view text) {
   }
 }
 
-// True if lines are not written yet. Kept outside Writer for use in a signal handler.
+// True while lines wait to be written. A global, because a signal handler reads it.
 std::atomic<bool> g_pending = false;
 
 // The queue of lines and the thread that writes them to stderr. The thread never ends and may block
@@ -89,7 +90,7 @@ class Writer {
 
  private:
   Writer() {
-    // This thread blocks all signals, so that other threads handle them.
+    // The new thread inherits a mask that blocks all signals, so other threads handle them.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -108,7 +109,7 @@ class Writer {
         absl::MutexLock lock(&mutex_);
         if (!HasWorkLocked()) g_pending = false;
         mutex_.Await(absl::Condition(this, &Writer::HasWorkLocked));
-        // Takes one item at a time, so that lines after a blocked one can still be dropped.
+        // Takes one item at a time. While a write blocks, later lines can still be dropped.
         item = std::move(items_.front());
         items_.pop_front();
         missing = std::exchange(missing_, 0);
@@ -130,9 +131,9 @@ class Writer {
 
   absl::Mutex mutex_;
   std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
-  uint64_t missing_ ABSL_GUARDED_BY(mutex_) = 0;  // Lines dropped before the first one.
+  uint64_t missing_ ABSL_GUARDED_BY(mutex_) = 0;  // The number of lines dropped before the first.
   std::function<void()> before_ ABSL_GUARDED_BY(mutex_), after_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<uint64_t> written_ = 0;  // Rounds of the thread.
+  std::atomic<uint64_t> written_ = 0;  // The number of items that the thread has written.
 };
 
 // The sink of the default logger.

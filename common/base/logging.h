@@ -10,15 +10,17 @@
 
 namespace muster {
 
-// If set to 0, `who` is left out, because the reader of the output adds it (`muster launch`).
+// The environment variable that controls the task's name in log lines. If it is "0", lines do not
+// contain the name, because the reader of the output (`muster launch`) adds it.
 inline constexpr const char* kLogTaskVariable = "MUSTER_LOG_TASK";
 
-// `who` is the task ("worker 1") or the program's name. Empty leaves it out. MUSTER_LOG_LEVEL
-// (trace, debug, info, warn, error) sets the level, default info.
+// `who` is the name in each line: the task ("worker 1") or the program. If `who` is empty, lines
+// contain no name. MUSTER_LOG_LEVEL (trace, debug, info, warn, error) sets the level. The default
+// is info.
 void InitLogging(const std::string& who);
 
-// Sets functions that are called before and after each line is written, by one thread at a time. A
-// progress bar on the same terminal is removed before the line and redrawn after it. Empty
+// Sets functions that are called before and after each line is written. They never run in parallel.
+// A progress bar uses them to remove itself before a line and to redraw itself after it. Empty
 // functions remove the hooks.
 void SetLogHooks(std::function<void()> before, std::function<void()> after);
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
-// Reads a file that holds one number. Returns nullopt if it does not exist or holds "max".
+// Reads a file with one number. Returns nullopt if the file does not exist or contains "max".
 std::optional<uint64_t> NumberIn(const std::string& path) {
   std::ifstream file(path);
   uint64_t number = 0;

@@ -6,9 +6,9 @@
 
 namespace muster {
 
-// Returns the bytes available on the host or in the tightest cgroup (version 1 or 2) of this
-// process, whichever is less. Memory that only caches files counts as available. Reads /proc and
-// /sys/fs/cgroup under `root`. Files that cannot be read set no limit.
+// Returns the available memory in bytes: the least of what the host and the cgroups (version 1 or
+// 2) of this process have left. Memory that only caches files counts as available. Reads /proc and
+// /sys/fs/cgroup under the folder `root`, which tests replace. Ignores files that cannot be read.
 uint64_t AvailableMemory(const std::string& root = "");
 
 }  // namespace muster

@@ -1,7 +1,7 @@
 // A monotonic clock that stops while this process does not run (SIGSTOP, a suspended virtual
-// machine, an overloaded host). A peer is therefore not declared lost because of messages that this
-// process could not receive. A deadline on this clock needs no correction after a stall. Its time
-// points have their own type, which prevents mixing them with those of Clock.
+// machine, an overloaded host). Deadlines for messages of peers use this clock, because this
+// process cannot receive messages during such a pause. The type of its time points differs from
+// that of Clock, so the compiler finds mix-ups.
 //
 // A gap of `stall` or more between two calls counts as a pause. The owner must therefore call Now()
 // several times within `stall`. Not thread-safe: the owner's mutex guards it. Tests pass the time
@@ -29,8 +29,8 @@ class PausingClock {
 
   // REQUIRES: the owner's mutex is held.
   time_point Now() { return At(Clock::now()); }
-  // A `now` before that of an earlier call counts as the earlier one. This happens when a thread
-  // reads the time and then waits for the mutex.
+  // As Now, for the time `now`. A `now` before that of an earlier call does not move the clock.
+  // This happens if a thread reads the time and then waits for the mutex.
   time_point At(MonotonicTime now) {
     const Duration gap = std::max(now - seen_, Duration::zero());
     seen_ += gap;

@@ -23,7 +23,7 @@ bool IsControl(std::string_view character) {
   if (character.size() != 3 || character[0] != '\xe2') return false;
   const auto second = static_cast<unsigned char>(character[1]);
   const auto third = static_cast<unsigned char>(character[2]);
-  // U+200E, 200F, 2028 to 202E, and U+2066 to 2069.
+  // U+200E, U+200F, U+2028 to U+202E, and U+2066 to U+2069.
   return (second == 0x80 && (third == 0x8e || third == 0x8f || (third >= 0xa8 && third <= 0xae))) ||
          (second == 0x81 && third >= 0xa6 && third <= 0xa9);
 }
@@ -40,14 +40,14 @@ std::string Escaped(std::string_view character) {
 
 }  // namespace
 
-std::string PeerText(std::string_view text, size_t most) {
-  if (text.size() <= most && std::all_of(text.begin(), text.end(), [](char c) {
+std::string SanitizePeerText(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes && std::all_of(text.begin(), text.end(), [](char c) {
         return IsPlain(static_cast<unsigned char>(c));
       }))
     return std::string(text);
-  // Text beyond the limit is not checked, because it may be long.
-  const bool cut = text.size() > most;
-  const std::string valid = ValidUtf8(text.substr(0, most));
+  // The text beyond the limit may be long, so it is not checked.
+  const bool cut = text.size() > max_bytes;
+  const std::string valid = ValidUtf8(text.substr(0, max_bytes));
   std::string result;
   for (size_t i = 0; i < valid.size();) {
     const auto lead = static_cast<unsigned char>(valid[i]);
@@ -56,13 +56,13 @@ std::string PeerText(std::string_view text, size_t most) {
     i += character.size();
     const bool control = lead < 0x20 || lead == 0x7f || IsControl(character);
     const std::string shown = control ? Escaped(character) : std::string(character);
-    if (result.size() + shown.size() > most) return result + "...";
+    if (result.size() + shown.size() > max_bytes) return result + "...";
     result += shown;
   }
   return cut ? result + "..." : result;
 }
 
-bool LineBudget::Take(int64_t* left_out, MonotonicTime now) {
+bool LogRateLimiter::Take(int64_t* suppressed, MonotonicTime now) {
   absl::MutexLock lock(&mu_);
   if (!std::exchange(begun_, true)) {
     tokens_ = burst_;
@@ -71,11 +71,11 @@ bool LineBudget::Take(int64_t* left_out, MonotonicTime now) {
   tokens_ = std::min<double>(burst_, tokens_ + Seconds(now - last_) / Seconds(interval_));
   last_ = std::max(last_, now);
   if (tokens_ < 1) {
-    ++left_out_;
+    ++suppressed_;
     return false;
   }
   tokens_ -= 1;
-  *left_out = std::exchange(left_out_, 0);
+  *suppressed = std::exchange(suppressed_, 0);
   return true;
 }
 

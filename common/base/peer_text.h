@@ -1,5 +1,6 @@
-// Sanitizes text that a peer sent, before it goes to the log, a verdict or a file. The result
-// cannot forge a line, move the cursor or fill the disk.
+// Sanitizes text that a peer sent, before it is written to the log, a verdict or a file. The
+// sanitized text cannot forge a log line, move the cursor of a terminal or fill the disk. Also
+// limits the number of log lines that peers cause.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +13,24 @@
 
 namespace muster {
 
-inline constexpr size_t kMostPeerText = 1024;
+inline constexpr size_t kMaxPeerText = 1024;
 
-// Returns valid UTF-8 without control characters. Longer text is cut to at most `most` bytes and
-// ends with "...". A line break becomes the two characters "\n", a tab becomes a space, and another
-// control character becomes "\x1b" and the like. Characters that change the direction of writing
-// are escaped in the same way.
-std::string PeerText(std::string_view text, size_t most = kMostPeerText);
+// Returns `text` as valid UTF-8 without control characters, cut to at most `max_bytes` bytes. Cut
+// text ends with "...". A line break becomes the two characters "\n", and a tab becomes a space.
+// Other control characters become escapes such as "\x1b", and so do characters that change the
+// direction of writing.
+std::string SanitizePeerText(std::string_view text, size_t max_bytes = kMaxPeerText);
 
-// Limits the log lines that peers can cause: at most `burst` at once, later one per `interval`.
+// A token bucket for log lines: it permits `burst` lines at once, then one line per `interval`.
 // Thread-safe.
-class LineBudget {
+class LogRateLimiter {
  public:
-  explicit LineBudget(int burst = 20, Duration interval = std::chrono::seconds(1))
+  explicit LogRateLimiter(int burst = 20, Duration interval = std::chrono::seconds(1))
       : burst_(burst), interval_(interval) {}
 
-  // Returns true if the caller may write a line now, and sets `left_out` to the number of lines
-  // that were suppressed since the previous true result.
-  bool Take(int64_t* left_out, MonotonicTime now = Clock::now());
+  // Returns whether the caller may write a line now. If so, sets `*left_out` to the number of lines
+  // that were suppressed since the last permitted one.
+  bool Take(int64_t* suppressed, MonotonicTime now = Clock::now());
 
  private:
   const int burst_;
@@ -38,7 +39,7 @@ class LineBudget {
   bool begun_ ABSL_GUARDED_BY(mu_) = false;
   double tokens_ ABSL_GUARDED_BY(mu_) = 0;
   MonotonicTime last_ ABSL_GUARDED_BY(mu_);
-  int64_t left_out_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t suppressed_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// The current activity of a member. Heartbeats carry the phase with its age. Each phase has its own
-// timeout.
+// The phase of a member: what it is doing now. Heartbeats carry the phase and the time since it
+// began. The job file has a timeout for each phase.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ enum class Phase : uint8_t {
   kUpdate,        // The optimizer.
   kEvaluate,      // Validation and test passes.
   kSave,          // Writing a checkpoint.
-  kEnding,        // Finished, waiting for the verdict.
+  kEnding,        // Training is complete. Waiting for the verdict of the job.
 };
 inline constexpr int kNumPhases = 9;
 

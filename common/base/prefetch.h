@@ -1,11 +1,11 @@
-// How far loops that gather rows or keys from memory prefetch.
+// The prefetch distance of loops that gather rows or keys from memory.
 #pragma once
 
 #include <cstddef>
 
 namespace muster {
 
-// Elements between the prefetch of one and its use.
+// A loop prefetches element i + kPrefetchDistance when it uses element i.
 inline constexpr size_t kPrefetchDistance = 8;
 
 }  // namespace muster

@@ -7,16 +7,16 @@
 
 namespace muster {
 
-// Messages are sent as protobuf text and JSON. They quote programs, paths and hosts, which may hold
-// any bytes.
+// The functions make messages valid UTF-8, because protobuf and JSON require it. A message may
+// quote programs, paths and hosts, which may contain any bytes.
 absl::Status ProgramError(std::string_view m) { return absl::UnknownError(ValidUtf8(m)); }
 absl::Status ConfigurationError(std::string_view m) {
   return absl::InvalidArgumentError(ValidUtf8(m));
 }
-// DataErrors quote the content of files, which may be any bytes of any length.
+// A DataError may quote the content of a file, which may be long and contain any bytes.
 absl::Status DataError(std::string_view m) {
-  constexpr size_t kMost = 4096;
-  return absl::DataLossError(PeerText(m, kMost));
+  constexpr size_t kMax = 4096;
+  return absl::DataLossError(SanitizePeerText(m, kMax));
 }
 absl::Status PeerLost(std::string_view m) { return absl::UnavailableError(ValidUtf8(m)); }
 absl::Status DeadlinePassed(std::string_view m) {

@@ -8,17 +8,18 @@
 
 namespace muster {
 
-// Overrides Kubernetes' default file, for a container with its own terminationMessagePath.
+// The environment variable for the path of the termination log. Used by containers that set
+// terminationMessagePath.
 inline constexpr const char* kTerminationLogVariable = "MUSTER_TERMINATION_LOG";
-// Longer messages are cut at a character boundary, because the kubelet reads no more.
+// The kubelet reads at most this many bytes. Longer messages are cut at a character boundary.
 inline constexpr size_t kTerminationMessageBytes = 4096;
 
-// Returns the file that the variable names, or /dev/termination-log. main calls it once.
+// Returns the path in kTerminationLogVariable, or /dev/termination-log. Called once, from main.
 std::string TerminationLog();
 
-// Replaces the content of `path` by `message`, if it is a regular file that this process may write
-// to. The file is never created, because it does not exist outside a container. Never fails and
-// never blocks.
+// Replaces the content of the file `path` by `message`. Does nothing unless `path` is a regular
+// file that this process may write to. Does not create the file: outside a container there is none.
+// Ignores errors. Never blocks.
 void WriteTerminationMessage(const std::string& path, std::string_view message);
 
 }  // namespace muster

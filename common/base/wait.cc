@@ -7,8 +7,8 @@ namespace {
 #error "this C++ library waits for a point in monotonic time by the wall clock"
 #endif
 
-// The lock that std::condition_variable_any releases while it waits. The calling thread holds the
-// mutex before and after, which the thread-safety analysis cannot see.
+// Adapts absl::Mutex to std::condition_variable_any, which unlocks it while it waits. The calling
+// thread holds the mutex before and after the wait, which the thread-safety analysis cannot see.
 struct HeldMutex {
   absl::Mutex* mutex;
   void lock() ABSL_NO_THREAD_SAFETY_ANALYSIS { mutex->Lock(); }

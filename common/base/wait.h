@@ -1,8 +1,6 @@
-// Waits with a timeout on monotonic time. abseil's own waits (CondVar::WaitWithTimeout,
-// Mutex::AwaitWithTimeout, Notification) use the wall clock. If it steps back by an hour, a
-// heartbeat comes an hour late. tests/lint/waits.py forbids them.
-//
-// Replaces absl::CondVar, with absl::Mutex and its annotations unchanged.
+// A condition variable and a notification with timeouts on the monotonic clock. abseil's waits
+// (CondVar::WaitWithTimeout, Mutex::AwaitWithTimeout, Notification) use the wall clock: if the
+// clock is set back by an hour, a heartbeat is sent an hour late. tests/lint/waits.py forbids them.
 #pragma once
 
 #include <condition_variable>
@@ -13,15 +11,17 @@
 
 namespace muster {
 
+// Replaces absl::CondVar. Works with absl::Mutex and its thread annotations.
 class CondVar {
  public:
   CondVar() = default;
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-  // REQUIRES: `mutex` is held. It is held again on return. May return without a signal.
+  // The waits release `mutex` and hold it again when they return. They may return without a signal.
+  // REQUIRES: `mutex` is held.
   void Wait(absl::Mutex* mutex) { WaitUntil(mutex, MonotonicTime::max()); }
-  // Returns true if the timeout passed.
+  // Return true if the time has passed.
   bool WaitFor(absl::Mutex* mutex, Duration limit);
   bool WaitUntil(absl::Mutex* mutex, MonotonicTime until);
 
@@ -32,7 +32,7 @@ class CondVar {
   std::condition_variable_any variable_;
 };
 
-// A one-time event.
+// An event that occurs once. Thread-safe.
 class Notification {
  public:
   Notification() = default;

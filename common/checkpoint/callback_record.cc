@@ -47,7 +47,7 @@ absl::StatusOr<CallbackRecord> CallbackRecordFromJson(const Json& json) {
       .Read("ended", &record.ended)
       .Read("stop", &record.stop)
       .Read("weights_of", &record.weights_of);
-  // Absent in older checkpoints.
+  // Older checkpoints have no "rates_of".
   if (json.is_object() && json.contains("rates_of")) fields.Read("rates_of", &rates_of);
   MUSTER_RETURN_IF_ERROR(fields.Finish());
   MUSTER_RETURN_IF_ERROR(CheckObject("states", states));

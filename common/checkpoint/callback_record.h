@@ -1,4 +1,5 @@
-// The decisions and the state of callbacks: a part of the training state, equal on all replicas.
+// The part of the training state that belongs to callbacks: their state and their decisions. Equal
+// on all replicas.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +12,24 @@
 namespace muster::checkpoint {
 
 struct CallbackRecord {
-  std::map<std::string, Json> states;   // By name: Callback::state().
-  std::map<std::string, double> rates;  // By optimizer: learning rates that callbacks have set.
-  // By optimizer: the job's own learning rate that a rate in `rates` replaces. Absent in older
-  // checkpoints.
+  // The keys of `states`, `kept` and `notes` are names of callbacks. Those of `rates` and
+  // `rates_of` are names of optimizers.
+  std::map<std::string, Json> states;   // Callback::state().
+  std::map<std::string, double> rates;  // The learning rates that callbacks have set.
+  // The job's learning rate that the one in `rates` replaces. Absent in older checkpoints.
   std::map<std::string, Json> rates_of;
-  std::map<std::string, int64_t> kept;  // By name: the step of the weights that a callback keeps.
+  std::map<std::string, int64_t> kept;  // The step of the weights that a callback keeps.
   std::map<std::string, Json> notes;    // The "callbacks" of result.json.
-  // Numbers of epochs and steps whose begin and end callbacks have run. Each counts once.
+  // The number of epochs and steps for which the begin or end callbacks have run.
   int64_t epochs_begun = 0, epochs_ended = 0, steps_begun = 0, steps_ended = 0;
-  bool ended = false;      // True once the end callbacks of training have run.
-  std::string stop;        // Why training was stopped. Empty: it was not.
-  int64_t weights_of = 0;  // The step whose weights were put back. 0: none.
+  bool ended = false;      // True once the callbacks for the end of training have run.
+  std::string stop;        // Why a callback stopped training. Empty: none did.
+  int64_t weights_of = 0;  // A callback has restored the weights of this step. 0: of none.
   friend bool operator==(const CallbackRecord&, const CallbackRecord&) = default;
 };
 
 Json ToJson(const CallbackRecord& record);
-// A DataError is a clause about a field.
+// Returns a DataError that names the wrong field.
 absl::StatusOr<CallbackRecord> CallbackRecordFromJson(const Json& json);
 
 }  // namespace muster::checkpoint

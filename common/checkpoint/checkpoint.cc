@@ -25,7 +25,7 @@ const Json& At(const Json& object, const std::string& key) {
   return it == object.end() ? *null : *it;
 }
 
-// Removes an optional key from the object and returns its names.
+// Returns the list of names under an optional key, and removes the key from the object.
 absl::StatusOr<std::optional<std::vector<std::string>>> TakeNames(const char* key, Json* object) {
   using Names = std::vector<std::string>;
   if (!object->is_object() || !object->contains(key)) return std::optional<Names>();
@@ -75,7 +75,7 @@ Json ToJson(const TrainingState& state) {
 }
 
 absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json) {
-  // Checked first, because another version may have other fields.
+  // Checked first, because the fields depend on the version.
   const Json& said = At(json, "format_version");
   if (said.is_number_integer() && said != kFormatVersion) {
     return DataError(

@@ -26,11 +26,11 @@ void Add(const TensorSet& set, const std::string& prefix, TensorSet* all) {
     tensor.name = prefix + tensor.name;
     all->tensors.push_back(std::move(tensor));
   }
-  // At most one set has a file: models are in memory.
+  // At most one of the sets has a file, because models are in memory.
   if (set.file != nullptr) all->file = set.file;
 }
 
-// Removes the tensors whose names begin with `prefix` from `all` and returns them.
+// Moves the tensors with names that begin with `prefix` from `*all` to the result.
 TensorSet Split(const std::string& prefix, TensorSet* all) {
   TensorSet part;
   part.memory = all->memory;
@@ -43,8 +43,8 @@ TensorSet Split(const std::string& prefix, TensorSet* all) {
   return part;
 }
 
-// Copies tensors to aligned memory where needed. Files of other programs need not align a tensor to
-// its type.
+// Copies unaligned tensors to aligned memory. Files of other programs may have tensors that are not
+// aligned to their type.
 void Align(TensorSet* set) {
   const auto aligned = [](const Tensor& tensor) {
     return reinterpret_cast<uintptr_t>(tensor.data) % kDTypeBytes[static_cast<int>(tensor.dtype)] ==
@@ -92,7 +92,7 @@ bool IsExport(const Metadata& metadata) {
   return metadata.contains("muster") && metadata.contains(kState);
 }
 
-void KeepModels(TensorSet* set) {
+void RetainModels(TensorSet* set) {
   std::erase_if(set->tensors, [](const Tensor& tensor) { return !IsModels(tensor.name); });
 }
 

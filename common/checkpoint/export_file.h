@@ -1,10 +1,11 @@
-// A checkpoint as one safetensors file, for use elsewhere (`muster export`):
+// Writes and reads an export: a checkpoint as one safetensors file, for other programs (`muster
+// export`). Its tensors are:
 //
-//   <name>                  of model.safetensors: the program's models
-//   optimizer/<name>        of optimizer.safetensors, where slots were asked for
-//   replica_buffers/<name>  of replica_buffers.safetensors, where slots were asked for
+//   <name>                  the tensors of model.safetensors
+//   optimizer/<name>        the tensors of optimizer.safetensors, if exported with slots
+//   replica_buffers/<name>  the tensors of replica_buffers.safetensors, if exported with slots
 //
-// Its metadata are texts:
+// Its metadata are these texts:
 //
 //   muster, libtorch        the versions that wrote the checkpoint
 //   program, program_args   JSON
@@ -21,29 +22,31 @@
 
 namespace muster::checkpoint {
 
-// Writes a file beside `path` and moves it there by one rename. Returns the file system's errors,
-// and InvalidArgument where a model has a name that is reserved here.
+// Writes the export to a temporary file in the folder of `path`, then renames it to `path`.
+// `slots`: also export slots. Returns InvalidArgument if a tensor of a model has a reserved prefix
+// ("optimizer/", "replica_buffers/"), or an error of the file system.
 absl::Status WriteExport(FileSystem& files, const Snapshot& snapshot, bool slots,
                          const std::string& path);
 
-// Writes any tensors in the same way.
+// Writes any tensors as a safetensors file, in the same way.
 absl::Status WriteTensors(FileSystem& files, const TensorSet& set, const Metadata& metadata,
                           const std::string& path);
 
 struct Export {
-  // For a file that another program wrote, its tensors are the model and step is 0.
+  // If another program wrote the file, all its tensors are in snapshot.model, and the step is 0.
   Snapshot snapshot;
-  bool ours = false;  // True where WriteExport wrote the file.
-  bool slots = false;
+  bool ours = false;   // WriteExport wrote the file.
+  bool slots = false;  // The file has slots.
 };
-// A DataError says what is damaged. Other errors are the file system's.
+// Reads an export or another safetensors file. Returns a DataError that says what is damaged, or an
+// error of the file system.
 absl::StatusOr<Export> ReadExport(FileSystem& files, const std::string& path);
 
-// True where the name of `path` ends in ".safetensors", so that ReadExport reads it.
+// Returns whether `path` ends in ".safetensors".
 bool NamesExport(const std::string& path);
-// True where the metadata of a safetensors file show that WriteExport wrote it.
+// Returns whether the metadata of a safetensors file show that WriteExport wrote it.
 bool IsExport(const Metadata& metadata);
-// Removes the tensors that belong to no model.
-void KeepModels(TensorSet* set);
+// Removes the slots and replica buffers of an export from the set.
+void RetainModels(TensorSet* set);
 
 }  // namespace muster::checkpoint

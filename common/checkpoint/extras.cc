@@ -32,7 +32,7 @@ absl::StatusOr<ReportedSum> SumFromJson(const Json& json) {
   return sum;
 }
 
-// Returns the values of an object by name, and none where the key is absent.
+// Returns the values of the object under a key, by name. Returns an empty map if the key is absent.
 template <typename Value>
 absl::Status TakeNamed(const char* key, Json* json,
                        const std::function<absl::StatusOr<Value>(const Json&)>& read,

@@ -1,6 +1,5 @@
-// The optional parts of a TrainingState. In state.json each of these has its own key, present only
-// where it differs from the default below. State files of older versions, which lack the keys, can
-// be read.
+// The optional parts of a TrainingState. Each part has a key in state.json, but only if it differs
+// from the default below. state.json of older versions lacks these keys and can still be read.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +13,10 @@
 
 namespace muster::checkpoint {
 
+// The weighted mean of a value that steps report.
 struct ReportedSum {
-  double sum = 0;     // Sum of value x weight.
-  double weight = 0;  // Sum of the examples' weights, each 1 unless the program gives weights.
+  double sum = 0;     // The sum of value x weight.
+  double weight = 0;  // The sum of the examples' weights. A weight is 1 unless the program sets it.
   void Add(double mean, double of_weight) {
     sum += mean * of_weight;
     weight += of_weight;
@@ -25,17 +25,17 @@ struct ReportedSum {
   friend bool operator==(const ReportedSum&, const ReportedSum&) = default;
 };
 
-// The position of the next example in a data set. `over`: the pass before it has ended, and the
-// program has not been notified yet.
+// The position of the next example in a data set. `over` is true if the previous pass has ended and
+// the program was not notified yet.
 struct DataPlace {
   int64_t epoch = 0, offset = 0;
   bool over = false;
   friend bool operator==(const DataPlace&, const DataPlace&) = default;
 };
 
-// Steps of a run in float16 that updated nothing because gradients were not finite.
+// The number of steps in float16 that were skipped because gradients were not finite.
 struct SkippedSteps {
-  int64_t total = 0, in_a_row = 0;  // `in_a_row` ends with the last step.
+  int64_t total = 0, in_a_row = 0;  // `in_a_row` counts the latest steps.
   void Add(bool skipped) {
     total += skipped ? 1 : 0;
     in_a_row = skipped ? in_a_row + 1 : 0;
@@ -44,32 +44,33 @@ struct SkippedSteps {
 };
 
 struct Extras {
-  // Key "epoch_values": the sums of the values that steps reported in the epoch of the last step.
+  // Key "epoch_values": the values that steps reported in the epoch of the last step, by name.
   std::map<std::string, ReportedSum> epoch_values;
   // Key "datasets": the positions of the program's own data sets, by name.
   std::map<std::string, DataPlace> datasets;
-  // Key "stream": for training data of unknown size, the position of the example at (epoch, offset)
-  // in the data. `epoch` is the pass over the data, `offset` the index in that pass. Absent where
-  // both positions are equal.
+  // Key "stream": the position of the next example in training data of unknown size. Such data is
+  // read in passes, which need not match the epochs: `epoch` is the number of the pass, and
+  // `offset` the index in it. Absent if the position equals (TrainingState::epoch,
+  // TrainingState::offset).
   std::optional<DataPlace> stream;
-  // Key "batch_steps": the number of steps for the batch at (epoch, offset), and the number of
-  // those made. 0: no batch is begun.
+  // Key "batch_steps": the number of steps that the next batch takes, and how many of them are
+  // done. 0: no step of the batch is done.
   int64_t batch_steps = 0, batch_steps_done = 0;
-  // Key "replicas": the world size of the first start, where learning rates scale with it. 0: they
-  // do not.
+  // Key "replicas": the number of replicas at the first start, by which learning rates are scaled.
+  // 0: they are not scaled.
   int64_t replicas = 0;
   // Key "finished": the program ended its training here.
   bool finished = false;
   // Key "skipped_steps".
   SkippedSteps skipped;
-  // Key "callbacks": absent where the run has none.
+  // Key "callbacks": absent if the run has no callbacks.
   std::optional<CallbackRecord> callbacks;
   friend bool operator==(const Extras&, const Extras&) = default;
 };
 
-// Adds the keys to `*json`, an object.
+// Adds the keys to the object `*json`.
 void AddExtras(const Extras& extras, Json* json);
-// Reads the keys and removes them from `*json`. A DataError names the wrong one.
+// Reads the keys and removes them from `*json`. Returns a DataError that names a wrong key.
 absl::StatusOr<Extras> TakeExtras(Json* json);
 
 }  // namespace muster::checkpoint

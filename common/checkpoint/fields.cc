@@ -61,7 +61,7 @@ Fields& Fields::Read(const std::string& key, bool* out) {
 Fields& Fields::Read(const std::string& key, int64_t* out) {
   const Json* value = Find(key);
   if (value == nullptr) return *this;
-  // For an unsigned number out of range, get<int64_t> returns a negative one.
+  // get<int64_t> returns a negative number if an unsigned one is out of range.
   if (!value->is_number_integer() || value->get<int64_t>() < 0) {
     return Wrong(key, "a whole number from 0 on");
   }

@@ -1,6 +1,6 @@
-// A strict reader of one object of a checkpoint's JSON files. Every field must be present and have
-// its type, and unknown fields are errors. The first error sticks: a DataError that names the
-// field.
+// A strict reader for objects in a checkpoint's JSON files. Every field must be present and have
+// the right type. Unknown fields are errors. Finish returns the first error, a DataError that names
+// the field.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace muster::checkpoint {
 
-// Writes infinities and NaN, which JSON lacks, as the strings "inf", "-inf" and "nan". All other
-// values are read back with the same bits.
+// Converts a number so that NumberFromJson returns the same value. JSON has no infinities and no
+// NaN, so they become the strings "inf", "-inf" and "nan".
 Json NumberToJson(double value);
-// Returns false for anything but a number or one of those strings.
+// Returns false if `json` is neither a number nor one of these strings.
 bool NumberFromJson(const Json& json, double* out);
 
 class Fields {
@@ -25,7 +25,7 @@ class Fields {
   explicit Fields(const Json& json);
 
   Fields& Read(const std::string& key, bool* out);
-  Fields& Read(const std::string& key, int64_t* out);  // Requires at least 0.
+  Fields& Read(const std::string& key, int64_t* out);  // A negative number is an error.
   Fields& Read(const std::string& key, double* out);
   Fields& Read(const std::string& key, std::vector<double>* out);
   Fields& Read(const std::string& key, std::string* out);

@@ -108,7 +108,7 @@ absl::StatusOr<Manifest> ParseManifest(std::string_view text) {
                              .Finish());
   if (version != kFormatVersion) return DataError(fmt::format("its format_version is {}", version));
   MUSTER_RETURN_IF_ERROR(ReadFiles(files, &manifest));
-  // Unsigned, because the sum of a damaged manifest may overflow.
+  // Unsigned, because the sum of the sizes in a damaged manifest may overflow.
   uint64_t sum = 0;
   for (const auto& [name, file] : manifest.files) sum += static_cast<uint64_t>(file.bytes);
   if (sum != static_cast<uint64_t>(total)) {

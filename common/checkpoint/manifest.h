@@ -1,5 +1,5 @@
-// manifest.json lists the files of a checkpoint with their sizes and checksums, so that every byte
-// can be checked.
+// The manifest of a checkpoint (manifest.json): a list of the files with their sizes and checksums.
+// Readers check every byte of a checkpoint against its manifest.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ namespace muster::checkpoint {
 
 inline constexpr char kModelFile[] = "model.safetensors";
 inline constexpr char kOptimizerFile[] = "optimizer.safetensors";
-// Present only in checkpoints of programs that have such buffers.
+// Present only if the program has buffers that differ between replicas.
 inline constexpr char kReplicaBuffersFile[] = "replica_buffers.safetensors";
-// KeptFile returns "weights.<callback>.safetensors", the file of the weights that a callback keeps.
-// CallbackOfFile returns the callback of such a file, and "" for any other file.
+// Returns "weights.<callback>.safetensors", the name of the file of weights that a callback keeps.
 std::string KeptFile(const std::string& callback);
+// Returns the callback of such a file name, and "" for any other name.
 std::string CallbackOfFile(const std::string& file);
-// TablesFile returns "tables-00001-of-00004.safetensors", the file of the embedding table rows that
-// parameter server `index` (from 0) of `servers` held. IsTablesFile is true for such a name.
+// TablesFile returns the name of the file with the embedding rows of parameter server `index` (from
+// 0) of `servers`: "tables-00001-of-00004.safetensors". IsTablesFile recognizes such names.
 std::string TablesFile(int index, int servers);
 bool IsTablesFile(const std::string& file);
 inline constexpr char kStateFile[] = "state.json";
@@ -32,7 +32,7 @@ struct Manifest {
     uint32_t crc32c = 0;
   };
   int64_t step = 0;
-  std::map<std::string, File> files;  // By name, all but the manifest.
+  std::map<std::string, File> files;  // All files except manifest.json, by name.
 
   int64_t bytes() const {
     int64_t sum = 0;
@@ -41,7 +41,7 @@ struct Manifest {
   }
 };
 std::string ManifestText(const Manifest& manifest);
-// A DataError is a clause that fits behind "manifest.json: ".
+// The caller puts "manifest.json: " before the message of a DataError.
 absl::StatusOr<Manifest> ParseManifest(std::string_view text);
 
 }  // namespace muster::checkpoint

@@ -19,8 +19,8 @@
 namespace muster::checkpoint {
 namespace {
 
-// A disk that cannot read a file counts as damage. Missing permission or memory says nothing about
-// the checkpoint.
+// Returns whether an error means that the checkpoint is damaged. A file that the disk cannot read
+// is damaged. With missing permission or memory, the checkpoint may be complete.
 bool IsDamage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsOutOfRange(status) ||
          absl::IsInternal(status);
@@ -35,7 +35,7 @@ absl::Status Damaged(const std::string& path, const absl::Status& why) {
 }
 
 absl::Status OfFile(const std::string& name, const absl::Status& why) {
-  // The file system's errors name the file themselves.
+  // Errors of the file system already name the file.
   return absl::IsDataLoss(why) ? Annotate(why, name + ": ") : why;
 }
 
@@ -67,7 +67,7 @@ absl::StatusOr<Manifest> ReadManifest(FileSystem& files, const std::string& path
   if (!text.ok()) return text.status();
   absl::StatusOr<Manifest> manifest = ParseManifest(*text);
   if (!manifest.ok()) return OfFile(kManifestFile, manifest.status());
-  // A folder of another name is a copy that a user made.
+  // A folder with another name is a copy that a user has made.
   const int64_t step = StepOfName(BaseName(path));
   if (step >= 0 && step != manifest->step) {
     return DataError(fmt::format("{} is of step {}", kManifestFile, manifest->step));
@@ -102,15 +102,16 @@ absl::StatusOr<TensorSet> ReadTensors(FileSystem& files, const std::string& path
   return set;
 }
 
-// Reads every byte with little memory. Returns Cancelled when `later` has become true.
+// Checks every byte of a file against its manifest. Returns Cancelled once `later` returns true.
 absl::Status VerifyFile(const ReadableFile& file, const std::string& name, const Manifest& manifest,
                         const std::function<bool()>& later = nullptr) {
   MUSTER_ASSIGN_OR_RETURN(const uint32_t crc, ChecksumOf(file, later));
   return CheckCrc(name, crc, manifest);
 }
 
-// Tensors of a file that is verified before the first of them is read. Every read returns its
-// damage, except reads of scalars: a start reads them to check whether the state fits.
+// A file that is verified when its first tensor is read. If the file is damaged, every read returns
+// that error. Reads of scalars do not verify, because a start reads them to check whether the state
+// fits.
 class VerifiedLater final : public RowSource {
  public:
   VerifiedLater(std::shared_ptr<const RowSource> rows, std::function<absl::Status()> verify)
@@ -131,7 +132,7 @@ class VerifiedLater final : public RowSource {
   mutable absl::Status verified_;
 };
 
-// Opens a file that is read later, piece by piece.
+// Opens a file to read its tensors later, piece by piece.
 absl::StatusOr<std::shared_ptr<const RowSource>> OpenVerified(FileSystem& files,
                                                               const std::string& path,
                                                               const std::string& name,
@@ -211,7 +212,8 @@ absl::StatusOr<std::vector<int64_t>> Steps(FileSystem& files, const std::string&
   return steps;
 }
 
-// True where the owner has deleted it since it was listed. It then does not count as damaged.
+// Returns whether the owner has deleted the checkpoint after it was listed. It then does not count
+// as damaged.
 bool IsGone(FileSystem& files, const std::string& path) {
   const absl::StatusOr<bool> exists = files.Exists(path);
   return exists.ok() && !*exists;
@@ -220,8 +222,8 @@ bool IsGone(FileSystem& files, const std::string& path) {
 absl::StatusOr<std::optional<Snapshot>> NewestOf(FileSystem& files, const std::string& directory,
                                                  std::vector<std::string>* damaged,
                                                  const Reading& reading) {
-  // Checkpoints may appear and be deleted during the read. When one was deleted, the loop lists
-  // again. It ends, because each new list begins with a newer checkpoint.
+  // The owner may publish and delete checkpoints during the read. If the checkpoint was deleted,
+  // the loop lists them again. The loop ends, because each new list begins with a newer checkpoint.
   while (true) {
     damaged->clear();
     bool gone = false;

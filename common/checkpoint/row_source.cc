@@ -34,7 +34,7 @@ class RowsOfFile final : public RowSource {
  private:
   const std::unique_ptr<ReadableFile> file_;
   std::vector<TensorInfo> tensors_;
-  std::vector<int64_t> begins_;  // In the file.
+  std::vector<int64_t> begins_;  // The offset of each tensor in the file.
 };
 
 class RowsOfSets final : public RowSource {
@@ -61,15 +61,15 @@ struct Part {
   size_t tensor;
 };
 
-// True where type and shape are equal, apart from the number of rows.
+// Returns whether type and shape are equal, apart from the number of rows.
 bool SameKind(const TensorInfo& a, TensorInfo b) {
   if (a.shape.empty() != b.shape.empty()) return false;
   if (!a.shape.empty()) b.shape[0] = a.shape[0];
   return a.dtype == b.dtype && a.shape == b.shape;
 }
 
-// Returns false where the tensor would be too large. Tensors without bytes may have any number of
-// rows.
+// Adds `rows` rows to the tensor. Returns false if it would be too large. Tensors without bytes may
+// have any number of rows.
 bool AddRows(int64_t rows, TensorInfo* joined) {
   int64_t elements = kDTypeBytes[static_cast<int>(joined->dtype)];
   bool overflow = __builtin_add_overflow(joined->shape[0], rows, &joined->shape[0]);
@@ -78,7 +78,7 @@ bool AddRows(int64_t rows, TensorInfo* joined) {
   return !overflow;
 }
 
-// Concatenates the parts into memory of their own.
+// Concatenates the parts of a tensor into new memory.
 absl::StatusOr<TensorInfo> JoinParts(const std::string& name, const std::vector<Part>& parts,
                                      std::string* bytes) {
   TensorInfo joined = parts[0].source->tensors()[parts[0].tensor];

@@ -1,5 +1,5 @@
-// Tensors that are read piece by piece, so that they need not fit in memory: a file of a
-// checkpoint, or tensors in memory. Thread-safe, because it only reads.
+// A source of tensors that are read piece by piece: a file of a checkpoint, or tensors in memory.
+// The tensors of a file need not fit in memory. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,32 @@ class RowSource {
   virtual ~RowSource() = default;
   virtual const std::vector<TensorInfo>& tensors() const = 0;
   // Reads bytes [begin, begin + bytes) of tensors()[tensor]. REQUIRES: the range is within the
-  // tensor. Errors are the file system's.
+  // tensor. Returns errors of the file system.
   virtual absl::Status ReadBytes(size_t tensor, int64_t begin, int64_t bytes, char* out) const = 0;
-  // Reads rows [first, first + count) of its first dimension. A scalar is one row.
+  // Reads rows [first, first + count) of tensors()[tensor]. Rows are slices along the first
+  // dimension. A scalar is one row.
   absl::Status Read(size_t tensor, int64_t first, int64_t count, char* out) const;
 
-  // Returns the index in tensors(), or -1 where no tensor has that name.
+  // Returns the index in tensors(), or -1 if no tensor has this name.
   int Find(std::string_view name) const;
 };
 using RowSources = std::vector<std::shared_ptr<const RowSource>>;
 
-// Opens a safetensors file. The result stays valid when the file is renamed or removed. A DataError
-// is a clause that fits behind "FILE: ".
+// Opens a safetensors file. The result stays valid when the file is renamed or removed. The caller
+// puts the file's name before the message of a DataError.
 absl::StatusOr<std::shared_ptr<const RowSource>> OpenRows(std::unique_ptr<ReadableFile> file);
-// Returns the tensors of `file`, whose bytes stay in the file.
+// Returns a set of the tensors of `file`. Their bytes stay in the file.
 TensorSet TensorsOf(std::shared_ptr<const RowSource> file);
 // Reads bytes [begin, begin + bytes) of a tensor of the set, from memory or from the set's file.
 // REQUIRES: the range is within the tensor.
 absl::Status ReadTensor(const TensorSet& set, const Tensor& tensor, int64_t begin, int64_t bytes,
                         char* out);
-// Returns a source of both sets together, which shares their memory.
+// Returns a source with the tensors of both sets, which shares the memory of the sets.
 std::shared_ptr<const RowSource> RowsInMemory(const TensorSet& model, const TensorSet& optimizer);
 
-// Reads all rows into memory. Tensors of one name are concatenated in the order of the sources.
-// Scalars must be int64, and the largest value is kept. "<table>.keys" and "<table>.rows" become
-// part of `model`, the rest part of `optimizer`.
+// Reads all tensors of `sources` into memory. Concatenates tensors of the same name in the order of
+// the sources. Scalars must be int64, and the result has the largest value of each. Adds
+// "<table>.keys" and "<table>.rows" to `*model`, and all other tensors to `*optimizer`.
 absl::Status JoinRows(const RowSources& sources, TensorSet* model, TensorSet* optimizer);
 
 }  // namespace muster::checkpoint

@@ -26,7 +26,7 @@ constexpr std::string_view kMetadata = "__metadata__";
 // Quotes any text safely for messages.
 std::string Quoted(const std::string& name) { return Dump(Json(name)); }
 
-// Parses the header from its SAX events. An error ends the parsing.
+// Builds the header from the parser's SAX events. The first error ends the parsing.
 class HeaderParser : public nlohmann::json_sax<Json> {
  public:
   using Entry = SafetensorsHeader::Entry;
@@ -154,7 +154,7 @@ class HeaderParser : public nlohmann::json_sax<Json> {
     for (int i = 0; i < 3; ++i) {
       if (!seen_[i]) return Fail(fmt::format("tensor {} has no {}", Quoted(name_), kFields[i]));
     }
-    // The size of its elements is not known either.
+    // The size of the elements is unknown, too.
     if (!entry_.foreign.empty()) {
       if (entry_.end < entry_.begin)
         return Fail(
@@ -165,7 +165,7 @@ class HeaderParser : public nlohmann::json_sax<Json> {
     int64_t bytes = kDTypeBytes[static_cast<int>(entry_.dtype)];
     bool overflow = false, empty = false;
     for (const int64_t d : entry_.shape) {
-      // Other dimensions, and partial products of them, must not overflow beside a 0.
+      // If a dimension is 0, products of the other dimensions must not overflow either.
       empty |= d == 0;
       overflow |= __builtin_mul_overflow(bytes, std::max<int64_t>(d, 1), &bytes);
     }
@@ -186,7 +186,7 @@ class HeaderParser : public nlohmann::json_sax<Json> {
   std::string error_;
   Place place_ = Place::kStart;
   std::unordered_set<std::string> names_;
-  std::string name_, field_;  // The current keys.
+  std::string name_, field_;  // The current tensor and the key in its object.
   Entry entry_;
   std::array<bool, 3> seen_ = {};
   std::vector<int64_t> numbers_;
@@ -207,7 +207,7 @@ absl::Status CheckPlaces(const SafetensorsHeader& header, int64_t data_bytes) {
           entry->begin < end ? "overlaps another" : "leaves a hole before it", entry->begin));
     }
     end = entry->end;
-    // Compared at once, so that the next sum cannot overflow.
+    // Compared before the next addition, which could overflow otherwise.
     if (end > data_bytes) {
       return DataError(fmt::format("tensor {} ends at byte {} of the data, which has {}",
                                    Quoted(entry->name), end, data_bytes));
@@ -220,7 +220,7 @@ absl::Status CheckPlaces(const SafetensorsHeader& header, int64_t data_bytes) {
   return absl::OkStatus();
 }
 
-// Returns the header with its length, as written to the file.
+// Returns the length of the header and the header, as they are in the file.
 absl::StatusOr<std::string> EncodeHeader(const std::vector<TensorInfo>& tensors,
                                          const std::vector<int64_t>& begins, const Metadata& more) {
   std::unordered_set<std::string_view> names;
@@ -339,7 +339,8 @@ absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* cr
 absl::StatusOr<SafetensorsPlan> PlanSafetensors(const std::vector<TensorInfo>& tensors,
                                                 const Metadata& more) {
   SafetensorsPlan plan;
-  // Wide types first, so that each tensor is aligned to its type. The format allows no holes.
+  // Tensors of wide types come first, so each tensor is aligned to its type. The format allows no
+  // holes for alignment.
   plan.order.resize(tensors.size());
   std::iota(plan.order.begin(), plan.order.end(), 0);
   std::stable_sort(plan.order.begin(), plan.order.end(), [&tensors](size_t a, size_t b) {

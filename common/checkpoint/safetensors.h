@@ -1,7 +1,7 @@
-// The safetensors format (github.com/huggingface/safetensors, "Format"). A file consists of 8 bytes
-// with the length of the header, little-endian; the header; and the data, without holes. The header
-// is JSON padded with spaces. It has type, shape and position in the data for each tensor name.
-// Pure functions, thread-safe.
+// Reads and writes the safetensors format (github.com/huggingface/safetensors, "Format"). A file
+// has three parts: the length of the header (8 bytes, little-endian), the header, and the data. The
+// header is JSON padded with spaces. It maps each tensor's name to its type, its shape and its
+// position in the data. The data has no holes. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -18,36 +18,36 @@ namespace muster::checkpoint {
 
 struct SafetensorsHeader {
   struct Entry : TensorInfo {
-    int64_t begin = 0, end = 0;  // In the data.
-    std::string foreign;         // The name of a type that this version does not know, else "".
+    int64_t begin = 0, end = 0;  // The position in the data.
+    std::string foreign;         // The type's name if this version does not know it, else "".
   };
   std::vector<Entry> tensors;  // In the header's order.
   std::map<std::string, std::string> metadata;
-  int64_t data_offset = 0;  // Offset of the data in the file.
+  int64_t data_offset = 0;  // The offset of the data in the file.
 };
 
-// Reads the header and checks lengths, JSON, types, shapes, positions that overlap, leave holes or
-// are out of range, and duplicate names. A DataError is a clause that fits behind "FILE: ". A type
-// that this version does not know is an error.
+// Reads and checks the header. Returns a DataError for wrong lengths, invalid JSON, unknown types,
+// wrong shapes, duplicate names, and positions that overlap, leave holes or are out of range. The
+// caller puts the file's name before the message.
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ReadableFile& file);
-// Parses the header's JSON of a file with `data_bytes` bytes of data, with the same checks. With
-// `foreign`, types that this version does not know are accepted.
+// Parses the JSON of a header, with the same checks. `data_bytes` is the size of the data. If
+// `foreign` is true, unknown types are not an error.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes,
                                                          bool foreign = false);
 
-// Reads the whole file, with one copy of its data in memory, and sets the CRC-32C of all its bytes.
-// Tensors of files from other programs need not be aligned to their type. `foreign` receives the
-// tensors of types that this version does not know, by name, with the type's name. Where it is
-// null, they are an error. `metadata` receives the file's metadata, and may be null.
+// Reads the whole file, and sets `*crc` to the CRC-32C of all its bytes. Keeps one copy of the data
+// in memory. Tensors may be unaligned if another program wrote the file. `foreign` receives the
+// names of tensors of unknown types, with the names of their types. If it is null, such a tensor is
+// an error. `metadata` receives the file's metadata. May be null.
 using ForeignTensors = std::map<std::string, std::string>;
 using Metadata = std::map<std::string, std::string>;
 absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* crc,
                                           ForeignTensors* foreign = nullptr,
                                           Metadata* metadata = nullptr);
 
-// Writes the set, with metadata {"format": "pt"}, as Python's libraries expect, and `more`. Returns
-// InvalidArgument where a name is empty, not unique or not UTF-8, or a shape is negative. `append`
-// gets the file's bytes in pieces. Its first error ends the write.
+// Writes the set as a safetensors file. `append` gets the file's bytes in pieces. Its first error
+// ends the write. The metadata are `more` and {"format": "pt"}, which Python's libraries expect.
+// Returns InvalidArgument if a name is empty, not unique or not UTF-8, or if a shape is negative.
 absl::Status WriteSafetensors(const TensorSet& set,
                               const std::function<absl::Status(std::string_view)>& append,
                               const Metadata& more = {});
@@ -57,13 +57,14 @@ inline absl::Status WriteSafetensors(const TensorSet& set, ChecksummedFile& out,
       set, [&out](std::string_view bytes) { return out.Append(bytes); }, more);
 }
 
-// The start of a safetensors file, for a caller that writes the tensors' bytes piece by piece: one
-// tensor after the other, in `order`. Errors are those of WriteSafetensors.
+// The beginning of a safetensors file, for a caller that writes the file itself. The caller writes
+// `head`, then the bytes of the tensors in `order`.
 struct SafetensorsPlan {
-  std::string head;
+  std::string head;           // The length of the header, and the header.
   std::vector<size_t> order;  // Indices into `tensors`.
-  int64_t bytes = 0;          // Of the whole file.
+  int64_t bytes = 0;          // The size of the whole file.
 };
+// Returns the same errors as WriteSafetensors.
 absl::StatusOr<SafetensorsPlan> PlanSafetensors(const std::vector<TensorInfo>& tensors,
                                                 const Metadata& more = {});
 

@@ -23,9 +23,9 @@ namespace muster::checkpoint {
 namespace {
 
 constexpr char kStaging[] = ".staging";
-constexpr char kGone[] = ".gone";  // Suffix of another owner's staging folder during its removal.
+constexpr char kGone[] = ".gone";  // The suffix of an earlier owner's staging folder in removal.
 constexpr char kDeleted[] = "deleted-";
-constexpr char kStagedFiles[] = "files";  // Holds the files of StageFile.
+constexpr char kStagedFiles[] = "files";  // The folder for files of StageFile.
 constexpr char kLatest[] = "latest";
 constexpr char kBest[] = "best";
 
@@ -45,13 +45,13 @@ absl::Status WriteText(FileSystem& files, const std::string& path, const std::st
   return out.Finish();
 }
 
-// Writes all files of a checkpoint and returns when they are on the disk. REQUIRES: the directory
+// Writes all files of a checkpoint and blocks until they are on the disk. REQUIRES: the directory
 // exists.
 absl::Status WriteFiles(FileSystem& files, const std::string& path, const Snapshot& snapshot) {
   const std::string state = Dump(ToJson(snapshot.state), 2) + "\n";
   Manifest manifest;
   manifest.step = snapshot.state.step;
-  // Syncs only after all are written, so that the disk is busy meanwhile.
+  // Syncs only after all files are written, so the disk works while later files are prepared.
   std::map<std::string, ChecksummedFile> written;
   std::map<std::string, const TensorSet*> sets = {{kModelFile, &snapshot.model},
                                                   {kOptimizerFile, &snapshot.optimizer}};
@@ -95,9 +95,9 @@ class StoreImpl : public Store {
     // below works.
     MUSTER_RETURN_IF_ERROR(Fence());
     MUSTER_RETURN_IF_ERROR(files_.SyncDirectory(options_.directory));
-    MUSTER_RETURN_IF_ERROR(TakeStock(restored_step));
-    MUSTER_RETURN_IF_ERROR(MendLatest());
-    return MendBest();
+    MUSTER_RETURN_IF_ERROR(ScanCheckpoints(restored_step));
+    MUSTER_RETURN_IF_ERROR(RepairLatest());
+    return RepairBest();
   }
 
   absl::StatusOr<std::string> Write(const Snapshot& snapshot) override {
@@ -106,7 +106,7 @@ class StoreImpl : public Store {
     if (Holds(step) && !snapshot.replaces) {
       // An earlier Write may have failed after the rename.
       MUSTER_RETURN_IF_ERROR(
-          Explained(MendLatest(), fmt::format("could not mark {} as the latest", name)));
+          Explained(RepairLatest(), fmt::format("could not mark {} as the latest", name)));
       return PathOf(step);
     }
     RemoveLeftovers();
@@ -152,14 +152,14 @@ class StoreImpl : public Store {
     {
       const absl::MutexLock lock(&mutex_);
       if (!steps_.contains(step) || !IsBetterLocked(mark, larger_is_better)) return false;
-      ++pins_[step];  // Pinned, so that it is not deleted during the marking.
+      ++pins_[step];  // Pins the checkpoint until it is marked.
     }
     const absl::Status status = WriteBest(mark);
     {
       const absl::MutexLock lock(&mutex_);
       if (status.ok()) best_ = mark;
     }
-    // Deletes the previous best where it exceeds `keep`.
+    // Deletes the previous best if it is not among the newest `keep`.
     Unpin(step);
     if (!status.ok()) {
       return Explained(
@@ -203,7 +203,7 @@ class StoreImpl : public Store {
 
   absl::Status Fence() { return options_.fence ? options_.fence() : absl::OkStatus(); }
 
-  // Adds `what` to the error. A superseded owner sees a missing staging folder, which becomes
+  // Adds `what` to the error. If a new owner has removed the staging folder, the result is
   // Superseded.
   absl::Status Explained(const absl::Status& status, std::string_view what) {
     if (status.ok()) return status;
@@ -215,7 +215,7 @@ class StoreImpl : public Store {
     return Annotate(status, fmt::format("{}: ", what));
   }
 
-  // Moves `name` from the staging folder to `to`. Durable when it returns.
+  // Moves `name` from the staging folder to `to`, and blocks until the move is on the disk.
   absl::Status Commit(const std::string& name, const std::string& to) {
     MUSTER_RETURN_IF_ERROR(Fence());
     MUSTER_RETURN_IF_ERROR(files_.Rename(Staged(name), JoinPath(options_.directory, to)));
@@ -225,7 +225,7 @@ class StoreImpl : public Store {
   absl::Status Stage(const Snapshot& snapshot, const std::string& name) {
     MUSTER_RETURN_IF_ERROR(files_.MakeDirectory(Staged(name)));
     MUSTER_RETURN_IF_ERROR(WriteFiles(files_, Staged(name), snapshot));
-    // Staged before the checkpoint is published, so that a full disk cannot separate the two.
+    // `latest` is written before the checkpoint is published. If the disk is full, neither appears.
     return StageLatest(snapshot.state.step);
   }
 
@@ -249,8 +249,8 @@ class StoreImpl : public Store {
     return Commit(kLatest, kLatest);
   }
 
-  // Moves the existing checkpoint away first. A process that dies in between resumes from the
-  // checkpoint before it.
+  // Moves the existing checkpoint away first. If the process dies in between, the run resumes from
+  // the previous checkpoint.
   absl::Status Replace(int64_t step, const std::string& name) {
     const std::string old = Staged(kDeleted + name);
     MUSTER_RETURN_IF_ERROR(files_.Rename(PathOf(step), old));
@@ -261,7 +261,7 @@ class StoreImpl : public Store {
     return status;
   }
 
-  // Removes `best` where it names a replaced checkpoint: its value was measured with other weights.
+  // Removes `best` if it names the replaced checkpoint, because its value is that of other weights.
   absl::Status UnmarkReplaced(const TrainingState& state) {
     const std::optional<CallbackRecord>& record = state.extras.callbacks;
     if (!record || record->weights_of == 0 || record->weights_of == state.step)
@@ -278,7 +278,7 @@ class StoreImpl : public Store {
   }
 
   // Makes `latest` name the newest checkpoint.
-  absl::Status MendLatest() {
+  absl::Status RepairLatest() {
     const std::vector<int64_t> held = steps();
     const std::optional<int64_t> says = ReadLatest(files_, options_.directory);
     if (held.empty()) return RemoveMark(kLatest);
@@ -287,7 +287,7 @@ class StoreImpl : public Store {
     return Commit(kLatest, kLatest);
   }
 
-  absl::Status MendBest() {
+  absl::Status RepairBest() {
     const std::optional<BestMark> best = ReadBest(files_, options_.directory);
     if (!best || !Holds(best->step)) return RemoveMark(kBest);
     const absl::MutexLock lock(&mutex_);
@@ -305,7 +305,7 @@ class StoreImpl : public Store {
   }
 
   // Lists the checkpoints and moves aside those that cannot be restored.
-  absl::Status TakeStock(int64_t restored_step) {
+  absl::Status ScanCheckpoints(int64_t restored_step) {
     MUSTER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
                             ListCheckpoints(files_, options_.directory, /*verify=*/false));
     bool moved = false;
@@ -329,10 +329,10 @@ class StoreImpl : public Store {
       if (!taken) break;
       aside = fmt::format("damaged-{}-{}", info.name, again);
     }
-    // Through the staging folder, which a superseded owner no longer has.
+    // Moves it to the staging folder first. A superseded owner has none, so the move fails.
     MUSTER_RETURN_IF_ERROR(files_.Rename(info.path, Staged(aside)));
     MUSTER_RETURN_IF_ERROR(files_.Rename(Staged(aside), JoinPath(options_.directory, aside)));
-    LogWarning("moved checkpoint {} aside as {}", info.name, aside);
+    LogWarning("renamed checkpoint {} to {}", info.name, aside);
     return absl::OkStatus();
   }
 
@@ -351,55 +351,56 @@ class StoreImpl : public Store {
     return Commit(kBest, kBest);
   }
 
-  // Removes the checkpoints above `keep` from the list and returns them, oldest first.
-  std::vector<int64_t> TakeVictims() {
+  // Removes the checkpoints that are to be deleted from the list and returns them, the oldest
+  // first.
+  std::vector<int64_t> TakeExpired() {
     const absl::MutexLock lock(&mutex_);
-    std::vector<int64_t> victims;
+    std::vector<int64_t> expired;
     const size_t keep = std::max(1, options_.keep);
     const size_t old = steps_.size() > keep ? steps_.size() - keep : 0;
     const auto end = std::next(steps_.begin(), static_cast<std::ptrdiff_t>(old));
-    std::copy_if(steps_.begin(), end, std::back_inserter(victims), [this](int64_t step) {
+    std::copy_if(steps_.begin(), end, std::back_inserter(expired), [this](int64_t step) {
       mutex_.AssertHeld();
       return !pins_.contains(step) && !(best_ && best_->step == step);
     });
-    for (const int64_t step : victims) steps_.erase(step);
-    return victims;
+    for (const int64_t step : expired) steps_.erase(step);
+    return expired;
   }
 
-  // Deletes a checkpoint by one rename, which is on the disk before any of its files is removed. An
-  // incomplete checkpoint is therefore never visible. A failure here does not fail the save.
+  // Deletes the oldest checkpoints. Each one is renamed, and the rename is on the disk before any
+  // of its files is removed. An incomplete checkpoint is therefore never visible. Ignores errors.
   void Prune() {
     const absl::MutexLock pruning(&pruning_);
-    const std::vector<int64_t> victims = TakeVictims();
+    const std::vector<int64_t> expired = TakeExpired();
     absl::Status status;
     size_t moved = 0;
-    for (; moved < victims.size() && status.ok(); ++moved) {
+    for (; moved < expired.size() && status.ok(); ++moved) {
       status = Fence();
       if (status.ok()) {
-        status = files_.Rename(PathOf(victims[moved]),
-                               Staged(kDeleted + CheckpointName(victims[moved])));
+        status = files_.Rename(PathOf(expired[moved]),
+                               Staged(kDeleted + CheckpointName(expired[moved])));
       }
       if (!status.ok()) break;
     }
     if (moved > 0 && status.ok()) status = files_.SyncDirectory(options_.directory);
     if (!status.ok()) {
       const absl::MutexLock lock(&mutex_);
-      steps_.insert(victims.begin() + static_cast<std::ptrdiff_t>(moved), victims.end());
+      steps_.insert(expired.begin() + static_cast<std::ptrdiff_t>(moved), expired.end());
     }
     for (size_t i = 0; i < moved && status.ok(); ++i) {
-      status = IgnoreNotFound(files_.Remove(Staged(kDeleted + CheckpointName(victims[i]))));
+      status = IgnoreNotFound(files_.Remove(Staged(kDeleted + CheckpointName(expired[i]))));
     }
     if (!status.ok()) {
       LogWarning("{}", Message(Explained(status, "could not delete an old checkpoint")));
     }
   }
 
-  // Removes what a failed Write or deletion left.
+  // Removes what a failed Write or deletion has left in the staging folder.
   void RemoveLeftovers() {
     const absl::MutexLock pruning(&pruning_);
     const absl::StatusOr<std::vector<std::string>> names = files_.List(staging_);
     if (!names.ok()) return;
-    // Syncs first, as Prune does, because Prune may have failed there.
+    // Syncs the renames first, because Prune may have failed before its sync.
     if (names->empty()) return;
     const bool synced = files_.SyncDirectory(options_.directory).ok();
     for (const std::string& name : *names) {
@@ -413,14 +414,14 @@ class StoreImpl : public Store {
   const StoreOptions options_;
   const std::string staging_;
   bool staged_ = false;
-  // Number of staged files, which makes their names unique.
+  // The number of staged files, from which they get unique names.
   std::atomic<int64_t> staged_files_ = 0;
 
-  absl::Mutex marking_;  // Held by one MarkBest at a time.
-  absl::Mutex pruning_;  // Held by one deletion at a time.
+  absl::Mutex marking_;  // Serializes MarkBest.
+  absl::Mutex pruning_;  // Serializes deletions.
   mutable absl::Mutex mutex_;
   std::set<int64_t> steps_ ABSL_GUARDED_BY(mutex_);
-  std::map<int64_t, int> pins_ ABSL_GUARDED_BY(mutex_);  // By step: number of pins.
+  std::map<int64_t, int> pins_ ABSL_GUARDED_BY(mutex_);  // The number of pins of each step.
   std::optional<BestMark> best_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -432,10 +433,10 @@ absl::Status RemoveStaging(FileSystem& files, const std::string& directory,
   const absl::StatusOr<std::vector<std::string>> names = files.List(staging);
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
   if (!names.ok()) return names.status();
-  // Called after the list, which then holds only earlier owners' folders, even if this process
-  // sleeps here for long.
+  // Called after the folders were listed. The list thus has no folder of a later owner, even if
+  // this process sleeps here for a long time.
   if (fence) MUSTER_RETURN_IF_ERROR(fence());
-  // Renames each away first, because its owner must not find half of it.
+  // Renames each folder first, so its owner finds either the whole folder or none.
   std::vector<std::string> gone;
   for (const std::string& name : *names) {
     if (name.ends_with(kGone)) {

@@ -1,4 +1,4 @@
-// A tensor as stored in files: a name, a type, a shape and bytes, row-major and little-endian.
+// A tensor as files store it: a name, a type, a shape, and bytes in row-major order, little-endian.
 // Needs no LibTorch.
 #pragma once
 
@@ -25,7 +25,7 @@ enum class DType : uint8_t {
   kFloat64
 };
 inline constexpr int kNumDTypes = 10;
-// By DType: the safetensors name and the bytes of an element.
+// The name in safetensors files and the size of an element, indexed by DType.
 inline constexpr std::string_view kDTypeNames[kNumDTypes] = {"BOOL", "U8",  "I8",   "I16", "I32",
                                                              "I64",  "F16", "BF16", "F32", "F64"};
 inline constexpr int kDTypeBytes[kNumDTypes] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8};
@@ -45,18 +45,18 @@ struct TensorInfo {
   }
 };
 
-// Does not own its bytes. TensorSet does.
+// A tensor of a TensorSet. The set owns the bytes.
 struct Tensor : TensorInfo {
-  const char* data = nullptr;  // bytes() bytes. Null where they are in the set's file.
-  size_t in_file = 0;          // Where `data` is null: its index in the file.
+  const char* data = nullptr;  // bytes() bytes. Null if the bytes are in TensorSet::file.
+  size_t in_file = 0;          // The index in TensorSet::file. Used if `data` is null.
 };
 
 class RowSource;
 
 struct TensorSet {
-  std::vector<Tensor> tensors;            // In a fixed order, with unique names.
-  std::shared_ptr<const void> memory;     // Owns the memory that `data` points to.
-  std::shared_ptr<const RowSource> file;  // ReadTensor reads tensors without `data` from it.
+  std::vector<Tensor> tensors;            // The names are unique.
+  std::shared_ptr<const void> memory;     // Owns the memory of Tensor::data.
+  std::shared_ptr<const RowSource> file;  // Has the tensors with a null `data` (ReadTensor).
 
   size_t bytes() const {
     size_t sum = 0;

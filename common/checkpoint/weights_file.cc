@@ -25,11 +25,11 @@ absl::StatusOr<WeightsFile> ReadFileOfTensors(FileSystem& files, const std::stri
   if (absl::IsDataLoss(set.status())) return Annotate(set.status(), path + ": ");
   MUSTER_RETURN_IF_ERROR(set.status());
   read.set = *std::move(set);
-  if (IsExport(metadata)) KeepModels(&read.set);
+  if (IsExport(metadata)) RetainModels(&read.set);
   return read;
 }
 
-// Returns the tensors of each file.
+// Reads an index. Returns the names of the tensors of each file.
 absl::StatusOr<std::map<std::string, std::set<std::string>>> ReadIndex(FileSystem& files,
                                                                        const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(files, path));
@@ -40,7 +40,7 @@ absl::StatusOr<std::map<std::string, std::set<std::string>>> ReadIndex(FileSyste
     return DataError(fmt::format("{}: it has no \"weight_map\"", path));
   std::map<std::string, std::set<std::string>> by_file;
   for (const auto& [tensor, file] : map->items()) {
-    // Accepts only a file beside the index.
+    // Accepts only files in the folder of the index.
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || name == ".." || name.find('/') != std::string::npos) {
       return DataError(fmt::format("{}: tensor {} is said to be in {}, which is no file beside it",

@@ -1,5 +1,5 @@
-// Reads tensors from files of other programs: one safetensors file, or several that an index names.
-// Thread-safe.
+// Reads weights from files of other programs: from one safetensors file, or from several files with
+// an index. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -11,22 +11,24 @@
 
 namespace muster::checkpoint {
 
-// The tensors of one file. `foreign` has name and type of those whose type this version does not
-// know (U32, F8_E4M3).
+// The tensors of one file. `foreign` has the names and types of tensors of unknown types (U32,
+// F8_E4M3).
 struct WeightsFile {
   TensorSet set;
   ForeignTensors foreign;
 };
 
-// Passes the tensors of `path` to `take`, one file after the other. The memory of a file's tensors
-// belongs to its WeightsFile. `path` is a safetensors file, an index or a folder. An index is
-// "...safetensors.index.json" with {"weight_map": {tensor: file}}, and each file gives the tensors
-// that the index assigns to it. A folder holds "model.safetensors" or
-// "model.safetensors.index.json". From an exported checkpoint (export_file.h) only the models are
-// passed. The first error of `take` ends it.
+// Reads the tensors at `path` and passes them to `take`, one file after the other. A WeightsFile
+// owns the memory of its tensors. An error of `take` ends the function, which returns it.
 //
-// Returns kNotFound where there is no such file, a DataError where one is damaged, and otherwise
-// the file system's errors.
+// `path` is a safetensors file, an index or a folder. An index is a file
+// "...safetensors.index.json" with {"weight_map": {tensor: file}}. Only the tensors that the index
+// assigns to a file are taken from that file. A folder contains "model.safetensors" or
+// "model.safetensors.index.json". If a file is an export (export_file.h), only the tensors of its
+// models are passed.
+//
+// Returns kNotFound if a file is missing, a DataError if a file is damaged, or another error of the
+// file system.
 absl::Status ReadWeights(FileSystem& files, const std::string& path,
                          const std::function<absl::Status(const WeightsFile&)>& take);
 

@@ -1,4 +1,4 @@
-// The checks of the role binaries at their start, declared in cluster_config.h.
+// Implements CheckBinary and CheckStrategy of cluster_config.h.
 #include <fmt/format.h>
 
 #include "common/cluster/cluster_config.h"
@@ -28,7 +28,7 @@ absl::Status CheckBinary(const ClusterConfig& config, TaskType binary) {
   if (config.task->type != binary) {
     return ConfigurationError(
         fmt::format("TF_CONFIG: task is {}, but this is {}: start {} for this task",
-                    config.task->Spoken(), BinaryName(binary), BinaryName(config.task->type)));
+                    config.task->DisplayName(), BinaryName(binary), BinaryName(config.task->type)));
   }
   return CheckStartable(config);
 }

@@ -26,7 +26,7 @@ std::optional<int> ClusterConfig::world_size() const {
 
 std::optional<TaskId> ClusterConfig::chief() const { return cluster.Coordinator(); }
 
-std::string ClusterConfig::Who() const { return local() ? "local" : task->Spoken(); }
+std::string ClusterConfig::Who() const { return local() ? "local" : task->DisplayName(); }
 
 Environment ProcessEnvironment() {
   return [](const std::string& name) -> std::optional<std::string> {
@@ -36,8 +36,8 @@ Environment ProcessEnvironment() {
 }
 
 absl::StatusOr<ClusterConfig> ClusterFromEnvironment(const Environment& environment) {
-  // One entry per launch environment, the most explicit first. A source returns nullopt if its
-  // variables are not set.
+  // Reads the cluster from the variables of one launcher. Returns nullopt if they are not set. The
+  // most explicit launcher comes first in the list.
   using Source = std::function<std::optional<absl::StatusOr<ClusterConfig>>(const Environment&)>;
   static const Source kSources[] = {
       [](const Environment& get) -> std::optional<absl::StatusOr<ClusterConfig>> {

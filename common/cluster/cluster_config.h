@@ -1,5 +1,5 @@
-// The cluster and this process's place in it, from TF_CONFIG or another launch environment. Read
-// once in main and passed down. A value type.
+// The cluster and this process's task in it, from TF_CONFIG or another launch environment. main
+// reads the configuration once and passes it down.
 #pragma once
 
 #include <functional>
@@ -19,59 +19,60 @@ namespace security {
 class Identity;
 }
 
-// Kubeflow's enableDynamicWorker. The launcher gives each task a different part of the cluster and
-// does not give the number of members. Such a configuration can be printed but not started.
+// A cluster with Kubeflow's enableDynamicWorker. The launcher gives each task a different part of
+// the cluster and no number of members. Muster can print such a configuration but not start it.
 struct DynamicCluster {
-  std::map<int, Address> worker;  // By index: this task's own address, or none.
-  std::vector<Address> ps;        // All addresses, or this task's own only.
+  std::map<int, Address> worker;  // By index: only this task's address, or none.
+  std::vector<Address> ps;        // All addresses, or only this task's.
 };
 
 struct ClusterConfig {
-  ClusterSpec cluster;         // Empty: no cluster, this process trains alone.
-  std::optional<TaskId> task;  // Absent: no cluster. An evaluator may be missing from `cluster`.
-  std::optional<std::string> environment;  // TF_CONFIG's "environment", "cloud" from Kubeflow.
-  std::vector<std::string> warnings;  // One sentence each, about accepted but suspicious settings.
+  ClusterSpec cluster;  // Empty: there is no cluster, and this process trains alone.
+  // This process's task. Absent: there is no cluster. `cluster` may lack the task of an evaluator.
+  std::optional<TaskId> task;
+  std::optional<std::string> environment;  // TF_CONFIG's "environment". Kubeflow sets "cloud".
+  std::vector<std::string> warnings;  // One sentence about each accepted but suspicious setting.
   std::optional<DynamicCluster> dynamic;  // If set, `cluster` is empty.
-  // The identity that this process proves to the other tasks. Null: no proof is required
-  // (IdentityFor in common/process/task_identity.h).
+  // This process's TLS identity (IdentityFor in common/process/task_identity.h). Null: connections
+  // are plaintext.
   std::shared_ptr<security::Identity> identity;
 
-  // True without a cluster: the process is its own chief.
+  // Returns true without a cluster. The process is then its own chief.
   bool local() const { return !task; }
-  // The task's type, with two exceptions. Worker 0 of a cluster without a chief has role kChief,
-  // and so does a local process.
+  // Returns the task's type, with two exceptions. Worker 0 of a cluster without a chief has role
+  // kChief, and so does a local process.
   TaskType role() const;
-  // The index in Members(). 0 when local, nullopt for ps, evaluators and dynamic clusters.
+  // Returns the task's index in ClusterSpec::Members(). Returns 0 when local, nullopt for ps,
+  // evaluators and dynamic clusters.
   std::optional<int> rank() const;
-  // The number of chiefs and workers. 1 when local, nullopt for dynamic clusters.
+  // Returns the number of chiefs and workers. Returns 1 when local, nullopt for dynamic clusters.
   std::optional<int> world_size() const;
-  // The task with the chief's role. nullopt when local or if the spec does not name one.
+  // Returns the task with the chief's role. Returns nullopt when local, or if the spec has none.
   std::optional<TaskId> chief() const;
-  // "worker 1", or "local".
+  // Returns "worker 1", or "local".
   std::string Who() const;
 };
 
-// Reads a TF_CONFIG. Unset, empty and `{}` mean a local process. Errors are ConfigurationErrors of
-// one sentence that names the field, the value and the fix. docs/tf_config.md lists accepted and
-// refused forms.
+// Parses a TF_CONFIG. Unset, empty and `{}` mean a local process. A ConfigurationError names the
+// field and the value, and says how to fix it. docs/tf_config.md lists accepted and refused forms.
 absl::StatusOr<ClusterConfig> ParseTfConfig(const std::optional<std::string>& text);
 
-// The launch environment. Returns a variable's value, or nullopt if it is not set.
+// Environment variables. Returns a variable's value, or nullopt if it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Environment ProcessEnvironment();
-// Tries the known launch environments in order and uses the first that recognizes its variables.
-// Without one, the process is local.
+// Reads the cluster from the variables of a known launcher. Tries the launchers in order and uses
+// the first one whose variables are set. Without one, the process is local.
 absl::StatusOr<ClusterConfig> ClusterFromEnvironment(const Environment& environment);
 
-// The checks of the role binaries at their start, in this order. Each refusal is one sentence.
+// The binaries of the roles run the following two checks when they start, in this order.
 //
-// Returns OK if the binary for `binary` (muster-chief, ...) may run this task. The refusal names
-// the right binary. muster-worker as worker 0 of a cluster without a chief is accepted and has
-// role() kChief. A local process is accepted by muster-worker and muster-chief.
+// Checks that the binary for the role `binary` may run this task. The error names the right binary.
+// muster-worker may run worker 0 of a cluster without a chief, which then has role() kChief.
+// muster-worker and muster-chief may run a local process.
 absl::Status CheckBinary(const ClusterConfig& config, TaskType binary);
-// Returns OK if the cluster has the jobs that the strategy needs, and no others.
+// Checks that the cluster has tasks of the types that the strategy needs, and of no others.
 absl::Status CheckStrategy(const ClusterConfig& config, StrategyKind strategy);
-// The name of the binary that runs `type`, such as "muster-worker".
+// Returns the name of the binary that runs tasks of `type`, such as "muster-worker".
 std::string BinaryName(TaskType type);
 
 }  // namespace muster

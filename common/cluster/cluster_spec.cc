@@ -9,7 +9,7 @@
 namespace muster {
 namespace {
 
-// The tasks that two specs of one cluster must agree on.
+// The task types whose addresses must be equal in all tasks of a cluster.
 constexpr TaskType kCompared[] = {TaskType::kChief, TaskType::kWorker, TaskType::kPs};
 
 std::string Tasks(int count) { return fmt::format("{} task{}", count, count == 1 ? "" : "s"); }

@@ -1,5 +1,5 @@
-// The tasks of a cluster and their addresses, in normalized form. The same in every task of one
-// cluster. A value type.
+// The tasks of a cluster and their addresses, in normalized form. All tasks of a cluster have an
+// equal ClusterSpec, except that some may lack evaluators.
 #pragma once
 
 #include <optional>
@@ -21,29 +21,32 @@ struct ClusterSpec {
   // REQUIRES: Has(task).
   const Address& AddressOf(TaskId task) const;
 
-  // The tasks of synchronous training in rank order: the chief, then the workers by index.
-  // Members()[rank] is the member with that rank. Evaluators and ps are never members.
+  // Returns the tasks of synchronous training in rank order: the chief, then the workers by index.
+  // Ps and evaluators are not included.
   std::vector<TaskId> Members() const;
-  // The task that coordinates: the chief, or worker 0 if there is no chief. nullopt with neither.
+  // Returns the task with the chief's role: the chief, or worker 0 if there is no chief. Returns
+  // nullopt if there is neither.
   std::optional<TaskId> Coordinator() const;
-  // All tasks: members, then ps, then evaluators.
+  // Returns all tasks: members, then ps, then evaluators.
   std::vector<TaskId> Tasks() const;
 
-  // A fingerprint of chief, workers and ps, independent of the spelling of the spec. Compared at
-  // join. It leaves out evaluators, because launchers list them in some tasks only.
+  // Returns a fingerprint of the addresses of chief, workers and ps, which does not depend on the
+  // spelling of the spec. The coordinator compares it when a task joins. Evaluators are not
+  // included, because launchers list them in some tasks only.
   std::string Digest() const;
-  // {"chief": ["host:1"], "worker": [...]}, without empty jobs. SpecFromJson reads it back.
+  // Returns {"chief": ["host:1"], "worker": [...]}, without task types that have no task.
   Json ToJson() const;
 };
-// Reads the output of ToJson, which a member sends at join, and every other accepted spelling.
+// Parses the output of ToJson, which a member sends when it joins, or TF_CONFIG's "cluster".
 absl::StatusOr<ClusterSpec> SpecFromJson(const Json& json);
 
-// The first difference between the chiefs, workers and ps of two specs, as covered by Digest.
+// A difference between two specs, for messages.
 struct SpecDifference {
   std::string field;          // "cluster.worker[1]", or "cluster.ps" if the counts differ.
-  std::string first, second;  // "a:2222", "2 tasks" or "none", for messages.
+  std::string first, second;  // The values in the two specs: "a:2222", "2 tasks" or "none".
   friend bool operator==(const SpecDifference&, const SpecDifference&) = default;
 };
+// Returns the first difference in chief, workers and ps, or nullopt if there is none.
 std::optional<SpecDifference> FirstDifference(const ClusterSpec& first, const ClusterSpec& second);
 
 }  // namespace muster

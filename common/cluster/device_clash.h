@@ -1,4 +1,4 @@
-// The check that the devices of a generation's members are compatible.
+// Checks that the devices of a generation's members are compatible.
 #pragma once
 
 #include <string>
@@ -21,8 +21,8 @@ MemberDevices DevicesOf(const std::string& task, const Held& held) {
   return {task, held.kind(), {held.uuids().begin(), held.uuids().end()}, held.driver()};
 }
 
-// Returns a ConfigurationError that names both tasks in two cases. Two tasks hold the same GPU,
-// which NCCL refuses. One task uses CUDA devices and another the CPU, so they would wait for each
+// Returns a ConfigurationError that names two tasks if they hold the same GPU, which NCCL refuses.
+// Also returns one if one task uses CUDA devices and another the CPU. They would wait for each
 // other in different collective backends.
 absl::Status CheckDeviceClash(const std::vector<MemberDevices>& members);
 

@@ -1,4 +1,4 @@
-// The message that refuses a task whose file differs from the chief's.
+// The error message for a task that has another version of a file than the chief.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ namespace muster {
 
 inline constexpr std::string_view kDigestsPrefix = "digests.";
 
-// `key` is "digests." followed by the job's key that names the file.
+// Returns the message. `key` is "digests." followed by the job's key that names the file.
 inline std::string OtherFile(const std::string& task, std::string_view key) {
   return fmt::format("{} has another file for '{}' than the chief: give all tasks the same files",
                      TaskText(task), key.substr(kDigestsPrefix.size()));

@@ -1,5 +1,5 @@
-// The version of the control protocol: proto/coordinator.proto, and proto/parameter_server.proto,
-// which joined tasks call. Both sides must have the same version.
+// The version of the control protocol (proto/coordinator.proto and proto/parameter_server.proto).
+// All tasks of a cluster must have the same version. The chief checks it when a task joins.
 #pragma once
 
 #include <cstdint>

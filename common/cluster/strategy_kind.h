@@ -1,5 +1,5 @@
-// The training strategies by name. They are defined below the training library, because the allowed
-// shape of a cluster depends on the strategy (check.cc).
+// The training strategies and their names. They are in this folder because CheckStrategy needs
+// them: the strategy determines which types of tasks a cluster may have.
 #pragma once
 
 #include <optional>

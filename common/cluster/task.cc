@@ -72,7 +72,7 @@ std::optional<TaskType> TaskTypeFromName(std::string_view name) {
 }
 
 std::string TaskId::ToString() const { return fmt::format("{}:{}", TaskTypeName(type), index); }
-std::string TaskId::Spoken() const { return fmt::format("{} {}", TaskTypeName(type), index); }
+std::string TaskId::DisplayName() const { return fmt::format("{} {}", TaskTypeName(type), index); }
 
 std::optional<TaskId> ParseTaskId(std::string_view text) {
   const size_t separator = text.find_first_of(": ");

@@ -17,18 +17,19 @@ inline constexpr TaskType kAllTaskTypes[kNumTaskTypes] = {TaskType::kChief, Task
 
 // Returns "chief", "worker", "ps" or "evaluator", which are also the job names of a cluster spec.
 std::string_view TaskTypeName(TaskType type);
-// Ignores case ("Worker"). "master" means chief. Returns nullopt for any other name.
+// Parses a task type. Ignores case ("Worker"). "master" means chief. Returns nullopt for any other
+// name.
 std::optional<TaskType> TaskTypeFromName(std::string_view name);
 
 struct TaskId {
   TaskType type = TaskType::kChief;
   int index = 0;
 
-  std::string ToString() const;  // "worker:1", for machines.
-  std::string Spoken() const;    // "worker 1", for people.
+  std::string ToString() const;     // Returns "worker:1", as files and messages contain it.
+  std::string DisplayName() const;  // Returns "worker 1", for log lines and errors.
   friend auto operator<=>(const TaskId&, const TaskId&) = default;
 };
-// Accepts either spelling. Returns nullopt for any other text.
+// Parses either form. Returns nullopt for any other text.
 std::optional<TaskId> ParseTaskId(std::string_view text);
 
 // A host name, an IPv4 or an IPv6 address, and a port from 1 to 65535.
@@ -36,15 +37,15 @@ struct Address {
   std::string host;  // IPv6 without brackets.
   int port = 0;
 
-  std::string ToString() const;  // "host:2222" or "[::1]:2222".
-  // ToString() in lower case, for comparisons, because host names ignore case.
+  std::string ToString() const;  // Returns "host:2222" or "[::1]:2222".
+  // Returns ToString() in lower case, for comparisons, because host names ignore case.
   std::string Key() const;
   friend bool operator==(const Address& a, const Address& b) { return a.Key() == b.Key(); }
 };
-// The error is a phrase that continues "<field> is <value>", such as "has no port: write
-// host:port".
+// An error message is a phrase without a subject, such as "has no port: write host:port". The
+// caller puts the field and the value before it.
 absl::StatusOr<Address> ParseAddress(std::string_view text);
-// True for 127.0.0.0/8, ::1 and localhost.
+// Returns true for 127.0.0.0/8, ::1 and localhost.
 bool IsLoopback(const Address& address);
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// Converts TF_CONFIG to ClusterConfig. Launchers differ in what they write. Every accepted form
-// becomes one normalized form, and an invalid form is refused with one sentence.
+// Converts TF_CONFIG to ClusterConfig. Launchers write different forms of TF_CONFIG, and all
+// accepted forms give the same normalized ClusterConfig. Other forms are refused with one sentence.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// Formats any value for a message: short and on one line.
+// Formats any JSON value for a message, shortened and on one line.
 std::string Shown(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
@@ -35,7 +35,7 @@ std::vector<std::string> TaskTypeNames() {
 }
 
 std::string TypeHint(const std::string& name) {
-  // Every word of one or two letters is similar to "ps", so they get no suggestion.
+  // A word of one or two letters gets no suggestion, because all of them are similar to "ps".
   const std::string nearest = name.size() > 2 ? Nearest(name, TaskTypeNames()) : "";
   return nearest.empty() ? "use chief, worker, ps or evaluator"
                          : fmt::format("did you mean \"{}\"?", nearest);
@@ -75,7 +75,7 @@ absl::StatusOr<Address> ReadAddress(const std::string& field, const Json& value)
       fmt::format("{} is {}, which {}", field, Shown(value), Message(address.status())));
 }
 
-// {"0": address, "1": address}, in any order.
+// Reads {"0": address, "1": address}, in any order.
 absl::StatusOr<std::map<int, Address>> ReadSparse(TaskType type, const Json& json) {
   std::map<int, Address> by_index;
   for (const auto& [key, value] : json.items()) {
@@ -207,7 +207,7 @@ absl::StatusOr<TaskType> ReadTaskType(const Json& task) {
       fmt::format("task.type is {}, which is unknown: {}", Shown(*type), TypeHint(name)));
 }
 
-// Does not check the task against the cluster.
+// Reads the "task" object. Does not check the task against the cluster.
 absl::StatusOr<TaskId> ReadTask(const Json& task) {
   if (!task.is_object()) {
     return ConfigurationError(
@@ -245,9 +245,10 @@ absl::Status CheckTaskInCluster(TaskId task, const Json& index, const ClusterSpe
                   TaskTypeName(task.type), TaskTypeName(task.type), Field(task.type)));
 }
 
-// Detects Kubeflow's dynamic-worker form. Worker i knows only itself, as {"i": address}, and all
-// ps. A ps knows only itself, and other tasks know no task. Only the shape distinguishes it from a
-// complete cluster: a dict of workers beside a list of ps.
+// Returns whether the cluster has the form of Kubeflow's enableDynamicWorker. In this form, worker
+// i has only its own address, as {"i": address}, and the addresses of all ps. A ps has only its own
+// address, and other tasks have none. Only the JSON types distinguish this form from a complete
+// cluster: workers are an object, and ps are a list.
 bool IsDynamicForm(const Jobs& jobs, TaskId task) {
   const auto worker = jobs.find(TaskType::kWorker), ps = jobs.find(TaskType::kPs);
   if (worker == jobs.end() || !worker->second->is_object()) return false;
@@ -290,7 +291,7 @@ void WarnOfLoopback(const ClusterSpec& spec, std::vector<std::string>* warnings)
       Field(other->type, other->index), spec.AddressOf(*other).ToString()));
 }
 
-// Finds a misspelt "cluster" key, which would otherwise make each task train alone.
+// Returns a misspelt "cluster" key, or "". Without this check, each task would train alone.
 std::string MisspeltClusterKey(const Json& json) {
   if (json.contains("cluster")) return "";
   for (const auto& [key, value] : json.items()) {
@@ -299,7 +300,7 @@ std::string MisspeltClusterKey(const Json& json) {
   return "";
 }
 
-// Reads TF_CONFIG after its text is known to be an object.
+// Reads a TF_CONFIG that is a JSON object.
 absl::StatusOr<ClusterConfig> ConfigFromJson(const Json& json) {
   static const Json kNoJobs = Json::object();
   ClusterConfig config;
@@ -312,8 +313,7 @@ absl::StatusOr<ClusterConfig> ConfigFromJson(const Json& json) {
   };
   const Json* task = present("task");
   const Json* cluster = present("cluster");
-  // The key "sparseCluster" comes from an older training operator and holds the cluster of a
-  // dynamic job.
+  // An older Kubeflow training operator writes the cluster of a dynamic job under "sparseCluster".
   const Json* sparse = cluster == nullptr ? present("sparseCluster") : nullptr;
   const Json& source = sparse != nullptr ? *sparse : cluster != nullptr ? *cluster : kNoJobs;
   MUSTER_ASSIGN_OR_RETURN(const Jobs jobs, ReadJobs(source));
@@ -343,10 +343,10 @@ absl::StatusOr<ClusterConfig> ConfigFromJson(const Json& json) {
       return ConfigurationError(
           fmt::format("task is {}, but cluster is missing or empty: list the addresses of all "
                       "tasks in cluster",
-                      id->Spoken()));
+                      id->DisplayName()));
     }
     config.warnings.push_back(fmt::format(
-        "there is a task ({}) but no cluster: this process trains alone", id->Spoken()));
+        "there is a task ({}) but no cluster: this process trains alone", id->DisplayName()));
     return config;
   }
   if (!id) {

@@ -31,7 +31,7 @@ std::string Describe(const Verdict& v) {
 
 std::string FinalLine(const Verdict& v, std::string_view self, bool is_chief) {
   if (v.code == ExitCode::kDone) return "";
-  // A requested stop, of all tasks or of one, has no root cause.
+  // A stop on request has no root cause, whether it stops all tasks or one.
   if (v.code == ExitCode::kPreempted) return v.task.empty() ? v.message : Describe(v);
   if (is_chief || v.task == self) return "ROOT CAUSE: " + Describe(v);
   if (v.task.empty()) return "stopped: " + v.message;

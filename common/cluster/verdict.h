@@ -1,5 +1,5 @@
-// The verdict of a job: how and why it ends. The chief decides it, and every process prints it in
-// one line.
+// The verdict of a job: how and why the job ends. The chief decides the verdict, and every process
+// prints it in one line.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,28 @@ namespace muster {
 
 struct Verdict {
   ExitCode code = ExitCode::kDone;
-  std::string task;   // The task that caused the end, "worker:1". Empty: none in particular.
+  std::string task;   // The task that caused the end ("worker:1"). Empty: no single task did.
   std::string host;   // The host of that task. Empty: unknown.
   int64_t step = -1;  // The step of that task. -1: unknown.
   Phase phase = Phase::kStarting;
-  std::string message;  // The cause, for a person.
+  std::string message;  // The cause, for people to read.
 };
 
 // Returns "worker 1" for "worker:1".
 std::string TaskText(std::string_view task);
 
-// Returns "worker 1 on host H (step 12, reduce): its process is gone". Unknown parts are left out.
-// The same sentence goes to result.json. Returns "" for a job that completed.
+// Returns a sentence such as "worker 1 on host H (step 12, reduce): its process is gone". Leaves
+// out unknown parts. result.json contains the same sentence. Returns "" for a job that completed.
 std::string Describe(const Verdict& verdict);
 
-// Returns the line that the process of task `self` prints at its end. It is "ROOT CAUSE: <story>"
-// on the chief and on the task that caused the end. On other tasks it is "stopped because of worker
-// 1: its process is gone (host H, step 12, reduce)". It is "" for a job that completed.
+// Returns the line that the process of task `self` prints at its end. On the chief and on the task
+// that caused the end, the line is "ROOT CAUSE: " and the result of Describe. On other tasks it is
+// "stopped because of worker 1: its process is gone (host H, step 12, reduce)". Returns "" for a
+// job that completed.
 std::string FinalLine(const Verdict& verdict, std::string_view self, bool is_chief);
 
-// Returns OK, or a status with the verdict's code and FinalLine as its message.
+// Returns OK for a job that completed. Otherwise returns a status with the verdict's code, and
+// FinalLine as its message.
 absl::Status StatusOf(const Verdict& verdict, std::string_view self, bool is_chief);
 
 }  // namespace muster

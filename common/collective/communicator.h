@@ -1,17 +1,16 @@
-// Collective operations among the ranks of one generation. Each operation is asynchronous, can be
-// aborted and has a deadline.
+// Collective operations among the ranks of one generation. Operations are asynchronous, can be
+// aborted and have a deadline.
 //
-// Operations run in the order in which they were issued. Every rank must issue the same operations
-// in the same order. Only one thread at a time may issue. Abort() and status() are thread-safe,
-// also while another thread waits. The first error poisons the communicator: it wakes every waiter,
-// and every later call returns it.
+// Every rank must issue the same operations in the same order. They run in this order. Only one
+// thread at a time may issue operations. Abort() and status() are thread-safe. The first error
+// poisons the communicator: all waiting and later calls return this error.
 //
-// An operation reads and writes the caller's memory only between its issue and the end of its
-// Wait(). After Abort() has returned, the CPU backends write no caller memory. nccl.h has the rules
+// An operation accesses the caller's memory only between its issue and the return of Wait(). After
+// Abort() has returned, the CPU backends do not write to the caller's memory. nccl.h has the rules
 // for NCCL.
 //
-// The order of a reduction depends only on ranks and sizes, never on timing. All ranks end with the
-// same bits.
+// The order of additions in a reduction depends only on ranks and sizes, never on timing. All ranks
+// get bit-identical results.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +30,8 @@ int64_t SizeOf(DataType type);
 std::string_view DataTypeName(DataType type);  // "float32", ...
 std::string_view ReduceOpName(ReduceOp op);    // "sum", ...
 
-// `count` contiguous elements at `data`. NCCL takes device memory of the communicator's device, all
-// other backends take host memory.
+// `count` contiguous elements at `data`, in the memory of the communicator's device for NCCL, and
+// in host memory for all other backends.
 struct Buffer {
   void* data = nullptr;
   int64_t count = 0;
@@ -45,9 +44,9 @@ class Work {
  public:
   virtual ~Work() = default;
   // Blocks until the operation has ended. Returns OK, or the error that poisoned the communicator.
-  // The error of a missed deadline names the ranks that did not join. May be called more than once.
-  // On a communicator without a progress thread, this call runs the operation and all operations
-  // issued before it. For NCCL it blocks the host until the device is done.
+  // If the deadline was missed, the error names the ranks that did not join the operation. Without
+  // a progress thread, Wait runs this operation and all that were issued before it. With NCCL, it
+  // blocks the host until the device is done. May be called more than once.
   virtual absl::Status Wait() = 0;
   virtual bool Done() const = 0;
 };
@@ -55,37 +54,39 @@ using WorkPtr = std::shared_ptr<Work>;
 
 class Communicator {
  public:
-  virtual ~Communicator() = default;  // Aborts the operations in progress.
+  virtual ~Communicator() = default;  // Aborts operations in progress.
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
   // Returns a description for logs, such as "shared memory, 2 ranks".
   virtual std::string Describe() const = 0;
 
-  // In place. kMean divides by size() and truncates towards zero for kInt64. kByte cannot be
-  // reduced.
+  // Reduces `buffer` in place. kMean divides by size(), and for kInt64 it truncates towards zero.
+  // kByte cannot be reduced.
   virtual WorkPtr AllReduce(Buffer buffer, ReduceOp op) = 0;
-  // In place, for every type.
+  // Overwrites `buffer` with that of the rank `root`. Supports every type.
   virtual WorkPtr Broadcast(Buffer buffer, int root) = 0;
-  // Requires receive.count == send.count * size(). The part of rank r is at index r * send.count.
+  // Gathers `send` of rank r at index r * send.count of `receive`. REQUIRES: receive.count ==
+  // send.count * size().
   virtual WorkPtr AllGather(Buffer send, Buffer receive) = 0;
-  // Requires send.count == receive.count * size(). Rank r receives the reduced part r.
+  // Reduces `send`, split into size() parts. Rank r receives part r. REQUIRES: send.count ==
+  // receive.count * size().
   virtual WorkPtr ReduceScatter(Buffer send, Buffer receive, ReduceOp op) = 0;
   virtual WorkPtr Barrier() = 0;
 
-  // Returns memory that an all-reduce of this communicator uses without a copy (a shared segment).
-  // Null where the backend gains nothing by it. The memory is valid until the communicator is
-  // destroyed, and no other generation may use it.
+  // Allocates shared memory, which an all-reduce of this communicator uses without a copy. Returns
+  // null if the backend has no such memory. The memory is valid until the communicator is
+  // destroyed. Communicators of other generations must not use it.
   virtual std::shared_ptr<void> AllocateReducible(int64_t /*bytes*/) { return nullptr; }
 
-  // Poisons the communicator with `why`. Returns when no thread of this communicator touches caller
-  // memory any more.
+  // Poisons the communicator with `why`. Blocks until no thread of the communicator accesses the
+  // caller's memory.
   virtual void Abort(absl::Status why) = 0;
   // Returns OK, or the error that poisoned the communicator.
   virtual absl::Status status() const = 0;
 
-  // Sets the time limit of each operation. It counts from the issue, or from Wait() where there is
-  // no progress thread.
+  // Sets the timeout of each operation. The time starts at the issue of the operation, or at Wait()
+  // without a progress thread.
   virtual void set_timeout(Duration timeout) = 0;
 };
 

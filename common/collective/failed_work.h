@@ -1,5 +1,5 @@
-// The Work of a call that failed at its issue: an invalid call, or a call on a poisoned
-// communicator.
+// The Work for an operation that could not be issued, because the call was invalid or the
+// communicator is poisoned.
 #pragma once
 
 #include <utility>

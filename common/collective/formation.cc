@@ -32,7 +32,7 @@ uint64_t Hash(uint64_t seed, std::string_view text) {  // FNV-1a
   return (seed ^ 0xff) * 0x100000001b3;
 }
 
-// Hashes the parts of the spec that both ends of a link must share.
+// Hashes the parts of the spec that must be equal at both ends of a link.
 uint64_t SpecHash(const GroupSpec& spec) {
   uint64_t hash = 0xcbf29ce484222325 + spec.generation * 31 + static_cast<uint64_t>(spec.backend);
   for (const GroupMember& m : spec.members) {
@@ -65,7 +65,7 @@ class Formation {
     options.progress_thread = spec_.progress_thread;
     MUSTER_RETURN_IF_ERROR(Choose());
     absl::StatusOr<std::unique_ptr<Engine>> engine = MakeEngine();
-    // Linked ranks receive the reason and forward it.
+    // The peers receive the error and forward it.
     if (!engine.ok()) {
       MakeLinks()->Close(engine.status());
       return engine.status();
@@ -116,7 +116,7 @@ class Formation {
     if (topology_.algorithm != Algorithm::kRing) {
       MUSTER_ASSIGN_OR_RETURN(const bool shared, ShareMemory(&segment));
       if (!shared) {
-        // Keeps the same ring. Without shared memory it carries the data.
+        // Without shared memory, the same ring carries the data.
         topology_ = MakeTopology(topology_.hosts, Algorithm::kRing);
         const std::vector<int>& peers = topology_.peers[spec_.rank];
         std::erase_if(connections_, [&](const auto& connection) {
@@ -186,7 +186,7 @@ class Formation {
           continue;
         }
         connections_[w] = std::move(connection);
-        // Sent at once: an error must not name a working link because another one fails.
+        // Sent at once, so the peer's error does not name this link if only another one fails.
         MUSTER_RETURN_IF_ERROR(Send(w, FrameKind::kProbe, Probe{hash_, spec_.rank, size_}));
       }
       if (missing.empty()) return absl::OkStatus();
@@ -200,7 +200,7 @@ class Formation {
     }
   }
 
-  // With security, accepts a connection only from the member of that rank.
+  // Takes an incoming connection. With security, its certificate must name the member of that rank.
   std::unique_ptr<DataConnection> Take(Admission& admission, const Wanted& w) const {
     for (;;) {
       auto connection = admission.Take(w.first, static_cast<uint32_t>(w.second));
@@ -217,7 +217,7 @@ class Formation {
     int32_t rank, size;
   };
 
-  // Both sides have sent a probe, so that a formed link works in both directions.
+  // Reads the probe from each connection. Both sides send one, so a link works in both directions.
   absl::Status TestConnections(const std::vector<Wanted>& wanted) {
     for (const Wanted& w : wanted) {
       MUSTER_ASSIGN_OR_RETURN(const FrameHeader theirs, Receive(w, deadline_));
@@ -245,25 +245,25 @@ class Formation {
     return Transfer(to, std::as_bytes(std::span(&mine, 1)), {}, deadline_);
   }
 
-  // Returns the next frame of `from`. When the frame is the reason of a rank that gave up, returns
-  // it as the error.
+  // Returns the header of the next frame of `from`. If the frame is kFailure, returns its reason
+  // as the error.
   absl::StatusOr<FrameHeader> Receive(const Wanted& from, MonotonicTime deadline) {
     FrameHeader theirs;
     MUSTER_RETURN_IF_ERROR(
         Transfer(from, {}, std::as_writable_bytes(std::span(&theirs, 1)), deadline));
-    if (!IsOf(theirs, FrameKind::kLastWords)) return theirs;
+    if (!IsOf(theirs, FrameKind::kFailure)) return theirs;
     uint32_t code = 0;
     std::memcpy(&code, theirs.body, sizeof code);
-    std::string text(std::min<size_t>(theirs.payload_bytes, kMaxLastWords), '\0');
+    std::string text(std::min<size_t>(theirs.payload_bytes, kMaxFailureText), '\0');
     MUSTER_RETURN_IF_ERROR(Transfer(from, {}, std::as_writable_bytes(std::span(text)), deadline));
-    return LastWords(code, text, RankName(labels_, from.first));
+    return FailureFromNotice(code, text, RankName(labels_, from.first));
   }
 
   absl::Status Transfer(const Wanted& with, std::span<const std::byte> send,
                         std::span<std::byte> receive, MonotonicTime deadline) {
     while (!send.empty() || !receive.empty()) {
-      // Waits in slices, so that an abort is seen. A slice never splits the small block: received
-      // bytes stay, and the next slice continues where the last one stopped.
+      // Waits in short slices, and checks for an abort between them. If a slice ends in the middle
+      // of a block, the next slice continues there.
       DataConnection& connection = *connections_.at(with);
       transport::Interest interest{&connection, !receive.empty(), !send.empty()};
       const MonotonicTime slice = std::min(deadline, Clock::now() + kLook);
@@ -290,8 +290,8 @@ class Formation {
     return absl::OkStatus();
   }
 
-  // Makes a segment for each host with several ranks (null on other hosts). All ranks learn the
-  // same result: false when any rank could not have one.
+  // Creates or opens the segment of this host. `*shared` is null if this rank is alone on its host.
+  // Returns the same result on all ranks: false if any rank failed.
   absl::StatusOr<bool> ShareMemory(std::shared_ptr<Segment>* shared) {
     size_t host = 0;
     while (std::find(topology_.hosts[host].begin(), topology_.hosts[host].end(), spec_.rank) ==
@@ -305,9 +305,9 @@ class Formation {
     const SegmentLayout layout = HostLayout(local);
     absl::StatusOr<std::shared_ptr<Segment>> segment = std::shared_ptr<Segment>();
     if (leads && local > 1) segment = Segment::Create(name, layout);
-    MUSTER_ASSIGN_OR_RETURN(const bool all, AllSay([&](bool so_far) {
-                              // The first rank of this host votes before this one: it has created
-                              // the segment or voted no.
+    MUSTER_ASSIGN_OR_RETURN(const bool all, AllAgree([&](bool so_far) {
+                              // The first rank of this host has voted before this one. It has
+                              // created the segment or voted no.
                               if (!leads && so_far) segment = Segment::Open(name, layout);
                               return segment.ok();
                             }));
@@ -322,16 +322,17 @@ class Formation {
     return false;
   }
 
-  // Returns true when every rank votes yes. The first round around the ring carries the votes so
-  // far, which `say` receives. The second round carries the result.
-  absl::StatusOr<bool> AllSay(const std::function<bool(bool so_far)>& say) {
+  // Returns whether every rank votes yes. In the first round around the ring, `say` receives
+  // whether all votes so far are yes, and returns this rank's vote. The second round carries the
+  // result.
+  absl::StatusOr<bool> AllAgree(const std::function<bool(bool so_far)>& say) {
     const std::vector<int>& ring = topology_.ring;
     const auto me = std::find(ring.begin(), ring.end(), spec_.rank);
     const bool first = me == ring.begin(), last = me + 1 == ring.end();
     const Wanted left{first ? ring.back() : *(me - 1), Channel::kNotices};
     const Wanted right{last ? ring.front() : *(me + 1), Channel::kNotices};
-    // Members whose own links failed report first, then the member after a silent one. The others
-    // wait for the silent one too, and would blame their neighbours.
+    // Members with failed links must report first, then the member after a silent one. The other
+    // members wait for the silent one too, and their errors would name their neighbours.
     const auto place = static_cast<double>(me - ring.begin()) / size_;
     const auto hear = [&](double share_of_grace) -> absl::StatusOr<bool> {
       const auto grace = std::chrono::duration_cast<Duration>(spec_.vote_grace * share_of_grace);

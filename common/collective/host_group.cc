@@ -14,7 +14,7 @@ constexpr int64_t kStagingBytes = 1 << 20;  // For each rank: half of a usual L2
 constexpr int64_t kMinSlotBytes = 4096;
 constexpr Duration kReasonWithin = std::chrono::milliseconds(300);
 
-// Returns the elements of chunk `chunk` of a part of `count` elements.
+// Returns the number of elements in chunk `chunk` of a part with `count` elements.
 int64_t ChunkCount(int64_t count, int64_t chunk, int64_t chunk_elements) {
   return std::clamp<int64_t>(count - chunk * chunk_elements, 0, chunk_elements);
 }
@@ -25,7 +25,7 @@ SegmentLayout HostLayout(int ranks) {
   SegmentLayout layout;
   layout.ranks = ranks;
   layout.staging_bytes = std::max(kStagingBytes, kSlots * ranks * kMinSlotBytes);
-  // All arenas together share 47 bits of addresses.
+  // A process has 47 bits of addresses, which all arenas share.
   while (layout.arena_bytes * ranks > (int64_t{1} << 44)) layout.arena_bytes /= 2;
   return layout;
 }
@@ -60,12 +60,12 @@ SharedMemoryGroupOptions HostGroup::Options(bool spin) {
 absl::Status HostGroup::Check(const SharedMemoryGroupOptions::Awaited& awaited,
                               const Signature& signature, MonotonicTime started) {
   for (int i = 0; i < size(); ++i) {
-    if (!awaited(i)) links_->NotePresent(ranks_[i], signature.sequence);
+    if (!awaited(i)) links_->RecordPresence(ranks_[i], signature.sequence);
   }
-  if (Clock::now() - started > Links::kSayPresentAfter) links_->SendPresent(signature);
-  MUSTER_RETURN_IF_ERROR(links_->Hear());
+  if (Clock::now() - started > Links::kAnnouncePresenceAfter) links_->AnnouncePresence(signature);
+  MUSTER_RETURN_IF_ERROR(links_->ReadNotices());
   for (int i = 0; i < size(); ++i) {
-    // A rank that has joined may have finished its last operation and left.
+    // A rank that has joined may already have finished its last operation and left.
     if (i == rank() || !links_->Closed(ranks_[i]) || !awaited(i)) continue;
     return PeerLost(
         fmt::format("Lost {}: it closed its data connection.", links_->Name(ranks_[i])));
@@ -79,20 +79,20 @@ void HostGroup::Poison(const absl::Status& why) {
 }
 
 absl::Status HostGroup::Reason() const {
-  // A rank writes its reason before it poisons. A rank that dies while writing never completes it,
-  // so the wait is bounded.
+  // A rank writes its reason before it poisons the group. A rank may die while it writes, so the
+  // wait is bounded.
   const MonotonicTime until = Clock::now() + kReasonWithin;
   std::optional<Segment::Reason> reason;
   while (!(reason = segment_->reason()) && Clock::now() < until) sched_yield();
   if (!reason) return PeerLost("Another rank of this host gave up.");
   const size_t rank = std::clamp<size_t>(reason->rank, 0, ranks_.size() - 1);
-  return LastWords(reason->code, reason->text, links_->Name(ranks_[rank]));
+  return FailureFromNotice(reason->code, reason->text, links_->Name(ranks_[rank]));
 }
 
 std::shared_ptr<void> HostGroup::AllocateReducible(int64_t bytes) {
   const int64_t offset = segment_->Allocate(rank(), bytes);
   if (offset < 0) return nullptr;
-  // The deleter keeps the mapping for as long as the memory, also after the communicator is gone.
+  // The deleter owns the segment, so the memory stays mapped after the communicator is destroyed.
   return {segment_->arena(rank()) + offset, [segment = segment_, rank = rank(), offset,
                                              bytes](void*) { segment->Free(rank, offset, bytes); }};
 }
@@ -162,9 +162,9 @@ void HostGroup::CopyOut(const Plan& plan, int64_t chunk) {
   }
 }
 
-// In iteration k a rank copies in its chunk k, reduces chunk k-kSkew of its own part, and copies
-// out chunk k-2*kSkew of the others' results. Before that it waits until all ranks have finished
-// iteration k-kSkew. By then all ranks have used what a slot held kSlots chunks ago.
+// In iteration k, a rank copies in its chunk k, reduces chunk k-kSkew of its own part, and copies
+// out chunk k-2*kSkew of the results. Before iteration k, it waits until all ranks have finished
+// iteration k-kSkew. No rank then uses the previous chunk of a slot (k-kSlots) any more.
 absl::Status HostGroup::RunStaged(const Plan& plan, MonotonicTime deadline) {
   const int64_t elements = slot_bytes_ / SizeOf(plan.type);
   int64_t chunks = 0;

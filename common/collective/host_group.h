@@ -1,5 +1,6 @@
-// The processes of one host that share a segment. Caller memory is copied through staging slots in
-// cache-sized chunks. Memory in the arenas is reduced in place. Internal.
+// Runs operations among the processes of one host through a shared-memory segment (segment.h).
+// Copies the caller's memory through staging slots, in chunks that fit in the cache. Reduces memory
+// in the arenas of the segment in place. Internal.
 #pragma once
 
 #include <memory>
@@ -12,26 +13,28 @@
 
 namespace muster::collective {
 
-// kSkew is the number of chunks between two phases of the pipeline. A rank may run that far ahead
-// of another without waiting. kSlots is the number of slots in every staging area.
+// A chunk passes through three phases: copy in, reduce, copy out. kSkew is the number of chunks
+// between two phases, so a rank may be this many chunks ahead of another one without waiting.
+// kSlots is the number of slots in each staging area.
 inline constexpr int kSkew = 2, kSlots = 2 * kSkew;
 SegmentLayout HostLayout(int ranks);
 
 class HostGroup {
  public:
-  // `ranks` are the group ranks of this host. `links` reports lost ranks. Each rank watches the
-  // ranks of its host that it is linked with, and passes its reason to the others through the
-  // segment.
+  // `ranks` are the ranks on this host. `links` reports lost ranks: each rank watches the ranks of
+  // its host to which it has a link. A rank that gives up passes its reason to the other ranks
+  // through the segment.
   HostGroup(std::shared_ptr<Segment> segment, std::vector<int> ranks, Links* links, bool spin);
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
-  // Requires that parts[i] belongs to the host's i-th rank.
+  // Runs `plan` and blocks until it is done. REQUIRES: plan.parts[i] belongs to the host's i-th
+  // rank.
   absl::Status Run(const Plan& plan, const Signature& signature, MonotonicTime deadline);
-  // Ends the operation of every rank of the host. All ranks get the reason of the first rank that
-  // called it.
+  // Ends the operation on every rank of the host. All ranks get the reason of the first rank that
+  // called Poison.
   void Poison(const absl::Status& why);
-  // Returns the reason of the rank that gave up. Called after a Run that ended with Superseded.
+  // Returns the reason of the rank that gave up. Called after Run has returned Superseded.
   absl::Status Reason() const;
   std::shared_ptr<void> AllocateReducible(int64_t bytes);
 
@@ -40,8 +43,8 @@ class HostGroup {
   absl::Status Check(const SharedMemoryGroupOptions::Awaited& awaited, const Signature& signature,
                      MonotonicTime started);
   absl::Status RunStaged(const Plan& plan, MonotonicTime deadline);
-  // Slots in the staging area of `owner`: InSlot holds its contribution to another rank's `part`,
-  // OutSlot its result.
+  // Return the slots of `chunk` in the staging area of the rank `owner`. InSlot has the owner's
+  // contribution to the rank `part`, and OutSlot has the owner's result.
   std::byte* InSlot(int owner, int64_t chunk, int part) const;
   std::byte* OutSlot(int owner, int64_t chunk) const;
   void CopyIn(const Plan& plan, int64_t chunk);
@@ -57,7 +60,7 @@ class HostGroup {
 
 std::unique_ptr<Engine> MakeSharedMemoryEngine(std::unique_ptr<Links> links,
                                                std::shared_ptr<Segment> segment, bool spin);
-// `segment` is null where this rank is alone on its host.
+// `segment` is null if this rank is the only one on its host.
 std::unique_ptr<Engine> MakeHierarchicalEngine(std::unique_ptr<Links> links,
                                                std::shared_ptr<Segment> segment, bool spin);
 

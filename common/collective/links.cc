@@ -16,11 +16,11 @@ using transport::WaitReady;
 using transport::WaitResult;
 
 constexpr Duration kExplainFor = std::chrono::milliseconds(300);
-// A peer with more unsent notices than this does not read them.
-constexpr size_t kMostUnsaid = 64 << 10;
+// In bytes. A peer for which more bytes of notices are unsent does not read them.
+constexpr size_t kMaxUnsentBytes = 64 << 10;
 
-// Reads the unread bytes before a close. Closing a socket with unread bytes resets the connection,
-// which may discard what was sent last: the other side's result or the reason.
+// Reads all unread bytes before a close. Closing a socket with unread bytes resets the connection.
+// A reset may discard the last bytes that this side has sent, such as a result or a reason.
 void Drain(DataConnection& connection) {
   char rest[4096];
   const iovec into{rest, sizeof rest};
@@ -32,11 +32,11 @@ void Drain(DataConnection& connection) {
 
 }  // namespace
 
-absl::Status LastWords(uint32_t code, std::string_view text, std::string_view name) {
+absl::Status FailureFromNotice(uint32_t code, std::string_view text, std::string_view name) {
   const absl::Status words(
       code == 0 || code > 16 ? absl::StatusCode::kUnavailable : static_cast<absl::StatusCode>(code),
       text.empty() ? "no reason given" : std::string(text));
-  // Passes a reason that already names its origin on unchanged. An abort does not name its origin.
+  // Returns a reason that names its origin unchanged. Only an abort does not name its origin.
   if (!absl::IsAborted(words) && !absl::IsCancelled(words)) return words;
   return PeerLost(fmt::format("{} left the group: {}", name, Message(words)));
 }
@@ -79,16 +79,16 @@ Links::Ready Links::Wait(std::span<const Interest> data, MonotonicTime until) {
   return ready;
 }
 
-absl::Status Links::Hear() {
+absl::Status Links::ReadNotices() {
   for (Link& link : links_) {
     if (link.notices.connection == nullptr) continue;
-    if (link.last_words.ok() && !link.closed) {
+    if (link.failure.ok() && !link.closed) {
       Read(link);
-      MUSTER_RETURN_IF_ERROR(TakeNotices(link));
+      MUSTER_RETURN_IF_ERROR(ParseNotices(link));
     }
-    if (!link.last_words.ok()) return link.last_words;
+    if (!link.failure.ok()) return link.failure;
   }
-  if (news_) PassOnPresence();
+  if (news_) ForwardPresence();
   return absl::OkStatus();
 }
 
@@ -99,43 +99,44 @@ void Links::Read(Link& link) {
     const absl::StatusOr<size_t> n = link.notices.connection->TryRead({&into, 1});
     if (!n.ok()) link.closed = true;
     if (!n.ok() || *n == 0) return;
-    link.heard.insert(link.heard.end(), bytes, bytes + *n);
+    link.received.insert(link.received.end(), bytes, bytes + *n);
   }
 }
 
-absl::Status Links::TakeNotices(Link& link) {
-  const size_t longest = std::max<size_t>(kMaxLastWords, (size() + 7) / 8);
+absl::Status Links::ParseNotices(Link& link) {
+  const size_t longest = std::max<size_t>(kMaxFailureText, (size() + 7) / 8);
   size_t at = 0;
-  while (link.heard.size() - at >= sizeof(FrameHeader)) {
+  while (link.received.size() - at >= sizeof(FrameHeader)) {
     FrameHeader header;
-    std::memcpy(&header, link.heard.data() + at, sizeof header);
+    std::memcpy(&header, link.received.data() + at, sizeof header);
     if (header.magic != FrameHeader::kMagic || header.payload_bytes > longest) {
       return PeerLost(fmt::format("{} sent bytes that are no frame.", Name(link.rank)));
     }
-    if (link.heard.size() - at < sizeof header + header.payload_bytes) break;
-    const std::span<const std::byte> payload(link.heard.data() + at + sizeof header,
+    if (link.received.size() - at < sizeof header + header.payload_bytes) break;
+    const std::span<const std::byte> payload(link.received.data() + at + sizeof header,
                                              header.payload_bytes);
     at += sizeof header + payload.size();
-    if (header.kind == static_cast<uint16_t>(FrameKind::kPresent)) {
-      TakePresent(header, payload);
-    } else if (header.kind == static_cast<uint16_t>(FrameKind::kLastWords)) {
+    if (header.kind == static_cast<uint16_t>(FrameKind::kPresence)) {
+      HandlePresence(header, payload);
+    } else if (header.kind == static_cast<uint16_t>(FrameKind::kFailure)) {
       uint32_t code = 0;
       std::memcpy(&code, header.body, sizeof code);
       const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
-      link.last_words = LastWords(code, text, Name(link.rank));
+      link.failure = FailureFromNotice(code, text, Name(link.rank));
       break;
     }
   }
-  link.heard.erase(link.heard.begin(), link.heard.begin() + static_cast<std::ptrdiff_t>(at));
+  link.received.erase(link.received.begin(),
+                      link.received.begin() + static_cast<std::ptrdiff_t>(at));
   return absl::OkStatus();
 }
 
-void Links::TakePresent(const FrameHeader& header, std::span<const std::byte> bits) {
+void Links::HandlePresence(const FrameHeader& header, std::span<const std::byte> bits) {
   uint64_t sequence = 0;
   std::memcpy(&sequence, header.body, sizeof sequence);
   for (int r = 0; r < size() && static_cast<size_t>(r / 8) < bits.size(); ++r) {
     if (((bits[r / 8] >> (r % 8)) & std::byte{1}) == std::byte{0}) continue;
-    NotePresent(r, sequence);
+    RecordPresence(r, sequence);
   }
 }
 
@@ -144,43 +145,44 @@ bool Links::Closed(int rank) const {
   return link != nullptr && link->closed;
 }
 
-void Links::Say(Link& link, FrameKind kind, const void* body, size_t body_bytes,
-                std::span<const std::byte> payload) {
-  if (link.notices.connection == nullptr || link.closed || link.unsaid.size() > kMostUnsaid) return;
+void Links::SendNotice(Link& link, FrameKind kind, const void* body, size_t body_bytes,
+                       std::span<const std::byte> payload) {
+  if (link.notices.connection == nullptr || link.closed || link.unsent.size() > kMaxUnsentBytes)
+    return;
   FrameHeader header;
   header.kind = static_cast<uint16_t>(kind);
   header.payload_bytes = payload.size();
   std::memcpy(header.body, body, body_bytes);
   for (const std::span<const std::byte> part : {std::as_bytes(std::span(&header, 1)), payload})
-    link.unsaid.insert(link.unsaid.end(), part.begin(), part.end());
-  const iovec from{link.unsaid.data(), link.unsaid.size()};
+    link.unsent.insert(link.unsent.end(), part.begin(), part.end());
+  const iovec from{link.unsent.data(), link.unsent.size()};
   const absl::StatusOr<size_t> n = link.notices.connection->TryWrite({&from, 1});
-  const auto said = static_cast<std::ptrdiff_t>(n.value_or(link.unsaid.size()));
-  link.unsaid.erase(link.unsaid.begin(), link.unsaid.begin() + said);
+  const auto said = static_cast<std::ptrdiff_t>(n.value_or(link.unsent.size()));
+  link.unsent.erase(link.unsent.begin(), link.unsent.begin() + said);
 }
 
-void Links::NotePresent(int rank, uint64_t sequence) {
+void Links::RecordPresence(int rank, uint64_t sequence) {
   if (present_[rank] >= sequence) return;
-  // Forwards only news about the operation that this rank has announced.
-  news_ |= present_[rank] < said_present_ && sequence >= said_present_;
+  // Only the operation for which this rank has sent kPresence is forwarded.
+  news_ |= present_[rank] < announced_ && sequence >= announced_;
   present_[rank] = sequence;
 }
 
-void Links::SendPresent(const Signature& signature) {
+void Links::AnnouncePresence(const Signature& signature) {
   if (!topology().data_needs_links()) return;
-  if (std::exchange(said_present_, signature.sequence) == signature.sequence) return;
-  PassOnPresence();
+  if (std::exchange(announced_, signature.sequence) == signature.sequence) return;
+  ForwardPresence();
 }
 
-void Links::PassOnPresence() {
-  NotePresent(rank(), said_present_);
+void Links::ForwardPresence() {
+  RecordPresence(rank(), announced_);
   news_ = false;
   std::vector<std::byte> bits((size() + 7) / 8);
   for (int r = 0; r < size(); ++r) {
-    if (present_[r] >= said_present_) bits[r / 8] |= std::byte{1} << (r % 8);
+    if (present_[r] >= announced_) bits[r / 8] |= std::byte{1} << (r % 8);
   }
   for (Link& link : links_) {
-    Say(link, FrameKind::kPresent, &said_present_, sizeof said_present_, bits);
+    SendNotice(link, FrameKind::kPresence, &announced_, sizeof announced_, bits);
   }
 }
 
@@ -196,8 +198,8 @@ absl::Status Links::CheckLinks(MonotonicTime now) {
 absl::Status Links::CheckSilence(Watched& watched, int rank, MonotonicTime now) const {
   if (watched.connection == nullptr) return absl::OkStatus();
   const std::optional<Duration> silence = watched.connection->Unacknowledged();
-  // Resets the start of the silence: data sent after a long pause is not late because the last
-  // acknowledgement is old.
+  // Resets the start of the silence. After a long pause the last acknowledgement is old, but data
+  // that was just sent is not late.
   if (!silence || (watched.silent_since && now - *silence > *watched.silent_since)) {
     watched.silent_since.reset();
   }
@@ -211,10 +213,10 @@ absl::Status Links::CheckSilence(Watched& watched, int rank, MonotonicTime now) 
 
 void Links::Close(const absl::Status& why) {
   const auto code = static_cast<uint32_t>(why.code());
-  const std::string text(Message(why).substr(0, kMaxLastWords));
+  const std::string text(Message(why).substr(0, kMaxFailureText));
   for (Link& link : links_) {
     if (!why.ok()) {
-      Say(link, FrameKind::kLastWords, &code, sizeof code, std::as_bytes(std::span(text)));
+      SendNotice(link, FrameKind::kFailure, &code, sizeof code, std::as_bytes(std::span(text)));
     }
     for (Watched* watched : {&link.notices, &link.data}) {
       if (watched->connection != nullptr) Drain(*watched->connection);
@@ -227,7 +229,7 @@ void Links::Close(const absl::Status& why) {
 absl::Status Links::Explain(absl::Status local) {
   const MonotonicTime until = Clock::now() + kExplainFor;
   for (;;) {
-    if (absl::Status words = Hear(); !words.ok()) return words;
+    if (absl::Status words = ReadNotices(); !words.ok()) return words;
     const bool all_closed = std::all_of(links_.begin(), links_.end(), [](const Link& link) {
       return link.closed || link.notices.connection == nullptr;
     });
@@ -235,8 +237,8 @@ absl::Status Links::Explain(absl::Status local) {
   }
 }
 
-// Adds the other closed links to `local`: two peers were lost together, or all links closed because
-// this rank is cut off.
+// Adds the names of other closed links to `local`. Either several peers were lost together, or this
+// rank has lost its network.
 absl::Status Links::WithOthersClosed(const absl::Status& local) const {
   std::string others;
   for (const Link& link : links_) {
@@ -251,19 +253,19 @@ absl::Status Links::WithOthersClosed(const absl::Status& local) const {
 absl::Status Links::Late(const Signature& signature, int waiting_for, bool of_all,
                          MonotonicTime started) const {
   std::string absent;
-  int unheard = 0;
+  int unknown_ranks = 0;
   const auto has_come = [&](int r) { return r == rank() || present_[r] >= signature.sequence; };
   for (int r = 0; r < size(); ++r) {
     if (has_come(r) || (!of_all && r != waiting_for)) continue;
     const std::vector<int>& peers = topology().peers[r];
     if (of_all && std::none_of(peers.begin(), peers.end(), has_come)) {
-      ++unheard;
+      ++unknown_ranks;
     } else {
       absent += (absent.empty() ? "" : ", ") + Name(r);
     }
   }
   const std::string behind =
-      unheard == 0 ? "" : fmt::format("; {} more could not be heard for them", unheard);
+      unknown_ranks == 0 ? "" : fmt::format("; {} more could not be heard for them", unknown_ranks);
   return DeadlinePassed(fmt::format("{} did not {} {} (operation {}) within {:.3g} s{}",
                                     absent.empty() ? Name(waiting_for) : absent,
                                     absent.empty() ? "finish" : "come to", signature.Text(),

@@ -1,9 +1,9 @@
-// The connections of one rank to its linked ranks (see topology.h). Internal.
+// The links of one rank: its connections to other ranks (topology.h). Internal.
 //
 // Each link has a connection for notices. If operations send data over the link, it has a second
-// connection, which carries only their frames. A rank can therefore send notices during a long
-// operation. A kPresent notice lists the ranks that are known to have joined the operation. A
-// kLastWords notice says why the sender gives up. Ranks forward both, so that all ranks learn them.
+// connection for that data, so a rank can send notices during a long operation. There are two
+// notices. kPresence lists the ranks that are known to have joined an operation. kFailure says why
+// the sender gives up. Ranks forward notices, so all ranks receive them.
 #pragma once
 
 #include <map>
@@ -21,28 +21,28 @@ namespace muster::collective {
 
 enum class FrameKind : uint16_t {
   kOperation = 1,  // Body: Signature. Payload: the data.
-  kPresent,      // Body: u64 sequence. Payload: a bit for each rank that has joined that operation.
-  kLastWords,    // Body: u32 status code. Payload: the sender's reason for giving up.
-  kProbe = 100,  // The first frame of each connection (formation.cc).
-  kVote,
+  kPresence,       // Body: u64 sequence. Payload: one bit per rank, set if it joined the operation.
+  kFailure,        // Body: u32 status code. Payload: the sender's reason for giving up.
+  kProbe = 100,    // The first frame of each connection (formation.cc).
+  kVote,           // The vote on shared memory (formation.cc).
 };
 
 // The kinds of connection between two linked ranks.
 enum class Channel : uint32_t { kNotices = 0, kData = 1 };
 
-inline constexpr size_t kMaxLastWords = 4096;
-// Builds a status from a received kLastWords notice: `code` from its body and `text` from its
-// payload. `name` is the sender.
-absl::Status LastWords(uint32_t code, std::string_view text, std::string_view name);
+inline constexpr size_t kMaxFailureText = 4096;
+// Returns the status for a received kFailure notice. `code` is its body and `text` its payload.
+// `name` is the name of the sender.
+absl::Status FailureFromNotice(uint32_t code, std::string_view text, std::string_view name);
 
 class Links {
  public:
   struct Options {
     int rank = 0;
     Topology topology;
-    std::vector<std::string> labels;
-    // The error of CheckLinks is due when the peer's host has acknowledged nothing for this long
-    // although bytes are in flight.
+    std::vector<std::string> labels;  // The name of each rank for messages (RankName).
+    // A link is lost if data is in flight on it, and the peer's host has acknowledged nothing for
+    // this time.
     Duration link_timeout = std::chrono::seconds(10);
   };
   using Connections = std::map<std::pair<int, Channel>, std::unique_ptr<transport::DataConnection>>;
@@ -55,85 +55,85 @@ class Links {
   std::string Name(int rank) const { return RankName(options_.labels, rank); }
   transport::AbortSignal& abort() { return abort_; }
 
-  // Returns the data connection to `rank`. Returns a ProgramError if this generation has opened no
-  // data link to that rank, because its operations need none.
+  // Returns the data connection to `rank`. Returns a ProgramError if there is none. The topology
+  // decides which links have one.
   absl::StatusOr<transport::DataConnection*> Data(int rank) const;
 
   struct Ready {
     transport::WaitResult result;
-    bool data = false;     // At least one of `data` is ready.
-    bool notices = false;  // There are notices for Hear().
+    bool data = false;     // At least one connection of `data` is ready.
+    bool notices = false;  // Hear() has something to read.
   };
+  // Blocks until a connection of `data` is ready, a notice arrives, abort() is set, or `until`.
   Ready Wait(std::span<const transport::Interest> data, MonotonicTime until);
-  // Reads the notices that have arrived, and forwards news about ranks that have joined. If a peer
-  // gave up, returns its reason as the error.
-  absl::Status Hear();
-  // Returns true if the link to `rank` was closed: that rank has ended or left the group, or the
-  // network failed.
+  // Reads the notices that have arrived. Forwards which ranks have joined the operation. If a peer
+  // gave up, returns the peer's reason.
+  absl::Status ReadNotices();
+  // Returns whether the link to `rank` was closed. Either that rank has ended or left the group, or
+  // the network failed.
   bool Closed(int rank) const;
 
-  // An operation that takes longer than this makes its ranks announce their presence.
-  static constexpr Duration kSayPresentAfter = std::chrono::milliseconds(100);
-  // Announces to the peers, once for each operation, that this rank has joined `signature`. Does
+  // A rank calls AnnouncePresence if an operation takes longer than this time.
+  static constexpr Duration kAnnouncePresenceAfter = std::chrono::milliseconds(100);
+  // Sends a kPresence notice for the operation `signature` to the peers, once per operation. Does
   // nothing if all ranks see this in shared memory.
-  void SendPresent(const Signature& signature);
-  // Records that `rank` has joined the operation with number `sequence`. For callers that learn
-  // this from data or from shared memory.
-  void NotePresent(int rank, uint64_t sequence);
-  // Returns PeerLost with the name of a link whose host has acknowledged nothing for
-  // Options::link_timeout although data is in flight. Call it every kLookAtLinks while an operation
-  // waits, because TCP reports a dead connection only after many minutes.
-  static constexpr Duration kLookAtLinks = std::chrono::milliseconds(500);
+  void AnnouncePresence(const Signature& signature);
+  // Records that `rank` has joined the operation `sequence`. Called if data or shared memory show
+  // this.
+  void RecordPresence(int rank, uint64_t sequence);
+  // Returns PeerLost with the name of a link that is lost by Options::link_timeout. Called every
+  // kCheckLinksEvery while an operation waits, because TCP reports a dead connection only after
+  // many minutes.
+  static constexpr Duration kCheckLinksEvery = std::chrono::milliseconds(500);
   absl::Status CheckLinks(MonotonicTime now);
   // Sends `why` to the peers unless it is OK, and closes all connections.
   void Close(const absl::Status& why);
-  // Explains the error `local`, with which this rank saw a connection close. Waits up to 300 ms for
-  // the notice of a rank that gave up, and returns that rank's reason. Without such a notice
-  // returns `local`, and adds the names of the other peers whose links closed.
+  // Finds the cause of `local`, the error of a closed connection. Waits up to 300 ms for the notice
+  // of a rank that gave up, and returns that rank's reason. If no notice arrives, returns `local`
+  // with the names of other peers with closed links.
   absl::Status Explain(absl::Status local);
-  // Returns DeadlinePassed with the names of the ranks that are not known to have joined
-  // `signature`. With `of_all`, checks all ranks, and names a rank only if one of its peers has
-  // joined. Ranks without such a peer cannot be judged and are only counted. Without `of_all`,
-  // checks only `waiting_for`. This is for operations in which ranks may finish early.
+  // Returns a DeadlinePassed error that names the ranks that did not join the operation
+  // `signature`. With `of_all`, checks all ranks. A rank is only named if one of its peers has
+  // joined, because peers report each other. The other ranks are only counted. Without `of_all`,
+  // checks only the rank `waiting_for`, for operations in which ranks may finish early.
   absl::Status Late(const Signature& signature, int waiting_for, bool of_all,
                     MonotonicTime started) const;
 
  private:
-  // One of a link's two connections. `connection` is null if the link does not have it.
+  // One of a link's two connections.
   struct Watched {
-    std::unique_ptr<transport::DataConnection> connection;
-    // The time since which data has been in flight without an acknowledgement.
+    std::unique_ptr<transport::DataConnection> connection;  // Null if the link does not have it.
+    // When the data in flight was first seen without an acknowledgement.
     std::optional<MonotonicTime> silent_since;
   };
   struct Link {
     int rank = 0;
     Watched notices, data;
-    std::vector<std::byte> heard;  // The beginning of an incomplete notice.
-    // The bytes of notices that the socket has not accepted yet.
-    std::vector<std::byte> unsaid;
-    bool closed = false;      // The peer closed the link, or the network failed.
-    absl::Status last_words;  // The peer's reason for giving up. OK if it has sent none.
+    std::vector<std::byte> received;  // The received bytes of an incomplete notice.
+    std::vector<std::byte> unsent;    // The bytes of notices that the socket has not accepted yet.
+    bool closed = false;              // The peer closed the link, or the network failed.
+    absl::Status failure;             // The peer's reason for giving up. OK if it has sent none.
   };
 
   const Link* Find(int rank) const;
   static void Read(Link& link);
-  absl::Status TakeNotices(Link& link);
-  void TakePresent(const transport::FrameHeader& header, std::span<const std::byte> bits);
+  absl::Status ParseNotices(Link& link);
+  void HandlePresence(const transport::FrameHeader& header, std::span<const std::byte> bits);
   absl::Status WithOthersClosed(const absl::Status& local) const;
   absl::Status CheckSilence(Watched& watched, int rank, MonotonicTime now) const;
-  // Sends the peers the set of ranks that are known to have joined said_present_.
-  void PassOnPresence();
-  void Say(Link& link, FrameKind kind, const void* body, size_t body_bytes,
-           std::span<const std::byte> payload);
+  // Sends to the peers which ranks are known to have joined announced_.
+  void ForwardPresence();
+  void SendNotice(Link& link, FrameKind kind, const void* body, size_t body_bytes,
+                  std::span<const std::byte> payload);
 
   const Options options_;
   std::vector<Link> links_;  // Ordered by rank.
-  // Indexed by rank: the latest operation that the rank is known to have joined.
+  // The latest operation that each rank is known to have joined, by rank.
   std::vector<uint64_t> present_;
-  uint64_t said_present_ = 0;  // The latest operation that this rank announced.
-  // True if this rank has learnt that others joined said_present_, and has not forwarded it yet.
+  uint64_t announced_ = 0;  // The latest operation for which this rank sent kPresence.
+  // True if there is information about announced_ that was not forwarded yet.
   bool news_ = false;
-  std::vector<transport::Interest> waits_;  // Buffer of Wait().
+  std::vector<transport::Interest> waits_;  // A buffer for Wait().
   transport::AbortSignal abort_;
 };
 

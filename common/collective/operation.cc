@@ -115,7 +115,7 @@ Plan MakeInPlacePlan(Buffer buffer, int owners, int size, Reduction reduction, b
   plan.base = static_cast<std::byte*>(buffer.data);
   plan.count = buffer.count;
   plan.parts.resize(size);
-  // Parts begin at multiples of a cache line, so that no two ranks write to the same line.
+  // Parts begin at multiples of a cache line, so two ranks never write to the same line.
   const int64_t grain = 64 / SizeOf(buffer.type);
   const int64_t share = (buffer.count + owners * grain - 1) / (owners * grain) * grain;
   for (int r = 0; r < size; ++r) {

@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-constexpr int64_t kBlock = 2048;  // Elements reduced at a time. The accumulator stays in L1.
+constexpr int64_t kBlock = 2048;  // Elements reduced at a time. The accumulator fits in L1.
 
 MUSTER_KERNEL_INLINE float Widen(float x) { return x; }
 MUSTER_KERNEL_INLINE double Widen(double x) { return x; }
@@ -44,7 +44,7 @@ MUSTER_KERNEL_INLINE T Apply(T a, T b) {
   return Add(a, b);
 }
 
-// The common case: two sources, without an accumulator.
+// Reduces two sources, which is the most common case. Needs no accumulator.
 template <typename T, typename Wide, ReduceOp kOp>
 MUSTER_KERNEL_INLINE void ReduceTwo(T* out, T* out2, const T* a, const T* b, int64_t count) {
   if (out2 == nullptr) {

@@ -1,6 +1,6 @@
-// Element-wise reduction kernels over n sources. They reduce in the order given, so that the result
-// depends only on that order. They use the widest vector instructions of the host, chosen at run
-// time. Thread-safe.
+// Kernels that reduce several arrays element by element. They reduce the sources in the given
+// order, so the result depends only on this order. At run time, they choose the widest vector
+// instructions of the host. Thread-safe.
 //
 // float16 and bfloat16 are summed in float32 and rounded once at the end. int64 wraps around. The
 // maximum or minimum of NaN and any other value is NaN.
@@ -15,12 +15,12 @@ namespace muster {
 
 struct Reduction {
   ReduceOp op = ReduceOp::kSum;  // kMean is the sum with a divisor.
-  int64_t divisor = 1;           // Divides the sum. For int64 the division truncates towards zero.
+  int64_t divisor = 1;           // The sum is divided by it. For int64, truncates towards zero.
 };
 
-// Computes outs[j][i] = sources[0][i] op sources[1][i] op ... / divisor for i < count, in each of
-// `outs`. An out may have the same address as a source, and must not overlap a source otherwise.
-// REQUIRES: type != kByte, sources not empty.
+// Computes outs[j][i] = (sources[0][i] op sources[1][i] op ...) / divisor for all j and all i <
+// count. An output may have the same address as a source, but must not overlap a source otherwise.
+// REQUIRES: type != kByte, and `sources` is not empty.
 void ReduceElements(std::span<void* const> outs, std::span<const void* const> sources,
                     int64_t count, DataType type, Reduction reduction);
 

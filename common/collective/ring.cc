@@ -14,22 +14,22 @@ using transport::FrameHeader;
 using transport::Interest;
 using transport::WaitResult;
 
-constexpr int64_t kChunk = 1 << 19;    // Bytes reduced at a time, which stay in the L2 cache.
-constexpr int64_t kMaxRead = 1 << 20;  // Bytes received at a time where nothing is reduced.
+constexpr int64_t kChunk = 1 << 19;    // Bytes reduced at a time. They fit in the L2 cache.
+constexpr int64_t kMaxRead = 1 << 20;  // Bytes received at a time without a reduction.
 // Bytes sent at a time, so that sending does not delay receiving.
 constexpr int64_t kMaxWrite = 1 << 19;
 constexpr Duration kSpinFor = std::chrono::microseconds(50);
 
-// The bytes that arrive from the left neighbour in one step of the ring. Their result is sent to
-// the right neighbour in the next step.
+// One step of the ring. Bytes arrive from the left neighbour. The next step sends their result to
+// the right neighbour.
 struct Step {
-  const std::byte* own = nullptr;  // Added to what arrives. Null: what arrives is the result.
+  const std::byte* own = nullptr;  // Added to the arriving bytes. Null: these are the result.
   std::byte* out = nullptr;
   int64_t bytes = 0;
   bool last_sum = false;  // Apply the divisor.
 };
 
-// Executes one operation around the ring.
+// One operation around the ring.
 class RingOperation {
  public:
   RingOperation(Links& links, const std::vector<int>& order, const Plan& plan,
@@ -47,8 +47,8 @@ class RingOperation {
     me_ = static_cast<int>(std::find(order.begin(), order.end(), links.rank()) - order.begin());
     left_ = order[(me_ + n - 1) % n];
     right_ = order[(me_ + 1) % n];
-    look_at_ = started_ + Links::kLookAtLinks;
-    present_at_ = started_ + std::min(Links::kSayPresentAfter, (deadline - started_) / 4);
+    look_at_ = started_ + Links::kCheckLinksEvery;
+    present_at_ = started_ + std::min(Links::kAnnouncePresenceAfter, (deadline - started_) / 4);
   }
 
   absl::Status Run(std::vector<std::byte>& partial) {
@@ -121,8 +121,8 @@ class RingOperation {
     std::memcpy(header_.body, &signature_, sizeof signature_);
   }
 
-  // Returns how many bytes can be sent now. The outgoing stream is the reduced incoming stream, one
-  // step later.
+  // Returns the number of bytes that can be sent now. The outgoing stream is the reduced incoming
+  // stream, one step later.
   int64_t Available() const {
     return std::min<int64_t>(to_send_, sizeof header_ + first_bytes_ + received_) - sent_;
   }
@@ -202,7 +202,7 @@ class RingOperation {
     }
     Signature theirs;
     std::memcpy(&theirs, theirs_.body, sizeof theirs);
-    links_.NotePresent(left_, theirs.sequence);
+    links_.RecordPresence(left_, theirs.sequence);
     if (theirs != signature_) {
       const std::string mine = links_.Name(links_.rank()), other = links_.Name(left_);
       return links_.rank() < left_ ? MismatchError(mine, signature_, other, theirs)
@@ -229,25 +229,25 @@ class RingOperation {
     const MonotonicTime until = std::min({present_at_, look_at_, deadline_});
     const Links::Ready ready = links_.Wait({data, count}, until);
     if (ready.result == WaitResult::kAborted) return Superseded("aborted");
-    // Data first: a neighbour that has sent all of this operation may have finished its last one
-    // and left.
+    // Data comes before notices. A neighbour that has sent all data may already have left, if this
+    // is its last operation.
     if (ready.data) return absl::OkStatus();
-    if (ready.notices) MUSTER_RETURN_IF_ERROR(links_.Hear());
+    if (ready.notices) MUSTER_RETURN_IF_ERROR(links_.ReadNotices());
     if (links_.Closed(right_) && sent_ < to_send_) {
       return Lost(right_, "the other side closed the connection");
     }
     if (ready.result == WaitResult::kDeadline) {
       if (until == look_at_ && until != deadline_) {
-        look_at_ = until + Links::kLookAtLinks;
+        look_at_ = until + Links::kCheckLinksEvery;
         return links_.CheckLinks(until);
       }
       if (until == deadline_) {
-        MUSTER_RETURN_IF_ERROR(links_.Hear());
-        // Without a reduction, a rank that only forwards data may have finished and announces
-        // nothing any more.
+        MUSTER_RETURN_IF_ERROR(links_.ReadNotices());
+        // Without a reduction, a rank that only forwards data may have finished. It then sends no
+        // more notices.
         return links_.Late(signature_, want_left ? left_ : right_, plan_.reduce, started_);
       }
-      links_.SendPresent(signature_);
+      links_.AnnouncePresence(signature_);
       present_at_ = MonotonicTime::max();
     }
     return absl::OkStatus();
@@ -269,12 +269,12 @@ class RingOperation {
   std::vector<Step> steps_;
   std::vector<iovec> out_;
   int64_t first_bytes_ = 0, to_send_ = 0, to_receive_ = 0;
-  int64_t sent_ = 0, received_ = 0;  // received_ counts whole results.
+  int64_t sent_ = 0, received_ = 0;  // Bytes. received_ only counts final results.
   size_t out_at_ = 0, out_offset_ = 0;
   bool greeted_ = false;  // True once the left neighbour's header was read.
-  size_t at_ = 0;         // The step that is arriving.
-  int64_t done_ = 0;      // Finished bytes of that step.
-  int64_t filled_ = 0;    // Filled bytes of the chunk to be reduced.
+  size_t at_ = 0;         // The step of the arriving bytes.
+  int64_t done_ = 0;      // The number of finished bytes of that step.
+  int64_t filled_ = 0;    // The number of received bytes in the chunk to be reduced.
 };
 
 class TcpEngine : public Engine {
@@ -333,7 +333,7 @@ absl::Status RunAroundAll(Ring& ring, const Links& links, const Operation& opera
 
 absl::Status RingBarrier(Ring& ring, const std::vector<int>& order, const Signature& signature,
                          MonotonicTime deadline) {
-  // A sum over all ranks is known only when all have joined.
+  // The sum over all ranks is only known once all ranks have joined.
   int64_t token = 1;
   const int n = static_cast<int>(order.size());
   const Plan plan = MakeInPlacePlan({&token, 1, DataType::kInt64}, n, n, {}, true, true);

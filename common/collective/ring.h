@@ -1,5 +1,6 @@
-// The ring over data connections: reduce-scatter, then all-gather, as one continuous stream in each
-// direction. Reduction, sending and receiving overlap chunk by chunk. Internal.
+// The ring algorithm over data connections: a reduce-scatter, then an all-gather. Each rank
+// receives one continuous stream of chunks from the previous rank and sends one to the next.
+// Reducing, sending and receiving overlap. Internal.
 #pragma once
 
 #include <memory>
@@ -14,25 +15,25 @@ class Ring {
  public:
   Ring(Links* links, bool spin) : links_(links), spin_(spin) {}
 
-  // Executes `plan` among the ranks `order`. Each of them calls it with the same order, and
-  // parts[i] belongs to order[i]. REQUIRES: this rank is in `order` and is linked with its
-  // neighbours there.
+  // Runs `plan` among the ranks in `order`, and blocks until it is done. All these ranks call Run
+  // with the same `order`. plan.parts[i] belongs to the rank order[i]. REQUIRES: this rank is in
+  // `order` and has links to its two neighbours there.
   absl::Status Run(const std::vector<int>& order, const Plan& plan, const Signature& signature,
                    MonotonicTime deadline);
 
  private:
   Links* const links_;
   const bool spin_;
-  std::vector<std::byte> incoming_;  // A chunk that waits for its reduction.
-  std::vector<std::byte> partial_;   // Partial sums, where the caller's memory must not hold them.
+  std::vector<std::byte> incoming_;  // A received chunk that was not reduced yet.
+  std::vector<std::byte> partial_;   // Partial sums that must not be in the caller's memory.
 };
 
-// Executes `operation` among all ranks, along the ring of the topology.
+// Runs `operation` among all ranks, in the order of Topology::ring.
 absl::Status RunAroundAll(Ring& ring, const Links& links, const Operation& operation,
                           MonotonicTime deadline);
 
-// Returns when every rank of `order` has called it. `signature` and `deadline` are those of the
-// operation that needs the barrier.
+// Blocks until every rank in `order` has called RingBarrier. `signature` and `deadline` are those
+// of the operation that needs the barrier.
 absl::Status RingBarrier(Ring& ring, const std::vector<int>& order, const Signature& signature,
                          MonotonicTime deadline);
 

@@ -105,7 +105,7 @@ absl::StatusOr<std::shared_ptr<Segment>> Segment::Create(const std::string& name
   flock(fd, LOCK_EX | LOCK_NB);  // Shows that the creator is alive.
   const int64_t all = segment->FixedBytes() + layout.ranks * layout.arena_bytes;
   if (ftruncate(fd, all) != 0) return Failed("cannot size a file in /dev/shm");
-  // Reserved now, because a page that is missing later raises SIGBUS.
+  // Allocated now, because access to a page that cannot be allocated raises SIGBUS.
   if (const int error = posix_fallocate(fd, 0, segment->FixedBytes()); error != 0) {
     errno = error;
     return Failed(
@@ -145,7 +145,8 @@ void Segment::SweepAbandoned() {
     const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) continue;
     struct stat status {};
-    // Only files older than a minute: a new one may not be locked yet.
+    // Ignores files that are less than a minute old, because their creator may not have locked them
+    // yet.
     const bool old = fstat(fd, &status) == 0 && time(nullptr) - status.st_ctime > 60;
     if (old && flock(fd, LOCK_EX | LOCK_NB) == 0) {
       unlink(path.c_str());
@@ -170,7 +171,7 @@ int64_t Segment::Allocate(int rank, int64_t bytes) {
 }
 
 void Segment::Free(int rank, int64_t offset, int64_t bytes) {
-  // Does not reuse the address, because a late rank may still write there.
+  // The addresses are not reused, because a late rank may still write there.
   fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, arena(rank) - base_ + offset,
             RoundUp(bytes));
 }

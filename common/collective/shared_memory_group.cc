@@ -69,7 +69,7 @@ absl::Status SharedMemoryGroup::WaitAll(uint32_t phase, MonotonicTime deadline) 
     if (r == rank() || Reached(r, phase)) continue;
     MUSTER_RETURN_IF_ERROR(WaitOne(r, phase, deadline));
   }
-  // A poison that comes at this point does not fail this wait. The next wait sees it.
+  // If the group is poisoned at this point, this wait succeeds and the next one fails.
   return absl::OkStatus();
 }
 
@@ -107,7 +107,7 @@ absl::Status SharedMemoryGroup::WaitOne(int rank, uint32_t phase, MonotonicTime 
       if (options_.check) {
         const auto awaited = [&](int r) { return !Reached(r, phase); };
         const absl::Status status = options_.check(awaited, signature_, started_);
-        // The rank may have joined and then left just before this check.
+        // The rank may have reached the phase and then left just before this check.
         if (!status.ok()) return Reached(rank, phase) ? absl::OkStatus() : status;
       }
     }
@@ -139,7 +139,7 @@ absl::Status SharedMemoryGroup::Begin(const Signature& signature, int64_t where,
   if (!payload.empty()) std::memcpy(mine.payload, payload.data(), payload.size());
   begun_ = Arrive();
   MUSTER_RETURN_IF_ERROR(WaitAll(begun_, deadline));
-  // All ranks compare with rank 0, so that all report the same two ranks.
+  // Every rank compares all signatures with that of rank 0, so all ranks report the same two ranks.
   const Signature& first = Current(0).signature;
   for (int r = 1; r < size(); ++r) {
     if (Current(r).signature == first) continue;
@@ -150,8 +150,8 @@ absl::Status SharedMemoryGroup::Begin(const Signature& signature, int64_t where,
 
 int64_t SharedMemoryGroup::ContributionBytes(const Plan& plan) {
   if (plan.reduce) return plan.count * SizeOf(plan.type);
-  // Without a reduction the owners contribute. The largest part counts, so that all ranks decide
-  // alike.
+  // Without a reduction, only the owners of parts contribute. Returns the size of the largest part,
+  // so all ranks take the same decision.
   int64_t largest = 0;
   for (const Part& part : plan.parts) largest = std::max(largest, part.count);
   return largest * SizeOf(plan.type);

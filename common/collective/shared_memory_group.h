@@ -1,8 +1,9 @@
-// Ranks that share memory: threads of one process, or processes of one host that share a segment.
-// Internal to the collective library.
+// Synchronizes ranks that share memory: threads of one process, or processes of one host that share
+// a segment. Internal.
 //
-// Each rank has a cell in the shared memory. The cell's word counts the phases that the rank has
-// reached. The other ranks wait on that word, with a short spin and then a futex.
+// Each rank has a cell in the shared memory. A word in the cell counts the phases that the rank has
+// reached. Other ranks wait until this number is high enough: they spin for a short time, then
+// sleep on a futex.
 #pragma once
 
 #include <atomic>
@@ -16,23 +17,25 @@
 
 namespace muster::collective {
 
-// Payloads up to this size travel beside the signature.
+// The maximum size of data in an Announcement.
 inline constexpr int64_t kSmallBytes = 2048;
 
-// The data that a rank publishes when it joins an operation. A cell has two, used in turn. A rank
-// overwrites one only after all ranks have joined the operation in between, and so have left the
-// operation before it.
+// The data that a rank publishes when it joins an operation. A cell has two announcements:
+// operation n uses announcement n mod 2. A rank joins operation n + 2 only after all ranks have
+// joined operation n + 1. By then, no rank reads the announcements of operation n any more.
 struct alignas(64) Announcement {
   Signature signature;
-  int64_t where = -1;  // An address (threads), an offset in the arenas (processes), or -1.
+  // The rank's memory: an address (threads), an offset in the arenas (processes), or -1 if the
+  // memory is not shared.
+  int64_t where = -1;
   unsigned char spare[24] = {};
   std::byte payload[kSmallBytes];
 };
 
 struct alignas(64) Cell {
-  std::atomic<uint32_t> word{0};     // Bit 0: poisoned. The other bits: number of phases, wrapping.
-  std::atomic<uint32_t> waiters{0};  // Number of threads that sleep on the word.
-  // Nonzero while inside a copy or reduction of any rank's memory.
+  std::atomic<uint32_t> word{0};     // Bit 0: poisoned. Other bits: the number of phases, wrapping.
+  std::atomic<uint32_t> waiters{0};  // The number of threads that sleep on the word.
+  // Nonzero while this rank copies or reduces memory of any rank.
   alignas(64) std::atomic<uint32_t> busy{0};
   Announcement announcements[2];
 };
@@ -41,57 +44,58 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 struct SharedMemoryGroupOptions {
   std::span<Cell> cells;  // By rank, in shared memory.
   int rank = 0;
-  std::vector<std::string> names;  // For messages, such as "rank 1 (worker:0)".
+  std::vector<std::string> names;  // The name of each rank for messages: "rank 1 (worker:0)".
   bool spin = false;
-  bool processes = false;  // True when the cells are shared between processes.
-  // Called every 20 ms during a wait. `Awaited` tells whether a rank is still waited for. An error
-  // ends the wait. May be null.
+  bool processes = false;  // True if the cells are shared between processes.
+  // Called every 20 ms during a wait. An error ends the wait. An Awaited function returns whether
+  // this rank still waits for `rank`. May be null.
   using Awaited = std::function<bool(int rank)>;
   std::function<absl::Status(const Awaited&, const Signature&, MonotonicTime started)> check;
   // Translates another rank's Announcement::where to an address in this process.
   std::function<std::byte*(int rank, int64_t where)> address;
 };
 
-// One rank's view of the group. Not thread-safe, except for Poison().
+// One rank's access to the group. Not thread-safe, except for Poison().
 class SharedMemoryGroup {
  public:
   explicit SharedMemoryGroup(SharedMemoryGroupOptions options) : options_(std::move(options)) {}
   int rank() const { return options_.rank; }
   int size() const { return static_cast<int>(options_.cells.size()); }
 
-  // Joins an operation, waits until all ranks have joined, then compares the signatures.
+  // Joins an operation, blocks until all ranks have joined, and compares their signatures. `where`
+  // and `payload` are those of this rank's Announcement.
   absl::Status Begin(const Signature& signature, int64_t where, std::span<const std::byte> payload,
                      MonotonicTime deadline);
-  // Returns where a rank announced its memory, or -1 when that memory is not shared. Valid after
-  // Begin.
+  // Returns Announcement::where of `rank` for the current operation. Called after Begin.
   int64_t WhereOf(int rank) const { return Current(rank).where; }
 
-  // Bytes that this rank contributes to `plan`. Up to kSmallBytes, Begin's exchange carries the
-  // data: pass Small(plan) as payload, then call RunSmall.
+  // Returns the size of the data that this rank contributes to `plan`. If it is at most
+  // kSmallBytes, announcements carry the data: the caller passes Small(plan) to Begin as payload,
+  // then calls RunSmall.
   static int64_t ContributionBytes(const Plan& plan);
   std::vector<std::byte> Small(const Plan& plan) const;
   void RunSmall(const Plan& plan);
-  // Runs `plan` where the memory of all ranks is shared. Each rank reduces its part straight from
-  // and to that memory.
+  // Runs `plan` without copies: each rank reduces its part directly in the memory of all ranks.
+  // REQUIRES: the memory of all ranks is shared.
   absl::Status RunDirect(const Plan& plan, MonotonicTime deadline);
   static const std::byte* DirectBase(const Plan& plan, int rank) {
     return plan.reduce ? plan.parts[0].send : plan.parts[rank].send;
   }
 
-  // Marks one more phase as reached by this rank. Returns its number.
+  // Reports that this rank has reached the next phase. Returns the number of that phase.
   uint32_t Arrive();
   uint32_t phase() const { return phase_; }
   // Blocks until all ranks have reached `phase`.
   absl::Status WaitAll(uint32_t phase, MonotonicTime deadline);
 
-  // Wakes every rank. Their waits end with Superseded. Thread-safe.
+  // Wakes all ranks. Their waits return Superseded. Thread-safe.
   void Poison();
   bool poisoned() const;
-  // Returns when no rank is inside a copy or reduction, within the time of one chunk. For threads
-  // only. Called after Poison.
+  // Blocks until no rank copies or reduces memory, which takes no longer than one chunk. Called
+  // after Poison. Only for threads of one process.
   void Quiesce() const;
-  // Runs `body`, which touches memory of several ranks. When poisoned, returns false without
-  // running it.
+  // Runs `body`, which accesses memory of several ranks. If the group is poisoned, returns false
+  // without running it.
   template <typename Body>
   bool Touch(Body&& body) {
     std::atomic<uint32_t>& busy = options_.cells[options_.rank].busy;
@@ -114,10 +118,10 @@ class SharedMemoryGroup {
   absl::Status Late(uint32_t phase) const;
 
   const SharedMemoryGroupOptions options_;
-  uint32_t phase_ = 0;       // Of this rank.
+  uint32_t phase_ = 0;       // The latest phase that this rank has reached.
   uint32_t begun_ = 0;       // The first phase of the current operation.
-  uint64_t operations_ = 0;  // Number of operations begun.
-  Signature signature_;      // Of the current operation.
+  uint64_t operations_ = 0;  // The number of operations that this rank has joined.
+  Signature signature_;      // The signature of the current operation.
   MonotonicTime started_{};
 };
 

@@ -1,4 +1,4 @@
-// LibTorch tensors as buffers of a collective operation. Thread-safe.
+// Converts LibTorch tensors to buffers of collective operations. Thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,9 +7,9 @@
 
 namespace muster {
 
-// Returns the memory of `tensor`, which must outlive the operation. Types that cannot be reduced
-// (bool, int32, ...) become bytes, which can be broadcast and gathered. Returns an error for a
-// non-contiguous or sparse tensor.
+// Returns the memory of `tensor` as a buffer. The tensor must outlive the operation. A type that
+// cannot be reduced (bool, int32, ...) becomes kByte, which can be broadcast and gathered. Returns
+// an error for a non-contiguous or sparse tensor.
 absl::StatusOr<Buffer> TensorBuffer(const at::Tensor& tensor);
 
 }  // namespace muster

@@ -1,6 +1,6 @@
-// The links of each rank of a generation, as a pure function of where the ranks run and of their
-// algorithm. All ranks compute the same result. The formation opens and tests these links, and
-// operations use no others. Internal.
+// Computes which ranks of a generation have links to each other. The result depends only on the
+// hosts of the ranks and on the algorithm, so all ranks compute the same topology. FormGroup opens
+// and tests these links, and operations use no others. Internal.
 #pragma once
 
 #include <string>
@@ -9,29 +9,29 @@
 namespace muster::collective {
 
 enum class Algorithm {
-  kRing,          // All data travels around one ring.
-  kSharedMemory,  // One host: data needs no link.
+  kRing,          // One ring of all ranks.
+  kSharedMemory,  // All ranks are on one host. Data needs no links.
   kHierarchical,  // Shared memory on each host, rings between hosts.
 };
 
 struct Topology {
   Algorithm algorithm = Algorithm::kRing;
-  // Ranks by host, with hosts in the order of their first rank.
+  // The ranks of each host. The hosts are in the order of their first rank.
   std::vector<std::vector<int>> hosts;
-  // All ranks, host by host, so that the ring crosses between hosts as rarely as possible.
-  // Neighbours watch each other also where no data uses the ring.
+  // The ring of all ranks, host by host, so that few neighbours are on different hosts. Neighbours
+  // have a link even if no data uses the ring, because they watch each other.
   std::vector<int> ring;
-  // For kHierarchical: between[i] has the i-th rank of each host. Its size is the smallest number
-  // of ranks on any host.
+  // Only for kHierarchical: the rings between hosts. Ring between[i] consists of the i-th rank of
+  // each host. The number of rings is the smallest number of ranks on any host.
   std::vector<std::vector<int>> between;
-  // By rank: the ranks that it is linked with, in rising order. Symmetric and connected, with at
-  // most two links for each ring that the rank belongs to.
+  // The ranks to which each rank has a link, in ascending order. If a has a link to b, b has one to
+  // a. A rank has at most two links for each of its rings. The links connect all ranks.
   std::vector<std::vector<int>> peers;
 
   bool data_needs_links() const { return algorithm != Algorithm::kSharedMemory; }
 };
 
-// `host_of` names each rank's host.
+// Groups the ranks by host. `host_of` has the id of each rank's host.
 std::vector<std::vector<int>> RanksByHost(const std::vector<std::string>& host_of);
 Topology MakeTopology(std::vector<std::vector<int>> hosts, Algorithm algorithm);
 

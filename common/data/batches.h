@@ -1,5 +1,5 @@
-// Helpers of the datasets: conversion between examples and batches, and exceptions of user code as
-// Statuses. Internal to this folder.
+// Helpers of datasets: they convert examples to batches, and exceptions of user code to Statuses.
+// Internal to this folder.
 #pragma once
 
 #include <string_view>
@@ -9,21 +9,21 @@
 
 namespace muster::data {
 
-// Stacks the examples. REQUIRES: at least one. Returns a ProgramError if their components, shapes
-// or types differ. `indices` has one index for each example, and names it in the message.
+// Stacks the examples to a batch. REQUIRES: `examples` is not empty. Returns a ProgramError if
+// components, shapes or types differ. `indices` has the index of each example, for the message.
 absl::StatusOr<Batch> StackExamples(const std::vector<Example>& examples,
                                     const std::vector<int64_t>& indices);
-// Returns a batch without examples, with components like those of `example`.
+// Returns a batch of 0 examples with the types and shapes of `example`.
 Batch EmptyBatch(const Example& example);
-// Returns the example of a batch of one, as views.
+// Returns views of the only example of `batch`.
 Example OnlyExample(Batch batch);
-// Concatenates batches. REQUIRES: at least one.
+// Concatenates batches. REQUIRES: `batches` is not empty.
 absl::StatusOr<Batch> ConcatBatches(const std::vector<Batch>& batches);
-// Copies rows of `source` in one pass. REQUIRES: `source` is contiguous, and the indices are in
-// range.
+// Returns a copy of the rows of `source` at `indices`. REQUIRES: `source` is contiguous, and the
+// indices are in range.
 at::Tensor GatherRows(const at::Tensor& source, const std::vector<int64_t>& indices);
-// Returns OK if each tensor of the batch has `rows` rows. `what` names the code that made it, such
-// as "the map function".
+// Returns OK if each tensor of the batch has `rows` rows. `what` names the code that made the
+// batch, such as "the map function".
 absl::Status CheckRows(const Batch& batch, int64_t rows, std::string_view what);
 // Converts the current exception to a ProgramError "<what> failed: <message>", without LibTorch's
 // backtraces. Call it only within a catch block.

@@ -7,13 +7,12 @@
 namespace muster::data {
 namespace {
 
-// Keeps each example at its first use. Two threads that miss the same example at once both load it,
-// and the first result is kept.
+// Stores each example when it is first read. If two threads read a missing example at the same
+// time, both load it, and the first result is stored.
 //
-// Get and GetBatch of the input may accept different examples. A picture of another size is a valid
-// example, which transforms may resize, but no valid row of a batch. The cache therefore loads each
-// example as it was requested. An example from Get is loaded again before it becomes part of a
-// batch.
+// Get of the input may accept examples that GetBatch refuses, such as a picture of another size,
+// which transforms may resize later. The cache therefore loads each example with the function that
+// the caller used. If an example was loaded by Get, GetBatch loads it again.
 class CacheDataset final : public Dataset {
  public:
   explicit CacheDataset(DatasetPtr input) : input_(std::move(input)) {
@@ -38,11 +37,11 @@ class CacheDataset final : public Dataset {
 
  private:
   struct Kept {
-    Example example;  // Empty: not loaded yet.
+    Example example;  // Empty until it is loaded.
     bool as_batch = false;
   };
 
-  // Returns the kept tensors themselves. Callers must not write to them.
+  // Returns the stored tensors without a copy. Callers must not write to them.
   absl::StatusOr<std::vector<Example>> Find(const std::vector<int64_t>& indices, bool as_batch,
                                             const Context& context) const {
     std::vector<Example> found(indices.size());

@@ -28,8 +28,8 @@ absl::StatusOr<Batch> Dataset::GetBatch(const std::vector<int64_t>& indices,
 absl::StatusOr<int64_t> Dataset::Available(int64_t begin, int64_t end,
                                            const Context& context) const {
   if (size() >= 0) return std::clamp<int64_t>(size() - begin, 0, end - begin);
-  // Usually all examples exist. Otherwise a binary search finds the first missing one.
-  int64_t first = begin, last = end;  // The first missing example is within [first, last].
+  // Usually all examples exist. Otherwise, a binary search finds the first missing example.
+  int64_t first = begin, last = end;  // The first missing example is in [first, last].
   for (int64_t probe = end - 1; first < last; probe = first + (last - first) / 2) {
     const absl::StatusOr<Example> example = Get(probe, context);
     if (example.ok()) {

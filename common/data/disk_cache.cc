@@ -1,10 +1,11 @@
 // A cache on disk: a file with a slot at a fixed place for each example.
 //
-// The first process that has an example writes it to its slot, then writes its checksum, which
-// marks the slot as full. Two processes with the same example write the same bytes, so that
-// examples need no lock. Only the creation of the file is locked, so that a disk with room for one
-// file need not hold two. A slot that a killed process wrote in part has no checksum yet. A slot
-// that lost data in a crash of the host does not match its checksum. Both are written again.
+// The first process that loads an example writes the bytes to the example's slot, then the
+// checksum, which marks the slot as full. No lock is needed for this, because two processes write
+// the same bytes. Only the creation of the file has a lock, so that the disk needs room for only
+// one file. If a process is killed while it writes a slot, the slot has no checksum. If the host
+// crashes and a slot loses data, the checksum does not match. In both cases the slot is written
+// again.
 #include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
 #include <fcntl.h>
@@ -41,7 +42,7 @@ int64_t RoundUp(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; 
 struct Component {
   at::ScalarType type;
   std::vector<int64_t> shape;
-  int64_t offset = 0, bytes = 0;  // Within a slot.
+  int64_t offset = 0, bytes = 0;  // The place in the slot.
 };
 
 // The layout of the file: [header, a page or more] [a checksum for each example] [a slot for each].
@@ -77,8 +78,9 @@ absl::Status Failed(const std::string& path, const char* what, int error) {
 
 class CacheFile {
  public:
-  // Opens the file of this layout in the folder. Creates it at its full size where it does not
-  // exist. It appears complete, by one link, so that concurrent processes use the same file.
+  // Opens the file with this layout in the folder. If the file does not exist, creates it with its
+  // full size. A new file appears complete, by one link(), so that concurrent processes use the
+  // same file.
   static absl::StatusOr<std::unique_ptr<CacheFile>> Open(const std::string& folder,
                                                          const CacheLayout& layout);
   ~CacheFile() {
@@ -88,8 +90,8 @@ class CacheFile {
   CacheFile& operator=(const CacheFile&) = delete;
 
   const char* at(int64_t offset) const { return bytes_ + offset; }
-  // 0: the slot is empty. A nonzero sum that another process published also publishes the slot's
-  // bytes.
+  // The checksum of a slot, or 0 if the slot is empty. A process that reads a nonzero checksum can
+  // also read the slot's bytes.
   std::atomic<uint64_t>& sum(const CacheLayout& layout, int64_t index) const {
     return reinterpret_cast<std::atomic<uint64_t>*>(bytes_ + layout.sums_at)[index];
   }
@@ -137,9 +139,9 @@ absl::Status Allocate(int fd, const std::string& path, const CacheLayout& layout
   return Failed(path, "make", error != 0 ? error : write_error);
 }
 
-// Waits until this process has the lock of the file. Also returns when `made` exists, because the
-// lock is then not needed. The process that creates the file writes to it all the time or ends
-// soon. Returns kUnimplemented where the file system has no locks.
+// Blocks until this process has the lock of the file, or until `made` exists, because the lock is
+// then not needed. Returns a ConfigurationError if the process with the lock writes nothing for
+// kStalledSeconds. Returns kUnimplemented if the file system has no locks.
 absl::Status Lock(int fd, const std::string& path, const std::string& made) {
   MonotonicTime last = Clock::now();
   int64_t blocks = -1;
@@ -169,13 +171,14 @@ absl::Status Publish(int fd, const std::string& part, const std::string& path,
   const bool linked = allocated.ok() && link(part.c_str(), path.c_str()) == 0;
   const int error = errno;
   unlink(part.c_str());
-  // OK also where another process has made the file meanwhile, for example because the disk has
-  // room for only one.
+  // Success also means that another process made the file meanwhile. In that case the disk may have
+  // had no room for a second file.
   if (linked || Exists(path)) return absl::OkStatus();
   return allocated.ok() ? Failed(path, "make", error) : allocated;
 }
 
-// Each process makes its own file, and all but one are removed.
+// Without locks, each process makes its own file. The first link() succeeds, and all other files
+// are removed.
 absl::Status MakeWithoutLock(const std::string& path, const CacheLayout& layout) {
   std::random_device random;
   const std::string part = fmt::format("{}.{:08x}{:08x}.part", path, random(), random());
@@ -184,9 +187,9 @@ absl::Status MakeWithoutLock(const std::string& path, const CacheLayout& layout)
   return Publish(file.get(), part, path, layout);
 }
 
-// Makes the file at `path`, or waits for another process to make it. It is made at `part`, under a
-// lock that ends with the process, and appears complete by one link. An unlocked file at `part` was
-// left by a killed process.
+// Makes the file at `path`, or waits until another process has made it. The process writes the file
+// at `part`, under a lock that the kernel releases when the process ends. Then link() makes the
+// complete file visible at `path`. An unlocked file at `part` is the rest of a killed process.
 absl::Status Make(const std::string& path, const CacheLayout& layout) {
   const std::string part = path + ".part";
   while (!Exists(path)) {
@@ -204,7 +207,7 @@ absl::Status Make(const std::string& path, const CacheLayout& layout) {
       continue;  // Another process was faster.
     }
     if (locked.st_size == 0) return Publish(file.get(), part, path, layout);
-    // Removed rather than truncated, because it may be mapped.
+    // Removes the file instead of truncating it, because another process may map it.
     if (unlink(part.c_str()) != 0 && errno != ENOENT) return Failed(part, "remove", errno);
   }
   return absl::OkStatus();
@@ -259,7 +262,7 @@ class DiskCacheDataset final : public Dataset {
 
   absl::StatusOr<Example> Get(int64_t index, const Context& context) const override {
     if (!Has(index)) {
-      // Loaded with Get, because the input's GetBatch may refuse an example that Get accepts.
+      // Calls Get, because the input's GetBatch may refuse an example that Get accepts.
       MUSTER_ASSIGN_OR_RETURN(Batch example, input_->Get(index, context));
       for (at::Tensor& component : example) component = component.unsqueeze(0);
       MUSTER_RETURN_IF_ERROR(Keep({index}, example));
@@ -306,7 +309,7 @@ class DiskCacheDataset final : public Dataset {
     return batch;
   }
 
-  // Never 0, which marks an empty slot.
+  // Returns the checksum of a slot, never 0, because 0 marks an empty slot.
   uint64_t SumOf(int64_t index) const {
     const std::string_view bytes(file_->at(SlotAt(index)), static_cast<size_t>(layout_.slot));
     return std::max<uint64_t>(1, Fnv1a(bytes));
@@ -321,8 +324,8 @@ class DiskCacheDataset final : public Dataset {
     return true;
   }
 
-  // Returns an error that does not count as damage, because the example is complete and the cache
-  // belongs to other data.
+  // Checks that an example fits the slots. The error does not count as damage, because the example
+  // is complete, and the cache belongs to other data.
   absl::Status CheckAlike(int64_t index, const Batch& batch) const {
     for (size_t c = 0; c < batch.size() && batch.size() == layout_.components.size(); ++c) {
       const Component& known = layout_.components[c];

@@ -8,7 +8,7 @@
 namespace muster::data {
 namespace {
 
-constexpr int kMostPatience = 64;
+constexpr int kMaxPatience = 64;
 
 std::string Text(const LoaderSetting& setting) {
   return fmt::format("{} thread{}, {} batches ahead", setting.threads,
@@ -26,7 +26,7 @@ LoaderTuner::LoaderTuner(const LoaderLimits& limits) : limits_(limits) {
 // More threads than batches ahead would stay idle.
 int LoaderTuner::MostThreads() const {
   const int useful = limits_.prefetch ? std::max(1, *limits_.prefetch * limits_.replicas)
-                                      : kMostPrefetch * limits_.replicas;
+                                      : kMaxPrefetch * limits_.replicas;
   return std::min(useful,
                   limits_.threads ? std::max(1, *limits_.threads) : std::max(1, limits_.cores));
 }
@@ -34,7 +34,7 @@ int LoaderTuner::MostThreads() const {
 int LoaderTuner::MostPrefetch(int64_t batch_bytes) const {
   if (limits_.prefetch) return *limits_.prefetch;
   const int64_t one = std::max<int64_t>(1, batch_bytes) * limits_.replicas;
-  return static_cast<int>(std::clamp<int64_t>(limits_.bytes / one, 2, kMostPrefetch));
+  return static_cast<int>(std::clamp<int64_t>(limits_.bytes / one, 2, kMaxPrefetch));
 }
 
 int LoaderTuner::PrefetchFor(int threads, int64_t batch_bytes) const {
@@ -51,8 +51,8 @@ std::optional<LoaderSetting> LoaderTuner::Grown(const LoaderWindow& window) cons
   LoaderSetting more = setting_;
   const int most_ahead = MostPrefetch(window.batch_bytes);
   const bool more_ahead = !limits_.prefetch && setting_.prefetch < most_ahead;
-  // In bursts, everything is ready at some takes and nothing at others. The threads are then fast
-  // enough on average.
+  // If waits come in bursts, all batches are ready at some times and none at others. The threads
+  // are then fast enough on average.
   const bool bursts = window.full * 4 >= window.batches;
   if (!(bursts && more_ahead) && setting_.threads < MostThreads()) {
     const bool far = window.wait_seconds > 0.5 * window.seconds;
@@ -80,15 +80,15 @@ std::string LoaderTuner::Decide(const LoaderWindow& window) {
   const double seconds = window.seconds / batches, wait = window.wait_seconds / batches;
   std::string why;
   if (trial_) {
-    // The second condition accepts a shorter wait without a shorter step. Several processes wait
-    // for the slowest, whose loader may be another one.
+    // The second condition accepts a shorter wait without a shorter step, because all processes
+    // wait for the slowest loader, which may be another process's.
     const bool helped = (wait <= 0.9 * trial_->wait && seconds <= 0.98 * trial_->seconds) ||
                         (wait <= 0.5 * trial_->wait && seconds <= 1.02 * trial_->seconds);
     if (!helped) {
       setting_ = trial_->before;
       trial_.reset();
       hold_ = patience_;
-      patience_ = std::min(2 * patience_, kMostPatience);
+      patience_ = std::min(2 * patience_, kMaxPatience);
       return fmt::format("{} again, for more did not help", Text(setting_));
     }
     trial_.reset();
@@ -98,7 +98,7 @@ std::string LoaderTuner::Decide(const LoaderWindow& window) {
   if (starved) {
     idle_ = 0;
     if (shrunk_from_) {
-      idle_needed_ = std::min(2 * idle_needed_, kMostPatience);
+      idle_needed_ = std::min(2 * idle_needed_, kMaxPatience);
       setting_.threads = *std::exchange(shrunk_from_, std::nullopt);
       return fmt::format("{} again, for fewer were too few", Text(setting_));
     }

@@ -1,5 +1,5 @@
-// Decides how many threads load batches and how many batches are loaded ahead, where a job leaves
-// that to the input pipeline. Decisions are a pure function of the measurements. They change when a
+// Decides how many threads load batches and how many batches are loaded ahead, if the job says
+// "auto". Decisions are a pure function of the measurements. Decisions change the time at which a
 // batch is ready, never its contents. Needs no LibTorch.
 #pragma once
 
@@ -11,24 +11,24 @@ namespace muster::data {
 
 struct LoaderSetting {
   int threads = 1;
-  int prefetch = 2;  // Batches of each replica, including those that are loading.
+  int prefetch = 2;  // The number of batches of each replica that are loading or ready.
   friend bool operator==(const LoaderSetting&, const LoaderSetting&) = default;
 };
 
 struct LoaderLimits {
-  std::optional<int> threads, prefetch;  // As the job fixes them.
-  int cores = 1;                         // That this process may use.
-  int replicas = 1;                      // Whose batches the threads load.
-  int64_t bytes = int64_t{1} << 30;      // Of all batches ahead.
+  std::optional<int> threads, prefetch;  // Fixed values of the job, if any.
+  int cores = 1;                         // The number of cores that this process may use.
+  int replicas = 1;                  // The number of replicas that the threads load batches for.
+  int64_t bytes = int64_t{1} << 30;  // The limit on the size of all batches ahead.
 };
 
-// Measurements over some batches.
+// Measurements over some consecutive batches.
 struct LoaderWindow {
-  int64_t batches = 0;      // Taken by all replicas.
-  int64_t full = 0;         // Of those: taken when the maximum number was ready.
-  double seconds = 0;       // From the first to the last.
-  double wait_seconds = 0;  // Mean time that a replica waited.
-  int64_t batch_bytes = 0;  // Of the largest one.
+  int64_t batches = 0;      // The number of batches that the replicas took.
+  int64_t full = 0;         // The number of batches taken while the maximum number was ready.
+  double seconds = 0;       // The time from the first batch to the last.
+  double wait_seconds = 0;  // The mean time that a replica waited.
+  int64_t batch_bytes = 0;  // The size of the largest batch.
 };
 
 class LoaderTuner {
@@ -36,32 +36,32 @@ class LoaderTuner {
   explicit LoaderTuner(const LoaderLimits& limits);
 
   const LoaderSetting& setting() const { return setting_; }
-  // True where the job fixes both values.
+  // Returns true if the job fixes both values.
   bool fixed() const { return limits_.threads && limits_.prefetch; }
-  // True where the window is long enough for a decision.
+  // Returns true if the window is long enough for a decision.
   bool Complete(const LoaderWindow& window) const;
-  // Decides on a new setting. Returns the reason for the change, or "" where the setting is
-  // unchanged.
+  // Chooses the next setting. Returns the reason for a change, or "" if the setting stays the same.
   //
-  // Where replicas waited for more than kStarved of the time, it tries one step. It adds batches
-  // ahead where waits come in bursts, else a thread. The next window shows whether the step helped.
-  // A step that did not help is undone and not tried again for a while, which doubles each time.
-  // Where no replica waited and everything was ready at every take for a while, it removes a
-  // thread.
+  // If replicas waited for more than kStarved of the time, makes a trial: adds batches ahead if
+  // waits come in bursts, otherwise adds a thread. The next window shows whether the trial helped.
+  // If it did not help, undoes the change, and makes no trial for a number of windows, which
+  // doubles each time. If for some windows no replica waited and all batches were always ready,
+  // removes a thread.
   std::string Decide(const LoaderWindow& window);
 
-  // Lowers the prefetch so that batches of `batch_bytes` bytes keep within LoaderLimits::bytes.
-  // Called for each larger batch, because a fixed number of threads may begin as many batches
-  // before the first window ends. Returns as Decide does.
+  // Lowers the prefetch so that batches of `batch_bytes` bytes stay within LoaderLimits::bytes.
+  // Called for each batch that is larger than all before. Without these calls, a large fixed number
+  // of threads could exceed the limit before the first window ends. Returns the reason or "", as
+  // Decide does.
   std::string Fit(int64_t batch_bytes);
 
   static constexpr double kStarved = 0.03;
-  static constexpr int kMostPrefetch = 32;
+  static constexpr int kMaxPrefetch = 32;
 
  private:
   struct Trial {
     LoaderSetting before;
-    double seconds, wait;  // For each batch.
+    double seconds, wait;  // The means for one batch.
   };
   int MostThreads() const;
   int MostPrefetch(int64_t batch_bytes) const;
@@ -72,11 +72,14 @@ class LoaderTuner {
   const LoaderLimits limits_;
   LoaderSetting setting_;
   std::optional<Trial> trial_;
-  // Number of windows left without a trial, and that number after the next failed trial.
+  // hold_ is the number of windows before the next trial may start. patience_ is the value of hold_
+  // after the next failed trial.
   int hold_ = 0, patience_ = 1;
-  // Number of windows in which all was ready, and the number that removes a thread.
+  // idle_ counts consecutive windows in which all batches were always ready. When idle_ reaches
+  // idle_needed_, a thread is removed.
   int idle_ = 0, idle_needed_ = 4;
-  std::optional<int> shrunk_from_;  // The threads before the last decision, if that removed one.
+  // If the last decision removed a thread, the number of threads before that decision.
+  std::optional<int> shrunk_from_;
 };
 
 }  // namespace muster::data

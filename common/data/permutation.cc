@@ -10,7 +10,7 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// Maps a random word to [0, bound), without a division.
+// Maps a random word to [0, bound) without a division.
 uint64_t Scale(uint64_t word, uint64_t bound) {
   return static_cast<uint64_t>((static_cast<Wide>(word) * bound) >> 64);
 }
@@ -47,7 +47,7 @@ uint64_t Permutation::Encrypt(uint64_t value) const {
 
 int64_t Permutation::operator()(int64_t index) const {
   if (size_ <= static_cast<uint64_t>(kTable)) return table_[index];
-  // The loop ends, at the latest when the cycle of `index` returns to `index`.
+  // The loop ends, because at the latest the permutation's cycle returns to `index`.
   uint64_t value = Encrypt(static_cast<uint64_t>(index));
   while (value >= size_) value = Encrypt(value);
   return static_cast<int64_t>(value);

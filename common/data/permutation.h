@@ -1,5 +1,5 @@
-// A permutation of [0, size) as a function of (seed, salt, epoch), without a table of all elements.
-// It is cheap to construct.
+// A permutation of [0, size), as a function of (seed, salt, epoch). It needs no table of all
+// elements and is cheap to construct.
 #pragma once
 
 #include <array>
@@ -7,10 +7,10 @@
 
 namespace muster::data {
 
-// Up to 32 elements use a Fisher-Yates shuffle. Above, it is an alternating Feistel network over
-// Z_a x Z_b, with a * b just above `size`. Values outside the range are encrypted again until they
-// are inside (J. Black, P. Rogaway: Ciphers with Arbitrary Finite Domains, 2002). Immutable.
-// REQUIRES: size >= 0.
+// Up to 32 elements are permuted by a Fisher-Yates shuffle. More elements are permuted by an
+// alternating Feistel network over Z_a x Z_b, with a * b just above `size`. Results outside [0,
+// size) are encrypted again until they are inside (J. Black, P. Rogaway: Ciphers with Arbitrary
+// Finite Domains, 2002). Immutable. REQUIRES: size >= 0.
 class Permutation {
  public:
   Permutation(int64_t size, uint64_t seed, uint64_t salt, int64_t epoch);

@@ -23,7 +23,7 @@
 namespace muster::data {
 namespace {
 
-// Shared by both pipelines: chooses a replica's next batch and loads it. Immutable.
+// Chooses and loads the next batch of a replica, for both pipelines of this file. Immutable.
 class Loader {
  public:
   Loader(DatasetPtr dataset, Sampler sampler, Position start, int first_replica, int num_replicas,
@@ -39,8 +39,8 @@ class Loader {
 
   Position start() const { return start_; }
 
-  // Returns the batch at *position without its data, and advances *position. Returns kOutOfRange
-  // after the end.
+  // Returns the batch at *position without loading its data, and advances *position. Returns
+  // kOutOfRange after the end.
   absl::StatusOr<LoadedBatch> Plan(int local_replica, Position* position) const {
     if (!options_.repeat && (position->epoch > start_.epoch || Empty())) {
       return absl::OutOfRangeError("The epoch is over.");
@@ -83,7 +83,7 @@ int64_t BytesOf(const Batch& batch) {
   return bytes;
 }
 
-// A small part of the host's memory, for all batches ahead.
+// Returns the limit on the size of all batches ahead, a small part of the host's memory.
 int64_t BytesAhead() {
   struct sysinfo memory = {};
   if (sysinfo(&memory) != 0) return int64_t{256} << 20;
@@ -106,7 +106,7 @@ absl::Status NoSuchReplica(int local_replica, size_t replicas) {
                                   local_replica, replicas));
 }
 
-// For prefetch 0: each replica loads its own batches, in Next.
+// The pipeline for prefetch 0. Next loads the replica's batch.
 class DirectPipeline final : public Pipeline {
  public:
   DirectPipeline(Loader loader, int local_replicas) : loader_(std::move(loader)) {
@@ -139,14 +139,15 @@ class DirectPipeline final : public Pipeline {
 
  private:
   const Loader loader_;
-  std::vector<Position> places_;  // Each used only by its replica's thread.
+  std::vector<Position> places_;  // Only the replica's thread uses its element.
   absl::Mutex mutex_;
   std::vector<absl::Status> errors_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Worker threads load the batches of all local replicas, the earliest first. Each replica has a
-// queue in the order of its batches, independent of which finishes first. The number of threads and
-// the length of the queues follow the waits of the replicas, and do not affect the contents.
+// A pool of threads loads the batches of all local replicas, the earliest first. Each replica has a
+// queue in the order of its batches, in whatever order they finish loading. The number of threads
+// and the length of queues depend on the waits of the replicas, and do not affect the contents of
+// batches.
 class ThreadedPipeline final : public Pipeline {
  public:
   ThreadedPipeline(Loader loader, int local_replicas, const PipelineOptions& options)
@@ -212,15 +213,15 @@ class ThreadedPipeline final : public Pipeline {
     bool done = false;
   };
   struct Replica {
-    Position place;           // Of the next batch to begin.
-    int64_t begun = 0;        // Number of batches begun.
-    bool at_end = false;      // True where nothing more is to begin: the end, or an error.
-    std::deque<Entry> queue;  // Begun and not yet taken. Entries keep their addresses.
-    absl::Status error;       // The error that was returned. It sticks.
+    Position place;       // The position of the next batch to load.
+    int64_t begun = 0;    // The number of batches whose loading began.
+    bool at_end = false;  // True if no more batches are to be loaded, at the end or after an error.
+    std::deque<Entry> queue;  // Batches that are loading or ready. Entries keep their addresses.
+    absl::Status error;       // The first error that Next returned. Later calls return it too.
     CondVar ready;
   };
 
-  // Starts threads up to the current setting. Surplus threads are parked.
+  // Starts threads up to the current setting. Threads above the setting wait.
   void StartThreadsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     while (static_cast<int>(threads_.size()) < tuner_.setting().threads) {
       threads_.emplace_back([this, i = static_cast<int>(threads_.size())] {
@@ -239,10 +240,10 @@ class ThreadedPipeline final : public Pipeline {
                        [](const Entry& entry) { return entry.done; });
   }
 
-  // Called when a batch was taken, which the replica asked for at `asked`.
+  // Called when Next returns a batch. `asked` is the time at which the call of Next began.
   void TuneLocked(MonotonicTime asked, bool full) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const MonotonicTime now = Clock::now();
-    // At the start nothing is ready, for any setting.
+    // Ignores the first batches, because at the start none is ready with any setting.
     if (taken_ < 2 * static_cast<int64_t>(replicas_.size())) {
       ++taken_;
       window_start_ = now;
@@ -262,7 +263,7 @@ class ThreadedPipeline final : public Pipeline {
     StartThreadsLocked();
   }
 
-  // Runs thread `number` of the pool.
+  // The body of thread `number` of the pool.
   void Work(int number) {
     absl::MutexLock lock(&mutex_);
     while (!stopping_) {
@@ -279,7 +280,8 @@ class ThreadedPipeline final : public Pipeline {
     }
   }
 
-  // Returns the replica that is furthest behind among those that need a batch, or null.
+  // Of the replicas that need a batch, returns the one that is furthest behind. Returns null if no
+  // replica needs a batch.
   Replica* ChooseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Replica* chosen = nullptr;
     for (Replica& replica : replicas_) {
@@ -290,7 +292,7 @@ class ThreadedPipeline final : public Pipeline {
     return chosen;
   }
 
-  // Releases the mutex while it loads.
+  // Loads one batch, and releases the mutex meanwhile.
   void LoadOneLocked(Replica& replica) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const int index = static_cast<int>(&replica - replicas_.data());
     Entry& entry = replica.queue.emplace_back();
@@ -328,9 +330,9 @@ class ThreadedPipeline final : public Pipeline {
   LoaderTuner tuner_ ABSL_GUARDED_BY(mutex_);
   LoaderWindow window_ ABSL_GUARDED_BY(mutex_);
   MonotonicTime window_start_ ABSL_GUARDED_BY(mutex_);
-  int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;  // Counts only during the start.
+  int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;  // Counts batches only during the start.
   int64_t largest_batch_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<Replica> replicas_;  // mutex_ guards the elements. The vector itself is constant.
+  std::vector<Replica> replicas_;  // mutex_ guards the elements. The size does not change.
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,4 @@
-// Random numbers of one example: a function of (seed, epoch, index) and a salt. Internal to
+// Random numbers for one example, as a function of (seed, epoch, index) and a salt. Internal to
 // common/data. tests/reference/transforms_test.py has the same function in Python.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace muster::data {
 
-// SplitMix64 from a key. Not thread-safe.
+// The generator is SplitMix64. Not thread-safe.
 class RandomNumbers {
  public:
   RandomNumbers(const Context& context, int64_t index, uint64_t salt) : state_(context.seed) {
@@ -24,10 +24,11 @@ class RandomNumbers {
     state_ += kSplitMixStep;
     return word;
   }
-  // Return a number in [0, 1), and in [low, high].
+  // Returns a number in [0, 1). The overload returns a number in [low, high].
   double Uniform() { return static_cast<double>(Word() >> 11) * 0x1p-53; }
   double Uniform(double low, double high) { return low + (high - low) * Uniform(); }
-  // Returns a number in [0, count), uniform up to 1 part in 2^53 / count. REQUIRES: count > 0.
+  // Returns a number in [0, count). The relative error of the probabilities is at most count /
+  // 2^53. REQUIRES: count > 0.
   int64_t Below(int64_t count) {
     return static_cast<int64_t>(Uniform() * static_cast<double>(count));
   }

@@ -30,8 +30,8 @@ Sampler::Sampler(int64_t size, int64_t global_batch_size, bool drop_remainder,
   }
 }
 
-Sampler Sampler::OfShares(std::vector<int64_t> shares, int64_t global_batch_size,
-                          bool drop_remainder, int64_t steps_per_epoch) {
+Sampler Sampler::FromShares(std::vector<int64_t> shares, int64_t global_batch_size,
+                            bool drop_remainder, int64_t steps_per_epoch) {
   Sampler sampler(0, global_batch_size, drop_remainder, steps_per_epoch);
   const auto replicas = static_cast<int>(shares.size());
   int64_t longest = 0, shortest = std::numeric_limits<int64_t>::max();
@@ -68,8 +68,8 @@ int64_t Sampler::batches_per_epoch() const { return batches_; }
 int64_t Sampler::examples_per_epoch() const { return examples_; }
 
 int64_t Sampler::BatchEnd(const Position& position) const {
-  // Aligned to multiples of the batch size. A position within a batch (from a run with another
-  // batch size) returns to this grid.
+  // Batches end at multiples of the batch size. A run with another batch size can leave a position
+  // inside a batch. The rest of this batch is then a short batch.
   const int64_t begin = position.offset / batch_ * batch_;
   return examples_ - begin > batch_ ? begin + batch_ : examples_;
 }

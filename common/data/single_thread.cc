@@ -6,11 +6,11 @@
 namespace muster::data {
 
 void UseOneIntraOpThread() {
-  // LibTorch sets this thread's number of threads at its first use. Triggers that now, so that it
-  // does not override the value below.
+  // At its first use in a thread, LibTorch sets the thread's number of OpenMP threads. Triggers
+  // this first use now, so that it does not override the value below.
   at::get_num_threads();
-  // Both functions are in LibTorch and the OpenMP runtime that comes with it, but not in its
-  // headers. Where one is missing (another parallel backend), only a core is lost.
+  // LibTorch and its OpenMP runtime have these functions, but no headers for them. If a function is
+  // missing (with another parallel backend), only performance suffers.
   for (const char* setter : {"omp_set_num_threads", "MKL_Set_Num_Threads_Local"}) {
     if (void* symbol = dlsym(RTLD_DEFAULT, setter)) reinterpret_cast<int (*)(int)>(symbol)(1);
   }

@@ -1,4 +1,4 @@
-// Datasets that do not start from another dataset: tensors in memory, files, functions.
+// Datasets of tensors in memory, of files and of functions.
 #include <fmt/format.h>
 
 #include "common/data/batches.h"
@@ -40,7 +40,7 @@ class TensorDataset final : public Dataset {
         fmt::format("Example {} was asked for in a dataset of {} examples.", index, size_));
   }
 
-  const std::vector<at::Tensor> components_;  // Contiguous.
+  const std::vector<at::Tensor> components_;  // All are contiguous.
   const int64_t size_;
 };
 

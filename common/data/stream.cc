@@ -1,5 +1,5 @@
-// A stream as a dataset of unknown size. It keeps the part around its readers' positions in memory,
-// so that the stream is read once for all of them.
+// A dataset of unknown size that reads a stream. It keeps the examples around its readers'
+// positions in memory, so that all readers together read the stream only once.
 #include <absl/base/thread_annotations.h>
 #include <absl/synchronization/mutex.h>
 #include <fmt/format.h>
@@ -53,20 +53,19 @@ class StreamDataset final : public Dataset {
   }
 
  private:
-  // Examples [begin, end()) of a pass, and the stream after them.
+  // Holds examples [begin, end()) of a pass, and the stream at end().
   struct Window {
     Context context;
     int64_t begin = 0;
     std::deque<Example> examples;
-    std::unique_ptr<Stream> stream;  // Null at its end.
+    std::unique_ptr<Stream> stream;  // Null at the end of the stream.
     int64_t end() const { return begin + static_cast<int64_t>(examples.size()); }
   };
-  // The replicas of a process are in two passes at most: the end of one, and the first batches of
-  // the next.
+  // The replicas of a process read at most two passes at a time: the end of one pass and the start
+  // of the next.
   static constexpr size_t kWindows = 2;
-  // How far a reader may be behind the furthest one before the stream must be opened again, in
-  // lengths of Available's calls. It covers the batches that a pipeline has ready and the current
-  // one.
+  // The largest distance between readers without reopening the stream, in multiples of the longest
+  // range of Available(). It covers the current batch and the batches that a pipeline loads ahead.
   static constexpr int64_t kKept = 5;
 
   absl::StatusOr<std::unique_ptr<Stream>> Open(const Context& context, int64_t first) const {
@@ -93,7 +92,7 @@ class StreamDataset final : public Dataset {
                       index, context.epoch));
     }
     if (index > 0 && reopen_ == Reopen::kAsItComes)
-      LogWarning("the stream is taken to go on at example {} of pass {}, whatever it gives", index,
+      LogWarning("the stream is assumed to continue at example {} of pass {}", index,
                  context.epoch);
     const bool at_index = reopen_ == Reopen::kAtExample || reopen_ == Reopen::kAsItComes;
     window.begin = at_index ? index : 0;
@@ -102,7 +101,7 @@ class StreamDataset final : public Dataset {
     return window;
   }
 
-  // Reads one more example. Returns false at the end.
+  // Appends one example to the window. Returns false at the end of the stream.
   absl::StatusOr<bool> ReadOne(Window* window) const {
     if (window->stream == nullptr) return false;
     absl::StatusOr<Example> example;
@@ -121,7 +120,7 @@ class StreamDataset final : public Dataset {
     return true;
   }
 
-  // Returns the window that holds the examples from `begin` to `end`, as far as they exist.
+  // Returns a window with all existing examples in [begin, end).
   absl::StatusOr<Window*> ReadTo(int64_t begin, int64_t end, const Context& context) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     auto window = std::find_if(windows_.begin(), windows_.end(), [&](const Window& w) {
@@ -146,7 +145,7 @@ class StreamDataset final : public Dataset {
     return &first;
   }
 
-  // Valid as long as mutex_ is held.
+  // Returns an example, which is valid as long as the caller holds mutex_.
   absl::StatusOr<const Example*> Find(int64_t index, const Context& context) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     MUSTER_ASSIGN_OR_RETURN(Window * window, ReadTo(index, index + 1, context));
@@ -157,7 +156,7 @@ class StreamDataset final : public Dataset {
   const OpenStream open_;
   const Reopen reopen_;
   mutable absl::Mutex mutex_;
-  // The most recently used one is first.
+  // The most recently used window is first.
   mutable std::list<Window> windows_ ABSL_GUARDED_BY(mutex_);
   mutable int64_t longest_ ABSL_GUARDED_BY(mutex_) = 1;
 };

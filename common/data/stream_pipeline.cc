@@ -1,6 +1,6 @@
-// The input pipeline over data of unknown size: one thread loads the next batches ahead. More
-// threads would not read a stream faster. The prefetch is limited by what StreamDataset keeps for
-// the other replicas of the process.
+// The input pipeline over data of unknown size. One thread loads the next batches ahead, because
+// more threads would not read a stream faster. The number of batches ahead is limited, because
+// StreamDataset keeps few examples for replicas that are behind.
 #include <absl/base/thread_annotations.h>
 #include <absl/synchronization/mutex.h>
 #include <c10/core/GradMode.h>
@@ -71,10 +71,9 @@ class StreamPipeline final : public Pipeline {
   }
 
  private:
-  static constexpr int kMostAhead = 4;  // Below StreamDataset's kKept.
+  static constexpr int kMaxAhead = 4;  // Must be below StreamDataset::kKept.
   int ahead() const {
-    return options_.prefetch == PipelineOptions::kAuto ? 2
-                                                       : std::min(options_.prefetch, kMostAhead);
+    return options_.prefetch == PipelineOptions::kAuto ? 2 : std::min(options_.prefetch, kMaxAhead);
   }
   bool direct() const { return ahead() == 0; }
 
@@ -116,10 +115,10 @@ class StreamPipeline final : public Pipeline {
     }
   }
 
-  // Loads the batch at the position, which advances.
+  // Loads the batch at position_ and advances position_.
   absl::StatusOr<LoadedBatch> Load() {
     const int64_t size = plan_.global_batch_size;
-    // Examples needed for another batch.
+    // The smallest number of examples of a batch.
     const int64_t needed = plan_.drop_remainder ? size : 1;
     MUSTER_ASSIGN_OR_RETURN(const int64_t available, Available(size + needed));
     const int64_t count = std::min(size, available);
@@ -151,7 +150,7 @@ class StreamPipeline final : public Pipeline {
     const int64_t shift = data_.offset - position_.offset;
     const Slice own{loaded->local.begin + shift, loaded->local.end + shift};
     if (own.size() > 0) return LoadInto(*dataset_, own, ContextOfPass(), options_, loaded);
-    // The batch's first example shows the shape of an empty batch.
+    // Loads the first example of the global batch for the shape of an empty slice.
     MUSTER_ASSIGN_OR_RETURN(
         loaded->batch, LoadExamples(*dataset_, {data_.offset, data_.offset + 1}, ContextOfPass()));
     for (at::Tensor& component : loaded->batch) component = component.narrow(0, 0, 0).clone();
@@ -164,14 +163,14 @@ class StreamPipeline final : public Pipeline {
   const StreamPlan plan_;
   const int replica_, num_replicas_;
   const PipelineOptions options_;
-  Position position_, data_;  // Used by the thread only.
+  Position position_, data_;  // Only the loading thread uses these.
 
   absl::Mutex mutex_;
   CondVar work_, ready_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<absl::StatusOr<LoadedBatch>> queue_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;  // Not started where Next loads the batches.
+  std::thread thread_;  // Not started if Next loads the batches.
 };
 
 }  // namespace

@@ -16,9 +16,10 @@
 namespace muster::exported {
 namespace {
 
-constexpr char kMend[] = "export the model with torch.export.export and torch.export.save";
+constexpr char kFix[] = "export the model with torch.export.export and torch.export.save";
 
-// Reads the fields of a JSON member with at(). Treats missing fields and wrong types as damage.
+// Calls `function`, which reads fields of a JSON member with at(). Returns a DataError if a field
+// is missing or has a wrong type.
 template <typename Function>
 absl::Status ReadFields(const std::string& path, const std::string& member, Function read) {
   try {
@@ -47,24 +48,24 @@ bool HasFolder(const ZipReader& zip, std::string_view folder) {
                      [&](const std::string& name) { return name.starts_with(folder); });
 }
 
-// Recognizes other files that LibTorch and Python write into zip archives.
+// Returns an error for other kinds of zip archives that LibTorch and Python write.
 absl::Status CheckKind(const ZipReader& zip) {
-  const auto refuse = [&](std::string_view what, std::string_view mend) {
-    return ConfigurationError(fmt::format("{} is {}: {}", zip.path(), what, mend));
+  const auto refuse = [&](std::string_view what, std::string_view fix) {
+    return ConfigurationError(fmt::format("{} is {}: {}", zip.path(), what, fix));
   };
   if (HasFolder(zip, kProgramFile)) return absl::OkStatus();
   if (zip.Has("constants.pkl") || HasFolder(zip, "code/")) {
-    return refuse("TorchScript, which PyTorch deprecated in 2.11", kMend);
+    return refuse("TorchScript, which PyTorch deprecated in 2.11", kFix);
   }
   if (zip.Has("serialized_exported_program.json")) {
     return refuse("of an older torch.export.save",
                   "load it with torch.export.load and save it again with torch 2.11");
   }
   if (HasFolder(zip, "data/aotinductor/")) {
-    return refuse("compiled by AOTInductor, without the program that would train", kMend);
+    return refuse("compiled by AOTInductor, without the program that would train", kFix);
   }
-  if (zip.Has("data.pkl")) return refuse("what torch.save wrote, tensors without a program", kMend);
-  return refuse("a zip archive without an exported program", kMend);
+  if (zip.Has("data.pkl")) return refuse("what torch.save wrote, tensors without a program", kFix);
+  return refuse("a zip archive without an exported program", kFix);
 }
 
 absl::StatusOr<std::string> ChooseModel(const ZipReader& zip, const std::string& wanted) {
@@ -132,7 +133,8 @@ Payload PayloadOf(const Json& entry, std::string_view folder) {
   return payload;
 }
 
-// Returns one past the last element of the storage that the payload uses, or -1 where it overflows.
+// Returns the index after the last element of the storage that the payload uses, or -1 after an
+// overflow.
 int64_t Extent(const Payload& payload) {
   __int128 last = payload.offset;
   for (size_t d = 0; d < payload.sizes.size(); ++d) {
@@ -143,8 +145,7 @@ int64_t Extent(const Payload& payload) {
   return static_cast<int64_t>(last) + 1;
 }
 
-// Returns the bytes of a separate copy. Returns nullopt where these or a stride do not fit in a
-// tensor.
+// Returns the size of a dense copy in bytes. Returns nullopt if the size or a stride overflows.
 std::optional<int64_t> CopiedBytes(const Payload& payload) {
   auto bytes = static_cast<int64_t>(c10::elementSize(payload.dtype));
   bool empty = false;
@@ -160,7 +161,7 @@ bool SameView(const Payload& a, const Payload& b) {
          a.offset == b.offset;
 }
 
-// Reads the tensors of one folder of an archive, from its config.
+// Reads the tensors of one folder of an archive. The folder's config lists them.
 class PayloadReader {
  public:
   PayloadReader(const ZipReader& zip, std::string folder) : zip_(zip), folder_(std::move(folder)) {}
@@ -206,7 +207,7 @@ class PayloadReader {
   std::map<std::string, Payload> payloads;
 
  private:
-  // Reads the tensors that are views of one file's bytes.
+  // Reads the tensors that are views of the bytes of one file.
   absl::Status ReadViews(const std::string& file, const std::vector<std::string>& names,
                          std::map<std::string, at::Tensor>* tensors) {
     MUSTER_ASSIGN_OR_RETURN(const at::Tensor storage, ReadStorage(file));
@@ -262,15 +263,15 @@ class PayloadReader {
 
   const ZipReader& zip_;
   const std::string folder_;
-  // Remaining bytes for tensors: those of the files, and 1 GiB. The latter is for expanded buffers
-  // and views of each other, which get their own memory.
+  // The number of bytes left for tensors: the size of the files plus 1 GiB. The 1 GiB is for
+  // expanded tensors and overlapping views, because each tensor gets memory of its own.
   int64_t left_ = int64_t{1} << 30;
 };
 
 }  // namespace
 
 at::ScalarType ScalarTypeOfSchema(int64_t number) {
-  // Numbers of torch/_export/serde/schema.py, class ScalarType.
+  // The numbers of class ScalarType in torch/_export/serde/schema.py.
   static const std::map<int64_t, at::ScalarType> kTypes = {
       {1, at::kByte},
       {2, at::kChar},

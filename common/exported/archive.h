@@ -1,4 +1,4 @@
-// Reads a file that torch.export.save wrote: the program as JSON, its parameters, buffers and
+// Reads a file of torch.export.save: the program as JSON, and its parameters, buffers and
 // constants. docs/exported.md lists the supported files.
 #pragma once
 
@@ -15,50 +15,52 @@
 
 namespace muster::exported {
 
-// The archives are zip files of stored members, all in one folder.
+// Returns the zip format of such a file: uncompressed members, all in one folder.
 inline ZipOptions ArchiveZip() {
   return {.without_folder = true, .only_stored = true, .kind = "torch.export.save writes"};
 }
 
-// The schema version that torch 2.11 writes: torch/_export/serde/schema.py, SCHEMA_VERSION. A new
-// major number there is a breaking change.
+// The major schema version of torch 2.11 (SCHEMA_VERSION in torch/_export/serde/schema.py). Another
+// major version is incompatible.
 inline constexpr int64_t kSchemaMajor = 8;
 inline constexpr std::string_view kProgramFile = "models/", kWeightsFolder = "data/weights/",
                                   kConstantsFolder = "data/constants/";
 
-// A tensor's place in the file: a view of a whole storage, which several tensors may share.
+// Describes a tensor in the file: a view of a storage. Several tensors may share one storage.
 struct Payload {
-  std::string file;  // The member of the archive.
+  std::string file;  // The member of the archive that has the storage.
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes, strides;
-  int64_t offset = 0;  // In elements.
+  int64_t offset = 0;  // The offset in the storage, in elements.
   bool is_parameter = false;
   bool requires_grad = false;
 };
 
 struct Archive {
   std::string path;
-  std::string model;  // Its name in the file.
-  Json program;       // torch's ExportedProgram.
-  // By their names in Python (state_dict). Names that share one tensor in Python (tied weights)
-  // share one here. All other tensors own their memory. On the CPU.
+  std::string model;  // The model's name in the file.
+  Json program;       // An ExportedProgram of torch's schema.
+  // The keys are the names in Python (state_dict). Tensors are on the CPU. Names of tied weights,
+  // which share one tensor in Python, share one tensor here. All other tensors have memory of their
+  // own.
   std::map<std::string, Payload> weight_payloads;
   std::map<std::string, at::Tensor> weights, constants;
 };
 
-// `model` selects one of several models in a file. "" stands for the only one. Returns a DataError
-// for a damaged file. Returns a ConfigurationError for another kind of file (TorchScript, a
-// state_dict, another schema version, tensors that overlap). Thread-safe.
+// Reads an archive. `model` selects one of several models in the file, and "" selects the only
+// model. Returns a DataError if the file is damaged. Returns a ConfigurationError if the file is of
+// another kind (TorchScript, a state_dict, another schema version, overlapping tensors).
+// Thread-safe.
 absl::StatusOr<Archive> ReadArchive(const std::string& path, const std::string& model);
 
-// Converts the type numbers of torch's schema. Throws c10::Error for an unknown number.
+// Converts a type number of torch's schema. Throws c10::Error if the number is unknown.
 at::ScalarType ScalarTypeOfSchema(int64_t number);
 
-// Returns a payload's view of `storage`, a flat tensor with all bytes of a storage. REQUIRES: the
-// storage contains the payload (CheckPayload).
+// Returns the tensor that `payload` describes, as a view of `storage`, a flat tensor of all bytes
+// of the storage. REQUIRES: CheckPayload returned OK.
 at::Tensor ViewOf(const at::Tensor& storage, const Payload& payload);
-// Returns OK where a storage of `bytes` bytes contains the payload. The error is a clause that says
-// why not.
+// Returns OK if a storage of `bytes` bytes contains the payload. The error message is a clause with
+// the reason.
 absl::Status CheckPayload(const Payload& payload, int64_t bytes);
 
 }  // namespace muster::exported

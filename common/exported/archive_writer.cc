@@ -15,7 +15,7 @@
 namespace muster::exported {
 namespace {
 
-// The version of the zip layout that torch.export.save uses. It is not the program's version.
+// The version of the zip layout that torch.export.save uses. It is not the version of the program.
 constexpr uint64_t kZipVersion = 6;
 
 // A file that appears completely or not at all.
@@ -34,7 +34,8 @@ class NewFile {
     fd_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     return fd_ < 0 ? Failed() : absl::OkStatus();
   }
-  // Returns the number of bytes written. It is below `size` after an error, which Finish returns.
+  // Returns the number of bytes written. After an error, this is below `size`, and Finish returns
+  // the error.
   size_t Write(const void* data, size_t size) {
     const char* from = static_cast<const char*>(data);
     size_t done = 0;
@@ -99,7 +100,8 @@ absl::Status WriteTrained(const Archive& archive, const std::map<std::string, at
   MUSTER_RETURN_IF_ERROR(CheckWeights(archive, weights));
   MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<ZipReader> zip,
                           ZipReader::Open(archive.path, ArchiveZip()));
-  std::map<std::string, std::vector<std::string>> names_of;  // By the file of a storage.
+  // For each file of a storage, the names of its tensors.
+  std::map<std::string, std::vector<std::string>> names_of;
   for (const auto& [name, payload] : archive.weight_payloads)
     names_of[payload.file].push_back(name);
   NewFile file(output);
@@ -109,7 +111,7 @@ absl::Status WriteTrained(const Archive& archive, const std::map<std::string, at
         [&file](const void* data, size_t size) { return file.Write(data, size); });
     writer.setMinVersion(kZipVersion);
     for (const std::string& member : zip->names()) {
-      // The writer adds these itself.
+      // The zip writer adds these members itself.
       if (member.starts_with(".data/") || member == "byteorder" || member == "version") continue;
       const at::Tensor bytes = at::empty({zip->Size(member)}, at::kByte);
       MUSTER_RETURN_IF_ERROR(zip->Read(member, bytes.mutable_data_ptr()));

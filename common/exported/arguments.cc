@@ -15,7 +15,7 @@ namespace {
 
 using c10::IValue;
 
-// The schema's numbers for layouts and memory formats differ from LibTorch's.
+// The numbers of layouts and memory formats in the schema differ from LibTorch's.
 int64_t LayoutOf(const Json& json) {
   static const std::map<int64_t, c10::Layout> kLayouts = {
       {1, c10::Layout::Sparse},    {2, c10::Layout::SparseCsr}, {3, c10::Layout::SparseCsc},
@@ -96,7 +96,7 @@ c10::complex<double> ToComplex(const Json& json) {
 
 Member MemberOf(const Json& json, const char* what) {
   TORCH_CHECK(json.is_object() && json.size() == 1, what, " is no union");
-  // Not items(), whose elements live no longer than its iterator.
+  // Does not call items(), because its elements live only as long as its iterator.
   const auto member = json.begin();
   return {member.key(), member.value()};
 }

@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<int>> ArrangeColumns(const std::vector<data::Column>&
     if (const int column = Find(columns, name); column >= 0) order.push_back(column);
   }
   if (order.size() < wanted.size() && wanted.size() == 2 && columns.size() == 2) {
-    order = {0, 1};  // Such as "x" and "y".
+    order = {0, 1};  // For example "x" and "y".
     if (given[0] == kTarget || given[1] == wanted[0]) order = {1, 0};
   }
   if (order.size() != wanted.size() || columns.size() != wanted.size()) {
@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<int>> ArrangeColumns(const std::vector<data::Column>&
   for (size_t i = 0; i < shapes.inputs().size(); ++i) {
     const data::Column& column = columns[order[i]];
     std::vector<int64_t> sizes = column.shape;
-    sizes.insert(sizes.begin(), 0);  // Any number of examples.
+    sizes.insert(sizes.begin(), 0);  // 0 matches any number of examples.
     MUSTER_RETURN_IF_ERROR(shapes.Check(i, sizes, column.type));
   }
   return order;

@@ -1,4 +1,4 @@
-// Matches the columns of the job's data with an exported program's inputs. Pure functions.
+// Finds the columns of the job's data for the inputs of an exported program. Pure functions.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace muster::exported {
 
-// Returns the indices of the columns for the inputs, in the order of forward()'s arguments, then of
-// the column for the target. Columns have the names of the arguments, and "target". A single input
-// and its target may have any two names, in this order. An error names the column that is missing,
-// superfluous, or of a shape or type that differs from the file's.
+// Returns the index of the column for each argument of forward(), then the index of the column for
+// the target. Columns have the names of the arguments and "target". If the program has one input,
+// two columns of any names are the input and the target, in this order. The error names the column
+// that is missing or superfluous, or has another shape or type than the file requires.
 absl::StatusOr<std::vector<int>> ArrangeColumns(const std::vector<data::Column>& columns,
                                                 const Shapes& shapes);
 

@@ -38,7 +38,7 @@ at::ScalarType TypeOf(checkpoint::DType type) {
   return at::kFloat;
 }
 
-// The tensors refer to the snapshot's memory.
+// Returns the weights as views of the snapshot's memory.
 std::map<std::string, at::Tensor> WeightsOf(const checkpoint::Snapshot& snapshot) {
   std::map<std::string, at::Tensor> weights;
   for (const checkpoint::Tensor& tensor : snapshot.model.tensors) {

@@ -1,4 +1,4 @@
-// Writes a checkpoint of an exported program as a file for torch.export.load.
+// Writes a checkpoint of an exported program to a file for torch.export.load.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace muster::exported {
 
-// `program` is the job's "program". If it is null, the job in the checkpoint determines it.
+// `program` is the job's "program". If `program` is null, the "program" of the checkpoint's job
+// replaces it.
 absl::Status ExportCheckpoint(const checkpoint::Snapshot& snapshot, Json program,
                               const std::string& output);
 

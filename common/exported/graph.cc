@@ -52,7 +52,7 @@ IValue Filled(const Fill& fill, const std::vector<IValue>& values) {
   return FitList(list, *fill.type);
 }
 
-// Sets autocast as `with torch.autocast(...)` does, during its lifetime.
+// While the object exists, autocast is set as in `with torch.autocast(...)`.
 class AutocastRegion {
  public:
   explicit AutocastRegion(const Node& node)
@@ -154,7 +154,7 @@ IValue Fit(IValue value, const c10::Type& type) {
       if (!value.isScalar()) return value;
       const at::Scalar scalar = value.toScalar();
       at::Tensor number = at::scalar_tensor(scalar, at::dtype(scalar.type()));
-      // A Python number does not widen the type of the tensor beside it.
+      // As in Python, a number does not change the type of the tensor that it is combined with.
       number.unsafeGetTensorImpl()->set_wrapped_number(true);
       return number;
     }
@@ -193,7 +193,7 @@ void Graph::RunNode(const Node& node, Phase phase, std::vector<IValue>* values,
       results.push_back(node.function(operands));
       break;
     case Node::kSetGradEnabled: {
-      // Where gradients are off (evaluation), the file does not switch them on.
+      // If gradients are off (in evaluation), the file cannot switch them on.
       const at::AutoGradMode mode(node.enabled && at::GradMode::is_enabled());
       results = node.graphs[0]->Run(std::move(operands), phase);
       break;
@@ -261,8 +261,8 @@ std::set<int> Graph::Reaching(const std::vector<size_t>& outputs) const {
         for (const Operand& operand : fill.operands) visit(operand.slot);
       }
     };
-    // A node that writes to a value, or to the base of a view, passes on what it reads, even if its
-    // result is unused.
+    // A node that writes to a value, or to the base of a view, counts as used even if its result is
+    // unused.
     if (node->kind == Node::kOperator && node->op->schema().is_mutable()) used = true;
     if (!used) continue;
     each_slot([&](int slot) {

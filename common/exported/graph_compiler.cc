@@ -17,7 +17,8 @@ namespace {
 using c10::IValue;
 
 constexpr std::string_view kOperators = "torch.ops.", kHigherOrder = "torch.ops.higher_order.";
-// This node only checks metadata of the trace. The type may differ under autocast.
+// A node that only checks metadata of the trace. It is ignored, because under autocast the type may
+// differ.
 constexpr char kMetadataCheck[] = "torch.ops.aten._assert_tensor_metadata.default";
 constexpr char kOwnOperators[] =
     "write it with torch's own operators, or apply run_decompositions() before torch.export.save";
@@ -45,7 +46,7 @@ c10::OperatorHandle FindOperator(const std::string& target) {
   throw Unsupported("LibTorch has no such operator", kOwnOperators);
 }
 
-// Returns a node's place for messages, before its kind is known.
+// Returns the description of a node for messages.
 std::string Where(const Json& node) {
   std::string name = node.at("target").get<std::string>();
   if (name.starts_with(kOperators)) name = name.substr(kOperators.size());
@@ -55,7 +56,7 @@ std::string Where(const Json& node) {
 
 }  // namespace
 
-// One compilation of one graph. Nested graphs have their own.
+// Compiles one graph. Each nested graph has its own compiler.
 class GraphCompiler {
  public:
   GraphCompiler(c10::Device device, const std::string& path)
@@ -141,7 +142,7 @@ class GraphCompiler {
       }
     } catch (const Unsupported& refused) {
       refusals_.push_back(fmt::format("{}: {}{}{}", node.where, refused.what(),
-                                      refused.mend.empty() ? "" : ": ", refused.mend));
+                                      refused.fix.empty() ? "" : ": ", refused.fix));
     }
     for (const Json& output : json.at("outputs")) AddNodeOutput(output, &node);
     PropagateAliases(node);
@@ -261,7 +262,7 @@ class GraphCompiler {
     }
   }
 
-  // Sets the arguments in evaluation where they differ.
+  // Sets the arguments for kEvaluate if they differ from those for kTrain.
   static void PrepareEvaluation(Node* node) {
     const auto& parameters = node->op->schema().arguments();
     torch::jit::Stack evaluation = node->arguments[0];
@@ -280,7 +281,8 @@ class GraphCompiler {
     }
     if (differs) node->arguments[1] = std::move(evaluation);
   }
-  // A normalisation without running statistics uses the batch's in evaluation too.
+  // Returns false for a batch normalization without running statistics, which uses the batch's
+  // statistics in evaluation too.
   static bool HasStatistics(const Node& node) {
     const c10::FunctionSchema& schema = node.op->schema();
     const auto place = schema.argumentIndexWithName("running_mean");
@@ -307,7 +309,7 @@ class GraphCompiler {
       operands_from = 2;
     } else if (name == "wrap_with_autocast") {
       node->kind = Node::kAutocast;
-      // The replica's device replaces the devices of the file.
+      // The replica's device replaces the device in the file.
       node->device_type = device_.type();
       const IValue& type = arguments.at(1).items.at(0).constant;
       if (!type.isNone()) {
@@ -340,7 +342,8 @@ class GraphCompiler {
                 " has ", node->graphs.size(), " graphs");
   }
 
-  // Records which inputs this node's outputs may share memory with, and which inputs it writes.
+  // Records the inputs that may share memory with the node's outputs, and the inputs that the node
+  // writes.
   void PropagateAliases(const Node& node) {
     if (node.kind == Node::kOperator && node.op) {
       const c10::FunctionSchema& schema = node.op->schema();
@@ -351,7 +354,7 @@ class GraphCompiler {
         std::set<int> inputs;
         for (const Operand& operand : fill.operands) Insert(operand, &inputs);
         passed.insert(inputs.begin(), inputs.end());
-        // detach_ changes no number.
+        // detach_ changes no values.
         if (!Writes(parameter) || schema.name() == "aten::detach_") continue;
         for (const int input : inputs) graph_->written_.emplace(input, node.where);
       }
@@ -381,7 +384,7 @@ class GraphCompiler {
     inputs->insert(aliases_[operand.slot].begin(), aliases_[operand.slot].end());
   }
 
-  // Finds the values that are not read after each node, and results that are never read.
+  // Finds the values that no later node reads, and the results that no node reads.
   void FindReleases() {
     std::vector<int> last(aliases_.size(), -1);
     const auto use = [&](const Operand& operand, int when) {
@@ -416,7 +419,8 @@ class GraphCompiler {
   const std::string& path_;
   std::shared_ptr<Graph> graph_;
   std::map<std::string, int> slots_;
-  std::vector<std::set<int>> aliases_;  // By slot: inputs of which it may be a view.
+  // For each slot, the inputs that the value may be a view of.
+  std::vector<std::set<int>> aliases_;
   std::vector<std::string> refusals_;
   absl::Status nested_;
 };

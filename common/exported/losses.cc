@@ -13,7 +13,7 @@
 namespace muster::exported {
 namespace {
 
-// Matches outputs [batch, 1] with targets [batch].
+// Returns the output in the target's shape: [batch, 1] becomes [batch].
 at::Tensor Like(const at::Tensor& output, const at::Tensor& target) {
   return output.dim() == target.dim() + 1 && output.size(-1) == 1 ? target.unsqueeze(-1) : target;
 }
@@ -80,11 +80,12 @@ Loss Huber(JsonObject* object) {
 
 at::Tensor Loss::Weights(const at::Tensor& target) const {
   if (!ignore_index || target.is_floating_point()) return {};
-  return target.to(at::kLong).ne(*ignore_index);  // Also converts bytes, which cannot hold -100.
+  // Converts the type, because bytes cannot be -100.
+  return target.to(at::kLong).ne(*ignore_index);
 }
 
 absl::StatusOr<Loss> MakeLoss(const Json& json, const std::string& place) {
-  // Each function reads its own keys.
+  // Each function reads the keys of its loss.
   static const std::map<std::string, Loss (*)(JsonObject*)> kLosses = {
       {"cross_entropy", CrossEntropy},
       {"binary_cross_entropy", BinaryCrossEntropy},

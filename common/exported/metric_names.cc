@@ -17,7 +17,8 @@ struct Reading {
   NamedMetricSpec& made;
 };
 
-// Returns the index of the key's value in `choices`, or nullopt.
+// Reads a key and returns the index of its value in `choices`. Returns nullopt if the key is absent
+// or the value is unknown.
 std::optional<size_t> ReadChoice(JsonObject& object, const std::string& key,
                                  const std::vector<std::string>& choices) {
   std::string word = choices.front();
@@ -77,7 +78,7 @@ std::shared_ptr<const Metric> FScore(Reading& reading) {
   if (options.average != ClassAverage::kMicro && options.class_id < 0 && !object.Has("classes"))
     object.Fail("classes", "is missing: how many classes the output has, to average over them");
   options.classes = std::max(1, options.classes);
-  if (!(options.beta > 0)) options.beta = 1;  // Refused above.
+  if (!(options.beta > 0)) options.beta = 1;  // The error is already reported.
   return MakeFScore(options);
 }
 
@@ -91,13 +92,13 @@ std::shared_ptr<const Metric> Area(Reading& reading) {
           ReadChoice(object, "summation_method", {"interpolation", "minoring", "majoring"}))
     options.summation = static_cast<AucOptions::Summation>(*summation);
   ReadAtLeast(object, "num_thresholds", 2, &options.num_thresholds);
-  constexpr int kMostThresholds = 100'000;
-  if (options.num_thresholds > kMostThresholds) {
-    object.Fail("num_thresholds", fmt::format("must not be above {}, is {}", kMostThresholds,
-                                              options.num_thresholds));
+  constexpr int kMaxThresholds = 100'000;
+  if (options.num_thresholds > kMaxThresholds) {
+    object.Fail("num_thresholds",
+                fmt::format("must not be above {}, is {}", kMaxThresholds, options.num_thresholds));
   }
   object.Read("from_logits", &options.from_logits);
-  options.num_thresholds = std::clamp(options.num_thresholds, 2, kMostThresholds);
+  options.num_thresholds = std::clamp(options.num_thresholds, 2, kMaxThresholds);
   return MakeAuc(options);
 }
 
@@ -114,7 +115,7 @@ std::shared_ptr<const Metric> Confusion(Reading& reading) {
   return MakeConfusionMatrix(std::clamp(classes, 2, kMostConfusionClasses));
 }
 
-// The rule of Builder::metric.
+// Returns true if Builder::metric accepts the name.
 bool IsName(const std::string& name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-';

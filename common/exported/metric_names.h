@@ -1,4 +1,4 @@
-// The metrics of common/metrics/metrics.h by name, for programs without C++.
+// Makes metrics of muster/metrics.h by name, for exported programs.
 #pragma once
 
 #include <memory>
@@ -12,25 +12,28 @@
 namespace muster::exported {
 
 struct NamedMetricSpec {
-  std::string name;  // In TensorBoard and result.json.
+  std::string name;  // The name in TensorBoard and result.json.
   std::shared_ptr<const Metric> metric;
   bool takes_target = true;
-  // Takes scores [.., classes] and labels [..]. All leading dimensions are examples.
+  // True if the metric takes scores [.., classes] and labels [..]. All leading dimensions then
+  // count as examples.
   bool classes = false;
 };
 
-// `json` is a name, or an object with "name", optionally "as" (the displayed name), and the keys of
-// the metric. With `logits`, outputs are logits of binary decisions: default thresholds are 0
-// instead of 0.5, and "auc" applies the sigmoid.
+// `json` is a name, or an object with "name", the optional key "as" (the displayed name), and the
+// keys of the metric. If `logits` is true, outputs are logits of binary decisions: default
+// thresholds are then 0 instead of 0.5, and "auc" applies the sigmoid. `place` is the dotted key
+// for messages.
 absl::StatusOr<NamedMetricSpec> MakeNamedMetric(const Json& json, const std::string& place,
                                                 bool logits);
 
-// The arguments of the metric. Scores, labels and weights of tokens are flattened to examples.
+// The arguments of Metric::Increment or WeightedIncrement.
 struct MetricArguments {
   at::Tensor output, target, weights;
 };
-// `weights` come from Loss::Weights. They belong to class numbers whose scores are in the dimension
-// `class_dim` of `output`.
+// Returns the arguments for a metric. Scores, labels and weights of tokens are flattened to
+// examples. `weights` is the result of Loss::Weights. `class_dim` is the dimension of the classes
+// in `output`.
 MetricArguments ArgumentsFor(const NamedMetricSpec& metric, const at::Tensor& output,
                              const at::Tensor& target, const at::Tensor& weights = {},
                              int64_t class_dim = -1);

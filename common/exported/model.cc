@@ -17,12 +17,13 @@ absl::Status Refuse(const std::string& path, const std::string& what) {
   return ConfigurationError(fmt::format("{} cannot run here: {}", path, what));
 }
 
-// Returns the module for a name: Python's "layers.0.weight" is in module layers.0.
+// Returns the module of a name in Python, and creates it if it is missing. "layers.0.weight" is in
+// module layers.0.
 torch::nn::Module* FolderOf(torch::nn::Module* root, const std::string& name, std::string* leaf) {
-  // Modules are destroyed recursively.
-  constexpr int kMostLevels = 100;
-  TORCH_CHECK(std::count(name.begin(), name.end(), '.') < kMostLevels, "a name has more than ",
-              kMostLevels, " levels");
+  // The limit keeps the recursive destructors of modules from overflowing the stack.
+  constexpr int kMaxLevels = 100;
+  TORCH_CHECK(std::count(name.begin(), name.end(), '.') < kMaxLevels, "a name has more than ",
+              kMaxLevels, " levels");
   torch::nn::Module* folder = root;
   size_t begin = 0;
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', begin)) {
@@ -67,7 +68,7 @@ at::Tensor Model::StateOf(const Archive& archive, const std::string& name) {
   const auto known = state_.find(name);
   if (known != state_.end()) return known->second;
   const at::Tensor& stored = archive.weights.at(name);
-  // Another name of the same tensor refers to the same state.
+  // Two names of the same tensor share one state.
   for (const auto& [other, tensor] : state_) {
     if (archive.weights.at(other).is_same(stored)) return state_[name] = tensor;
   }
@@ -126,7 +127,7 @@ absl::Status Model::ReadInputs(const Archive& archive, c10::Device device) {
 void Model::BuildModule(const Archive& archive, const std::vector<std::string>& order) {
   module_ = std::make_shared<torch::nn::Module>("exported");
   std::vector<std::string> names = order;
-  // Includes unused weights.
+  // Unused weights are part of the module too.
   for (const auto& [name, tensor] : archive.weights) names.push_back(name);
   std::set<std::string> done;
   for (const std::string& name : names) {

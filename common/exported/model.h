@@ -1,4 +1,4 @@
-// An exported program as a model: its state as a module with Python's names, and its forward pass.
+// The state and the forward pass of an exported program.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,45 +18,46 @@ namespace muster::exported {
 
 class Model {
  public:
-  // Copies the archive's tensors. An error names what cannot run (see Graph::Compile), or a
-  // parameter, constant or input that the program writes although it must not.
+  // Makes a model with copies of the archive's tensors. Returns the errors of Graph::Compile. Also
+  // returns an error that names a parameter, constant or input if the program writes it.
   static absl::StatusOr<std::unique_ptr<Model>> Make(const Archive& archive, c10::Device device);
 
-  // Parameters and persistent buffers, named as in Python's state_dict(). The model keeps constants
-  // itself.
+  // Returns the module with the parameters and persistent buffers, named as in Python's
+  // state_dict(). Constants are not in the module.
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
   const Shapes& shapes() const { return *shapes_; }
   const std::string& path() const { return path_; }
-  // Number of flattened results of forward().
+  // Returns the number of results of forward(), after flattening.
   size_t output_count() const { return user_outputs_.size(); }
-  // Returns an error where that output can have no loss, because it is no tensor or has no
+  // Returns an error if the output cannot have a loss, because it is not a tensor or has no
   // dimension.
   absl::Status CheckOutput(size_t output) const;
-  // Returns a ConfigurationError where that output depends on no trained parameter.
+  // Returns a ConfigurationError if the output depends on no parameter that requires a gradient.
   absl::Status CheckTrained(size_t output) const;
 
-  // Computes one output. In training it updates the buffers that the program writes. In evaluation
-  // it writes to copies. Not thread-safe in training. Throws std::runtime_error that names the
-  // operator and the line of the user's Python, or the input that does not fit.
+  // Computes one output. In kTrain, updates the buffers that the program writes, and is not
+  // thread-safe. In kEvaluate, writes only to copies of buffers. Throws std::runtime_error that
+  // names the operator and the line of the user's Python, or the input with a wrong shape or type.
   at::Tensor Forward(const std::vector<at::Tensor>& inputs, Phase phase, size_t output);
-  // Evaluates without gradients. A batch size that the file does not admit is split into pieces.
-  // The last piece is filled up with its own examples. In evaluation an example's result does not
-  // depend on the others, so the filling does not change it.
+  // Computes one output in kEvaluate, without gradients. If the program does not accept the batch
+  // size, splits the batch, and fills the last piece with copies of its own examples. The copies do
+  // not change the results, because in kEvaluate an example's result does not depend on other
+  // examples.
   at::Tensor Predict(const std::vector<at::Tensor>& inputs, size_t output);
-  // Returns a scalar zero that depends on the same parameters as the output. A replica without
-  // examples minimizes it.
+  // Returns a scalar zero that depends on the same parameters as the output. A replica with an
+  // empty batch minimizes this zero.
   at::Tensor Zero(size_t output) const;
 
  private:
   struct Source {
     enum Kind { kUser, kState, kConstant } kind = kConstant;
-    at::Tensor tensor;     // For kState.
-    bool written = false;  // In place.
+    at::Tensor tensor;     // Set for kState.
+    bool written = false;  // True if the program changes the input in place.
     bool trained = false;  // True for a parameter that requires a gradient.
-    int user = 0;          // For kUser: index of the user input.
+    int user = 0;          // For kUser: the index of the user's input.
   };
   Model() = default;
-  // These throw StatusError (with a Status), Json::exception or c10::Error.
+  // These functions throw StatusError, Json::exception or c10::Error.
   absl::Status ReadInputs(const Archive& archive, c10::Device device);
   absl::Status ReadOutputs(const Archive& archive);
   absl::Status CheckWritten(const Archive& archive);
@@ -67,15 +68,15 @@ class Model {
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<const Graph> graph_;
   std::unique_ptr<Shapes> shapes_;
-  std::map<std::string, at::Tensor> state_;  // By Python's name.
-  std::vector<Source> sources_;              // By the graph's input.
-  std::vector<int> user_outputs_;            // Indices of the graph's outputs.
-  std::vector<int64_t> output_dims_;         // By user output. -1: no tensor.
+  std::map<std::string, at::Tensor> state_;  // The keys are the names in Python.
+  std::vector<Source> sources_;              // Indexed by the graph's inputs.
+  std::vector<int> user_outputs_;  // The index of the graph's output for each output of the user.
+  std::vector<int64_t> output_dims_;  // Indexed by the user's outputs. -1 means not a tensor.
   struct Mutation {
     int output;
     at::Tensor buffer;
   };
-  std::vector<Mutation> mutations_;  // Outputs that are new values of buffers.
+  std::vector<Mutation> mutations_;  // The graph's outputs that are new values of buffers.
 };
 
 }  // namespace muster::exported

@@ -21,7 +21,7 @@
 namespace muster::exported {
 namespace {
 
-// The job's program and its file, shared by the replicas of a process.
+// The job's "program" and its file. The replicas of a process share it.
 struct Spec {
   Archive archive;
   Loss loss;
@@ -69,18 +69,18 @@ class ExportedProgram : public Program {
     const int64_t examples = columns.target.size(0);
     const at::Tensor weights = spec_->loss.Weights(columns.target);
     if (examples == 0) {
-      // Either all replicas pass weights in a pass, or none.
+      // In a pass, either all replicas or none must pass weights to loss().
       evaluation.loss(None(at::zeros({}, evaluation.device()), weights), weights);
       return;
     }
-    // A batch size that the file does not admit is evaluated in pieces.
+    // Predict() splits a batch whose size the program does not accept.
     if (model_->shapes().batch().Holds(examples)) CheckShapes(columns);
     const at::Tensor output = model_->Predict(columns.inputs, spec_->output);
     evaluation.loss(spec_->loss.values(output, columns.target), weights);
     Count(evaluation, output, columns.target, weights);
   }
 
-  // Matches columns by the names of forward()'s arguments. A single input may have any name.
+  // Finds the columns by the names of forward()'s arguments. A single input may have any name.
   at::Tensor predict(Prediction& prediction, const data::Batch& batch) override {
     const Shapes& shapes = model_->shapes();
     const std::vector<std::string>& names = prediction.columns();
@@ -92,7 +92,7 @@ class ExportedProgram : public Program {
         throw std::invalid_argument(Missing(shapes.inputs()[i].name, names));
       inputs.push_back(batch.at(any ? 0 : found - names.begin()));
       std::vector<int64_t> sizes = inputs.back().sizes().vec();
-      if (!sizes.empty()) sizes[0] = 0;  // Any number of examples.
+      if (!sizes.empty()) sizes[0] = 0;  // 0 matches any number of examples.
       const absl::Status fits = shapes.Check(i, sizes, inputs.back().scalar_type());
       if (!fits.ok()) throw StatusError(Annotate(fits, fmt::format("{}: ", model_->path())));
     }
@@ -107,11 +107,11 @@ class ExportedProgram : public Program {
         model_->path(), name, fmt::join(names, ", "));
   }
   struct Columns {
-    std::vector<at::Tensor> inputs;  // As forward() takes them.
+    std::vector<at::Tensor> inputs;  // In the order of forward()'s arguments.
     at::Tensor target;
   };
 
-  // Matches the columns and checks that they fit the file.
+  // Finds the columns of all splits, and checks that they fit the program.
   void ReadColumns(Builder& builder);
 
   Columns Arrange(const data::Batch& batch, Split split) const {
@@ -126,7 +126,7 @@ class ExportedProgram : public Program {
     if (!fits.ok()) throw StatusError(Annotate(fits, fmt::format("{}: ", model_->path())));
   }
 
-  // The loss of no examples, in the shape of its weights.
+  // Returns the loss of an empty batch, in the shape of its weights.
   static at::Tensor None(const at::Tensor& zero, const at::Tensor& weights) {
     return zero.expand(weights.defined() ? weights.sizes() : at::IntArrayRef({0}));
   }
@@ -145,8 +145,9 @@ class ExportedProgram : public Program {
   std::unique_ptr<Model> model_;
   OptimizerHandle optimizer_;
   std::vector<MetricHandle> metrics_;
-  std::array<std::vector<int>, 3> order_;  // By split: columns of the inputs, then of the target.
-  // True once it was checked that training has something to train.
+  // For each split, the columns of the inputs, then of the target.
+  std::array<std::vector<int>, 3> order_;
+  // True after the check that the loss depends on trained parameters.
   bool checked_ = false;
 };
 
@@ -169,7 +170,8 @@ void ExportedProgram::ReadColumns(Builder& builder) {
         path)));
   }
   if (const Range range = model_->shapes().batch(); range.least == range.most) {
-    // The job's files replace this dataset. Drops a short last batch, which would not fit the file.
+    // The job's data replaces this dataset, but drop_remainder stays. The program accepts only one
+    // batch size, so a short last batch must be dropped.
     builder.dataset(
         Split::kTrain,
         []() -> absl::StatusOr<data::DatasetPtr> { return ProgramError("the job has no data"); },
@@ -219,7 +221,7 @@ bool IsExported(const Json& program) { return program.is_object() && program.con
 
 absl::StatusOr<ProgramFactory> MakeExportedProgram(const Json& program) {
   MUSTER_ASSIGN_OR_RETURN(const std::shared_ptr<const Spec> spec, ReadSpec(program));
-  // Made on the CPU, to find the errors here that each replica would find later.
+  // Makes a model on the CPU to find errors before training starts.
   MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                           Model::Make(spec->archive, c10::kCPU));
   MUSTER_RETURN_IF_ERROR(model->CheckOutput(spec->output));

@@ -1,4 +1,5 @@
-// The job's {"exported": "model.pt2", "loss": ..., "metrics": [...]}: a program without C++.
+// Makes a Program from a file of torch.export.save. The job's "program" is then {"exported":
+// "model.pt2", "loss": ..., "metrics": [...]}.
 #pragma once
 
 #include "muster/json.h"
@@ -7,11 +8,11 @@
 
 namespace muster::exported {
 
-// True where the job's "program" is an exported one.
+// Returns true if the job's "program" is an exported program.
 bool IsExported(const Json& program);
 
-// Reads the file, compiles its graph and checks the loss and the metrics, so that errors are found
-// before anything starts. Each replica's program has its own copy of the weights.
+// Reads the file, compiles its graph, and checks loss and metrics, so that errors appear before
+// training starts. Each program that the factory makes has its own copy of the weights.
 absl::StatusOr<ProgramFactory> MakeExportedProgram(const Json& program);
 
 }  // namespace muster::exported

@@ -12,7 +12,7 @@
 namespace muster::exported {
 namespace {
 
-// Returns s77 for "Symbol('s77', positive=True, integer=True)", and "" for any other expression.
+// Returns "s77" for "Symbol('s77', positive=True, integer=True)", and "" for any other expression.
 std::string SymbolOf(const std::string& expression) {
   constexpr std::string_view kBegin = "Symbol('";
   if (!expression.starts_with(kBegin)) return "";
@@ -27,7 +27,7 @@ Dimension DimensionOf(const Json& size) {
   return {-1, symbol.empty() ? expression : symbol};
 }
 
-// Returns the user's names of forward()'s arguments.
+// Returns the names of forward()'s arguments.
 std::vector<std::string> ArgumentNames(const Json& graph_module) {
   const Json& calls = graph_module.at("module_call_graph");
   for (const Json& call : calls) {
@@ -39,7 +39,7 @@ std::vector<std::string> ArgumentNames(const Json& graph_module) {
   return {};
 }
 
-// Returns "[8, 3]", or "[batch, 3]" where the number of examples is unknown.
+// Returns a shape such as "[8, 3]". If the number of examples is unknown, returns "[batch, 3]".
 std::string Text(at::IntArrayRef sizes) {
   std::vector<std::string> texts;
   for (const int64_t size : sizes) texts.push_back(std::to_string(size));
@@ -62,7 +62,7 @@ Shapes::Shapes(const Json& program, const std::vector<std::string>& names) {
   for (size_t i = 0; i < names.size(); ++i) {
     const Json& meta = values.at(names[i]);
     InputShape input;
-    // Inputs that are lists or dicts have more placeholders than arguments.
+    // If an argument is a list or dict, there are more placeholders than arguments.
     input.name = arguments.size() == names.size() ? arguments[i] : names[i];
     input.dtype = ScalarTypeOfSchema(JsonInteger(meta.at("dtype")));
     for (const Json& size : meta.at("sizes")) input.dimensions.push_back(DimensionOf(size));
@@ -140,7 +140,7 @@ absl::Status Shapes::Check(size_t input, at::IntArrayRef sizes, at::ScalarType d
   }
   for (size_t d = 0; d < sizes.size(); ++d) {
     const Dimension& dimension = wanted.dimensions[d];
-    if (d == 0 && sizes[0] == 0) continue;  // An empty batch fits every size.
+    if (d == 0 && sizes[0] == 0) continue;  // An empty batch is always accepted.
     if (dimension.symbol.empty()) {
       if (sizes[d] != dimension.fixed) return Refuse(input, sizes, d);
     } else if (const auto found = ranges_.find(dimension.symbol); found != ranges_.end()) {

@@ -17,7 +17,7 @@ std::string Trimmed(const std::string& line) {
   return begin == std::string::npos ? "" : line.substr(begin, end - begin + 1);
 }
 
-// Parses lines as Python prints them: `File "PATH", line N, in NAME`, followed by lines of code.
+// Parses a Python traceback: lines `File "PATH", line N, in NAME`, each followed by lines of code.
 std::vector<Place> Places(const std::string& trace) {
   constexpr std::string_view kFile = "File \"";
   std::vector<Place> places;
@@ -55,9 +55,9 @@ std::string SourceLine(const Json& metadata) {
   }
   if (best == nullptr && !places.empty()) best = &places.back();
   if (best == nullptr) return "";
-  constexpr size_t kMostCode = 120;
+  constexpr size_t kMaxCode = 120;
   std::string code = best->code;
-  if (code.size() > kMostCode) code = code.substr(0, kMostCode) + "...";
+  if (code.size() > kMaxCode) code = code.substr(0, kMaxCode) + "...";
   return fmt::format("{}{}{}{}", best->file, best->rest, code.empty() ? "" : ": ", code);
 }
 

@@ -1,4 +1,4 @@
-// Finds the line of the user's Python that a node of an exported graph comes from. Pure.
+// Finds the line of the user's Python for a node of an exported graph.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace muster::exported {
 
-// Reads a node's "metadata" and returns the innermost place outside PyTorch, such as "model.py,
-// line 12, in forward: x = self.conv(x)". Returns "" where the file does not tell.
+// Returns the innermost stack frame outside PyTorch from a node's "metadata", such as "model.py,
+// line 12, in forward: x = self.conv(x)". Returns "" if the file has no such frame. Pure.
 std::string SourceLine(const Json& metadata);
 
 }  // namespace muster::exported

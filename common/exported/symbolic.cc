@@ -67,7 +67,9 @@ IValue FloorDivide(const Operands& v) {
   if (IsReal(v)) return std::floor(Real(v[0]) / Real(v[1]));
   const int64_t a = Whole(v[0]), b = Whole(v[1]);
   if (b == -1)
-    return Opposite(a);  // The least number has no opposite, which a division would not report.
+    // Reports the overflow of the least integer, which has no opposite. A division would not report
+    // it.
+    return Opposite(a);
   return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
 }
 IValue Modulo(const Operands& v) {
@@ -86,7 +88,7 @@ IValue TrueDivide(const Operands& v) {
 IValue Power(const Operands& v) {
   if (IsReal(v) || Whole(v[1]) < 0) return std::pow(Real(v[0]), Real(v[1]));
   int64_t out = 1, square = Whole(v[0]);
-  // `squared` is true while `square` is correct.
+  // `squared` is false after an overflow of `square`.
   bool overflowed = false, squared = true;
   for (int64_t left = Whole(v[1]); left > 0; left >>= 1) {
     if ((left & 1) != 0) overflowed |= !squared || __builtin_mul_overflow(out, square, &out);

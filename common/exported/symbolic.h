@@ -1,5 +1,5 @@
-// Arithmetic on sizes: the nodes of an exported graph that compute with Python's numbers
-// (_operator.mul, math.trunc, torch.sym_max, ...), by Python's rules. Thread-safe.
+// Functions for nodes of an exported graph that compute with sizes (_operator.mul, math.trunc,
+// torch.sym_max, ...). The arithmetic is Python's. Thread-safe.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -9,15 +9,15 @@
 
 namespace muster::exported {
 
-// Takes ints, doubles and bools, and returns one of them. Throws c10::Error (division by zero, an
-// overflow).
+// Takes ints, doubles and bools, and returns an int, a double or a bool. Throws c10::Error for a
+// division by zero or an overflow.
 using SymbolicFunction = c10::IValue (*)(const std::vector<c10::IValue>& operands);
 
 struct Symbolic {
-  SymbolicFunction function = nullptr;  // Null where no function has that name.
+  SymbolicFunction function = nullptr;  // Null if no function has the name.
   size_t operands = 0;
 };
-// `target` is the node's target, such as "_operator.floordiv".
+// Finds the function for a node's target, such as "_operator.floordiv".
 Symbolic FindSymbolic(const std::string& target);
 
 }  // namespace muster::exported

@@ -11,10 +11,11 @@ namespace {
 
 constexpr size_t kListed = 8;
 constexpr size_t kNotes = 40;
-constexpr size_t kNoteLength = 160;     // The full reason appears elsewhere.
-constexpr double kWorthMoving = 0.001;  // Seconds.
+// Longer notes are truncated. The full reason appears in another line.
+constexpr size_t kNoteLength = 160;
+constexpr double kWorthMoving = 0.001;  // In seconds. Smaller clock offsets are not mentioned.
 
-// "a, b and c", or "a, b, ... and 12 more".
+// Returns a list such as "a, b and c", or "a, b, ... and 12 more".
 std::string List(const std::vector<std::string>& texts) {
   std::string list;
   const size_t listed = texts.size() <= kListed + 1 ? texts.size() : kListed;
@@ -66,7 +67,7 @@ void AddBeginning(const FlightStory& s, std::vector<std::string>* lines) {
 
 const char kIndent[] = "              ";
 
-// Lines ordered by time. Lines with the same `place` stay together.
+// Collects lines and sorts them by time. Lines with the same `place` stay together.
 class Timeline {
  public:
   void Add(double wall, const std::string& text) { Add(wall, text, wall); }
@@ -134,7 +135,7 @@ std::string Cut(const std::string& text) {
   return text.substr(0, end) + " ...";
 }
 
-// Equal notes of several tasks become one line.
+// Adds one line for equal notes of several tasks.
 void AddNotes(const FlightStory& s, Timeline* lines) {
   std::vector<std::pair<const FlightNote*, std::vector<std::string>>> groups;
   for (const FlightNote& note : s.notes) {

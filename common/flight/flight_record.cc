@@ -20,7 +20,7 @@ using SystemClock = std::chrono::system_clock;
 double WallNow() {
   return std::chrono::duration<double>(SystemClock::now().time_since_epoch()).count();
 }
-// Rounds to microseconds, which keeps the text the same on every machine.
+// Rounds to microseconds, so that the text is the same on every machine.
 double Rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
 bool IsCollective(FlightKind kind) {
@@ -52,7 +52,7 @@ bool ParseWhole(std::string_view text, T* out) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Parses "1.2", with `separator` in place of the dot.
+// Parses a generation such as "1.2". `separator` replaces the dot.
 uint64_t ParseGeneration(std::string_view text, char separator) {
   const size_t at = text.find(separator);
   uint32_t epoch = 0, counter = 0;
@@ -68,7 +68,7 @@ int IndexOf(const std::string_view (&names)[n], std::string_view name) {
   return at == std::end(names) ? -1 : static_cast<int>(at - std::begin(names));
 }
 
-// Reads the required fields of a record. May throw nlohmann's exceptions, which the caller handles.
+// Reads an event. Throws nlohmann's exceptions if required fields are missing or invalid.
 RecordedEvent EventFromJson(const Json& json) {
   RecordedEvent event;
   event.monotonic = json.at("t").get<double>();

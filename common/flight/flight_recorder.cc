@@ -38,11 +38,11 @@ void FlightRecorder::Record(Ring* ring, FlightEvent* event, std::string_view det
   Slot& slot = ring->slots[number % ring->capacity];
   const uint64_t mine = 2 * (number / ring->capacity + 1);
   uint64_t version = slot.version.load(std::memory_order_relaxed);
-  // A writer in the slot is a whole round behind or ahead, and keeps the slot.
+  // Drops this event if the slot has a newer event, or if another thread is writing to the slot.
   if ((version & 1) != 0 || version >= mine ||
       !slot.version.compare_exchange_strong(version, mine - 1, std::memory_order_acquire))
     return;
-  // A reader that sees one of these words also sees the odd version.
+  // A reader that reads one of these new words then also reads the odd version.
   for (size_t i = 0; i < words; ++i) slot.words[i].store(copy[i], std::memory_order_release);
   slot.version.store(mine, std::memory_order_release);
 }
@@ -109,10 +109,11 @@ std::vector<FlightEvent> FlightRecorder::Events() const {
   return events;
 }
 
-FlightRecorder::Standing FlightRecorder::Stand() const {
-  // A process in an operation records few other events, so the start is among the last ones.
+FlightRecorder::Position FlightRecorder::CurrentPosition() const {
+  // A process in an operation records few other events. The start of the operation is therefore
+  // among the last events.
   constexpr uint64_t kLookBack = 64;
-  Standing standing;
+  Position standing;
   standing.completed = completed_.load(std::memory_order_relaxed);
   const uint64_t generation = generation_.load(std::memory_order_relaxed);
   const uint64_t end = often_.next.load(std::memory_order_acquire);

@@ -1,11 +1,11 @@
-// A ring of the process's last events (phases, collective operations, generations). It is kept in
-// memory at almost no cost, and written to a file after a failure.
+// A ring buffer with the last events of this process (phases, collective operations, generations).
+// Recording costs almost nothing. After a failure, the events are written to a file.
 //
-// Rare events (all except phases and operations) have a separate ring, so that the start of a
-// generation is still available at its end.
+// All events except phases and operations are rare, and have a second ring. The start of a
+// generation is therefore still recorded at its end.
 //
-// All methods are thread-safe. Recording takes no lock, allocates nothing and never waits. If
-// another thread is writing the same slot (a thousand events later), the event is dropped.
+// All methods are thread-safe. Recording takes no lock, allocates nothing and never waits. An event
+// is dropped if another thread is still writing to the same slot of the ring.
 #pragma once
 
 #include <atomic>
@@ -22,19 +22,19 @@
 namespace muster {
 
 enum class FlightKind : uint8_t {
-  kPhase = 0,         // Phase and step from now on.
-  kCollectiveStart,   // This rank has entered an operation.
+  kPhase = 0,         // The phase or step changed.
+  kCollectiveStart,   // This rank entered an operation.
   kCollectiveEnd,     // The operation is complete.
   kCollectiveFailed,  // detail: the reason.
-  kForming,           // A generation is being formed. detail: its members.
+  kForming,           // The members began to form a generation. detail: the members.
   kFormed,            // The communicators are connected. detail: the transport.
   kNotFormed,         // detail: the reason.
-  kStarted,           // All members have formed the generation.
+  kStarted,           // All members formed the generation.
   kAborted,           // detail: the reason.
   kChiefLost,         // detail: the reason.
   kChiefFound,
-  kStopRequested,  // By a signal or by the coordinator.
-  kVerdict,        // The job has ended. detail: the story.
+  kStopRequested,  // A signal or the coordinator requested a stop.
+  kVerdict,        // The job ended. detail: the description of the end.
   kFailure,        // This process failed. detail: the failure.
 };
 inline constexpr int kNumFlightKinds = 14;
@@ -44,29 +44,28 @@ inline constexpr std::string_view kFlightKindNames[kNumFlightKinds] = {
     "aborted", "chief_lost",       "chief_found",    "stop_requested",
     "verdict", "failure"};
 
-// A collective operation as one rank issued it. The names are string literals, valid for the life
-// of the process.
+// A call of a collective operation by one rank. The names are string literals.
 struct CollectiveCall {
-  const char* operation = nullptr;  // "all_reduce".
-  const char* type = nullptr;       // "float32".
-  const char* reduction = nullptr;  // "sum". Null: none.
+  const char* operation = nullptr;  // For example "all_reduce".
+  const char* type = nullptr;       // For example "float32".
+  const char* reduction = nullptr;  // For example "sum". Null if the operation does not reduce.
   int64_t count = 0, bytes = 0;
   int32_t root = -1;
   int32_t replica = 0;       // This rank's number in the communicator.
-  uint64_t sequence = 0;     // In its generation, from 1.
-  std::string Text() const;  // "all_reduce(float32 x 100, sum)".
+  uint64_t sequence = 0;     // The number of the operation in its generation, from 1.
+  std::string Text() const;  // For example "all_reduce(float32 x 100, sum)".
 };
 
 struct FlightEvent {
   MonotonicTime at;
-  uint64_t generation = 0;  // 0: none yet.
+  uint64_t generation = 0;  // 0 before the first generation.
   int64_t step = 0;         // The current step.
   CollectiveCall call;      // Set for the collective kinds.
   FlightKind kind = FlightKind::kPhase;
   Phase phase = Phase::kStarting;
   uint16_t detail_size = 0;
   uint32_t spare = 0;
-  char detail[224] = {};  // Truncated if it is longer.
+  char detail[224] = {};  // Longer text is truncated.
   std::string_view Detail() const { return {detail, detail_size}; }
 };
 static_assert(sizeof(FlightEvent) % sizeof(uint64_t) == 0);
@@ -76,43 +75,43 @@ class FlightRecorder {
   explicit FlightRecorder(size_t capacity = 1000, size_t rare_capacity = 64);
 
   void EnterPhase(Phase phase, int64_t step);
-  // Assigns later events to the generation.
+  // Sets the generation of later events.
   void EnterGeneration(uint64_t generation, std::string_view members);
   void Note(FlightKind kind, std::string_view detail = {});
   void Starts(const CollectiveCall& call) { Collective(FlightKind::kCollectiveStart, call, {}); }
-  // `why` is empty if the operation succeeded.
+  // Records the end of an operation. `why` is the reason of its failure, or "" after success.
   void Ends(const CollectiveCall& call, std::string_view why) {
     Collective(why.empty() ? FlightKind::kCollectiveEnd : FlightKind::kCollectiveFailed, call, why);
   }
 
   // Returns the events, oldest first.
   std::vector<FlightEvent> Events() const;
-  // The number of all events ever recorded, including overwritten ones.
+  // Returns the number of all recorded events, including overwritten ones.
   uint64_t recorded() const {
     return often_.next.load(std::memory_order_relaxed) + rare_.next.load(std::memory_order_relaxed);
   }
 
-  // The position of this process in its generation's operations.
-  struct Standing {
+  // How far this process is in the sequence of its generation's operations.
+  struct Position {
     bool in_flight = false;
     CollectiveCall call;     // The operation in progress.
-    MonotonicTime since;     // When it was entered.
-    uint64_t completed = 0;  // The highest sequence number of a completed operation. 0: none.
+    MonotonicTime since;     // The time at which the operation was entered.
+    uint64_t completed = 0;  // The highest sequence number of a completed operation, or 0.
   };
-  Standing Stand() const;
+  Position CurrentPosition() const;
 
  private:
   static constexpr size_t kWords = sizeof(FlightEvent) / sizeof(uint64_t);
   static constexpr size_t kHead = offsetof(FlightEvent, detail) / sizeof(uint64_t);
   struct Slot {
-    // Odd: being written. Even: 2 * (events recorded in this slot).
+    // Odd while a thread writes the slot. Otherwise twice the number of events that were written.
     std::atomic<uint64_t> version{0};
     std::atomic<uint64_t> words[kWords];
   };
 
   struct Ring {
     explicit Ring(size_t size) : capacity(size), slots(new Slot[size]) {}
-    // Reads the event with that number, if it is still complete.
+    // Reads event `number`. Returns false if the event was overwritten.
     bool Read(uint64_t number, FlightEvent* event) const;
     const size_t capacity;
     const std::unique_ptr<Slot[]> slots;
@@ -128,7 +127,7 @@ class FlightRecorder {
   std::atomic<uint8_t> phase_{0};
 };
 
-// Returns "1.2" for the second generation of the chief's epoch 1.
+// Returns the generation for messages. "1.2" is the second generation of the chief's term 1.
 std::string GenerationText(uint64_t generation);
 
 }  // namespace muster

@@ -19,7 +19,7 @@ bool EndsGeneration(FlightKind kind) {
          kind == FlightKind::kChiefLost;
 }
 
-// Returns the events of the record that belong to the generation.
+// Returns the record's events of the generation.
 std::vector<const RecordedEvent*> OfGeneration(const FlightRecord& record, uint64_t generation) {
   std::vector<const RecordedEvent*> events;
   for (const RecordedEvent& event : record.events)
@@ -27,7 +27,8 @@ std::vector<const RecordedEvent*> OfGeneration(const FlightRecord& record, uint6
   return events;
 }
 
-// Returns by sequence number when this task completed each operation. The last replica counts.
+// Returns the time at which the task completed each operation, by sequence number. The time of the
+// task's last replica counts.
 std::map<uint64_t, double> Completions(const FlightRecord& record, uint64_t generation) {
   std::map<uint64_t, double> completions;
   for (const RecordedEvent* event : OfGeneration(record, generation))
@@ -50,7 +51,7 @@ void FindOffset(const FlightRecord& first, const FlightRecord& record, uint64_t 
   part->shared_operations = static_cast<int>(differences.size());
 }
 
-// Returns the highest operation for which all of this task's replicas have an event of that kind.
+// Returns the highest operation with an event of `kind` for all replicas of this task.
 uint64_t HighestOf(const std::vector<const RecordedEvent*>& events, FlightKind kind) {
   std::map<int32_t, uint64_t> highest;
   for (const RecordedEvent* event : events) {
@@ -73,7 +74,7 @@ FlightPart PartOf(const FlightRecord& first, const FlightRecord& record, uint64_
   const auto events = OfGeneration(record, generation);
   part.completed = HighestOf(events, FlightKind::kCollectiveEnd);
   part.end = record.written_wall - part.clock_offset;
-  // Only events up to the end of the generation count. Later events are cleanup.
+  // Stops at the end of the generation. Later events are cleanup.
   for (const RecordedEvent* event : events) {
     if (EndsGeneration(event->kind) || event->kind == FlightKind::kCollectiveFailed) {
       if (EndsGeneration(event->kind)) {
@@ -172,7 +173,7 @@ void FindNotes(const FlightQuestion& question, FlightStory* story) {
   std::stable_sort(story->notes.begin(), story->notes.end(),
                    [](const FlightNote& a, const FlightNote& b) { return a.at < b.at; });
   if (story->reason.empty()) story->reason = question.records[0].header.reason;
-  // The text of an event may be truncated. The reason in a record is complete.
+  // The text of an event may be truncated, but the reason in a record's header is complete.
   for (const FlightRecord& record : question.records)
     if (record.header.reason.starts_with(story->reason)) story->reason = record.header.reason;
 }
@@ -181,7 +182,7 @@ void FindLater(const FlightQuestion& question, FlightStory* story) {
   for (const FlightRecord& record : question.later) {
     const FlightHeader& later = record.header;
     story->followed_by = later.generation;
-    // A process that was in this generation has events of it.
+    // A process that was in this generation has recorded events of this generation.
     const bool same = !OfGeneration(record, story->generation).empty() ||
                       std::any_of(story->parts.begin(), story->parts.end(), [&](const auto& part) {
                         return part.task == later.task && part.pid == later.pid;
@@ -194,7 +195,7 @@ void FindLater(const FlightQuestion& question, FlightStory* story) {
 
 }  // namespace
 
-FlightStory TellFlight(const FlightQuestion& question) {
+FlightStory BuildFlightStory(const FlightQuestion& question) {
   FlightStory story;
   FlightQuestion ordered = question;
   const std::vector<std::string> members = question.records.front().header.members;

@@ -14,7 +14,8 @@
 namespace muster {
 namespace {
 
-// Returns true if the text is empty, or starts with something that is not a device.
+// Returns whether a CUDA_VISIBLE_DEVICES with the value `visible` hides all devices: it is empty or
+// begins with something that is not a device.
 bool Hides(const char* visible) {
   if (visible == nullptr) return false;
   const std::string_view text(visible);
@@ -48,8 +49,8 @@ absl::Status CheckFallback(const CudaPresence& presence) {
       driver));
 }
 
-// Text such as "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build
-// ..."
+// `text` has a line such as "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06
+// Release Build ...".
 std::string DriverVersion(const std::string& text) {
   std::istringstream words(text.substr(0, text.find('\n')));
   for (std::string word; words >> word;) {
@@ -76,7 +77,7 @@ bool MayUseCuda(const std::string& devices) {
 }
 
 void UseInterface(const std::string& interface) {
-  // "=" means an exact match, not a prefix.
+  // With "=", NCCL compares the whole name instead of a prefix.
   if (!interface.empty())
     (void)setenv("NCCL_SOCKET_IFNAME", ("=" + interface).c_str(), /*overwrite=*/0);
 }

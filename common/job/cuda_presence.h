@@ -1,5 +1,5 @@
-// The state of the host's CUDA devices, as found without LibTorch, and the decisions that depend on
-// it.
+// Finds out without LibTorch whether this host has CUDA devices, and decides what follows from
+// that.
 #pragma once
 
 #include <string>
@@ -10,31 +10,34 @@
 namespace muster {
 
 struct CudaPresence {
-  bool driver = false;            // This container has the driver's device files.
-  std::string driver_version;     // "570.124.06"; empty: not known.
-  int devices = 0;                // Devices that CUDA finds.
-  std::string load_error;         // Why the CUDA part of LibTorch was not loaded. Empty: it was.
-  const char* visible = nullptr;  // CUDA_VISIBLE_DEVICES; null: not set.
+  bool driver = false;            // The driver's device files exist (in this container).
+  std::string driver_version;     // "570.124.06". Empty: unknown.
+  int devices = 0;                // The number of devices that CUDA finds.
+  std::string load_error;         // Why LibTorch's CUDA part did not load. Empty: it did load.
+  const char* visible = nullptr;  // CUDA_VISIBLE_DEVICES. Null: not set.
 };
-// Returns an error if "auto" would silently fall back to the CPU.
+// Called for "devices": "auto". Returns an error if the job would run on the CPU although the host
+// has a GPU driver.
 absl::Status CheckFallback(const CudaPresence& presence);
-// Parses the text of /proc/driver/nvidia/version. Returns "" if it has no version.
+// Returns the version in `text`, the content of /proc/driver/nvidia/version. Returns "" if there is
+// none.
 std::string DriverVersion(const std::string& text);
+// Returns the version of this host's driver, or "".
 std::string DriverVersionHere();
 
-// Returns the deadline for a generation to form. CUDA replicas get a longer one, unless the job
-// sets it.
+// Returns the timeout for forming a generation. `of_job` is the job's timeouts.formation. If it has
+// its default value, CUDA replicas get a longer timeout.
 Duration FormationTimeout(Duration of_job, bool cuda);
-// Returns whether members of this job train on CUDA devices, as far as is known before devices are
-// enumerated.
+// Returns whether this job may train on CUDA devices. `devices` is the job's "devices". Works
+// before devices are enumerated.
 bool MayUseCuda(const std::string& devices);
 
-// Makes NCCL use collective.interface too, unless NCCL_SOCKET_IFNAME is set. Called before NCCL's
-// first call and before other threads start.
+// Makes NCCL use the network interface `interface` (collective.interface), unless
+// NCCL_SOCKET_IFNAME is set. Called before NCCL's first call and before other threads start.
 void UseInterface(const std::string& interface);
 
-// Returns whether the driver's device files exist. This also works in containers, where
-// /proc/driver/nvidia exists even without a GPU.
+// Returns whether the driver's device files exist. /proc/driver/nvidia is not checked, because it
+// exists even in containers without a GPU.
 bool HasCudaDriver();
 
 }  // namespace muster

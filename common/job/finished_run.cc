@@ -9,10 +9,10 @@ namespace {
 
 bool Finished(const Job& job, const Job& before, const Json& result) {
   const int64_t steps = result.at("steps").get<int64_t>();
-  // The program ended its training before the job's own end.
+  // The program has ended training before the job's number of steps or epochs.
   if (result.value("finished", false)) return !TrainsFurther(job, before);
-  // A partial epoch counts as one in the result. If max_steps ended the run, the epoch may have
-  // more steps.
+  // result.json counts a partial epoch as one epoch. If max_steps ended the run, the last epoch may
+  // be partial.
   int64_t epochs = result.at("epochs").get<int64_t>();
   if (before.max_steps && steps >= *before.max_steps) --epochs;
   return TrainedToItsEnd(job, steps, epochs);
@@ -44,7 +44,7 @@ std::string FinishedRun(const Job& job) {
     if (result->at("status") != "completed" || !Finished(job, *before, *result)) return "";
     return fmt::format("the job in model_dir '{}' was trained to its end before: step {}",
                        job.model_dir, result->at("steps").get<int64_t>());
-  } catch (const Json::exception&) {  // Of another version, or damaged.
+  } catch (const Json::exception&) {  // The file is damaged, or another version wrote it.
     return "";
   }
 }

@@ -45,8 +45,8 @@ struct Names<Precision> {
   static constexpr auto& list = kPrecisionNames;
 };
 
-// The only list of a job's keys. Reading, writing and the known keys in error messages use it.
-// Archive is Reader or Writer.
+// Lists all keys of a job. Reading a job, writing a job and messages about unknown keys use this
+// list. Archive is Reader or Writer.
 template <typename Archive>
 void Fields(Archive& a, CheckpointOptions& o) {
   a("every_steps", o.every_steps);
@@ -154,7 +154,8 @@ void Fields(Archive& a, Job& job) {
   a("digests", job.digests);
 }
 
-// Reads one object into fields. Keeps the first error of the object and its inner objects.
+// Reads one JSON object into the fields of a struct. Keeps the first error, including those of
+// inner objects.
 class Reader {
  public:
   Reader(const Json& json, std::string path)
@@ -167,7 +168,7 @@ class Reader {
   template <typename T>
   void operator()(const std::string& key, std::optional<T>& field) {
     if (!object_.Has(key)) {
-      object_.Read(key, &unused_);  // Marks the key as known: it is null or absent.
+      object_.Read(key, &unused_);  // The key is null or absent. Marks it as known.
       return;
     }
     T value{};
@@ -290,7 +291,7 @@ absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::stri
   const std::string folder = std::filesystem::absolute(path).parent_path().string();
   job->folder = job->folder.empty() ? folder : PathFrom(folder, job->folder);
   job->digests = Json::object();
-  // Not relative to job->folder: the data may be elsewhere, but the program is beside the job file.
+  // A program's path is relative to the job file, not to job->folder, which is for data.
   ResolveProgramFile(folder, &job->program);
   return job;
 }
@@ -308,8 +309,8 @@ absl::StatusOr<StrategyKind> StrategyFor(const Job& job, const ClusterConfig& cl
   if (kind == StrategyKind::kParameterServer) {
     MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
                             ParseParameterServer(job.parameter_server));
-    // An older version's run may continue with these servers. For any other run the chief, which
-    // knows model_dir, refuses it.
+    // A run of an older version may continue with ps tasks. For other runs the chief, which knows
+    // model_dir, refuses the job.
     if (options.max_staleness == 0) return StrategyKind::kMultiWorkerMirrored;
     if (const size_t servers = cluster.cluster.ps.size();
         options.copies > static_cast<int64_t>(servers))

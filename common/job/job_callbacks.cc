@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-// Returns 0 for "epoch".
+// Returns the number of steps, or 0 for "epoch".
 absl::StatusOr<int64_t> Frequency(const std::string& place, const char* key, const Json& value) {
   if (value == "epoch") return 0;
   if (value == "batch") return 1;

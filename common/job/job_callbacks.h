@@ -1,17 +1,18 @@
-// The parts of the job's "callbacks" that configure the job itself.
+// Handles the entries of the job's "callbacks" that configure the job itself.
 #pragma once
 
 #include "common/job/job.h"
 
 namespace muster {
 
-// Checks that "callbacks" is a list of objects with names. callbacks/callbacks.h checks the rest,
-// which depends on the program.
+// Checks that "callbacks" is a list of objects with names. The other checks depend on the program
+// (common/train/callbacks/callbacks.h).
 absl::Status CheckCallbackNames(const Json& callbacks);
 
-// Applies callbacks to the job's options. "tensorboard" and "backup_and_restore" name features that
-// are always on: their keys set "summary" and "checkpoint". The first "model_checkpoint" with a
-// "monitor" selects the metric of the best checkpoint. Requires CheckCallbackNames to be OK.
+// Sets options of the job from its callbacks. "tensorboard" and "backup_and_restore" name features
+// that are always on, so their keys only set options in "summary" and "checkpoint". The first
+// "model_checkpoint" with a "monitor" sets the metric of the best checkpoint. REQUIRES:
+// CheckCallbackNames returned OK.
 absl::Status ApplyCallbacks(Job* job);
 
 }  // namespace muster

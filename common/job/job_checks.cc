@@ -23,7 +23,7 @@ constexpr int kMaxCpuReplicas = 1024;
 const std::vector<std::string> kBackends = {"auto", "nccl", "tcp", "shared_memory", "hierarchical"};
 const std::vector<std::string> kBestModes = {"auto", "min", "max"};
 
-// Collects the first error.
+// Runs checks and keeps the first error.
 class Checks {
  public:
   void AtLeast(int64_t least, const char* key, int64_t value) {
@@ -56,8 +56,8 @@ std::optional<int> ParseNumber(std::string_view text) {
   return value;
 }
 
-// Returns how many replicas `devices` requests, or 0 if it depends on the machine. Returns nullopt
-// for a syntax error.
+// Returns the number of replicas that `devices` requests, or 0 if the number depends on the
+// machine. Returns nullopt for a syntax error.
 std::optional<int> CountDevices(std::string_view devices) {
   if (devices == "auto" || devices == "cuda") return 0;
   if (devices == "cpu") return 1;
@@ -106,8 +106,8 @@ void CheckDevices(const Job& job, Checks* checks) {
   }
 }
 
-// Accepts a number, a schedule with a name, or schedules by optimizer. The training library checks
-// the rest.
+// Accepts a number, a schedule with a name, or an object with a schedule for each optimizer. The
+// training library checks the rest.
 void CheckLearningRate(const Json& rate, Checks* checks) {
   if (rate.is_number() ? rate.get<double>() >= 0 : rate.is_null() || rate.is_object()) return;
   checks->Fail("learning_rate", fmt::format("must be a number not below 0, or an object such as "
@@ -210,8 +210,8 @@ absl::Status CheckDeterministic(const Job& job) {
   if (!job.deterministic || job.strategy != StrategyKind::kParameterServer) return absl::OkStatus();
   MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
                           ParseParameterServer(job.parameter_server));
-  // Accepted here, because runs of an older version have it and can be inspected and exported.
-  // CheckMaxStaleness refuses it for training.
+  // Accepts max_staleness 0, because runs of an older version have it and can still be inspected
+  // and exported. CheckMaxStaleness refuses it for training.
   if (options.max_staleness == 0) return absl::OkStatus();
   return ConfigurationError(
       "deterministic is true, but strategy is \"parameter_server\", in which updates come in "
@@ -273,7 +273,7 @@ absl::Status CheckJob(const Job& job) {
 }
 
 absl::Status ApplyOverride(const std::string& argument, OrderedJson* job) {
-  // A command line may have bytes that are not UTF-8. A Json with such bytes cannot be printed.
+  // A command line may contain invalid UTF-8, with which a Json cannot be printed.
   const std::string assignment = ValidUtf8(argument);
   const size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0) {
@@ -321,14 +321,14 @@ std::string FirstDifference(const Json& job, const Json& other) {
       (*one)["program"] = WithProgramFile(one->at("program"), "");
     }
   }
-  // How and where a host loads its examples may differ between hosts.
+  // Hosts may load their examples in different ways and from different folders.
   for (Json* one : {&mine, &theirs}) {
     const auto data = one->find("data");
     if (data == one->end() || !data->is_object()) continue;
     for (const char* key : {"threads", "prefetch"}) data->erase(key);
     for (Json& split : *data)
       if (split.is_object()) split.erase("cache");
-    // No other key was set, so this is the same as no "data".
+    // An empty "data" is the same as none.
     if (data->empty()) *data = nullptr;
   }
   return Difference(mine, theirs, "");

@@ -9,7 +9,7 @@ namespace muster {
 
 void DigestFiles(Job* job) {
   const auto data = data::ParseJobData(job->data);
-  if (!data.ok()) return;                                    // A checked job has no such error.
+  if (!data.ok()) return;                                    // Cannot happen in a checked job.
   std::map<std::string, absl::StatusOr<std::string>> found;  // Several splits may share a file.
   for (const auto& [key, file] : data::FilesOf(*data)) {
     const std::string path = PathFrom(job->folder, file);

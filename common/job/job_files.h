@@ -1,12 +1,12 @@
-// The files that a job names, as this process finds them.
+// Computes the digests of the files that a job names.
 #pragma once
 
 #include "common/job/job.h"
 
 namespace muster {
 
-// Adds the files' digests to job->digests. Skips a file that cannot be read: its reader reports the
-// error.
+// Adds the digests to job->digests. Skips files that cannot be read, because the code that uses
+// such a file reports the error.
 void DigestFiles(Job* job);
 
 }  // namespace muster

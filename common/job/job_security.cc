@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// Leaves it as it is where there is no such key, or one of another type.
+// Sets `*to` to the value of the key. Does nothing if the key is missing or has another type.
 void Take(const OrderedJson& object, const char* key, std::string* to) {
   if (const auto at = object.find(key); at != object.end() && at->is_string())
     *to = at->get<std::string>();

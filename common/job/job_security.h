@@ -1,5 +1,5 @@
-// A job file that is refused still says how its task proves to the chief who it is, so that the
-// chief hears of the refusal.
+// Loads a job file, or at least its security options. A task whose job file is invalid needs these
+// options to report the error to the chief.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace muster {
 
-// LoadJob. Where that fails, `job` has the keys `security`, `tls` and `folder` as far as they can
-// be read, and is else as by default.
+// As LoadJob, with the result in `*job`. On an error, `*job` has the keys `security`, `tls` and
+// `folder` as far as they can be read. All other keys then have their default values.
 absl::Status LoadJobOrSecurity(const std::string& path, const std::vector<std::string>& overrides,
                                Job* job);
 

@@ -7,8 +7,8 @@
 namespace muster {
 namespace {
 
-// std::regex recurses for each character. The limit protects the stack from a name in a damaged or
-// hostile file.
+// The maximum length of a name. std::regex recurses for each character, so a long name in a damaged
+// or hostile file would overflow the stack.
 constexpr size_t kLongestName = 1024;
 
 }  // namespace

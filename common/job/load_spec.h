@@ -1,4 +1,5 @@
-// The initial weights of a run, as the job's "load" and builder.load name them. Needs no LibTorch.
+// Describes the initial weights of a model, from the job's "load" or a program's builder.load.
+// Needs no LibTorch.
 #pragma once
 
 #include <map>
@@ -12,20 +13,21 @@ namespace muster {
 
 struct LoadSpec {
   std::string model;
-  std::string path;  // The job's is resolved against its folder.
-  bool strict = true;
-  std::map<std::string, std::string> rename;  // Regular expressions.
-  std::string prefix;
-  std::string where;  // For messages: "load.net", or "builder.load of \"net\"".
+  std::string path;    // A relative path in a job is resolved against the job's folder.
+  bool strict = true;  // If true, the file and the model must have the same tensors.
+  std::map<std::string, std::string> rename;  // Replacements, by regular expression.
+  std::string prefix;                         // Only tensors with this prefix are used.
+  std::string where;  // The source of this spec: "load.net", or "builder.load of \"net\"".
 };
 
-// Parses the job's "load": {"<model>": PATH or {"path", "strict", "rename", "prefix"}, ...}. Errors
-// are ConfigurationErrors that name the key.
+// Parses the job's "load". Its keys are models. A value is a path, or an object with "path",
+// "strict", "rename" and "prefix". A ConfigurationError names the key.
 absl::StatusOr<std::vector<LoadSpec>> ParseLoad(const Json& load);
 // Returns a ConfigurationError that names the first invalid regular expression.
 absl::Status CheckRename(const LoadSpec& spec);
-// Returns the model's name for a tensor of the file, or "" if the tensor lacks the prefix. Returns
-// a ConfigurationError if the name is too long or too complex for a pattern of rename.
+// Converts the name of a tensor in the file to its name in the model. Returns "" if the name lacks
+// the prefix. Returns a ConfigurationError if the name is too long or too complex for a regular
+// expression of `rename`.
 absl::StatusOr<std::string> NameInModel(const LoadSpec& spec, const std::string& name);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// The direction of a metric, from its name.
+// Derives from a metric's name whether larger or smaller values are better.
 #pragma once
 
 #include <optional>
@@ -6,8 +6,8 @@
 
 namespace muster {
 
-// Returns whether larger values of a metric with this name are better, or nullopt if the name does
-// not tell. Ignores case and the prefixes "val_" and "ema_".
+// Returns whether larger values of the metric are better. Returns nullopt if the name is unknown.
+// Ignores case and the prefixes "val_" and "ema_".
 std::optional<bool> LargerIsBetterByName(std::string_view metric);
 
 }  // namespace muster

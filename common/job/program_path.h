@@ -1,5 +1,5 @@
-// A job's "program" that names a file: a plugin by its path (it has a slash or ends in ".so"), or
-// {"exported": PATH, ...}. Needs no LibTorch.
+// Functions for a job whose "program" is a file. The value is either the path of a plugin, which
+// has a slash or ends in ".so", or {"exported": PATH, ...}. Needs no LibTorch.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace muster {
 
-// Returns the file, or "" if the program is built in or not recognised.
+// Returns the path of the file, or "" if the program is built in or not recognized.
 std::string ProgramFile(const Json& program);
-// Returns the same program with another path. Requires ProgramFile(program) to be non-empty.
+// Returns `program` with another path. REQUIRES: ProgramFile(program) is not empty.
 Json WithProgramFile(Json program, const std::string& path);
-// Resolves a relative path against `folder`.
+// Resolves a relative path in `program` against `folder`.
 void ResolveProgramFile(const std::string& folder, Json* program);
-// Returns the program with the folders removed from its path. Two jobs belong to the same run only
-// if this value is equal, wherever the files are.
+// Returns `program` with the folders removed from its path. Two jobs can only belong to the same
+// run if this value is equal, because hosts may keep the file in different folders.
 Json PortableProgram(Json program);
 
 // Sets digests["program"] if the program is a file. Returns a ConfigurationError if it cannot be

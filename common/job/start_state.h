@@ -1,4 +1,4 @@
-// The state from which a start of the job continues, as the chief decides it.
+// The state from which the job starts. The chief decides it (chief/model_dir/resume.h).
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@
 namespace muster {
 
 struct StartState {
-  std::string reason;  // A sentence. Empty: the job starts from nothing.
-  bool finished = false;
-  std::optional<checkpoint::Snapshot> snapshot;
+  std::string reason;     // One sentence about the decision. Empty: a new run starts.
+  bool finished = false;  // The run was already trained to its end.
+  std::optional<checkpoint::Snapshot> snapshot;  // The state to resume from. Absent: none.
 };
 
 }  // namespace muster

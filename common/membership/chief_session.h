@@ -1,6 +1,8 @@
-// A member's consecutive sessions with the coordinator, and the back-off between them.
+// Opens a member's sessions with the coordinator, one after another, and computes the back-off
+// between them.
 //
-// Thread-safe. The callbacks run on gRPC's threads, one at a time, without a lock of this class.
+// Thread-safe. The callbacks run on gRPC's threads, one at a time. This class holds no lock during
+// a callback.
 #pragma once
 
 #include <functional>
@@ -23,21 +25,20 @@ class ChiefSession {
   };
   ChiefSession(std::shared_ptr<rpc::RenewableChannel> channel, rpc::RetryPolicy retry,
                uint64_t seed, Callbacks callbacks);
-  // REQUIRES: Close() has returned, or no session was opened.
+  // REQUIRES: Close() has returned, or Open() was never called.
   ~ChiefSession() = default;
 
-  // Opens a session on a channel of its own. REQUIRES: no session is open: on_closed was called for
-  // the previous one.
+  // Opens a session on a new channel. REQUIRES: on_closed was called for the previous session.
   void Open(proto::Hello hello);
   void Send(proto::Report report);
   void Cancel();
-  // Resets the back-off, because the chief was reached.
+  // Resets the back-off. Called when the chief was reached.
   void Reached();
-  // Releases closed sessions. Not called on gRPC's threads, because the last reference may destroy
-  // the channel.
+  // Releases closed sessions. Must not be called on gRPC's threads, because the release may destroy
+  // a channel.
   void DropClosed();
-  // Leaves, and blocks until on_closed has returned. A session that does not end within `patience`
-  // is cancelled.
+  // Ends the session and blocks until on_closed has returned. Cancels a session that does not end
+  // within `patience`.
   void Close(Duration patience);
 
  private:
@@ -53,8 +54,8 @@ class ChiefSession {
   absl::Mutex mu_;
   CondVar changed_;
   rpc::Backoff backoff_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<SessionClient> session_ ABSL_GUARDED_BY(mu_);  // Null: none is open.
-  bool opened_ ABSL_GUARDED_BY(mu_) = false;                     // The first session was opened.
+  std::shared_ptr<SessionClient> session_ ABSL_GUARDED_BY(mu_);  // Null if no session is open.
+  bool opened_ ABSL_GUARDED_BY(mu_) = false;                     // Open() was called.
   bool closing_ ABSL_GUARDED_BY(mu_) = false;                    // on_closed is running.
   std::vector<Closed> closed_ ABSL_GUARDED_BY(mu_);
 };

@@ -6,7 +6,7 @@
 
 namespace muster {
 
-CommunicatorRegistry::Replicas CommunicatorRegistry::Hold(Replicas made) {
+CommunicatorRegistry::Replicas CommunicatorRegistry::Register(Replicas made) {
   Replicas handed_out;
   absl::MutexLock lock(&mu_);
   held_.clear();

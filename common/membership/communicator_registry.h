@@ -1,5 +1,5 @@
-// The communicators of a generation. The training loop uses and drops them; the Member may have to
-// abort them meanwhile. Thread-safe.
+// Holds the communicators of a generation, so that the Member can abort them while the training
+// loop uses or destroys them. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,10 @@ class CommunicatorRegistry {
  public:
   using Replicas = std::vector<std::unique_ptr<Communicator>>;
 
-  // Registers these communicators in place of earlier ones. Returns the loop's handles to them.
-  Replicas Hold(Replicas made);
-  // Aborts the communicators that the loop still holds, on another thread. Does not block.
+  // Registers these communicators and forgets earlier ones. Returns handles for the loop.
+  Replicas Register(Replicas made);
+  // Aborts the communicators whose handles still exist. Another thread does it, so this call does
+  // not block.
   void Abort(const absl::Status& why);
 
  private:

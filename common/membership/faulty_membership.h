@@ -1,5 +1,5 @@
-// Applies planned faults (--fault) to a training member. A fault may occur at a change of phase, at
-// a rejoin, when a generation forms or ends, and on the member's own links.
+// Applies planned faults (--fault) to a training member. A fault occurs at a change of phase, at a
+// rejoin, when a generation forms or ends, or on the member's links.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,11 @@ namespace transport {
 struct ListenerOptions;
 }
 
-// Wraps `membership`. Both arguments outlive the result.
+// Returns a Membership that applies faults and calls `membership`. Both arguments must outlive it.
 std::unique_ptr<Membership> MakeFaultyMembership(Membership* membership, Faults* faults);
 
-// Carries out --fault drop and freeze in this process. Outlives the Member and the DataListener.
+// Carries out --fault drop and freeze in this process. Must outlive the Member and the
+// DataListener.
 class FaultyMember {
  public:
   explicit FaultyMember(Faults* faults);

@@ -1,5 +1,5 @@
-// A communicator with two holders: the training loop, which uses and drops it, and the Member,
-// which may have to abort it meanwhile.
+// The training loop's handle to a communicator. CommunicatorRegistry keeps a weak reference to the
+// same communicator, so that the Member can abort it.
 #pragma once
 
 #include <memory>

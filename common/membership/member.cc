@@ -9,8 +9,8 @@
 
 #include "common/base/logging.h"
 #include "common/base/wait.h"
+#include "common/membership/action_executor.h"
 #include "common/membership/member_group.h"
-#include "common/membership/member_hands.h"
 #include "common/membership/member_messages.h"
 
 namespace muster {
@@ -59,7 +59,7 @@ class MemberImpl final : public Member {
   void SetPhase(Phase phase, int64_t step) override;
   absl::Status Explain(const absl::Status& local) override;
   void ReportFailure(const absl::Status& failure) override;
-  void RequestStop() override { Feed(membership::StopAsked{}); }
+  void RequestStop() override { Feed(membership::StopReceived{}); }
   bool StopRequested() const override { return stop_.load(std::memory_order_relaxed); }
   absl::Status Finish(int64_t last_step, const absl::Status& outcome) override;
   bool JobEnded() const override { return verdict().has_value(); }
@@ -75,7 +75,7 @@ class MemberImpl final : public Member {
   static void Print(const std::vector<membership::Log>& lines);
   void OnMessage(const proto::CoordinatorMessage& message);
 
-  // The thread, and its calls to main: TellVerdict, TellStuck, TellSilence.
+  // The thread, and its calls to main: NotifyVerdict, NotifyStuck, NotifySilence.
   void Run();
   void Call(const MemberAction& action);
 
@@ -105,7 +105,7 @@ class MemberImpl final : public Member {
   bool muted_ ABSL_GUARDED_BY(mu_) = false;  // A planned fault blocks all messages of the session.
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
 
-  std::unique_ptr<MemberHands> hands_;
+  std::unique_ptr<ActionExecutor> executor_;
   std::thread thread_;
 };
 
@@ -116,9 +116,9 @@ MemberImpl::MemberImpl(MemberOptions options)
     absl::MutexLock lock(&mu_);
     state_ = MemberState(clock_.Now(), options_.timeouts.heartbeat);
   }
-  hands_ = std::make_unique<MemberHands>(
+  executor_ = std::make_unique<ActionExecutor>(
       options_, incarnation_, channel.ok() ? *channel : nullptr,
-      MemberHands::Callbacks{
+      ActionExecutor::Callbacks{
           .on_message = [this](const proto::CoordinatorMessage& message) { OnMessage(message); },
           .on_event = [this](MemberEvent event) { Feed(std::move(event)); }});
   if (!channel.ok())
@@ -136,7 +136,7 @@ MemberImpl::~MemberImpl() {
     wake_.SignalAll();
   }
   thread_.join();
-  hands_->Close();
+  executor_->Close();
 }
 
 // ---- events and actions
@@ -161,7 +161,7 @@ std::vector<membership::Log> MemberImpl::FeedLocked(MemberEvent event) {
   for (MemberAction& action : change.actions) {
     if (auto* line = std::get_if<membership::Log>(&action)) {
       lines.push_back(std::move(*line));
-    } else if (!hands_->Do(action, state_, now)) {
+    } else if (!executor_->Do(action, state_, now)) {
       calls_.push_back(std::move(action));
     }
   }
@@ -216,19 +216,19 @@ void MemberImpl::Run() {
       calls.swap(calls_);
     }
     Print(lines);
-    if (hands_->session() != nullptr) hands_->session()->DropClosed();
+    if (executor_->session() != nullptr) executor_->session()->DropClosed();
     if (leaving) return;
     for (const MemberAction& action : calls) Call(action);
   }
 }
 
 void MemberImpl::Call(const MemberAction& action) {
-  if (const auto* silence = std::get_if<membership::TellSilence>(&action)) {
+  if (const auto* silence = std::get_if<membership::NotifySilence>(&action)) {
     if (options_.on_chief_silent) options_.on_chief_silent(silence->chief_pid, silence->silence);
-  } else if (const auto* stuck = std::get_if<membership::TellStuck>(&action)) {
-    hands_->records().WaitIdle(kLastWords);
+  } else if (const auto* stuck = std::get_if<membership::NotifyStuck>(&action)) {
+    executor_->records().WaitIdle(kLastWords);
     if (options_.on_stuck) options_.on_stuck(stuck->why);
-  } else if (const auto* end = std::get_if<membership::TellVerdict>(&action)) {
+  } else if (const auto* end = std::get_if<membership::NotifyVerdict>(&action)) {
     if (end->given_up && options_.on_given_up) options_.on_given_up(end->verdict);
     if (options_.on_verdict) options_.on_verdict(end->verdict);
   }
@@ -237,7 +237,7 @@ void MemberImpl::Call(const MemberAction& action) {
 // ---- the loop's calls
 
 absl::StatusOr<Member::Welcome> MemberImpl::Join() {
-  Feed(membership::JoinAsked{});
+  Feed(membership::JoinRequested{});
   absl::MutexLock lock(&mu_);
   while (!state_.verdict && !state_.welcome) wake_.Wait(&mu_);
   if (state_.verdict && state_.verdict->code != ExitCode::kDone) return VerdictStatusLocked();
@@ -255,7 +255,7 @@ absl::StatusOr<Generation> MemberImpl::NoGeneration() const {
 
 absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
   while (true) {
-    Feed(membership::GenerationAsked{.last_step = last_step});
+    Feed(membership::GenerationRequested{.last_step = last_step});
     std::optional<GroupPlan> plan = AwaitOffer();
     if (JobEnded()) return NoGeneration();
     if (!plan) continue;
@@ -277,7 +277,7 @@ absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
     }
     if (JobEnded()) return NoGeneration();
     if (!options_.is_chief)
-      LogWarning("generation {} did not come up: {}", plan->generation.id & 0xffffffff, why);
+      LogWarning("generation {} could not be formed: {}", plan->generation.id & 0xffffffff, why);
   }
 }
 
@@ -286,14 +286,14 @@ std::optional<GroupPlan> MemberImpl::AwaitOffer() {
   absl::MutexLock lock(&mu_);
   while (state_.stage == Stage::kWaiting) wake_.Wait(&mu_);
   if (state_.stage != Stage::kForming) return std::nullopt;
-  GroupPlan plan = PlanGroup(*state_.roster, options_, hands_->records().recorder());
+  GroupPlan plan = PlanGroup(*state_.roster, options_, executor_->records().recorder());
   plan.generation.run_id = state_.welcome->run_id;
   return plan;
 }
 
 absl::StatusOr<MemberImpl::Replicas> MemberImpl::Form(const GroupPlan& plan) {
   const uint64_t id = plan.generation.id;
-  const absl::Status fit = CheckDeviceClash(plan.held);
+  const absl::Status fit = CheckDeviceClash(plan.held_devices);
   absl::StatusOr<Replicas> made = fit.ok()
                                       ? options_.form(plan.spec, plan.generation.replicas_per_rank,
                                                       [this, id] {
@@ -312,8 +312,8 @@ absl::StatusOr<MemberImpl::Replicas> MemberImpl::Form(const GroupPlan& plan) {
   {
     absl::MutexLock lock(&mu_);
     // Registered before the generation may start, so that the end of the generation aborts them.
-    if (!state_.IsOver(id)) made = hands_->communicators().Hold(*std::move(made));
-    lines = FeedLocked(membership::LinksMade{.generation = id, .description = description});
+    if (!state_.IsOver(id)) made = executor_->communicators().Register(*std::move(made));
+    lines = FeedLocked(membership::LinksEstablished{.generation = id, .description = description});
   }
   Print(lines);
   return made;
@@ -350,11 +350,11 @@ void MemberImpl::ReportFailure(const absl::Status& failure) {
     report.step = state_.welcome ? state_.report.step : -1;
     report.phase = state_.report.phase;
   }
-  const absl::Status told =
+  const absl::Status reported =
       ReportFailureTo(report, options_.timeouts.report, [this] { return JobEnded(); });
-  if (!told.ok())
-    return Feed(membership::FailureNotTold{.failure = std::string(Message(failure)),
-                                           .why = std::string(Message(told))});
+  if (!reported.ok())
+    return Feed(membership::FailureNotReported{.failure = std::string(Message(failure)),
+                                               .why = std::string(Message(reported))});
   // If there is a session, the verdict comes over it.
   const MonotonicTime until = Clock::now() + options_.timeouts.explain;
   absl::MutexLock lock(&mu_);

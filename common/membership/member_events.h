@@ -1,5 +1,5 @@
-// The events and actions of a member's state machine (common/membership/member_state.h). Plain
-// data, without threads and gRPC.
+// The events and actions of a member's state machine (common/membership/member_state.h). They are
+// plain data and need neither threads nor gRPC.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,18 @@ namespace muster::membership {
 
 struct Welcome {
   std::string run_id;
-  uint32_t epoch = 0;
+  uint32_t term = 0;
   std::string job;  // The chief's resolved job, which this process uses.
 };
 
-// A generation, as the coordinator offers it.
+// A member of a generation.
 struct RosterMember {
   std::string task, host_id, data_address;
   int num_replicas = 0;
   std::vector<int> cpus;
-  MemberDevices held;
+  MemberDevices held_devices;
 };
+// The members of a generation that the coordinator offers.
 struct Roster {
   uint64_t generation = 0;
   std::string ticket;
@@ -41,15 +42,15 @@ struct Roster {
 // ---- Events. kName is the name in docs/control_plane.md.
 
 // From the loop's calls.
-struct JoinAsked {
-  static constexpr std::string_view kName = "JoinAsked";
+struct JoinRequested {
+  static constexpr std::string_view kName = "JoinRequested";
 };
-struct GenerationAsked {
-  static constexpr std::string_view kName = "GenerationAsked";
+struct GenerationRequested {
+  static constexpr std::string_view kName = "GenerationRequested";
   int64_t last_step = 0;
 };
-struct LinksMade {  // The communicators of a generation are established.
-  static constexpr std::string_view kName = "LinksMade";
+struct LinksEstablished {  // The communicators of a generation are established.
+  static constexpr std::string_view kName = "LinksEstablished";
   uint64_t generation = 0;
   std::string description;
 };
@@ -72,8 +73,8 @@ struct LoopFailed {  // An error of the program or its data.
   static constexpr std::string_view kName = "LoopFailed";
   std::string message;
 };
-struct FailureNotTold {  // The chief could not be informed of the failure.
-  static constexpr std::string_view kName = "FailureNotTold";
+struct FailureNotReported {  // The chief could not be informed of the failure.
+  static constexpr std::string_view kName = "FailureNotReported";
   std::string failure, why;
 };
 struct LoopFinished {
@@ -85,8 +86,8 @@ struct LoopFinished {
 struct LoopReturned {  // The loop has returned from a generation that is over.
   static constexpr std::string_view kName = "LoopReturned";
 };
-struct StopAsked {  // A stop request to this process.
-  static constexpr std::string_view kName = "StopAsked";
+struct StopReceived {  // This process received a stop request.
+  static constexpr std::string_view kName = "StopReceived";
 };
 
 // From the session with the coordinator.
@@ -107,8 +108,8 @@ struct Pulse {
   static constexpr std::string_view kName = "Pulse";
   bool stop_requested = false;
 };
-struct RosterTold {  // A line about missing members.
-  static constexpr std::string_view kName = "RosterTold";
+struct RosterReceived {  // A line about missing members.
+  static constexpr std::string_view kName = "RosterReceived";
   std::string line;
 };
 struct GenerationOffered {
@@ -135,22 +136,23 @@ struct SessionClosed {
 struct SessionCut {  // A planned fault cut the session.
   static constexpr std::string_view kName = "SessionCut";
 };
-struct RecordsKept {  // The chief has the flight records, or will not get them.
-  static constexpr std::string_view kName = "RecordsKept";
+struct RecordsDelivered {  // No flight records are left to deliver to the chief.
+  static constexpr std::string_view kName = "RecordsDelivered";
 };
 struct Tick {
   static constexpr std::string_view kName = "Tick";
-  bool muted = false;    // A planned fault allows no message to be sent.
+  bool muted = false;    // A planned fault: the member must send no messages.
   bool leaving = false;  // The member is being destroyed.
 };
 
 using MemberEvent =
-    std::variant<JoinAsked, GenerationAsked, LinksMade, LinksFailed, PhaseEntered, CollectiveFailed,
-                 LoopFailed, FailureNotTold, LoopFinished, LoopReturned, StopAsked, Welcomed,
-                 Refused, JobEnded, Pulse, RosterTold, GenerationOffered, GenerationStarted,
-                 GenerationAborted, SessionClosed, SessionCut, RecordsKept, Tick>;
+    std::variant<JoinRequested, GenerationRequested, LinksEstablished, LinksFailed, PhaseEntered,
+                 CollectiveFailed, LoopFailed, FailureNotReported, LoopFinished, LoopReturned,
+                 StopReceived, Welcomed, Refused, JobEnded, Pulse, RosterReceived,
+                 GenerationOffered, GenerationStarted, GenerationAborted, SessionClosed, SessionCut,
+                 RecordsDelivered, Tick>;
 
-// ---- Actions, in the order in which they must be carried out.
+// ---- Actions. The caller carries them out in the order of MemberChange::actions.
 
 struct OpenSession {
   static constexpr std::string_view kName = "OpenSession";
@@ -165,16 +167,16 @@ struct AbortCommunicators {
   static constexpr std::string_view kName = "AbortCommunicators";
   absl::Status why;
 };
-struct KeepRecord {  // Keeps a record of the flight recorder.
-  static constexpr std::string_view kName = "KeepRecord";
+struct SubmitRecord {  // Sends the flight recorder's content to the chief.
+  static constexpr std::string_view kName = "SubmitRecord";
   std::shared_ptr<const Roster> roster;  // The generation of the record.
   std::string reason;
   bool last = false;  // This process ends soon.
 };
-struct ChiefReached {  // Resets the back-off, and records are retried.
+struct ChiefReached {  // Resets the back-off and retries flight records.
   static constexpr std::string_view kName = "ChiefReached";
 };
-// For the flight recorder.
+// The flight recorder carries out these three.
 struct NoteGeneration {
   static constexpr std::string_view kName = "NoteGeneration";
 };
@@ -191,24 +193,24 @@ struct Log {
   bool warning = false;
   std::string line;
 };
-// For main, on the Member's thread.
-struct TellVerdict {
-  static constexpr std::string_view kName = "TellVerdict";
+// These call functions of MemberOptions on the Member's thread.
+struct NotifyVerdict {
+  static constexpr std::string_view kName = "NotifyVerdict";
   Verdict verdict;
   bool given_up = false;  // Only this process was given up; the job continues.
 };
-struct TellStuck {
-  static constexpr std::string_view kName = "TellStuck";
+struct NotifyStuck {
+  static constexpr std::string_view kName = "NotifyStuck";
   std::string why;
 };
-struct TellSilence {
-  static constexpr std::string_view kName = "TellSilence";
+struct NotifySilence {
+  static constexpr std::string_view kName = "NotifySilence";
   int64_t chief_pid = 0;
   Duration silence = Duration::zero();  // Zero: the chief is heard again.
 };
 
 using MemberAction = std::variant<OpenSession, CancelSession, SendReport, AbortCommunicators,
-                                  KeepRecord, ChiefReached, NoteGeneration, NotePhase, Note, Log,
-                                  TellVerdict, TellStuck, TellSilence>;
+                                  SubmitRecord, ChiefReached, NoteGeneration, NotePhase, Note, Log,
+                                  NotifyVerdict, NotifyStuck, NotifySilence>;
 
 }  // namespace muster::membership

@@ -25,7 +25,7 @@ GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& optio
                             .data_address = member.data_address,
                             .num_replicas = member.num_replicas});
     generation.replicas_per_rank.push_back(member.num_replicas);
-    plan.held.push_back(member.held);
+    plan.held_devices.push_back(member.held_devices);
     if (member.host_id != options.host.id) continue;
     on_host += member.num_replicas;
     cpus.push_back(member.cpus);

@@ -1,4 +1,4 @@
-// Derives from a generation's roster what the formation of its group needs.
+// Converts a generation's roster to the arguments for the formation of its group.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@ struct GroupPlan {
   GroupSpec spec;
   // Complete except for run_id and replicas.
   Generation generation;
-  std::vector<MemberDevices> held;  // The devices that each member holds. Indexed by rank.
+  std::vector<MemberDevices> held_devices;  // The devices that each member holds. Indexed by rank.
 };
 GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder);
 
-// How the replicas of this host use its cores. Computed from the set of cores that the processes on
-// this host may use. `spin`: replicas busy-wait, because each has a core. `progress_thread`: at
-// least one core is left for a progress thread.
+// How the replicas of this host use its cores, computed from the cores that each process may use.
+// `spin`: each replica has a core and may busy-wait. `progress_thread`: at least one more core is
+// left for a progress thread.
 struct CoreShare {
   int replicas_on_host = 1;
   bool spin = false;

@@ -36,7 +36,7 @@ std::shared_ptr<const Roster> RosterOf(const proto::Formation& formation) {
                                .data_address = entry.data_address(),
                                .num_replicas = static_cast<int>(entry.num_replicas()),
                                .cpus = {entry.cpus().begin(), entry.cpus().end()},
-                               .held = DevicesOf(entry.task(), entry.held())});
+                               .held_devices = DevicesOf(entry.task(), entry.held())});
   return roster;
 }
 
@@ -54,7 +54,7 @@ std::optional<MemberEvent> EventOf(const proto::CoordinatorMessage& message) {
   switch (message.kind_case()) {
     case proto::CoordinatorMessage::kWelcome:
       return Welcomed{.welcome = {.run_id = message.welcome().run_id(),
-                                  .epoch = message.welcome().epoch(),
+                                  .term = message.welcome().epoch(),
                                   .job = message.welcome().job()},
                       .chief_pid = message.welcome().pid()};
     case proto::CoordinatorMessage::kRefusal:
@@ -64,7 +64,7 @@ std::optional<MemberEvent> EventOf(const proto::CoordinatorMessage& message) {
     case proto::CoordinatorMessage::kPulse:
       return Pulse{.stop_requested = message.pulse().stop_requested()};
     case proto::CoordinatorMessage::kRoster:
-      return RosterTold{.line = message.roster()};
+      return RosterReceived{.line = message.roster()};
     case proto::CoordinatorMessage::kFormation:
       return GenerationOffered{.roster = RosterOf(message.formation())};
     case proto::CoordinatorMessage::kStart:
@@ -91,10 +91,11 @@ proto::Hello HelloOf(const MemberOptions& options, uint64_t incarnation, const M
   for (const auto& [name, version] : options.versions) (*hello.mutable_versions())[name] = version;
   hello.set_num_replicas(options.num_replicas);
   hello.set_devices(options.devices);
-  if (const MemberDevices& held = options.held; !held.kind.empty()) {
-    hello.mutable_held()->set_kind(held.kind);
-    hello.mutable_held()->mutable_uuids()->Assign(held.uuids.begin(), held.uuids.end());
-    hello.mutable_held()->set_driver(held.driver);
+  if (const MemberDevices& held_devices = options.held_devices; !held_devices.kind.empty()) {
+    hello.mutable_held()->set_kind(held_devices.kind);
+    hello.mutable_held()->mutable_uuids()->Assign(held_devices.uuids.begin(),
+                                                  held_devices.uuids.end());
+    hello.mutable_held()->set_driver(held_devices.driver);
   }
   hello.set_host(options.host.name);
   hello.set_pid(options.host.pid);
@@ -109,7 +110,7 @@ proto::Hello HelloOf(const MemberOptions& options, uint64_t incarnation, const M
 }
 
 proto::Report ReportOf(const MemberState& state, PausingTime now,
-                       const FlightRecorder::Standing& standing, bool acknowledged) {
+                       const FlightRecorder::Position& standing, bool acknowledged) {
   const MemberReport& own = state.report;
   proto::Report report;
   report.set_phase(static_cast<uint32_t>(own.phase));

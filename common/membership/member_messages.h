@@ -10,14 +10,15 @@
 
 namespace muster {
 
-// Returns the event of a message, nullopt if this version does not know it.
+// Returns nullopt for a message that this version does not know.
 std::optional<membership::MemberEvent> EventOf(const proto::CoordinatorMessage& message);
 
 proto::Hello HelloOf(const MemberOptions& options, uint64_t incarnation,
                      const membership::MemberState& state);
 
-// `acknowledged`: the verdict was received, so the chief need not wait for this process any more.
+// `acknowledged` says that this process has received the verdict, so the chief need not wait for
+// it.
 proto::Report ReportOf(const membership::MemberState& state, PausingTime now,
-                       const FlightRecorder::Standing& standing, bool acknowledged);
+                       const FlightRecorder::Position& standing, bool acknowledged);
 
 }  // namespace muster

@@ -14,12 +14,11 @@
 namespace muster {
 namespace {
 
-// How long a process that failed before it joined tries to tell the chief.
-constexpr Duration kTellChief = std::chrono::seconds(10);
-// ... that failed because nothing proves who it is.
-constexpr Duration kTellWithoutProof = std::chrono::seconds(2);
-// How long a chief that was silent for timeouts.heartbeat may take to be heard again before its
-// supervisor ends it.
+// Limit to report a failure of a process that has not joined.
+constexpr Duration kReportTimeout = std::chrono::seconds(10);
+// The same limit if the failure is that the process has no TLS identity.
+constexpr Duration kReportTimeoutUnproven = std::chrono::seconds(2);
+// After timeouts.heartbeat, the further silence of a chief before its supervisor ends it.
 constexpr Duration kSilentChiefGrace = std::chrono::seconds(2);
 
 std::string ChiefAddress(const ClusterConfig& cluster) {
@@ -59,35 +58,35 @@ MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job) {
   return options;
 }
 
-void TellOfSilentChief(Supervisor* supervisor, MemberOptions* options) {
+void ReportSilentChief(Supervisor* supervisor, MemberOptions* options) {
   options->on_chief_silent = [supervisor, chief = options->chief_task](int64_t pid,
                                                                        Duration silence) {
-    if (silence == Duration::zero()) return supervisor->Found(chief);
-    supervisor->Lost(
+    if (silence == Duration::zero()) return supervisor->ReportFound(chief);
+    supervisor->ReportLost(
         {chief, pid, fmt::format("no answer for {:.1f} s", Seconds(silence)), kSilentChiefGrace});
   };
 }
 
 namespace {
 
-// How long to tell the chief of `failure`, by the identity that the job gives this process. Where
-// it gives none, in plaintext, which a chief without TLS takes and any other refuses; what is said
-// is no secret.
+// Sets the identity of `cluster` from the job, for a report of `failure` to the chief. Returns the
+// limit of the report. Without an identity, the report is sent in plaintext. A chief without TLS
+// accepts the report, and any other refuses it. The report is not secret.
 Duration ProveTowardsChief(const Job& job, const absl::Status& failure, ClusterConfig* cluster) {
-  if (cluster->identity != nullptr) return kTellChief;
+  if (cluster->identity != nullptr) return kReportTimeout;
   auto identity = IdentityFor(*cluster, job);
   if (identity.ok()) {
     cluster->identity = *std::move(identity);
-    return kTellChief;
+    return kReportTimeout;
   }
-  // The chief, which most likely lacks it too, need not be there.
-  return identity.status() == failure ? kTellWithoutProof : kTellChief;
+  // The chief probably has no identity either and may not run.
+  return identity.status() == failure ? kReportTimeoutUnproven : kReportTimeout;
 }
 
-// Whether the job goes on without this process, because another one can do better; tells the chief
-// of the failure, which else waits for this task.
-bool TellChief(ClusterConfig cluster, const Job& job, const absl::Status& failure,
-               const std::function<bool()>& give_up) {
+// Reports the failure to the chief, which would otherwise wait for this task. Returns true if the
+// job continues and waits for another process.
+bool NotifyChief(ClusterConfig cluster, const Job& job, const absl::Status& failure,
+                 const std::function<bool()>& give_up) {
   const Duration timeout = ProveTowardsChief(job, failure, &cluster);
   bool try_again = false;
   EarlyFailure report;
@@ -96,11 +95,11 @@ bool TellChief(ClusterConfig cluster, const Job& job, const absl::Status& failur
   report.cluster_digest = cluster.cluster.Digest();
   report.failure = failure;
   report.channel = ChannelToChief(cluster);
-  const absl::Status told = ReportFailureTo(report, timeout, give_up, &try_again);
+  const absl::Status reported = ReportFailureTo(report, timeout, give_up, &try_again);
   if (try_again) {
-    LogInfo("told the chief: {}", Message(told));
-  } else if (!told.ok()) {
-    LogWarning("could not tell the chief: {}", Message(told));
+    LogInfo("reported to the chief: {}", Message(reported));
+  } else if (!reported.ok()) {
+    LogWarning("could not tell the chief: {}", Message(reported));
   }
   return try_again;
 }
@@ -111,7 +110,8 @@ absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl:
                        const std::function<bool()>& give_up) {
   const std::string self = cluster.local() ? "" : cluster.task->ToString();
   const bool is_chief = cluster.role() == TaskType::kChief;
-  const bool try_again = !is_chief && cluster.chief() && TellChief(cluster, job, failure, give_up);
+  const bool try_again =
+      !is_chief && cluster.chief() && NotifyChief(cluster, job, failure, give_up);
   Verdict verdict;
   verdict.code = try_again ? ExitCode::kRetryable : ExitCodeOf(failure);
   verdict.task = self;

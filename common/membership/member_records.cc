@@ -6,12 +6,12 @@ namespace muster {
 
 MemberRecords::MemberRecords(MemberRecordsOptions options)
     : task_(std::move(options.task)), host_(std::move(options.host)), pid_(options.pid) {
-  if (options.courier.channel == nullptr) return;
+  if (options.uploader.channel == nullptr) return;
   absl::MutexLock lock(&mu_);
-  courier_ = std::make_unique<FlightCourier>(std::move(options.courier));
+  uploader_ = std::make_unique<FlightUploader>(std::move(options.uploader));
 }
 
-void MemberRecords::Keep(const membership::KeepRecord& record, const std::string& run_id) {
+void MemberRecords::Enqueue(const membership::SubmitRecord& record, const std::string& run_id) {
   FlightHeader header;
   header.task = task_;
   header.host = host_;
@@ -22,32 +22,32 @@ void MemberRecords::Keep(const membership::KeepRecord& record, const std::string
     header.members.push_back(member.task);
   header.reason = record.reason;
   absl::MutexLock lock(&mu_);
-  if (courier_ != nullptr) courier_->Keep(std::move(header), *recorder_, record.last);
+  if (uploader_ != nullptr) uploader_->Enqueue(std::move(header), *recorder_, record.last);
 }
 
 void MemberRecords::Retry() {
   absl::MutexLock lock(&mu_);
-  if (courier_ != nullptr) courier_->Retry();
+  if (uploader_ != nullptr) uploader_->Retry();
 }
 
 bool MemberRecords::busy() const {
   absl::MutexLock lock(&mu_);
-  return courier_ != nullptr && courier_->busy();
+  return uploader_ != nullptr && uploader_->busy();
 }
 
 void MemberRecords::WaitIdle(Duration limit) {
-  FlightCourier* courier;
+  FlightUploader* uploader;
   {
     absl::MutexLock lock(&mu_);
-    courier = courier_.get();
+    uploader = uploader_.get();
   }
-  if (courier != nullptr) courier->WaitIdle(limit);
+  if (uploader != nullptr) uploader->WaitIdle(limit);
 }
 
 void MemberRecords::Close() {
-  std::unique_ptr<FlightCourier> courier;  // Destroyed without mu_, because it calls on_idle.
+  std::unique_ptr<FlightUploader> uploader;  // Destroyed without mu_, because it calls on_idle.
   absl::MutexLock lock(&mu_);
-  courier = std::move(courier_);
+  uploader = std::move(uploader_);
 }
 
 }  // namespace muster

@@ -1,19 +1,19 @@
-// A member's flight recorder, and the courier that delivers its records to the chief. Thread-safe,
-// but WaitIdle and Close must not run at the same time.
+// A member's flight recorder, with the FlightUploader that delivers its records to the chief.
+// Thread-safe, but WaitIdle and Close must not run at the same time.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "common/membership/member_events.h"
-#include "common/session/flight_courier.h"
+#include "common/session/flight_uploader.h"
 
 namespace muster {
 
 struct MemberRecordsOptions {
   std::string task, host;
   int64_t pid = 0;
-  FlightCourierOptions courier;  // Without a channel, records are not kept.
+  FlightUploaderOptions uploader;  // If it has no channel, records are not kept.
 };
 
 class MemberRecords {
@@ -21,15 +21,15 @@ class MemberRecords {
   explicit MemberRecords(MemberRecordsOptions options);
 
   const std::shared_ptr<FlightRecorder>& recorder() const { return recorder_; }
-  // Takes the recorder's current content for a generation of that run.
-  void Keep(const membership::KeepRecord& record, const std::string& run_id);
-  // Retries now, because the chief or its successor was just reached.
+  // Starts to deliver the recorder's current content, as the record of a generation of that run.
+  void Enqueue(const membership::SubmitRecord& record, const std::string& run_id);
+  // Retries the delivery now. Called when the chief or its successor was reached.
   void Retry();
   // Returns whether records are left to deliver.
   bool busy() const;
-  // Blocks until none is left, or for `limit`.
+  // Blocks until all records are delivered, for at most `limit`.
   void WaitIdle(Duration limit);
-  // Delivers the remaining records or writes them to a folder. Later records are not kept.
+  // Delivers the remaining records, or writes them to a folder. Ignores later calls of Keep.
   void Close();
 
  private:
@@ -37,7 +37,7 @@ class MemberRecords {
   const int64_t pid_;
   const std::shared_ptr<FlightRecorder> recorder_ = std::make_shared<FlightRecorder>();
   mutable absl::Mutex mu_;
-  std::unique_ptr<FlightCourier> courier_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<FlightUploader> uploader_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace muster

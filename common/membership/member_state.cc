@@ -24,9 +24,9 @@ absl::Status VerdictStatus(const MemberRules& rules, const Verdict& verdict) {
 
 // ---- the loop's calls
 
-void Transition::On(const JoinAsked&) { StartLooking(); }
+void Transition::On(const JoinRequested&) { StartLooking(); }
 
-void Transition::On(const GenerationAsked& event) {
+void Transition::On(const GenerationRequested& event) {
   StartLooking();
   state_.report.last_step = event.last_step;
   if (state_.verdict) {
@@ -40,7 +40,7 @@ void Transition::On(const GenerationAsked& event) {
   state_.changed = true;
 }
 
-void Transition::On(LinksMade event) {
+void Transition::On(LinksEstablished event) {
   if (state_.stage != Stage::kForming || event.generation != state_.generation) return;
   state_.report.formed = event.generation;
   state_.stage = Stage::kFormed;
@@ -83,10 +83,10 @@ void Transition::On(const LoopFailed& event) {
   if (!state_.verdict) Do(Note{.kind = FlightKind::kFailure, .detail = event.message});
 }
 
-void Transition::On(FailureNotTold event) {
+void Transition::On(FailureNotReported event) {
   if (state_.verdict) return;
   Do(Log{.warning = true, .line = "the chief does not know of this failure: " + event.why});
-  KeepTheRecord(std::move(event.failure), /*last=*/true);
+  AddRecord(std::move(event.failure), /*last=*/true);
 }
 
 void Transition::On(LoopFinished event) {
@@ -103,7 +103,7 @@ void Transition::On(const LoopReturned&) {
   if (state_.IsOver(state_.report.formed)) LoopLeft();
 }
 
-void Transition::On(const StopAsked&) {
+void Transition::On(const StopReceived&) {
   (rules_.may_leave ? state_.report.leave_requested : state_.report.stop_requested) = true;
   Do(Note{.kind = FlightKind::kStopRequested, .detail = "this process was asked to"});
   state_.changed = true;
@@ -112,7 +112,7 @@ void Transition::On(const StopAsked&) {
 // ---- messages of the coordinator
 
 void Transition::On(Welcomed event) {
-  if (!Hear()) return;
+  if (!NoteContact()) return;
   state_.session.stage = SessionStage::kUp;
   state_.session.broken_since.reset();
   state_.welcome = std::move(event.welcome);
@@ -123,29 +123,29 @@ void Transition::On(Welcomed event) {
 }
 
 void Transition::On(Refused event) {
-  Hear();
+  NoteContact();
   EndJob(std::move(event.verdict), /*given_up=*/state_.generation != 0);
 }
 
 void Transition::On(JobEnded event) {
-  Hear();
+  NoteContact();
   EndJob(std::move(event.verdict));
 }
 
 void Transition::On(const Pulse& event) {
-  if (!Hear() || !event.stop_requested || state_.report.stop_requested) return;
+  if (!NoteContact() || !event.stop_requested || state_.report.stop_requested) return;
   state_.report.stop_requested = true;
   Do(Note{.kind = FlightKind::kStopRequested, .detail = "all stop at an agreed step"});
 }
 
-void Transition::On(RosterTold event) {
+void Transition::On(RosterReceived event) {
   // On the chief, its coordinator has printed the line.
-  if (Hear() && !rules_.is_chief) Do(Log{.line = std::move(event.line)});
+  if (NoteContact() && !rules_.is_chief) Do(Log{.line = std::move(event.line)});
 }
 
 void Transition::On(GenerationOffered event) {
   const uint64_t id = event.roster->generation;
-  if (!Hear() || state_.verdict) return;
+  if (!NoteContact() || state_.verdict) return;
   if (state_.InGeneration() && id == state_.generation) return;  // Repeated over a resumed session.
   if (id <= state_.generation) {
     Do(Log{.warning = true,
@@ -166,7 +166,7 @@ void Transition::On(GenerationOffered event) {
 }
 
 void Transition::On(const GenerationStarted& event) {
-  if (!Hear() || !state_.InGeneration() || event.generation != state_.generation) return;
+  if (!NoteContact() || !state_.InGeneration() || event.generation != state_.generation) return;
   if (!std::exchange(state_.start_given, true)) Do(Note{.kind = FlightKind::kStarted});
   StartIfFormed();
 }
@@ -180,7 +180,7 @@ void Transition::StartIfFormed() {
 }
 
 void Transition::On(GenerationAborted event) {
-  if (!Hear() || event.generation <= state_.over) return;
+  if (!NoteContact() || event.generation <= state_.over) return;
   Do(Note{.kind = FlightKind::kAborted, .detail = event.reason});
   EndGeneration(event.generation, std::move(event.reason));
 }
@@ -197,13 +197,13 @@ void Transition::On(SessionClosed event) {
     return EndJob(
         OwnVerdict(ExitCode::kConfiguration,
                    fmt::format("{} is no Muster chief: {}", rules_.chief_address, event.why)));
-  state_.session.trouble = std::move(event.why);
+  state_.session.last_error = std::move(event.why);
 }
 
 void Transition::On(const SessionCut&) {
   if (HasSession()) Do(CancelSession{});
 }
 
-void Transition::On(const RecordsKept&) { state_.changed = true; }
+void Transition::On(const RecordsDelivered&) { state_.changed = true; }
 
 }  // namespace muster::membership

@@ -1,7 +1,7 @@
-// A member's state, and how an event changes it. Apply is a pure function of (rules, now, state,
-// event), so tests move time by argument and examine single transitions.
-// common/membership/member.cc feeds it events and carries out its actions. docs/control_plane.md
-// shows it as a table, which a test checks against this file.
+// The state machine of a member. Apply is a pure function of (rules, now, state, event). Tests pass
+// any time and examine single transitions. common/membership/member.cc passes it the events and
+// carries out the returned actions. docs/control_plane.md shows the transitions as a table, which a
+// test compares with this file.
 #pragma once
 
 #include <cstdint>
@@ -19,40 +19,40 @@ namespace muster {
 
 struct MemberTimeouts {
   Duration join = std::chrono::minutes(10);    // Limit to reach the chief for the first time.
-  Duration rejoin = std::chrono::minutes(10);  // Limit to reach the chief again after it was lost.
-  // Limit to reach the chief again after a broken session.
+  Duration rejoin = std::chrono::minutes(10);  // Limit to reach the chief after it was lost.
+  // Limit to open the next session after a session broke. The chief is lost after it.
   Duration resume = std::chrono::seconds(1);
   Duration heartbeat = std::chrono::seconds(10);  // The chief is lost after this silence.
   Duration heartbeat_interval = std::chrono::seconds(1);
-  // Limit for a verdict after a collective operation failed.
+  // Limit to wait for the coordinator's verdict after a collective operation failed.
   Duration explain = std::chrono::seconds(5);
-  // Time to report an own failure to the chief, or, after a stop request, for a lost chief to
-  // return.
+  // Limit to report a failure of this process to the chief. After a stop request, also the limit to
+  // wait for a lost chief.
   Duration report = std::chrono::seconds(10);
-  // Time from the end of a generation until the loop returns from it. Longer if the loop is in a
-  // phase that may take longer. A process whose loop does not return hangs, and is ended
-  // (MemberOptions::on_stuck).
+  // Limit for the loop to return after its generation is over. A phase with a higher limit of its
+  // own extends it. A process whose loop does not return hangs, and MemberOptions::on_stuck ends
+  // it.
   Duration abort = std::chrono::minutes(1);
-  Duration phase[kNumPhases] = {};  // Zero: no limit of its own.
+  Duration phase[kNumPhases] = {};  // The limit of each phase. Zero: none.
   Duration formation = std::chrono::seconds(20);
   Duration collective = std::chrono::minutes(10);
 };
 
 namespace membership {
 
-// The state of the process in the job. A generation is *over* once the coordinator, or the loss of
-// the chief, has ended it.
+// The state of the process in the job. A generation is *over* after the coordinator has ended it or
+// the chief was lost.
 enum class Stage {
-  kIdle,        // The process is in no generation, and its loop does not ask for one.
+  kIdle,        // The process is in no generation, and its loop has not asked for one.
   kWaiting,     // The loop waits for a generation.
-  kForming,     // A generation is offered; the loop makes its links.
-  kFormed,      // The links are made or have failed; the loop waits for the start.
+  kForming,     // The coordinator has offered a generation. The loop makes its links.
+  kFormed,      // The links are made or have failed. The loop waits for the start.
   kRunning,     // The loop trains.
-  kExplaining,  // The loop stopped with an error; the coordinator has not ended the generation yet.
+  kExplaining,  // The loop stopped with an error. The coordinator has not ended the generation yet.
   kFinished,    // The loop has finished and waits for the verdict.
-  kOver,        // The generation is over; the loop must return from it.
-  kEnding,      // There is a verdict; the loop must return.
-  kEnded,       // There is a verdict, and no loop to wait for.
+  kOver,        // The generation is over. The loop must return from it.
+  kEnding,      // There is a verdict. The loop must return.
+  kEnded,       // There is a verdict, and the loop does not run.
 };
 inline constexpr int kNumStages = 10;
 inline constexpr std::string_view kStageNames[kNumStages] = {
@@ -62,11 +62,11 @@ inline std::string_view StageName(Stage stage) { return kStageNames[static_cast<
 
 // The state of the session with the coordinator.
 enum class SessionStage {
-  kNone,        // Never opened.
-  kConnecting,  // Opened; no welcome yet.
+  kNone,        // No session was opened yet.
+  kConnecting,  // The session is open, but the welcome has not arrived.
   kUp,
-  kClosing,  // Given up by this side; later messages do not count, except a verdict.
-  kBroken,   // Closed; the next session is due at `next_attempt`.
+  kClosing,  // This side has given the session up. Later messages except a verdict are ignored.
+  kBroken,   // The session is closed. The next one is due at `next_attempt`.
 };
 inline constexpr int kNumSessionStages = 5;
 inline constexpr std::string_view kSessionStageNames[kNumSessionStages] = {
@@ -77,9 +77,10 @@ inline std::string_view StageName(SessionStage stage) {
 
 struct SessionState {
   SessionStage stage = SessionStage::kNone;
-  std::optional<PausingTime> broken_since;  // There has been no welcome since then.
+  // When a session closed for the first time since the last welcome. A welcome resets it.
+  std::optional<PausingTime> broken_since;
   PausingTime last_heard, last_sent, next_attempt;
-  std::string trouble = "no answer yet";  // Why the chief is not reached.
+  std::string last_error = "no answer yet";  // Why the chief cannot be reached.
 };
 
 struct GenerationError {
@@ -93,12 +94,12 @@ struct MemberReport {
   Phase phase = Phase::kStarting;
   PausingTime phase_since;
   int64_t step = 0, last_step = 0;
-  uint64_t formed = 0;  // The last generation whose links it made.
+  uint64_t formed = 0;  // The last generation whose links this process made.
   std::optional<GenerationError> formation_error, collective_error;
-  ExitCode outcome = ExitCode::kDone;  // The loop's exit code, once it has finished.
+  ExitCode outcome = ExitCode::kDone;  // The loop's exit code, set when the loop has finished.
   std::string outcome_message;
-  bool stop_requested = false;   // All members stop at an agreed step.
-  bool leave_requested = false;  // Only this process leaves.
+  bool stop_requested = false;   // This process asks all members to stop at an agreed step.
+  bool leave_requested = false;  // This process asks to leave alone.
 };
 
 struct MemberState {
@@ -110,28 +111,29 @@ struct MemberState {
   Stage stage = Stage::kIdle;
   SessionState session;
   MemberReport report;
-  // The next Tick is due at once, because there is something to send or to do.
+  // The next Tick must come at once, because there is something to send or to do.
   bool changed = false;
 
-  // Looks for the chief since then; absent: it was not asked to.
+  // Since when this process looks for the chief. Absent before Join.
   std::optional<PausingTime> looking_since;
-  std::optional<PausingTime> stop_since;  // Asked to stop while the chief is away.
-  PausingTime next_line;                  // The time of the next log line while the chief is away.
+  std::optional<PausingTime> stop_since;  // Since when a stop request waits for a lost chief.
+  PausingTime next_line;                  // When the next log line about a lost chief is due.
   ChiefSilence silence;
   int64_t chief_pid = 0;
   std::optional<Welcome> welcome;
 
   std::shared_ptr<const Roster> roster;  // The roster of `generation`.
-  uint64_t generation = 0;               // The newest that was offered; 0: none yet.
-  uint64_t over = 0;                     // The newest that is over.
+  uint64_t generation = 0;               // The newest offered generation. 0: none yet.
+  uint64_t over = 0;                     // The newest generation that is over.
   std::string why_over;
-  bool start_given = false;  // The start of `generation` was given. Its links may not be made yet.
-  std::optional<PausingTime> over_since;  // The loop must return since then.
+  // The coordinator has started `generation`. This process may still be making its links.
+  bool start_given = false;
+  std::optional<PausingTime> over_since;  // Since when the loop must return.
   bool stuck = false;                     // on_stuck was called.
   std::optional<Verdict> verdict;
 
   bool InGeneration() const { return generation > over; }
-  // Returns whether members of that generation must leave it.
+  // Returns whether members of generation `id` must leave it.
   bool IsOver(uint64_t id) const { return verdict.has_value() || over >= id; }
 };
 
@@ -139,7 +141,7 @@ struct MemberRules {
   std::string task, host;
   std::string chief_task, chief_address;
   bool is_chief = false;
-  bool may_leave = false;  // Elastic: a stop request concerns only this member.
+  bool may_leave = false;  // The job is elastic: a stop request concerns only this member.
   MemberTimeouts timeouts;
 };
 
@@ -149,7 +151,7 @@ struct MemberChange {
 };
 MemberChange Apply(const MemberRules& rules, PausingTime now, MemberState state, MemberEvent event);
 
-// Returns this process's status for a verdict.
+// Returns the status with which this process ends after the verdict.
 absl::Status VerdictStatus(const MemberRules& rules, const Verdict& verdict);
 
 }  // namespace membership

@@ -26,10 +26,10 @@ void TransitionSteps::LoopLeft() {
   if (state_.stage == Stage::kEnding) state_.stage = Stage::kEnded;
 }
 
-bool TransitionSteps::Hear() {
+bool TransitionSteps::NoteContact() {
   if (!HasSession()) return false;
   state_.session.last_heard = now_;
-  state_.silence.Heard(now_);
+  state_.silence.OnContact(now_);
   return true;
 }
 
@@ -40,7 +40,7 @@ void TransitionSteps::EndGeneration(uint64_t generation, std::string why) {
   state_.changed = true;
   if (!leaves) return;
   Do(AbortCommunicators{Superseded(state_.why_over)});
-  if (!state_.verdict) KeepTheRecord(state_.why_over);
+  if (!state_.verdict) AddRecord(state_.why_over);
   switch (state_.stage) {
     case Stage::kRunning:
       state_.stage = Stage::kOver;
@@ -62,9 +62,9 @@ void TransitionSteps::EndGeneration(uint64_t generation, std::string why) {
 }
 
 // Before the first generation there is nothing to report.
-void TransitionSteps::KeepTheRecord(std::string reason, bool last) {
+void TransitionSteps::AddRecord(std::string reason, bool last) {
   if (state_.generation == 0) return;
-  Do(KeepRecord{.roster = state_.roster, .reason = std::move(reason), .last = last});
+  Do(SubmitRecord{.roster = state_.roster, .reason = std::move(reason), .last = last});
 }
 
 void TransitionSteps::EndJob(Verdict verdict, bool given_up) {
@@ -73,8 +73,8 @@ void TransitionSteps::EndJob(Verdict verdict, bool given_up) {
   const std::string story = done ? "" : Describe(verdict);
   Do(Note{.kind = FlightKind::kVerdict, .detail = story});
   if (!done) Do(AbortCommunicators{VerdictStatus(rules_, verdict)});
-  if (!done && verdict.code != ExitCode::kPreempted) KeepTheRecord(story, /*last=*/true);
-  Do(TellVerdict{.verdict = verdict, .given_up = given_up});
+  if (!done && verdict.code != ExitCode::kPreempted) AddRecord(story, /*last=*/true);
+  Do(NotifyVerdict{.verdict = verdict, .given_up = given_up});
   state_.verdict = std::move(verdict);
   state_.changed = true;
   if (state_.stage == Stage::kRunning) state_.over_since = now_;

@@ -1,7 +1,7 @@
-// Applies one event to a member's state, in three layers. The steps that several events share are
-// in common/membership/member_transition.cc. The effects of time are in
-// common/membership/member_watch.cc. The events of the loop and of the coordinator are in
-// common/membership/member_state.cc.
+// The implementation of Apply (common/membership/member_state.h), in three classes. TransitionSteps
+// has the steps that several events share (common/membership/member_transition.cc). TickTransition
+// has the effects of time (common/membership/member_watch.cc). Transition has the events of the
+// loop and of the coordinator (common/membership/member_state.cc).
 #pragma once
 
 #include <string>
@@ -25,23 +25,23 @@ class TransitionSteps {
 
   void StartLooking();
   void SetPhase(Phase phase, int64_t step);
-  // The loop has left its generation, whether or not the generation is over.
+  // Records that the loop has left its generation, whether or not the generation is over.
   void LoopLeft();
-  // Generations up to this one are over.
+  // Ends all generations up to this one.
   void EndGeneration(uint64_t generation, std::string why);
   void EndJob(Verdict verdict, bool given_up = false);
-  void KeepTheRecord(std::string reason, bool last = false);
+  void AddRecord(std::string reason, bool last = false);
   void CancelTheSession();
-  // The session is down or is being closed.
+  // Records that the session is closed or is being closed.
   void SessionDown(SessionStage stage);
-  // Returns false if the message comes over a session that was given up.
-  bool Hear();
+  // Records that the chief was heard. Returns false if this process has given the session up.
+  bool NoteContact();
 
   bool HasSession() const {
     return state_.session.stage == SessionStage::kConnecting ||
            state_.session.stage == SessionStage::kUp;
   }
-  // Returns a verdict that this process gives itself.
+  // Returns a verdict of this process, for when the coordinator cannot give one.
   Verdict OwnVerdict(ExitCode code, std::string message) const {
     return {.code = code,
             .task = rules_.task,
@@ -75,28 +75,28 @@ class Transition final : public TickTransition {
   using TickTransition::On;
   using TickTransition::TickTransition;
 
-  void On(const JoinAsked&);
-  void On(const GenerationAsked& event);
-  void On(LinksMade event);
+  void On(const JoinRequested&);
+  void On(const GenerationRequested& event);
+  void On(LinksEstablished event);
   void On(LinksFailed event);
   void On(const PhaseEntered& event);
   void On(CollectiveFailed event);
   void On(const LoopFailed& event);
-  void On(FailureNotTold event);
+  void On(FailureNotReported event);
   void On(LoopFinished event);
   void On(const LoopReturned&);
-  void On(const StopAsked&);
+  void On(const StopReceived&);
   void On(Welcomed event);
   void On(Refused event);
   void On(JobEnded event);
   void On(const Pulse& event);
-  void On(RosterTold event);
+  void On(RosterReceived event);
   void On(GenerationOffered event);
   void On(const GenerationStarted& event);
   void On(GenerationAborted event);
   void On(SessionClosed event);
   void On(const SessionCut&);
-  void On(const RecordsKept&);
+  void On(const RecordsDelivered&);
 
  private:
   void StartIfFormed();

@@ -13,8 +13,8 @@ void TickTransition::On(const Tick& event) {
   WatchLoop();
   if (!event.muted) Report();
   if (state_.verdict) return;
-  if (const auto silence = state_.silence.News(now_))
-    Do(TellSilence{.chief_pid = state_.chief_pid, .silence = *silence});
+  if (const auto silence = state_.silence.TakeChange(now_))
+    Do(NotifySilence{.chief_pid = state_.chief_pid, .silence = *silence});
 }
 
 // Each member detects the end of the chief itself. It must not wait for a verdict then.
@@ -25,13 +25,13 @@ void TickTransition::WatchChief() {
     if (silent)
       return LoseChief(fmt::format("no answer for {:.1f} s", Seconds(now_ - session.last_heard)));
     if (session.broken_since && now_ - *session.broken_since >= rules_.timeouts.resume)
-      LoseChief(fmt::format("{}, tried again for {:.1f} s", session.trouble,
+      LoseChief(fmt::format("{}, tried again for {:.1f} s", session.last_error,
                             Seconds(now_ - *session.broken_since)));
     return;
   }
   if (silent) {
     // Nothing is lost yet, so the member looks for the chief again.
-    state_.session.trouble = "no answer";
+    state_.session.last_error = "no answer";
     CancelTheSession();
   }
   if (session.stage != SessionStage::kUp && state_.looking_since) WaitForChief();
@@ -60,11 +60,11 @@ void TickTransition::WaitForChief() {
         ExitCode::kRetryable,
         fmt::format("could not reach the chief {} ({}) {}for {:g} s (timeouts.{}): {}",
                     rules_.chief_task, rules_.chief_address, again ? "again " : "",
-                    Seconds(patience), again ? "rejoin" : "join", state_.session.trouble)));
+                    Seconds(patience), again ? "rejoin" : "join", state_.session.last_error)));
   if (now_ < state_.next_line) return;
   state_.next_line = now_ + std::chrono::seconds(10);
   Do(Log{.line = fmt::format("waiting for the chief {} ({}): {}", rules_.chief_task,
-                             rules_.chief_address, state_.session.trouble)});
+                             rules_.chief_address, state_.session.last_error)});
 }
 
 // The chief's successor finds this process with the state that it holds.
@@ -110,8 +110,8 @@ void TickTransition::WatchLoop() {
       "(timeouts.{}): {}",
       Seconds(limit), longer ? fmt::format("phase.{}", PhaseName(phase)) : "abort",
       state_.why_over);
-  KeepTheRecord(why, /*last=*/true);
-  Do(TellStuck{why});
+  AddRecord(why, /*last=*/true);
+  Do(NotifyStuck{why});
 }
 
 void TickTransition::Report() {

@@ -13,7 +13,7 @@ namespace {
 using Colour = std::array<uint8_t, 3>;
 constexpr Colour kLine = {200, 200, 200}, kDark = {8, 48, 107}, kWhite = {255, 255, 255};
 
-// Glyphs of 3 x 5 points. Each row has three bits, and the first row is the highest.
+// Glyphs of 3 x 5 points. A row has three bits. The first row is in the highest bits.
 constexpr int kLetterWidth = 3, kLetterHeight = 5;
 int LetterOf(char c) {
   constexpr std::array<int, 10> kDigits = {
@@ -29,11 +29,11 @@ int LetterOf(char c) {
     case 'M':
       return 0b101'111'111'101'101;
     default:
-      return 0b000'000'111'000'000;  // '-', and characters without a glyph.
+      return 0b000'000'111'000'000;  // The glyph of '-', also for unknown characters.
   }
 }
 
-// Returns at most four characters.
+// Returns the count in at most four characters.
 std::string Shortened(double count) {
   if (!std::isfinite(count)) return "-";
   if (count == std::floor(count) && count < 1e4) return fmt::format("{:.0f}", count);
@@ -76,8 +76,8 @@ class Canvas {
 }  // namespace
 
 MetricImage DrawConfusionMatrix(const std::vector<double>& counts, int classes) {
-  constexpr int kMostWritten = 20, kWrittenCell = 40, kScale = 2, kSide = 640;
-  const bool written = classes <= kMostWritten;
+  constexpr int kMaxWritten = 20, kWrittenCell = 40, kScale = 2, kSide = 640;
+  const bool written = classes <= kMaxWritten;
   const int cell = written ? kWrittenCell : std::max(2, kSide / classes);
   const int line = cell > 4 ? 1 : 0;
   Canvas canvas(classes * (cell + line) + line);

@@ -7,8 +7,9 @@
 
 namespace muster {
 
-// `counts` is [classes][classes]; rows are true classes. A cell is darker the larger its share of
-// its row. Up to 20 classes, a cell also shows its count, abbreviated from 10000 on.
+// `counts` has the order [true class][predicted class]. A darker cell has a larger fraction of its
+// row's counts. With up to 20 classes, a cell also shows its count. Counts from 10000 on are
+// abbreviated.
 MetricImage DrawConfusionMatrix(const std::vector<double>& counts, int classes);
 
 }  // namespace muster

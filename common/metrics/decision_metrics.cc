@@ -30,12 +30,12 @@ using metric_sums::ExpandWeights;
 using metric_sums::Ratio;
 using metric_sums::SumType;
 
-// Scores, their true labels, and their weights if there are any. All have one shape.
+// Scores, true labels, and weights (if any). All have the same shape.
 struct Cases {
   at::Tensor scores, positive, weights;
 };
 
-// Returns 1 for each value's class and 0 for the others. An invalid class number gives only zeros.
+// Returns the one-hot encoding of class numbers. An invalid class number gives only zeros.
 at::Tensor OneHot(const at::Tensor& classes, const at::Tensor& scores) {
   const int64_t count = scores.size(-1);
   const at::Tensor index = classes.to(at::kLong);
@@ -76,13 +76,13 @@ void Select(Cases* cases, int class_id, const char* name) {
     if (t->defined()) *t = t->narrow(-1, class_id, 1);
 }
 
-// Returns the weights of the marked cases, and 0 for the others.
+// Returns the weights of the marked cases (1 without weights), and 0 for all other cases.
 at::Tensor Marked(const Cases& cases, const at::Tensor& marked) {
   const at::ScalarType type = SumType(cases.scores);
   return cases.weights.defined() ? at::where(marked, cases.weights, 0) : marked.to(type);
 }
 
-// Marks the k largest scores. Of equal scores the first ones are marked.
+// Marks the k largest scores. Among equal scores, the first ones are marked.
 at::Tensor AmongLargest(const at::Tensor& scores, int64_t k) {
   const at::Tensor order =
       std::get<1>(at::sort(scores, /*stable=*/true, /*dim=*/-1, /*descending=*/true));
@@ -164,7 +164,7 @@ class FScore : public Metric {
     }
     return at::stack(sums).flatten();
   }
-  // Sums by class: true positives, predicted positives, actual positives.
+  // For each class, the sums are true positives, predicted positives and actual positives.
   double Result(const std::vector<double>& sums) const override {
     const double square = options_.beta * options_.beta;
     double total = 0, positives = 0;
@@ -200,7 +200,8 @@ class Auc : public Metric {
     TORCH_CHECK(options.num_thresholds >= 2, "AUC needs 2 thresholds or more, has ",
                 options.num_thresholds);
   }
-  // Positives by bucket, then negatives. Bucket i is above threshold i, up to the next threshold.
+  // The sums are the positives in each bucket, then the negatives in each bucket. Bucket i has the
+  // scores from threshold i to the next one.
   int width() const override { return 2 * options_.num_thresholds; }
   at::Tensor Increment(const at::Tensor& output, const at::Tensor& target) const override {
     return WeightedIncrement(output, target, {});
@@ -211,7 +212,7 @@ class Auc : public Metric {
     const Cases cases = CasesOf(output, target, weights, "AUC");
     const int64_t buckets = options_.num_thresholds;
     const at::Tensor scores = options_.from_logits ? cases.scores.sigmoid() : cases.scores;
-    // NaN counts in the first bucket.
+    // NaN counts as 0, in the first bucket.
     const at::Tensor bucket = at::where(scores.isnan(), 0, scores)
                                   .clamp(0, 1)
                                   .mul(static_cast<double>(buckets - 1))
@@ -229,7 +230,7 @@ class Auc : public Metric {
   }
   double Result(const std::vector<double>& sums) const override {
     const int count = options_.num_thresholds;
-    // Counts above each threshold.
+    // The numbers of positives and negatives above each threshold.
     std::vector<double> right(count), wrong(count);
     double positives = 0, negatives = 0;
     for (int i = count - 1; i >= 0; --i) {

@@ -1,4 +1,4 @@
-// Building blocks of metrics. Internal to metrics.cc and decision_metrics.cc.
+// Helpers of metrics. Internal to metrics.cc and decision_metrics.cc.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,14 +9,14 @@
 
 namespace muster::metric_sums {
 
-// Returns float64 for float64 values, else float32.
+// Returns the type of the sums: float64 for float64 values, otherwise float32.
 at::ScalarType SumType(const at::Tensor& values);
 
-// Expands weights to one for each of `values`. Weights may be per example, or have the leading
-// dimensions of `values`. Throws c10::Error if the shapes do not match.
+// Expands weights to the shape of `values`. The shape of `weights` must be equal to the leading
+// dimensions of `values`, such as [batch]. Otherwise throws c10::Error.
 at::Tensor ExpandWeights(const at::Tensor& values, const at::Tensor& weights);
 
-// A quotient of two sums; 0 if the divisor is 0.
+// The base class of metrics that are a quotient of two sums. The value is 0 if the divisor is 0.
 class Ratio : public Metric {
  public:
   int width() const override { return 2; }

@@ -57,21 +57,21 @@ using metric_sums::ExpandWeights;
 using metric_sums::Ratio;
 using metric_sums::SumType;
 
-// Returns {sum of values, count}. The count is known on the host, so the device need not
-// synchronise.
+// Returns {sum of values, count}. The host knows the count, so the device need not synchronize.
 at::Tensor SumAndCount(const at::Tensor& values) {
   const at::Tensor sum = values.sum(SumType(values));
   return at::stack({sum, at::full({}, values.numel(), sum.options())});
 }
 
-// Like SumAndCount, but sums weights. Weights are for each value, or for its leading dimensions.
+// Returns {weighted sum of values, sum of weights}. `weights` has the shape of the values, or of
+// their leading dimensions.
 at::Tensor WeightedSums(const at::Tensor& values, const at::Tensor& weights) {
   const at::Tensor each = ExpandWeights(values, weights);
   const at::Tensor counted = at::where(each.ne(0), values.to(SumType(values)).mul(each), 0);
   return at::stack({counted.sum(), each.sum()});
 }
 
-// A mean over values, such as one for each example or element.
+// The base class of metrics that average values, such as one value for each example or element.
 class Average : public Ratio {
  public:
   virtual at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const = 0;
@@ -116,7 +116,8 @@ class Sum : public Metric {
   double Result(const std::vector<double>& sums) const override { return sums.at(0); }
 };
 
-// Other numbers have a largest one too, but no class that it stands for.
+// Throws if floating-point targets are not probabilities. The largest of other numbers would not
+// mean a class.
 void CheckProbabilities(const at::Tensor& target, const char* name) {
   const double rounding = target.scalar_type() == at::kBFloat16 ? 1e-2 : 1e-3;
   const at::Tensor values = target.to(SumType(target)), sums = values.sum(1);
@@ -131,14 +132,14 @@ void CheckProbabilities(const at::Tensor& target, const char* name) {
               " and the sum ", sums[row].item<double>(), "; class numbers must be integers");
 }
 
-// Returns the class numbers [batch] of a target. The target has either class numbers, or
-// probabilities [batch, classes] as made by one-hot encoding and MixUp. For probabilities, returns
-// the class with the highest one.
+// Returns the class numbers [batch] of a target. The target has class numbers, or probabilities
+// [batch, classes] from one-hot encoding or MixUp. For probabilities, returns the class with the
+// highest probability.
 at::Tensor ClassesOf(const at::Tensor& output, const at::Tensor& target, const char* name) {
   TORCH_CHECK(output.dim() == 2 && output.size(1) > 0, "metric ", name,
               ": the output must be scores [batch, classes], is ", output.sizes());
   TORCH_CHECK(target.defined(), "metric ", name, ": the target is missing");
-  // With a single score, all probabilities would mean class 0.
+  // If there is only one score, a floating-point target would always mean class 0.
   if (target.is_floating_point() && output.size(1) > 1) {
     TORCH_CHECK(target.sizes() == output.sizes(), "metric ", name,
                 ": a target of floating-point is probabilities and must have the output's shape ",
@@ -154,7 +155,7 @@ at::Tensor ClassesOf(const at::Tensor& output, const at::Tensor& target, const c
   return target;
 }
 
-// Predicts the class with the highest score, the first one of equals.
+// Predicts the class with the highest score. Among equal scores, the first one wins.
 class Accuracy : public Average {
  public:
   at::Tensor Values(const at::Tensor& output, const at::Tensor& target) const override {
@@ -163,9 +164,9 @@ class Accuracy : public Average {
   }
 };
 
-// Counts as correct if fewer than k classes have a higher score than the target. Classes that tie
-// at the limit are all among the top k, as in TensorFlow. Scores with a NaN, and targets that are
-// no class, count as wrong.
+// An example counts as correct if fewer than k classes have a higher score than the target. Equal
+// scores at the limit therefore all count as among the top k, as in TensorFlow. Examples with NaN
+// scores or invalid targets count as wrong.
 class TopKAccuracy : public Average {
  public:
   explicit TopKAccuracy(int k) : k_(k) {
@@ -214,7 +215,8 @@ void CheckSameShape(const at::Tensor& output, const at::Tensor& target, const ch
               target.defined() ? c10::str(target.sizes()) : "missing");
 }
 
-// Computes in at least float32: an int8 difference would wrap, a bfloat16 one would be coarse.
+// Computes in at least float32, because a difference would overflow in int8 and lose precision in
+// bfloat16.
 at::Tensor Difference(const at::Tensor& output, const at::Tensor& target) {
   return output.to(SumType(output)).sub(target.to(SumType(output)));
 }
@@ -270,7 +272,7 @@ class Perplexity : public Average {
     const at::Tensor index = classes.clamp(0, output.size(-1) - 1);
     const at::Tensor each =
         output.to(SumType(output)).log_softmax(-1).gather(-1, index.unsqueeze(-1)).squeeze(-1);
-    // An invalid class number has no probability. A weight of 0 hides it.
+    // The value of an invalid class number is NaN, which a weight of 0 excludes.
     return at::where(index.eq(classes), each.neg(), std::numeric_limits<double>::quiet_NaN());
   }
   double Result(const std::vector<double>& sums) const override {

@@ -11,12 +11,13 @@ namespace muster::vision {
 struct ConvOptions {
   int64_t in = 0, out = 0, kernel = 1, stride = 1, groups = 1;
 };
-// Padded so that stride 1 keeps the image's size. Kaiming-normal initialization by fan-out.
+// Returns a convolution with padding that keeps the image's size at stride 1. The weights are
+// initialized with Kaiming-normal by fan-out.
 torch::nn::Conv2d MakeConv(const ConvOptions& options);
 torch::nn::BatchNorm2d MakeNorm(int64_t channels);
 
-// Checks and converts images for a classifier: channels last on the CPU, where its kernels are much
-// faster. Throws c10::Error for another shape. `name` is the model's name for the message.
+// Checks the shape of the images for a classifier and returns them in the fastest layout: channels
+// last on the CPU. Throws c10::Error for a wrong shape. `name` is the model's name in the error.
 at::Tensor CheckedImages(const at::Tensor& images, const char* name);
 
 // A layer with a virtual forward(), so that a Chain can hold layers of different kinds.
@@ -25,7 +26,7 @@ class Layer : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& input) = 0;
 };
 
-// The convolution is "0", the normalisation "1".
+// A convolution, registered as "0", followed by a batch normalisation, registered as "1".
 class ConvNorm : public Layer {
  public:
   explicit ConvNorm(const ConvOptions& options)

@@ -8,14 +8,14 @@
 namespace muster {
 namespace {
 
-// Converts to float32 or wider.
+// Converts values to float32 unless they are float32 or wider.
 at::Tensor Wide(const at::Tensor& values) {
   return values.scalar_type() == at::kFloat || values.scalar_type() == at::kDouble
              ? values
              : values.to(at::kFloat);
 }
 
-// Converts outputs and targets to the wider of their types.
+// Converts outputs and targets to the wider of their two types.
 std::pair<at::Tensor, at::Tensor> Both(const at::Tensor& outputs, const at::Tensor& targets,
                                        const char* name) {
   TORCH_CHECK(outputs.defined() && targets.defined(), name, ": outputs and targets are needed");
@@ -74,7 +74,8 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
                 labels.sizes(), "; class_dim -1 says that the classes are the last dimension");
     target = labels.to(at::kLong);
   }
-  // Probabilities have no index to ignore, and LibTorch refuses an index of 0 or more with them.
+  // Targets that are probabilities have no index to ignore. LibTorch refuses an ignore_index of 0
+  // or more with them.
   const int64_t ignore_index = probabilities ? -100 : options.ignore_index;
   const at::Tensor elements = at::cross_entropy_loss(
       scores, target, /*weight=*/{}, at::Reduction::None, ignore_index, options.label_smoothing);
@@ -96,7 +97,7 @@ at::Tensor binary_cross_entropy(const at::Tensor& outputs, const at::Tensor& tar
                                                        /*pos_weight=*/{}, at::Reduction::None),
                   options.shape);
   }
-  // LibTorch's own function refuses to run under autocast, for any type of its arguments.
+  // LibTorch's binary_cross_entropy refuses to run under autocast, with arguments of any type.
   const at::Tensor p = output.clamp(1e-7, 1 - 1e-7);
   return Shaped(-(target * p.log() + (1 - target) * (1 - p).log()), options.shape);
 }

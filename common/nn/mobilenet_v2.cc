@@ -27,7 +27,8 @@ class ConvNormReLU6 : public ConvNorm {
   }
 };
 
-// The layers in "conv": expand (unless by 1), filter each channel, reduce without activation.
+// The block of MobileNetV2. "conv" has its layers: an expansion unless its factor is 1, a filter
+// for each channel, and a reduction without activation.
 class InvertedResidual : public Layer {
  public:
   InvertedResidual(int64_t in, int64_t out, int64_t stride, int64_t expand)

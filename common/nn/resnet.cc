@@ -8,8 +8,8 @@
 namespace muster::vision {
 namespace {
 
-// Convolutions "conv1", "conv2", ... with their "bn1", ..., and ReLU between them and after the
-// sum.
+// A residual block. It has convolutions "conv1", "conv2", ..., each with a normalisation "bn1",
+// "bn2", ... ReLU follows each convolution except the last, and the sum.
 class Block : public Layer {
  public:
   Block(int64_t in, const std::vector<ConvOptions>& convolutions, int64_t stride) {
@@ -35,7 +35,7 @@ class Block : public Layer {
  private:
   std::vector<torch::nn::Conv2d> convs_;
   std::vector<torch::nn::BatchNorm2d> norms_;
-  std::shared_ptr<ConvNorm> downsample_;  // Of the input, where the output has another shape.
+  std::shared_ptr<ConvNorm> downsample_;  // Converts the input if the output has another shape.
 };
 
 std::vector<ConvOptions> Convolutions(bool bottleneck, int64_t in, int64_t width, int64_t stride) {

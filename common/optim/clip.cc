@@ -20,9 +20,9 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Returns the sum of squares, computed in blocks of a fixed size and in double precision. The last
-// bits of LibTorch's norm depend on the number of threads, so that replicas with different thread
-// counts would diverge.
+// Returns the sum of squares, computed in double precision and in blocks of a fixed size.
+// LibTorch's norm is not used, because its last bits depend on the number of threads. Replicas with
+// different thread counts would diverge.
 template <typename T>
 double SumOfSquares(const T* values, int64_t count) {
   constexpr int64_t kBlock = 16384, kLanes = 8;
@@ -59,7 +59,7 @@ double SumOfSquares(const at::Tensor& gradient) {
   return SumOfSquares(dense.const_data_ptr<float>(), dense.numel());
 }
 
-// Returns the L2 norm of each gradient, as scalars in at least float32.
+// Returns the L2 norm of each gradient as a scalar tensor, in float32 or wider.
 Tensors Norms(const Tensors& gradients) {
   if (!gradients[0].is_cpu()) {
     const bool any_double = std::any_of(gradients.begin(), gradients.end(), [](const auto& tensor) {
@@ -74,7 +74,8 @@ Tensors Norms(const Tensors& gradients) {
   return norms;
 }
 
-// Returns the factor for gradients of that norm: limit / max(norm, limit). NaN stays NaN.
+// Returns the factor for gradients with L2 norm `norm`: limit / max(norm, limit). If the norm is
+// NaN, returns NaN.
 at::Tensor Factor(const at::Tensor& norm, double limit) {
   return at::clamp_min(norm, limit).reciprocal_().mul_(limit);
 }

@@ -17,8 +17,8 @@ using Tensors = std::vector<at::Tensor>;
 
 enum class SlotsAre { kHere, kElsewhere };
 
-// The fused kernels traverse all lists in memory order, so strides must match, except in dimensions
-// of size 1.
+// Returns true if a fused kernel may use both tensors in one call. The kernels traverse all tensors
+// in memory order, so strides must be equal, except in dimensions of size 1.
 bool SameLayout(const at::Tensor& a, const at::Tensor& b) {
   for (int64_t d = 0; d < a.dim(); ++d) {
     if (a.size(d) != 1 && a.stride(d) != b.stride(d)) return false;
@@ -63,8 +63,8 @@ class RuleOptimizer : public Optimizer {
       }
       if (lists.parameters.empty()) continue;
       rules_[call.group]->Apply(lists, learning_rate * spec_.scale_of(call.group));
-      // The fused kernels do not bump versions. Without this, autograd would not notice that a
-      // graph saved the old values.
+      // The fused kernels do not increment version counters. Without this, autograd would not
+      // notice if a graph saved the old values.
       for (const at::Tensor& parameter : lists.parameters)
         parameter.unsafeGetTensorImpl()->bump_version();
     }
@@ -108,10 +108,10 @@ class RuleOptimizer : public Optimizer {
 
   const OptimizerSpec spec_;
   const SlotsAre where_;
-  std::vector<std::unique_ptr<UpdateRule>> rules_;  // By group.
+  std::vector<std::unique_ptr<UpdateRule>> rules_;  // Indexed by group.
   const Tensors parameters_;
   const std::vector<std::string> slot_names_;
-  std::vector<Tensors> slots_;  // By slot, then by parameter.
+  std::vector<Tensors> slots_;  // Indexed by slot, then by parameter.
   std::vector<Call> calls_;
 };
 

@@ -17,7 +17,7 @@ struct Overloaded : Visitors... {
 template <typename... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
-// Reads a hyperparameter in [0, limit). Without a limit it must not be below 0.
+// Reads a hyperparameter, which must be in [0, limit).
 void ReadFactor(JsonObject& json, const std::string& key, double* out, double limit = INFINITY) {
   json.Read(key, out);
   if (*out >= 0 && *out < limit) return;
@@ -147,7 +147,7 @@ std::string Text(const RuleSpec& rule) {
 const char* const kGroupKeys[] = {"parameters", "learning_rate_scale"};
 const char* const kOptimizerKeys[] = {"name", "clipvalue", "clipnorm", "global_clipnorm"};
 
-// Returns the optimizer's keys, overridden by those of the group.
+// Returns the keys of the optimizer, with values of the group where the group has the key.
 Json WithChanges(Json optimizer, const Json& group) {
   optimizer.erase("groups");
   for (const auto& [key, value] : group.items()) {
@@ -194,17 +194,17 @@ absl::StatusOr<OptimizerGroup> ReadGroup(const Json& optimizer, const Json& json
       if (key != "parameters" && !value.is_null())
         group.text += fmt::format("{}{}={}", group.text.empty() ? "" : ", ", key, value.dump());
     Json skipped;
-    // The rule reads these keys below.
+    // Marks all keys as known. The rule reads them below.
     for (const auto& [key, value] : json.items()) reader.Read(key, &skipped);
   }
   MUSTER_RETURN_IF_ERROR(reader.Finish());
-  // Checks all keys of the rule, with the group's path in messages about keys that it changes.
+  // Checks all keys of the rule. Errors name the group's path for keys that the group changes.
   Json merged = WithChanges(optimizer, json);
   for (const char* key : kOptimizerKeys) merged.erase(key);
   JsonObject changed(merged, place);
   group.rule = ReadRule(optimizer.at("name").get<std::string>(), changed);
   Json skipped;
-  // Registers the keys for suggestions.
+  // Makes the keys known to suggestions.
   for (const char* key : kGroupKeys) changed.Read(key, &skipped);
   MUSTER_RETURN_IF_ERROR(changed.Finish());
   if (SlotNames(group.rule) != SlotNames(rule))

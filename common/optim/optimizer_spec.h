@@ -1,12 +1,12 @@
-// An optimizer as the job file describes it: the rule, its hyperparameters, and clipping. The
-// replicas (common/optim/optimizer.h) and the parameter servers (ps/) share this parser. Needs no
-// LibTorch.
+// The description of an optimizer in the job file: the rule, its hyperparameters, and clipping. The
+// replicas (common/optim/optimizer.h) and the parameter servers (ps/) share this parser. This code
+// does not need LibTorch.
 //
-// Formulas are those of torch.optim, except FTRL and row-wise Adagrad. FTRL is Keras's (McMahan et
-// al. 2013, "Ad Click Prediction", with L2 shrinkage and the power of the rate fixed at -0.5). It
-// leaves parameter and slots unchanged if the rate is 0, as at the start of a warm-up. Row-wise
-// Adagrad is that of DLRM and FBGEMM (Naumov et al. 2019, "Deep Learning Recommendation Model").
-// Defaults are Keras's.
+// The formulas are those of torch.optim, except FTRL and row-wise Adagrad. FTRL is that of Keras
+// (McMahan et al. 2013, "Ad Click Prediction", with L2 shrinkage and a learning-rate power of
+// -0.5). If the learning rate is 0, as at the start of a warm-up, FTRL leaves the parameter and its
+// slots unchanged. Row-wise Adagrad is that of DLRM and FBGEMM (Naumov et al. 2019, "Deep Learning
+// Recommendation Model"). The defaults are those of Keras.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@
 
 namespace muster {
 
-// Named as in Keras. 0 disables an option. At most one of the three may be set.
+// The options have Keras's names. 0 disables an option. At most one of them may be set.
 struct ClipOptions {
   double clipvalue = 0;        // Clips each element into [-v, v].
   double clipnorm = 0;         // Scales each gradient tensor to at most this L2 norm.
@@ -29,7 +29,7 @@ struct SgdSpec {
   bool nesterov = false;
 };
 struct AdamSpec {
-  // AdamW: weight_decay is applied to the parameter instead of the gradient.
+  // True for AdamW, which applies weight_decay to the parameter instead of the gradient.
   bool decoupled = false;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-7, weight_decay = 0;
   bool amsgrad = false;
@@ -37,8 +37,8 @@ struct AdamSpec {
 struct AdagradSpec {
   double initial_accumulator_value = 0.1, epsilon = 1e-7, weight_decay = 0;
 };
-// For rows of embedding tables only. Keeps one accumulator per row, of the mean of the squares of
-// the gradient's elements.
+// A rule only for rows of embedding tables. Each row has one accumulator: the sum over updates of
+// the mean square of the gradient's elements.
 struct RowwiseAdagradSpec {
   double initial_accumulator_value = 0.1, epsilon = 1e-7, weight_decay = 0;
 };
@@ -55,14 +55,13 @@ using RuleSpec =
 
 // A subset of the optimizer's parameters with its own hyperparameters.
 struct OptimizerGroup {
-  std::vector<std::string> parameters;  // Globs over the parameter names in checkpoints.
-  RuleSpec rule;                        // Same kind and slots as the optimizer's rule.
+  std::vector<std::string> parameters;  // Globs that match parameter names as in checkpoints.
+  RuleSpec rule;                        // Has the kind and the slots of the optimizer's rule.
   double learning_rate_scale = 1;
   std::string text;  // The settings of the group: "weight_decay=0, learning_rate_scale=0.1".
 };
 
-// Groups are numbered from 1, in the order of the job file. Group 0 holds the parameters that are
-// in no group.
+// Groups are numbered from 1, in the order of the job file. Group 0 has all other parameters.
 struct OptimizerSpec {
   RuleSpec rule;
   ClipOptions clip;
@@ -77,44 +76,45 @@ const std::vector<std::string>& OptimizerNames();
 
 // Parses {"name": "sgd" | "adam" | "adamw" | "adagrad" | "rmsprop" | "ftrl" | "rowwise_adagrad",
 // ...hyperparameters, "clipvalue" | "clipnorm" | "global_clipnorm", "groups": [{"parameters": glob
-// or globs, "learning_rate_scale": 1, ...hyperparameters}]}, or only the name as a string. The
-// learning rate is not part of it. A group inherits the optimizer's hyperparameters and may
-// override them, unless that changes its slots. Unknown names and keys are ConfigurationErrors that
-// suggest the nearest known one.
+// or globs, "learning_rate_scale": 1, ...hyperparameters}]}. A string with only the name is also
+// accepted. The learning rate is a separate key of the job. A group inherits the optimizer's
+// hyperparameters. It may override those that do not change its slots. Returns a ConfigurationError
+// for an unknown name or key, which suggests the nearest known one.
 absl::StatusOr<OptimizerSpec> ParseOptimizer(const Json& json);
-// Returns the optimizer of one group's parameters, in the form that ParseOptimizer reads, without
-// groups and without the scale. REQUIRES: ParseOptimizer(json) is OK and has such a group.
+// Returns the optimizer of one group as JSON for ParseOptimizer. The JSON has neither groups nor
+// learning_rate_scale. REQUIRES: ParseOptimizer(json) is OK, and the group exists.
 Json OptimizerOfGroup(const Json& json, int group);
 
-// Returns the group number of each parameter: the first group with a glob that matches any of the
-// parameter's names. `matches` counts for each group the parameters that it matches, whichever
-// group they are assigned to.
+// Returns the group number of each parameter: the first group with a glob that matches any name of
+// the parameter. Sets `matches` to the number of parameters that each group's globs match,
+// including those that an earlier group has.
 std::vector<int> AssignGroups(const OptimizerSpec& spec,
                               const std::vector<std::vector<std::string>>& names,
                               std::vector<int>* matches);
 
-// The learning rate of an optimizer if neither program nor job sets one (Keras's: sgd 0.01, others
-// 0.001).
+// Returns the learning rate for a program and a job that set none. It is Keras's: 0.01 for sgd,
+// 0.001 for others.
 double DefaultLearningRate(const Json& json);
 
-// True if the rule works only for rows of embedding tables, not for models.
+// Returns true if the rule works only for rows of embedding tables.
 inline bool ForTablesAlone(const RuleSpec& rule) {
   return std::holds_alternative<RowwiseAdagradSpec>(rule);
 }
 
-// The names of the rule's state per parameter, as in torch.optim ("momentum_buffer", "exp_avg",
-// ...). Slots have the parameter's shape, except "step", which is one number.
+// Returns the names of the rule's slots, as in torch.optim ("momentum_buffer", "exp_avg", ...). A
+// slot is the optimizer's state for one parameter. It has the parameter's shape, except "step",
+// which is one number.
 std::vector<std::string> SlotNames(const RuleSpec& rule);
-// The initial value of every element of that slot.
+// Returns the initial value of all elements of a slot.
 double InitialSlotValue(const RuleSpec& rule, const std::string& slot);
 
-// True if a gradient of zeros changes neither parameter nor slots, and so is equivalent to no
-// gradient.
+// Returns true if an update with a gradient of zeros changes neither the parameter nor its slots.
 bool ZeroGradientIsNone(const RuleSpec& rule);
-// True if FTRL makes an update at this rate. It divides by the rate in single precision.
+// Returns true if FTRL makes an update at this rate. FTRL divides by the rate in single precision,
+// so it needs a minimum.
 inline bool FtrlUpdates(double learning_rate) { return learning_rate >= 1e-30; }
 
-// "adam(beta1=0.9, beta2=0.999, epsilon=1e-07, ...)".
+// Returns text such as "adam(beta1=0.9, beta2=0.999, epsilon=1e-07, ...)".
 std::string Describe(const OptimizerSpec& spec);
 
 }  // namespace muster

@@ -41,7 +41,7 @@ class WarmedUp : public Schedule {
   const double scale_;
 };
 
-// Wraps a program's own schedule, and checks each rate.
+// Returns a shape for a schedule of the program. The shape checks each rate.
 Shape OfProgram(const std::string& name, std::shared_ptr<const Schedule> schedule) {
   Shape shape;
   shape.rate = [name, schedule = std::move(schedule)](int64_t, int64_t steps) {
@@ -69,7 +69,7 @@ absl::StatusOr<Shape> ReadShape(const std::string& name, JsonObject& spec, Shape
   if (const auto own = of_program.find(name); own != of_program.end()) {
     std::shared_ptr<const Schedule> schedule = own->second(spec, context.run);
     if (schedule != nullptr) return OfProgram(name, std::move(schedule));
-    // An error in its keys takes precedence.
+    // Reports an error in the schedule's keys first.
     MUSTER_RETURN_IF_ERROR(spec.Finish());
     return ProgramError(fmt::format("the schedule \"{}\" of the program is null", name));
   }
@@ -108,8 +108,8 @@ absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const Json& spec,
       if (reader.Has(key)) reader.Fail(key, fmt::format("does not go with {}, which rises", name));
   }
   MUSTER_RETURN_IF_ERROR(reader.Finish());
-  // The target of the warm-up to a program's own schedule is its first rate, read after its keys
-  // are checked.
+  // A warm-up to a schedule of the program rises to the schedule's first rate. It is computed after
+  // the keys are checked.
   if (of_program.contains(name) && warmup.steps > 0) shape.initial = shape.rate(0, 0);
   return std::make_unique<WarmedUp>(std::move(shape), warmup,
                                     of_shape.scales_itself ? 1 : of_shape.scale);

@@ -10,13 +10,15 @@
 
 namespace muster {
 
-// A program's own schedules by name.
+// The schedules that a program registers, by name.
 using NamedSchedules = std::map<std::string, ScheduleFactory>;
 
-// Makes a schedule from a number (constant) or an object. Formulas are those of Keras
-// (ExponentialDecay, CosineDecay, CosineDecayRestarts, PolynomialDecay, PiecewiseConstantDecay) and
-// torch (StepLR, LinearLR, OneCycleLR). Every length may be given in steps or in epochs
-// ("..._epochs"). An optional length defaults to all steps after the warm-up.
+// Makes a schedule from JSON: a number is a constant rate, and an object has one of the forms
+// below. The formulas are those of Keras (ExponentialDecay, CosineDecay, CosineDecayRestarts,
+// PolynomialDecay, PiecewiseConstantDecay) and torch (StepLR, LinearLR, OneCycleLR). A length in
+// steps, such as "decay_steps", may be given in epochs instead, as "decay_epochs". An optional
+// length defaults to all steps after the warm-up. In these forms, a key with a value is optional,
+// and the value is its default.
 //   {"name": "constant", "initial"}
 //   {"name": "step", "initial", "gamma": 0.1, "every_steps"}
 //   {"name": "piecewise", "boundary_steps": [...], "values": [... one more]}
@@ -31,19 +33,19 @@ using NamedSchedules = std::map<std::string, ScheduleFactory>;
 //    "final_div_factor": 1e4, "anneal_strategy": "cos" | "linear", "three_phase": false}
 //   {"name": "ramp_hold_decay", "start": 0, "peak", "floor": 0, "ramp_epochs": 0, "hold_epochs": 0,
 //    "decay_rate"}
-// An object may also name one of the program's own schedules, with its keys.
+// "name" may also be that of a schedule in `of_program`, which reads its own keys.
 //
 // Each schedule also takes "warmup_steps": a linear rise from "warmup_from" (default 0) to the
-// initial rate. The last two built-in ones refuse it, because they have a rise of their own. Decay
-// begins after the warm-up; boundaries count from the start of training. "scale_with_replicas":
-// true multiplies the rate by context.num_replicas, including "warmup_from". In "ramp_hold_decay"
-// it multiplies only the peak.
+// initial rate. "one_cycle" and "ramp_hold_decay" refuse a warm-up, because they begin with a rise.
+// Decay begins after the warm-up. Boundaries count from the start of training.
+// "scale_with_replicas": true multiplies the rate and "warmup_from" by context.num_replicas. In
+// "ramp_hold_decay" it multiplies only the peak.
 absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const Json& spec,
                                                        const ScheduleContext& context,
                                                        const NamedSchedules& of_program = {});
 
 bool IsBuiltInSchedule(const std::string& name);
-// Returns whether the schedule's rate depends on the number of replicas.
+// Returns true if the schedule's rate depends on the number of replicas.
 bool ScalesWithReplicas(const Json& spec);
 
 }  // namespace muster

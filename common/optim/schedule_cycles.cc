@@ -10,7 +10,7 @@
 namespace muster::schedules {
 namespace {
 
-// Interpolates along half a cosine: returns `from` at part 0 and `to` at part 1.
+// Interpolates along half a cosine. Returns `from` at part 0 and `to` at part 1.
 double Along(double from, double to, double part) {
   return to + (from - to) / 2 * (1 + std::cos(std::numbers::pi * part));
 }
@@ -27,7 +27,7 @@ Shape CosineRestarts(JsonObject& spec, ShapeContext& context) {
   ReadRate(spec, "alpha", &alpha);
   if (!(t_mul >= 1)) spec.Fail("t_mul", fmt::format("must not be below 1, is {}", t_mul));
   shape.rate = [=, initial = shape.initial](int64_t, int64_t step) {
-    // Decays follow each other, each t_mul times as long as the previous one.
+    // Each decay is t_mul times as long as the previous one.
     double begin = 0, length = static_cast<double>(first), height = 1;
     const double at = static_cast<double>(step);
     if (t_mul == 1) {
@@ -82,7 +82,7 @@ Shape OneCycle(JsonObject& spec, ShapeContext& context) {
         begin = leg.end_step;
         continue;
       }
-      // A leg without length counts as complete, as does everything after the last step.
+      // A leg of length 0 is complete, and so is the schedule after the last step.
       const double part =
           leg.end_step > begin ? std::min(1.0, (at - begin) / (leg.end_step - begin)) : 1;
       return linear ? leg.from + (leg.to - leg.from) * part : Along(leg.from, leg.to, part);
@@ -110,7 +110,8 @@ Shape RampHoldDecay(JsonObject& spec, ShapeContext& context) {
               "is \"ramp_hold_decay\", which counts epochs, and the training data does not tell "
               "how many steps one has: set steps_per_epoch");
   }
-  // The initial and the final rate do not depend on the number of replicas.
+  // Only the peak is scaled. The initial and the final rate do not depend on the number of
+  // replicas.
   context.scales_itself = true;
   peak *= context.scale;
   Shape shape;

@@ -148,7 +148,8 @@ Shape Polynomial(JsonObject& spec, ShapeContext& context) {
   if (!(power > 0)) spec.Fail("power", fmt::format("must be above 0, is {}", power));
   const int64_t length = ReadLengthOrRest(spec, "decay", context);
   shape.rate = [=, initial = shape.initial](int64_t, int64_t step) {
-    // With `cycle` the length grows, so that the end is reached at each multiple of it.
+    // With `cycle`, the decay reaches `end` at each multiple of the length, and then starts from a
+    // new rate.
     const int64_t cycles = cycle ? std::max<int64_t>(1, (step + length - 1) / length) : 1;
     const double whole = static_cast<double>(length) * static_cast<double>(cycles);
     const double done = std::min(static_cast<double>(step), whole) / whole;
@@ -208,7 +209,7 @@ Shape Piecewise(JsonObject& spec, ShapeContext& context) {
   Shape shape;
   shape.initial = values.empty() ? 0 : values[0];
   shape.rate = [=](int64_t step, int64_t) {
-    // A boundary itself belongs to the interval before it, as in Keras.
+    // A step at a boundary belongs to the interval before it, as in Keras.
     return values[std::lower_bound(boundaries.begin(), boundaries.end(), step) -
                   boundaries.begin()];
   };

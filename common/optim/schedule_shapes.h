@@ -11,19 +11,20 @@
 
 namespace muster::schedules {
 
-// The rate as a function of steps. Boundaries use `since_start`, which counts from the start of
-// training. Decays use `since_warmup`, which counts from the end of the warm-up.
+// A schedule without its warm-up. `rate` returns the learning rate at a step. `since_start` counts
+// the steps from the start of training, for boundaries. `since_warmup` counts them from the end of
+// the warm-up, for decays.
 struct Shape {
-  double initial = 0;  // Target of the warm-up.
+  double initial = 0;  // The warm-up rises to this rate.
   std::function<double(int64_t since_start, int64_t since_warmup)> rate;
-  // The shape has a rise of its own, so a warm-up is refused.
+  // True if the shape begins with a rise. A warm-up is then refused.
   bool rises = false;
 };
 
 struct ShapeContext {
   const ScheduleContext& run;
-  int64_t warmup = 0;          // In steps.
-  bool scales_itself = false;  // Set by a shape that applies `scale` itself.
+  int64_t warmup = 0;          // Length of the warm-up in steps.
+  bool scales_itself = false;  // A shape that applies `scale` itself sets this to true.
   double scale = 1;
 };
 
@@ -40,15 +41,16 @@ const std::vector<NamedShape>& BuiltIn();
 void ReadRate(JsonObject& spec, const std::string& key, double* out);
 // Returns the required initial rate.
 double ReadInitial(JsonObject& spec, const std::string& key = "initial");
-// Returns the length "<what>_steps", or "<what>_epochs" (may be fractional), in steps. Returns 0 if
-// neither is given. A given length of 0 is an error unless `may_be_zero`.
+// Reads "<what>_steps", or "<what>_epochs", which may be fractional. Returns the length in steps,
+// or 0 if neither key is present. A length of 0 in the job is an error unless `may_be_zero` is
+// true.
 int64_t ReadLength(JsonObject& spec, const std::string& what, const ScheduleContext& context,
                    bool may_be_zero = false);
 int64_t ReadRequiredLength(JsonObject& spec, const std::string& what,
                            const ScheduleContext& context);
-// Returns the length, or all steps after the warm-up if the job does not give it.
+// Like ReadLength. If neither key is present, returns the number of steps after the warm-up.
 int64_t ReadLengthOrRest(JsonObject& spec, const std::string& what, const ShapeContext& context);
-// Refuses `key` if the number of steps in an epoch is unknown.
+// Reports an error for `key` if the number of steps in an epoch is unknown.
 void RequireEpochs(JsonObject& spec, const std::string& key, const ScheduleContext& context);
 int64_t StepsOf(double epochs, const ScheduleContext& context);
 

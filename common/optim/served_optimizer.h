@@ -1,5 +1,6 @@
-// An optimizer whose slots are on parameter servers. Here its slots are tensors without memory
-// (at::kMeta), which only describe them. Update must not be called.
+// The optimizer of a replica whose parameters are updated by parameter servers, which hold the
+// slots. Its slot tensors have no memory (at::kMeta) and only describe the shapes and types. Update
+// must not be called.
 #pragma once
 
 #include "common/optim/optimizer.h"

@@ -10,14 +10,14 @@
 #include <emmintrin.h>
 #endif
 
-// Compiled without contraction to fused multiply-adds, which only some processors have. Results
-// must not depend on the processor (CMakeLists.txt sets -ffp-contract=off).
+// Results must not depend on the processor, and only some processors have fused multiply-adds.
+// CMakeLists.txt therefore sets -ffp-contract=off for this file.
 
 namespace muster {
 namespace {
 
-// The operation of each rule on one element. Values that are the same for all elements are computed
-// once. a, b, c are its slots.
+// The operation of each rule on one element. The constructor computes the values that are equal for
+// all elements. a, b and c are the element's slots.
 struct Sgd {
   Sgd(const SgdSpec& spec, double learning_rate, int64_t)
       : rate(static_cast<float>(learning_rate)),
@@ -89,7 +89,7 @@ struct Adagrad {
   float rate, epsilon, decay;
 };
 
-// The slots are square_avg, then grad_avg if centered, then the momentum's.
+// The slots are square_avg, then grad_avg if kCentered, then momentum_buffer if kMomentum.
 template <bool kCentered, bool kMomentum>
 struct RmsProp {
   RmsProp(const RmsPropSpec& spec, double learning_rate, int64_t)
@@ -106,7 +106,7 @@ struct RmsProp {
     if constexpr (kCentered) {
       b = rho * b + rest * g;
       const float variance = a - b * b;
-      square = variance < 0 ? 0 : variance;  // Negative through rounding.
+      square = variance < 0 ? 0 : variance;  // Rounding may make it negative.
     }
     const float step = g / (std::sqrt(square) + epsilon);
     if constexpr (kMomentum) {
@@ -137,7 +137,7 @@ struct Ftrl {
   float inverse, l1, l2, shrinkage;
 };
 
-// Updates a whole row. Its slot is one number.
+// Updates a whole row. A row has one number as its slot.
 struct RowwiseAdagrad {
   RowwiseAdagrad(const RowwiseAdagradSpec& spec, double learning_rate)
       : rate(static_cast<float>(learning_rate)),
@@ -145,7 +145,7 @@ struct RowwiseAdagrad {
         decay(static_cast<float>(spec.weight_decay)) {}
   MUSTER_KERNEL_INLINE void operator()(float* __restrict p, const float* __restrict g,
                                        int64_t width, float& sum) const {
-    // The order of summation does not depend on the processor's vector width.
+    // Fixes the order of summation, which must not depend on the processor's vector width.
     constexpr int64_t kLanes = 8;
     float squares[kLanes] = {};
     int64_t i = 0;
@@ -167,7 +167,7 @@ struct RowwiseAdagrad {
   float rate, epsilon, decay;
 };
 
-// Slots that the rule does not have are local values, which the compiler removes.
+// For slots that the rule does not have, local values are used, which the compiler removes.
 template <int kSlots, typename Rule>
 MUSTER_KERNEL_INLINE void Loop(const Rule& rule, const UpdateRange& range) {
   float* __restrict p = range.parameter.data();
@@ -186,7 +186,7 @@ MUSTER_KERNEL_INLINE void Loop(const Rule& rule, const UpdateRange& range) {
   }
 }
 
-// The rows of a batch are scattered over the memory, so they are prefetched.
+// Prefetches a later row, because the rows of a batch are scattered over the memory.
 MUSTER_KERNEL_INLINE void FetchAhead(const RowUpdates& updates, size_t r, int64_t elements) {
   if (r + kPrefetchDistance >= updates.rows.size()) return;
   const char* next = reinterpret_cast<const char*>(updates.rows[r + kPrefetchDistance]);
@@ -249,7 +249,7 @@ MUSTER_KERNEL_INLINE void Run(const RowwiseAdagradSpec& spec, const Update<RowUp
          row[u.where.width]);
   }
 }
-// The range is one row.
+// Here the range is one row.
 MUSTER_KERNEL_INLINE void Run(const RowwiseAdagradSpec& spec, const Update<UpdateRange>& u) {
   RowwiseAdagrad(spec, u.rate)(u.where.parameter.data(), u.where.gradient.data(),
                                static_cast<int64_t>(u.where.parameter.size()), *u.where.slots[0]);
@@ -283,7 +283,7 @@ static_assert(std::variant_size_v<RuleSpec> == 6, "each rule has a case above");
     RunAny<RowUpdates>(rule, {rate, step, u});                                                 \
   }
 
-// Has no early exit, which would prevent vectorization.
+// There is no early exit, because it would prevent vectorization.
 #define MUSTER_FINITE_KERNEL(name, attributes)                   \
   attributes bool name(const float* values, int64_t count) {     \
     uint32_t found = 0;                                          \
@@ -339,7 +339,7 @@ bool AllFinite(std::span<const float> values) {
 
 void CopyPastCaches(std::span<const float> from, float* to) {
 #if defined(__x86_64__)
-  constexpr size_t kLine = 16;  // Floats.
+  constexpr size_t kLine = 16;  // Floats of a cache line.
   const size_t unaligned = reinterpret_cast<uintptr_t>(to) / sizeof(float) % kLine;
   const size_t head = std::min(from.size(), unaligned == 0 ? 0 : kLine - unaligned);
   to = std::copy_n(from.data(), head, to);

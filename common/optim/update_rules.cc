@@ -25,8 +25,8 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Returns a step counter as the fused kernels expect it: float32, on the parameter's device. It
-// stops counting at 2^24, where the bias corrections are already 1.
+// Returns a step counter for the fused kernels: float32, on the parameter's device. A float32
+// counter stays at 2^24, but the bias corrections are 1 long before.
 at::Tensor StepCounter(const at::Tensor& parameter) {
   return at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(parameter.device()));
 }
@@ -37,12 +37,12 @@ class Sgd : public UpdateRule {
   void Apply(UpdateLists& lists, double learning_rate) const override {
     const auto& [momentum, weight_decay, nesterov] = spec_;
     if (momentum == 0 && weight_decay == 0) {
-      // One addition has nothing to fuse, and the fused kernel would start all threads even for a
-      // few elements.
+      // This is a single addition. The fused kernel would start all threads even for a few
+      // elements.
       at::_foreach_add_(lists.parameters, lists.gradients, -learning_rate);
       return;
     }
-    // Without dampening, the first step from a zero buffer is no special case.
+    // Without dampening, the first step needs no special case: the momentum buffer is 0.
     at::_fused_sgd_(lists.parameters, lists.gradients, momentum == 0 ? Tensors{} : lists.slots[0],
                     weight_decay, momentum, learning_rate, /*dampening=*/0, nesterov,
                     /*maximize=*/false, /*is_first_step=*/false);
@@ -79,7 +79,8 @@ class Adagrad : public UpdateRule {
  public:
   explicit Adagrad(const AdagradSpec& spec) : spec_(spec) {}
   void Apply(UpdateLists& lists, double learning_rate) const override {
-    // The kernel uses its step counters only for a decay of the rate, which schedules do here.
+    // The kernel uses its step counters only to decay the learning rate, which a schedule does
+    // instead.
     const Tensors steps(lists.parameters.size(), StepCounter(lists.parameters[0]).fill_(1));
     at::_fused_adagrad_(lists.parameters, lists.gradients, lists.slots[0], steps, learning_rate,
                         /*lr_decay=*/0, spec_.weight_decay, spec_.epsilon, /*maximize=*/false);
@@ -89,7 +90,7 @@ class Adagrad : public UpdateRule {
   const AdagradSpec spec_;
 };
 
-// LibTorch has no fused kernel for RMSprop.
+// RMSprop from foreach operations. LibTorch has no fused kernel for it.
 class RmsProp : public UpdateRule {
  public:
   explicit RmsProp(const RmsPropSpec& spec) : spec_(spec) {}
@@ -126,7 +127,7 @@ class RmsProp : public UpdateRule {
   const RmsPropSpec spec_;
 };
 
-// LibTorch has no fused kernel for FTRL. Follows the order of Keras's formulas.
+// FTRL, in the order of Keras's formulas. LibTorch has no fused kernel for it.
 class Ftrl : public UpdateRule {
  public:
   explicit Ftrl(const FtrlSpec& spec) : spec_(spec) {}
@@ -141,7 +142,7 @@ class Ftrl : public UpdateRule {
   void ApplyOne(const at::Tensor& parameter, const at::Tensor& gradient,
                 const at::Tensor& accumulator, const at::Tensor& linear,
                 double learning_rate) const {
-    // Differences of nearly equal numbers have no significant digits in 16 bits.
+    // FTRL subtracts nearly equal numbers. In 16 bits, no significant digits would remain.
     const at::ScalarType wide = parameter.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const at::Tensor p = parameter.to(wide), g = gradient.to(wide), before = accumulator.to(wide);
     const at::Tensor after = before + g * g, root = at::sqrt(after);
@@ -165,7 +166,7 @@ std::unique_ptr<UpdateRule> Make(const RmsPropSpec& spec) {
   return std::make_unique<RmsProp>(spec);
 }
 std::unique_ptr<UpdateRule> Make(const FtrlSpec& spec) { return std::make_unique<Ftrl>(spec); }
-// Only for tables. MakeRules has already refused it.
+// Row-wise Adagrad is only for tables. MakeRules has already refused it for models.
 std::unique_ptr<UpdateRule> Make(const RowwiseAdagradSpec&) { return nullptr; }
 
 }  // namespace

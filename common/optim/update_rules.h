@@ -1,6 +1,6 @@
-// Update rules: how an optimizer updates a group of parameters. To add one: its spec in
-// optimizer_spec.h, a class here, its kernel in common/optim/update_kernels.cc, a case in
-// tests/unit/optim.
+// Update rules: the formulas by which an optimizer updates a group of parameters. A new rule needs
+// a spec in optimizer_spec.h, a class in update_rules.cc, a kernel in update_kernels.cc and a case
+// in tests/unit/optim.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,23 +13,26 @@
 
 namespace muster {
 
-// The tensors of one kernel call: dense parameters of one device and dtype that have a gradient.
-// Gradients and slots have the parameters' layout.
+// The tensors of one kernel call. All parameters are dense, have a gradient, and share one device
+// and dtype. Gradients and slots have the parameters' layout.
 struct UpdateLists {
   std::vector<at::Tensor> parameters, gradients;
   std::vector<std::vector<at::Tensor>> slots;  // Indexed by slot, then by parameter.
 };
 
-// Immutable: all state is in the slots.
+// A rule without state of its own: the state is in the slots.
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  // Updates in place, with gradients off. May overwrite gradients. Never called with empty lists.
+  // Updates the parameters and slots in place. May overwrite the gradients. REQUIRES: gradient mode
+  // is off, and the lists are not empty.
   virtual void Apply(UpdateLists& lists, double learning_rate) const = 0;
 };
 
+// Returns null for row-wise Adagrad, which has no rule for dense parameters.
 std::unique_ptr<UpdateRule> MakeUpdateRule(const RuleSpec& rule);
-// Returns a new slot with the parameter's layout and device. `slot` is one of SlotNames(rule).
+// Returns a new slot with its initial values, and with the parameter's layout and device. `slot` is
+// one of SlotNames(rule).
 at::Tensor InitialSlot(const RuleSpec& rule, const std::string& slot, const at::Tensor& parameter);
 
 }  // namespace muster

@@ -8,13 +8,14 @@
 namespace muster {
 namespace {
 
-// Returns the address whose route gives the interface of data connections.
+// Returns the address to which data connections would go. The route to this address determines the
+// interface.
 std::string DataRoute(const ClusterConfig& config) {
   const std::string chief = config.cluster.AddressOf(*config.chief()).ToString();
   if (config.role() != TaskType::kChief) return chief;
-  // The chief's own name may resolve to the loopback (Debian writes 127.0.1.1 to /etc/hosts), which
-  // members on other hosts cannot reach. In that case the route to one of those members gives the
-  // interface.
+  // On the chief's host, the chief's name may resolve to the loopback (Debian writes 127.0.1.1 to
+  // /etc/hosts), which members on other hosts cannot reach. In this case, returns the address of a
+  // member on another host.
   const auto own = rpc::LocalAddressTowards(chief);
   if (own.ok() && !IsLoopback(Address{*own, 1})) return chief;
   for (const TaskId& task : config.cluster.Tasks()) {

@@ -1,5 +1,5 @@
-// Chooses the interface on which a task accepts data connections: the one that the job names, else
-// the one of the route to the chief. Needs no LibTorch.
+// Chooses the network interface on which a task accepts data connections. The job can name the
+// interface. Otherwise it is the interface of the route to the chief. Needs no LibTorch.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace muster {
 
-// Waits up to timeouts.join for the required names to resolve, and polls `give_up` meanwhile.
-// Requires a cluster with a chief.
+// Blocks until the required host names resolve, for at most timeouts.join, or until `give_up`
+// returns true. Requires a cluster with a chief.
 absl::StatusOr<transport::ListenerOptions> DataPortOptions(const Job& job,
                                                            const ClusterConfig& cluster,
                                                            const std::function<bool()>& give_up);

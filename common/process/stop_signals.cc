@@ -8,36 +8,36 @@
 
 namespace muster {
 
-StopSignals::StopSignals(std::string what, std::function<void()> unheard)
-    : what_(std::move(what)), unheard_(std::move(unheard)) {
+StopSignals::StopSignals(std::string what, std::function<void()> on_unhandled)
+    : what_(std::move(what)), on_unhandled_(std::move(on_unhandled)) {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGTERM);
   sigaddset(&signals_, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);  // Every later thread inherits this.
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);  // Every later thread inherits this mask.
 }
 
 void StopSignals::Start() {
   std::thread([this] { Take(); }).detach();
 }
 
-bool StopSignals::asked() {
+bool StopSignals::requested() {
   absl::MutexLock lock(&mutex_);
-  return asked_;
+  return requested_;
 }
 
-void StopSignals::PassTo(std::function<void()> stop) {
+void StopSignals::SetHandler(std::function<void()> stop) {
   absl::MutexLock lock(&mutex_);
   stop_ = std::move(stop);
-  if (asked_ && stop_ != nullptr) stop_();
+  if (requested_ && stop_ != nullptr) stop_();
 }
 
 void StopSignals::Ask() {
   absl::MutexLock lock(&mutex_);
-  asked_ = true;
+  requested_ = true;
   if (stop_ != nullptr) {
     stop_();
-  } else if (unheard_ != nullptr) {
-    unheard_();
+  } else if (on_unhandled_ != nullptr) {
+    on_unhandled_();
   }
 }
 

@@ -1,8 +1,8 @@
-// Handles a task's SIGTERM and SIGINT in one thread, so that reactions are ordinary code. The first
-// signal requests a stop. A further SIGTERM while the state is saved (from Slurm or a container
-// runtime) has no effect. A second SIGINT ends the process at once with 128 + SIGINT, because 143
-// would mean that the state is saved. Construct it in main, before any other thread. Lives as long
-// as the process.
+// Handles a task's SIGTERM and SIGINT on its own thread, so that handlers may call any function.
+// The first signal requests a stop. A second SIGTERM, which Slurm and container runtimes may send
+// while the state is saved, has no effect. A second SIGINT ends the process at once with exit code
+// 128 + SIGINT. It does not use 143, because 143 means that the state was saved. Construct the
+// object in main before any other thread starts. The object must live as long as the process.
 #pragma once
 
 #include <signal.h>
@@ -17,16 +17,17 @@ namespace muster {
 
 class StopSignals {
  public:
-  // `what` continues the log line "SIGTERM received: ". `unheard` is called if a stop is requested
-  // while PassTo has no receiver. Null: the request waits for the next receiver.
-  explicit StopSignals(std::string what, std::function<void()> unheard = nullptr);
+  // `what` is the rest of the log line "SIGTERM received: ". `on_unhandled` is called if a stop is
+  // requested while no receiver is set (SetHandler). If `on_unhandled` is null, the request waits
+  // for the next receiver.
+  explicit StopSignals(std::string what, std::function<void()> on_unhandled = nullptr);
 
-  // Starts handling signals, including pending ones.
+  // Starts to handle signals, including pending ones.
   void Start();
-  bool asked();
-  // Passes stop requests to this function from now on. Calls it at once if a stop was already
-  // requested. Null: passes them to none.
-  void PassTo(std::function<void()> stop);
+  bool requested();
+  // Sets the receiver of stop requests. Calls `stop` at once if a stop was already requested. Null
+  // removes the receiver.
+  void SetHandler(std::function<void()> stop);
 
  private:
   void Take();
@@ -34,10 +35,10 @@ class StopSignals {
   void Ask();
 
   const std::string what_;
-  const std::function<void()> unheard_;
+  const std::function<void()> on_unhandled_;
   sigset_t signals_;
   absl::Mutex mutex_;
-  bool asked_ ABSL_GUARDED_BY(mutex_) = false;
+  bool requested_ ABSL_GUARDED_BY(mutex_) = false;
   std::function<void()> stop_ ABSL_GUARDED_BY(mutex_);
 };
 

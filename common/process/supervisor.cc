@@ -12,12 +12,12 @@ namespace {
 constexpr const char* kLost = "lost";
 constexpr const char* kFound = "found";
 
-class Pipe final : public Supervisor {
+class PipeSupervisor final : public Supervisor {
  public:
-  explicit Pipe(int fd) : fd_(fd) {}
-  ~Pipe() override { close(fd_); }
-  void Lost(const LostTask& lost) override { Send({false, lost}); }
-  void Found(const std::string& task) override { Send({true, {task, 0, "", {}}}); }
+  explicit PipeSupervisor(int fd) : fd_(fd) {}
+  ~PipeSupervisor() override { close(fd_); }
+  void ReportLost(const LostTask& lost) override { Send({false, lost}); }
+  void ReportFound(const std::string& task) override { Send({true, {task, 0, "", {}}}); }
 
  private:
   // Sends one packet, completely or not at all.
@@ -28,10 +28,10 @@ class Pipe final : public Supervisor {
   const int fd_;
 };
 
-class Nobody final : public Supervisor {
+class NullSupervisor final : public Supervisor {
  public:
-  void Lost(const LostTask&) override {}
-  void Found(const std::string&) override {}
+  void ReportLost(const LostTask&) override {}
+  void ReportFound(const std::string&) override {}
 };
 
 }  // namespace
@@ -65,11 +65,11 @@ absl::StatusOr<SupervisorLine> SupervisorLineFromJson(const Json& json) {
 
 std::unique_ptr<Supervisor> MakeSupervisor() {
   const std::optional<int> fd = ProgressFdFromEnvironment();
-  if (!fd) return std::make_unique<Nobody>();
+  if (!fd) return std::make_unique<NullSupervisor>();
   const int copy = fcntl(*fd, F_DUPFD_CLOEXEC, 3);
-  if (copy < 0) return std::make_unique<Nobody>();
+  if (copy < 0) return std::make_unique<NullSupervisor>();
   fcntl(*fd, F_SETFD, FD_CLOEXEC);
-  return std::make_unique<Pipe>(copy);
+  return std::make_unique<PipeSupervisor>(copy);
 }
 
 }  // namespace muster

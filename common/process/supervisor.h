@@ -1,6 +1,6 @@
-// Messages from a task to the process that started it and may restart it (`muster launch`): which
-// task of its job is lost. A frozen process holds its port, so it is killed before its successor
-// starts.
+// Messages from a task to its supervisor, the process that starts and restarts tasks (`muster
+// launch`). A message says that a task of the job is lost or found again. The supervisor kills a
+// lost process before it starts the successor, because a frozen process holds its port.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,34 @@
 namespace muster {
 
 struct LostTask {
-  std::string task;  // Such as "worker:1".
-  int64_t pid = 0;   // Of the lost process, so that its successor is not killed.
+  std::string task;  // For example "worker:1".
+  // The process ID of the lost process, so that the supervisor does not kill its successor.
+  int64_t pid = 0;
   std::string why;
-  Duration grace{};  // Time within which the process may still end or be found again.
+  Duration grace{};  // The time in which the process may still end or be found again.
 };
 
 // One message as a JSON line.
 struct SupervisorLine {
-  bool found = false;  // True where `lost.task` was found again.
+  bool found = false;  // True if `lost.task` was found again.
   LostTask lost;
 };
 Json SupervisorLineToJson(const SupervisorLine& line);
-// True where `json` is a SupervisorLine and not a ProgressState.
+// Returns true if `json` is a SupervisorLine and not a ProgressState.
 bool IsSupervisorLine(const Json& json);
 absl::StatusOr<SupervisorLine> SupervisorLineFromJson(const Json& json);
 
-// Thread-safe. Neither blocks nor fails. Drops what cannot be sent.
+// A task's connection to its supervisor. Thread-safe. Calls neither block nor fail. A message that
+// cannot be sent is dropped.
 class Supervisor {
  public:
   virtual ~Supervisor() = default;
-  virtual void Lost(const LostTask& lost) = 0;
-  virtual void Found(const std::string& task) = 0;
+  virtual void ReportLost(const LostTask& lost) = 0;
+  virtual void ReportFound(const std::string& task) = 0;
 };
 
-// Sends over a copy of the descriptor in kProgressFdVariable (common/telemetry/progress.h). Without
-// that variable, sends nothing.
+// Returns a Supervisor that sends to a copy of the descriptor in the environment variable
+// kProgressFdVariable (common/telemetry/progress.h). If the variable is not set, sends nothing.
 std::unique_ptr<Supervisor> MakeSupervisor();
 
 }  // namespace muster

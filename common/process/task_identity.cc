@@ -19,7 +19,7 @@ std::string PathOfTask(std::string path, std::string_view type, int index,
   return PathFrom(folder, path);
 }
 
-std::string FirstHostAbroad(const ClusterSpec& cluster) {
+std::string FirstRemoteHost(const ClusterSpec& cluster) {
   for (const TaskId task : cluster.Tasks())
     if (const Address& address = cluster.AddressOf(task); !IsLoopback(address)) return address.host;
   return "";
@@ -54,15 +54,15 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterCon
   }
   if (!options.run_key.empty() || options.run_key_descriptor)
     return security::Identity::Make(std::move(options));
-  const std::string abroad = FirstHostAbroad(cluster.cluster);
-  if (abroad.empty()) return nullptr;
+  const std::string remote = FirstRemoteHost(cluster.cluster);
+  if (remote.empty()) return nullptr;
   return ConfigurationError(fmt::format(
       "the cluster spans hosts ({}), and nothing proves to its tasks who the others are: make a "
       "key with `muster key new` and copy the file to each host, or set tls.certificate, tls.key "
       "and "
       "tls.authority in the job file, or set security.insecure to true where the network is "
       "trusted",
-      abroad));
+      remote));
 }
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// The identity that a task proves to the others, from its job file, its environment and its cluster
+// Finds the identity that a task proves to other tasks, in the job file and the environment
 // (docs/security.md). Needs no LibTorch.
 #pragma once
 
@@ -12,20 +12,22 @@
 
 namespace muster {
 
-// Returns the first that applies: certificates (tls.certificate), security.key_file, the key that
-// `muster launch` passes on, security.insecure, $MUSTER_RUN_KEY_FILE, ~/.config/muster/run.key.
-// Returns null if no proof is needed: the job says so, the process is alone, or all addresses are
-// literally the loopback. If a cluster has no identity, the ConfigurationError lists the fixes.
-// Otherwise the error says what is wrong with a key or certificate.
+// Makes an identity from the first of these that is present: certificates (tls.certificate),
+// security.key_file, the key that `muster launch` passes on, $MUSTER_RUN_KEY_FILE,
+// ~/.config/muster/run.key. Returns null for a process without a cluster. Returns null if
+// security.insecure is set and the first three are absent. Returns null if nothing is present and
+// all addresses are loopback literals. If nothing is present in any other cluster, the
+// ConfigurationError lists ways to provide an identity. Other errors describe an invalid key or
+// certificate.
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
                                                                 const Job& job);
 
-// Resolves a path of the job file against `folder`, and replaces "{type}" and "{index}" by the
-// task's. The launcher uses "launcher" and 0.
+// Resolves a path of the job file against `folder`, and replaces "{type}" and "{index}" in the
+// path. The launcher passes "launcher" and 0.
 std::string PathOfTask(std::string path, std::string_view type, int index,
                        const std::string& folder);
 
-// Returns the cluster's first host that is not literally the loopback, or "" if all are.
-std::string FirstHostAbroad(const ClusterSpec& cluster);
+// Returns the cluster's first host that is not a loopback literal, or "" if all hosts are.
+std::string FirstRemoteHost(const ClusterSpec& cluster);
 
 }  // namespace muster

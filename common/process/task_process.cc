@@ -20,7 +20,7 @@
 namespace muster {
 namespace {
 
-// Returns nullopt if the process is done. `*code` is then its exit code.
+// Returns nullopt if the process must exit with *code.
 std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std::string& about,
                                                 int* code) {
   TaskArguments arguments;
@@ -60,10 +60,10 @@ int RunTaskMain(int argc, char** argv, const TaskMain& main,
   int code = 0;
   const std::optional<TaskArguments> arguments = ParseTaskArguments(argc, argv, main.about, &code);
   if (!arguments) return code;
-  StopSignals signals(main.on_signal, main.unheard);
+  StopSignals signals(main.on_signal, main.on_unhandled);
   const absl::Status result = body(*arguments, &signals);
   if (result.ok()) TellReady();  // A finished run trains nothing, and is no failed start.
-  SayLast(result, main.termination_log);
+  ReportResult(result, main.termination_log);
   LeaveProcess(ExitCodeOf(result));
 }
 
@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& argument
   std::vector<std::string> tasks = {self};
   if (!cluster.local()) {
     self = cluster.task->ToString();
-    tasks = {"evaluator:0"};  // Listed or not.
+    tasks = {"evaluator:0"};  // Also allowed if the cluster does not list an evaluator.
     for (const TaskId& task : cluster.cluster.Tasks()) {
       if (task.type != TaskType::kEvaluator) tasks.push_back(task.ToString());
     }
@@ -98,7 +98,7 @@ void UseFileMode(const Job& job) {
   if (const auto mode = ParseFileMode(job.security.file_mode); mode.ok()) SetFileMode(*mode);
 }
 
-void SayLast(const absl::Status& result, const std::string& termination_log) {
+void ReportResult(const absl::Status& result, const std::string& termination_log) {
   if (absl::IsCancelled(result)) {
     LogInfo("{}", Message(result));
   } else if (!result.ok()) {
@@ -118,11 +118,11 @@ void EndNow(const std::string& line, const std::string& termination_log, ExitCod
   LogError("{}", line);
   WriteTerminationMessage(termination_log, line);
   FlushLog();
-  _exit(static_cast<int>(code));  // Works whatever locks other threads hold.
+  _exit(static_cast<int>(code));  // Cannot block on locks of other threads.
 }
 
 void LeaveProcess(ExitCode code) {
-  // If the log cannot be written, flushing the program's output may hang too.
+  // If the log cannot be flushed, flushing the program's output might hang too.
   if (FlushLog()) std::fflush(nullptr);
   _exit(static_cast<int>(code));
 }

@@ -1,4 +1,4 @@
-// The common parts of every task's main: the command line, the last log line, and the exit. Needs
+// The parts of main that all tasks share: the command line, the last log line, and the exit. Needs
 // no LibTorch.
 #pragma once
 
@@ -23,42 +23,43 @@ struct TaskArguments {
 };
 
 struct TaskMain {
-  std::string about;              // First line of --help.
-  std::string on_signal;          // `what` of StopSignals.
-  std::function<void()> unheard;  // `unheard` of StopSignals.
+  std::string about;                   // The first line of --help.
+  std::string on_signal;               // The argument `what` of StopSignals.
+  std::function<void()> on_unhandled;  // The argument `on_unhandled` of StopSignals.
   std::string termination_log;
 };
 
-// Runs a task's main. `body` does everything between the command line and the last log line.
-// Returns an exit code if the command line is wrong or only asks for help or the version. Otherwise
-// ends the process with the exit code of the body's result.
+// Parses the command line, calls `body`, and logs the last line. Then ends the process with the
+// exit code of the body's result. Returns an exit code only if the command line is invalid, or asks
+// for help or the version.
 int RunTaskMain(int argc, char** argv, const TaskMain& main,
                 const std::function<absl::Status(const TaskArguments&, StopSignals*)>& body);
 
-// Returns the faults that --fault plans for this task, or null if the command line has none. A
-// process alone is worker 0.
+// Returns the faults of --fault for this task, or null if the command line has no --fault. A
+// process without a cluster is worker 0.
 absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
                                                    const ClusterConfig& cluster);
 
-// Refuses a limit on open files that no process can start with. Logs a warning if the limit is too
-// low for the cluster.
+// Returns an error if the limit on open files is too low for any process. Logs a warning if the
+// limit is too low for the cluster.
 absl::Status CheckDescriptors(const ClusterConfig& cluster);
 
-// Sets the mode of the job's files in this process: security.file_mode, which LoadJob has checked.
+// Sets the mode of files that this process creates to the job's security.file_mode. REQUIRES:
+// LoadJob checked the job.
 void UseFileMode(const Job& job);
 
-// Writes the process's last line to the log and to its container's termination message.
-void SayLast(const absl::Status& result, const std::string& termination_log);
+// Writes the process's last line to the log and to the file of the container's termination message.
+void ReportResult(const absl::Status& result, const std::string& termination_log);
 
-// Refuses options of the job file that this version does not support in any role.
+// Returns an error if the job file has options that no role of this version supports.
 absl::Status CheckSupported(const Job& job);
 
-// Writes the last line and ends the process, from a thread other than main's.
+// Writes the last line and ends the process. May be called on any thread.
 [[noreturn]] void EndNow(const std::string& line, const std::string& termination_log,
                          ExitCode code);
 
-// Ends the process at once. Static destructors of libraries might wait for threads that are still
-// running.
+// Ends the process at once, without static destructors. Static destructors of libraries might wait
+// for threads that are still running.
 [[noreturn]] void LeaveProcess(ExitCode code);
 
 }  // namespace muster

@@ -10,7 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/push_pull/shard_channel.h"
-#include "common/push_pull/view_keeper.h"
+#include "common/push_pull/view_cache.h"
 
 namespace muster::ps {
 namespace {
@@ -46,8 +46,8 @@ class ClientImpl final : public PushPullClient {
  private:
   // The known state of a chunk.
   struct Known {
-    int64_t updates = 0;  // Not for tables: updates at the last pull.
-    int64_t own = 0;      // For tables: own pushes that are answered, and therefore included.
+    int64_t updates = 0;  // For dense chunks: the chunk's number of updates at the last pull.
+    int64_t own = 0;      // For tables: the number of this client's answered pushes.
   };
   // An acknowledged push to a chunk.
   struct Acknowledged {
@@ -66,14 +66,15 @@ class ClientImpl final : public PushPullClient {
   std::vector<Transfer> Reopen(int channel, uint64_t view);
   int each() const { return static_cast<int>(options_.options.connections); }
   int ChannelOf(int shard, int chunk) const { return shard * each() + chunk % each(); }
-  // True with `open` answers left if no more access to the user's memory can happen.
+  // Returns whether no channel accesses the caller's memory any more. `open` is the number of
+  // missing answers.
   bool Settled(size_t open) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return status_.ok() ? open == 0 : running_ == 0;
   }
 
   const ClientOptions options_;
   std::vector<GradientMemory> gradients_;
-  std::unique_ptr<ViewKeeper> views_;
+  std::unique_ptr<ViewCache> views_;
   std::vector<std::unique_ptr<ShardChannel>> channels_;
 
   absl::Mutex mutex_;
@@ -106,12 +107,12 @@ void ClientImpl::Start() {
     }
     if (!memory.shared) memory.own.resize(elements);
   }
-  views_ = std::make_unique<ViewKeeper>(
-      ViewKeeper::Options{[this](uint64_t newer_than) { return NextView(newer_than); },
-                          [this] {
-                            for (const auto& channel : channels_) channel->Wake();
-                          },
-                          [this](const absl::Status& why) { Abort(why); }});
+  views_ = std::make_unique<ViewCache>(
+      ViewCache::Options{[this](uint64_t newer_than) { return NextView(newer_than); },
+                         [this] {
+                           for (const auto& channel : channels_) channel->Wake();
+                         },
+                         [this](const absl::Status& why) { Abort(why); }});
   {
     absl::MutexLock lock(&mutex_);
     running_ = gradients_.size() * static_cast<size_t>(each());
@@ -178,7 +179,8 @@ void ClientImpl::Launch(int shard, int chunk, What what) {
   {
     absl::MutexLock lock(&mutex_);
     ++open_;
-    // Own pushes do not count as staleness. Those after the pull are answered by now.
+    // The pull's number of updates includes all earlier pushes of this client, because they are
+    // answered. They therefore do not count as staleness.
     const int64_t pulled = known_[shard][chunk].updates;
     if (what == What::kNothing) {
       transfer.what = DensePull{pulled};
@@ -254,7 +256,7 @@ absl::StatusOr<PushPullClient::Outcome> ClientImpl::Finish() {
       }
       uint64_t& oldest = outcome.views[shard];
       oldest = oldest == 0 ? view : std::min(oldest, view);
-      // A chunk that had the push already reports a staleness that includes the push itself.
+      // If the chunk already contained the push, the reported staleness includes the push.
       if (!pushed.applied) continue;
       ++applied;
       outcome.staleness_max = std::max(outcome.staleness_max, pushed.staleness);

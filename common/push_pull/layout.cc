@@ -38,7 +38,7 @@ int64_t NumParts(const VariableSpec& variable, const LayoutOptions& options) {
   return std::clamp<int64_t>(parts, 1, std::max<int64_t>(1, Rows(variable)));
 }
 
-// The first (rows mod parts) parts get one row more, as everywhere in Muster.
+// Cuts variables into parts. The first (rows mod parts) parts have one row more than the others.
 void Cut(const std::vector<VariableSpec>& variables, const LayoutOptions& options, Layout* layout) {
   for (size_t v = 0; v < variables.size(); ++v) {
     if (variables[v].table) continue;
@@ -69,7 +69,7 @@ void Spread(const LayoutOptions& options, Layout* layout) {
   layout->elements = std::move(held);
 }
 
-// Parts that may share a chunk are placed side by side, so that small parts do share one.
+// Places parts in memory. Parts that may share a chunk are adjacent, so that small parts share one.
 void Place(const std::vector<VariableSpec>& variables, const LayoutOptions& options,
            Layout* layout) {
   const int64_t most = std::max<int64_t>(1, options.chunk_bytes / kElementBytes);
@@ -129,7 +129,8 @@ std::string FirstDifference(const std::string& name, const TableSpec& a, const T
 
 }  // namespace
 
-// Uses other bits than the table and its index, which also distribute keys by hash.
+// EmbeddingTable and RowStorage also use hashes of keys. This hash is different, so that the keys
+// of one chunk are still distributed evenly there.
 RowPlace PlaceOfRow(uint64_t key, int servers) {
   uint64_t x = key * 0x9e3779b97f4a7c15;
   x ^= x >> 32;
@@ -144,14 +145,14 @@ int64_t VariableSpec::elements() const {
   int64_t elements = 1;
   for (const int64_t size : shape) {
     if (size == 0) return 0;
-    if (__builtin_mul_overflow(elements, size, &elements) || elements > kMostVariableElements)
-      elements = kMostVariableElements;
+    if (__builtin_mul_overflow(elements, size, &elements) || elements > kMaxVariableElements)
+      elements = kMaxVariableElements;
   }
   return elements;
 }
 
 absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const LayoutOptions& options) {
-  constexpr int64_t kMostPlaces = 1 << 22;  // Parts, or chunks.
+  constexpr int64_t kMaxPlaces = 1 << 22;  // Parts, or chunks.
   int64_t elements = 0, parts = 0, tables = 0;
   for (const VariableSpec& variable : variables) {
     for (const int64_t size : variable.shape)
@@ -164,18 +165,18 @@ absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const Layout
     }
     elements += variable.elements();
     parts += NumParts(variable, options);
-    if (elements >= kMostVariableElements || parts > kMostPlaces) break;
+    if (elements >= kMaxVariableElements || parts > kMaxPlaces) break;
   }
-  if (elements >= kMostVariableElements)
+  if (elements >= kMaxVariableElements)
     return ConfigurationError(
-        fmt::format("the variables have more than {} elements together", kMostVariableElements));
+        fmt::format("the variables have more than {} elements together", kMaxVariableElements));
   const int64_t most = std::max<int64_t>(1, options.chunk_bytes / kElementBytes);
   // Each part may begin a chunk, and so may each run of `most` elements in it.
   const int64_t places = elements / most + 2 * parts + tables * kRowChunks * options.servers;
-  if (parts <= kMostPlaces && places <= kMostPlaces) return absl::OkStatus();
+  if (parts <= kMaxPlaces && places <= kMaxPlaces) return absl::OkStatus();
   return ConfigurationError(
       fmt::format("chunk_bytes {} and the partitioner would make more than {} chunks",
-                  options.chunk_bytes, kMostPlaces));
+                  options.chunk_bytes, kMaxPlaces));
 }
 
 absl::StatusOr<Partitioner> ParsePartitioner(const Json& json) {

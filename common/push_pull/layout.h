@@ -1,15 +1,19 @@
-// The placement of variables on parameter servers, and the chunks in which they are transferred. It
-// is a pure function of the variables and the options, so every process computes the same layout.
+// A layout says which parameter server holds which part of each variable, and in which chunks
+// workers transfer the parts. The layout is a pure function of the variables and the options, so
+// every process computes the same one.
 //
-// A partitioner cuts each variable along its first dimension (the three kinds of TensorFlow). The
-// parts are distributed over the servers by bytes. Each server's parts are contiguous in its
-// memory. A chunk is a range of that memory that belongs to one optimizer. It is the unit of locks,
-// of the order of updates, and of resuming after a broken connection. An update covers a whole
-// chunk. Variables therefore share a chunk only if they always have gradients together, or if a
-// gradient of zeros is equivalent to none.
+// A partitioner cuts each variable along its first dimension. The three kinds are those of
+// TensorFlow. The parts are distributed so that all servers hold about as many bytes. Each server's
+// parts are contiguous in its memory.
 //
-// An embedding table has no range in that memory. A hash of the key distributes its rows over all
-// servers, and on each server over kRowChunks chunks, which hold rows by key.
+// A chunk is a range of a server's memory that belongs to one optimizer. Each chunk has its own
+// lock and its own order of updates. After a broken connection, a push continues with the chunks
+// that do not have it yet. An update covers a whole chunk. Variables therefore share a chunk only
+// if they always have gradients together, or if a gradient of zeros has the same effect as no
+// gradient.
+//
+// An embedding table has no range in a server's memory. A hash of the key assigns each row to a
+// server and to one of the table's kRowChunks chunks on that server.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +32,7 @@ struct TableSpec {
   double scale = 0;     // Initializer::scale.
   uint64_t seed = 0;    // EmbeddingTable::Options::seed.
   int type = 0;         // A RowType.
-  // RowLimits of the whole table.
+  // RowLimits, for the whole table.
   int64_t max_rows = 0, max_bytes = 0;
   int eviction = 1;  // An Eviction.
   int64_t admit_after = 1;
@@ -37,21 +41,21 @@ struct TableSpec {
 
 struct VariableSpec {
   std::string name;            // "<model>.<parameter>".
-  std::vector<int64_t> shape;  // The type is float32. Empty: a scalar. For a table: {0, width}.
+  std::vector<int64_t> shape;  // Of a float32 tensor. Empty: a scalar. For a table: {0, width}.
   int optimizer = 0;           // The index of the program's optimizer.
-  // The dimensions from the outermost to the innermost in memory. Empty: row-major.
+  // The order of dimensions in memory, outermost first. Empty: row-major.
   std::vector<int64_t> order;
   std::optional<TableSpec> table = {};
   // Variables share a chunk only if they have the same optimizer and the same value here.
   int together = 0;
-  int64_t elements() const;  // Returns kMostVariableElements if there are more.
+  int64_t elements() const;  // At most kMaxVariableElements, even if the shape has more.
 };
 
-// For all variables together: 4 TiB.
-inline constexpr int64_t kMostVariableElements = int64_t{1} << 40;
+// The maximum for all variables together: 4 TiB.
+inline constexpr int64_t kMaxVariableElements = int64_t{1} << 40;
 
 inline constexpr int kRowChunks = 16;  // Per table and server.
-// The server of a key's row, and the index among the table's chunks there.
+// The server that holds a key's row, and the chunk's index among the table's chunks there.
 struct RowPlace {
   int server = 0, chunk = 0;
 };
@@ -60,19 +64,20 @@ RowPlace PlaceOfRow(uint64_t key, int servers);
 // The job's "parameter_server.partitioner".
 struct Partitioner {
   enum class Kind {
-    kMinSize,  // As many parts as servers, but no part smaller than `bytes`.
-    kMaxSize,  // No part larger than `bytes`.
+    kMinSize,  // One part per server, or fewer, so that each part has at least `bytes`.
+    kMaxSize,  // As many parts as needed, so that each part has at most `bytes`.
     kFixed,    // Exactly `parts` parts.
   };
   Kind kind = Kind::kMinSize;
   int64_t bytes = 256 << 10;
-  std::optional<int64_t> parts;  // For kMinSize and kMaxSize: the maximum.
+  std::optional<int64_t> parts;  // For kMinSize and kMaxSize: the maximum number of parts.
 };
 // Parses {"name": "min_size" | "max_size" | "fixed", "bytes": ..., "parts": ...}, or the name
 // alone.
 absl::StatusOr<Partitioner> ParsePartitioner(const Json& json);
 
-// Elements [begin, end) of a variable, in whole rows, at `offset` of the server's memory.
+// Elements [begin, end) of a variable, which are whole rows. They lie at `offset`, an index of an
+// element, in the server's memory.
 struct VariablePart {
   int variable = 0;
   int64_t begin = 0, end = 0;
@@ -86,14 +91,15 @@ struct Chunk {
   int server = 0;
   int64_t begin = 0, end = 0;
   int optimizer = 0;
-  // The variable whose rows it holds. Such a chunk is not a range and has no elements.
+  // The table whose rows the chunk holds, as an index of variables. -1: the chunk is a range. A
+  // chunk of rows has no elements.
   int table = -1;
   int64_t elements() const { return end - begin; }
   bool rows() const { return table >= 0; }
 };
 
 struct Layout {
-  std::vector<VariablePart> parts;         // By variable, then by position in it.
+  std::vector<VariablePart> parts;         // In order of variables, then of `begin`.
   std::vector<std::vector<Chunk>> chunks;  // By server, in the order of its memory.
   std::vector<int64_t> elements;           // By server.
 };
@@ -111,11 +117,12 @@ absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const Layout
 // REQUIRES: at least one server. Sizes from another process must pass CheckSizes first.
 Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
 
-// A digest of everything that a worker and a server must agree on before a transfer: names, shapes,
-// optimizers and placement. 16 hex digits.
+// Returns a digest, 16 hex digits, of everything that a worker and a server must agree on before a
+// transfer: names, shapes, optimizers and placement.
 std::string DigestOf(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
-// Returns the first difference between two lists of variables, as the end of a sentence: "the shape
-// of conv1.weight: [32, 1, 3, 3] here, [16, 1, 3, 3] there". Returns "" if there is none.
+// Returns the first difference between two lists of variables, worded as the end of a sentence:
+// "the shape of conv1.weight: [32, 1, 3, 3] here, [16, 1, 3, 3] there". Returns "" if they are
+// equal.
 std::string FirstDifference(const std::vector<VariableSpec>& mine,
                             const std::vector<VariableSpec>& theirs);
 

@@ -1,5 +1,6 @@
-// Compression of payloads: conversion of float32 to 16 bits (to nearest, ties to even) and back.
-// Finite values stay finite: values beyond the range of the 16-bit type become its largest value.
+// Compresses payloads: converts float32 to a 16-bit type and back. Rounds to nearest, ties to even.
+// Finite values stay finite. A value beyond the range of the 16-bit type becomes the largest value
+// of its sign.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace muster::ps {
 
-// `out` and `in` have as many elements as `values`. REQUIRES: the compression is not kNone.
+// REQUIRES: `out` and `in` have as many elements as `values`, and the compression is not kNone.
 void Narrow(Compression to, std::span<const float> values, uint16_t* out);
 void Widen(Compression from, const uint16_t* in, std::span<float> values);
 

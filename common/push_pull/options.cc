@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-constexpr int64_t kMostConnections = 16;
+constexpr int64_t kMaxConnections = 16;
 constexpr std::array<std::string_view, 3> kCompressions = {"none", "bfloat16", "float16"};
 
 }  // namespace
@@ -44,9 +44,9 @@ absl::StatusOr<ParameterServerOptions> ParseParameterServer(const Json& json) {
   }
   reader.Read("checksum", &options.checksum);
   reader.Read("connections", &options.connections);
-  if (options.connections < 1 || options.connections > kMostConnections)
+  if (options.connections < 1 || options.connections > kMaxConnections)
     reader.Fail("connections",
-                fmt::format("must be from 1 to {}, is {}", kMostConnections, options.connections));
+                fmt::format("must be from 1 to {}, is {}", kMaxConnections, options.connections));
   Json partitioner;
   reader.Read("partitioner", &partitioner);
   MUSTER_RETURN_IF_ERROR(reader.Finish());

@@ -12,7 +12,7 @@
 namespace muster::ps {
 namespace {
 
-// If a shard is silent for this long, it may have another primary.
+// After this silence of a server, the channel asks for a newer view.
 constexpr Duration kStall = std::chrono::seconds(1);
 constexpr Duration kDialLimit = std::chrono::seconds(10),
                    kDialSlice = std::chrono::milliseconds(20);
@@ -112,13 +112,13 @@ bool ShardChannel::TakeLaunched() {
   return !todo_.empty() || (link_ != nullptr && !link_->idle());
 }
 
-// Queues the shard's part of the current push that was lost when the shard was restored. Returns
-// true if there was any.
+// Queues the chunks of the current push that the shard lost when it was restored. Returns whether
+// there were any.
 bool ShardChannel::SendAgain(const ClientView& view) {
   const uint64_t restored = view.shards[options_.shard].restored;
   if (restored == 0) return false;
   const std::vector<Transfer> lost = options_.reopen(restored);
-  // Before pulls of rows that may have been launched after them.
+  // They go before pulls of rows, which may have been launched after them.
   todo_.insert(todo_.begin(), lost.begin(), lost.end());
   return !lost.empty();
 }
@@ -142,7 +142,7 @@ bool ShardChannel::Sleep(std::optional<Duration> limit) {
   return ready != 0;
 }
 
-// The same without an eventfd, if no descriptor was available.
+// Does the same as Sleep if no descriptor was available for the eventfd wake_.
 bool ShardChannel::SleepUnwoken(std::span<pollfd> polled, std::optional<Duration> limit) {
   constexpr int kLookMs = 20;
   const MonotonicTime begin = Clock::now();
@@ -192,8 +192,8 @@ absl::Status ShardChannel::Connect(const std::shared_ptr<const ClientView>& next
   options.chunks = client.layout.chunks[options_.shard];
   options.parameters = pieces_;
   if (options_.gradients != nullptr && view.shards[options_.shard].host_id == client.host_id) {
-    // A new memory for each connection. A server that still uses an older one writes to memory that
-    // is not read.
+    // Each connection has new memory. A server that still serves an older connection then writes to
+    // memory that nobody reads.
     auto memory = transport::SharedMemory::Create(options_.gradients->place().bytes, MemoryParts());
     if (memory.ok()) {
       options.gradients = options_.gradients;
@@ -218,8 +218,8 @@ void ShardChannel::Drop(const absl::Status& why) {
                         [](const Transfer& transfer) { return transfer.rows() == nullptr; });
   if (!rest.empty() && !IsPermanent(why)) {
     if (!std::exchange(warned_, true))
-      LogWarning("The connection to {} ended, chunks to be sent again: {}. {}", Server(),
-                 rest.size(), Message(why));
+      LogWarning("The connection to {} ended; chunks to resend: {}. {}", Server(), rest.size(),
+                 Message(why));
     options_.resumed();
   }
   todo_.insert(todo_.begin(), rest.begin(), rest.end());

@@ -1,6 +1,6 @@
-// A worker's transfers with one shard, or with a part of its chunks. A thread keeps a connection to
-// the shard's primary, across lost connections and new views, until all launched chunks are
-// answered. Internal to the client.
+// One of a worker's channels to a shard. PushPullClient launches transfers on it. The channel's
+// thread connects to the shard's primary. After a lost connection or a new view, the thread
+// connects again, until all launched transfers are answered. Internal to the client.
 #pragma once
 
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/shard_connection.h"
-#include "common/push_pull/view_keeper.h"
+#include "common/push_pull/view_cache.h"
 
 namespace muster::ps {
 
@@ -28,16 +28,16 @@ class ShardChannel {
     const ClientOptions* client = nullptr;
     int shard = 0;
     int connection = 0;  // The index among the shard's connections.
-    // The shard's gradients, if they can be shared with a server on this host.
+    // The shard's gradients. Null if they are not in memory that a server on this host can share.
     const transport::SharedMemory* gradients = nullptr;
-    ViewKeeper* views = nullptr;
-    // Called on the channel's thread. After the last call, the channel accesses no more transfer
-    // memory.
+    ViewCache* views = nullptr;
+    // Receives answers. Called on the channel's thread. Once all transfers are answered, the
+    // channel does not access their memory.
     std::function<void(std::span<const ChunkAnswer>, uint64_t view)> answered;
-    // Returns pushes that were answered in views up to `view` and must be sent again.
+    // Returns the pushes that were answered in views up to `view` and must be sent again.
     std::function<std::vector<Transfer>(uint64_t view)> reopen;
-    std::function<void()> resumed;             // Transfers are sent a second time.
-    std::function<void(absl::Status)> failed;  // The error is permanent.
+    std::function<void()> resumed;             // Called when transfers are sent a second time.
+    std::function<void(absl::Status)> failed;  // Called with a permanent error.
     std::function<void()> ended;
   };
   explicit ShardChannel(Options options);
@@ -73,14 +73,15 @@ class ShardChannel {
   std::vector<Transfer> launched_ ABSL_GUARDED_BY(mutex_);
 
   // Used only by the channel's thread.
-  std::deque<Transfer> todo_;  // For the next connection.
+  std::deque<Transfer> todo_;  // Transfers for the next connection.
   std::shared_ptr<const ClientView> view_;
-  std::unique_ptr<ShardConnection> link_;  // For view_.
+  std::unique_ptr<ShardConnection> link_;  // The connection in view_.
   std::vector<ChunkAnswer> answers_;
-  bool logged_ = false;  // The way to reach the shard was logged.
-  // A warning that the shard is unreachable was logged since the last answer.
+  // A log line has said how this worker reaches the shard.
+  bool logged_ = false;
+  // A log line since the last answer has said that the shard is unreachable.
   bool warned_ = false;
-  // The number of the last connection. The connections of a shard have different numbers.
+  // The number of the last connection. No two connections to a shard have the same number.
   uint32_t channel_ = 0;
   Duration backoff_{};
   std::thread thread_;

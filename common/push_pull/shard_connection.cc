@@ -17,12 +17,13 @@ using transport::FrameHeader;
 
 // Read-ahead applies to small frames: those with data in shared memory or without rows.
 constexpr size_t kInbox = 64 << 10;
-constexpr size_t kMostPieces = 256;  // Per system call.
-// Frames that are prepared but not sent.
-constexpr size_t kMostInMemory = 64, kMost = 8, kMostNarrowed = 2;
+constexpr size_t kMaxPieces = 256;  // Per system call.
+// The maximum number of frames that are prepared and not sent: with shared memory, without, and
+// with compression.
+constexpr size_t kMaxInMemory = 64, kMax = 8, kMaxNarrowed = 2;
 // The target size of a row request of several chunks, and of its answer. It is large enough that
 // overhead is small, and small enough that worker and server overlap on larger batches.
-constexpr size_t kMostTogether = 1 << 20;
+constexpr size_t kMaxTogether = 1 << 20;
 
 // Returns in `out` the part of `pieces` from byte `from` on, as many pieces as fit.
 size_t Rest(std::span<const iovec> pieces, size_t from, std::span<iovec> out) {
@@ -51,7 +52,7 @@ void Append(std::span<const std::byte> bytes, std::vector<iovec>* pieces) {
   }
 }
 
-// For rows: the size of the larger direction.
+// Returns the bytes of a transfer. For rows: of the larger direction.
 size_t BytesOf(const Transfer& transfer) {
   if (const ChunkPush* const push = transfer.push()) return push->gradient.size_bytes();
   const RowPull& pull = *transfer.rows();
@@ -141,7 +142,7 @@ void ShardConnection::AddFrame() {
     frame.transfers.push_back(queued_.front());
     queued_.pop_front();
   } while (rows && !queued_.empty() && OperationOf(queued_.front()) == frame.operation &&
-           bytes + BytesOf(queued_.front()) <= kMostTogether &&
+           bytes + BytesOf(queued_.front()) <= kMaxTogether &&
            (frame.operation == Operation::kPullRows ||
             queued_.front().push()->key.sequence == request.sequence));
   frame.parts.reserve(frame.transfers.size());
@@ -158,17 +159,17 @@ void ShardConnection::AddFrame() {
   frame.bytes = sizeof frame.header + frame.header.payload_bytes;
 }
 
-// Prepares several frames so that one system call sends many, but few where each costs memory.
+// Prepares several frames, so that one system call sends many. Prepares fewer if each needs memory.
 void ShardConnection::Prepare() {
-  const size_t most = in_memory_                                   ? kMostInMemory
-                      : options_.compression != Compression::kNone ? kMostNarrowed
-                                                                   : kMost;
+  const size_t most = in_memory_                                   ? kMaxInMemory
+                      : options_.compression != Compression::kNone ? kMaxNarrowed
+                                                                   : kMax;
   while (welcomed_ && !queued_.empty() && frames_.size() - sent_frames_ < most) AddFrame();
 }
 
 absl::StatusOr<size_t> ShardConnection::Send() {
   Prepare();
-  std::array<iovec, kMostPieces> pieces;
+  std::array<iovec, kMaxPieces> pieces;
   size_t count = 0, skip = sent_;
   for (size_t f = sent_frames_; f < frames_.size(); ++f, skip = 0)
     count += Rest(frames_[f].out, skip, std::span(pieces).subspan(count));
@@ -183,13 +184,13 @@ absl::StatusOr<size_t> ShardConnection::Send() {
 }
 
 absl::StatusOr<size_t> ShardConnection::Receive() {
-  std::array<iovec, kMostPieces + 1> pieces;
-  size_t count = Rest(into_, filled_, std::span(pieces).first(kMostPieces));
+  std::array<iovec, kMaxPieces + 1> pieces;
+  size_t count = Rest(into_, filled_, std::span(pieces).first(kMaxPieces));
   size_t for_payload = 0;
   for (size_t i = 0; i < count; ++i) for_payload += pieces[i].iov_len;
   // The next bytes after the payload are a header. Reads further ahead if little or no payload
   // separates headers.
-  if (count < kMostPieces) {
+  if (count < kMaxPieces) {
     if (taken_ == have_) taken_ = have_ = 0;
     const bool ahead = in_memory_ || (!frames_.empty() && IsRows(frames_.back().operation));
     const size_t end = ahead ? inbox_.size() : sizeof(FrameHeader);
@@ -351,7 +352,7 @@ absl::StatusOr<bool> ShardConnection::Pump(std::vector<ChunkAnswer>* answers) {
   if (sending()) {
     const absl::StatusOr<size_t> sent = Send();
     moved = sent.value_or(0) > 0;
-    // A server that closes the connection has sent the reason before.
+    // A server sends the reason before it closes the connection.
     broken_ = sent.status();
   }
   const absl::StatusOr<size_t> received = Receive();

@@ -1,7 +1,7 @@
-// The worker's end of a data connection to the primary of one shard. It sends requests as gradients
-// become available and receives answers, in both directions at once. Row requests of all tables
-// that are queued at the same time form one request. Never blocks: its user polls the connection.
-// Not thread-safe.
+// The worker's end of a data connection to the primary of one shard. ShardChannel queues transfers,
+// polls the connection and calls Pump, which sends and receives at the same time. Row transfers
+// that are queued together become one request, whichever tables they belong to. Never blocks. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,11 @@ namespace muster::ps {
 struct RowPull;
 
 struct DensePull {
-  std::optional<int64_t> newer_than;  // Returns parameters only if the chunk has had more updates.
+  // The reply has parameters only if the chunk has had more updates than this. Absent: always.
+  std::optional<int64_t> newer_than;
 };
 
-// The operation on one chunk. A push returns the parameters, unless the chunk belongs to a table.
+// An operation on one chunk. The answer to a push contains the parameters, except for tables.
 struct Transfer {
   int chunk = 0;
   std::variant<DensePull, ChunkPush, RowPull*> what;
@@ -41,7 +42,7 @@ struct Transfer {
 
 struct ChunkAnswer {
   Transfer transfer;
-  Pushed pushed;  // For a pull, only its `updates` is set.
+  Pushed pushed;  // For a pull, only `updates` is set.
   int64_t bytes = 0;
 };
 
@@ -55,21 +56,22 @@ class ShardConnection {
     Compression compression = Compression::kNone;
     std::span<const Chunk> chunks;       // The shard's chunks.
     std::span<const Pieces> parameters;  // The destination of each chunk's parameters.
-    // Both or neither. Memory to share with the server, which may decline. It holds the gradients
-    // of dense pushes, each at its chunk's position.
+    // Memory that is offered to the server, which may decline it. Both are set, or none. A dense
+    // push's gradient lies in `gradients`, at its chunk's position. The server writes parameters to
+    // `memory`.
     const transport::SharedMemory* gradients = nullptr;
     std::unique_ptr<transport::SharedMemory> memory;
   };
   ShardConnection(std::unique_ptr<transport::DataConnection> connection, Options options);
 
-  // Queues a transfer. Answers come in the same order. Memory that a transfer points to is sent
-  // without a copy.
+  // Queues a transfer. Answers have the order of transfers. The connection sends the transfer's
+  // memory without a copy, so it must stay unchanged until the answer.
   void Ask(const Transfer& transfer) { queued_.push_back(transfer); }
-  // Sends and receives as much as possible now, and appends answers. Returns false if nothing could
-  // be moved. After an error the connection is unusable. The error is the server's own message if
-  // it sent one.
+  // Sends and receives as much as is possible without waiting, and appends answers. Returns false
+  // if no byte was sent or received. After an error the connection is unusable. The error has the
+  // server's message if the server sent one.
   absl::StatusOr<bool> Pump(std::vector<ChunkAnswer>* answers);
-  // Returns the unanswered transfers in order, for the next connection.
+  // Returns the transfers without an answer, in order. The next connection sends them again.
   std::vector<Transfer> Unanswered() const;
 
   bool idle() const { return welcomed_ && queued_.empty() && frames_.empty(); }
@@ -78,20 +80,20 @@ class ShardConnection {
   int fd() const { return connection_->fd(); }
   bool shares_memory() const { return in_memory_; }
   bool welcomed() const { return welcomed_; }
-  // Why the server declined to share memory. "" if it was not offered or not declined.
+  // Why the server declined the offered memory. "" if it accepted it or none was offered.
   const std::string& declined() const { return declined_; }
 
  private:
-  // A request until it is answered, or the opening frame.
+  // A request that is not answered yet, or the opening frame.
   struct Frame {
     Operation operation = Operation::kPull;
     std::vector<Transfer> transfers;
     transport::FrameHeader header;
     std::vector<RequestPart> parts;
-    std::vector<uint16_t> narrowed;  // The gradient, if it is compressed.
+    std::vector<uint16_t> narrowed;  // The compressed gradient; empty without compression.
     std::vector<iovec> out;          // The whole frame.
     size_t bytes = 0, data_bytes = 0;
-    size_t reply_bytes = 0;  // Bytes of data in the reply.
+    size_t reply_bytes = 0;  // Bytes of data in the expected reply.
     uint32_t data_crc = 0;
   };
   enum class Incoming { kHeader, kReply, kMessage };
@@ -119,18 +121,19 @@ class ShardConnection {
   bool welcomed_ = false, in_memory_ = false;
   std::string declined_;
 
-  std::deque<Transfer> queued_;  // Not prepared yet.
-  std::deque<Frame> frames_;     // Prepared and not answered.
-  size_t sent_frames_ = 0;       // The number of frames at the front that are sent.
-  size_t sent_ = 0;              // Bytes sent of the next frame.
+  std::deque<Transfer> queued_;  // Transfers that are in no frame yet.
+  std::deque<Frame> frames_;     // Frames without an answer.
+  size_t sent_frames_ = 0;       // How many of the first frames were sent completely.
+  size_t sent_ = 0;              // Sent bytes of the frame after them.
   std::optional<Offer> offer_;
-  absl::Status broken_;  // The error of a failed send. The server may have sent the reason before.
+  // The error of a failed send. Received bytes may still contain the server's reason.
+  absl::Status broken_;
 
   std::vector<std::byte> inbox_;  // Received bytes, from `taken_` to `have_`.
   size_t taken_ = 0, have_ = 0;
   Incoming incoming_ = Incoming::kHeader;
-  std::vector<iovec> into_;  // The destination of a payload, filled up to `filled_`.
-  size_t filled_ = 0;
+  std::vector<iovec> into_;  // The destination of the payload that is being received.
+  size_t filled_ = 0;        // Bytes of the payload received so far.
   transport::FrameHeader header_;
   Reply reply_;
   std::vector<ReplyPart> parts_;

@@ -1,4 +1,4 @@
-// Conversion of VariableSpec to and from the messages of proto/parameter_server.proto.
+// Converts VariableSpec to and from the messages of proto/parameter_server.proto.
 #pragma once
 
 #include <vector>
@@ -13,12 +13,13 @@ using VariableMessages = google::protobuf::RepeatedPtrField<proto::VariableMessa
 VariableMessages ToMessages(const std::vector<VariableSpec>& variables);
 std::vector<VariableSpec> SpecsOf(const VariableMessages& messages);
 
-// The bytes of buffers that are not floating-point, by name ("<model>.<buffer>"). Servers do not
-// hold them, because each worker has its own.
+// The bytes of each buffer of the model that is not floating-point, by name ("<model>.<buffer>").
+// Servers do not hold these buffers, because each worker has its own.
 using IntegerBuffers = std::map<std::string, std::string>;
-// The maximum of these bytes that a worker reports after a step, in pieces (Leases.Tell).
-inline constexpr size_t kMostIntegerBytes = 8 << 20;
-// Returns the entries of `now` that are missing in `before` or have another value there.
+// The maximum total bytes of buffers that a worker reports to the chief after a step. The report
+// may be in pieces (Leases.Tell in proto/parameter_server.proto).
+inline constexpr size_t kMaxIntegerBytes = 8 << 20;
+// Returns the entries of `now` that `before` lacks or has with another value.
 IntegerBuffers ChangedSince(const IntegerBuffers& before, const IntegerBuffers& now);
 
 }  // namespace muster

@@ -15,7 +15,7 @@ namespace {
 
 using transport::FrameHeader;
 
-// The last four bytes of a body are the checksum of the bytes before.
+// The last four bytes of a body are the checksum of the bytes before them.
 constexpr size_t kCrcAt = sizeof(FrameHeader::body) - sizeof(uint32_t);
 
 uint32_t CrcOf(const FrameHeader& header) {
@@ -127,9 +127,9 @@ absl::StatusOr<Request> DecodeRequest(const FrameHeader& header) {
   if (rows + (request.in_memory != 0) + (request.compression != Compression::kNone) > 1)
     return ConfigurationError(
         "a request is about rows, in shared memory, or compressed: more than one of these");
-  if (request.parts == 0 || request.parts > kMostParts || (!rows && request.parts != 1) ||
+  if (request.parts == 0 || request.parts > kMaxParts || (!rows && request.parts != 1) ||
       request.parts * sizeof(RequestPart) > header.payload_bytes ||
-      (rows && header.payload_bytes > kMostRowBytes))
+      (rows && header.payload_bytes > kMaxRowBytes))
     return ConfigurationError(fmt::format("a request about {} chunks has a payload of {} bytes",
                                           request.parts, header.payload_bytes));
   return request;

@@ -1,11 +1,11 @@
-// The protocol between workers and parameter servers on their data connections:
-// transport::FrameHeader with the kinds and bodies below. Bodies travel as they lie in memory,
-// little-endian. Pure functions without I/O, except SendError. docs/parameter_server.md describes
-// the layout.
+// The protocol between workers and parameter servers on their data connections. Each frame starts
+// with a transport::FrameHeader, which has one of the kinds and bodies below. Bodies are sent as
+// they lie in memory, little-endian. docs/parameter_server.md describes the layout. All functions
+// except SendError are pure.
 //
-// A worker starts with kOpen, which the server answers with kWelcome. Then the worker sends
-// requests, and the server answers each with one kReply, in order. Instead of any answer the server
-// may send kError, and then closes the connection.
+// A worker starts with kOpen, and the server answers with kWelcome. Then the worker sends requests,
+// and the server answers each with one kReply, in order. The server may send kError in place of any
+// answer. It then closes the connection.
 #pragma once
 
 #include <algorithm>
@@ -39,8 +39,9 @@ struct Open {
   uint32_t reserved = 0;
 };
 
-// Memory of a worker on the server's host. Each region is as long as the shard. The server reads
-// gradients from one and writes parameters to the other, at the chunk's position.
+// Two regions of memory that a worker offers to a server on its host. Each region is as long as the
+// shard, and each chunk has its position in it. The server reads gradients from one region and
+// writes parameters to the other.
 struct Offer {
   transport::SharedMemory::Place gradients, parameters;
 };
@@ -51,18 +52,18 @@ struct Welcome {
   uint32_t shares_memory = 0;
 };
 
-// The limit on memory that a row request, or its answer, may make either end allocate. A step needs
-// less on one server.
-inline constexpr uint64_t kMostRowBytes = 256ull << 20;
-// The limit on chunks in one request. Fewer travel together in practice.
-inline constexpr uint32_t kMostParts = 1 << 17;
+// The maximum memory that a row request or its answer may make one end allocate. A step needs less
+// than this on one server.
+inline constexpr uint64_t kMaxRowBytes = 256ull << 20;
+// The maximum number of chunks in one request. Workers send fewer in practice.
+inline constexpr uint32_t kMaxParts = 1 << 17;
 
-// The operation on each chunk of a request. Row operations take any number of chunks of tables, the
-// others take one other chunk.
+// The operation on each chunk of a request. A row operation has any number of chunks, all of
+// tables. Any other operation has one chunk that is not of a table.
 enum class Operation : uint32_t {
   kPush = 1,   // The reply contains the parameters after the push.
   kPull,       // The reply contains the parameters.
-  kPullNewer,  // The same, if the chunk has had more updates than `pulled`.
+  kPullNewer,  // The reply contains them if the chunk has had more updates than `pulled`.
   kPushRows,
   kPullRows,
 };
@@ -71,34 +72,35 @@ constexpr bool IsPush(Operation operation) {
 }
 constexpr bool IsRows(Operation operation) { return operation >= Operation::kPushRows; }
 
-// The payload of a request is its parts, then the data of each part. The data of a push is the
-// gradient, unless it is in shared memory. The data of a row push is the output of PackRows. The
-// data of a row pull is the keys (u64).
+// One chunk of a request. The payload of a request has all parts first, then the data of each part.
+// The data of kPush is the gradient, unless it is in shared memory. The data of kPushRows is the
+// output of PackRows. The data of kPullRows is the keys (u64).
 struct RequestPart {
   uint32_t chunk = 0;
-  uint32_t count = 0;  // For rows: elements of PackRows, or keys.
-  int64_t pulled = 0;  // ChunkPush::pulled, or the chunk's updates at the last pull.
+  uint32_t count = 0;  // For kPushRows: elements of PackRows. For kPullRows: keys.
+  int64_t pulled = 0;  // ChunkPush::pulled. For kPullNewer: the chunk's updates at the last pull.
   double learning_rate = 0;
 };
 struct Request {
   Operation operation = Operation::kPull;
-  uint8_t checksum = 0;   // Data of the request and of its reply have a checksum.
-  uint8_t in_memory = 0;  // Data of both is in the offered memory.
+  uint8_t checksum = 0;   // The data of the request and of its reply have a checksum.
+  uint8_t in_memory = 0;  // The data of the request and of its reply is in the offered memory.
   uint8_t floor = 0;      // ChunkPush::floor.
   uint8_t reserved = 0;
   uint64_t sequence = 0;  // The number of the push.
   int64_t lease = 0;      // The lease of the pushed batch.
-  // The type of the elements of both, float32 with kNone.
+  // The type of the elements in the request and its reply. kNone: float32.
   Compression compression = Compression::kNone;
   uint32_t data_crc = 0;
   uint32_t parts = 0, parts_crc = 0;  // Set by EncodeRequest.
 };
 
-// Same structure as a request. The data is parameters, unless they are in shared memory, or rows.
+// One chunk of a reply, whose payload has the structure of a request's. The data is the chunk's
+// parameters, unless they are in shared memory, or the rows.
 struct ReplyPart {
   uint32_t chunk = 0;
   uint8_t applied = 0, refused = 0;  // As in Pushed.
-  uint8_t same = 0;  // For kPullNewer: the chunk has no newer updates, and there is no data.
+  uint8_t same = 0;  // For kPullNewer: the chunk has no newer updates. The part has no data.
   uint8_t reserved = 0;
   int64_t updates = 0;    // The chunk's number of updates.
   int64_t staleness = 0;  // The push's staleness.
@@ -115,27 +117,27 @@ constexpr size_t BytesPerElement(Compression compression) {
   return compression == Compression::kNone ? 4 : 2;
 }
 
-// Open::layout: the number whose hex digits DigestOf returned.
+// Returns the value of Open::layout for a result of DigestOf, which is that number in hex digits.
 uint64_t LayoutNumber(std::string_view digest);
 
 transport::FrameHeader EncodeOpen(const Open& open, uint64_t payload_bytes = 0);
-// The payload is `message`, truncated to kMaxErrorBytes.
+// Truncates `message`, the payload, to kMaxErrorBytes.
 transport::FrameHeader EncodeWelcome(const Welcome& welcome, std::string* message);
-// `data_bytes` follow the parts.
+// `data_bytes` is the size of the payload after the parts.
 transport::FrameHeader EncodeRequest(Request request, std::span<const RequestPart> parts,
                                      uint64_t data_bytes);
 transport::FrameHeader EncodeReply(Reply reply, std::span<const ReplyPart> parts,
                                    uint64_t data_bytes);
-// The payload is `message`, truncated to kMaxErrorBytes.
+// Sets `message`, the payload, to the error's message, truncated to kMaxErrorBytes.
 transport::FrameHeader EncodeError(const absl::Status& error, std::string* message);
 // Sends the error, with a timeout of one second, and shuts the connection down.
 void SendError(const absl::Status& error, transport::DataConnection& connection,
                const transport::AbortSignal& abort);
 
-// Fills the first `bytes` of `into` by receive(span). The memory grows as data arrives, so a peer
-// cannot cause a large allocation only by announcing a large size.
+// Fills the first `bytes` of `into` with calls of receive(span). `into` grows as data arrives, so a
+// peer that only announces a large size does not cause a large allocation.
 template <typename Receive>
-absl::Status TakeAsItComes(size_t bytes, std::vector<uint64_t>* into, const Receive& receive) {
+absl::Status ReceiveInPieces(size_t bytes, std::vector<uint64_t>* into, const Receive& receive) {
   constexpr size_t kFirst = 1 << 20;
   for (size_t have = 0; have < bytes;) {
     const size_t most = std::max({kFirst, 2 * have, into->size() * sizeof(uint64_t)});
@@ -149,16 +151,17 @@ absl::Status TakeAsItComes(size_t bytes, std::vector<uint64_t>* into, const Rece
   return absl::OkStatus();
 }
 
-// Returns PeerLost if the header is damaged, ConfigurationError for another version or kind.
+// The Decode functions return PeerLost if the header is damaged, and ConfigurationError if it has
+// another version or kind.
 absl::StatusOr<Open> DecodeOpen(const transport::FrameHeader& header);
 absl::StatusOr<Welcome> DecodeWelcome(const transport::FrameHeader& header);
-// Checks that the payload has room for the parts. The payload of a row request must not exceed
-// kMostRowBytes.
+// Also checks that the payload has room for the parts, and that the payload of a row request does
+// not exceed kMaxRowBytes.
 absl::StatusOr<Request> DecodeRequest(const transport::FrameHeader& header);
 absl::StatusOr<Reply> DecodeReply(const transport::FrameHeader& header);
 // Returns PeerLost if the received parts do not match the header's checksum.
 absl::Status CheckParts(std::span<const std::byte> parts, uint32_t crc);
-// IsError is true for kError. ErrorOf then returns its code with the message that follows.
+// Returns whether the frame is a kError. ErrorOf returns its code with `message`, the payload.
 bool IsError(const transport::FrameHeader& header);
 absl::Status ErrorOf(const transport::FrameHeader& header, const std::string& message);
 

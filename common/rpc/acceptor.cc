@@ -28,11 +28,12 @@
 namespace muster::rpc {
 namespace {
 
-constexpr uint64_t kStop = 1 << 16;      // below: listeners
-constexpr int kAcceptsAtOnce = 64;       // then the others have their turn
-constexpr uint8_t kTlsHandshake = 0x16;  // the type of a TLS record; HTTP/2 begins with 'P'
-constexpr Duration kLine = std::chrono::seconds(10);         // between two lines of one kind
-constexpr Duration kPause = std::chrono::milliseconds(100);  // where nothing can be accepted
+// Ids of epoll events: listeners are below kStop, and connections above.
+constexpr uint64_t kStop = 1 << 16;
+constexpr int kAcceptsAtOnce = 64;       // The maximum for one listener before other events.
+constexpr uint8_t kTlsHandshake = 0x16;  // The first byte of TLS. HTTP/2 begins with 'P'.
+constexpr Duration kLine = std::chrono::seconds(10);         // Between two log lines of one kind.
+constexpr Duration kPause = std::chrono::milliseconds(100);  // After a failure to accept.
 
 class AcceptorImpl final : public Acceptor {
  public:
@@ -50,32 +51,36 @@ class AcceptorImpl final : public Acceptor {
 
  private:
   struct Connection {
-    Fd socket;  // until it is taken; then another descriptor of it, which tells of its end
+    // The connection. After take_ was called, another descriptor of it, for epoll to report its
+    // end.
+    Fd socket;
     std::string source, address;
     MonotonicTime silent_until;
-    bool waits = true;  // for its first byte
+    bool waits = true;  // No byte has arrived yet.
     bool proven = false, plaintext = false;
-    std::shared_ptr<HandshakeNote> handshake;  // with TLS, from when it is taken
+    std::shared_ptr<HandshakeNote> handshake;  // Set with TLS when take_ is called.
   };
-  using Ids = std::set<uint64_t>;  // the oldest first
+  using Ids = std::set<uint64_t>;  // The oldest first.
 
   void Run();
-  // What no memory is left for is closed.
+  // Handles an epoll event. If no memory is left, closes the connection of the event.
   void Handle(uint64_t id);
   void AcceptFrom(size_t listener);
-  // False: there is none now.
+  // Returns false if no connection waits.
   bool AcceptOne(int listener);
   void NoDescriptor(int listener, int error);
   void Admit(Fd socket, const sockaddr_storage& from);
-  // Room for a connection of `source`, from one that gives way if need be.
+  // Closes another connection if that is needed for a new one of `source`. Returns false if there
+  // is no room.
   bool MakeRoomLocked(const std::string& source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void GiveWayLocked(uint64_t id, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The oldest stranger of the source that has most of them; 0: there is none.
-  uint64_t VictimLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EvictConnectionLocked(uint64_t id, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the oldest stranger of the source with the most strangers, or 0 if there is none.
+  uint64_t EvictionCandidateLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnReady(uint64_t id);
   void EndedLocked(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RefuseTlsLocked(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes note that it is handed over. Its descriptor; none: it ends here.
+  // Returns the connection's descriptor for take_. On an error, closes the connection and returns
+  // an empty Fd.
   Fd HandOverLocked(uint64_t id, bool plaintext) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndSilentLocked(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EraseLocked(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -83,21 +88,22 @@ class AcceptorImpl final : public Acceptor {
   void Listen(bool on);
 
   template <typename... Args>
-  static void Say(LineBudget& line, spdlog::format_string_t<Args...> format, Args&&... args) {
+  static void LogLimited(LogRateLimiter& line, spdlog::format_string_t<Args...> format,
+                         Args&&... args) {
     int64_t before = 0;
     if (!line.Take(&before)) return;
     try {
       LogWarning("{}{}", fmt::format(format, std::forward<Args>(args)...),
                  before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
-    } catch (const std::bad_alloc&) {  // what is to be closed is closed all the same
+    } catch (const std::bad_alloc&) {  // Only the line is lost.
     }
   }
 
   const AcceptorOptions options_;
-  // The thread's.
+  // Used only by the acceptor's thread.
   Take take_;
   std::vector<Fd> listeners_;
-  Fd epoll_, spare_;  // spare_ makes room to accept what is to be closed
+  Fd epoll_, spare_;  // NoDescriptor closes spare_, to accept and close one connection.
   std::optional<MonotonicTime> paused_until_;
   Fd stop_;
   std::thread thread_;
@@ -106,12 +112,12 @@ class AcceptorImpl final : public Acceptor {
   uint64_t next_ ABSL_GUARDED_BY(mu_) = kStop + 1;
   std::unordered_map<uint64_t, Connection> connections_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<std::string, uint64_t> by_address_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, Ids> strangers_ ABSL_GUARDED_BY(mu_);  // by source
+  std::map<std::string, Ids> strangers_ ABSL_GUARDED_BY(mu_);  // By source.
   std::map<std::string, int> of_source_ ABSL_GUARDED_BY(mu_);
   Ids waiting_ ABSL_GUARDED_BY(mu_), plaintext_ ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);
-  LineBudget silent_{1, kLine}, unproven_{1, kLine}, gave_way_{1, kLine}, turned_away_{1, kLine},
-      failed_{1, kLine};
+  LogRateLimiter silent_{1, kLine}, unproven_{1, kLine}, gave_way_{1, kLine},
+      turned_away_{1, kLine}, failed_{1, kLine};
 };
 
 absl::Status AcceptorImpl::Start(Take take) {
@@ -174,12 +180,12 @@ void AcceptorImpl::Handle(uint64_t id) {
   } catch (const std::bad_alloc&) {
     absl::MutexLock lock(&mu_);
     ++counts_.failed;
-    Say(failed_, "{}: a connection is closed: no memory is left for it", options_.name);
+    LogLimited(failed_, "{}: a connection is closed: no memory is left for it", options_.name);
     if (connections_.contains(id)) EraseLocked(id);
   }
 }
 
-// ---- newcomers
+// ---- New connections.
 
 void AcceptorImpl::AcceptFrom(size_t listener) {
   for (int i = 0; i < kAcceptsAtOnce && !paused_until_; ++i)
@@ -199,23 +205,25 @@ bool AcceptorImpl::AcceptOne(int listener) {
   if (error == EAGAIN || error == EWOULDBLOCK) return false;
   if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)
     NoDescriptor(listener, error);
-  return true;  // the newcomer has gone again, or was closed
+  return true;  // The client has closed the connection already, or NoDescriptor has closed it.
 }
 
-// Left in the queue it would wake this thread at once, again and again.
+// Accepts and closes the connection. If it stayed in the queue, epoll would report it again at
+// once.
 void AcceptorImpl::NoDescriptor(int listener, int error) {
   {
     absl::MutexLock lock(&mu_);
     ++counts_.failed;
-    Say(failed_,
+    LogLimited(
+        failed_,
         "{}: a connection is closed, for there is no descriptor left for it (RLIMIT_NOFILE): {}",
         options_.name, std::strerror(error));
   }
-  const bool had = static_cast<bool>(spare_);
+  const bool previous = static_cast<bool>(spare_);
   spare_.Reset();
   Fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)).Reset();
   spare_ = Fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (had && spare_) return;
+  if (previous && spare_) return;
   Listen(false);
   paused_until_ = Clock::now() + kPause;
 }
@@ -248,57 +256,59 @@ void AcceptorImpl::Admit(Fd socket, const sockaddr_storage& from) {
   }
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0) return;
   ++counts_.failed;
-  Say(failed_, "{}: a connection is closed: {}", options_.name, std::strerror(errno));
+  LogLimited(failed_, "{}: closed a connection: {}", options_.name, std::strerror(errno));
   EraseLocked(id);
 }
 
 bool AcceptorImpl::MakeRoomLocked(const std::string& source) {
   const ConnectionLimits& limits = options_.limits;
-  const auto had = of_source_.find(source);
-  if (!options_.tls && had != of_source_.end() && had->second >= limits.most_of_source) {
+  const auto previous = of_source_.find(source);
+  if (!options_.tls && previous != of_source_.end() && previous->second >= limits.max_per_source) {
     const auto own = strangers_.find(source);
     if (own == strangers_.end()) {
       ++counts_.turned_away;
-      Say(turned_away_, "{}: a connection from {} is turned away, which has the {} that one may",
-          options_.name, source, limits.most_of_source);
+      LogLimited(turned_away_,
+                 "{}: refused a connection from {}, which already has the maximum of {}",
+                 options_.name, source, limits.max_per_source);
       return false;
     }
-    GiveWayLocked(*own->second.begin(),
-                  fmt::format("there are {} of one address", limits.most_of_source));
+    EvictConnectionLocked(*own->second.begin(),
+                          fmt::format("there are {} of one address", limits.max_per_source));
   }
-  if (counts_.strangers >= limits.most_strangers)
-    GiveWayLocked(VictimLocked(),
-                  fmt::format("there are {} without a call", limits.most_strangers));
+  if (counts_.strangers >= limits.max_strangers)
+    EvictConnectionLocked(EvictionCandidateLocked(),
+                          fmt::format("there are {} without a call", limits.max_strangers));
   if (static_cast<int>(connections_.size()) < limits.most) return true;
-  if (const uint64_t victim = VictimLocked(); victim != 0) {
-    GiveWayLocked(victim, fmt::format("there are {}", limits.most));
+  if (const uint64_t victim = EvictionCandidateLocked(); victim != 0) {
+    EvictConnectionLocked(victim, fmt::format("there are {}", limits.most));
     return true;
   }
   ++counts_.turned_away;
-  Say(turned_away_,
+  LogLimited(
+      turned_away_,
       "{}: a connection from {} is turned away: there are {}, and this process may have no more "
       "(RLIMIT_NOFILE and the size of the cluster)",
       options_.name, source, limits.most);
   return false;
 }
 
-uint64_t AcceptorImpl::VictimLocked() const {
+uint64_t AcceptorImpl::EvictionCandidateLocked() const {
   const auto most = std::max_element(
       strangers_.begin(), strangers_.end(),
       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   return most == strangers_.end() ? 0 : *most->second.begin();
 }
 
-void AcceptorImpl::GiveWayLocked(uint64_t id, std::string_view why) {
+void AcceptorImpl::EvictConnectionLocked(uint64_t id, std::string_view why) {
   const Connection& connection = connections_.at(id);
-  ++counts_.gave_way;
-  Say(gave_way_, "{}: the connection from {} is closed for a newer one: {}", options_.name,
-      connection.address, why);
-  shutdown(connection.socket.get(), SHUT_RDWR);  // whoever has the other descriptor closes it
+  ++counts_.evicted;
+  LogLimited(gave_way_, "{}: closed the connection from {} in favor of a newer one: {}",
+             options_.name, connection.address, why);
+  shutdown(connection.socket.get(), SHUT_RDWR);  // gRPC then closes its descriptor.
   EraseLocked(id);
 }
 
-// ---- connections
+// ---- Existing connections.
 
 void AcceptorImpl::OnReady(uint64_t id) {
   Fd socket;
@@ -311,7 +321,7 @@ void AcceptorImpl::OnReady(uint64_t id) {
     if (!found->second.waits) return EndedLocked(id);
     uint8_t first = 0;
     const ssize_t got = recv(found->second.socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (got != 1) return EraseLocked(id);  // closed without a word
+    if (got != 1) return EraseLocked(id);  // The client closed it and has sent nothing.
     if (!options_.tls && first == kTlsHandshake) return RefuseTlsLocked(id);
     plaintext = options_.tls && first != kTlsHandshake;
     socket = HandOverLocked(id, plaintext);
@@ -325,16 +335,17 @@ void AcceptorImpl::EndedLocked(uint64_t id) {
   const Connection& ended = connections_.at(id);
   if (options_.tls && !ended.proven && !ended.plaintext) {
     const std::string why = ended.handshake->why();
-    Say(unproven_, "{}: the connection from {} ended before it proved who it is{}{}", options_.name,
-        ended.address, why.empty() ? "" : ": ", why);
+    LogLimited(unproven_, "{}: the connection from {} ended before it proved who it is{}{}",
+               options_.name, ended.address, why.empty() ? "" : ": ", why);
   }
   EraseLocked(id);
 }
 
-// gRPC would close it without a word.
+// Sends a TLS alert before it closes the connection. gRPC would send nothing.
 void AcceptorImpl::RefuseTlsLocked(uint64_t id) {
   const Connection& connection = connections_.at(id);
-  Say(unproven_,
+  LogLimited(
+      unproven_,
       "{}: the connection from {} is refused: it speaks TLS, which this process does not use: give "
       "both the same key or certificates",
       options_.name, connection.address);
@@ -345,14 +356,15 @@ void AcceptorImpl::RefuseTlsLocked(uint64_t id) {
 
 Fd AcceptorImpl::HandOverLocked(uint64_t id, bool plaintext) {
   Connection& connection = connections_.at(id);
-  // When gRPC is through with a socket it shuts it down, which all its descriptors tell of.
+  // gRPC shuts a socket down when it ends a connection. epoll reports that for this descriptor,
+  // too.
   Fd own(fcntl(connection.socket.get(), F_DUPFD_CLOEXEC, 0));
-  epoll_event event{.events = EPOLLET, .data = {.u64 = id}};  // a hang-up is always told
+  epoll_event event{.events = EPOLLET, .data = {.u64 = id}};  // EPOLLHUP is always reported.
   if (!own || epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr) != 0 ||
       epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, own.get(), &event) != 0) {
     ++counts_.failed;
-    Say(failed_, "{}: the connection from {} is closed: {}", options_.name, connection.address,
-        std::strerror(errno));
+    LogLimited(failed_, "{}: closed the connection from {}: {}", options_.name, connection.address,
+               std::strerror(errno));
     EraseLocked(id);
     return Fd();
   }
@@ -360,9 +372,9 @@ Fd AcceptorImpl::HandOverLocked(uint64_t id, bool plaintext) {
   waiting_.erase(id);
   Fd taken = std::exchange(connection.socket, std::move(own));
   if (!plaintext) return taken;
-  if (static_cast<int>(plaintext_.size()) >= options_.limits.most_plaintext)
-    GiveWayLocked(*plaintext_.begin(),
-                  fmt::format("there are {} of plaintext", options_.limits.most_plaintext));
+  if (static_cast<int>(plaintext_.size()) >= options_.limits.max_plaintext)
+    EvictConnectionLocked(*plaintext_.begin(),
+                          fmt::format("there are {} of plaintext", options_.limits.max_plaintext));
   connection.plaintext = true;
   plaintext_.insert(id);
   ++counts_.plaintext;
@@ -375,13 +387,13 @@ void AcceptorImpl::EndSilentLocked(MonotonicTime now) {
     const Connection& connection = connections_.at(id);
     if (now < connection.silent_until) return;
     ++counts_.silent;
-    Say(silent_, "{}: the connection from {} is closed: no byte came within {:g} s", options_.name,
-        connection.address, Seconds(options_.limits.first_byte));
+    LogLimited(silent_, "{}: closed the connection from {}: no byte arrived within {:g} s",
+               options_.name, connection.address, Seconds(options_.limits.first_byte));
     EraseLocked(id);
   }
 }
 
-// Also of one that is not in all of the maps, for want of memory.
+// The connection may be missing in some of the maps, if Admit found no memory.
 void AcceptorImpl::EraseLocked(uint64_t id) {
   const auto found = connections_.find(id);
   const Connection& connection = found->second;
@@ -437,9 +449,9 @@ ConnectionLimits LimitsFor(int64_t descriptors, int peers) {
   ConnectionLimits limits;
   const int64_t wanted = std::max<int64_t>(1024, int64_t{4} * peers);
   limits.most = static_cast<int>(std::clamp<int64_t>(descriptors / 4, 8, wanted));
-  limits.most_of_source = limits.most - limits.most / 4;
-  limits.most_strangers = std::max(4, limits.most / 4);
-  limits.most_plaintext = std::min(16, limits.most_strangers / 2);
+  limits.max_per_source = limits.most - limits.most / 4;
+  limits.max_strangers = std::max(4, limits.most / 4);
+  limits.max_plaintext = std::min(16, limits.max_strangers / 2);
   return limits;
 }
 

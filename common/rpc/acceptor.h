@@ -1,11 +1,12 @@
-// The accept loop in front of gRPC, which has none of these limits: how many connections there are
-// in all, how many of strangers, and for how long one may be silent. A descriptor, or memory, that
-// is not there costs one connection and a line in the log.
+// The accept loop in front of a gRPC server. It enforces limits that gRPC does not have: the number
+// of connections, the number of unproven connections, and the time until the first byte. If a
+// descriptor or memory is missing, the acceptor closes one connection and logs one line.
 //
-// A connection is *proven* once a call of its has come that only a peer may make (Proved below):
-// with TLS that is who it says; without, it speaks gRPC at least. Others are strangers. Strangers
-// give way to newcomers, the oldest of the source that has most of them first: there is always room
-// for a member, which makes its call within milliseconds.
+// A connection is *proven* once a call arrives on it that only a peer may make (see Proved). With
+// TLS, this proves the caller's identity. Without TLS, it only proves that the caller speaks gRPC.
+// An unproven connection is a *stranger*. If there is no room for a new connection, the acceptor
+// closes a stranger: the oldest one of the source with the most strangers. A member makes its first
+// call within milliseconds, so there is always room for members.
 #pragma once
 
 #include <cstdint>
@@ -22,47 +23,52 @@
 namespace muster::rpc {
 
 struct ConnectionLimits {
-  int most = 1024;           // in all
-  int most_of_source = 768;  // of one address (IPv6: of its /64), where there is no TLS
-  int most_strangers = 256;  // in all
-  int most_plaintext = 16;   // with TLS: those that speak plaintext
-  Duration first_byte = std::chrono::seconds(5);
+  int most = 1024;           // All connections.
+  int max_per_source = 768;  // Connections of one address (IPv6: of one /64). Ignored with TLS.
+  int max_strangers = 256;   // Strangers of all sources.
+  int max_plaintext = 16;    // Plaintext connections of a server with TLS.
+  Duration first_byte = std::chrono::seconds(5);  // From the accept to the first byte.
 };
 
-// For a server that `peers` processes talk to, in a process that may open `descriptors` files. Each
-// connection takes two of them; half of what there is stays for the rest of the process.
+// Returns the limits of a server with `peers` client processes, in a process that may open
+// `descriptors` files. A connection uses two descriptors. The limits leave half of the descriptors
+// to the rest of the process.
 ConnectionLimits LimitsFor(int64_t descriptors, int peers);
 
 struct AcceptorOptions {
   ConnectionLimits limits;
-  bool tls = false;  // what does not begin as TLS does goes to `take` as plaintext
-  std::string name;  // "host:port" for the log
+  bool tls = false;  // If true, connections that do not begin with TLS count as plaintext.
+  std::string name;  // "host:port", for the log.
 };
 
-// All methods may be called from any thread.
+// Thread-safe.
 class Acceptor {
  public:
-  // Takes a connection that has said something: nonblocking, closed with exec. Called on the
-  // acceptor's thread; must not block.
+  // Receives a connection on which a byte has arrived. The socket is non-blocking and
+  // close-on-exec. Called on the acceptor's thread. Must not block.
   using Take = std::function<void(Fd connection, bool plaintext)>;
 
   static std::unique_ptr<Acceptor> Make(std::vector<Fd> listeners, AcceptorOptions options);
-  virtual ~Acceptor() = default;  // Stop()
+  virtual ~Acceptor() = default;  // Calls Stop.
 
-  virtual absl::Status Start(Take take) = 0;  // once
+  // Starts accepting. Must be called at most once.
+  virtual absl::Status Start(Take take) = 0;
 
-  // A call that only a peer may make came over the connection that gRPC names so.
+  // Reports a call that only a peer may make. `peer` is gRPC's name of the call's connection
+  // (ServerContext::peer).
   virtual void Proved(std::string_view peer) = 0;
-  // The ports are free when it returns. Connections that were taken stay.
+  // Stops accepting. The ports are free when it returns. Connections that `take` has received stay
+  // open.
   virtual void Stop() = 0;
 
   struct Counts {
-    int strangers = 0, proven = 0, plaintext = 0;
+    int strangers = 0, proven = 0, plaintext = 0;  // Open connections.
+    // Totals since Start.
     int64_t accepted = 0;
-    int64_t silent = 0;       // closed: no byte in time
-    int64_t gave_way = 0;     // closed for newcomers
-    int64_t turned_away = 0;  // newcomers for which there was no room
-    int64_t failed = 0;       // no descriptor, or no memory
+    int64_t silent = 0;       // Closed because no byte arrived in time.
+    int64_t evicted = 0;      // Closed to make room for a new connection.
+    int64_t turned_away = 0;  // Refused because there was no room.
+    int64_t failed = 0;       // Closed because a descriptor or memory was missing.
   };
   virtual Counts counts() const = 0;
 };

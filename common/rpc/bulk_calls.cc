@@ -23,10 +23,11 @@ void BulkCalls::Stop() {
   stopped_ = true;
   for (Call* call : under_way_) Cancel(call);
   changed_.SignalAll();
-  while (!under_way_.empty()) changed_.Wait(&mu_);  // bounded: all are cancelled
+  while (!under_way_.empty()) changed_.Wait(&mu_);  // Cancelled calls end soon.
 }
 
-// What a call that is cancelled waits for fails on a thread of gRPC's, never on this one.
+// The pending reads and writes of the call then fail on a thread of gRPC, not on the calling
+// thread.
 void BulkCalls::Cancel(Call* call) {
   if (!std::exchange(call->cancelled_, true)) call->context_->TryCancel();
 }
@@ -43,7 +44,7 @@ void BulkCalls::Run() {
         next = std::min(next, call->until_);
         continue;
       }
-      LogWarning("{} is cancelled: nothing passed for {:g} s", call->method_,
+      LogWarning("cancelled {}: no data moved for {:g} s", call->method_,
                  Seconds(now - call->since_));
       Cancel(call);
     }
@@ -51,7 +52,8 @@ void BulkCalls::Run() {
   }
 }
 
-// A cancelled call ends soon, but keeps its place until then.
+// Returns whether a new call may start, and cancels a call for it if needed. Cancelled calls do not
+// count, although they stay in the list until they end.
 bool BulkCalls::MakeRoomLocked(MonotonicTime now) {
   const auto standing = [](const Call* call) { return !call->cancelled_; };
   const auto count = std::count_if(under_way_.begin(), under_way_.end(), standing);
@@ -61,7 +63,7 @@ bool BulkCalls::MakeRoomLocked(MonotonicTime now) {
         return std::pair(a->cancelled_, a->since_) < std::pair(b->cancelled_, b->since_);
       });
   if (now - oldest->since_ < limits_.standstill) return false;
-  LogWarning("{} is cancelled for another call: nothing passed for {:g} s", oldest->method_,
+  LogWarning("cancelled {} in favor of another call: no data moved for {:g} s", oldest->method_,
              Seconds(now - oldest->since_));
   Cancel(oldest);
   return true;
@@ -71,6 +73,8 @@ grpc::Status BulkCalls::Call::Admit() {
   const MonotonicTime now = Clock::now();
   absl::MutexLock lock(&calls_->mu_);
   if (calls_->stopped_) return grpc::Status(grpc::StatusCode::UNAVAILABLE, calls_->ending_);
+  for (Call* other : calls_->under_way_)
+    if (!caller_.empty() && other->caller_ == caller_) Cancel(other);
   if (!calls_->MakeRoomLocked(now))
     return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
                         fmt::format("{}: {} calls that carry data are under way, and are the most",

@@ -1,7 +1,7 @@
-// Limits the streams whose length in time the peer determines. A few may run at a time, and each
-// must make progress. Beyond that number, a new stream replaces the one that has stalled the
-// longest. A reactor has one message in flight, so a stalled stream costs one message and no
-// thread.
+// Limits a server's bulk calls: streams that carry much data at the client's pace. A few may run at
+// a time, and each must make progress. If the maximum is reached, a new call replaces the one that
+// has been without progress the longest. A reactor has one message in flight, so a stalled call
+// uses the memory of one message and no thread.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -9,6 +9,7 @@
 #include <list>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -17,42 +18,49 @@
 
 namespace muster::rpc {
 // Thread-safe. Must outlive its calls.
-// Thread-safe. Outlives its calls.
 class BulkCalls {
  public:
   struct Limits {
     int most = 8;
-    // A chief that fills several servers reads one's rows while the others wait.
+    // A call without progress is cancelled after this time. The time is long because a chief that
+    // fills several servers reads the rows of one while the other calls wait.
     Duration silence = std::chrono::minutes(10);
-    Duration standstill = std::chrono::seconds(10);  // after which it gives way to a newcomer
+    // A call without progress for this time may be cancelled to make room for a new call.
+    Duration standstill = std::chrono::seconds(10);
   };
-  // `ending` is the error message of calls that come after Stop.
+  // `ending` is the error message of calls that arrive after Stop.
   BulkCalls(Limits limits, std::string ending);
-  ~BulkCalls();  // Stop
+  ~BulkCalls();  // Calls Stop.
 
-  // A part of a reactor, and gone with it. One that stands still is cancelled: what it waits for
-  // fails.
+  // One running call, a member of its reactor. A call without progress is cancelled, and its
+  // pending reads and writes then fail.
   class Call {
    public:
-    Call(BulkCalls* calls, grpc::CallbackServerContext* context, const char* method)
-        : calls_(calls), context_(context), method_(method) {}
+    // A caller has one call at a time: a new call cancels an earlier one of the same `caller`. Calls
+    // with an empty `caller` do not count as one caller.
+    Call(BulkCalls* calls, grpc::CallbackServerContext* context, const char* method,
+         std::string caller = "")
+        : calls_(calls), context_(context), method_(method), caller_(std::move(caller)) {}
     ~Call();
-    // Once. Not OK: there are too many, and it must end at once.
+    // Starts the call. Returns RESOURCE_EXHAUSTED if too many calls run, UNAVAILABLE after Stop.
+    // The reactor must then finish with this status. Must be called at most once.
     grpc::Status Admit();
-    void Passed();  // a piece has; REQUIRES: it was admitted
+    // Reports progress: one message has passed. REQUIRES: Admit returned OK.
+    void Passed();
 
    private:
     friend class BulkCalls;
     BulkCalls* const calls_;
     grpc::CallbackServerContext* const context_;
     const char* const method_;
-    // Guarded by the mutex of calls_.
-    MonotonicTime since_, until_;
+    const std::string caller_;
+    // Guarded by calls_->mu_.
+    MonotonicTime since_, until_;  // The latest progress, and the time at which it is cancelled.
     bool admitted_ = false, cancelled_ = false;
     std::list<Call*>::iterator place_;
   };
 
-  // Cancels all calls, and returns when they have ended. None is admitted any more.
+  // Cancels all calls and blocks until they have ended. Later calls are refused.
   void Stop();
 
  private:

@@ -18,7 +18,7 @@ int Milliseconds(Duration d) {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ChannelOptions& options) {
-  KeepGrpc();
+  RetainGrpc();
   if (options.identity != nullptr && options.server_task.empty())
     return absl::InternalError(
         fmt::format("nobody has said which task has to answer at {}", address));
@@ -45,7 +45,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ad
   arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  // With an explicit scheme, because "localhost:5000" would be parsed as scheme "localhost".
+  // The scheme is explicit, because gRPC would parse "localhost:5000" as the scheme "localhost".
   return grpc::CreateCustomChannel("dns:///" + address, credentials, arguments);
 }
 

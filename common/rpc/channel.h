@@ -1,5 +1,5 @@
-// gRPC channels with the settings of all parts of Muster. Nothing here blocks: a channel connects
-// with its first call.
+// Creates gRPC channels with Muster's settings. No function blocks: a channel connects when its
+// first call starts.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -15,32 +15,32 @@
 
 namespace muster::rpc {
 
-// Both ends of a connection derive their settings from these. A server's minimum ping interval is
-// thus always below its clients' keepalive. Otherwise servers would reply with GOAWAY
+// Clients and servers use these settings. The minimum ping interval that a server permits must be
+// below the clients' keepalive interval. Otherwise servers would reply with GOAWAY
 // (too_many_pings).
 inline constexpr Duration kKeepalive = std::chrono::seconds(10);
 inline constexpr Duration kKeepaliveTimeout = std::chrono::seconds(5);
 inline constexpr Duration kMinPingInterval = std::chrono::seconds(5);
 
-// Limit of a server's message to a peer. A roster of thousands of members is well below 1 MB, and
-// so is a job file.
+// The maximum size of a message from a server. A roster of thousands of members or a job file is
+// well below 1 MB.
 inline constexpr int kMaxMessageBytes = 16 << 20;
-// Limit of a request to a server, from any caller. Larger data is sent in pieces.
+// The maximum size of a request to a server. Callers send larger data in pieces.
 inline constexpr int kMaxRequestBytes = 1 << 20;
-// Limit of a piece. It leaves room for names and numbers in the message.
+// The maximum size of such a piece. It leaves room for the other fields of the request.
 inline constexpr int kMaxPieceBytes = kMaxRequestBytes - (64 << 10);
 
 struct ChannelOptions {
   RetryPolicy retry;
-  Duration connect_timeout = std::chrono::seconds(2);  // Limit of one attempt.
+  Duration connect_timeout = std::chrono::seconds(2);  // For each attempt.
   std::shared_ptr<security::Identity> identity;        // Null: plaintext.
-  std::string server_task;  // The task that the server must prove to be, "chief:0"; required with
-                            // an identity.
+  // The task that the server's certificate must name ("chief:0"). Required with an identity.
+  std::string server_task;
 };
 
-// Returns a channel to "host:port". It never uses an HTTP proxy: http_proxy and similar variables
-// are for addresses outside the cluster. It queries DNS again quickly and does not share its
-// connection with other channels.
+// Returns a channel to "host:port". The channel never uses an HTTP proxy, because http_proxy and
+// similar variables are for addresses outside the cluster. It repeats DNS queries quickly and
+// shares its connection with no other channel.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ChannelOptions& options = {});
 

@@ -14,6 +14,7 @@
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
 #include "common/rpc/handshakes.h"
+#include "common/rpc/server.h"
 
 namespace muster::rpc {
 namespace {
@@ -23,14 +24,14 @@ using security::CertificateFacts;
 using security::Identity;
 using security::Peer;
 
-// How soon gRPC sees that the identity has changed.
+// The interval at which gRPC checks whether the identity's files have changed.
 constexpr unsigned kWatchSeconds = 1;
 
 std::string Text(grpc::string_ref text) { return std::string(text.data(), text.size()); }
 
 using Provider = std::shared_ptr<ge::CertificateProviderInterface>;
 
-// One for all connections of an identity, as long as there are any: it has a thread.
+// Returns the provider that all connections of an identity share, because a provider has a thread.
 Provider ProviderOf(const Identity& identity) {
   static absl::Mutex mu;
   static auto* const live =
@@ -46,7 +47,7 @@ Provider ProviderOf(const Identity& identity) {
   return made;
 }
 
-// The chain is gRPC's to verify; who the server is, is ours.
+// Checks which task the server's certificate names. gRPC verifies the certificate chain.
 class ServerVerifier : public ge::ExternalCertificateVerifier {
  public:
   ServerVerifier(std::shared_ptr<Identity> identity, std::string task, std::string name)
@@ -54,19 +55,24 @@ class ServerVerifier : public ge::ExternalCertificateVerifier {
 
   bool Verify(ge::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
               grpc::Status* sync_status) override {
-    const absl::Status verdict = Judge(Text(request->peer_cert()));
-    if (verdict.ok()) return true;
-    const std::string why = PeerText(Message(verdict));
-    LogHandshake(name_, why);
-    *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, why);
+    // gRPC calls this through C code, which no exception may pass.
+    *sync_status = Guarded([&] { return CheckCertificate(Text(request->peer_cert())); });
     return true;
   }
   void Cancel(ge::TlsCustomVerificationCheckRequest*) override {}
 
  private:
-  absl::Status Judge(const std::string& certificate) {
+  grpc::Status CheckCertificate(const std::string& certificate) {
+    const absl::Status verdict = IsServer(certificate);
+    if (verdict.ok()) return grpc::Status::OK;
+    const std::string why = SanitizePeerText(Message(verdict));
+    LogHandshake(name_, why);
+    return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, why);
+  }
+
+  absl::Status IsServer(const std::string& certificate) {
     MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, security::FactsOfPem(certificate));
-    MUSTER_ASSIGN_OR_RETURN(const Peer peer, identity_->Believe(facts));
+    MUSTER_ASSIGN_OR_RETURN(const Peer peer, identity_->VerifyPeer(facts));
     if (peer.task == task_) return absl::OkStatus();
     return PeerLost(fmt::format("it is {}, not {}", peer.task, task_));
   }
@@ -80,7 +86,7 @@ absl::StatusOr<CertificateFacts> FactsFrom(const grpc::AuthContext& context) {
   return security::FactsOfPem(certificate.empty() ? "" : Text(certificate[0]));
 }
 
-// Before each call's handler: who calls, and whether it may.
+// Runs before the handler of each call. Checks the caller's certificate and the CallRule.
 class CallCheck : public grpc::AuthMetadataProcessor {
  public:
   CallCheck(std::shared_ptr<Identity> identity, CallRule rule)
@@ -89,11 +95,16 @@ class CallCheck : public grpc::AuthMetadataProcessor {
   bool IsBlocking() const override { return false; }
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
                        OutputMetadata*) override {
+    return Guarded([&] { return Check(metadata, *context); });
+  }
+
+ private:
+  grpc::Status Check(const InputMetadata& metadata, const grpc::AuthContext& context) {
     const auto path = metadata.find(":path");
     const std::string method = path == metadata.end() ? "" : Text(path->second);
-    const auto facts = FactsFrom(*context);
+    const auto facts = FactsFrom(context);
     const absl::StatusOr<Peer> caller =
-        facts.ok() ? identity_->Believe(*facts) : absl::StatusOr<Peer>(facts.status());
+        facts.ok() ? identity_->VerifyPeer(*facts) : absl::StatusOr<Peer>(facts.status());
     if (!caller.ok()) return Refuse("a peer", method, Message(caller.status()));
     if (method.starts_with("/grpc.health.") || method.starts_with("/grpc.reflection."))
       return grpc::Status::OK;
@@ -101,10 +112,9 @@ class CallCheck : public grpc::AuthMetadataProcessor {
     return Refuse(caller->task, method, "the task may not");
   }
 
- private:
   grpc::Status Refuse(const std::string& who, const std::string& method, std::string_view why) {
     int64_t left_out = 0;
-    const std::string called = PeerText(method, 100), reason = PeerText(why);
+    const std::string called = SanitizePeerText(method, 100), reason = SanitizePeerText(why);
     if (lines_.Take(&left_out)) LogWarning("refused: {} called {}: {}", who, called, reason);
     return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
                         fmt::format("{} may not call {}: {}", who, called, reason));
@@ -112,7 +122,7 @@ class CallCheck : public grpc::AuthMetadataProcessor {
 
   const std::shared_ptr<Identity> identity_;
   const CallRule rule_;
-  LineBudget lines_;
+  LogRateLimiter lines_;
 };
 
 }  // namespace
@@ -138,7 +148,7 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   options.set_verify_server_certs(true);
-  options.set_check_call_host(false);  // the certificate names a task
+  options.set_check_call_host(false);  // The certificate names a task instead of a host.
   options.set_certificate_verifier(
       ge::ExternalCertificateVerifier::Create<ServerVerifier>(identity, server_task, name));
   return ge::TlsCredentials(options);
@@ -148,15 +158,16 @@ std::optional<Peer> CallerOf(const grpc::ServerContextBase& context) {
   const auto authenticated = context.auth_context();
   if (authenticated == nullptr || !authenticated->IsPeerAuthenticated()) return std::nullopt;
   const auto facts = FactsFrom(*authenticated);
-  if (!facts.ok()) return Peer{};  // of no task; CallCheck has refused it
+  if (!facts.ok()) return Peer{};  // Names no task. CallCheck has refused the call.
   return facts->peer;
 }
 
 grpc::Status RequireSpeaker(const grpc::ServerContextBase& context, const std::string& task) {
   const std::optional<Peer> caller = CallerOf(context);
   if (!caller || caller->task == task) return grpc::Status::OK;
-  return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
-                      fmt::format("{} may not speak for {}", caller->task, PeerText(task, 100)));
+  return grpc::Status(
+      grpc::StatusCode::PERMISSION_DENIED,
+      fmt::format("{} may not speak for {}", caller->task, SanitizePeerText(task, 100)));
 }
 
 }  // namespace muster::rpc

@@ -1,4 +1,4 @@
-// Credentials of servers and channels: none, or TLS with certificates of both sides
+// gRPC credentials of servers and channels: plaintext, or TLS with certificates of both sides
 // (common/security/identity.h).
 #pragma once
 
@@ -20,20 +20,21 @@ namespace muster::rpc {
 // Returns whether `caller` may call `method`, "/muster.proto.Coordinator/Session". Must not block.
 using CallRule = std::function<bool(const security::Peer& caller, std::string_view method)>;
 
-// Returns plaintext credentials if `identity` is null. The rule is checked before a call's handler
-// runs. Every caller with a valid certificate may call health and reflection. With an empty rule it
-// may call everything.
+// Returns plaintext credentials if `identity` is null. Otherwise callers need a valid certificate,
+// and `rule` is checked before a call's handler runs. The rule does not apply to health and
+// reflection. An empty rule permits all calls.
 std::shared_ptr<grpc::ServerCredentials> ServerCredentialsFor(
     const std::shared_ptr<security::Identity>& identity, CallRule rule);
-// `server_task`: the task that the server must prove to be, "chief:0". `name`: from
-// HandshakeNameOf.
+// Returns plaintext credentials if `identity` is null. Otherwise the server's certificate must name
+// the task `server_task` ("chief:0"). `name` is the result of HandshakeNameOf.
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
     const std::shared_ptr<security::Identity>& identity, const std::string& server_task,
     const std::string& name);
 
-// Returns the caller according to its certificate, nullopt on a plaintext connection.
+// Returns the identity in the caller's certificate, or nullopt on a plaintext connection.
 std::optional<security::Peer> CallerOf(const grpc::ServerContextBase& context);
-// Returns OK if `task` is the caller's own, or if the connection is plaintext.
+// Returns OK if the caller's certificate names `task`, or if the connection is plaintext. Otherwise
+// returns PERMISSION_DENIED.
 grpc::Status RequireSpeaker(const grpc::ServerContextBase& context, const std::string& task);
 
 }  // namespace muster::rpc

@@ -23,7 +23,7 @@ constexpr Duration kLine = std::chrono::seconds(10);
 
 thread_local const std::shared_ptr<HandshakeNote>* of_this_thread = nullptr;
 
-// The servers that channels of this process go to.
+// The servers to which this process has channels.
 class Servers {
  public:
   static Servers& Get() {
@@ -36,7 +36,8 @@ class Servers {
     if (made) servers_.emplace_back(fmt::format("{} ({})", task, address));
     return fmt::format("{}{}{}", kPrefix, at->second, kSuffix);
   }
-  // `why`: kSeen is left out where this side has ended it.
+  // Logs a failed handshake with the server of `name`. kSeen is not logged if this side has ended
+  // the connection.
   void Log(std::string_view name, std::string_view why, bool ended_here = false) {
     if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return;
     name.remove_prefix(sizeof kPrefix - 1);
@@ -49,7 +50,7 @@ class Servers {
     if (std::exchange(server.ended_here, ended_here) && why == kSeen) return;
     int64_t before = 0;
     if (!server.line.Take(&before)) return;
-    LogWarning("no connection to {}: {}{}", server.name, PeerText(why),
+    LogWarning("no connection to {}: {}{}", server.name, SanitizePeerText(why),
                before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
   }
 
@@ -57,7 +58,7 @@ class Servers {
   struct Server {
     explicit Server(std::string name) : name(std::move(name)) {}
     const std::string name;
-    LineBudget line{1, kLine};
+    LogRateLimiter line{1, kLine};
     bool ended_here = false;
   };
   absl::Mutex mu_;
@@ -66,13 +67,13 @@ class Servers {
 };
 
 struct Session {
-  std::shared_ptr<HandshakeNote> note;  // null: a channel's
-  std::string name;                     // of a channel's server
-  bool shown = false;                   // this process's certificate, to a server
-  bool told = false;
+  std::shared_ptr<HandshakeNote> note;  // Null: the session of a channel.
+  std::string name;                     // The HandshakeNameOf of the channel's server.
+  bool shown = false;   // The channel has sent its certificate, and no data has arrived since.
+  bool failed = false;  // A reason was reported.
 
-  void Tell(const std::string& why) {
-    told = true;
+  void ShowFailure(const std::string& why) {
+    failed = true;
     note != nullptr ? note->Set(why) : Servers::Get().Log(name, why);
   }
 };
@@ -83,9 +84,9 @@ void OnHandshakeMessage(bool sent, int message, SSL* ssl, Session& session) {
     const char* name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
     session.name = name == nullptr ? "" : name;
   }
-  // Before TLS 1.3 they come in another order.
+  // Earlier versions of TLS send the messages in another order.
   if (message != SSL3_MT_FINISHED || SSL_version(ssl) != TLS1_3_VERSION) return;
-  if (server) session.note->SetMeanwhile(sent ? kSeen : "");
+  if (server) session.note->SetProvisional(sent ? kSeen : "");
   if (!server && sent) session.shown = true;
 }
 
@@ -93,16 +94,16 @@ void TakeMessage(int sent, int type, const unsigned char* what, size_t size, SSL
                  Session& session) {
   if (type == SSL3_RT_HANDSHAKE) OnHandshakeMessage(sent != 0, what[0], ssl, session);
   if (type == SSL3_RT_ALERT && size > 1 && what[0] == SSL3_AL_FATAL)
-    session.Tell(security::HandshakeText(sent != 0, what[1], SSL_get_verify_result(ssl)));
-  // Data: the other side has taken the certificate that it was shown.
+    session.ShowFailure(security::HandshakeText(sent != 0, what[1], SSL_get_verify_result(ssl)));
+  // Once data arrives, the other side has accepted this side's certificate.
   const bool data = type == SSL3_RT_INNER_CONTENT_TYPE && what[0] == SSL3_RT_APPLICATION_DATA;
   if (!data || sent != 0) return;
   session.shown = false;
   SSL_set_msg_callback(ssl, nullptr);
 }
 
-// Calls of OpenSSL, on gRPC's threads, through which no exception may pass. What there is no memory
-// for is not told.
+// OpenSSL calls the following functions on threads of gRPC. No exception may leave them. Without
+// memory, a reason is not reported.
 void OnMessage(int sent, int, int type, const void* bytes, size_t size, SSL* ssl, void* argument) {
   if (size == 0) return;
   try {
@@ -114,20 +115,20 @@ void OnMessage(int sent, int, int type, const void* bytes, size_t size, SSL* ssl
 
 void OnSession(void* object, void*, CRYPTO_EX_DATA* data, int slot, long, void*) {
   auto* ssl = static_cast<SSL*>(object);
-  // Data connections say themselves why they fail.
+  // Data connections report their errors themselves.
   if (SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)) != nullptr) return;
   std::unique_ptr<Session> session(new (std::nothrow) Session);
   if (session == nullptr || CRYPTO_set_ex_data(data, slot, session.get()) == 0) return;
   if (of_this_thread != nullptr) session->note = *of_this_thread;
   SSL_set_msg_callback(ssl, OnMessage);
-  SSL_set_msg_callback_arg(ssl, session.release());  // until OnSessionGone
+  SSL_set_msg_callback_arg(ssl, session.release());  // OnSessionGone deletes it.
 }
 
 void OnSessionGone(void*, void* data, CRYPTO_EX_DATA*, int, long, void*) {
   const std::unique_ptr<Session> session(static_cast<Session*>(data));
-  if (session == nullptr || !session->shown || session->told) return;
+  if (session == nullptr || !session->shown || session->failed) return;
   try {
-    session->Tell(kSeen);
+    session->ShowFailure(kSeen);
   } catch (const std::bad_alloc&) {
   }
 }
@@ -144,7 +145,7 @@ void HandshakeNote::Set(std::string why) {
   if (why_.empty()) why_ = std::move(why);
 }
 
-void HandshakeNote::SetMeanwhile(std::string why) {
+void HandshakeNote::SetProvisional(std::string why) {
   absl::MutexLock lock(&mu_);
   meanwhile_ = std::move(why);
 }

@@ -1,7 +1,7 @@
-// Finds out why handshakes of gRPC's connections fail, which gRPC does not report. OpenSSL calls
-// back for every new session, including gRPC's, and for each message on it. The side that refuses
-// knows the reason. gRPC 1.51 sends no alert, so the other side only knows when the connection
-// ended. Thread-safe.
+// Finds and logs the reasons of failed TLS handshakes of gRPC connections, which gRPC does not
+// report. It observes the handshakes through callbacks of OpenSSL. Only the side that refuses a
+// handshake knows the exact reason. gRPC 1.51 sends no alert, so the other side infers the reason
+// from the point at which the connection ended. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,14 @@
 
 namespace muster::rpc {
 
-// The note of one incoming connection.
+// The reason why the handshake of one incoming connection failed.
 class HandshakeNote {
  public:
   // Sets the reason. Later calls have no effect.
   void Set(std::string why);
-  // Sets the reason that `why` returns if the connection ends now.
-  void SetMeanwhile(std::string why);
-  // Returns a sentence, "it shows no certificate", or "" if nothing is known.
+  // Sets the presumed reason, which why() returns until Set is called.
+  void SetProvisional(std::string why);
+  // Returns a sentence ("it shows no certificate"), or "" if no reason is known.
   std::string why() const;
 
  private:
@@ -28,7 +28,8 @@ class HandshakeNote {
   std::string why_ ABSL_GUARDED_BY(mu_), meanwhile_ ABSL_GUARDED_BY(mu_);
 };
 
-// While it exists, new sessions on this thread belong to the connection of this note.
+// While this object exists, TLS sessions that this thread creates belong to the connection of
+// `note`. If `note` is null, they belong to channels.
 class HandshakeOf {
  public:
   explicit HandshakeOf(std::shared_ptr<HandshakeNote> note);
@@ -40,11 +41,13 @@ class HandshakeOf {
   const std::shared_ptr<HandshakeNote> note_;
 };
 
-// Returns a name that a channel to this server uses in its handshakes
-// (GRPC_SSL_TARGET_NAME_OVERRIDE_ARG). It identifies a session as that channel's and means nothing
-// to others. One per server. From then on its failures are logged, at most one line in 10 s.
+// Returns the name that channels to this server use in their handshakes
+// (GRPC_SSL_TARGET_NAME_OVERRIDE_ARG). The name tells the callbacks which server a session is for.
+// It has no meaning for the server. Equal arguments give the same name. After this call, failed
+// handshakes with the server are logged, at most one line in 10 s.
 std::string HandshakeNameOf(const std::string& address, const std::string& task);
-// Also logs this failure, unless a line was just logged. This side ends the connection.
+// Logs that this side refused the handshake with the server of `name`. Counts toward the same limit
+// of one line in 10 s.
 void LogHandshake(std::string_view name, std::string_view why);
 
 }  // namespace muster::rpc

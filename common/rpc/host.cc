@@ -102,7 +102,8 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
   MUSTER_ASSIGN_OR_RETURN(const AddressList list, Resolve(where, SOCK_DGRAM, 0));
   std::string why = "no address";
   for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
-    // Connecting a UDP socket sends nothing. It makes the kernel choose route and source address.
+    // Connecting a UDP socket sends nothing, but the kernel chooses the route and the source
+    // address.
     Fd socket(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage local{};
     socklen_t length = sizeof local;

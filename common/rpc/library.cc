@@ -9,13 +9,13 @@
 namespace muster::rpc {
 namespace {
 
-// gRPC logs to stderr, also for each connection of a stranger. acceptor.h and the status of a call
-// report the part that people need.
-void TakeLine(gpr_log_func_args* line) { LogDebug("gRPC: {}", PeerText(line->message)); }
+// Receives gRPC's log lines, which would go to stderr, some for each unproven connection. The
+// acceptor and the status of each call already report what users need.
+void TakeLine(gpr_log_func_args* line) { LogDebug("gRPC: {}", SanitizePeerText(line->message)); }
 
 }  // namespace
 
-void KeepGrpc() {
+void RetainGrpc() {
   [[maybe_unused]] static const bool once = [] {
     gpr_set_log_function(TakeLine);
     grpc_init();

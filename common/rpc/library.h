@@ -3,9 +3,9 @@
 
 namespace muster::rpc {
 
-// Keeps gRPC initialized from the first call until the process ends. Otherwise gRPC shuts down with
-// the last channel or server. The thread that releases it then waits for gRPC's threads, one of
-// which may poll for another 5 s. Thread-safe.
-void KeepGrpc();
+// Keeps gRPC initialized from the first call until the process ends. Without this call, gRPC shuts
+// down when the last channel or server is destroyed. The destroying thread then waits for gRPC's
+// threads for up to 5 s. Thread-safe.
+void RetainGrpc();
 
 }  // namespace muster::rpc

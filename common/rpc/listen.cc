@@ -16,12 +16,12 @@
 namespace muster::rpc {
 namespace {
 
-// Returns 0 or the errno of binding and listening without SO_REUSEPORT. Closes the socket again.
+// Binds a socket and listens, without SO_REUSEPORT, then closes the socket. Returns 0 or errno.
 int TryBind(const sockaddr* address, socklen_t length) {
   const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   const int on = 1;
-  // Allows binding despite TIME_WAIT of old connections.
+  // With this option, old connections in TIME_WAIT do not prevent binding.
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const bool bound = bind(fd, address, length) == 0 && listen(fd, 1) == 0;
   const int error = bound ? 0 : errno;
@@ -35,8 +35,8 @@ std::string Numeric(const sockaddr* address, socklen_t length, int port) {
   return JoinHostPort(text, port);
 }
 
-// Tries every address of the name once. Fills `plan`, or returns the errno that prevented it
-// (EADDRNOTAVAIL: no address is local).
+// Tries to bind every address of the name once. Fills `*plan` and returns 0, or returns errno
+// (EADDRNOTAVAIL if no address is local).
 int LookOnce(const addrinfo* list, int port, ListenPlan* plan) {
   int error = EADDRNOTAVAIL;
   for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
@@ -45,7 +45,7 @@ int LookOnce(const addrinfo* list, int port, ListenPlan* plan) {
       const std::string text = Numeric(a->ai_addr, a->ai_addrlen, port);
       if (std::find(plan->addresses.begin(), plan->addresses.end(), text) == plan->addresses.end())
         plan->addresses.push_back(text);
-      if (port == 0) return 0;  // The kernel would choose another port for each address.
+      if (port == 0) return 0;  // With more addresses, the kernel would choose several ports.
     } else if (e != EADDRNOTAVAIL && e != EAFNOSUPPORT) {
       error = e;
     }

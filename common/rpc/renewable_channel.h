@@ -1,8 +1,9 @@
-// A channel that is replaced by a new one to the same address for each attempt to reach a peer that
-// is away. gRPC's own retries have two problems. It times them by the wall clock, so a clock set
-// back by an hour stops them for an hour. It does not watch a channel's sockets between calls, so a
-// refused attempt counts as in progress until its timeout. The first attempt of a new channel
-// depends on no clock, and its call watches the sockets.
+// A gRPC channel to one address that its user can replace by a new one (Renew). Callers replace it
+// before each attempt to reach an unreachable peer, because gRPC's own reconnects have two
+// problems. First, gRPC times reconnects by the wall clock, so a clock that is set back by an hour
+// stops them for an hour. Second, gRPC does not watch sockets between calls, so a refused attempt
+// seems to be in progress until its timeout. A new channel has neither problem: its first attempt
+// starts at once, and the call that caused it watches the sockets.
 //
 // Thread-safe.
 #pragma once
@@ -22,9 +23,9 @@ class RenewableChannel {
                                                                 ChannelOptions options);
 
   std::shared_ptr<grpc::Channel> Get() const;
-  // Replaces the channel and returns the previous one, on which current calls continue. The caller
-  // must not drop the last reference to a channel on gRPC's threads. Keeps the channel if none can
-  // be made (the TLS files are gone).
+  // Replaces the channel and returns the previous one. Current calls continue on the previous one.
+  // The caller must not drop the last reference to a channel on a thread of gRPC. Keeps the channel
+  // if no new one can be made (for example, the TLS files are missing).
   std::shared_ptr<grpc::Channel> Renew();
 
  private:

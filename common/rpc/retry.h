@@ -1,5 +1,5 @@
-// The retry policy of the whole control plane: the delay between two attempts, and the text of a
-// failed RPC.
+// The retry policy of the control plane: the delays between attempts, and the conversion of failed
+// RPCs to errors.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -12,13 +12,15 @@
 
 namespace muster::rpc {
 
-// A caller that waits for a restarting process wastes half a delay on average, so delays grow
-// slowly.
+// The delays between attempts. They grow slowly, because a caller that waits for a restarting
+// process wastes half a delay on average.
 struct RetryPolicy {
   Duration initial = std::chrono::milliseconds(50);
   Duration max = std::chrono::seconds(1);
   double multiplier = 1.3;
-  double jitter = 0.2;  // Each delay is multiplied by 1 +- jitter, to spread many callers.
+  // Each delay is multiplied by a random number between 1 - jitter and 1 + jitter. Many callers
+  // thus do not retry at the same time.
+  double jitter = 0.2;
 };
 
 // The delays of one sequence of attempts. Not thread-safe.
@@ -34,13 +36,14 @@ class Backoff {
   uint64_t random_;
 };
 
-// Returns whether nobody answered (refused, unknown name, lost connection, no reply in time).
-// Another attempt may succeed.
+// Returns whether the server did not answer: connection refused or lost, unknown name, or no reply
+// in time. Another attempt may succeed.
 bool IsUnreachable(const grpc::Status& status);
-// Returns a short reason: "connection refused", "no such host", "no answer", else gRPC's text.
+// Returns "connection refused", "no such host", "no answer", or gRPC's text.
 std::string WhyUnreachable(const grpc::Status& status);
-// `what` names the call and the peer. Unreachable peers become PeerLost, missed deadlines
-// DeadlinePassed, invalid requests ConfigurationError.
+// Converts the status of an RPC. `what` names the call and the peer. Returns PeerLost for an
+// unreachable peer, DeadlinePassed for a missed deadline, ConfigurationError for an invalid
+// request.
 absl::Status FromGrpc(const grpc::Status& status, std::string_view what);
 
 }  // namespace muster::rpc

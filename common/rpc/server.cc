@@ -28,13 +28,13 @@ namespace {
 
 namespace ge = grpc::experimental;
 
-// A deadline years away is none.
+// A call without a deadline has one that is years away.
 bool HasDeadline(const grpc::ServerContextBase& context) {
   return context.deadline() < std::chrono::system_clock::now() + std::chrono::hours(24 * 365);
 }
 
-// The safety net under RequireDeadline: whatever the handler answered, a unary caller without a
-// deadline gets the refusal.
+// Applies RequireDeadline to all unary calls, in case a handler does not. A caller without a
+// deadline gets the refusal as the status, whatever the handler returned.
 class DeadlineInterceptor : public ge::Interceptor {
  public:
   explicit DeadlineInterceptor(ge::ServerRpcInfo* info) : info_(info) {}
@@ -50,16 +50,17 @@ class DeadlineInterceptor : public ge::Interceptor {
   ge::ServerRpcInfo* info_;
 };
 
-bool OfEverybody(std::string_view method) {
+// Returns whether every caller may call `method`.
+bool IsPublicMethod(std::string_view method) {
   return method.starts_with("/grpc.health.") || method.starts_with("/grpc.reflection.");
 }
 
-// Sees each call first: its connection is a peer's.
+// Runs before each call. A call that not everybody may make proves the connection (Acceptor).
 class InterceptorFactory : public ge::ServerInterceptorFactoryInterface {
  public:
   explicit InterceptorFactory(Acceptor* acceptor) : acceptor_(acceptor) {}
   ge::Interceptor* CreateServerInterceptor(ge::ServerRpcInfo* info) override {
-    if (OfEverybody(info->method())) return nullptr;
+    if (IsPublicMethod(info->method())) return nullptr;
     acceptor_->Proved(info->server_context()->peer());
     return info->type() == ge::ServerRpcInfo::Type::UNARY ? new DeadlineInterceptor(info) : nullptr;
   }
@@ -68,7 +69,7 @@ class InterceptorFactory : public ge::ServerInterceptorFactoryInterface {
   Acceptor* acceptor_;
 };
 
-// Reflection is a plugin of all servers of a process.
+// Removes the reflection plugin, which gRPC adds to all servers of a process.
 class WithoutReflection : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments*) override {}
@@ -80,39 +81,40 @@ class WithoutReflection : public grpc::ServerBuilderOption {
 void InitPluginsOnce() {
   static std::once_flag once;
   std::call_once(once, [] {
-    KeepGrpc();
+    RetainGrpc();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
 }
 
-constexpr uint64_t kLeastQuota = 16 << 20, kMostQuota = 256 << 20;
-constexpr int kMostThreads = 64;
+constexpr uint64_t kMinQuota = 16 << 20, kMaxQuota = 256 << 20;
+constexpr int kMaxThreads = 64;
 constexpr int kMaxHeaderBytes = 8 << 10;
-// A member has its session and a few calls beside it.
+// A member has one session and a few other calls at the same time.
 constexpr int kMaxCallsOfConnection = 64;
-// TLS's, and the first frame of HTTP/2: a peer is through with both in milliseconds.
+// The timeout for the TLS handshake and the first HTTP/2 frame. Members need milliseconds.
 constexpr Duration kHandshake = std::chrono::seconds(10);
-// Without a call. Peers' channels connect again with their next one.
+// A connection without a call for this time is closed. A channel reconnects for its next call.
 constexpr Duration kIdle = std::chrono::minutes(1);
 
 int Milliseconds(Duration d) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
 }
 
-// Of all servers of this process together, and of what their calls hold: beyond it gRPC reads no
-// more until some is free, and takes no new connection. Threads: of the services that block one.
+// Limits the memory and the threads of all servers of this process together. Beyond the memory
+// limit, gRPC reads no data and accepts no connection until calls have freed memory. The thread
+// limit applies to synchronous services.
 const grpc::ResourceQuota& Quota() {
   static const auto* const quota = [] {
     auto* made = new grpc::ResourceQuota("muster");
-    // gRPC looks at the size of a message when it has all of it.
+    // gRPC counts a message only after it has received all of it, so the quota must be small.
     uint64_t memory = AvailableMemory();
     for (const auto which : {RLIMIT_DATA, RLIMIT_AS}) {
       rlimit limit{};
       if (getrlimit(which, &limit) == 0) memory = std::min<uint64_t>(memory, limit.rlim_cur);
     }
-    made->Resize(std::clamp<uint64_t>(memory / 8, kLeastQuota, kMostQuota));
-    made->SetMaxThreads(kMostThreads);
+    made->Resize(std::clamp<uint64_t>(memory / 8, kMinQuota, kMaxQuota));
+    made->SetMaxThreads(kMaxThreads);
     return made;
   }();
   return *quota;
@@ -120,8 +122,8 @@ const grpc::ResourceQuota& Quota() {
 
 void Configure(grpc::ServerBuilder& builder, int max_request_bytes) {
   builder.SetResourceQuota(Quota());
-  // A message that is small on its way may be large when it is unpacked, before its size is looked
-  // at. Nobody here compresses.
+  // A small compressed message may be large when decompressed, and gRPC checks its size too late.
+  // No part of Muster compresses.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP})
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
@@ -153,7 +155,7 @@ grpc::Status Guarded(const std::function<grpc::Status()>& work) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    // Without a text, which would be allocated, too.
+    // No text, because a text needs memory, too.
     return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "");
   } catch (const std::exception& error) {
     return grpc::Status(grpc::StatusCode::UNKNOWN,
@@ -165,7 +167,7 @@ grpc::ServerGenericBidiReactor* RefusalService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
   if (int64_t before = 0; lines_.Take(&before))
     LogWarning("refused: {} called {}: it speaks plaintext, which is for health checks alone{}",
-               PeerAddress(context->peer()), PeerText(context->method(), 100),
+               PeerAddress(context->peer()), SanitizePeerText(context->method(), 100),
                before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
   class Refusal : public grpc::ServerGenericBidiReactor {
    public:
@@ -223,7 +225,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     MUSTER_ASSIGN_OR_RETURN(plan, PlanListen(options.address, give_up - Clock::now()));
     listeners = ListenOn(plan.addresses, &server->port_);
     if (listeners.ok()) break;
-    // Another process was quicker between the look and the bind.
+    // Another process has bound the port after PlanListen.
     if (Clock::now() >= give_up)
       return ConfigurationError(
           fmt::format("cannot listen on {}: {}", options.address, Message(listeners.status())));

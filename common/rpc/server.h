@@ -1,11 +1,12 @@
-// A gRPC server as every role runs it.
+// The gRPC server of every role.
 //
-// Unary RPCs without a deadline are refused with a sentence (the health and reflection services
-// excepted; session streams are bounded by heartbeats). Health (grpc.health.v1) and reflection are
-// always there. A port belongs to one server: no SO_REUSEPORT.
+// The server refuses unary RPCs without a deadline, except those of the health and reflection
+// services. Streams need no deadline: heartbeats bound the session streams. Every server has the
+// health (grpc.health.v1) and reflection services. Two servers cannot share a port, because the
+// sockets do not set SO_REUSEPORT.
 //
-// Connections are accepted and bounded by an Acceptor (acceptor.h). With TLS, those that speak
-// plaintext get the health service and nothing else, so that Kubernetes can probe the port.
+// An Acceptor (acceptor.h) accepts connections and limits their number. With TLS, plaintext
+// connections can only call the health service, so Kubernetes can probe the port.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -29,35 +30,35 @@
 namespace muster::rpc {
 
 struct ServerOptions {
-  std::string address;                               // "host:port"; port 0: the kernel picks
-  Duration bind_timeout = std::chrono::seconds(10);  // a port in use is retried this long
-  std::shared_ptr<security::Identity> identity;      // null: plaintext
-  CallRule may_call;                                 // with an identity
-  int peers = 64;  // processes that may call: bounds the connections
+  std::string address;  // "host:port". With port 0, the kernel chooses the port.
+  Duration bind_timeout = std::chrono::seconds(10);  // For retries while the port is in use.
+  std::shared_ptr<security::Identity> identity;      // Null: plaintext.
+  CallRule may_call;                                 // Ignored without an identity.
+  int peers = 64;  // The number of client processes, from which connection limits follow.
 };
 
-// Answers every call that it needs an identity.
+// The service for plaintext callers of a server with TLS. Every call fails with UNAUTHENTICATED.
 class RefusalService : public grpc::CallbackGenericService {
  public:
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
 
  private:
-  LineBudget lines_{1, std::chrono::seconds(10)};
+  LogRateLimiter lines_{1, std::chrono::seconds(10)};
 };
 
 class Server {
  public:
-  // Listens on `options.address`, or on all interfaces (one log line says so) where that name is no
-  // local interface. The services must outlive the Server.
+  // Listens on `options.address`. If that is no local address, listens on all interfaces and logs
+  // one line. The services must outlive the Server.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::vector<grpc::Service*>& services);
-  ~Server();  // Shutdown(0)
+  ~Server();  // Calls Shutdown(0).
 
   int port() const { return port_; }
   Acceptor::Counts connections() const { return acceptor_->counts(); }
-  // Health says NOT_SERVING; calls under way may end within `grace`, then they are cancelled.
-  // Returns when none is left. May be called twice.
+  // Sets the health status to NOT_SERVING. Running calls may end within `grace`; after that they
+  // are cancelled. Blocks until all calls have ended. Idempotent.
   void Shutdown(Duration grace);
 
  private:
@@ -67,18 +68,19 @@ class Server {
   absl::Status Build(const ServerOptions& options, const std::vector<grpc::Service*>& services);
   static void HandOver(const Handler& handler, Fd connection);
 
-  // In the order in which they are needed.
+  // Members are destroyed in reverse order, so each one may use those above it.
   std::unique_ptr<Acceptor> acceptor_;
-  RefusalService refusal_;  // of the plaintext server: what is not health
+  RefusalService refusal_;  // Used by plaintext_.
   Handler handler_, plaintext_handler_;
   std::unique_ptr<grpc::Server> server_, plaintext_;
   int port_ = 0;
 };
 
-// What a unary handler returns first, so that it does nothing for a caller without a deadline.
+// Returns INVALID_ARGUMENT if the caller has set no deadline. A unary handler checks this first, so
+// it does no work for such a caller.
 grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char* method);
-// What `work` says. Nobody catches what a reactor throws: here what there is no memory for, or no
-// thread, costs that call alone.
+// Returns the result of `work`, or an error if it throws. gRPC does not catch exceptions of
+// reactors. With Guarded, a lack of memory or threads fails only this call.
 grpc::Status Guarded(const std::function<grpc::Status()>& work);
 
 }  // namespace muster::rpc

@@ -53,7 +53,7 @@ absl::StatusOr<Fd> ListenOnOne(const std::string& text) {
     return absl::InvalidArgumentError(fmt::format("{} is no numeric address", text));
   Fd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket) {
-    // Allows binding despite TIME_WAIT of old connections.
+    // With this option, old connections in TIME_WAIT do not prevent binding.
     Set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
     if (list->ai_family == AF_INET6) Set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   }

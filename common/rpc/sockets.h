@@ -1,4 +1,4 @@
-// Listening sockets that Muster opens itself, and addresses of their connections.
+// Opens the listening sockets of gRPC servers, and formats the addresses of their connections.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,17 +13,20 @@
 namespace muster::rpc {
 
 // Listens on numeric "ip:port"s, without SO_REUSEPORT. The wildcard address of IPv6 also accepts
-// IPv4. Returns UnavailableError if one is in use. `port` receives the port of the first one.
+// IPv4. Sets `*port` to the port of the first address. Returns UnavailableError if an address is in
+// use.
 absl::StatusOr<std::vector<Fd>> ListenOn(const std::vector<std::string>& addresses, int* port);
 
-// Sets the options that gRPC sets on sockets that it accepts.
+// Sets the same socket options that gRPC sets on connections that it accepts itself.
 void ConfigureConnection(int socket);
 
-// Returns "10.0.0.1:80" or "[::1]:80". An IPv4 address over IPv6 is written as IPv4.
+// Returns "10.0.0.1:80" or "[::1]:80". Writes an IPv4-mapped IPv6 address as IPv4.
 std::string NumericAddress(const sockaddr_storage& address);
-// Converts gRPC's "ipv4:10.0.0.1:80" or "ipv6:%5B::1%5D:80".
+// Converts gRPC's form of an address, "ipv4:10.0.0.1:80" or "ipv6:%5B::1%5D:80", to that of
+// NumericAddress.
 std::string PeerAddress(std::string_view peer);
-// Returns the source of an address, for quotas: the address itself, for IPv6 its /64.
+// Returns the key under which limits count the connections of an address: the IPv4 address, or the
+// /64 network of an IPv6 address.
 std::string SourceOf(const sockaddr_storage& address);
 
 }  // namespace muster::rpc

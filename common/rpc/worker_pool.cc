@@ -13,13 +13,13 @@ struct WorkerPool::Threads {
 
   const int most;
   std::atomic<int> waiting = 0;
-  asio::thread_pool pool;  // last: what it runs uses the rest
+  asio::thread_pool pool;  // The last member, because its threads use the others.
 };
 
 WorkerPool::WorkerPool(int threads, int most)
     : threads_(std::make_unique<Threads>(threads, most)) {}
 
-// The pool's own destructor forgets what waits, and with it a call that would never be answered.
+// Joins first, because the pool's destructor drops waiting work, and a call would get no reply.
 WorkerPool::~WorkerPool() { threads_->pool.join(); }
 
 bool WorkerPool::Run(std::function<void()> work) {
@@ -30,7 +30,7 @@ bool WorkerPool::Run(std::function<void()> work) {
   }
   try {
     asio::post(threads_->pool, [&waiting, work = std::move(work)] {
-      // Before it: whoever has its answer may make the next call.
+      // Decremented before `work`: a caller that has its reply may make the next call at once.
       --waiting;
       work();
     });

@@ -1,5 +1,6 @@
-// Threads for what calls do that takes long: disks, and locks that others hold. gRPC answers all
-// calls of a process on a few threads, and one that waits there keeps every call waiting.
+// A thread pool for parts of RPC handlers that may block: disk access, and locks that other threads
+// hold. gRPC runs the handlers of all calls on a few threads, so a handler that blocks there delays
+// all other calls.
 #pragma once
 
 #include <functional>
@@ -10,13 +11,14 @@ namespace muster::rpc {
 
 class WorkerPool {
  public:
-  static constexpr int kNoBound = std::numeric_limits<int>::max();  // the caller has one
+  // For callers that limit the waiting work themselves.
+  static constexpr int kNoBound = std::numeric_limits<int>::max();
 
-  // `most`: that wait for a thread.
+  // `most` is the maximum number of work items that wait for a thread.
   explicit WorkerPool(int threads, int most = kNoBound);
-  ~WorkerPool();  // when all that was taken is done
-  // Thread-safe. Returns false if `work` is not taken: too many wait already, or no memory is left.
-  // `work` must not throw.
+  ~WorkerPool();  // Blocks until all accepted work is done.
+  // Runs `work` on a thread of the pool. Returns false and drops `work` if too many items wait or
+  // no memory is left. `work` must not throw. Thread-safe.
   [[nodiscard]] bool Run(std::function<void()> work);
 
  private:

@@ -26,7 +26,7 @@ using PkeyContext = std::unique_ptr<EVP_PKEY_CTX, Freed<EVP_PKEY_CTX_free>>;
 using Names = std::unique_ptr<GENERAL_NAMES, Freed<GENERAL_NAMES_free>>;
 
 constexpr char kScheme[] = "muster://";
-constexpr size_t kClusterDigits = 16;  // of ClusterSpec::Digest, in lower case
+constexpr size_t kClusterDigits = 16;  // The length of ClusterSpec::Digest, in lower case.
 constexpr char kInfo[] = "muster run key authority 1";
 
 absl::Status Failed(const char* what) {
@@ -63,7 +63,7 @@ bool AddExtension(X509* certificate, int nid, const std::string& value) {
   return added;
 }
 
-// What both kinds have in common.
+// Returns an unsigned certificate, without the extensions of an authority or a task.
 X509Ptr NewCertificate(EVP_PKEY* subject_key, const std::string& subject, const std::string& issuer,
                        uint64_t serial) {
   X509Ptr made(X509_new());
@@ -86,7 +86,7 @@ X509Ptr NewCertificate(EVP_PKEY* subject_key, const std::string& subject, const 
   return made;
 }
 
-// Tells authorities apart, since a certificate names the one that signed it.
+// Returns a name that differs for each key. A certificate contains the name of its authority.
 std::string NameOfAuthority(EVP_PKEY* key) {
   unsigned char raw[32] = {}, digest[SHA256_DIGEST_LENGTH];
   size_t size = sizeof raw;
@@ -102,12 +102,12 @@ uint64_t RandomSerial() {
   return serial >> 1;
 }
 
-// Without the zone of an IPv6 address ("fe80::1%eth0"), which is of one host alone.
+// Removes the zone of an IPv6 address ("fe80::1%eth0"), which has a meaning on one host only.
 std::string WithoutZone(const std::string& host) {
   return host.find(':') == std::string::npos ? host : host.substr(0, host.find('%'));
 }
 
-// 4 or 16; "" of a name.
+// Returns the 4 or 16 bytes of an IP address, "" for a host name.
 std::string BytesOfAddress(const std::string& host) {
   if (host.find('\0') != std::string::npos) return "";
   const std::string text = WithoutZone(host);
@@ -130,12 +130,12 @@ std::string StringOf(const ASN1_STRING* text) {
                      ASN1_STRING_length(text));
 }
 
-// The common name, or all that there is, fit for a line.
+// Returns the common name of the subject, or the whole subject without one, as text for a log line.
 std::string NameOf(const X509* certificate) {
   const X509_NAME* name = X509_get_subject_name(certificate);
   const int at = X509_NAME_get_index_by_NID(name, NID_commonName, -1);
   if (at >= 0)
-    return PeerText(StringOf(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at))), 200);
+    return SanitizePeerText(StringOf(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at))), 200);
   char all[200];
   return X509_NAME_oneline(name, all, sizeof all);
 }
@@ -153,7 +153,8 @@ std::string OpenSslError() {
 absl::StatusOr<Authority> Authority::Make(KeyPtr key) {
   Authority authority;
   authority.name_ = NameOfAuthority(key.get());
-  // The same certificate each time, so that one who has the key can tell whether it has changed.
+  // The certificate only depends on the key. A process can therefore compare certificates to see
+  // whether the key has changed.
   const X509Ptr made = NewCertificate(key.get(), authority.name_, authority.name_, 1);
   if (!AddExtension(made.get(), NID_basic_constraints, "critical,CA:TRUE,pathlen:0") ||
       !AddExtension(made.get(), NID_key_usage, "critical,keyCertSign") ||
@@ -232,7 +233,7 @@ absl::StatusOr<Peer> PeerFromUri(const std::string& uri) {
   if (const size_t second = peer.task.find('/'); second != std::string::npos)
     peer.task[second] = ':';
   const std::optional<TaskId> task = ParseTaskId(peer.task);
-  // There is one spelling.
+  // Each task has exactly one URI.
   if (!task || task->ToString() != peer.task || UriOf(peer) != uri) return refuse();
   return peer;
 }
@@ -241,6 +242,7 @@ absl::StatusOr<CertificateFacts> FactsOf(X509* certificate) {
   CertificateFacts facts;
   const Names names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  ERR_clear_error();  // A malformed extension must not show up in a later call on this thread.
   std::vector<std::string> tasks;
   for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
@@ -268,7 +270,7 @@ std::vector<X509Ptr> CertificatesOf(const std::string& pem) {
   const BioPtr bio = BioOf(pem);
   while (X509Ptr next{PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)})
     all.push_back(std::move(next));
-  ERR_clear_error();  // the end of the text is one
+  ERR_clear_error();  // OpenSSL reports the end of the text as an error.
   return all;
 }
 

@@ -1,8 +1,8 @@
-// Certificates: who may say that it is which task of a cluster.
+// Certificates of a cluster's tasks, and the certificate authority (CA) that signs them.
 //
-// A certificate names its task by a URI, "muster://<cluster digest>/worker/1" or
-// "muster://<cluster digest>/launcher". The authority that signs them is made from the run key, or
-// by `muster key certificates`, or is the user's own.
+// A certificate names its task by a URI: "muster://<cluster digest>/worker/1" or
+// "muster://<cluster digest>/launcher". There are three sources of an authority: the run key,
+// `muster key certificates`, or the user's own CA.
 #pragma once
 
 #include <openssl/crypto.h>
@@ -17,27 +17,31 @@
 
 namespace muster::security {
 
-// PEM texts.
+// A private key, its certificate, and the trusted authorities, as PEM texts.
 struct Credentials {
-  std::string certificate;  // the leaf, then what is between it and the authority
-  std::string key;          // the leaf's private key
-  std::string authorities;  // one or several certificates
+  std::string certificate;  // The leaf, then the intermediate certificates.
+  std::string key;          // The leaf's private key.
+  std::string authorities;  // The certificates of one or several trusted authorities.
   ~Credentials() { OPENSSL_cleanse(key.data(), key.size()); }
 };
 
-// Signs with an Ed25519 key. Certificates hold from 1970 to 9999, so that no clock decides.
+// Signs certificates with an Ed25519 key. Its certificates are valid from 1970 to 9999, so a wrong
+// clock does not invalidate them.
 class Authority {
  public:
-  // The one that all who hold the key make: Ed25519's private key is HKDF-SHA256(run key, no salt,
-  // "muster run key authority 1"), RFC 5869.
+  // Returns the same authority in every process that has the run key. Its Ed25519 private key is
+  // HKDF-SHA256(run key, no salt, "muster run key authority 1") (RFC 5869).
   static absl::StatusOr<Authority> FromRunKey(const Secret& key);
+  // Returns an authority with a new random key.
   static absl::StatusOr<Authority> Random();
 
-  // A new key pair (P-256) with a certificate for `uri` and these hosts (names or addresses).
+  // Returns a new P-256 key pair and its certificate. The certificate names `uri` and `hosts`,
+  // which are host names or IP addresses.
   absl::StatusOr<Credentials> Issue(const std::string& uri,
                                     const std::vector<std::string>& hosts) const;
+  // Returns the authority's own certificate as PEM.
   const std::string& certificate() const { return certificate_; }
-  // PEM, for whoever wants to keep it.
+  // Returns the private key as PEM.
   absl::StatusOr<std::string> PrivateKey() const;
 
  private:
@@ -47,28 +51,33 @@ class Authority {
   std::string name_, certificate_;
 };
 
+// Returns the URI that names `peer` in a certificate.
 std::string UriOf(const Peer& peer);
-// ConfigurationError where it is none of ours: a cluster is written as ClusterSpec::Digest does, a
-// task as TaskId does.
+// Parses a result of UriOf. Returns ConfigurationError for any other text. The cluster must have
+// the form of ClusterSpec::Digest, and the task that of TaskId::ToString.
 absl::StatusOr<Peer> PeerFromUri(const std::string& uri);
 
-// What a certificate says of its holder, whoever signed it: the same for control and data
-// connections. One of its URIs names the task; those of other schemes (spiffe://) are for others.
+// The content of a certificate. The signature is checked elsewhere. gRPC and data connections use
+// the same certificates. Exactly one URI of scheme muster:// names the task. URIs of other schemes
+// (spiffe://) are ignored.
 struct CertificateFacts {
   Peer peer;
-  std::vector<std::string> hosts;  // names and addresses
+  std::vector<std::string> hosts;  // Host names and IP addresses.
 };
+// Return ConfigurationError if the certificate is invalid or does not name exactly one task.
 absl::StatusOr<CertificateFacts> FactsOf(X509* certificate);
 absl::StatusOr<CertificateFacts> FactsOfPem(const std::string& pem);
-// Of a PEM text; empty where there are none.
+// Parses all certificates of a PEM text. Returns an empty vector if there are none.
 std::vector<X509Ptr> CertificatesOf(const std::string& pem);
-// By name, the one that has signed the chain first.
+// Returns the names of the authorities. The authority that signed `chain` comes first. Both
+// arguments are PEM.
 std::vector<std::string> NamesOfAuthorities(const std::string& chain,
                                             const std::string& authorities);
-// Whether two texts mean one host: addresses by their bytes, names in any case.
+// Returns whether two texts name the same host. Compares IP addresses as bytes, and host names
+// without regard to case.
 bool SameHost(const std::string& a, const std::string& b);
 
-// The newest of OpenSSL's errors on this thread, in its words; clears them.
+// Returns the text of OpenSSL's latest error on this thread. Clears all of the thread's errors.
 std::string OpenSslError();
 
 }  // namespace muster::security

@@ -24,14 +24,14 @@ std::optional<int64_t> EndOf(const X509* certificate) {
 
 }  // namespace
 
-std::optional<int64_t> EndOfChain(const std::string& chain) {
+std::optional<int64_t> ChainExpiry(const std::string& chain) {
   std::optional<int64_t> first;
   for (const X509Ptr& certificate : CertificatesOf(chain))
     if (const auto end = EndOf(certificate.get())) first = std::min(first.value_or(*end), *end);
   return first;
 }
 
-std::optional<int64_t> EndOfAuthority(const std::string& chain, const std::string& authorities) {
+std::optional<int64_t> AuthorityExpiry(const std::string& chain, const std::string& authorities) {
   const std::vector<X509Ptr> signed_by = CertificatesOf(chain);
   if (signed_by.empty()) return std::nullopt;
   std::optional<int64_t> last;
@@ -44,7 +44,7 @@ std::optional<int64_t> EndOfAuthority(const std::string& chain, const std::strin
 
 void ExpiryWatch::Set(std::map<std::string, int64_t> ends) {
   absl::MutexLock lock(&mu_);
-  std::erase_if(told_, [&](const auto& told) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  std::erase_if(last_logged_, [&](const auto& told) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const auto before = ends_.find(told.first), now = ends.find(told.first);
     return before == ends_.end() || now == ends.end() || before->second != now->second;
   });
@@ -56,7 +56,7 @@ void ExpiryWatch::Look(int64_t now) {
   for (const auto& [file, end] : ends_) {
     const int64_t left = end - now;
     if (left >= kWeek) continue;
-    const auto [told, first] = told_.try_emplace(file, now);
+    const auto [told, first] = last_logged_.try_emplace(file, now);
     if (!first && now - told->second < kDay) continue;
     told->second = now;
     LogWarning("the certificate {} {}", file,

@@ -1,4 +1,5 @@
-// Warns about certificates that expire: one log line per day for each file, from a week before.
+// Warns about certificate files that have expired or expire within a week. Logs one line per file
+// and day.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +14,29 @@ namespace muster::security {
 
 // All times are in seconds since 1970.
 
-// Returns when the first of these PEM certificates expires: the leaf and those between it and its
-// authority.
-std::optional<int64_t> EndOfChain(const std::string& chain);
-// Returns when the authority that signed the chain expires. If the authority has several
-// certificates, the last one counts.
-std::optional<int64_t> EndOfAuthority(const std::string& chain, const std::string& authorities);
+// Returns the earliest expiry time of the certificates in the PEM text `chain` (the leaf and the
+// intermediate certificates). Returns nullopt if there is none.
+std::optional<int64_t> ChainExpiry(const std::string& chain);
+// Returns the expiry time of the authority that signed `chain`. If `authorities` has several of its
+// certificates, returns the latest expiry time. Returns nullopt if it has none. Both arguments are
+// PEM.
+std::optional<int64_t> AuthorityExpiry(const std::string& chain, const std::string& authorities);
 
 // Thread-safe.
 class ExpiryWatch {
  public:
-  // Replaces the expiry times, by file.
+  // Replaces the expiry times. The key of `ends` is the path of a certificate file.
   void Set(std::map<std::string, int64_t> ends);
-  // Logs the lines that are due.
+  // Logs the warnings that are due at the time `now`.
   void Look(int64_t now);
-  // Returns an expired file, "" if there is none.
+  // Returns the path of a file that has expired, "" if there is none.
   std::string Ended(int64_t now) const;
 
  private:
   mutable absl::Mutex mu_;
   std::map<std::string, int64_t> ends_ ABSL_GUARDED_BY(mu_);
-  // The time of the last log line, by file.
-  std::map<std::string, int64_t> told_ ABSL_GUARDED_BY(mu_);
+  // The time of the last warning about each file.
+  std::map<std::string, int64_t> last_logged_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace muster::security

@@ -21,7 +21,7 @@
 namespace muster::security {
 namespace {
 
-constexpr size_t kMostSessions = 4096;
+constexpr size_t kMaxSessions = 4096;
 constexpr off_t kLongestPem = 1 << 20;
 
 absl::StatusOr<std::string> ReadPem(const std::string& path, const char* key) {
@@ -31,7 +31,8 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, const char* key) {
     return ConfigurationError(fmt::format("{}: cannot read {}", key, path));
   if (!S_ISREG(about.st_mode) || about.st_size > kLongestPem)
     return ConfigurationError(fmt::format("{}: {} is no PEM file", key, path));
-  // At once, and into its last place: a text that grows leaves parts of a key in freed memory.
+  // Reads the file with one call, into its final memory. A growing string would leave parts of a
+  // key in freed memory.
   std::string text(about.st_size, '\0');
   const ssize_t size = pread(file.get(), text.data(), text.size(), 0);
   if (size < 0) return ConfigurationError(fmt::format("{}: cannot read {}", key, path));
@@ -39,7 +40,8 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, const char* key) {
   return text;
 }
 
-// Each time another file under the same number, so that a reader never sees a part of it.
+// Replaces the file of the descriptor `to` by a new file in memory, under the same number. A reader
+// of the path therefore never sees a partial text.
 absl::Status PutInto(Fd& to, const std::string& text) {
   Fd file(memfd_create("muster", MFD_CLOEXEC));
   if (!file || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
@@ -53,7 +55,7 @@ absl::Status PutInto(Fd& to, const std::string& text) {
   return absl::OkStatus();
 }
 
-// The address by which a client's session is kept, on its SSL object.
+// The index under which an SSL object of a client stores the address that the client dials.
 int AddressSlot() {
   static const int slot = SSL_get_ex_new_index(
       0, nullptr, nullptr, nullptr, [](void*, void* address, CRYPTO_EX_DATA*, int, long, void*) {
@@ -64,12 +66,12 @@ int AddressSlot() {
 
 }  // namespace
 
-// What a key or files hold, from which nothing has been made yet.
 struct Identity::Source {
   Credentials files;
   RunKeys keys;
 
-  // In pieces: a text of all of them would leave parts of the keys in freed memory.
+  // Hashes the parts one by one. A concatenated string would leave parts of the keys in freed
+  // memory.
   std::string Digest() const {
     const std::unique_ptr<EVP_MD_CTX, Freed<EVP_MD_CTX_free>> hash(EVP_MD_CTX_new());
     EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr);
@@ -87,7 +89,8 @@ struct Identity::Source {
   }
 };
 
-// Of an SSL_CTX, which owns it: connections that outlive a change of keys still get tickets.
+// The SSL_CTX owns this object. Connections that continue after a change of keys keep their old
+// SSL_CTX, and still store tickets here.
 struct Identity::Sessions {
   absl::Mutex mu;
   using SessionPtr = std::unique_ptr<SSL_SESSION, Freed<SSL_SESSION_free>>;
@@ -120,8 +123,9 @@ int Identity::Context::Keep(SSL* ssl, SSL_SESSION* session) {
   if (address == nullptr) return 0;
   Sessions& sessions = Sessions::Of(SSL_get_SSL_CTX(ssl));
   absl::MutexLock lock(&sessions.mu);
-  if (sessions.by_address.size() >= kMostSessions) sessions.by_address.clear();
-  // A copy: OpenSSL spoils the session of a connection that ends without a farewell.
+  if (sessions.by_address.size() >= kMaxSessions) sessions.by_address.clear();
+  // Stores a copy, because OpenSSL invalidates the session of a connection that ends without a
+  // close_notify alert.
   sessions.by_address[*address].reset(SSL_SESSION_dup(session));
   return 0;
 }
@@ -130,7 +134,7 @@ absl::Status Identity::Context::Fill(const Credentials& credentials) {
   const auto wrong = [](const char* what) {
     return ConfigurationError(fmt::format("{}: {}", what, OpenSslError()));
   };
-  // The version of TLS, its ciphers and the number of tickets are the stream's (tls_stream.cc).
+  // TlsStream sets the TLS version, the ciphers and the number of tickets.
   SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   SSL_CTX_set_verify_depth(ssl, 4);
   static constexpr unsigned char kName[] = "muster";
@@ -144,7 +148,7 @@ absl::Status Identity::Context::Fill(const Credentials& credentials) {
     return wrong("tls.certificate is not usable");
   while (X509* more = PEM_read_bio_X509(leaf.get(), nullptr, nullptr, nullptr))
     SSL_CTX_add_extra_chain_cert(ssl, more);
-  ERR_clear_error();  // the end of the text is one
+  ERR_clear_error();  // OpenSSL reports the end of the text as an error.
   const KeyPtr key(
       PEM_read_bio_PrivateKey(BioOf(credentials.key).get(), nullptr, nullptr, nullptr));
   if (key == nullptr || SSL_CTX_use_PrivateKey(ssl, key.get()) != 1 ||
@@ -195,7 +199,7 @@ absl::StatusOr<Identity::Source> Identity::Read() const {
   return source;
 }
 
-// Of a run key: a leaf that this process makes for itself.
+// With run keys, this process issues its own leaf certificate.
 absl::StatusOr<Credentials> Identity::CredentialsOf(const Source& source) const {
   if (from_files()) return source.files;
   Credentials credentials;
@@ -218,8 +222,8 @@ absl::Status Identity::Use(const Source& source) {
     return ConfigurationError(fmt::format("{} is the certificate of {}, and this task is {}",
                                           options_.files.certificate, facts->peer.task,
                                           options_.self.task));
-  if (const auto believed = Believe(*facts); !believed.ok())
-    return Annotate(believed.status(), fmt::format("{}: ", options_.files.certificate));
+  if (const auto verified_peer = VerifyPeer(*facts); !verified_peer.ok())
+    return Annotate(verified_peer.status(), fmt::format("{}: ", options_.files.certificate));
   auto made = std::make_shared<Context>();
   MUSTER_RETURN_IF_ERROR(made->Fill(credentials));
   MUSTER_RETURN_IF_ERROR(PutInto(authorities_, credentials.authorities));
@@ -231,9 +235,10 @@ absl::Status Identity::Use(const Source& source) {
   accepted_ = NamesOfAuthorities(credentials.certificate, credentials.authorities);
   if (!from_files()) return absl::OkStatus();
   std::map<std::string, int64_t> ends;
-  if (const auto end = EndOfAuthority(credentials.certificate, credentials.authorities))
+  if (const auto end = AuthorityExpiry(credentials.certificate, credentials.authorities))
     ends[options_.files.authority] = *end;
-  if (const auto end = EndOfChain(credentials.certificate)) ends[options_.files.certificate] = *end;
+  if (const auto end = ChainExpiry(credentials.certificate))
+    ends[options_.files.certificate] = *end;
   expiry_.Set(std::move(ends));
   return absl::OkStatus();
 }
@@ -243,7 +248,7 @@ void Identity::Watch() {
     try {
       Refresh();
     } catch (const std::bad_alloc&) {
-      // What was read before stays in use, and is looked at again later.
+      // The previous content stays in use. The next round tries again.
     }
   }
 }
@@ -272,7 +277,7 @@ void Identity::Refresh() {
   if (result.ok()) return last_problem_.clear();
   std::string problem(Message(result));
   if (problem == last_problem_) return;
-  LogWarning("{}; what was read before stays in use", problem);
+  LogWarning("{}; the earlier files stay in use", problem);
   last_problem_ = std::move(problem);
 }
 
@@ -305,10 +310,10 @@ absl::StatusOr<Peer> Identity::PeerOf(const SSL& session) {
   if (const long verified = SSL_get_verify_result(&session); verified != X509_V_OK)
     return PeerLost(RefusedCertificateText(verified));
   MUSTER_ASSIGN_OR_RETURN(const CertificateFacts facts, FactsOf(certificate));
-  return Believe(facts);
+  return VerifyPeer(facts);
 }
 
-absl::StatusOr<Peer> Identity::Believe(const CertificateFacts& facts) const {
+absl::StatusOr<Peer> Identity::VerifyPeer(const CertificateFacts& facts) const {
   if (facts.peer.cluster != options_.self.cluster)
     return ConfigurationError(
         fmt::format("the certificate is of a task of another cluster ({}, this one is {})",

@@ -1,8 +1,8 @@
-// Who this process is to its peers, and whom it believes: one for a process, for its gRPC
-// connections and its data connections alike. All methods may be called from any thread.
+// The TLS identity of this process and the authorities that it trusts. A process has one Identity,
+// for its gRPC connections and its data connections. Thread-safe.
 //
-// A thread looks at the key or the certificates every few seconds and takes over what has changed:
-// connections that stand stay, new ones show and demand the new.
+// A thread of the Identity reads the run key file or the certificate files every few seconds. If
+// they have changed, new connections use the new content. Existing connections continue.
 #pragma once
 
 #include <functional>
@@ -26,22 +26,22 @@ namespace muster::security {
 
 struct IdentityOptions {
   Peer self;
-  // One of the three.
-  std::string run_key;                    // a path
-  std::optional<int> run_key_descriptor;  // read once, and closed
+  // Exactly one of run_key, run_key_descriptor and files is set.
+  std::string run_key;                    // A path.
+  std::optional<int> run_key_descriptor;  // Read once, then closed.
   struct Files {
-    std::string certificate, key, authority;  // PEM; empty: not used
+    std::string certificate, key, authority;  // Paths of PEM files. Empty: not used.
   } files;
-  // With certificates from files: the host of each task, which its certificate has to name.
+  // The host of each task. Used only with `files`: a task's certificate must name the task's host.
   std::map<std::string, std::string> hosts;
-  Duration look_again = std::chrono::seconds(3);
-  std::function<int64_t()> wall_clock;  // seconds since 1970; null: the host's
+  Duration look_again = std::chrono::seconds(3);  // The interval at which the files are read.
+  std::function<int64_t()> wall_clock;  // Returns seconds since 1970. Null: the host's clock.
 };
 
 class Identity final : public StreamSecurity {
  public:
-  // A ConfigurationError says what is wrong with the key or the files, or that the certificate is
-  // another task's.
+  // Returns ConfigurationError if the key or the files are invalid, or if the certificate is not
+  // that of `options.self`.
   static absl::StatusOr<std::shared_ptr<Identity>> Make(IdentityOptions options);
   ~Identity() override;
 
@@ -50,33 +50,36 @@ class Identity final : public StreamSecurity {
 
   absl::StatusOr<SslPtr> NewSession(bool server, const std::string& address) override;
   absl::StatusOr<Peer> PeerOf(const SSL& session) override;
-  // Whether the holder of a certificate that an authority of ours has signed is believed: its
-  // cluster is this one, and its certificate names the host of its task.
-  absl::StatusOr<Peer> Believe(const CertificateFacts& facts) const;
+  // Checks the content of a certificate that a trusted authority has signed. Returns its task if it
+  // is of this cluster and, with certificate files, names the task's host. Otherwise returns
+  // ConfigurationError.
+  absl::StatusOr<Peer> VerifyPeer(const CertificateFacts& facts) const;
 
-  // A file whose certificate has expired, so that peers refuse it; "" where none has.
+  // Returns the path of a file with an expired certificate, which peers refuse. Returns "" if there
+  // is none.
   std::string Expired() const { return expiry_.Ended(Now()); }
 
-  // "Muster run authority 1a2b...", of whose certificates it accepts: first the authority that has
-  // signed its own. Tells nothing of a key.
+  // Returns the names of the trusted authorities, for example "Muster run authority 1a2b...". The
+  // authority that signed this process's own certificate comes first. The names reveal no key.
   std::vector<std::string> Authorities() const;
 
-  // Paths by which this process alone reads the present PEM texts; for gRPC, which watches files.
+  // Paths of in-memory files with the current PEM texts. gRPC watches these files. Only this
+  // process can open them.
   struct Paths {
     std::string certificate, key, authorities;
   };
   Paths paths() const;
 
-  // Looks at the key or the files now, and at the end of certificates from files. What is wrong is
-  // logged once and changes nothing.
+  // Reads the key or the files now. Warns about certificate files that expire. On an error, logs it
+  // once and keeps the content that was read before.
   void Refresh();
 
  private:
   explicit Identity(IdentityOptions options) : options_(std::move(options)) {}
-  struct Context;   // an SSL_CTX
-  struct Sessions;  // those of it to resume
+  struct Context;   // Owns an SSL_CTX.
+  struct Sessions;  // The TLS sessions of earlier connections, which a client can resume.
 
-  struct Source;
+  struct Source;  // The content of the key or of the files.
   absl::StatusOr<Source> Read() const;
   absl::StatusOr<Credentials> CredentialsOf(const Source& source) const;
   absl::Status Use(const Source& source);
@@ -86,11 +89,11 @@ class Identity final : public StreamSecurity {
   std::shared_ptr<Context> context() const;
 
   const IdentityOptions options_;
-  Fd certificate_, key_, authorities_;  // memory files
+  Fd certificate_, key_, authorities_;  // The files of paths().
   mutable absl::Mutex mu_;
   std::shared_ptr<Context> context_ ABSL_GUARDED_BY(mu_);
-  std::string source_ ABSL_GUARDED_BY(mu_);                 // digest of what the context is made of
-  std::vector<std::string> accepted_ ABSL_GUARDED_BY(mu_);  // by name
+  std::string source_ ABSL_GUARDED_BY(mu_);                 // The Digest of context_'s Source.
+  std::vector<std::string> accepted_ ABSL_GUARDED_BY(mu_);  // The result of Authorities().
   std::string last_problem_ ABSL_GUARDED_BY(mu_);
   ExpiryWatch expiry_;
   Notification end_;

@@ -67,7 +67,7 @@ absl::StatusOr<RunKeys> ReadFrom(int descriptor, const std::string& origin) {
 
 }  // namespace
 
-// A page of its own: what is excluded from dumps is whole pages.
+// Maps separate pages, because only whole pages can be excluded from core dumps.
 Secret::Secret(size_t size) : size_(size) {
   void* page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw std::bad_alloc();

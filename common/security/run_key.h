@@ -1,5 +1,5 @@
-// The run key: 32 random bytes that all tasks of a run hold and nobody else. It is never sent: each
-// side of a connection proves that it holds it (authority.h).
+// The run key: a secret of 32 random bytes that all tasks of a run share. No connection carries it.
+// Each side of a connection proves that it has the key by a certificate (authority.h).
 #pragma once
 
 #include <sys/types.h>
@@ -14,12 +14,12 @@
 
 namespace muster::security {
 
-// Bytes that a core dump leaves out and that are overwritten when they go.
+// A secret in memory. Core dumps do not contain it, and the destructor overwrites it.
 class Secret {
  public:
-  // REQUIRES: OpenSSL's random generator works; without it nothing here can go on.
+  // Returns random bytes. Aborts the process if OpenSSL's random generator fails.
   static Secret Random(size_t size);
-  explicit Secret(size_t size);
+  explicit Secret(size_t size);  // Zeros. Throws std::bad_alloc.
   ~Secret();
   Secret(Secret&& other) noexcept;
   Secret& operator=(Secret&&) = delete;
@@ -35,36 +35,40 @@ class Secret {
 
 inline constexpr size_t kRunKeyBytes = 32;
 
-// The first key is the one that this process shows; both are accepted, so that a key can be
-// replaced task by task.
-using RunKeys = std::vector<Secret>;  // 1 or 2
+// One or two keys. This process proves that it has the first one, and accepts peers with either. A
+// run's key can thus be replaced task by task.
+using RunKeys = std::vector<Secret>;
 
-// The text of a key file: one or two lines of 64 hexadecimal digits. A ConfigurationError names
-// `origin`, and nothing of the text.
+// Parses the text of a key file: one or two lines of 64 hexadecimal digits. A ConfigurationError
+// names `origin` and does not quote the text.
 absl::StatusOr<RunKeys> ParseRunKeys(std::string_view text, const std::string& origin);
-// A line of it, with its end.
+// Returns the key as a line of a key file, with the newline.
 Secret FormatRunKey(const Secret& key);
 
-// A file that others than its owner and group may read is refused. Links are followed.
+// Reads a key file. Returns ConfigurationError if other users than its owner and group have access
+// to it. Follows symbolic links.
 absl::StatusOr<RunKeys> ReadRunKeys(const std::string& path);
-// The same from a descriptor that the launcher passed on, from its beginning.
+// Reads a key file from its beginning through a descriptor that the launcher passed on.
 absl::StatusOr<RunKeys> ReadRunKeys(int descriptor);
 
-// Where the keys of this process are: `configured` (security.key_file), else $MUSTER_RUN_KEY_FILE,
-// else ~/.config/muster/run.key if there is one; "" where there is none.
+// Returns the path of this process's key file: `configured` (security.key_file), else
+// $MUSTER_RUN_KEY_FILE, else DefaultRunKeyPath() if that file exists, else "".
 std::string RunKeyPath(const std::string& configured);
-// Where `muster key new` writes without an argument; "" without a home.
+// Returns $XDG_CONFIG_HOME/muster/run.key, else ~/.config/muster/run.key, or "" without a home.
+// `muster key new` writes there by default.
 std::string DefaultRunKeyPath();
 
-// The descriptor that $MUSTER_RUN_KEY_FD names, for the caller to close. Forgets the variable: no
-// child is to look for it.
+// The environment variable with the number of a descriptor of the key file.
 inline constexpr char kRunKeyDescriptor[] = "MUSTER_RUN_KEY_FD";
+// Returns that descriptor, which the caller must close. Removes the variable from the environment,
+// so child processes do not look for the descriptor.
 std::optional<int> TakeRunKeyDescriptor();
 
-// Writes a whole file with these permissions, or none. One that exists is not touched, nor what a
-// link leads to.
+// Creates a file with the permissions `mode`. Returns ConfigurationError if `path` exists, even as
+// a symbolic link, or if the file cannot be written. Leaves no partial file.
 absl::Status WriteNewFile(const std::string& path, std::string_view text, mode_t mode);
-// A new key, readable by its owner alone, in a folder that is made if need be.
+// Writes a new random key to a file that only its owner can read. Creates the folder if it is
+// missing.
 absl::Status WriteNewRunKey(const std::string& path);
 
 }  // namespace muster::security

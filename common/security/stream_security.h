@@ -1,5 +1,6 @@
-// Encrypts a data connection and authenticates its peer: TLS 1.3 with certificates of both sides.
-// The transport runs the handshake. The implementation has the keys and the trusted certificates.
+// The interface through which data connections (common/transport) get TLS 1.3 with certificates of
+// both sides. The implementation has the keys and the trusted certificates. The caller runs the
+// handshake.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -18,20 +19,20 @@ using SslPtr = std::unique_ptr<SSL, SslDeleter>;
 
 // The identity in a peer's certificate.
 struct Peer {
-  std::string cluster;  // Digest of its cluster spec.
-  std::string task;     // "worker:1"; "launcher".
+  std::string cluster;  // ClusterSpec::Digest of the peer's cluster.
+  std::string task;     // "worker:1", or "launcher".
 };
 
 // Thread-safe.
 class StreamSecurity {
  public:
   virtual ~StreamSecurity() = default;
-  // Returns a session for one new connection, in the accept or the connect state, with this
-  // process's current certificate and trust. The caller gives it a socket. `address` is the peer's
-  // "host:port" as a client dials it, by which a session is resumed. It is empty for a server.
+  // Returns a TLS session for one new connection, with this process's current certificate and
+  // trusted authorities. The caller sets its socket. A client passes the "host:port" that it dials
+  // as `address`: the session resumes an earlier session with that address. A server passes "".
   virtual absl::StatusOr<SslPtr> NewSession(bool server, const std::string& address) = 0;
-  // Called after a handshake. Returns the peer's identity, or an error of one sentence that says
-  // why it is refused.
+  // Returns the identity of the peer after a handshake. An error says in one sentence why the peer
+  // is refused.
   virtual absl::StatusOr<Peer> PeerOf(const SSL& session) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Aborts communicators on its own thread. An abort that hangs (because of a GPU) must not keep a
-// process from sending heartbeats, from detecting the hang, or from leaving.
+// Aborts communicators on its own thread. If an abort hangs (because of a GPU), the process can
+// still send heartbeats, detect the hang, and exit.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@ namespace muster {
 class Aborter {
  public:
   Aborter();
-  // Waits up to kPatience for the current aborts. An abort that hangs is abandoned.
+  // Blocks for at most kPatience until the current aborts return. Leaves the thread running if an
+  // abort hangs.
   ~Aborter();
   Aborter(const Aborter&) = delete;
   Aborter& operator=(const Aborter&) = delete;

@@ -1,5 +1,5 @@
-// Measures how long the chief has been silent, whatever the state of the connection to it. A
-// supervisor may use this to judge the chief. Reads no clock and does no I/O.
+// Measures the time since the last message of the chief, in any state of the connection. The result
+// is for the supervisor. Reads no clock and does no I/O.
 #pragma once
 
 #include <optional>
@@ -11,21 +11,22 @@ namespace muster {
 class ChiefSilence {
  public:
   explicit ChiefSilence(Duration deadline) : deadline_(deadline) {}
-  void Heard(PausingTime now) { heard_ = now; }
-  // Returns the silence once when it has reached the deadline, and zero once when the chief was
-  // heard again. Returns nullopt otherwise. A chief that was never heard does not count as silent.
-  std::optional<Duration> News(PausingTime now) {
-    if (!heard_) return std::nullopt;
-    const Duration silence = now - *heard_;
-    if ((silence >= deadline_) == told_) return std::nullopt;
-    told_ = !told_;
-    return told_ ? silence : Duration::zero();
+  void OnContact(PausingTime now) { last_contact_ = now; }
+  // Returns the length of the silence once when it reaches the deadline. Returns zero once when a
+  // message arrives after such a silence. Returns nullopt otherwise, and before the first message
+  // of the chief.
+  std::optional<Duration> TakeChange(PausingTime now) {
+    if (!last_contact_) return std::nullopt;
+    const Duration silence = now - *last_contact_;
+    if ((silence >= deadline_) == reported_) return std::nullopt;
+    reported_ = !reported_;
+    return reported_ ? silence : Duration::zero();
   }
 
  private:
   Duration deadline_;
-  std::optional<PausingTime> heard_;
-  bool told_ = false;
+  std::optional<PausingTime> last_contact_;
+  bool reported_ = false;
 };
 
 }  // namespace muster

@@ -71,7 +71,7 @@ void SessionClient::OnWriteDone(bool ok) {
 }
 
 void SessionClient::OnDone(const grpc::Status& status) {
-  const auto on_closed = callbacks_.on_closed;  // It may destroy this object.
+  const auto on_closed = callbacks_.on_closed;  // A copy, because the call may destroy this object.
   on_closed(status);
 }
 

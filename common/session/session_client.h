@@ -1,5 +1,5 @@
-// A member's side of its session stream with the coordinator. Uses no thread of its own. Callbacks
-// run on gRPC's threads, one at a time.
+// The member's side of the session, a gRPC stream between a member and the coordinator. Has no
+// thread. Callbacks run on gRPC's threads, one at a time.
 #pragma once
 
 #include <grpcpp/support/client_callback.h>
@@ -23,17 +23,18 @@ class SessionClient final
   };
 
   // Opens the stream and sends `hello`. Objects that the callbacks use must live until on_closed.
-  // The caller keeps its reference until on_closed and drops it on a thread of its own. The last
-  // reference may destroy the channel, and a channel destroyed on gRPC's thread would wait for that
-  // thread.
+  // The caller must keep its reference until on_closed, and must then release it on a thread that
+  // is not gRPC's. The release may destroy the channel. On a thread of gRPC, the channel's
+  // destructor would wait for its own thread.
   static std::shared_ptr<SessionClient> Open(proto::Coordinator::Stub* stub, proto::Hello hello,
                                              Callbacks callbacks);
 
-  // Thread-safe. Keeps only the newest unsent report, because a report has the whole state.
+  // Sends a report. Replaces an older report that is not sent yet, because each report has the
+  // whole state. Thread-safe.
   void Send(proto::Report report);
-  // Ends the stream from this side after pending messages were sent.
+  // Ends the stream after pending messages are sent.
   void Leave();
-  // Ends the stream now.
+  // Ends the stream immediately.
   void Cancel() { context_.TryCancel(); }
 
   void OnReadDone(bool ok) override;
@@ -43,7 +44,7 @@ class SessionClient final
  private:
   explicit SessionClient(Callbacks callbacks) : callbacks_(std::move(callbacks)) {}
   void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Writes outside gRPC's callbacks need a hold on the stream, which is released once.
+  // Removes the hold on the stream once. gRPC requires a hold for writes outside its callbacks.
   void ReleaseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Callbacks callbacks_;
@@ -55,7 +56,7 @@ class SessionClient final
   proto::MemberMessage outgoing_ ABSL_GUARDED_BY(mu_);  // The message of the current write.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool leaving_ ABSL_GUARDED_BY(mu_) = false;
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // No more writes.
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // True when no more writes are possible.
 };
 
 }  // namespace muster

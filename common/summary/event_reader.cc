@@ -26,7 +26,7 @@ int64_t LastStepOf(const std::string& directory, const std::string& tag) {
   for (const auto& entry : std::filesystem::directory_iterator(directory, error))
     if (entry.path().filename().string().starts_with("events.out.tfevents."))
       files.push_back(entry.path());
-  std::sort(files.begin(), files.end());  // In the order of time.
+  std::sort(files.begin(), files.end());  // The names have the order of time.
   std::set<int64_t> steps;
   for (const auto& path : files) {
     std::ifstream file(path, std::ios::binary);

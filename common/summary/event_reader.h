@@ -1,4 +1,4 @@
-// Reads a TensorBoard run folder, as far as a restarted writer needs it.
+// Reads what a restarted writer needs from a TensorBoard run folder.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace muster::summary {
 
-// Returns the last step that has a point under `tag` in the event files of `directory`, or -1.
-// Points that a SessionLog START event invalidates do not count. A file ends at its first damaged
-// record, and an unreadable file counts as empty.
+// Returns the last step with a value of `tag` in the event files of `directory`, or -1. Ignores
+// values that a SessionLog START event invalidates. Reads each file up to its first damaged record.
+// An unreadable file counts as empty.
 int64_t LastStepOf(const std::string& directory, const std::string& tag);
 
 }  // namespace muster::summary

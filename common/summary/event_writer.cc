@@ -20,7 +20,7 @@
 namespace muster::summary {
 namespace {
 
-// For display only. No decision depends on it.
+// Returns the wall time, for display only. No decision depends on it.
 double WallTime() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -32,9 +32,9 @@ std::string HostName() {
 
 constexpr char kPrefix[] = "events.out.tfevents.";
 
-// TensorBoard reads the files of a folder in the order of their names, which determines what a
-// restart invalidates. A new file's time is therefore later than that of all others, whatever the
-// clocks say.
+// Returns the name of a new file. TensorBoard reads the files of a folder in the order of their
+// names, and an event invalidates only earlier records. The time in the name is therefore later
+// than in all other names, even if clocks differ.
 std::string FileName(const std::string& directory) {
   auto seconds = static_cast<int64_t>(WallTime());
   std::error_code error;
@@ -80,7 +80,8 @@ absl::StatusOr<std::unique_ptr<EventWriter>> EventWriter::Open(const std::string
         fmt::format("cannot write summaries to {}: {}", path, std::strerror(errno)));
   }
   auto writer = OnDescriptor(fd, std::move(path), options);
-  // Without its first record the file is no event file. But a full disk may have room again later.
+  // Writes the first record now, because an event file needs it. Ignores a full disk, which may
+  // have room later.
   const absl::Status first = writer->Flush();
   if (!writer->refused_.ok()) return first;
   return writer;
@@ -130,7 +131,7 @@ absl::Status EventWriter::Images(int64_t step, const std::string& tag, const Pic
                                     pixels.size(), count, height, width, channels));
   }
   Event event = At(step);
-  // The plugin's format: width, height, and a PNG for each picture.
+  // The format of the plugin "images" is width, height, and one PNG for each picture.
   Tensor* tensor = AddTensor(tag, "images", DATA_CLASS_BLOB_SEQUENCE, &event)->mutable_tensor();
   tensor->mutable_tensor_shape()->add_dim()->set_size(count + 2);
   tensor->add_string_val(std::to_string(width));
@@ -166,7 +167,7 @@ absl::Status EventWriter::Histogram(int64_t step, const std::string& tag,
 
 absl::Status EventWriter::Append(const Event& event) {
   if (!refused_.ok()) return refused_;
-  if (pending_.size() < kMostPending) AppendRecord(event.SerializeAsString(), &pending_);
+  if (pending_.size() < kMaxPending) AppendRecord(event.SerializeAsString(), &pending_);
   if (Clock::now() - last_flush_ < options_.flush_interval) return absl::OkStatus();
   return Flush();
 }

@@ -21,12 +21,12 @@ const std::vector<double>& Limits() {
   return *limits;
 }
 
-void KeepBuckets(const std::vector<int64_t>& counts, Distribution* out) {
+void StoreBuckets(const std::vector<int64_t>& counts, Distribution* out) {
   const auto filled = [](int64_t count) { return count > 0; };
   const auto first = std::find_if(counts.begin(), counts.end(), filled);
   const auto end = std::find_if(counts.rbegin(), counts.rend(), filled).base();
   for (auto count = first; count < end; ++count) {
-    if (*count == 0 && count[1] == 0) continue;  // Merged with the next empty bucket.
+    if (*count == 0 && count[1] == 0) continue;  // Merges two empty buckets.
     out->limits.push_back(Limits()[count - counts.begin()]);
     out->counts.push_back(static_cast<double>(*count));
   }
@@ -55,7 +55,7 @@ Distribution DistributionOf(const double* values, int64_t count) {
     const size_t bucket = above == Limits().end() ? counts.size() - 1 : above - Limits().begin();
     ++counts[bucket];
   }
-  KeepBuckets(counts, &d);
+  StoreBuckets(counts, &d);
   return d;
 }
 

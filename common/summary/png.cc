@@ -6,11 +6,11 @@
 namespace muster::summary {
 
 absl::StatusOr<std::string> EncodePng(const uint8_t* pixels, int height, int width, int channels) {
-  // For each side. Keeps libpng's sizes within 32 bits.
-  constexpr int kMostPixels = 1 << 14;
-  if (height < 1 || width < 1 || height > kMostPixels || width > kMostPixels) {
+  // The limit on height and width, which keeps libpng's sizes within 32 bits.
+  constexpr int kMaxPixels = 1 << 14;
+  if (height < 1 || width < 1 || height > kMaxPixels || width > kMaxPixels) {
     return ProgramError(fmt::format("a picture has 1 to {} pixels on a side, this one {} x {}",
-                                    kMostPixels, height, width));
+                                    kMaxPixels, height, width));
   }
   png_image image = {};
   image.version = PNG_IMAGE_VERSION;
@@ -30,7 +30,7 @@ absl::StatusOr<std::string> EncodePng(const uint8_t* pixels, int height, int wid
       return ProgramError(fmt::format(
           "a picture has 1 (gray), 3 (RGB) or 4 (RGBA) channels, this one {}", channels));
   }
-  // The bound is little more than the pixels themselves.
+  // This upper bound is only slightly larger than the pixels.
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
   std::string file(size, '\0');
   if (png_image_write_to_memory(&image, file.data(), &size, /*convert_to_8_bit=*/0, pixels,

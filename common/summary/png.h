@@ -8,8 +8,8 @@
 
 namespace muster::summary {
 
-// `pixels` is [height][width][channels] of 8 bits. 1 channel is grey, 3 are RGB, 4 RGBA. A
-// ProgramError says which number is invalid.
+// `pixels` has the order [height][width][channels] with 8 bits per value. `channels` is 1 for grey,
+// 3 for RGB, or 4 for RGBA. Returns a ProgramError that names an invalid number.
 absl::StatusOr<std::string> EncodePng(const uint8_t* pixels, int height, int width, int channels);
 
 }  // namespace muster::summary

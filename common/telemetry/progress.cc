@@ -16,7 +16,7 @@ constexpr const char* kKindNames[] = {"step", "evaluate", "epoch", "end"};
 Json ProgressToJson(const ProgressState& state) {
   Json metrics = Json::object();
   for (const auto& [name, value] : state.metrics) {
-    // JSON has no number for NaN and infinities.
+    // JSON has no numbers for NaN and infinities.
     metrics[name] = std::isfinite(value) ? Json(value) : Json(std::to_string(value));
   }
   return {{"kind", kKindNames[static_cast<int>(state.kind)]},
@@ -77,7 +77,7 @@ absl::StatusOr<ProgressState> ProgressFromJson(const Json& json) {
 std::vector<std::string> ProgressDisplay::Update(const ProgressState& state, MonotonicTime now) {
   std::vector<std::string> lines;
   const bool pass_ended = state.kind == Kind::kEpoch;
-  // The first line also comes after an interval, because there is no rate before.
+  // The first line appears after an interval too, because no rate is known before.
   if (!last_line_) last_line_ = now;
   const bool due = !terminal_ && state.kind == Kind::kStep && now - *last_line_ >= kLineInterval;
   if (pass_ended || due) {

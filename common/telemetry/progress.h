@@ -1,6 +1,6 @@
-// Shows users the progress of a training run: one line redrawn at the bottom of a terminal, or
-// occasional plain lines. The chief makes ProgressStates. It shows them itself, or sends them as
-// JSON lines to `muster launch`, which shows them.
+// Shows the progress of a training run: a bar at the bottom of a terminal, or occasional plain
+// lines. The chief makes ProgressStates. Either the chief shows them, or it sends them as JSON
+// lines to `muster launch`, which shows them.
 #pragma once
 
 #include <cstdint>
@@ -21,57 +21,58 @@ struct ProgressState {
   enum class Kind {
     kStep,      // A step of training.
     kEvaluate,  // Within a validation or test pass.
-    kEpoch,     // A pass over a split has ended. `metrics` are its results.
+    kEpoch,     // A pass over a split ended. `metrics` has its results.
     kEnd,       // The last state.
   };
   Kind kind = Kind::kStep;
-  std::string split = "train";        // One of train, validation, test.
-  int64_t epoch = 0, epochs = 0;      // From 0. `epochs` 0: unknown.
-  int64_t step = 0, total_steps = 0;  // total_steps 0: unknown.
-  int64_t done = 0, total = 0;        // Batches of this pass over the split. `total` 0: unknown.
-  double examples_per_second = 0;     // 0: unknown.
-  double seconds_left = -1;           // Below 0: unknown.
-  // Share of the time spent waiting for peers. Below 0: unknown.
+  std::string split = "train";        // "train", "validation" or "test".
+  int64_t epoch = 0, epochs = 0;      // `epoch` counts from 0. `epochs` is 0 if unknown.
+  int64_t step = 0, total_steps = 0;  // `total_steps` is 0 if unknown.
+  int64_t done = 0, total = 0;     // Batches of this pass over the split. `total` is 0 if unknown.
+  double examples_per_second = 0;  // 0 if unknown.
+  double seconds_left = -1;        // Negative if unknown.
+  // The fraction of the time spent waiting for peers. Negative if unknown.
   double wait_share = -1;
-  // Share of the time spent waiting for input. Below 0: unknown.
+  // The fraction of the time spent waiting for input. Negative if unknown.
   double input_share = -1;
-  double seconds = 0;                     // For kEpoch: duration of the pass.
-  std::map<std::string, double> metrics;  // "loss", "accuracy", ... The loss is shown first.
+  double seconds = 0;  // For kEpoch: the duration of the pass.
+  // For example "loss" and "accuracy". The loss is shown first.
+  std::map<std::string, double> metrics;
 };
 
 Json ProgressToJson(const ProgressState& state);
 absl::StatusOr<ProgressState> ProgressFromJson(const Json& json);
 
-// Returns "1:23", "2:03:04" or "3 d 4 h".
+// Formats a duration, such as "1:23", "2:03:04" or "3 d 4 h".
 std::string FormatSeconds(double seconds);
-// Formats a measured number: 12,345, and 1.50 below 10.
+// Formats a measured number, such as "12,345", or "1.50" below 10.
 std::string FormatCount(double count);
-// Formats a whole number: 12,345.
+// Formats an integer, such as "12,345".
 std::string FormatGrouped(int64_t count);
 
-// Returns one line of at most `width` columns. Drops fields, the least important first, until it
-// fits. `age` is the time since the state was made, so that the bar shows a run without progress.
-// Pure.
+// Returns the bar, one line of at most `width` columns. Drops the least important fields until the
+// line fits. `age` is the time since the state was made, so that the bar can show that a run makes
+// no progress. Pure.
 std::string RenderProgressBar(const ProgressState& state, int width, Duration age, bool unicode);
 // Returns the state as a plain line of any length.
 std::string RenderProgressLine(const ProgressState& state);
 
-// True where the locale's encoding is UTF-8, for `unicode`.
+// Returns true if the locale's encoding is UTF-8. Callers pass this as `unicode`.
 bool LocaleIsUtf8();
 
-// Decides what to show and when. No I/O. Time is an argument.
+// Decides what to show and when. Does no I/O and reads no clock.
 class ProgressDisplay {
  public:
-  // With `terminal` there is a bar, and only the ends of passes are lines. Otherwise there is also
-  // a line every 10 s for the steps in between.
+  // If `terminal` is true, there is a bar, and lines only for the ends of passes. If false, there
+  // is no bar, and the lines include one for the current step every 10 s.
   ProgressDisplay(bool terminal, bool unicode) : terminal_(terminal), unicode_(unicode) {}
 
-  // Returns the lines to print permanently, above the bar.
+  // Returns the lines to print above the bar.
   std::vector<std::string> Update(const ProgressState& state, MonotonicTime now);
-  // Returns the bar. Empty: none.
+  // Returns the bar, or "" if there is none.
   std::string Bar(int width, MonotonicTime now) const;
-  // Returns when the bar changes without a new state, because its time left counts down. nullopt:
-  // never.
+  // Returns the time at which the bar next changes without a new state, because the time left
+  // counts down. Returns nullopt if it does not change.
   std::optional<MonotonicTime> NextChange(MonotonicTime now) const;
 
  private:
@@ -81,29 +82,30 @@ class ProgressDisplay {
   std::optional<MonotonicTime> last_line_;
 };
 
-// Receives the chief's states. Not thread-safe.
+// Shows or sends the chief's states. Not thread-safe.
 class ProgressSink {
  public:
   virtual ~ProgressSink() = default;
-  // Does not block and cannot fail. Drops a state that no reader takes.
+  // Does not block and cannot fail. Drops the state if the reader is not ready.
   virtual void Show(const ProgressState& state) = 0;
 };
 
-// The environment variable through which `muster launch` gives the chief the descriptor for its
-// progress.
+// The environment variable with the descriptor to which the chief sends its progress. `muster
+// launch` sets it.
 inline constexpr const char* kProgressFdVariable = "MUSTER_PROGRESS_FD";
-// Returns the descriptor in that variable, or nullopt where it is unset or invalid.
+// Returns the descriptor in kProgressFdVariable, or nullopt if the variable is unset or invalid.
 std::optional<int> ProgressFdFromEnvironment();
-// Sends JSON lines to `fd`, at most 10 a second (ends of passes always). Takes ownership of `fd`.
+// Returns a sink that sends JSON lines to `fd`. Sends all ends of passes, and at most 10 other
+// states per second. The sink owns `fd`.
 std::unique_ptr<ProgressSink> MakeProgressSender(int fd);
-// Shows the bar on stderr where that is a terminal, with log lines above it. Otherwise writes plain
-// lines to the log.
+// Returns a sink that shows the bar on stderr, below the log lines. If stderr is not a terminal,
+// the sink writes plain lines to the log.
 std::unique_ptr<ProgressSink> MakeProgressPrinter();
-// Returns the sender where the variable is set, else the printer. Call it once, in main.
+// Returns a sender if kProgressFdVariable is set, otherwise a printer. Call this once, in main.
 std::unique_ptr<ProgressSink> MakeProgressSink();
 
-// Measures examples per second and the share of waiting over about the last `window` of steps. The
-// numbers therefore change slowly enough to be read. Pure.
+// Measures examples per second and the fraction of time spent waiting, over about the last `window`
+// of time. The numbers therefore change slowly enough to read. Reads no clock.
 class RateMeter {
  public:
   explicit RateMeter(Duration window = std::chrono::seconds(5)) : window_(Seconds(window)) {}
@@ -114,7 +116,8 @@ class RateMeter {
 
  private:
   double window_;
-  double examples_ = 0, steps_ = 0, seconds_ = 0, wait_ = 0;  // Exponentially weighted sums.
+  // Sums with exponentially decreasing weights.
+  double examples_ = 0, steps_ = 0, seconds_ = 0, wait_ = 0;
 };
 
 }  // namespace muster

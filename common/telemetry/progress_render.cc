@@ -10,11 +10,11 @@ namespace muster {
 namespace {
 
 constexpr int kLongBar = 24, kShortBar = 8;
-// After this long without news, the bar says so instead of the time left.
+// After this time without a new state, the bar shows the state's age instead of the time left.
 constexpr Duration kStale = std::chrono::seconds(5);
 
-// Returns the columns of UTF-8 text as its number of code points. Metric names are not expected to
-// have wide or combining characters.
+// Returns the width of UTF-8 text in columns, as its number of code points. Wide and combining
+// characters are not expected in names of metrics.
 int Columns(std::string_view text) {
   return static_cast<int>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -34,7 +34,8 @@ std::string FormatValue(double value) {
   return fmt::format("{:.3e}", value);
 }
 
-// Returns "loss 0.3012", "accuracy 0.8931", with the loss first and the others by name.
+// Returns texts such as "loss 0.3012" and "accuracy 0.8931". The loss is first, and the others are
+// sorted by name.
 std::vector<std::string> Values(const ProgressState& state) {
   std::vector<std::string> values;
   for (const auto& [name, value] : state.metrics) {
@@ -85,7 +86,7 @@ std::string Bar(double fraction, int columns, bool unicode) {
 
 struct Piece {
   std::string text;
-  int importance;  // The least important ones are dropped first.
+  int importance;  // The pieces with the lowest importance are dropped first.
 };
 
 int Width(const std::vector<Piece>& pieces) {

@@ -1,4 +1,4 @@
-// The sinks for ProgressStates: the launcher's pipe, the terminal, the log.
+// The sinks of ProgressStates: a pipe to the launcher, the terminal, and the log.
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -23,7 +23,7 @@ namespace {
 
 using Kind = ProgressState::Kind;
 
-// Users cannot read faster.
+// The bar changes at most this often, because people cannot read faster.
 constexpr Duration kInterval = std::chrono::milliseconds(100);
 
 bool IsPassing(const ProgressState& state) {
@@ -51,17 +51,17 @@ class Sender final : public ProgressSink {
   }
 
  private:
-  // A slow reader gets the rest with a later state. A very slow or dead reader loses whole states,
-  // never a part of a line.
+  // Sends as much as the reader accepts. The rest is sent with a later state. If the reader is very
+  // slow or dead, whole states are dropped, never a part of a line.
   void Send() {
     const ssize_t sent =
         is_socket_ ? send(fd_, pending_.data(), pending_.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
                    : write(fd_, pending_.data(), pending_.size());
     if (sent > 0) pending_.erase(0, static_cast<size_t>(sent));
-    if (pending_.size() > kMostPending) pending_.resize(pending_.find('\n') + 1);
+    if (pending_.size() > kMaxPending) pending_.resize(pending_.find('\n') + 1);
   }
 
-  static constexpr size_t kMostPending = 64 * 1024;
+  static constexpr size_t kMaxPending = 64 * 1024;
   int fd_;
   bool is_socket_ = false;
   MonotonicTime next_;
@@ -84,7 +84,7 @@ class TerminalPrinter final : public ProgressSink {
     SetLogHooks([] { Put(kClearLine); }, [bar = bar_] { Put(bar->Get()); });
   }
   ~TerminalPrinter() override {
-    FlushLog();  // Pending lines then appear above the bar.
+    FlushLog();  // Lines that are still pending then appear above the bar.
     SetLogHooks(nullptr, nullptr);
     WriteByLog(std::string(kClearLine));
   }
@@ -98,14 +98,15 @@ class TerminalPrinter final : public ProgressSink {
     bar_->Set(bar);
     std::string text;
     for (const std::string& line : lines) text += line + '\n';
-    // A short pass may end before the log's thread draws for the first time.
+    // Draws the bar here too, because a short pass may end before the log's thread draws it for the
+    // first time.
     if (!std::exchange(drawn_, true)) text.append(bar).append(kClearLine);
     WriteByLog(std::move(text));
   }
 
  private:
   static constexpr std::string_view kClearLine = "\r\x1b[K";
-  // The bar that the log's thread draws below its lines.
+  // Lets the log's thread draw a bar below the log lines.
   class Bar {
    public:
     void Set(std::string bar) {

@@ -12,11 +12,11 @@ int DamageLog::Warn(const std::string& data, const std::vector<std::string>& dam
   std::vector<std::string> lines;
   {
     absl::MutexLock lock(&mutex_);
-    std::set<std::string>& said = said_[data];
+    std::set<std::string>& said = logged_[data];
     for (const std::string& what : damaged) {
-      if (said.size() >= kMostNamedExamples || !said.insert(what).second) continue;
+      if (said.size() >= kMaxNamedExamples || !said.insert(what).second) continue;
       lines.push_back(what +
-                      (said.size() == kMostNamedExamples ? "; no more of them are named" : ""));
+                      (said.size() == kMaxNamedExamples ? "; no more of them are named" : ""));
     }
   }
   for (const std::string& line : lines)
@@ -28,7 +28,7 @@ std::vector<std::string> DamagedExamples::NewOf(const std::vector<std::string>& 
   std::vector<std::string> fresh;
   for (const std::string& name : mine) {
     if (!named_.contains(name) && std::find(fresh.begin(), fresh.end(), name) == fresh.end() &&
-        named_.size() + fresh.size() < kMostNamedExamples)
+        named_.size() + fresh.size() < kMaxNamedExamples)
       fresh.push_back(name);
   }
   return fresh;
@@ -41,7 +41,8 @@ absl::StatusOr<DamagedExamples::Report> DamagedExamples::Exchange(
   report.count = static_cast<int64_t>(mine.size());
   std::vector<std::string> fresh = NewOf(mine);
   if (communicator_ != nullptr && communicator_->size() > 1) {
-    // One name of each replica is enough at a time: a damaged example comes again in each epoch.
+    // Each replica sends one name at a time. That is enough, because each epoch has the damaged
+    // examples again.
     const std::string first = fresh.empty() ? "" : fresh.front();
     MUSTER_ASSIGN_OR_RETURN(const GatheredTexts all,
                             GatherTexts(communicator_, device_, report.count, first));
@@ -50,7 +51,7 @@ absl::StatusOr<DamagedExamples::Report> DamagedExamples::Exchange(
   }
   named_.insert(fresh.begin(), fresh.end());
   std::erase(fresh, "");
-  // File names may have any bytes, and GatherTexts may cut within a character.
+  // A file name may have any bytes, and GatherTexts may truncate a text within a character.
   for (const std::string& name : fresh) report.names.push_back(ValidUtf8(name));
   return report;
 }

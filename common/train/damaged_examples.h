@@ -1,6 +1,7 @@
-// Counts the examples of one dataset that on_error "skip" drops from batches. The count is over all
-// replicas, so that losses divide by the examples that remain. The first few errors are reported by
-// name. One object for each replica, used in its thread.
+// Counts the damaged examples that on_error "skip" drops from the batches of one dataset. The count
+// covers all replicas, because a loss is divided by the number of remaining examples. Reports give
+// the errors of the first few examples. Each replica has one object for each dataset and uses it in
+// its own thread.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -19,11 +20,12 @@
 
 namespace muster {
 
-// The limit of examples that are named, both in a process's log and over all replicas.
-inline constexpr int kMostNamedExamples = 20;
+// The maximum number of damaged examples of a dataset that are named: in the log of a process, and
+// in the reports.
+inline constexpr int kMaxNamedExamples = 20;
 
-// The damaged examples that a process has logged. Each example is logged once in a run, even if
-// several passes read it. At most kMostNamedExamples of each dataset are logged. Thread-safe.
+// The log of a process's damaged examples. Logs each example once in a run, even if several passes
+// read it, and at most kMaxNamedExamples of each dataset. Thread-safe.
 class DamageLog {
  public:
   // Logs the examples in `damaged` that were not logged before. Returns how many it logged.
@@ -31,14 +33,14 @@ class DamageLog {
 
  private:
   absl::Mutex mutex_;
-  std::map<std::string, std::set<std::string>> said_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::set<std::string>> logged_ ABSL_GUARDED_BY(mutex_);
 };
 
 class DamagedExamples {
  public:
-  // `data` is the user's name of the data. `communicator` and `log` must outlive this object.
-  // Without a communicator the replica loads only for itself. Without a log this object uses its
-  // own.
+  // `data` is the user's name of the dataset. `communicator` and `log` must outlive this object.
+  // `communicator` is null if only this replica reads the data. If `log` is null, this object uses
+  // a log of its own.
   DamagedExamples(std::string data, Communicator* communicator, c10::Device device,
                   DamageLog* log = nullptr)
       : data_(std::move(data)),
@@ -47,14 +49,15 @@ class DamagedExamples {
         log_(log == nullptr ? &own_log_ : log) {}
 
   struct Report {
-    int64_t count = 0;               // Over all replicas.
-    std::vector<std::string> names;  // Errors of some examples that no earlier report named.
+    int64_t count = 0;               // Damaged examples of all replicas.
+    std::vector<std::string> names;  // Errors of examples that no earlier report named.
     void Add(const Report& other) {
       count += other.count;
       names.insert(names.end(), other.names.begin(), other.names.end());
     }
   };
-  // Called by all replicas, each with the examples it dropped from its part of the same batch.
+  // Called by all replicas for the same batch. `mine` has the errors of the examples that this
+  // replica dropped from its part. Returns the same report on all replicas.
   absl::StatusOr<Report> Exchange(const std::vector<std::string>& mine);
 
  private:

@@ -21,7 +21,7 @@ namespace muster {
 class EvaluationImpl {
  public:
   EvaluationImpl(Replica* of, Split split) : replica(*of), split(split), rows(of) {
-    int64_t width = 3;  // Loss, examples, then metrics, and at the end the divisor of the loss.
+    int64_t width = 3;  // Loss, examples, all metrics, and the divisor of the loss.
     for (const NamedMetric& metric : replica.metrics()) width += metric.metric->width();
     sums = at::zeros({width}, at::TensorOptions().dtype(at::kDouble).device(replica.device()));
   }
@@ -37,13 +37,13 @@ class EvaluationImpl {
         what, examples, value.defined() ? fmt::format("{}", fmt::join(value.sizes(), ", ")) : "",
         fmt::join(weights.sizes(), ", "))));
   }
-  // Values with weight 0 do not count, even NaN.
+  // Returns the sum of value x weight. A value with weight 0 does not count, even if it is NaN.
   static at::Tensor WeightedSum(const at::Tensor& value, const at::Tensor& weights) {
     const at::Tensor w = weights.to(at::kDouble);
     return at::where(w.ne(0), value.detach().to(at::kDouble).mul(w), 0).sum();
   }
-  // Of the loss sum: the total of examples or weights that loss() was called with. 0: it was not
-  // called.
+  // Returns the divisor of the loss sum: the number of examples, or the sum of the weights, over
+  // all calls of loss(). Returns 0 if loss() was not called.
   double Divisor(const double* of_sums) const { return of_sums[sums.numel() - 1]; }
   void Report(const std::string& name, const at::Tensor& value, const at::Tensor& weights) {
     const auto& metrics = replica.metrics();
@@ -85,11 +85,11 @@ class EvaluationImpl {
   const Replica& replica;
   const Split split;
   at::Tensor sums;
-  std::optional<bool> weighted;  // Whether loss() is called with weights.
-  // Values that the program reported: [sum of value x weight, sum of weights], doubles on the
-  // device.
+  std::optional<bool> weighted;  // True if loss() is called with weights.
+  // Values that the program reported. Each tensor is [sum of value x weight, sum of weights], in
+  // double on the device.
   std::map<std::string, at::Tensor> values;
-  // Of the current batch.
+  // Examples of the current batch.
   int64_t examples = 0;
   ReadOnlyRows rows;
   bool summary_wanted = false;
@@ -156,26 +156,26 @@ void Evaluation::histogram(const std::string& name, const at::Tensor& values) {
 
 namespace {
 
-// Lets the replicas agree on whether one of them wants to stop. Makes a small reduction every few
-// batches, about kInterval apart for the slowest replica. All replicas compute the same count of
-// batches, so all take part.
+// Finds out whether any replica wants to stop the pass. Every few batches, all replicas make a
+// small reduction, about every kInterval for the slowest replica. They compute the next batch for
+// it from reduced numbers, so all replicas take part.
 class StopVote {
  public:
   StopVote(const Replica& replica, Communicator* communicator)
       : device_(replica.device()), communicator_(communicator) {}
 
-  // Called before batch `batch`.
+  // Called before batch `batch`. Returns true if a replica wants to stop.
   absl::StatusOr<bool> Ask(int64_t batch, const std::function<bool()>& stop) {
-    if (communicator_->size() == 1) return stop && stop();  // No other replicas.
+    if (communicator_->size() == 1) return stop && stop();  // There are no other replicas.
     if (batch < next_) return false;
     const MonotonicTime now = Clock::now();
     const double each = batch > last_ ? Seconds(now - since_) / static_cast<double>(batch - last_)
-                                      : kInterval;  // Not known yet.
+                                      : kInterval;  // No batch was timed yet.
     at::Tensor values = at::tensor({stop && stop() ? 1.0 : 0.0, each}, at::kDouble).to(device_);
     MUSTER_RETURN_IF_ERROR(communicator_->AllReduce(BufferOf(values), ReduceOp::kMax)->Wait());
     values = values.to(at::kCPU);
     const double* agreed = values.const_data_ptr<double>();
-    const double batches = kInterval / std::max(agreed[1], kInterval / kMostBatches);
+    const double batches = kInterval / std::max(agreed[1], kInterval / kMaxBatches);
     next_ = batch + std::max<int64_t>(1, static_cast<int64_t>(batches));
     last_ = batch;
     since_ = Clock::now();
@@ -184,7 +184,7 @@ class StopVote {
 
  private:
   static constexpr double kInterval = 0.25;  // In seconds.
-  static constexpr double kMostBatches = 1000;
+  static constexpr double kMaxBatches = 1000;
   const c10::Device device_;
   Communicator* const communicator_;
   int64_t next_ = 0, last_ = 0;

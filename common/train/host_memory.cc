@@ -39,7 +39,7 @@ void HostMemory::Register() {
   while (add != nullptr && registered_ < size_) {
     const size_t piece = std::min(kPiece, size_ - registered_);
     if (const int error = add(data_ + registered_, piece, /*portable=*/1); error != 0) {
-      // Clears CUDA's last error, so that it does not appear in a later call.
+      // Clears CUDA's last error, so that no later call reports it.
       if (const auto forget = Loaded<int (*)()>("cudaGetLastError")) (void)forget();
       LogWarning(
           "CUDA pins {} of {} bytes for a copy of the state (error {}, see ulimit -l): the rest is "

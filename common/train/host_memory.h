@@ -1,6 +1,6 @@
-// A block of host memory for copies of the training state. Takes whole pages and no more than
-// requested. LibTorch's pinned memory is not used: it rounds a block up to a power of two, and does
-// not release it.
+// A block of host memory for copies of the training state. Its size is rounded up only to whole
+// pages. LibTorch's pinned memory is not used, because it rounds a block up to a power of two and
+// never releases it.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@ namespace muster {
 
 class HostMemory {
  public:
-  // Returns null if there is not enough memory. `pinned` registers the block with CUDA, so that
-  // copies from a device run at full speed. If registration fails, for example at a limit on locked
-  // memory, the block is ordinary memory.
+  // Returns null if there is not enough memory. If `pinned` is true, the block is registered with
+  // CUDA, and copies from a device run at full speed. If CUDA refuses a part, for example because
+  // of a limit on locked memory, the rest of the block is ordinary memory.
   static std::unique_ptr<HostMemory> Make(size_t bytes, bool pinned);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
@@ -21,7 +21,7 @@ class HostMemory {
   char* data() const { return data_; }
   size_t size() const { return size_; }
   bool wants_pinned() const { return wants_pinned_; }
-  // Registered bytes, from the start of the block.
+  // Returns how many bytes from the start of the block are registered with CUDA.
   size_t registered() const { return registered_; }
 
  private:

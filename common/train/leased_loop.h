@@ -1,6 +1,7 @@
-// The base class of loops over batches that the chief of a parameter-server job leases. It refuses
-// the calls that need all workers at once. worker/parameter_server/ps_loop.h is the production
-// subclass. `muster check` uses another to try a program without servers.
+// The base class of the loops of parameter-server jobs, whose batches the chief leases to workers.
+// It refuses the calls of a program that need all workers at once. The loop of a worker is in
+// worker/parameter_server/ps_loop.h. `muster check` has another subclass, which tries a program
+// without servers.
 #pragma once
 
 #include <map>
@@ -19,13 +20,13 @@ class LeasedLoop : public LoopBackend {
   std::map<std::string, double> Evaluate(Split split) final;
   Nested Reduce(ReduceOp op, const Nested& value, std::optional<int64_t> axis) final;
   Nested Gather(const Nested& value, int64_t axis) final;
-  // Returns this worker's value only.
+  // Returns only this worker's value.
   std::vector<Nested> LocalResults(const Nested& value) final;
 
  protected:
   // Throws StatusError unless `steps` is 1.
   static void CheckSteps(int64_t steps);
-  // Returns the error for a run() that returned before the chief ended the work.
+  // Returns the error for a program whose run() returned before the chief ended the work.
   static absl::Status ReturnedEarly();
 };
 

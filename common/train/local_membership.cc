@@ -1,4 +1,4 @@
-// The membership of a single process: all replicas are local, and none can be lost.
+// The membership of a single process. All replicas are local, and none can be lost.
 #include <atomic>
 
 #include "common/collective/formation.h"

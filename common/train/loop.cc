@@ -15,7 +15,7 @@
 
 namespace muster {
 
-absl::Status CouldNotSave(int64_t step, const absl::Status& why) {
+absl::Status SaveError(int64_t step, const absl::Status& why) {
   return StatusFor(
       ExitCode::kRetryable,
       fmt::format("the state after step {} could not be saved: {}", step, Message(why)));
@@ -59,9 +59,9 @@ absl::Status LoopImpl::Run() {
   OpenData();
   if (reporter()) ReportStart();
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("beginning", [&] { BeginCallbacks(); }));
-  // A process may have been lost between the end of training, or a validation, and the save. A
-  // replica that was lost within Save may have prevented the save of this step. With callbacks,
-  // SaveEnd saves the end.
+  // The previous generation may have ended before this state was saved: a process may have been
+  // lost after the end of training or a validation, or a replica may have been lost within Save.
+  // This saves the state if it is due. With callbacks, SaveEnd saves the final state instead.
   if (HasCallbacks() ? state_.steps > 0 && !IsFinished() : IsFinished() || state_.steps > 0) {
     const bool best = state_.epoch_begins() && context_.job.checkpoint.best_of_training;
     const bool asked =
@@ -69,8 +69,9 @@ absl::Status LoopImpl::Run() {
     const bool again = asked && !EpochEndPending() && state_.saved_step != state_.steps;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(again, best); }));
   }
-  // After a loss during a stop, the remaining members form a generation only to stop in. They make
-  // no further step: with fewer replicas, sums round differently than in an undisturbed run.
+  // If a member is lost during a stop, the remaining members form a generation only to stop. They
+  // make no further step, because sums of fewer replicas round differently than in a run without a
+  // loss.
   if (state_.stop_asked && state_.steps > 0 && !IsFinished()) {
     stop_ = true;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(); }));
@@ -79,7 +80,7 @@ absl::Status LoopImpl::Run() {
   epoch_start_ = step_start_ = Clock::now();
   Loop loop(this);
   absl::Status ran = CatchProgramErrors("run", [&] { replica_->program().run(loop); });
-  // The program was informed between two steps over one batch that the job is over.
+  // The job ended between two steps over one batch, and RunStep threw this error.
   if (absl::IsCancelled(ran) && IsFinished()) ran = absl::OkStatus();
   if (ran.ok() && !stop_ && !IsFinished())
     ran = CatchProgramErrors("ending the run", [&] { EndRun(); });
@@ -140,14 +141,15 @@ void LoopImpl::EndRun() {
 
 void LoopImpl::TakeOverState() {
   TransferOptions options;
-  // Each call is a separate moment for --fault.
+  // Each call is a separate point for --fault.
   options.moment = [this] { Enter(Phase::kStarting); };
   state_.stop_asked = context_.membership->StopRequested();
   BroadcastState(replica_, communicator_, context_.owner_replica, &state_, options);
   runner_.set_scaler_state(state_.loss_scaler);
   runner_.Begin();
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
-  // The job's epochs may have become shorter since the save.
+  // If the job's epochs have become shorter since the save, the position may be beyond the end of
+  // the epoch.
   const bool beyond = data_.sampler
                           ? state_.position.offset >= data_.sampler->examples_per_epoch()
                           : steps_per_epoch_ > 0 && state_.position.offset >=
@@ -159,7 +161,7 @@ void LoopImpl::TakeOverState() {
     state_.extras.batch_steps = state_.extras.batch_steps_done = 0;
     ResetEpoch();
   }
-  // The job may also have become longer, so that its former end is not the end any more.
+  // The job may also have become longer. Its former end is then in the middle of the job.
   state_.test_due = state_.test_due && TestDue();
   if (!IsFinished() && !Stopping() && !state_.epoch_begins()) state_.validation_due = false;
   state_.validation_due = state_.validation_due && Has(Split::kValidation);
@@ -187,14 +189,14 @@ void LoopImpl::Save(bool again, bool best) {
   bool wanted = false;
   const bool due = state_.save_due == state_.steps;
   if ((again || due) && reporter() && context_.checkpoints != nullptr) {
-    // Wanted may wait for the previous save.
+    // Wanted may block until the previous save ends.
     if (must || moment.validated) Enter(Phase::kSave);
     wanted = context_.checkpoints->Wanted(moment);
     if (!wanted && moment.validated) Enter(Phase::kForward);
   }
   if (wanted) state_.save_due = state_.steps;
-  // Each replica has its own of these buffers, so rank 0 cannot save them alone. The other replicas
-  // wait for its decision.
+  // kPerReplica buffers differ between replicas, so all replicas take part in saving them. They
+  // wait for rank 0's decision.
   const bool gathers = !replica_->replica_buffers().empty();
   if (gathers) Enter(must ? Phase::kSave : Phase::kReduce);
   absl::StatusOr<StackedBuffers> own = GatherReplicaBuffers(*replica_, communicator_, &wanted);
@@ -209,16 +211,17 @@ void LoopImpl::Save(bool again, bool best) {
   auto snapshot = context_.snapshots->Take(*replica_, state_, *own);
   state_.save_due = -1;
   if (snapshot.ok()) {
-    // A state of this step that was saved before its callbacks' end is not the final one.
+    // A checkpoint of this step that was saved before the hooks at the end of training is not
+    // final. This one replaces it.
     snapshot->replaces = moment.last && HasCallbacks() && state_.end_saved_step != state_.steps;
     context_.checkpoints->Save(*std::move(snapshot));
     state_.saved_step = state_.steps;
     if (moment.last && EndIsComplete()) state_.end_saved_step = state_.steps;
     *context_.kept = *std::move(own);
   } else if (must) {
-    throw StatusError(CouldNotSave(state_.steps, snapshot.status()));
+    throw StatusError(SaveError(state_.steps, snapshot.status()));
   } else {
-    LogWarning("{}; training goes on", Message(CouldNotSave(state_.steps, snapshot.status())));
+    LogWarning("{}; training goes on", Message(SaveError(state_.steps, snapshot.status())));
   }
   Enter(Phase::kForward);
 }
@@ -331,11 +334,11 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   return OutcomeOf(*std::move(result), state_.steps, std::move(results));
 }
 
-// Runs after the first step of a generation, to report the problem before an epoch ends.
+// Called after the first step of a generation, so that the error occurs before the end of an epoch.
 void LoopImpl::CheckBatchNorm(const BatchNormWatch& watch) {
   watched_ = true;
   if (!watch.needs_several_examples()) return;
-  // With an unknown data size, the last batch is unknown too.
+  // If the size of the data is unknown, so is the last batch. Only full batches are checked then.
   const int64_t batch_size = state_.global_batch_size;
   const data::Sampler sampler =
       data_.sampler ? *data_.sampler : data::Sampler(batch_size, batch_size, false);
@@ -346,8 +349,8 @@ void LoopImpl::CheckBatchNorm(const BatchNormWatch& watch) {
 }
 
 void LoopImpl::Account(const StepResult& result) {
-  // Not reset at the end of the epoch: until its passes are complete, a restart still reports that
-  // epoch.
+  // Resets the sums at the start of the next epoch, because a restart reports an epoch until its
+  // passes are complete.
   if (state_.epoch_begins()) ResetEpoch();
   ++state_.steps;
   state_.examples += result.examples;
@@ -388,7 +391,7 @@ void LoopImpl::MoveOn() {
     extras.stream = {{loaded_.next_data.epoch, loaded_.next_data.offset}};
 }
 
-// Computes locally, without communication.
+// Updates counters and sums. Needs no communication.
 void LoopImpl::Commit(const StepResult& result) {
   Account(result);
   MoveOn();
@@ -404,9 +407,9 @@ void LoopImpl::Commit(const StepResult& result) {
   const bool ended = state_.epoch_begins() || IsFinished();
   if (ended) EndEpoch();
   if (HasCallbacks()) AfterStep();
-  // The last checkpoint must include what callbacks do at the end.
+  // The final checkpoint must include what callbacks do at the end of training. SaveEnd saves it.
   if (!HasCallbacks() || !(IsFinished() || Stopping()) || stop_) Save();
-  // Comes last, because it fails if a peer is lost, when the step is already committed.
+  // This is last, because it fails if a peer is lost, and the step is already committed.
   if (ended) CheckReplicasEqual();
 }
 
@@ -420,7 +423,7 @@ void LoopImpl::Finish() {
   if (reporter())
     for (Observer* observer : context_.observers) observer->OnFinish(state_.steps);
   if (state_.steps == 0) return;  // Nothing to save.
-  // If this state is already saved, result.json records that it is final.
+  // If this state is already saved, result.json says that it is final.
   if (!state_.epoch_begins()) EndEpoch();
   if (HasCallbacks()) {
     Settle();
@@ -432,7 +435,7 @@ void LoopImpl::Finish() {
 
 // Ends an epoch, or the job in the middle of one.
 void LoopImpl::EndEpoch() {
-  // In the middle of an epoch, the rest of the data may be undamaged.
+  // Fails only at the end of an epoch: before, undamaged examples may still follow.
   if (state_.epoch_begins() && state_.epoch_examples == 0 &&
       PipelineOptionsOf(context_.job).skip_damaged)
     throw StatusError(DataError(fmt::format(
@@ -523,10 +526,10 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
     Save();
     return std::nullopt;
   }
-  // Surviving processes keep these metrics. If the chief is lost before it has reported this pass,
-  // its successor reports it.
+  // Remaining processes keep these metrics. If the chief is lost before it has reported this pass,
+  // the next chief reports it.
   if (split != Split::kTrain) state_.last_passes[SplitName(split)] = pass->metrics;
-  // A separate moment for --fault.
+  // A separate point for --fault.
   Enter(Phase::kEvaluate);
   if (reporter()) {
     ReportLeftOut(split, pass->left_out);
@@ -537,8 +540,8 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
     Fire(Hook::kPassEnd, split, pass->metrics);
     ExchangeDecisions();
   }
-  // The best state so far is saved regardless of the intervals. At the end of an epoch it is saved
-  // after the callbacks, which then know these metrics.
+  // The best state so far is saved regardless of the intervals. At the end of an epoch, it is saved
+  // after the hooks have run with these metrics.
   if (split == Split::kValidation && state_.steps > 0) {
     state_.validation_due = false;
     if (!EpochEndPending()) Save(state_.saved_step != state_.steps);

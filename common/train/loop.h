@@ -27,19 +27,20 @@
 
 namespace muster {
 
-// The state that all replicas of the process share during a generation.
+// What the loops of all replicas of a process share during one generation.
 struct LoopContext {
   const Job& job;
   const std::map<Split, data::DatasetPtr>& datasets;
   const std::vector<data::DatasetPtr>& named_datasets;  // Indexed by handle.
   Membership* membership;
   const std::vector<Observer*>& observers;
-  CheckpointSink* checkpoints;  // Null: nothing is saved.
+  CheckpointSink* checkpoints;  // Null if the job saves nothing.
   SnapshotTaker* snapshots;
-  // The buffers of the last save or restore. Rank 0 gives them to replicas that have none.
+  // The kPerReplica buffers of the last save or restore. Rank 0 sends them to replicas without such
+  // buffers.
   StackedBuffers* kept;
   LocalExchange* exchange;
-  int num_replicas;   // Replicas of the generation.
+  int num_replicas;   // All replicas of the generation.
   int first_replica;  // Index of this process's first replica in the generation.
   int owner_replica;  // The replica whose state is broadcast.
   int world_size;
@@ -51,19 +52,19 @@ struct LoopContext {
   int declared_replicas = 0;        // Replicas of the whole cluster. Equal in all members.
 };
 
-// Returns the retryable error for a job that has to save its state after `step` and cannot.
-absl::Status CouldNotSave(int64_t step, const absl::Status& why);
+// Returns the retryable error for a job that must save its state after `step` and cannot.
+absl::Status SaveError(int64_t step, const absl::Status& why);
 
 class LoopImpl final : public LoopBackend {
  public:
-  // `state` belongs to this replica alone and has its batch size. This object updates it after each
-  // committed step and each pass, so that a later generation can continue from it.
+  // `state` belongs to this replica only, and its global_batch_size is set. This object updates
+  // `state` after each committed step and each pass. A later generation continues from it.
   LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
            int local_index, const TrainData& data, LoopState* state);
   ~LoopImpl() override;
 
-  // Broadcasts the newest state, then calls the program's run(). Training ends when run() returns.
-  // Returns Preempted after an agreed stop.
+  // Broadcasts the newest state, then calls the program's run(). Returns OK when training has
+  // ended, Preempted if all replicas stopped on request, else the error.
   absl::Status Run();
 
   void Fit() override;
@@ -90,71 +91,74 @@ class LoopImpl final : public LoopBackend {
   void Enter(Phase phase) {
     if (first_local()) context_.membership->SetPhase(phase, state_.steps + 1);
   }
-  // The epoch of the last step.
+  // Returns the epoch of the last step.
   int64_t last_epoch() const {
     return std::max<int64_t>(0, state_.position.epoch - (state_.epoch_begins() ? 1 : 0));
   }
   void TakeOverState();
   absl::Status Stopped() const;
   void OpenData();
-  // Called when run() has returned without an error.
+  // Ends training if the program's run() returned before the end of the job.
   void EndRun();
   void CheckBatchNorm(const BatchNormWatch& watch);
   void Commit(const StepResult& result);
   void Account(const StepResult& result);
-  void MoveOn();  // Advances the position in the data.
+  void MoveOn();  // Advances the position in the data after a step.
   bool TestDue() const;
   void EndEpoch();
   void ResetEpoch();
   void CheckReplicasEqual();
-  // Hands the state to the sink if the sink wants it. Called by all replicas. `again` is false if
-  // this process has already saved the step. It then saves only if the sink wanted this step's
-  // state and has not received it. `best` is true if the epoch's training metrics select the best
-  // step.
+  // Saves the state if the checkpoint sink wants it. Called by all replicas. `again` is false if
+  // this process has already saved the state of this step. The state is then saved only if the sink
+  // wanted it before and has not received it. `best` is true if the epoch's training metrics are
+  // known and select the best checkpoint.
   void Save(bool again = true, bool best = false);
-  // Makes the passes that are due, in order, until a stop is requested.
+  // Makes the validation and test passes that are due, unless a stop is requested.
   void RunDuePasses();
-  // Returns nullopt if a stop was requested.
+  // Makes one pass and returns its metrics. Returns nullopt if a stop was requested.
   std::optional<std::map<std::string, double>> Pass(Split split);
-  bool IsFinished() const;  // No step is left to do.
+  bool IsFinished() const;  // Returns true if training has no step left.
   bool Has(Split split) const { return context_.datasets.contains(split); }
 
   // ---- Callbacks (loop_callbacks.cc)
   bool HasCallbacks() const;
   checkpoint::CallbackRecord& record() { return *state_.extras.callbacks; }
   const checkpoint::CallbackRecord& record() const { return *state_.extras.callbacks; }
-  // True if a callback has asked to stop, so that training is finished after this step.
+  // Returns true if a callback has requested a stop. Training then ends after the current step.
   bool Stopping() const {
     return HasCallbacks() && state_.extras.callbacks && !record().stop.empty();
   }
   bool EpochEndPending() const;
-  // Takes the callbacks' record from the received state.
+  // Prepares the callbacks' record, rates and weights that came with the owner's state.
   void TakeOverCallbacks();
   void ApplyRates();
   void BeginCallbacks();
   void Fire(Hook hook, Split split = Split::kTrain, std::map<std::string, double> metrics = {});
-  // Sends the hooks' decision to all replicas, where it takes effect.
+  // Sends the requests of the hooks from rank 0 to all replicas, which apply them.
   void ExchangeDecisions();
   void BeforeStep();
   void AfterStep();
-  // Updates the moving average. Needs no communication.
+  // Updates the moving average of the weights, without communication.
   void AverageWeights();
-  // True if the end of training, with its hooks and its passes, is complete.
+  // Returns true if the hooks and the passes at the end of training are complete.
   bool EndIsComplete() const {
     return HasCallbacks() && record().ended && !state_.validation_due && !state_.test_due;
   }
-  // Calls the hooks that are due between two steps: those of the end of an epoch and of training.
+  // Calls the hooks that are due between two steps: those for the end of an epoch and for the end
+  // of training.
   void Settle();
   void SaveEnd();
-  // Includes the validation metrics, as "val_<name>".
+  // Returns the training metrics of the epoch, its validation metrics as "val_<name>", and the
+  // learning rate.
   std::map<std::string, double> EpochMetrics() const;
-  // Repeats the pass with the moving average of the weights, and adds its metrics as "ema_<name>".
-  // Returns false if the pass was stopped.
+  // Repeats a pass with the moving average of the weights. Adds the resulting metrics as
+  // "ema_<name>". Returns false if the pass was stopped.
   bool PassOfAverage(PassOptions options, std::map<std::string, double>* metrics);
 
-  // Returns the means over the epoch's steps so far.
+  // Returns the means of the metrics over the epoch's steps so far.
   std::map<std::string, double> TrainMetrics() const;
-  // Returns nullopt unless this is a float16 run. `skipped` is true if the last step was skipped.
+  // Returns the report on the loss scale, or nullopt without float16. `skipped` is true if the last
+  // step was skipped.
   std::optional<LossScaleReport> LossScale(bool skipped) const;
   void ReportLeftOut(Split split, const DamagedExamples::Report& left_out);
   void ReportStart();
@@ -173,21 +177,22 @@ class LoopImpl final : public LoopBackend {
   const TrainData& data_;
   LoopState& state_;
   StepRunner runner_;
-  const int64_t steps_per_epoch_;  // 0: not known.
+  const int64_t steps_per_epoch_;  // 0 if unknown.
   std::unique_ptr<Feed> feed_;
   std::vector<std::unique_ptr<NamedFeed>> named_feeds_;  // Indexed by handle.
   FedBatch loaded_;
   DamagedExamples::Report left_out_;  // Examples dropped since the last step.
   bool have_batch_ = false;
-  int64_t batch_steps_ = 0, batch_steps_done_ = 0;  // Steps over the current batch.
-  bool begun_batch_ = false;                        // This object has made a step over the batch.
-  bool watched_ = false;  // The first step was watched for batch normalisation.
+  // Steps to make over the current batch, and steps made.
+  int64_t batch_steps_ = 0, batch_steps_done_ = 0;
+  bool begun_batch_ = false;  // True after a step over the batch.
+  bool watched_ = false;  // True after the first step, which is checked for batch normalisation.
   bool stop_ = false;
-  bool fitting_ = false;                // In Fit(): passes run at the ends of epochs.
-  std::unique_ptr<CallbackHost> host_;  // Null in replicas that run no hooks.
-  bool save_requested_ = false;         // A callback has requested a save.
-  bool end_saved_ = false;              // SaveEnd has run in this generation.
-  double input_seconds_ = 0;            // Time waited for input since the last step.
+  bool fitting_ = false;                // True in Fit(), which makes passes at the ends of epochs.
+  std::unique_ptr<CallbackHost> host_;  // Null in replicas that do not run hooks.
+  bool save_requested_ = false;         // True if a callback has requested a save.
+  bool end_saved_ = false;              // True if SaveEnd has saved in this generation.
+  double input_seconds_ = 0;  // Time that this replica waited for input since the last step.
   MonotonicTime epoch_start_, step_start_;
 };
 

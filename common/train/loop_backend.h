@@ -1,5 +1,6 @@
-// The implementation behind a program's Loop: the synchronous loop (loop.h), or the loop of a
-// worker in a parameter-server job. Errors are thrown as StatusError.
+// The implementation of a program's Loop, whose methods call those of LoopBackend. There is one for
+// synchronous training (loop.h) and one for workers of a parameter-server job. Errors are thrown as
+// StatusError.
 #pragma once
 
 #include <functional>
@@ -16,9 +17,11 @@ namespace muster {
 
 using LoopBody = std::function<Nested(Step&, const data::Batch&)>;
 
-// `results` is the body's return value.
+// Returns what a program sees of a step. `number` is the step's number, and `results` is the return
+// value of the step's body.
 StepOutcome OutcomeOf(StepResult result, int64_t number, Nested results);
-// Returns the value that a step's body, or run()'s function, returned, detached from its graph.
+// Returns `value` with all its tensors detached from their graph. Called with what a step's body,
+// or a function passed to Loop::run, returned.
 Nested Detached(const Nested& value);
 
 class LoopBackend {

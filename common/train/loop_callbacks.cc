@@ -1,7 +1,7 @@
-// Calls the hooks of callbacks in the loop, and sends their decisions to all replicas. Hooks run
-// only on rank 0's first replica. All that they see, remember and decide is in the training state.
-// A hook that was lost with its process is called again with the previous state. A hook whose
-// decision is known is not called again.
+// The callbacks of the training loop. Hooks run only on rank 0's first replica, and the loop sends
+// their requests to all replicas. What hooks see, keep and request is part of the training state.
+// If a process is lost within a hook, the hook is called again with the previous state. A hook
+// whose requests have reached the replicas is not called again.
 #include <fmt/format.h>
 
 #include "common/base/logging.h"
@@ -38,11 +38,11 @@ void LoopImpl::TakeOverCallbacks() {
   checkpoint::TakeOver({state_.steps, last_epoch(), state_.epoch_begins() || IsFinished(),
                         IsFinished(), state_.validation_due, state_.test_due},
                        &record);
-  // A run without callbacks that was over has no callback state to save. A job that was extended
-  // gets another end.
+  // If a run without callbacks was complete, its saved state is final, because no callback has a
+  // state to save. If the job was extended, its saved end is not final any more.
   if (none && record->ended) state_.end_saved_step = state_.saved_step;
   if (!record->ended) state_.end_saved_step = -1;
-  // The callbacks and optimizers may have changed since.
+  // The job's callbacks and optimizers may have changed since the save.
   std::set<std::string> names, optimizers;
   for (const NamedCallback& named : replica_->callbacks().callbacks) names.insert(named.name);
   for (const NamedOptimizer& optimizer : replica_->optimizers()) optimizers.insert(optimizer.name);
@@ -65,7 +65,7 @@ void LoopImpl::TakeOverCallbacks() {
 void LoopImpl::ApplyRates() {
   for (NamedOptimizer& optimizer : replica_->optimizers()) {
     const auto rate = record().rates.find(optimizer.name);
-    // The job may have a schedule now.
+    // Ignores the rate if the job now has a schedule.
     if (rate == record().rates.end() || !IsSettable(optimizer.learning_rate)) continue;
     auto schedule = MakeSchedule(rate->second, {});
     ThrowIfError(schedule.status());
@@ -108,8 +108,8 @@ void LoopImpl::BeginCallbacks() {
       return outputs;
     };
     host_ = std::make_unique<CallbackHost>(std::move(options));
-    // Also begins after the end of training: result.json shows what callbacks recorded, and the
-    // remaining passes call their hooks.
+    // Calls Begin even after the end of training: result.json needs the entries of callbacks, and
+    // remaining passes call hooks.
     host_->Begin(record(), state_.steps > 0 && !over);
   }
   if (over) return;
@@ -154,19 +154,19 @@ void LoopImpl::ExchangeDecisions() {
   if (text.empty()) return;
   auto told = DecisionFromText(text);
   ThrowIfError(told.status());
-  // The code from here on needs no communication.
+  // From here on, no communication is needed.
   checkpoint::CallbackRecord& next = told->record;
   next.epochs_begun = record().epochs_begun;
   next.epochs_ended = record().epochs_ended;
   next.steps_begun = record().steps_begun;
   next.steps_ended = record().steps_ended;
   next.ended = record().ended;
-  // The moving average is updated without a decision, so its entry is kept.
+  // Keeps the entry of the moving average, which the loop updates without a request.
   if (const std::optional<AverageOptions>& average = replica_->callbacks().average) {
     const auto kept = record().kept.find(average->name);
     if (kept != record().kept.end()) next.kept.insert(*kept);
   }
-  // The copy is made here, possibly some steps after the hook that requested it.
+  // Copies of weights are made here, possibly some steps after the hook requested them.
   next.weights_of = record().weights_of;
   for (const auto& [what, callback] : told->weights) {
     if (what == "keep") {
@@ -201,7 +201,7 @@ void LoopImpl::AfterStep() {
        host_ == nullptr ? std::map<std::string, double>() : TrainMetrics());
   if (replica_->callbacks().decides_in_steps) ExchangeDecisions();
   record().steps_ended = state_.steps;
-  // A stop in the middle of an epoch ends the epoch.
+  // A stop that a callback requests in the middle of an epoch ends the epoch.
   if (Stopping() && !state_.epoch_begins() && !IsFinished()) EndEpoch();
 }
 
@@ -214,8 +214,8 @@ void LoopImpl::AverageWeights() {
 
 namespace {
 
-// Puts the moving average in the place of the weights while it exists, so that an exception in a
-// pass restores the weights.
+// While an object exists, the moving average is in the place of the weights. The destructor
+// restores the weights, also after an exception.
 class AverageInPlace {
  public:
   AverageInPlace(KeptWeights* kept, const std::string& name) : kept_(kept), name_(name) {
@@ -252,9 +252,9 @@ bool LoopImpl::EpochEndPending() const {
 
 void LoopImpl::Settle() {
   if (!HasCallbacks() || stop_ || state_.steps == 0) return;
-  // A replica that was lost here may have lost the hook with it.
+  // If a replica was lost here, the hook of this step may not have run.
   if (record().steps_ended < state_.steps) AfterStep();
-  // The epoch's metrics include the validation's, so the pass comes first.
+  // The validation pass must come first, because the epoch's metrics include its metrics.
   if (fitting_ && state_.validation_due) return;
   bool asks_for_best = false;
   if (EpochEndPending()) {
@@ -262,7 +262,7 @@ void LoopImpl::Settle() {
          host_ == nullptr ? std::map<std::string, double>() : EpochMetrics());
     ExchangeDecisions();
     record().epochs_ended = last_epoch() + 1;
-    // Restored weights are not those that were measured.
+    // If a callback has restored weights, the metrics do not belong to them.
     asks_for_best =
         record().weights_of == 0 && (context_.job.checkpoint.best_of_training ||
                                      state_.last_passes.contains(SplitName(Split::kValidation)));
@@ -281,7 +281,7 @@ void LoopImpl::Settle() {
     ExchangeDecisions();
     record().ended = true;
     if (reporter() && record().weights_of > 0)
-      LogInfo("the weights after step {} are put back", record().weights_of);
+      LogInfo("restored the weights after step {}", record().weights_of);
   }
   if (!IsFinished() && (save_requested_ || asks_for_best))
     Save(save_requested_ || state_.saved_step != state_.steps, asks_for_best);
@@ -292,8 +292,8 @@ void LoopImpl::SaveEnd() {
   if (!IsFinished() || !record().ended || (fitting_ && (state_.validation_due || state_.test_due)))
     return;
   end_saved_ = true;
-  // A lost member may have prevented this save. The saving process knows from its own state whether
-  // it has saved.
+  // A lost member may have prevented an earlier save of this state. The saving process knows from
+  // end_saved_step whether it has saved.
   Save(/*again=*/state_.end_saved_step != state_.steps);
   CheckReplicasEqual();
 }

@@ -1,4 +1,4 @@
-// The calls of a program's loop besides steps and passes.
+// The calls of a program's Loop, except steps and passes.
 #include "common/train/loop.h"
 #include "common/train/replica/precision.h"
 #include "common/train/replica/replica_values.h"
@@ -34,7 +34,7 @@ Nested LoopImpl::Gather(const Nested& value, int64_t axis) {
 }
 
 std::vector<Nested> LoopImpl::LocalResults(const Nested& value) {
-  // Passes copies, because the other replicas may read them while this one changes its own tensors.
+  // Passes copies, because other replicas may read them while this one changes its own tensors.
   auto values = context_.exchange->Exchange(
       local_index_, value.Map([](const at::Tensor& t) { return t.detach().clone(); }));
   if (!values.ok()) throw StatusError(values.status());

@@ -22,7 +22,7 @@ std::shared_ptr<data::Pipeline> SharedPipelines::Get(const std::string& name, co
 }
 
 data::PipelineOptions PipelineOptionsOf(const Job& job) {
-  const auto read = data::ParseDataOptions(job.data);  // LoadJob has checked it.
+  const auto read = data::ParseDataOptions(job.data);  // LoadJob has checked them.
   const data::DataOptions options = read.ok() ? *read : data::DataOptions();
   data::PipelineOptions pipeline;
   pipeline.threads = options.threads.value_or(data::PipelineOptions::kAuto);
@@ -59,7 +59,7 @@ Feed::Feed(data::DatasetPtr dataset, const FeedOptions& given, const FeedPlace& 
         options.sampler ? *options.sampler
                         : data::Sampler(dataset->size(), options.batch_size, options.drop_remainder,
                                         options.steps_per_epoch);
-    // Pipelines that copy to a device are not shared.
+    // Replicas do not share a pipeline that copies to a device.
     const bool shares = place.shared != nullptr && place.local_replicas > 1 &&
                         options.distributed && copies_ == nullptr;
     local_index_ = shares ? place.local_index : 0;
@@ -98,7 +98,8 @@ absl::StatusOr<FedBatch> Feed::Next() {
   return fed;
 }
 
-// Otherwise a replica that sees the end early would leave another one alone in the next step.
+// Without this check, a replica that sees the end of the data early would leave the others waiting
+// in the next step.
 absl::Status Feed::AgreeOnBatch(const data::LoadedBatch& batch) const {
   return AgreeOn(
       communicator_, device_,
@@ -117,7 +118,7 @@ FeedOptions OptionsOf(const NamedDataset& declared, const Job& job, int64_t glob
       declared.options.batch_size > 0 ? declared.options.batch_size : global_batch_size;
   options.drop_remainder = declared.options.drop_remainder;
   options.pipeline = PipelineOptionsOf(job);
-  // Two datasets of a program get different shuffles.
+  // The name is part of the seed, so that two datasets have different shuffles.
   options.pipeline.seed = MixSeed(job.seed, {Fnv1a(declared.name)});
   options.start = options.start_data = {place.epoch, place.offset};
   options.distributed = declared.options.distributed;
@@ -234,8 +235,8 @@ absl::StatusOr<TrainData> MakeTrainData(const Job& job, const Replica& replica,
     data.steps_per_epoch = StepsPerEpoch(job, replica, data.examples, global_batch_size);
     return data;
   }
-  // The same indices mean other examples on each replica, so each gets an order and random numbers
-  // of its own. Replica 0's equal those of a single replica.
+  // An index means a different example on each replica. Each replica therefore has an order and
+  // random numbers of its own. Those of replica 0 are equal to those of a run with one replica.
   if (rank > 0) data.seed = MixSeed(job.seed, {Fnv1a("auto_shard"), static_cast<uint64_t>(rank)});
   std::vector<int64_t> shares(replicas, data.examples);
   if (options.auto_shard == data::AutoShard::kOff) {
@@ -253,8 +254,8 @@ absl::StatusOr<TrainData> MakeTrainData(const Job& job, const Replica& replica,
     data.examples = std::accumulate(shares.begin(), shares.end(), int64_t{0});
   }
   data.sampler =
-      data::Sampler::OfShares(std::move(shares), global_batch_size, DropsRemainder(job, replica),
-                              job.steps_per_epoch.value_or(0));
+      data::Sampler::FromShares(std::move(shares), global_batch_size, DropsRemainder(job, replica),
+                                job.steps_per_epoch.value_or(0));
   data.steps_per_epoch = data.sampler->batches_per_epoch();
   return data;
 }

@@ -1,4 +1,4 @@
-// The reports of rank 0's first replica to observers.
+// The reports of the loop to observers. Only rank 0's first replica makes them.
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
 #include "common/train/replica/parameter_groups.h"
@@ -9,7 +9,7 @@ std::map<std::string, double> LoopImpl::TrainMetrics() const {
   auto metrics = MetricResults(*replica_, state_.epoch_metric_sums.data());
   metrics["loss"] =
       state_.epoch_loss_sum / static_cast<double>(std::max<int64_t>(1, state_.epoch_examples));
-  // A metric of the same name takes precedence.
+  // A metric takes precedence over a reported value of the same name.
   for (const auto& [name, value] : state_.extras.epoch_values) metrics.emplace(name, value.mean());
   return metrics;
 }

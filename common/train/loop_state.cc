@@ -16,14 +16,14 @@ namespace muster {
 namespace {
 
 // Broadcasts tensors of one type in pieces. Small tensors share a piece, because each piece costs a
-// round trip, and large ones are split. A piece is complete before any of it is copied to its
-// destination.
+// round trip. Large tensors are split. A piece is copied to its tensors only after it has arrived
+// completely.
 class Pieces {
  public:
   Pieces(c10::Device device, Communicator* communicator, int owner, const TransferOptions& options)
       : device_(device), communicator_(communicator), owner_(owner), options_(options) {}
 
-  // Splits by shape only, so that all replicas split a tensor alike, whatever its strides.
+  // Splits a tensor by its shape only. Strides may differ between replicas, which must split alike.
   void Add(const at::Tensor& tensor) {
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
     if (bytes <= options_.piece_bytes || tensor.numel() == 1) return AddPiece(tensor, bytes);
@@ -105,7 +105,7 @@ std::string BroadcastText(const std::string& mine, c10::Device device, Communica
 
 namespace {
 
-// Values with names travel as text, because only the owner knows their number.
+// Converts values with names to JSON, because only the owner knows how many there are.
 Json NamedToJson(const LoopState& state) {
   const auto object = [](const std::map<std::string, double>& values) {
     Json json = Json::object();
@@ -130,8 +130,8 @@ void NamedFromJson(const Json& json, LoopState* state) {
     state->last_passes[split] = read(metrics);
 }
 
-// Visits all other numbers except the batch size, in a fixed order, to and from double. Counts are
-// exact below 2^53.
+// Visits all other numbers of the state except the batch size, in a fixed order. Converts them to
+// and from double, which is exact for counts below 2^53.
 template <typename Visit>
 void VisitNumbers(LoopState* state, const Visit& visit) {
   const auto integer = [&visit](auto* value) {
@@ -184,7 +184,7 @@ Json BroadcastJson(const Json& mine, c10::Device device, Communicator* communica
   return *std::move(json);
 }
 
-// Returns the owner's numbers and texts.
+// Returns the owner's state, received from the owner. Its tensors are sent separately.
 LoopState BroadcastNumbers(const LoopState& mine, c10::Device device, Communicator* communicator,
                            int owner) {
   LoopState next = mine;
@@ -216,8 +216,9 @@ void BroadcastState(Replica* replica, Communicator* communicator, int owner, Loo
                     const TransferOptions& options) {
   const c10::Device device = replica->device();
   LoopState next = BroadcastNumbers(*state, device, communicator, owner);
-  // The same step has the same bits on all replicas, so they need no copy. With callbacks, one step
-  // may have two states: before and after the decisions at its epoch's end.
+  // States of the same step are equal on all replicas, so a replica at the owner's step needs no
+  // copy. With callbacks, a step may have two states: before and after the requests at the end of
+  // its epoch.
   const bool holds = communicator->rank() == owner ||
                      (state->whole && state->steps > 0 && state->steps == next.steps &&
                       state->extras.callbacks == next.extras.callbacks);
@@ -228,8 +229,9 @@ void BroadcastState(Replica* replica, Communicator* communicator, int owner, Loo
   std::vector<at::Tensor> own = replica->replicated_state();
   const std::vector<at::Tensor> of_callbacks = replica->kept().Of(kept);
   own.insert(own.end(), of_callbacks.begin(), of_callbacks.end());
-  // An older state is worth keeping, because the owner of the newer one may be lost during the
-  // transfer. If it is too large, this replica has no state while it is being overwritten.
+  // Keeps the older state during the transfer, because the owner may be lost before the transfer
+  // completes. If the state is too large for a second copy, it is overwritten, and this replica has
+  // no state meanwhile.
   const bool stages = !holds && state->whole && state->steps > 0 && !tables.moves() &&
                       BytesOf(own) <= options.staged_bytes;
   if (!holds && !stages) state->whole = false;

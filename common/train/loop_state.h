@@ -1,6 +1,7 @@
-// The part of the training state that is not in the replica's tensors, and its transfer. At the
-// start of a generation all replicas take the newest state from its owner. There is one object for
-// each local replica. It outlives generations, and checkpoints contain all of it.
+// LoopState is the part of the training state that is not in a replica's tensors: counters,
+// positions in the data, and the last reports. Each replica has one object, which outlives
+// generations. At the start of a generation, the owner of the newest state broadcasts it to all
+// replicas. Checkpoints contain a LoopState, except the fields that belong to a process.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,80 +21,81 @@
 namespace muster {
 
 struct LoopState {
-  // False while the owner's state is overwriting this one, and after an interrupted transfer. The
-  // tensors then mix two steps, and `steps` is meaningless. The replica has no state until another
-  // transfer completes or a checkpoint is restored.
+  // False while the owner's state overwrites this one, and after an interrupted transfer. The
+  // tensors then mix two steps, and `steps` is meaningless. The replica gets a state again when
+  // another transfer completes or a checkpoint is restored.
   bool whole = true;
-  // The same for the process's tables. Kept in the state of the replica that owns them.
+  // Like `whole`, for the embedding tables of the process. Only the state of the replica that owns
+  // the tables has a valid value.
   bool tables_whole = true;
   int64_t steps = 0;        // Completed steps.
-  data::Position position;  // The position of the next example.
-  int64_t examples = 0;     // Trained on in the whole run.
-  // Sum of loss x examples in the epoch of the last step, so far.
+  data::Position position;  // Position of the next example.
+  int64_t examples = 0;     // Examples trained on in the whole run.
+  // Sum of loss x examples over the steps so far in the epoch of the last step.
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
-  std::vector<double> epoch_metric_sums;  // All metrics' sums, in order of declaration.
-  // Passes that belong to this step and are not complete.
+  std::vector<double> epoch_metric_sums;  // Sums of all metrics, in the order of declaration.
+  // True for a pass that belongs to this step and is not complete.
   bool validation_due = false, test_due = false;
   std::vector<double> loss_scaler;  // LossScaler::state()
-  // The last step's report: objective, learning rate, examples, the program's own values, and the
-  // metrics of its completed passes ("validation", "test"). A new chief reports them if the
-  // previous one was lost before it could. NaN, 0 and empty before the first step and after a
-  // restore.
+  // The report of the last step: objective, learning rate, examples, the program's reported values,
+  // and the metrics of its completed passes ("validation", "test"). If the chief is lost before it
+  // has reported them, the next chief does. They are NaN, 0 and empty before the first step and
+  // after a restore.
   double last_loss = std::numeric_limits<double>::quiet_NaN();
   double last_learning_rate = 0;
   int64_t last_examples = 0;
   std::map<std::string, double> last_values;
   std::map<std::string, std::map<std::string, double>> last_passes;
-  // State that only some runs have. `batch_steps` belongs to the batch at `position`; above 0, that
-  // batch has been started.
+  // State that only some runs have. `batch_steps` above 0 means that the run has made some, but not
+  // all, steps over the batch at `position`.
   checkpoint::Extras extras;
-  int64_t global_batch_size = 0;  // 0: set from the job at the first start.
-  // The step of the last state that was handed over for saving, or that a checkpoint restored.
-  // Belongs to this process, not to the run. -1: none.
+  int64_t global_batch_size = 0;  // Set from the job at the first start. 0 before.
+  // The step of the last state that this process passed to the sink or restored from a checkpoint.
+  // Belongs to the process, not to the run. -1 if there is none.
   int64_t saved_step = -1;
-  // The step whose saved or restored state includes the callbacks' work at the end of training and
-  // the passes after it. Belongs to this process. -1: none.
+  // The step of the last saved or restored final state. A final state includes the hooks at the end
+  // of training and the passes after them. Belongs to the process. -1 if there is none.
   int64_t end_saved_step = -1;
-  // The step whose state the sink wants but has not received yet. Belongs to this process. -1:
-  // none.
+  // The step of a state that the sink wants but has not received yet. Belongs to the process. -1 if
+  // there is none.
   int64_t save_due = -1;
 
-  // True if the owner's process knew at the start of this generation that the job is stopping. All
-  // replicas use the owner's value, because they may have learned of a stop at different times.
+  // True if the owner's process knew of a stop request at the start of this generation. Processes
+  // may receive the request at different times, so all replicas use the owner's value.
   bool stop_asked = false;
 
-  // The last step whose update the replica holds. -1: it has no state.
+  // Returns the step of the state that the replica holds, or -1 if it has no state.
   int64_t last_step() const { return whole ? steps : -1; }
-  // The next step is the first one of an epoch.
+  // Returns true if the next step is the first step of an epoch.
   bool epoch_begins() const { return position.offset == 0 && extras.batch_steps_done == 0; }
 };
 
 // Returns the state of a replica that has not trained.
 LoopState InitialLoopState(const Job& job, const Replica& replica);
 
-// Returns the owner's text on all replicas. Throws StatusError.
+// Broadcasts the text `mine` of replica `owner`. Returns it on all replicas. Throws StatusError.
 std::string BroadcastText(const std::string& mine, c10::Device device, Communicator* communicator,
                           int owner);
 
-// All replicas of a generation call these functions, and all receive what `owner` holds. They throw
-// StatusError.
+// Broadcast functions. All replicas of a generation call them, and all receive the values of
+// replica `owner`. They throw StatusError.
 //
-// BroadcastBatchSize transfers the global batch size and the number of replicas that the learning
-// rate is scaled for.
+// BroadcastBatchSize sends the global batch size, and the number of replicas by which learning
+// rates are scaled.
 void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owner,
                         LoopState* state);
 struct TransferOptions {
-  // Maximum size of a piece in which tensors are sent. Bounds the transfer's memory beside the
-  // state.
+  // Tensors are sent in pieces of at most this size. The transfer needs this much memory in
+  // addition to the state.
   int64_t piece_bytes = 64 << 20;
-  // An older state is kept until the newer one has arrived completely, if it has at most this size
-  // and receives no table rows. A larger one is overwritten.
+  // If the state has at most this size and no table rows are received, a replica keeps its older
+  // state until the newer one is complete. Otherwise the older state is overwritten at once.
   int64_t staged_bytes = 256 << 20;
-  std::function<void()> moment;  // Called before the first piece and after each. May be null.
+  std::function<void()> moment;  // Called before the first piece and after each piece. May be null.
 };
-// Transfers the replica's parameters, buffers, slots and tables, and the whole LoopState. `steps`
-// is set last: after a failure, a replica still holds its previous state, or has no state
+// Sends the replica's parameters, buffers, slots and tables, and the LoopState. Assigns to `state`
+// last. After a failure, a replica therefore still holds its previous state, or has none
 // (LoopState::whole).
 void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state,
                     const TransferOptions& options = {});

@@ -29,7 +29,7 @@ absl::Status Refused(const std::string& path, std::string_view why) {
   return ConfigurationError(fmt::format("program '{}' {}", path, why));
 }
 
-// Reads an ELF file's sections by name, and validates all numbers in it.
+// Reads sections of an ELF file by name. Checks all numbers in the file before use.
 class ElfFile {
  public:
   static absl::StatusOr<ElfFile> Open(const std::string& path) {
@@ -38,7 +38,7 @@ class ElfFile {
     return file;
   }
 
-  // Returns the bytes of the section, or NotFound.
+  // Returns the bytes of the section. Returns NotFound if the file does not have it.
   absl::StatusOr<std::string> Section(std::string_view name) const {
     for (const Elf64_Shdr& section : sections_) {
       if (NameOf(section) != name) continue;
@@ -122,7 +122,7 @@ absl::StatusOr<std::string> ReadStamp(const std::string& path) {
                    "holds no program: write MUSTER_PROGRAM(Class) in one of its source files");
   }
   if (!section.ok()) return section.status();
-  // Two stamps would be concatenated.
+  // A file with two programs has two stamps, one after the other.
   const std::string stamp = section->substr(0, section->find('\0'));
   if (section->size() > stamp.size() + 1) {
     return Refused(path, "holds several programs: write MUSTER_PROGRAM(Class) once");

@@ -43,7 +43,8 @@ std::vector<at::Tensor> Prediction::lookup(const std::vector<TableBags>& bags) {
 
 namespace {
 
-// Reports a refusal by the program as an error in the input.
+// Runs `body`. If the program refuses the input, returns a ConfigurationError, because the input is
+// wrong.
 absl::Status CatchRefusal(const std::string& where, const std::function<void()>& body) {
   return CatchProgramErrors(where, [&] {
     try {
@@ -65,7 +66,7 @@ absl::Status CheckOutputs(const at::Tensor& outputs, int64_t examples) {
       outputs.defined() ? "a tensor of shape " + Shape(outputs.sizes()) : "an undefined tensor"));
 }
 
-// Returns a column's name for input without names.
+// Returns the name of a column of input without column names.
 std::string ColumnName(size_t column, size_t columns) {
   return columns == 1 ? "x" : fmt::format("{}", column);
 }
@@ -179,8 +180,8 @@ absl::StatusOr<at::Tensor> PredictorImpl::Predict(
   return all;
 }
 
-// A program may fail anywhere on unsuitable input. If the program's own data has another shape, the
-// error says so.
+// Returns a ConfigurationError if the input has another shape than the program's own data, because
+// a program may fail anywhere on such input. Otherwise returns `failure`.
 absl::Status PredictorImpl::Explain(const absl::Status& failure,
                                     const data::OpenSplit& input) const {
   if (ExitCodeOf(failure) != ExitCode::kProgramFailed) return failure;

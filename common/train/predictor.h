@@ -1,5 +1,5 @@
-// Computes the outputs of a program's predict() with a checkpoint's models, on the replicas of one
-// process. Does not communicate with other processes. Used by one thread.
+// Prediction: runs a program's predict() on the replicas of one process. A Predictor uses the
+// models of a checkpoint, does not communicate with other processes, and is used by one thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,13 +19,13 @@ namespace muster {
 
 class Replica;
 
-// Returns the output of the program's predict() for a batch, on the CPU: one row for each example.
-// Moves the batch to the replica's device. `columns`: see Prediction. Called by the replica's
-// thread; models are in evaluation mode meanwhile. Returns a ConfigurationError if the program
-// refuses the input, and a ProgramError if it fails.
+// Runs predict() on a batch, which is first moved to the replica's device. Returns one row for each
+// example, on the CPU. `columns` is described at Prediction. Models are in evaluation mode during
+// the call. Returns a ConfigurationError if the program refuses the input, and a ProgramError if it
+// fails. Called by the replica's thread.
 absl::StatusOr<at::Tensor> PredictBatch(Replica* replica, Precision precision, data::Batch batch,
                                         std::vector<std::string> columns);
-// Like PredictBatch. CallbackContext::predict documents the default of `columns`.
+// Like PredictBatch, for CallbackContext::predict, which documents the default of `columns`.
 absl::StatusOr<at::Tensor> PredictForHook(Replica* replica, Precision precision,
                                           const data::Batch& batch,
                                           const std::vector<std::string>& columns);
@@ -33,7 +33,7 @@ absl::StatusOr<at::Tensor> PredictForHook(Replica* replica, Precision precision,
 struct PredictorOptions {
   Job job;
   ProgramFactory factory;
-  std::vector<c10::Device> devices;  // One replica each.
+  std::vector<c10::Device> devices;  // One replica runs on each device.
 };
 
 class Predictor {
@@ -44,14 +44,15 @@ class Predictor {
 
   // See CheckpointReplicas::Restore.
   virtual absl::Status Restore(const checkpoint::Snapshot& snapshot) = 0;
-  // Returns one row for each example, in their order, on the CPU. All replicas together take
-  // `batch_size` examples at a time. Returns a ConfigurationError if the program refuses the input,
-  // and a ProgramError if it fails.
+  // Returns one row for each example of `input`, in order, on the CPU. `batch_size` is the number
+  // of examples that all replicas together take at a time. Returns a ConfigurationError if the
+  // program refuses the input, and a ProgramError if it fails.
   virtual absl::StatusOr<at::Tensor> Predict(
       const data::OpenSplit& input, int64_t batch_size,
       const std::function<void(int64_t done, int64_t total)>& progress) = 0;
 
-  // Encode turns a prompt into an input; Decode turns outputs into text. Both call the program.
+  // Encode converts a prompt to an input of Predict. Decode converts the outputs to text. Both call
+  // the program.
   virtual absl::StatusOr<data::OpenSplit> Encode(const std::string& prompt) = 0;
   virtual absl::StatusOr<std::string> Decode(const at::Tensor& outputs) = 0;
 };

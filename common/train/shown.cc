@@ -40,7 +40,7 @@ proto::Shown ToMessage(const std::vector<ImageReport>& images,
                        const std::vector<HistogramReport>& histograms,
                        std::vector<std::string>* left_out) {
   proto::Shown shown;
-  size_t left = kMostShownBytes;
+  size_t left = kMaxShownBytes;
   for (const HistogramReport& report : histograms) {
     const summary::Distribution& distribution = report.distribution;
     const size_t bytes = 100 + report.tag.size() +
@@ -68,9 +68,9 @@ absl::Status CheckShown(const proto::Shown& shown) {
   for (const proto::Shown::Images& images : shown.images()) {
     uint64_t bytes = 1;
     for (const int size : {images.count(), images.height(), images.width(), images.channels()}) {
-      if (size <= 0 || static_cast<size_t>(size) > kMostShownBytes)
+      if (size <= 0 || static_cast<size_t>(size) > kMaxShownBytes)
         return Wrong(images.tag(), "has no pixels, or too many");
-      bytes = std::min<uint64_t>(bytes * static_cast<uint64_t>(size), kMostShownBytes + 1);
+      bytes = std::min<uint64_t>(bytes * static_cast<uint64_t>(size), kMaxShownBytes + 1);
     }
     if (bytes != images.pixels().size())
       return Wrong(images.tag(), fmt::format("has {} bytes of pixels, and not {}",

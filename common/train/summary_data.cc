@@ -25,7 +25,7 @@ void CheckTag(const char* call, const std::string& tag, const at::Tensor& tensor
 
 ImageReport MakeImages(const std::string& tag, const at::Tensor& images) {
   const at::NoGradGuard no_grad;
-  at::Tensor some = images.detach().narrow(0, 0, std::min<int64_t>(kMostImages, images.size(0)));
+  at::Tensor some = images.detach().narrow(0, 0, std::min<int64_t>(kMaxImages, images.size(0)));
   some = some.to(at::kCPU).permute({0, 2, 3, 1});
   if (some.is_floating_point())
     some = some.to(at::kFloat).nan_to_num(0).clamp(0, 1).mul(255).round().to(at::kByte);

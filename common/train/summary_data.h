@@ -1,5 +1,6 @@
-// Images and histograms that a program shows. They are copied at once, because the next operation
-// may change the tensors. They are reported when the step or the pass is complete.
+// Images and histograms that a program shows in a step or a pass. The data is copied at once,
+// because the program's next operation may change the tensors. The loop reports it when the step or
+// pass is complete.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,14 +12,13 @@
 
 namespace muster {
 
-inline constexpr int kMostImages = 3;  // Limit for one tag in a step or pass.
+inline constexpr int kMaxImages = 3;  // Maximum for one tag in a step or pass.
 
 // The data of one step or pass on one replica. Only the first call for a tag counts.
 class SummaryData {
  public:
-  // If `wanted` is false, these functions only check their arguments and copy nothing. A wrong
-  // argument is thus detected in the first step and on every replica. They throw a StatusError with
-  // a ProgramError.
+  // Both functions check their arguments, and copy them if `wanted` is true. Every replica thus
+  // detects a wrong argument in the first step. Both throw a StatusError with a ProgramError.
   void Image(bool wanted, const std::string& tag, const at::Tensor& images);
   void Histogram(bool wanted, const std::string& tag, const at::Tensor& values);
 
@@ -26,7 +26,7 @@ class SummaryData {
   std::vector<HistogramReport> histograms;
 };
 
-// Accepts any numeric tensor on any device.
+// Accepts a numeric tensor of any type on any device.
 HistogramReport MakeHistogram(const std::string& tag, const at::Tensor& values);
 
 }  // namespace muster

@@ -25,8 +25,9 @@
 namespace muster {
 namespace {
 
-// Collects the results of this process's replicas. The first error wakes the others. An agreed stop
-// does not: the others reach it themselves, and some may still be in the step that agreed on it.
+// Collects the results of this process's replicas. The first error wakes the other replicas. An
+// agreed stop does not wake them: they stop by themselves, and some may still be in the step that
+// agreed on the stop.
 class Outcome {
  public:
   explicit Outcome(std::function<void(const absl::Status&)> wake) : wake_(std::move(wake)) {}
@@ -36,14 +37,15 @@ class Outcome {
     {
       absl::MutexLock lock(&mutex_);
       first_error = !absl::IsCancelled(status) && (status_.ok() || absl::IsCancelled(status_));
-      // An error that a replica caused itself says more than one that it received from others. Of
-      // two errors with the same text, the one with additional text says more.
+      // An error that a replica caused itself says more than an error from another replica. If one
+      // error contains the text of another, it says more.
       const bool says_more = ExitCodeOf(status_) == ExitCode::kRetryable &&
                              ExitCodeOf(status) != ExitCode::kRetryable &&
                              !absl::IsCancelled(status);
       const bool goes_on = status.code() == status_.code() &&
                            Message(status).find(Message(status_)) != std::string_view::npos;
-      // Peers receive a fault of this process without its mark.
+      // Other replicas receive the error of a failed device or host without the mark of a process
+      // fault. The marked error replaces it.
       const bool faulty = ExitCodeOf(status_) == ExitCode::kRetryable && IsProcessFault(status);
       if (status_.ok() || first_error || says_more || faulty ||
           (goes_on && !IsProcessFault(status_)))
@@ -115,7 +117,8 @@ absl::Status Trainer::MakeDatasets() {
   const bool by_file = replicas_[0]->job_datasets().options().auto_shard == data::AutoShard::kFile;
   for (const auto& [split, declaration] : replicas_[0]->datasets()) {
     if (split == Split::kTrain && by_file) {
-      // The replicas open its files when they train. This dataset only describes their examples.
+      // The replicas open the files of this split when they train. This dataset only describes the
+      // examples.
       MUSTER_ASSIGN_OR_RETURN(datasets_[split], replicas_[0]->job_datasets().OpenFirst());
       continue;
     }
@@ -140,8 +143,8 @@ absl::Status Trainer::Restore(const checkpoint::Snapshot& snapshot) {
 absl::Status Trainer::Load(checkpoint::FileSystem& files) {
   std::set<std::string> filled;
   MUSTER_RETURN_IF_ERROR(LoadWeights(files, options_.job, replicas_[0].get(), &filled));
-  // The others receive the state at the start of the first generation, and kept_ gives them these
-  // buffers of their own.
+  // The other replicas receive the state at the start of the first generation. They receive their
+  // kPerReplica buffers from kept_.
   for (const NamedBuffer& buffer : replicas_[0]->replica_buffers())
     if (filled.contains(buffer.name))
       kept_.emplace_back(buffer.name, buffer.tensor.detach().to(at::kCPU).unsqueeze(0).clone());
@@ -159,7 +162,7 @@ void Trainer::TakeOverTrainable(size_t i, const LoopContext& context, Communicat
   const uint8_t* data = flags.const_data_ptr<uint8_t>();
   const std::vector<uint8_t> owners(data, data + mine.size());
   if (owners == mine) return;
-  // A state with slots of another set of parameters is not valid.
+  // The slots now belong to other parameters, so this state is not valid.
   states_[i].whole = false;
   ThrowIfError(replicas_[i]->SetTrainable(owners));
 }
@@ -173,7 +176,8 @@ void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communi
                                   ? *job.global_batch_size
                                   : *job.per_replica_batch_size * context.num_replicas;
   }
-  // Elastic membership does not change the batch size or the learning rate that belongs to it.
+  // The number of replicas may change later. The batch size, and the learning rate scaled for it,
+  // stay those of the first start.
   int64_t& scaled_for = state.extras.replicas;
   if (scaled_for == 0 && replicas_[i]->scales_with_replicas()) scaled_for = context.num_replicas;
   BroadcastBatchSize(replicas_[i]->device(), communicator, context.owner_replica, &state);
@@ -190,7 +194,7 @@ void Trainer::Attach(size_t i, const LoopContext& context, Communicator* communi
   ThrowIfError(replicas_[i]->Attach(communicator, *schedule, job.collective));
 }
 
-// Uses only what all members know alike, because each computes the batches of a pass from it.
+// The result must be equal on all members, because each computes the batches of a pass from it.
 int Trainer::DeclaredReplicas(int num_replicas, int world_size) const {
   return (options_.declared_members * num_replicas + world_size - 1) / world_size;
 }
@@ -205,7 +209,7 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
   const int num_replicas = std::accumulate(counts.begin(), counts.end(), 0);
   const int first_replica = std::accumulate(counts.begin(), counts.begin() + generation->rank, 0);
   const int owner_replica = std::accumulate(counts.begin(), counts.begin() + generation->owner, 0);
-  // OMP_NUM_THREADS, if set, limits a replica's threads.
+  // OMP_NUM_THREADS, if set, limits the threads of a replica.
   static const int allowed = at::get_num_threads();
   const int threads = std::clamp(AvailableCores() / std::max(1, generation->replicas_on_host), 1,
                                  std::max(1, allowed));
@@ -239,15 +243,15 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
                             DeclaredReplicas(num_replicas, generation->world_size())};
   Outcome outcome([&](const absl::Status& status) {
     exchange.Abort(status);
-    // The abort's message reaches all peers. They treat it as a lost peer, and the coordinator
-    // tells them the reason. Only this process reports the failure itself.
+    // All peers receive the message of the abort. They treat it as a lost peer and get the reason
+    // from the coordinator. Only this process reports the failure itself.
     const absl::Status to_peers = PeerLost(Message(status));
     for (auto& communicator : generation->replicas) communicator->Abort(to_peers);
   });
   const auto run = [&](size_t i) {
     at::set_num_threads(threads);
     Communicator* communicator = generation->replicas[i].get();
-    // A failed device throws at any access.
+    // A failed device may throw at any access.
     outcome.Set(CatchProgramErrors("training", [&] {
       const c10::DeviceGuard device(replicas_[i]->device());
       ThrowIfError(CatchProgramErrors("setting up", [&] { Attach(i, context, communicator); }));
@@ -269,12 +273,13 @@ absl::Status Trainer::Drain(Membership* membership) {
   if (options_.checkpoints == nullptr) return absl::OkStatus();
   membership->SetPhase(Phase::kSave, states_[0].steps);
   const absl::Status saved = options_.checkpoints->Drain();
-  return saved.ok() ? saved : CouldNotSave(states_[0].steps, saved);
+  return saved.ok() ? saved : SaveError(states_[0].steps, saved);
 }
 
-// A generation that ends between two replicas' commits leaves them one step apart.
+// If a generation ends after some replicas of this process have committed a step and others have
+// not, their states are one step apart.
 void Trainer::GatherNewest() {
-  // Tables belong to the process: without them no replica has a state.
+  // The replicas share the tables. If the tables are incomplete, no replica has a state.
   if (!states_[0].tables_whole)
     for (LoopState& state : states_) state.whole = false;
   size_t newest = 0;
@@ -283,7 +288,7 @@ void Trainer::GatherNewest() {
   if (newest == 0) return;
   const at::NoGradGuard no_grad;
   const absl::Status same = replicas_[0]->SetTrainable(replicas_[newest]->Trainable());
-  // Replica 0 continues from its own state.
+  // On an error, replica 0 continues from its own state.
   if (!same.ok()) return LogWarning("{}", Message(same));
   std::vector<at::Tensor> from = replicas_[newest]->replicated_state(),
                           to = replicas_[0]->replicated_state();
@@ -308,7 +313,7 @@ absl::Status Trainer::StateLost(Membership* membership) {
       "others";
   if (!options_.begins_run)
     return PeerLost(why + "; waiting for a chief that goes on from the last checkpoint");
-  // A save that already has its copy is newer than the previous checkpoint.
+  // Waits for a save in progress, whose state is newer than the previous checkpoint.
   const absl::Status saved = Drain(membership);
   if (!saved.ok()) LogWarning("{}", Message(saved));
   if (options_.on_state_lost) options_.on_state_lost(why);
@@ -321,10 +326,10 @@ absl::Status Trainer::RunOnce(Membership* membership) {
   if (generation->job_done) return absl::OkStatus();
   absl::Status status =
       generation->owner_step < 0 ? StateLost(membership) : RunGeneration(&*generation, membership);
-  generation->replicas.clear();  // Nothing of it may outlive the generation.
+  generation->replicas.clear();  // Communicators must not outlive the generation.
   for (const LoopState& state : states_)
     if (state.last_step() > generation->owner_step) has_trained_ = true;
-  status = JudgeFault(status, has_trained_ ? 0 : options_.restarts);
+  status = ClassifyFault(status, has_trained_ ? 0 : options_.restarts);
   if (!IsProcessFault(status)) {
     const absl::Status gathered =
         CatchProgramErrors("collecting the newest state", [&] { GatherNewest(); });
@@ -332,13 +337,13 @@ absl::Status Trainer::RunOnce(Membership* membership) {
       status = ProcessFault(Message(gathered), /*uncertain=*/false);
   }
   if (IsProcessFault(status)) {
-    // The state that a save in progress has copied is whole.
+    // A save in progress has its own copy of a complete state, so it may finish.
     if (const absl::Status saved = Drain(membership); !saved.ok()) LogWarning("{}", Message(saved));
     return status;
   }
   if (ExitCodeOf(status) == ExitCode::kRetryable) return membership->Explain(status);
   if (status.ok() || ExitCodeOf(status) == ExitCode::kPreempted) {
-    // Only a completed save counts as saved: the other members wait for this process until then.
+    // The other members wait for this process until its save is complete.
     const absl::Status saved = Drain(membership);
     if (saved.ok()) return membership->Finish(states_[0].steps, status);
     status = saved;
@@ -350,7 +355,7 @@ absl::Status Trainer::RunOnce(Membership* membership) {
 absl::Status Trainer::Run(Membership* membership) {
   while (true) {
     absl::Status status = RunOnce(membership);
-    // An error that cannot be retried ends this process, whatever the others do.
+    // An error that cannot be retried ends this process, even if other members continue.
     if (IsProcessFault(status) || membership->JobEnded() ||
         ExitCodeOf(status) != ExitCode::kRetryable)
       return status;

@@ -1,5 +1,5 @@
-// Addresses of data connections: "10.0.0.3:41234", "[fe80::1]:41234". Pure functions of the host's
-// interfaces. Thread-safe.
+// Parses and formats addresses of data connections, for example "10.0.0.3:41234" and
+// "[fe80::1]:41234". Thread-safe.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 namespace muster::transport {
 
 struct Endpoint {
-  std::string host;  // Numeric or a name, without brackets.
+  std::string host;  // A name, or an IP address without brackets.
   int port = 0;
 };
 
-// Parses "host:port" or "[v6]:port". Returns an error of one sentence otherwise.
+// Parses "host:port" or "[v6]:port".
 absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text);
 std::string JoinEndpoint(std::string_view host, int port);
 
-// Returns the first usable address of a network interface ("eth0"), IPv4 before IPv6. For an
-// unknown name, returns a configuration error that lists the existing interfaces.
+// Returns the first usable address of the network interface `name` ("eth0"). Prefers IPv4 to IPv6.
+// For an unknown interface, returns a ConfigurationError that lists the existing ones.
 absl::StatusOr<std::string> InterfaceAddress(const std::string& name);
 
 }  // namespace muster::transport

@@ -22,8 +22,8 @@ class TcpStream : public ByteStream {
     fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
     const int on = 1;
     setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    // Buffer sizes are left to the kernel: setting them would switch off its tuning and cap them
-    // at net.core.*mem_max, often 208 KiB.
+    // The kernel tunes the buffer sizes. Setting them would disable the tuning, and limit them to
+    // net.core.*mem_max, which is often 208 KiB.
   }
 
   absl::StatusOr<size_t> Read(std::span<const iovec> into) override {

@@ -11,20 +11,22 @@
 namespace muster::transport {
 namespace {
 
-constexpr size_t kMaxPerKey = 4;  // connections of one (from, channel) that nobody has taken yet
-// A generation is (term << 32) | count, and a term goes up by one when a chief starts: this many
-// cannot have passed this process by.
-constexpr uint64_t kMostTermsAhead = 1024;
-constexpr size_t kMostSources = 256;  // of which refusals are counted one by one
+// The maximum number of accepted connections with one (from, channel) that were not taken yet.
+constexpr size_t kMaxPerKey = 4;
+// A generation is (term << 32) | count. The term increases by one when a chief starts. This process
+// cannot have missed this many terms, so a generation further ahead is refused.
+constexpr uint64_t kMaxTermsAheadOfAdmitted = 1024;
+constexpr size_t kMaxSources = 256;  // Refusals of more sources are counted together.
 
 bool Jumps(uint64_t generation, uint64_t newest) {
-  return newest != 0 && (generation >> 32) > (newest >> 32) + kMostTermsAhead;
+  return newest != 0 && (generation >> 32) > (newest >> 32) + kMaxTermsAheadOfAdmitted;
 }
 
-void SendAnswer(ByteStream& stream, Verdict verdict, uint64_t generation) {
+void SendAnswer(ByteStream& stream, HelloResult verdict, uint64_t generation) {
   const auto answer = EncodeAnswer(verdict, generation);
   const iovec from{const_cast<std::byte*>(answer.data()), answer.size()};
-  // A fresh socket's buffer takes 16 bytes; if not, the other side's deadline will tell.
+  // The empty buffer of a new socket accepts 16 bytes. If it does not, the other side's deadline
+  // passes.
   (void)stream.Write({&from, 1});
 }
 
@@ -32,43 +34,44 @@ void SendAnswer(ByteStream& stream, Verdict verdict, uint64_t generation) {
 
 ConnectionRegistry::ConnectionRegistry(const ListenerOptions& options)
     : security_(options.security),
-      max_held_(options.max_held),
-      max_held_each_(std::min(options.max_held_each, options.max_held)),
-      hold_timeout_(options.hold_timeout),
+      max_early_(options.max_held),
+      max_early_each_(std::min(options.max_held_each, options.max_held)),
+      early_timeout_(options.hold_timeout),
       wrap_(options.wrap) {}
 
-void ConnectionRegistry::Judge(Arrived arrived) {
+void ConnectionRegistry::Route(Arrived arrived) {
   absl::MutexLock lock(&mutex_);
   ExpireLocked();
-  if (arrived.hello.generation > newest_) return HoldLocked(std::move(arrived));
+  if (arrived.hello.generation > newest_) return QueueEarlyLocked(std::move(arrived));
   InsertLocked(std::move(arrived));
   ChangedLocked();
 }
 
-// Whoever has more than a fair share gives way for its own next one, and, where there is no room
-// at all, for others. Those who are sent away dial again.
-void ConnectionRegistry::HoldLocked(Arrived arrived) {
+// If an owner has too many held connections, refuses the owner's oldest one. If there are too many
+// in total, refuses the oldest one of the owner with the most. The refused side dials again.
+void ConnectionRegistry::QueueEarlyLocked(Arrived arrived) {
   if (Jumps(arrived.hello.generation, newest_))
-    return RefuseLocked(std::move(arrived), Verdict::kNotExpected,
+    return RefuseLocked(std::move(arrived), HelloResult::kNotExpected,
                         fmt::format("its generation is far ahead of {:#x}", newest_));
-  if (max_held_ == 0)
-    return RefuseLocked(std::move(arrived), Verdict::kBusy, "no early connections are held");
-  const MonotonicTime until = Clock::now() + hold_timeout_;
-  held_.push_back({std::move(arrived), until});
+  if (max_early_ == 0)
+    return RefuseLocked(std::move(arrived), HelloResult::kBusy, "no early connections are held");
+  const MonotonicTime until = Clock::now() + early_timeout_;
+  early_.push_back({std::move(arrived), until});
   std::map<std::string, size_t> counts;
-  for (const Held& held : held_) ++counts[held.owner()];
-  std::string owner = held_.back().owner();
-  const bool too_many_of_one = counts[owner] > max_held_each_;
-  if (!too_many_of_one && held_.size() <= max_held_) return;
+  for (const EarlyConnection& early : early_) ++counts[early.owner()];
+  std::string owner = early_.back().owner();
+  const bool too_many_of_one = counts[owner] > max_early_each_;
+  if (!too_many_of_one && early_.size() <= max_early_) return;
   if (!too_many_of_one) {
     const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
     owner = std::max_element(counts.begin(), counts.end(), fewer)->first;
   }
-  const auto oldest = std::find_if(held_.begin(), held_.end(),
-                                   [&](const Held& held) { return held.owner() == owner; });
+  const auto oldest = std::find_if(early_.begin(), early_.end(), [&](const EarlyConnection& early) {
+    return early.owner() == owner;
+  });
   Arrived leaves = std::move(oldest->arrived);
-  held_.erase(oldest);
-  RefuseLocked(std::move(leaves), Verdict::kBusy, "too many early connections are held");
+  early_.erase(oldest);
+  RefuseLocked(std::move(leaves), HelloResult::kBusy, "too many early connections are held");
 }
 
 void ConnectionRegistry::Admit(uint64_t generation, int to, const std::string& ticket) {
@@ -76,11 +79,11 @@ void ConnectionRegistry::Admit(uint64_t generation, int to, const std::string& t
   newest_ = std::max(newest_, generation);
   generations_[generation] = {to, ticket, {}};
   ExpireLocked();
-  for (auto next = held_.begin(); next != held_.end();) {
+  for (auto next = early_.begin(); next != early_.end();) {
     const auto i = next++;
     if (i->arrived.hello.generation > newest_) continue;
-    std::list<Held> one;
-    one.splice(one.end(), held_, i);
+    std::list<EarlyConnection> one;
+    one.splice(one.end(), early_, i);
     try {
       InsertLocked(std::move(one.front().arrived));
     } catch (const std::bad_alloc&) {
@@ -142,26 +145,29 @@ std::unique_ptr<DataConnection> ConnectionRegistry::TakeLocked(Slots& slots, Slo
 void ConnectionRegistry::InsertLocked(Arrived arrived) {
   const auto found = generations_.find(arrived.hello.generation);
   if (found == generations_.end())
-    return RefuseLocked(std::move(arrived), Verdict::kPastGeneration,
+    return RefuseLocked(std::move(arrived), HelloResult::kPastGeneration,
                         "it belongs to a past generation");
   if (!SameTicket(found->second.ticket, arrived.hello.ticket))
-    return RefuseLocked(std::move(arrived), Verdict::kWrongTicket, "it holds a wrong ticket");
+    return RefuseLocked(std::move(arrived), HelloResult::kWrongTicket, "it holds a wrong ticket");
   const int to = found->second.to;
   Slots& slots = found->second.slots;
   const Key key{arrived.hello.from, arrived.hello.channel};
   const auto same = slots.find(key);
   if ((to != kAnyone && arrived.hello.to != to) ||
       (same != slots.end() && same->second.size() >= kMaxPerKey))
-    return RefuseLocked(std::move(arrived), Verdict::kNotExpected, "it is not expected");
-  // Its place in memory first: where there is none, no list is left empty.
-  std::list<Arrived> slot;
+    return RefuseLocked(std::move(arrived), HelloResult::kNotExpected, "it is not expected");
+  // All memory is allocated before the answer: an accepted connection has its slot.
+  Slots fresh;
+  std::list<Arrived>& slot = fresh[key];
   slot.push_back(std::move(arrived));
-  SendAnswer(*slot.back().stream, Verdict::kAccepted, slot.back().hello.generation);
-  std::list<Arrived>& there = slots[key];
-  there.splice(there.end(), slot);
+  SendAnswer(*slot.back().stream, HelloResult::kAccepted, slot.back().hello.generation);
+  if (same == slots.end())
+    slots.merge(fresh);
+  else
+    same->second.splice(same->second.end(), slot);
 }
 
-void ConnectionRegistry::RefuseLocked(Arrived arrived, Verdict verdict, std::string_view why) {
+void ConnectionRegistry::RefuseLocked(Arrived arrived, HelloResult verdict, std::string_view why) {
   SendAnswer(*arrived.stream, verdict, arrived.hello.generation);
   LogRefusalLocked(arrived.visitor,
                    fmt::format("{} (generation {:#x}, from {} to {})", why,
@@ -170,21 +176,22 @@ void ConnectionRegistry::RefuseLocked(Arrived arrived, Verdict verdict, std::str
 
 void ConnectionRegistry::ExpireLocked() {
   const MonotonicTime now = Clock::now();
-  held_.remove_if([&](const Held& h) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  early_.remove_if([&](const EarlyConnection& h) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     if (h.until > now) return false;
     LogRefusalLocked(h.arrived.visitor, "its generation was never formed here");
     return true;
   });
 }
 
-// Whoever scans the port must not fill the log, or hide what others do: of each source, from the
-// tenth on only powers of two.
+// Limits the lines for each source, so that a port scan neither fills the log nor hides the
+// refusals of other sources. After ten refusals of a source, only logs the 16th, the 32nd, the 64th
+// and so on.
 void ConnectionRegistry::LogRefusalLocked(const Visitor& visitor, std::string_view why) {
-  const bool known = refused_.contains(visitor.source) || refused_.size() < kMostSources;
+  const bool known = refused_.contains(visitor.source) || refused_.size() < kMaxSources;
   const uint64_t count = ++refused_[known ? visitor.source : ""];
   if (count > 10 && (count & (count - 1)) != 0) return;
   LogWarning("Closed a data connection from {}{}: {}.{}", visitor.remote,
-             visitor.peer.empty() ? "" : fmt::format(" ({})", visitor.peer), PeerText(why),
+             visitor.peer.empty() ? "" : fmt::format(" ({})", visitor.peer), SanitizePeerText(why),
              count > 10 ? fmt::format(" ({} so far{})", count, known ? " from there" : "") : "");
 }
 

@@ -1,6 +1,6 @@
-// Holds incoming connections whose hello was read until a caller takes them. The listener's thread
-// and callers of DataListener share it. Thread-safe. Admissions and dials may outlive the listener,
-// so they share the registry too. Internal.
+// Holds incoming connections from the time their hello was read until a caller takes them. Internal
+// to DataListener: the listener, its admissions and its dials share one registry, because
+// admissions and dials may outlive the listener. Thread-safe.
 #pragma once
 
 #include <list>
@@ -20,14 +20,14 @@ namespace muster::transport {
 // The peer of an incoming connection.
 struct Visitor {
   std::string remote;  // "10.0.0.4:5123".
-  std::string source;  // The key of its quota: the IPv4 address or the IPv6 network.
-  std::string peer;    // The task that its certificate names. Empty without a certificate.
+  std::string source;  // The key for limits: the IPv4 address, or the /64 network for IPv6.
+  std::string peer;    // The task in the peer's certificate. Empty without a certificate.
 };
 
 class ConnectionRegistry {
  public:
   using Key = std::pair<int, uint32_t>;  // The hello's `from` and `channel`.
-  // An incoming connection whose hello was read.
+  // An incoming connection and its hello.
   struct Arrived {
     std::unique_ptr<ByteStream> stream;
     Hello hello;
@@ -41,25 +41,31 @@ class ConnectionRegistry {
     return wrap_ ? wrap_(std::move(stream)) : std::move(stream);
   }
 
-  // Accepts, holds or refuses a connection whose hello was read. Holds it if its generation is not
-  // admitted here yet.
-  void Judge(Arrived arrived);
+  // Accepts or refuses a connection, and replies to its hello. If the connection's generation is
+  // newer than any admitted one, holds the connection without a reply.
+  void Route(Arrived arrived);
+  // Accepts connections of `generation` from now on, including held ones (DataListener::Admit).
   void Admit(uint64_t generation, int to, const std::string& ticket);
+  // Ends an admission and closes the connections that were not taken.
   void Leave(uint64_t generation);
+  // Return an accepted connection of `generation`, null if there is none.
   std::unique_ptr<DataConnection> Take(uint64_t generation, Key key);
   std::unique_ptr<DataConnection> TakeAny(uint64_t generation);
+  // Logs that a connection was closed before its hello was read. Limits the number of lines.
   void Refused(const Visitor& visitor, std::string_view why);
+  // Wakes WaitForChange.
   void Changed();
+  // See DataListener::WaitForChange.
   void WaitForChange(uint64_t* seen, Duration limit);
 
  private:
-  using Slots = std::map<Key, std::list<Arrived>>;  // No list is empty.
+  using Slots = std::map<Key, std::list<Arrived>>;  // The lists are not empty.
   struct Generation {
     int to = 0;
     std::string ticket;
     Slots slots;
   };
-  struct Held {
+  struct EarlyConnection {
     Arrived arrived;
     MonotonicTime until;
     const std::string& owner() const {
@@ -69,9 +75,9 @@ class ConnectionRegistry {
   };
 
   static std::unique_ptr<DataConnection> TakeLocked(Slots& slots, Slots::iterator at);
-  void HoldLocked(Arrived arrived) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void QueueEarlyLocked(Arrived arrived) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void InsertLocked(Arrived arrived) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RefuseLocked(Arrived arrived, Verdict verdict, std::string_view why)
+  void RefuseLocked(Arrived arrived, HelloResult verdict, std::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogRefusalLocked(const Visitor& visitor, std::string_view why)
@@ -79,16 +85,16 @@ class ConnectionRegistry {
   void ChangedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<security::StreamSecurity> security_;
-  const size_t max_held_, max_held_each_;
-  const Duration hold_timeout_;
+  const size_t max_early_, max_early_each_;
+  const Duration early_timeout_;
   const decltype(ListenerOptions::wrap) wrap_;
   absl::Mutex mutex_;
   CondVar changed_;
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // Indexed by source.
+  std::map<std::string, uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // Refusals of each source.
   std::map<uint64_t, Generation> generations_ ABSL_GUARDED_BY(mutex_);
-  std::list<Held> held_ ABSL_GUARDED_BY(mutex_);
+  std::list<EarlyConnection> early_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace muster::transport

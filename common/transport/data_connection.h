@@ -1,6 +1,6 @@
-// An established data connection: a byte stream between two processes that belongs to one
-// generation and is never reused. It carries frames (see below). One thread uses it at a time;
-// Shutdown is thread-safe.
+// An established data connection: a byte stream between two processes that carries frames. It
+// belongs to one generation and is never reused. One thread at a time uses it, but any thread may
+// call Shutdown.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace muster::transport {
 
-// Every message begins with this header of 64 bytes, followed by `payload_bytes`. The user of the
+// The header of a frame, 64 bytes. A payload of `payload_bytes` bytes follows it. The user of the
 // connection defines `kind` and `body` (for collectives: common/collective/links.h).
 struct FrameHeader {
   static constexpr uint32_t kMagic = 0x314d464d;  // "MFM1".
@@ -29,10 +29,10 @@ static_assert(sizeof(FrameHeader) == 64);
 
 struct ConnectionInfo {
   uint64_t generation = 0;
-  int from = 0, to = 0;  // `from` opened it.
+  int from = 0, to = 0;  // Ranks, or the numbers in the hello. `from` opened the connection.
   uint32_t channel = 0;
   std::string remote;  // "10.0.0.4:5123".
-  std::string peer;    // The task in its certificate ("worker:1"); empty without security.
+  std::string peer;    // The task in the peer's certificate ("worker:1"). Empty without security.
 };
 
 class DataConnection {
@@ -42,8 +42,7 @@ class DataConnection {
 
   const ConnectionInfo& info() const { return info_; }
 
-  // Non-blocking. Return the number of bytes moved, 0 if they would block, PeerLost at the end of
-  // the stream.
+  // These methods do not block. ByteStream describes them.
   absl::StatusOr<size_t> TryWrite(std::span<const iovec> from) { return stream_->Write(from); }
   absl::StatusOr<size_t> TryRead(std::span<const iovec> into) { return stream_->Read(into); }
   short PollEvents(bool read, bool write) const { return stream_->PollEvents(read, write); }
@@ -51,14 +50,15 @@ class DataConnection {
   int fd() const { return stream_->fd(); }
   std::optional<Duration> Unacknowledged() const { return stream_->Unacknowledged(); }
 
-  // Blocking and full-duplex: sends all of `send` and fills all of `receive` at the same time.
-  // Either may be empty. Returns DeadlinePassed, PeerLost, or Superseded if `abort` was set. After
-  // an error the position in the stream is unknown, so the caller must shut down and drop the
+  // Sends all of `send` and fills all of `receive` at the same time. Either may be empty. Blocks
+  // until both are done. Returns DeadlinePassed, PeerLost, or Superseded if `abort` was set. After
+  // an error, the position in the stream is unknown, so the caller must shut down and drop the
   // connection.
   absl::Status Exchange(std::span<const std::byte> send, std::span<std::byte> receive,
                         MonotonicTime deadline, const AbortSignal& abort);
 
-  // Ends the stream in both directions. The other side and all waiting threads notice.
+  // Ends the stream in both directions. Wakes the other side and all threads that wait for the
+  // connection.
   void Shutdown() { stream_->Shutdown(); }
 
  private:

@@ -24,10 +24,11 @@ namespace {
 
 using asio::ip::tcp;
 
-constexpr Duration kPause = std::chrono::milliseconds(100);  // where nothing can be accepted
-constexpr Duration kLine = std::chrono::seconds(10);         // between two lines of one kind
+constexpr Duration kPause = std::chrono::milliseconds(100);  // After a failure to accept.
+constexpr Duration kLine = std::chrono::seconds(10);         // Between two log lines of one kind.
 
-// Strangers never take more than a part of the descriptors that this process may have.
+// Lowers the limits, so that pending and early connections each take at most a quarter of this
+// process's descriptors.
 ListenerOptions WithinLimits(ListenerOptions options) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return options;
@@ -46,7 +47,8 @@ Visitor VisitorOf(const tcp::socket& socket) {
   if (ip.is_v4() || ip.is_loopback()) return visitor;
   asio::ip::address_v6::bytes_type bytes = ip.to_v6().to_bytes();
   if (ip.to_v6().is_v4_mapped()) return visitor;
-  std::fill(bytes.begin() + 8, bytes.end(), 0);  // whoever has a network of it has all addresses
+  // A host can use every address of its /64 network, so the network counts as the source.
+  std::fill(bytes.begin() + 8, bytes.end(), 0);
   visitor.source = asio::ip::address_v6(bytes).to_string() + "/64";
   return visitor;
 }
@@ -132,7 +134,7 @@ class DataListenerImpl : public DataListener {
     ~DialingHandle() override {
       try {
         asio::post(*io_, [state = std::move(state_)] { state->Cancel(); });
-      } catch (const std::bad_alloc&) {  // it ends at its deadline
+      } catch (const std::bad_alloc&) {  // The dial ends at its deadline.
       }
     }
     std::optional<DialingState::Result> TakeResult() override { return state_->TakeResult(); }
@@ -142,16 +144,16 @@ class DataListenerImpl : public DataListener {
     std::shared_ptr<DialingState> state_;
   };
 
-  // What no memory is left for is over; the others go on, and the port stays open.
+  // The listener's thread. If no memory is left for a connection, only that connection is closed.
   void Run() {
     pthread_setname_np(pthread_self(), "data-listener");
     const auto work = asio::make_work_guard(*io_);
     while (!io_->stopped()) {
       try {
         if (accepting_.expired()) {
-          auto turn = std::make_shared<char>();
-          accepting_ = turn;
-          Accept(std::move(turn));
+          auto task = std::make_shared<char>();
+          accepting_ = task;
+          Accept(std::move(task));
         }
         io_->run();
       } catch (const std::bad_alloc&) {
@@ -161,26 +163,26 @@ class DataListenerImpl : public DataListener {
     }
   }
 
-  // The turn goes with the accept: where asio itself finds no memory it drops both, and says no
-  // more.
-  using Turn = std::shared_ptr<char>;
-  void Accept(Turn turn) {
+  // The handler of the current async_accept owns a Turn. If asio finds no memory, it drops the
+  // handler without calling it. accepting_ then expires, and Run accepts again.
+  using AcceptTask = std::shared_ptr<char>;
+  void Accept(AcceptTask task) {
     acceptor_.async_accept(
-        [this, turn = std::move(turn)](std::error_code error, tcp::socket socket) mutable {
+        [this, task = std::move(task)](std::error_code error, tcp::socket socket) mutable {
           if (error == asio::error::operation_aborted) return;
-          if (error) return AcceptLater(error, std::move(turn));
-          Accept(std::move(turn));  // first: what comes next may find no memory
+          if (error) return AcceptLater(error, std::move(task));
+          Accept(std::move(task));  // Called first, because Welcome may find no memory.
           Welcome(std::move(socket));
         });
   }
 
-  // Out of descriptors, most likely: let some be closed first.
-  void AcceptLater(std::error_code error, Turn turn) {
+  // Most likely there are no descriptors left, so closes some connections before the next accept.
+  void AcceptLater(std::error_code error, AcceptTask task) {
     Say(not_taken_, "Cannot take a data connection", error.message());
     pending_connections_.Thin();
     backoff_.expires_after(kPause);
-    backoff_.async_wait([this, turn = std::move(turn)](std::error_code stopped) mutable {
-      if (!stopped) Accept(std::move(turn));
+    backoff_.async_wait([this, task = std::move(task)](std::error_code stopped) mutable {
+      if (!stopped) Accept(std::move(task));
     });
   }
 
@@ -192,8 +194,8 @@ class DataListenerImpl : public DataListener {
     pending->Start(options_.hello_timeout);
   }
 
-  // Without memory no line is written, and that is all.
-  static void Say(LineBudget& line, std::string_view what, std::string_view why) {
+  // Without memory, only the line is lost.
+  static void Say(LogRateLimiter& line, std::string_view what, std::string_view why) {
     int64_t before = 0;
     if (!line.Take(&before)) return;
     if (before == 0) return LogWarning("{}: {}.", what, why);
@@ -205,10 +207,10 @@ class DataListenerImpl : public DataListener {
   tcp::acceptor acceptor_;
   asio::steady_timer backoff_;
   const std::shared_ptr<ConnectionRegistry> registry_;
-  // The listener's thread only.
+  // Used only by the listener's thread.
   PendingConnections pending_connections_;
-  std::weak_ptr<char> accepting_;  // the turn of the accept that is under way, or will be
-  LineBudget not_taken_{1, kLine}, no_memory_{1, kLine};
+  std::weak_ptr<char> accepting_;  // The Turn of the current or scheduled accept.
+  LogRateLimiter not_taken_{1, kLine}, no_memory_{1, kLine};
   std::string address_;
   std::thread thread_;
 };

@@ -36,13 +36,15 @@ void DialingState::Try(Act act) {
   try {
     act();
   } catch (const std::bad_alloc&) {
-    Drop();                                         // which frees some
-    absl::Status why = absl::UnavailableError("");  // takes none
+    Drop();                                         // Frees memory.
+    absl::Status why = absl::UnavailableError("");  // Allocates nothing.
     try {
       why = PeerLost("no memory is left for the connection");
     } catch (const std::bad_alloc&) {
     }
     End(std::move(why));
+  } catch (const std::system_error& error) {  // the resolver cannot start its thread
+    End(PeerLost(error.what()));
   }
 }
 
@@ -118,7 +120,7 @@ void DialingState::Advance() {
   while (stream_ != nullptr) {
     const absl::StatusOr<bool> done = Take();
     if (!done.ok()) {
-      // The other side is there and has no room just now: many members dial it at once.
+      // The other side is reachable, but has no room now, because many members dial it at once.
       const bool closed = tls_ != nullptr ? tls_->ended() : step_ == Step::kAnswer;
       return closed ? DialAgain("it closed the connection without an answer") : End(done.status());
     }
@@ -128,7 +130,8 @@ void DialingState::Advance() {
                    [self = shared_from_this()] { self->Try([&] { self->Advance(); }); });
       return;
     }
-    if (step_ == Step::kAnswer) return Judge(DecodeAnswer(answer_, request_.hello.generation));
+    if (step_ == Step::kAnswer)
+      return HandleAnswer(DecodeAnswer(answer_, request_.hello.generation));
     step_ = step_ == Step::kSecure ? Step::kHello : Step::kAnswer;
     moved_ = 0;
   }
@@ -151,7 +154,7 @@ absl::StatusOr<bool> DialingState::Secure() {
   if (!done) return false;
   MUSTER_ASSIGN_OR_RETURN(const security::Peer peer,
                           registry_->security()->PeerOf(tls_->session()));
-  peer_ = PeerText(peer.task);
+  peer_ = SanitizePeerText(peer.task);
   if (!request_.peer.empty() && peer.task != request_.peer)
     return PeerLost(fmt::format("{} answers there, and not {}", peer_, request_.peer));
   return true;
@@ -174,11 +177,11 @@ absl::StatusOr<bool> DialingState::ReadAnswer() {
   return true;
 }
 
-void DialingState::Judge(absl::StatusOr<Verdict> verdict) {
+void DialingState::HandleAnswer(absl::StatusOr<HelloResult> verdict) {
   if (!verdict.ok()) return End(PeerLost(Message(verdict.status())));
-  if (*verdict != Verdict::kAccepted) {
-    std::string why = fmt::format("refused the connection: {}", VerdictText(*verdict));
-    if (*verdict == Verdict::kBusy) return DialAgain(std::move(why));
+  if (*verdict != HelloResult::kAccepted) {
+    std::string why = fmt::format("refused the connection: {}", HelloResultText(*verdict));
+    if (*verdict == HelloResult::kBusy) return DialAgain(std::move(why));
     return End(PeerLost(why));
   }
   watch_.Stop();

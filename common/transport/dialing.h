@@ -1,5 +1,5 @@
-// A connection being opened. The socket lives on the listener's thread, the result under a mutex.
-// Internal.
+// The state of a data connection that is being opened. Internal to DataListener. Only the
+// listener's thread uses the socket. Callers of the listener only use TakeResult.
 #pragma once
 
 #include <array>
@@ -23,16 +23,16 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
 
   DialingState(asio::io_context& io, std::shared_ptr<ConnectionRegistry> registry,
                const DialRequest& request);
-  // On the listener's thread.
+  // Called on the listener's thread.
   void Start();
   void Cancel() { End(Superseded("given up")); }
-  // Any thread.
+  // Thread-safe. See Dialing::TakeResult.
   std::optional<Result> TakeResult();
 
  private:
   enum class Step { kSecure, kHello, kAnswer };
 
-  // Where there is no memory for it, this dial ends, and nothing else.
+  // Calls `act`. If no memory is left for it, ends only this dial.
   template <typename Act>
   void Try(Act act);
   void Begin();
@@ -41,21 +41,21 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
   absl::Status TooLate() const;
   absl::Status Connected();
   void Advance();
-  // True when that step is done.
+  // Carry out the current step as far as possible without blocking. Return whether it is complete.
   absl::StatusOr<bool> Take();
   absl::StatusOr<bool> Secure();
   absl::StatusOr<bool> SendHello();
   absl::StatusOr<bool> ReadAnswer();
-  void Judge(absl::StatusOr<Verdict> verdict);
+  void HandleAnswer(absl::StatusOr<HelloResult> verdict);
   void DialAgain(std::string why);
   void Drop();
   void End(Result result);
   bool ended();
 
-  asio::ip::tcp::socket socket_;  // until it is connected
-  std::unique_ptr<ByteStream> stream_;
-  TlsStream* tls_ = nullptr;  // stream_, where it is one
-  SocketWatch watch_;         // of it: ends first
+  asio::ip::tcp::socket socket_;        // Used until the TCP connection is established.
+  std::unique_ptr<ByteStream> stream_;  // Has the socket after that.
+  TlsStream* tls_ = nullptr;            // stream_ if it is a TlsStream, else null.
+  SocketWatch watch_;                   // Watches stream_. Destroyed before stream_.
   asio::ip::tcp::resolver resolver_;
   asio::steady_timer timer_, retry_;
   Duration wait_;
@@ -68,7 +68,7 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
   std::string peer_;
   std::array<std::byte, kHelloBytes> hello_{};
   std::array<std::byte, kAnswerBytes> answer_{};
-  size_t moved_ = 0;  // of the step's bytes
+  size_t moved_ = 0;  // Bytes of hello_ or answer_ that were sent or received.
   absl::Mutex mutex_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Result> result_ ABSL_GUARDED_BY(mutex_);

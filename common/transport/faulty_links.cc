@@ -15,7 +15,8 @@
 namespace muster::transport {
 
 struct FaultyLinks::State {
-  // Readable once the connections are thawed. Waits use it instead of a frozen socket.
+  // A descriptor that becomes readable when the freeze ends. Waits poll it instead of a frozen
+  // socket.
   const int thaw = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
   std::atomic<Duration::rep> frozen_until = 0;  // A time in ticks of Clock.
   absl::Mutex mutex;
@@ -48,12 +49,12 @@ class FaultyStream final : public ByteStream {
     return stream_->Read(into);
   }
   absl::StatusOr<size_t> Write(std::span<const iovec> from) override {
-    // The reply to a hello goes into an empty buffer whatever the network does, and is not retried.
+    // The reply to a hello is the first write. It is not frozen, because its sender does not retry.
     if (written_ && state_->frozen()) return size_t{0};
     written_ = true;
     return stream_->Write(from);
   }
-  // A wait that begins while the connections are frozen waits for the thaw and finds nothing ready.
+  // A wait that begins during a freeze lasts until its end, and finds nothing ready.
   short PollEvents(bool want_read, bool want_write) const override {
     const short events = stream_->PollEvents(want_read, want_write);
     waits_for_thaw_ = events != 0 && state_->frozen();
@@ -68,7 +69,7 @@ class FaultyStream final : public ByteStream {
   const std::unique_ptr<ByteStream> stream_;
   const std::shared_ptr<FaultyLinks::State> state_;
   bool written_ = false;
-  // Used by the reading thread, as everything except Shutdown.
+  // Used only by the thread that reads and writes.
   mutable bool waits_for_thaw_ = false;
 };
 
@@ -88,7 +89,7 @@ void FaultyLinks::Cut() {
 
 void FaultyLinks::Freeze(Duration time) {
   const MonotonicTime until = Clock::now() + time;
-  // Clock is CLOCK_MONOTONIC.
+  // The ticks of Clock are those of CLOCK_MONOTONIC.
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(until.time_since_epoch());
   itimerspec thaw{};
   thaw.it_value = {

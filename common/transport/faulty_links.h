@@ -1,5 +1,5 @@
-// Cuts or freezes data connections on purpose (--fault drop, freeze). ListenerOptions::wrap inserts
-// it between the listener and its users. Thread-safe.
+// Cuts or freezes data connections for fault injection (--fault drop, freeze). A process passes
+// FaultyLinks::Wrap as ListenerOptions::wrap. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@ class FaultyLinks {
  public:
   FaultyLinks();
   ~FaultyLinks();
-  // The stream keeps what it needs, so it may outlive this object.
+  // Returns a stream over `stream` that Cut and Freeze affect. The result may outlive this object.
   std::unique_ptr<ByteStream> Wrap(std::unique_ptr<ByteStream> stream);
-  // Ends all current connections as a network failure would. Both sides notice.
+  // Ends all current connections as a network failure would. Both sides get an error.
   void Cut();
-  // Stops all bytes in both directions for `time`, without an error to either side. Applies to
-  // current connections and to new ones, except the reply to a hello.
+  // Stops all bytes in both directions for `time`. Neither side gets an error. Applies to current
+  // and new connections, but not to the reply to a hello.
   void Freeze(Duration time);
 
   struct State;

@@ -38,24 +38,24 @@ std::array<std::byte, N> Bytes(const Wire& wire) {
 
 }  // namespace
 
-std::string_view VerdictText(Verdict verdict) {
+std::string_view HelloResultText(HelloResult verdict) {
   switch (verdict) {
-    case Verdict::kAccepted:
+    case HelloResult::kAccepted:
       return "accepted";
-    case Verdict::kOtherVersion:
+    case HelloResult::kOtherVersion:
       return "it speaks another version of the data protocol";
-    case Verdict::kPastGeneration:
+    case HelloResult::kPastGeneration:
       return "it has left this generation";
-    case Verdict::kWrongTicket:
+    case HelloResult::kWrongTicket:
       return "it has another ticket for this generation";
-    case Verdict::kNotExpected:
+    case HelloResult::kNotExpected:
       return "it does not expect this connection";
-    case Verdict::kBusy:
+    case HelloResult::kBusy:
       return "it holds too many connections that wait for a generation";
-    case Verdict::kNeedsTls:
+    case HelloResult::kNeedsTls:
       return "it demands TLS, which this process does not use: give both the same key or "
              "certificates";
-    case Verdict::kStranger:
+    case HelloResult::kStranger:
       return "it does not know whom this process's certificate names";
   }
   return "it gave an unknown reason";
@@ -108,18 +108,18 @@ absl::StatusOr<Hello> DecodeHello(std::span<const std::byte, kHelloBytes> bytes)
   return hello;
 }
 
-std::array<std::byte, kAnswerBytes> EncodeAnswer(Verdict verdict, uint64_t generation) {
+std::array<std::byte, kAnswerBytes> EncodeAnswer(HelloResult verdict, uint64_t generation) {
   return Bytes<WireAnswer, kAnswerBytes>(
       {kAnswerMagic, static_cast<uint32_t>(verdict), generation});
 }
 
-absl::StatusOr<Verdict> DecodeAnswer(std::span<const std::byte, kAnswerBytes> bytes,
-                                     uint64_t generation) {
+absl::StatusOr<HelloResult> DecodeAnswer(std::span<const std::byte, kAnswerBytes> bytes,
+                                         uint64_t generation) {
   WireAnswer wire;
   std::memcpy(&wire, bytes.data(), kAnswerBytes);
-  const auto verdict = static_cast<Verdict>(wire.verdict);
-  const bool early = verdict == Verdict::kOtherVersion || verdict == Verdict::kNeedsTls ||
-                     verdict == Verdict::kStranger;
+  const auto verdict = static_cast<HelloResult>(wire.verdict);
+  const bool early = verdict == HelloResult::kOtherVersion || verdict == HelloResult::kNeedsTls ||
+                     verdict == HelloResult::kStranger;
   if (wire.magic != kAnswerMagic || wire.generation != (early ? 0 : generation)) {
     return DataError("it does not speak the data protocol");
   }

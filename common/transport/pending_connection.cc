@@ -14,7 +14,7 @@
 namespace muster::transport {
 namespace {
 
-constexpr unsigned char kTlsHandshake = 0x16;  // the first byte of who speaks TLS
+constexpr unsigned char kTlsHandshake = 0x16;  // The first byte of TLS.
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void PendingConnection::Drop() {
   stream_.reset();
 }
 
-// What it has allocated so far goes with it.
+// Without memory, drops the connection, which frees what it has allocated.
 void PendingConnection::Advance() {
   try {
     Step();
@@ -73,7 +73,7 @@ void PendingConnection::Step() {
     if (!hello.ok()) return Refuse(hello.status());
     auto stream = std::move(stream_);
     Drop();
-    registry_->Judge({registry_->Wrap(std::move(stream)), *std::move(hello), std::move(visitor_)});
+    registry_->Route({registry_->Wrap(std::move(stream)), *std::move(hello), std::move(visitor_)});
   }
 }
 
@@ -86,16 +86,17 @@ absl::StatusOr<bool> PendingConnection::Secure() {
   if (!done) return false;
   const absl::StatusOr<security::Peer> peer = registry_->security()->PeerOf(tls_->session());
   if (!peer.ok()) {
-    const auto answer = EncodeAnswer(Verdict::kStranger, 0);
+    const auto answer = EncodeAnswer(HelloResult::kStranger, 0);
     Send(answer.data(), answer.size());
     return peer.status();
   }
-  visitor_.peer = PeerText(peer->task);
+  visitor_.peer = SanitizePeerText(peer->task);
   stage_ = Stage::kKnown;
   return true;
 }
 
-// Memory for a session is only for who has begun to speak TLS.
+// Creates the TLS session once the first byte of TLS has arrived. Silent peers thus cost no memory
+// for a session.
 absl::StatusOr<bool> PendingConnection::Begin() {
   unsigned char first = 0;
   const ssize_t n = recv(stream_->fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -103,7 +104,7 @@ absl::StatusOr<bool> PendingConnection::Begin() {
   if (n <= 0) return absl::CancelledError();
   stage_ = Stage::kSpeaks;
   if (first != kTlsHandshake) {
-    const auto answer = EncodeAnswer(Verdict::kNeedsTls, 0);
+    const auto answer = EncodeAnswer(HelloResult::kNeedsTls, 0);
     Send(answer.data(), answer.size());
     return PeerLost("it does not speak TLS, which this process demands");
   }
@@ -133,8 +134,8 @@ absl::StatusOr<bool> PendingConnection::ReadHello() {
     if (have_ != kHelloPrefixBytes) continue;
     const absl::Status prefix = CheckHelloPrefix(std::span(hello_).first<kHelloPrefixBytes>());
     if (prefix.ok()) continue;
-    if (absl::IsInvalidArgument(prefix)) {  // another version: worth an answer
-      const auto answer = EncodeAnswer(Verdict::kOtherVersion, 0);
+    if (absl::IsInvalidArgument(prefix)) {  // Another version, which understands a reply.
+      const auto answer = EncodeAnswer(HelloResult::kOtherVersion, 0);
       Send(answer.data(), answer.size());
     }
     return prefix;
@@ -148,12 +149,12 @@ void PendingConnection::Send(const void* bytes, size_t size) {
 }
 
 void PendingConnection::Refuse(const absl::Status& why) {
-  // Not a byte: a look whether this port is open, as the coordinator takes.
+  // The peer has sent no byte. The coordinator probes the port in this way.
   if (absl::IsCancelled(why)) return Drop();
   Close(Message(why));
 }
 
-// ---- all of them
+// ---- PendingConnections.
 
 void PendingConnections::Add(const std::shared_ptr<PendingConnection>& pending) {
   Forget();
@@ -186,7 +187,7 @@ void PendingConnections::Forget() {
   });
 }
 
-// The oldest of those who have shown least.
+// Closes the source's oldest connection of the lowest stage.
 void PendingConnections::CloseOneOf(const std::string& source, std::string_view why) {
   auto first = all_.end();
   PendingConnection::Stage least{};
@@ -202,7 +203,8 @@ void PendingConnections::CloseOneOf(const std::string& source, std::string_view 
   all_.erase(first);
 }
 
-// The source that has most; of several, that of the oldest one.
+// Returns the source with the most connections, and sets `*count` to their number. Of several such
+// sources, returns the one with the oldest connection.
 std::string PendingConnections::Largest(size_t* count) const {
   std::map<std::string, size_t> counts;
   for (const auto& i : all_) {

@@ -1,5 +1,5 @@
-// Connections that came in and have not said hello: strangers, until they have. All of it lives on
-// the listener's thread. Internal.
+// Incoming connections that have not sent a complete hello yet. Internal to DataListener. Only the
+// listener's thread uses these classes.
 #pragma once
 
 #include <array>
@@ -18,14 +18,16 @@ namespace muster::transport {
 
 class PendingConnection : public std::enable_shared_from_this<PendingConnection> {
  public:
-  // What it has shown. Who has shown least gives way first.
+  // The progress of the peer: it has sent nothing, it has sent bytes, or its certificate is
+  // accepted. If there are too many connections, one with the lowest stage is closed.
   enum class Stage { kSilent, kSpeaks, kKnown };
 
   PendingConnection(asio::io_context& io, Fd socket, Visitor visitor,
                     std::shared_ptr<ConnectionRegistry> registry);
-  // `timeout` is for all of it, until the hello has been read. Closed where there is no memory for
-  // it, which is thrown.
+  // Starts to read. Closes the connection if the hello is not complete after `timeout`. If no
+  // memory is left, closes the connection and throws std::bad_alloc.
   void Start(Duration timeout);
+  // Closes the connection and logs the reason. Has no effect if it is closed already.
   void Close(std::string_view why);
   bool open() const { return open_; }
   Stage stage() const { return stage_; }
@@ -34,7 +36,8 @@ class PendingConnection : public std::enable_shared_from_this<PendingConnection>
  private:
   void Advance();
   void Step();
-  // True when it is through.
+  // Carry out one part of the protocol as far as possible without blocking. Return whether it is
+  // complete.
   absl::StatusOr<bool> Secure();
   absl::StatusOr<bool> Begin();
   absl::StatusOr<bool> ReadHello();
@@ -43,25 +46,25 @@ class PendingConnection : public std::enable_shared_from_this<PendingConnection>
   void Drop();
 
   std::unique_ptr<ByteStream> stream_;
-  TlsStream* tls_ = nullptr;  // stream_, once it is one
-  SocketWatch watch_;         // of it: ends first
+  TlsStream* tls_ = nullptr;  // stream_ if it is a TlsStream, else null.
+  SocketWatch watch_;         // Watches stream_. Destroyed before stream_.
   asio::steady_timer timer_;
   const std::shared_ptr<ConnectionRegistry> registry_;
   Visitor visitor_;
   bool open_ = true;
   Stage stage_ = Stage::kSilent;
   std::array<std::byte, kHelloBytes> hello_{};
-  size_t have_ = 0;  // of it
+  size_t have_ = 0;  // Bytes of hello_ that were received.
 };
 
-// All of them. Each source may have so many; its own give way for its next one. Where there is no
-// room at all, those of the source that has most do.
+// All pending connections of a listener. If a source has too many, a new connection replaces one of
+// the same source. If there are too many in total, it replaces one of the source with the most.
 class PendingConnections {
  public:
   PendingConnections(size_t most, size_t most_of_one) : most_(most), most_of_one_(most_of_one) {}
-  // Makes room before.
+  // Adds a connection. If a limit is reached, closes another one first.
   void Add(const std::shared_ptr<PendingConnection>& pending);
-  // Closes a part of them. The process is out of descriptors.
+  // Closes a quarter of the connections. Called when the process has no descriptors left.
   void Thin();
 
  private:
@@ -70,7 +73,7 @@ class PendingConnections {
   std::string Largest(size_t* count) const;
 
   const size_t most_, most_of_one_;
-  std::list<std::weak_ptr<PendingConnection>> all_;  // the oldest first
+  std::list<std::weak_ptr<PendingConnection>> all_;  // The oldest first.
 };
 
 }  // namespace muster::transport

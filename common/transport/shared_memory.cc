@@ -39,15 +39,16 @@ absl::Status SharedMemory::Map(bool writable) {
   return absl::OkStatus();
 }
 
-// If the kernel knows MADV_POPULATE_WRITE, the first use of the memory is as fast as later ones.
+// Allocates the pages of the parts. If the kernel supports MADV_POPULATE_WRITE, the first access to
+// them is as fast as later ones.
 absl::Status SharedMemory::Populate(std::span<const Part> parts) {
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   for (const Part& part : parts) {
     if (part.begin == part.end) continue;
     const uint64_t begin = part.begin / page * page;
     (void)madvise(base_ + begin, part.end - begin, MADV_POPULATE_WRITE);
-    // Allocates the pages that madvise has not. A page that cannot be allocated later would cause a
-    // SIGBUS.
+    // Allocates the pages that madvise has not allocated. Without this, an access could cause
+    // SIGBUS later.
     if (const int error = posix_fallocate(fd_.get(), static_cast<off_t>(begin),
                                           static_cast<off_t>(part.end - begin));
         error != 0) {
@@ -64,8 +65,8 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(uint64_t byte
   uint64_t wanted = 0;
   for (const Part& part : parts.empty() ? std::span(&all, 1) : parts)
     wanted += part.end - part.begin;
-  // One at a time, so that each call sees what earlier ones have taken. The kernel would not refuse
-  // memory that the machine or the container does not have; it would start to kill processes.
+  // Only one call at a time, so each call sees the memory that earlier calls have taken. The kernel
+  // does not refuse memory that the machine or the container lacks. It kills processes instead.
   static absl::Mutex one_at_a_time;
   absl::MutexLock lock(&one_at_a_time);
   if (bytes == 0 || wanted > AvailableMemory() / 2)
@@ -80,7 +81,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(uint64_t byte
   const Place place{getpid(), fd.get(), bytes, nonce};
   std::unique_ptr<SharedMemory> memory(new SharedMemory(std::move(fd), place));
   MUSTER_RETURN_IF_ERROR(memory->Map(true));
-  // Large pages reduce the cost of each use. They would also include the memory between the parts.
+  // Large pages make accesses faster. With parts, they would also include the memory between them.
   if (parts.empty()) (void)madvise(memory->base_, bytes, MADV_HUGEPAGE);
   MUSTER_RETURN_IF_ERROR(memory->Populate(parts.empty() ? std::span(&all, 1) : parts));
   return memory;
@@ -89,7 +90,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(uint64_t byte
 absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Open(const Place& place,
                                                                  bool writable) {
   const std::string path = fmt::format("/proc/{}/fd/{}", place.pid, place.fd);
-  // Checks the name before it opens the file, because opening an unknown file may have side
+  // Checks the name before the file is opened, because opening an unknown file may have side
   // effects.
   char name[64] = {};
   if (readlink(path.c_str(), name, sizeof name - 1) < 0) return Failed("cannot look at " + path);

@@ -1,7 +1,6 @@
-// A memory region of fixed size that two processes of one host share. It has no name in a file
-// system: the other process opens it through /proc while its creator lives. The kernel frees it
-// once both processes have ended. The creator cannot shrink or revoke it while the other process
-// reads it.
+// A memory region of fixed size that two processes of one host share. The region has no name in a
+// file system. The other process opens it through /proc while the creator lives. The creator cannot
+// shrink or revoke the region afterwards. The kernel frees the region when neither process uses it.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +15,12 @@ namespace muster::transport {
 
 class SharedMemory {
  public:
-  // The location at which another process of the same host finds the region.
+  // Identifies the region for other processes of the same host.
   struct Place {
     int64_t pid = 0;
     int64_t fd = 0;
     uint64_t bytes = 0;
-    uint64_t nonce = 0;  // Part of the memfd's name, which Open checks before it opens the file.
+    uint64_t nonce = 0;  // A part of the memfd's name. Open checks the name first.
     friend bool operator==(const Place&, const Place&) = default;
   };
 
@@ -29,13 +28,13 @@ class SharedMemory {
   struct Part {
     uint64_t begin = 0, end = 0;
   };
-  // Returns zeroed memory that is fully allocated, so that a later access cannot fail. With
-  // `parts`, in ascending order, allocates only their pages. The other pages take no memory and
-  // must not be touched. Returns PeerLost if there is not enough memory.
+  // Creates a region of zeros. Allocates all pages now, so a later access cannot fail. If `parts`
+  // (in ascending order) is not empty, allocates only the pages of these parts. The caller must not
+  // access the other pages. Returns PeerLost if there is not enough memory.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(uint64_t bytes,
                                                               std::span<const Part> parts = {});
-  // Returns PeerLost if `place` is of another container or user, or is not a region of this size.
-  // Callers then use a connection instead.
+  // Opens the region at `place`. Returns PeerLost if the region is not accessible (another
+  // container or user) or does not have this size. Callers then use a connection instead.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Open(const Place& place, bool writable);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;

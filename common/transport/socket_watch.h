@@ -1,4 +1,5 @@
-// Reports, on the thread of an io_context, when a socket with another owner is ready. Internal.
+// Waits on an asio::io_context until a socket is readable or writable. Does not own the socket.
+// Internal to DataListener.
 #pragma once
 
 #include <poll.h>
@@ -9,7 +10,8 @@
 
 namespace muster::transport {
 
-// Stop, or the destructor, must be called before the socket is closed. Used only on that thread.
+// Only the thread of the io_context may use it. Stop or the destructor must run before the socket
+// is closed.
 class SocketWatch {
  public:
   explicit SocketWatch(asio::io_context& io) : descriptor_(io) {}
@@ -23,8 +25,8 @@ class SocketWatch {
   void Stop() {
     if (descriptor_.is_open()) descriptor_.release();
   }
-  // Calls `then` once, unless stopped before. POLLOUT takes precedence over POLLIN: until pending
-  // data is written, nothing will arrive.
+  // Calls `then` once when the socket is ready for `events`, unless Stop is called before. With
+  // POLLIN and POLLOUT, only waits for POLLOUT: the peer sends nothing before it gets that data.
   template <typename Then>
   void Await(short events, Then then) {
     const auto what = (events & POLLOUT) != 0 ? asio::posix::descriptor_base::wait_write

@@ -19,19 +19,20 @@ namespace {
 constexpr size_t kRecord = SSL3_RT_MAX_PLAIN_LENGTH;
 constexpr size_t kFirstInbox = 2048, kLargestInbox = 128 << 10;
 constexpr size_t kTogether = 256 << 10;  // Sealed bytes that are sent with one system call.
-constexpr size_t kMostUnsent = 1 << 20;  // More than any handshake; such a peer receives nothing.
-// With AES instructions the first one is the fastest, without them the last one.
+// The maximum number of unsent bytes. No handshake has more, so a peer with more reads nothing.
+constexpr size_t kMaxUnsent = 1 << 20;
+// The first cipher is the fastest with AES instructions, and the last one without them.
 constexpr const char* kCiphers =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
 }  // namespace
 
-// Called by OpenSSL, so no exception may leave these functions.
+// OpenSSL calls these functions, so no exception may leave them.
 struct TlsStream::Bio {
   static int Write(BIO* bio, const char* data, size_t bytes, size_t* written) {
     auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
-    if (stream.Waiting() + bytes > kMostUnsent) return 0;
+    if (stream.Waiting() + bytes > kMaxUnsent) return 0;
     try {
       const auto* from = reinterpret_cast<const std::byte*>(data);
       stream.outbox_.insert(stream.outbox_.end(), from, from + bytes);
@@ -78,7 +79,7 @@ struct TlsStream::Bio {
   }
 };
 
-// A position in Write's input.
+// A position in the input of Write.
 class TlsStream::Cursor {
  public:
   Cursor(std::span<const iovec> pieces, size_t from) : pieces_(pieces) {
@@ -86,7 +87,7 @@ class TlsStream::Cursor {
     Skip(std::min(from, left_));
   }
   size_t left() const { return left_; }
-  // Returns the next bytes that lie in one piece.
+  // Returns the bytes from this position to the end of the current iovec.
   std::span<const std::byte> Next() const {
     return {static_cast<const std::byte*>(pieces_[0].iov_base) + at_, pieces_[0].iov_len - at_};
   }
@@ -118,12 +119,12 @@ absl::StatusOr<std::unique_ptr<TlsStream>> TlsStream::Make(std::unique_ptr<ByteS
   if (SSL_set_min_proto_version(ssl, TLS1_3_VERSION) != 1 ||
       SSL_set_ciphersuites(ssl, kCiphers) != 1 || SSL_set_num_tickets(ssl, 1) != 1)
     return absl::InternalError("OpenSSL does not know TLS 1.3");
-  SSL_set_read_ahead(ssl, 0);  // The inbox does that, and tracks its content.
+  SSL_set_read_ahead(ssl, 0);  // The inbox reads ahead instead.
   return stream;
 }
 
 TlsStream::~TlsStream() {
-  // A session that ends without this is not resumed.
+  // Without this, OpenSSL would not resume the session.
   if (done_ && (error_.ok() || ended_))
     SSL_set_shutdown(ssl_.get(), SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
 }
@@ -135,7 +136,7 @@ absl::StatusOr<bool> TlsStream::Handshake() {
   done_ = result == 1;
   if (!done_) {
     const absl::Status status = Failed(result);
-    const absl::Status flushed = Flush();  // Sends an alert, too.
+    const absl::Status flushed = Flush();  // Also sends an alert.
     if (!status.ok()) return Keep(status);
     if (!flushed.ok()) return Keep(flushed);
   }
@@ -167,7 +168,7 @@ absl::StatusOr<size_t> TlsStream::Read(std::span<const iovec> into) {
     }
   }
   if (Waiting() > 0)
-    (void)Flush();  // Sends the reply to a new key; the next call reports whether that succeeded.
+    (void)Flush();  // Sends the reply to a key update. The next call reports an error.
   if (!status.ok()) (void)Keep(status);
   Publish(!dry && (taken_ < have_ || SSL_pending(ssl_.get()) > 0));
   if (!status.ok() && moved == 0) return status;
@@ -198,7 +199,7 @@ short TlsStream::PollEvents(bool want_read, bool want_write) const {
   return static_cast<short>((want_read ? POLLIN : 0) | (write ? POLLOUT : 0));
 }
 
-// Seals one record.
+// Encrypts the next record of the input into the outbox.
 absl::Status TlsStream::Seal(Cursor& cursor) {
   const size_t bytes = std::min(kRecord, cursor.left());
   std::span<const std::byte> plain = cursor.Next();
@@ -244,7 +245,7 @@ absl::Status TlsStream::Flush() {
   return absl::OkStatus();
 }
 
-// Returns the plain bytes of records that have left since the last call.
+// Returns the number of plain bytes in the records that were sent since the last call.
 size_t TlsStream::CountLeft() {
   size_t plain = 0;
   while (!records_.empty() && records_.front().end <= all_flushed_) {
@@ -255,9 +256,9 @@ size_t TlsStream::CountLeft() {
   return plain;
 }
 
-// Fills the empty inbox. Returns false if nothing arrived.
+// Reads into the empty inbox. Returns false if nothing has arrived.
 bool TlsStream::Fill() {
-  // A stranger gets little memory.
+  // The inbox is small until the peer is authenticated.
   if (inbox_.empty()) inbox_.resize(kFirstInbox);
   if (done_ && have_ == inbox_.size() && inbox_.size() < kLargestInbox)
     inbox_.resize(std::min(8 * inbox_.size(), kLargestInbox));
@@ -273,7 +274,8 @@ bool TlsStream::Fill() {
   return false;
 }
 
-// Returns why a call of OpenSSL did nothing. OK: it must be repeated when more data has arrived.
+// Returns why a call of OpenSSL did nothing. Returns OK if the call must be repeated after more
+// data has arrived.
 absl::Status TlsStream::Failed(int result) {
   const int kind = SSL_get_error(ssl_.get(), result);
   if (!below_error_.ok()) {
@@ -330,8 +332,8 @@ absl::Status TlsStream::Keep(absl::Status error) {
   return error_;
 }
 
-// Publishes the state to threads that wait meanwhile. `more`: Read may return data without the
-// socket.
+// Publishes the state for PollEvents and Buffered, which other threads may call. `more` means that
+// Read may return data before the socket is readable.
 void TlsStream::Publish(bool more) {
   buffered_.store(more || !error_.ok(), std::memory_order_release);
   unsent_.store(Waiting() > 0, std::memory_order_release);

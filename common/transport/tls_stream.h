@@ -1,10 +1,10 @@
-// TLS 1.3 over another byte stream. The session comes from security::StreamSecurity, which has the
-// keys and the trusted certificates. One thread at a time uses it, with two exceptions. Any thread
-// may call Shutdown. PollEvents and Buffered may run in parallel with Read and Write.
+// TLS 1.3 over another byte stream. The TLS session comes from security::StreamSecurity, which has
+// the keys and the trusted certificates. One thread at a time uses a stream, with two exceptions.
+// Any thread may call Shutdown. PollEvents and Buffered may run in parallel with Read and Write.
 //
-// Write gathers its input into full records and writes several to the socket at once. A byte counts
-// as moved once the whole record with it has left. No data thus waits here for a call that may
-// never come.
+// Write encrypts its input in full records and writes several records to the socket at once. A byte
+// counts as moved once its whole record was written to the socket. If all bytes count as moved, the
+// caller thus needs no further call.
 #pragma once
 
 #include <atomic>
@@ -23,19 +23,21 @@ namespace muster::transport {
 
 class TlsStream final : public ByteStream {
  public:
-  // AES-GCM is safe for 2^24.5 records under one key (RFC 8446, 5.5).
+  // The stream changes the key after this many records. AES-GCM is safe for 2^24.5 records under
+  // one key (RFC 8446, 5.5).
   static constexpr uint64_t kRecordsPerKey = uint64_t{1} << 22;
-  // `session` has no socket yet.
+  // REQUIRES: `session` has no socket yet.
   static absl::StatusOr<std::unique_ptr<TlsStream>> Make(std::unique_ptr<ByteStream> below,
                                                          security::SslPtr session,
                                                          uint64_t records_per_key = kRecordsPerKey);
   ~TlsStream() override;
 
-  // Never blocks. Returns true when the handshake is done. Returns false if the socket must be
-  // polled for PollEvents(true, false) before the next call. Bytes of the last flight that remain
-  // here are sent with the first Write.
+  // Continues the handshake without blocking. Returns whether it is complete. If not, the caller
+  // must wait for PollEvents(true, false) before the next call. The first Write sends handshake
+  // bytes that did not fit into the socket.
   absl::StatusOr<bool> Handshake();
-  // The other side or the network closed the connection. Its data was valid.
+  // Returns whether the other side or the network closed the connection. All received data was
+  // valid.
   bool ended() const { return ended_; }
   const SSL& session() const { return *ssl_; }
 
@@ -51,10 +53,10 @@ class TlsStream final : public ByteStream {
   // The input and output of OpenSSL.
   struct Bio;
   class Cursor;
-  // A record that is sealed and does not count as moved yet.
+  // A sealed (encrypted) record. Its bytes do not count as moved yet.
   struct Record {
-    uint64_t end = 0;  // The record's end in the count of all sealed bytes.
-    size_t plain = 0;
+    uint64_t end = 0;  // The value of all_sealed_ after this record.
+    size_t plain = 0;  // The number of its bytes before encryption.
   };
 
   TlsStream(std::unique_ptr<ByteStream> below, security::SslPtr session, uint64_t records_per_key)
@@ -78,14 +80,14 @@ class TlsStream final : public ByteStream {
   absl::Status error_;  // The first error of any call.
   absl::Status below_error_;
 
-  std::vector<std::byte> inbox_;  // Received bytes, valid from taken_ to have_.
+  std::vector<std::byte> inbox_;  // Received bytes. Those in [taken_, have_) are not decrypted yet.
   size_t taken_ = 0, have_ = 0;
-  std::vector<std::byte> outbox_;  // Sealed bytes, of which the first flushed_ were sent.
+  std::vector<std::byte> outbox_;  // Sealed bytes. The first flushed_ ones were sent.
   size_t flushed_ = 0;
-  uint64_t all_sealed_ = 0, all_flushed_ = 0;  // Bytes since the beginning.
+  uint64_t all_sealed_ = 0, all_flushed_ = 0;  // Bytes since the stream began.
   std::deque<Record> records_;
-  size_t sealed_ = 0;       // Plain bytes in records_.
-  uint64_t under_key_ = 0;  // Records sealed under the current key.
+  size_t sealed_ = 0;       // The sum of Record::plain in records_.
+  uint64_t under_key_ = 0;  // The number of records sealed under the current key.
   std::vector<std::byte> gather_;
 
   std::atomic<bool> buffered_ = false, unsent_ = false;

@@ -15,7 +15,7 @@
 namespace muster::transport {
 namespace {
 
-// Polling interval of a signal without a descriptor.
+// The polling interval for a signal without a descriptor.
 constexpr Duration kLook = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -23,7 +23,7 @@ constexpr Duration kLook = std::chrono::milliseconds(10);
 AbortSignal::AbortSignal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   static std::atomic<bool> told = false;
   if (fd_ < 0 && !told.exchange(true)) {
-    LogWarning("No descriptor for a signal: {}. Waits look at it now and then; raise ulimit -n.",
+    LogWarning("Cannot create a descriptor for a signal: {}. Waits poll instead; raise ulimit -n.",
                strerror(errno));
   }
 }
@@ -54,8 +54,8 @@ WaitResult WaitReady(std::span<Interest> interests, MonotonicTime deadline,
   for (size_t i = 0; i < interests.size(); ++i) {
     const Interest& want = interests[i];
     const short events = want.connection->PollEvents(want.read, want.write);
-    // poll skips a negative descriptor. Otherwise POLLHUP of a connection without interest would
-    // make this spin.
+    // poll ignores a negative descriptor. Otherwise the loop would spin on POLLHUP of a connection
+    // that waits for neither reading nor writing.
     polled[i + 1] = {events == 0 ? -1 : want.connection->fd(), events, 0};
     buffered |= want.read && want.connection->Buffered();
   }

@@ -1,4 +1,4 @@
-// Waits for data connections with a deadline. Any thread can end the wait.
+// Waits until data connections are ready, with a deadline. Any thread can end a wait.
 #pragma once
 
 #include <atomic>
@@ -11,9 +11,9 @@ namespace muster::transport {
 
 class DataConnection;
 
-// A signal that is set once, from any thread. It wakes all current and later waits that watch it.
-// One per owner, because it uses a descriptor. If no descriptor is left, waits poll it every few
-// milliseconds, so a process without free descriptors can still be stopped.
+// A signal that ends waits. It is set once and stays set. Setting it ends all current and later
+// waits that watch it. Thread-safe. It uses a descriptor, so an owner needs only one signal. If no
+// descriptor is left, waits poll the signal every few milliseconds.
 class AbortSignal {
  public:
   AbortSignal();
@@ -27,13 +27,14 @@ class AbortSignal {
 
  private:
   std::atomic<bool> set_{false};
-  const int fd_;  // An eventfd, readable forever once set; -1 if there is none.
+  const int fd_;  // An eventfd that is readable once the signal is set, or -1 without descriptors.
 };
 
+// A connection to wait for, and what to wait for on it.
 struct Interest {
   DataConnection* connection = nullptr;
   bool read = false, write = false;
-  bool ready = false;  // Output: bytes can be moved, or the connection has failed.
+  bool ready = false;  // Set by WaitReady: bytes can be moved, or the connection has failed.
 };
 
 enum class WaitResult { kReady, kDeadline, kAborted };

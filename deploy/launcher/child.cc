@@ -10,7 +10,7 @@
 #include <csignal>
 #include <cstring>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 constexpr int kProgressFd = 3;
@@ -29,8 +29,8 @@ absl::Status MakePipe(Pipe* pipe) {
   return absl::OkStatus();
 }
 
-// A socket pair instead of a pipe, so that SIGPIPE cannot kill its writer and the writer cannot
-// block. It transfers packets, so two writers in one process cannot mix their lines.
+// Makes a socket pair instead of a pipe, so that SIGPIPE cannot kill the writer and the writer
+// cannot block. It transfers packets, so two writers in one process cannot mix their lines.
 absl::Status MakeProgressPipe(Pipe* pipe) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -64,7 +64,7 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Everything that the child needs between fork and exec, where allocation is not allowed.
+// All data that the child needs between fork and exec, where it must not allocate.
 struct ExecPlan {
   char** argv;
   char** envp;
@@ -73,13 +73,13 @@ struct ExecPlan {
 };
 
 [[noreturn]] void Exec(const ExecPlan& plan) {
-  // If the launcher died before prctl took effect, no signal will kill this process.
+  // The launcher may have died before prctl took effect. Then no signal would kill this process.
   bool ready = setpgid(0, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
   if (getppid() != plan.parent) _exit(128 + SIGKILL);
   for (int signal : {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGCHLD, SIGTSTP}) {
     std::signal(signal, SIG_DFL);
   }
-  // A stop request during the loading of the program stays pending until the program is ready.
+  // A stop request during the start of the program stays pending until the program is ready.
   sigset_t waiting;
   sigemptyset(&waiting);
   sigaddset(&waiting, SIGINT);
@@ -87,7 +87,7 @@ struct ExecPlan {
   sigprocmask(SIG_SETMASK, &waiting, nullptr);
   const int null = open("/dev/null", O_RDONLY);
   ready = ready && null >= 0;
-  if (null > STDIN_FILENO) {  // It is 0 if the launcher itself has no standard input.
+  if (null > STDIN_FILENO) {  // The descriptor is 0 if the launcher has no standard input.
     ready = ready && dup2(null, STDIN_FILENO) >= 0;
     close(null);
   }
@@ -100,7 +100,7 @@ struct ExecPlan {
   _exit(127);
 }
 
-// Replaces the descriptor by a copy outside 0 to 3, which the child reassigns.
+// Replaces the descriptor by a copy above 3, because the child reassigns 0 to 3.
 absl::Status MoveUp(Fd* fd) {
   const int copy = fcntl(fd->get(), F_DUPFD_CLOEXEC, kProgressFd + 1);
   if (copy < 0) {
@@ -163,8 +163,8 @@ void Child::Signal(int signal) const {
 std::optional<ExitReport> Child::Reap() {
   if (reaped_) return std::nullopt;
   siginfo_t info = {};
-  // Checks before reaping: no other process can get the process group's id while this one is a
-  // zombie.
+  // Kills the group before reaping. While the child is a zombie, no other process can get the
+  // group's id.
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid == 0) {
     return std::nullopt;
@@ -177,4 +177,4 @@ std::optional<ExitReport> Child::Reap() {
   return ExitReport{WEXITSTATUS(status), 0};
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

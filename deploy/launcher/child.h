@@ -1,6 +1,6 @@
-// One process of the local cluster. It has its own process group, the kernel kills it when the
-// launcher dies, and its output goes to pipes. Use only on the launcher's main thread, because a
-// child dies with the thread that started it.
+// A Child is one process of the local cluster. It has its own process group, and its output goes to
+// pipes. The kernel kills it when the thread that started it ends, so start children only on the
+// launcher's main thread.
 #pragma once
 
 #include <sys/types.h>
@@ -13,40 +13,42 @@
 #include "common/base/files/fd.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct ChildOptions {
   std::vector<std::string> arguments;  // The first one is the program's path.
-  // Added to this process's environment, or replacing its values.
+  // Variables that are added to this process's environment or replace its values.
   std::map<std::string, std::string> environment;
-  // The variable that receives the number of a file descriptor. The child writes JSON lines to it,
-  // about its progress and about tasks that its job has lost. Empty: none.
+  // The name of a variable that receives the number of a file descriptor. The child writes JSON
+  // lines to this descriptor, about its progress and about tasks that its job has lost. Empty:
+  // none.
   std::string progress_variable;
 };
 
 // How a process ended.
 struct ExitReport {
   int code = 0;    // The child's exit code, or 128 + signal.
-  int signal = 0;  // 0: it exited.
+  int signal = 0;  // 0: the process exited.
   friend bool operator==(const ExitReport&, const ExitReport&) = default;
 };
 
 class Child {
  public:
-  // Returns once the program runs, that is, its exec has succeeded. SIGINT and SIGTERM are blocked
-  // in the child until it is ready for them. Errors are ConfigurationErrors that name the program.
+  // Blocks until exec of the program has succeeded. SIGINT and SIGTERM are blocked in the child
+  // until it unblocks them. Returns a ConfigurationError that names the program.
   static absl::StatusOr<Child> Start(const ChildOptions& options);
   Child(Child&&) = default;
   Child& operator=(Child&&) = default;
 
   pid_t pid() const { return pid_; }
-  // Non-blocking read ends. The reader closes each at its end.
+  // Non-blocking read ends of the child's pipes. The caller closes each one at the end of its
+  // stream.
   Fd out, err, progress;
 
-  // Sends the signal to the whole process group. No-op once the child has been reaped.
+  // Sends the signal to the child's process group. Has no effect once the child has been reaped.
   void Signal(int signal) const;
-  // Returns how the child ended, or nullopt while it runs. Does not wait. Kills the rest of its
-  // process group.
+  // Returns how the child ended, or nullopt while it runs. Does not block. Once the child has
+  // ended, kills the rest of its process group.
   std::optional<ExitReport> Reap();
 
  private:
@@ -55,4 +57,4 @@ class Child {
   bool reaped_ = false;
 };
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <utility>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 // A write of at most this many bytes to a pipe that polls as writable does not block.
@@ -56,7 +56,7 @@ void Console::Line(Stream stream, std::string_view prefix, int colour, std::stri
 void Console::EraseBar() {
   if (!bar_shown_) return;
   err_.pending += "\r\x1b[K";
-  // The next line may go through the other queue, so the bar must be erased first.
+  // Erases the bar first, because the next line may go through the other queue.
   if (!same_) Write(&err_, false);
   bar_shown_ = false;
 }
@@ -121,4 +121,4 @@ void Console::Write(Output* output, bool block) {
   output->pending.erase(0, done);
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

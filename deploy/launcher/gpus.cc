@@ -17,7 +17,7 @@
 
 #include "common/base/files/fd.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 // ---- The driver's library. These declarations are all that is called, so its header is not
@@ -67,7 +67,7 @@ absl::Status DriverError(std::string_view what, std::string_view why) {
 absl::Status AddGpu(const Nvml& nvml, unsigned index, GpuInventory* inventory) {
   Nvml::Device device = nullptr;
   if (const int error = nvml.device(index, &device); error != kSuccess) {
-    if (error == kNoPermission) return absl::OkStatus();  // It belongs to another container.
+    if (error == kNoPermission) return absl::OkStatus();  // The GPU belongs to another container.
     return DriverError(fmt::format("GPU {}", index), nvml.text(error));
   }
   ++inventory->physical;
@@ -83,7 +83,7 @@ absl::Status AddGpu(const Nvml& nvml, unsigned index, GpuInventory* inventory) {
   }
   for (unsigned i = 0; i < most; ++i) {
     Nvml::Device instance = nullptr;
-    // Not created, or it belongs to another container.
+    // The instance does not exist, or belongs to another container.
     if (nvml.instance(device, i, &instance) != kSuccess) continue;
     if (nvml.uuid(instance, uuid, sizeof uuid) == kSuccess) inventory->gpus.push_back({uuid});
   }
@@ -136,7 +136,7 @@ std::string Trimmed(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
 }
 
-// Returns the index if the whole text is one, otherwise nullopt.
+// Returns the index if the whole text is a number, otherwise nullopt.
 std::optional<int> IndexIn(const std::string& text) {
   int index = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
@@ -310,4 +310,4 @@ int WorkersFor(int gpus, const ClusterSize& size) {
   return chief_trains ? gpus - 1 : gpus;
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

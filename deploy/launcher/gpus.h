@@ -11,7 +11,7 @@
 #include "deploy/launcher/plan.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct GpuInventory {
   struct Gpu {
@@ -22,41 +22,43 @@ struct GpuInventory {
   int physical = 0;  // GPUs, regardless of MIG.
 };
 
-// Asks the driver's library, libnvidia-ml.so.1, in a child process, because it may hang on a broken
-// driver. Without the library, counts the folders of /proc/driver/nvidia/gpus. Without a driver
-// there are no GPUs. A driver that does not work is a ConfigurationError.
+// Finds the GPUs with the driver's library, libnvidia-ml.so.1. Loads it in a child process, because
+// it may hang if the driver is broken. Without the library, counts the folders of
+// /proc/driver/nvidia/gpus. Without a driver there are no GPUs. Returns ConfigurationError if the
+// driver does not work.
 absl::StatusOr<GpuInventory> ReadGpus(Duration timeout = std::chrono::seconds(20));
 
-// The same in the calling process. `library` and `folder` are for tests.
+// Does the same in the calling process. `library` and `folder` are for tests.
 absl::StatusOr<GpuInventory> ReadGpusHere(const char* library = "libnvidia-ml.so.1",
                                           const char* folder = "/proc/driver/nvidia/gpus");
 
-// Returns the GPUs that CUDA_VISIBLE_DEVICES selects, each as the variable names it, or all GPUs if
-// it is not set (nullopt). Returns a ConfigurationError if it names a GPU twice, or one that does
+// Returns the GPUs that CUDA_VISIBLE_DEVICES selects, with the names that it uses. Returns all GPUs
+// if it is not set (nullopt). Returns ConfigurationError if it names a GPU twice or a GPU that does
 // not exist.
 absl::StatusOr<std::vector<std::string>> VisibleGpus(const GpuInventory& inventory,
                                                      const std::optional<std::string>& variable);
 
 struct GpuUse {
   std::string devices = "auto";  // The job's "devices".
-  bool servers = false;  // A parameter_server job: only the workers compute, with one replica each.
+  // True for a parameter_server job: only the workers compute, with one replica each.
+  bool servers = false;
   bool one_device = false;
 };
 
 struct GpuPlan {
-  // By task, the value of CUDA_VISIBLE_DEVICES. nullopt: as in the launcher's environment.
+  // The value of CUDA_VISIBLE_DEVICES for each task. nullopt: that of the launcher's environment.
   std::vector<std::optional<std::string>> visible;
   std::string note;  // One line for the user. Empty: none.
 };
 
 // Distributes `gpus` over the training tasks, adjacent GPUs to adjacent tasks. ps and evaluator get
-// none. With fewer GPUs than members, all members train on the CPU. If the job requires CUDA, that
-// is a ConfigurationError.
+// none. With fewer GPUs than members, all members train on the CPU. If the job requires CUDA, the
+// result is then a ConfigurationError.
 absl::StatusOr<GpuPlan> AssignGpus(const std::vector<std::string>& gpus,
                                    const std::vector<PlannedTask>& tasks, const GpuUse& use);
 
-// For `--workers auto`: the number of workers that gives one member per GPU. One worker without
+// Returns the number of workers for `--workers auto`: one member for each GPU. Returns 1 without
 // GPUs.
 int WorkersFor(int gpus, const ClusterSize& size);
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -24,13 +24,12 @@
 #include "deploy/launcher/task_log.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using Stream = Console::Stream;
 
-// A task with its process and output. The index is the same in LaunchState::tasks and in this
-// vector.
+// A task's process and its output. running_ has the same indices as LaunchState::tasks.
 struct Running {
   Child child;
   LineSplitter out, err, progress;
@@ -66,7 +65,7 @@ class Launcher {
   void RequestStop(int signal, std::string_view why);
   void Suspend();
   void ReapAll();
-  void TellChief(const TaskState& task);
+  void NotifyChief(const TaskState& task);
   bool Act(const LaunchDecision& decision);
   void SignalAll(int signal);
   void Say(std::string_view line);
@@ -84,7 +83,7 @@ class Launcher {
   // Distinguishes this run's result.json from an older one.
   std::filesystem::file_time_type started_wall_;
   std::string root_cause_;  // The lead's first line that names a root cause.
-  DeathNotices notices_;
+  TaskExitNotifier notices_;
 };
 
 Console::Options Launcher::ConsoleOptions() {
@@ -177,7 +176,7 @@ void Launcher::StartAgain(size_t index) {
   ++task.restarts;
   absl::StatusOr<Child> child = StartChild(index);
   if (!child.ok()) {
-    // Treated as a start that failed at once: the next attempt comes after the delay.
+    // Treats this as a process that ended at once: the next attempt comes after the delay.
     Say(Message(child.status()));
     task.ended_at = Clock::now();
     return;
@@ -186,7 +185,7 @@ void Launcher::StartAgain(size_t index) {
   running_[index]->child = *std::move(child);
   task.ended = false;
   task.report = {};
-  if (task.task.lead) root_cause_.clear();  // It belongs to the previous process.
+  if (task.task.lead) root_cause_.clear();  // The old line belongs to the previous process.
 }
 
 // Ends the tasks after an incomplete start.
@@ -277,11 +276,11 @@ bool Launcher::ReadSome(size_t index, Stream stream) {
 // Reads the remaining output of a task that has ended. Does not wait for the end of the pipe,
 // because a process that left the group may hold it open.
 void Launcher::Drain(size_t index) {
-  constexpr int kMostReads = 64;  // More than a pipe holds.
+  constexpr int kMaxReads = 64;  // More than a pipe holds.
   Running& running = *running_[index];
   ReadProgress(index);
   for (Stream stream : {Stream::kOut, Stream::kErr}) {
-    for (int i = 0; i < kMostReads && ReadSome(index, stream); ++i) {
+    for (int i = 0; i < kMaxReads && ReadSome(index, stream); ++i) {
     }
     (stream == Stream::kOut ? running.out : running.err).Finish([&](std::string_view line) {
       OnLine(index, stream, line);
@@ -343,7 +342,8 @@ void Launcher::HandleSignals() {
         break;
       case SIGTERM:
       case SIGHUP:
-        // Slurm and container runtimes repeat the signal while the tasks save.
+        // Only the first signal counts, because Slurm and container runtimes repeat it while the
+        // tasks save.
         if (state_.stop_requests == 0)
           RequestStop(SIGTERM, fmt::format("SIG{}", sigabbrev_np(*signal)));
         break;
@@ -395,14 +395,14 @@ void Launcher::ReapAll() {
     if (report->code != 0 && report->code != static_cast<int>(ExitCode::kPreempted)) {
       Say(fmt::format("{} {}{}", task.task.Name(), Describe(*report),
                       GoesOnWithout(state_, task) ? ": the job goes on without it" : ""));
-      TellChief(task);
+      NotifyChief(task);
     }
   }
 }
 
-// Notifies the chief of a task that another process could have replaced. A task with an exit code
-// below 128 has given its own reason.
-void Launcher::TellChief(const TaskState& task) {
+// Notifies the chief of a task that will not be restarted. A task with an exit code below 128 has
+// reported its failure itself.
+void Launcher::NotifyChief(const TaskState& task) {
   if (task.report.signal == 0 && task.report.code < 128) return;
   if (task.task.lead || task.task.type == "evaluator") return;
   if (Restartable(state_, task, request_.options) || state_.stop_requests > 0) return;
@@ -477,4 +477,4 @@ absl::StatusOr<int> RunLaunch(const LaunchRequest& request) {
   return launcher.Run();
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -1,6 +1,6 @@
-// Runs a local cluster to its end. It starts the tasks, forwards their output and signals, and
-// collects every exit code. It uses one poll loop, and a thread that notifies the chief of deaths.
-// No process is left when it returns.
+// Runs a local cluster to its end. RunLaunch starts the tasks, forwards their output and signals,
+// and collects every exit code. It uses one poll loop and the thread of TaskExitNotifier. When it
+// returns, all processes of the cluster have ended.
 #pragma once
 
 #include <functional>
@@ -8,33 +8,35 @@
 #include <string>
 #include <vector>
 
-#include "deploy/launcher/death_notices.h"
 #include "deploy/launcher/gpus.h"
 #include "deploy/launcher/plan.h"
+#include "deploy/launcher/task_exit_notifier.h"
 #include "deploy/launcher/verdict.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct LaunchRequest {
   ClusterSize size;
   std::string bin_dir;                             // The folder of muster-chief, muster-worker, ...
-  std::vector<std::string> job;                    // --job FILE --set ...
-  std::vector<std::string> arguments;              // Additional arguments of every task.
+  std::vector<std::string> job;                    // The arguments --job FILE --set ...
+  std::vector<std::string> arguments;              // Additional arguments for every task.
   std::map<std::string, std::string> environment;  // Additional environment of every task.
-  std::string program = "muster";                  // The name by which this program was called.
-  std::string model_dir;  // The job's model_dir. Its logs/ gets a file per task. Empty: no files.
-  // By task, in the order of PlanCluster. Empty: every task sees what the launcher sees.
+  std::string program = "muster";  // The name with which the user called this program.
+  // The job's model_dir. The logs go to a file per task in its logs/. Empty: no files.
+  std::string model_dir;
+  // In the order of PlanCluster. Empty: every task sees the launcher's GPUs.
   GpuPlan gpus;
   LaunchOptions options;
-  // Notifies the chief that a task has ended and will not be started again, so that it does not
-  // wait for it. Called on another thread (DeathNotices). Null: the chief is not notified.
-  std::function<void(const DeathNotice&)> tell_chief;
+  // Reports to the chief that a task has ended and will not be restarted, so that the chief does
+  // not wait for it. Called on the thread of TaskExitNotifier. Null: the chief is not notified.
+  std::function<void(const TaskExitNotice&)> tell_chief;
 };
 
-// Returns the job's exit code, after printing a report on the console. An error means that the
-// cluster could not start. Processes that had started are ended. REQUIRES: the calling thread is
-// the process's main thread. SIGINT, SIGTERM and SIGCHLD stay blocked in it afterwards.
+// Blocks until the cluster has ended. Prints a report on the console and returns the job's exit
+// code. Returns an error if the cluster could not start, after ending the processes that had
+// started. REQUIRES: the calling thread is the main thread. SIGINT, SIGTERM and SIGCHLD stay
+// blocked in this thread afterwards.
 absl::StatusOr<int> RunLaunch(const LaunchRequest& request);
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -1,6 +1,6 @@
 #include "deploy/launcher/lines.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 std::string_view LastVersion(std::string_view line) {
@@ -33,4 +33,4 @@ void LineSplitter::Finish(const OnLine& on_line) {
   partial_.clear();
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

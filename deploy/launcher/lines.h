@@ -1,20 +1,21 @@
-// Splits a byte stream into lines, whatever the sizes of its pieces.
+// LineSplitter splits a byte stream, which arrives in pieces of any size, into lines.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <string_view>
 
-namespace muster {
+namespace muster::launcher {
 
 class LineSplitter {
  public:
-  using OnLine = std::function<void(std::string_view line)>;  // Without its newline.
+  using OnLine = std::function<void(std::string_view line)>;  // `line` has no newline.
 
   // Calls `on_line` for each line that `bytes` completes. If a line contains carriage returns (a
-  // program's progress bar), only its last version is passed. A line longer than kLongest is split.
+  // progress bar), passes only the text after the last one. Splits a line that is longer than
+  // kLongest.
   void Append(std::string_view bytes, const OnLine& on_line);
-  // Ends the stream. Passes a last line without a newline.
+  // Called at the end of the stream. Passes a last line without a newline.
   void Finish(const OnLine& on_line);
 
   static constexpr size_t kLongest = 64 * 1024;
@@ -23,4 +24,4 @@ class LineSplitter {
   std::string partial_;
 };
 
-}  // namespace muster
+}  // namespace muster::launcher

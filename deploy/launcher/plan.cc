@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace muster {
+namespace muster::launcher {
 
 std::string PlannedTask::Id() const { return fmt::format("{}:{}", type, index); }
 std::string PlannedTask::Name() const { return fmt::format("{} {}", type, index); }
@@ -22,10 +22,10 @@ absl::Status Check(const ClusterSize& size) {
         "parameter servers without workers would train nothing: give --workers 1 or more");
   }
   // Every process needs a port and some memory, so a larger number is probably a typing error.
-  constexpr int kMostProcesses = 1000;
-  if (size.processes() > kMostProcesses) {
+  constexpr int kMaxProcesses = 1000;
+  if (size.processes() > kMaxProcesses) {
     return ConfigurationError(fmt::format("{} processes on one host are too many (at most {})",
-                                          size.processes(), kMostProcesses));
+                                          size.processes(), kMaxProcesses));
   }
   return absl::OkStatus();
 }
@@ -52,4 +52,4 @@ std::string TfConfigFor(const std::vector<PlannedTask>& cluster, const PlannedTa
   return config.dump();
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 // Lower ports are used by well-known services.
@@ -20,8 +20,8 @@ constexpr int kLowest = 10000;
 constexpr int kHighest = 65535;
 
 bool IsFree(int port) {
-  // Without SO_REUSEADDR, so that a listener on any address, and one that has just closed, both
-  // count as taken.
+  // Does not set SO_REUSEADDR. A port with a listener on any address, or with one that has just
+  // closed, then counts as taken.
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
   sockaddr_in address = {};
@@ -95,7 +95,7 @@ absl::StatusOr<PortReservation> PortReservation::Reserve(int count, PortRange ep
     reservation.ports_.push_back(port);
     reservation.marks_.push_back(std::move(mark));
   }
-  // Used only if no other ports are left. The marks of other users are not binding.
+  // Uses ports with marks of other users last.
   for (size_t i = 0; i < of_others.size() && !full(); ++i)
     if (IsFree(of_others[i])) reservation.ports_.push_back(of_others[i]);
   if (static_cast<int>(reservation.ports_.size()) < count) {
@@ -109,4 +109,4 @@ absl::StatusOr<PortReservation> PortReservation::Reserve(int count, PortRange ep
   return reservation;
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

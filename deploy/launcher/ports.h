@@ -1,5 +1,5 @@
-// Ports for a local cluster. They are outside the ephemeral range, so that no outgoing connection
-// can take the port of a task while it restarts.
+// Reserves ports for a local cluster. The ports are outside the ephemeral range, so no outgoing
+// connection can take a task's port while the task restarts.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 #include "common/base/files/fd.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct PortRange {
   int low = 0, high = 0;  // Inclusive.
@@ -18,14 +18,14 @@ struct PortRange {
 // Parses "low high" in the format of /proc/sys/net/ipv4/ip_local_port_range.
 absl::StatusOr<PortRange> ParsePortRange(const std::string& text);
 
-// Reserves ports that are free and that no other launch on this host has reserved. An abstract Unix
-// socket marks each port, so two simultaneous launches never get the same port. Such a socket
-// belongs to the network namespace, as ports do, and disappears with this process. Another user may
-// mark any port, so ports marked by other users are used last.
+// A PortReservation holds ports that are free and that no other launch on this host has reserved.
+// It marks each port with an abstract Unix socket, so two launches never get the same port. Such a
+// socket belongs to the network namespace, as ports do, and disappears with this process. Any user
+// can mark any port, so Reserve uses ports with another user's mark last.
 class PortReservation {
  public:
   // `first` is any number. It sets where the search starts, so that launches are spread over the
-  // range. Errors are ConfigurationErrors.
+  // range. Returns ConfigurationError if it cannot reserve `count` ports.
   static absl::StatusOr<PortReservation> Reserve(int count, PortRange ephemeral, unsigned first);
   PortReservation(PortReservation&& other) noexcept = default;
   PortReservation& operator=(PortReservation&&) = delete;
@@ -38,4 +38,4 @@ class PortReservation {
   std::vector<Fd> marks_;
 };
 
-}  // namespace muster
+}  // namespace muster::launcher

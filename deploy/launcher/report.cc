@@ -7,7 +7,7 @@
 #include "common/telemetry/progress.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 // Returns "test accuracy 0.9051, test loss 0.2711".
@@ -172,18 +172,18 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
                             task.restarts == 1 ? "once" : fmt::format("{} times", task.restarts));
   }
   if (!restarts.empty()) lines.push_back("started again: " + restarts);
-  // The line above covers the end of the lead. Tasks that stopped with all others are not listed.
+  // The verdict's line covers the lead. Tasks that stopped with all others are not listed.
   const bool completed = verdict.code == static_cast<int>(ExitCode::kDone);
   std::string others;
   for (const TaskState& task : state.tasks) {
     if (!task.ended || task.task.lead || task.report.code == 0) continue;
-    if (ToldToStop(task.report) && !completed) continue;
+    if (WasAskedToStop(task.report) && !completed) continue;
     others +=
         fmt::format("{}{} {}", others.empty() ? "" : "; ", task.task.Name(), Describe(task.report));
   }
   if (!others.empty()) lines.push_back((completed ? "lost on the way: " : "others: ") + others);
   if (!completed) {
-    // The line was printed long before the survivors' last lines, so it is repeated here.
+    // Repeats the line, because the tasks printed it long before their last lines.
     if (!outcome.root_cause.empty()) lines.push_back(outcome.root_cause);
   }
   if (outcome.result.is_object()) {
@@ -211,4 +211,4 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
   return lines;
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -1,4 +1,4 @@
-// The launcher's final report. Pure functions.
+// Formats the final report of `muster launch`. Report is a pure function.
 #pragma once
 
 #include <string>
@@ -8,20 +8,20 @@
 #include "deploy/launcher/verdict.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct LaunchOutcome {
   LaunchVerdict verdict;
   Duration elapsed{};
-  std::string model_dir;   // Empty: nothing was written.
-  std::string root_cause;  // The lead's ROOT CAUSE line, empty if it wrote none.
+  std::string model_dir;   // Empty: the job wrote no files.
+  std::string root_cause;  // The lead's ROOT CAUSE line, "" if there is none.
   Json result;             // result.json of this run, null if there is none.
-  // The name by which this program was called, and the arguments that select the job: "--job",
-  // FILE, "--set", ... Used to suggest the next commands.
+  // The name with which the user called this program, and the arguments that select the job:
+  // "--job", FILE, "--set", ... The report uses them to suggest the next commands.
   std::string program = "muster";
   std::vector<std::string> job;
 };
 
 std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& outcome);
 
-}  // namespace muster
+}  // namespace muster::launcher

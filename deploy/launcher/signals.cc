@@ -7,7 +7,7 @@
 #include <csignal>
 #include <cstring>
 
-namespace muster {
+namespace muster::launcher {
 
 absl::StatusOr<SignalQueue> SignalQueue::Open() {
   std::signal(SIGPIPE, SIG_IGN);
@@ -36,4 +36,4 @@ std::optional<int> SignalQueue::Next() {
   return static_cast<int>(info.ssi_signo);
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

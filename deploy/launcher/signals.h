@@ -1,5 +1,5 @@
-// The launcher's signals as a file descriptor, so that one poll waits for them together with other
-// descriptors.
+// SignalQueue delivers the launcher's signals through a file descriptor, so one poll call can wait
+// for signals and other descriptors.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 #include "deploy/launcher/child.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 class SignalQueue {
  public:
@@ -22,4 +22,4 @@ class SignalQueue {
   Fd fd_;
 };
 
-}  // namespace muster
+}  // namespace muster::launcher

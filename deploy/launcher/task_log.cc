@@ -10,7 +10,7 @@
 
 #include "common/base/files/created_files.h"
 
-namespace muster {
+namespace muster::launcher {
 
 absl::StatusOr<TaskLog> TaskLog::Open(const std::string& directory, const PlannedTask& task) {
   if (const int error = MakeFolders(directory); error != 0) {
@@ -53,4 +53,4 @@ absl::Status TaskLog::Flush() {
   return absl::OkStatus();
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -1,5 +1,4 @@
-// The output of one task in logs/<role>-<index>.log, line by line, appended to that of earlier
-// launches.
+// TaskLog appends the output lines of one task to logs/<role>-<index>.log.
 #pragma once
 
 #include <string>
@@ -9,15 +8,16 @@
 #include "deploy/launcher/plan.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 class TaskLog {
  public:
-  TaskLog() = default;  // Writes nothing.
-  // Creates `directory` if it is missing. Errors are ConfigurationErrors that name the file.
+  TaskLog() = default;  // Makes a log that writes nothing.
+  // Opens the file. Creates `directory` if it is missing. Returns a ConfigurationError that names
+  // the file.
   static absl::StatusOr<TaskLog> Open(const std::string& directory, const PlannedTask& task);
 
-  // Returns an error (a full disk) once. After it, the log accepts no more lines.
+  // Returns an error (such as a full disk) once. Afterwards the log drops all lines and returns OK.
   absl::Status Append(std::string_view line);
   // Writes buffered lines to the file.
   absl::Status Flush();
@@ -28,4 +28,4 @@ class TaskLog {
   std::string pending_;
 };
 
-}  // namespace muster
+}  // namespace muster::launcher

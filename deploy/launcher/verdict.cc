@@ -8,7 +8,7 @@
 
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 const TaskState& Lead(const LaunchState& state) {
@@ -22,12 +22,12 @@ bool Retryable(const ExitReport& report) { return report.signal != 0 || report.c
 // as preempted was asked to stop.
 bool Failed(const TaskState& task) {
   return task.ended && task.task.type != "evaluator" && task.report.code != 0 &&
-         !ToldToStop(task.report);
+         !WasAskedToStop(task.report);
 }
 
 // True if the job continues after the task's end: a worker of an elastic job, or a worker or ps of
 // a parameter-server job. The chief decides how few tasks are enough.
-bool Spared(const TaskState& task, const LaunchOptions& options) {
+bool IsTolerated(const TaskState& task, const LaunchOptions& options) {
   if (task.task.lead || !Retryable(task.report)) return false;
   if (task.task.type == "worker") return options.elastic || options.independent;
   return task.task.type == "ps" && options.independent;
@@ -44,7 +44,7 @@ const TaskState* FirstFailure(const LaunchState& state, Counts counts) {
   return first;
 }
 
-std::string NamesOfTheLiving(const LaunchState& state) {
+std::string NamesOfLiveTasks(const LaunchState& state) {
   std::string names;
   for (const TaskState& task : state.tasks) {
     if (!task.ended) names += (names.empty() ? "" : ", ") + task.task.Name();
@@ -52,7 +52,7 @@ std::string NamesOfTheLiving(const LaunchState& state) {
   return names;
 }
 
-std::string_view Meaning(int code) {
+std::string_view ExitCodeMeaning(int code) {
   switch (static_cast<ExitCode>(code)) {
     case ExitCode::kDone:
       return "done";
@@ -72,7 +72,7 @@ std::string_view Meaning(int code) {
 
 LaunchVerdict VerdictOfTask(const TaskState& task) {
   if (task.report.code == 0) return {};
-  return {task.report.code, ToldToStop(task.report),
+  return {task.report.code, WasAskedToStop(task.report),
           fmt::format("{} {}", task.task.Name(), Describe(task.report))};
 }
 
@@ -80,7 +80,7 @@ LaunchVerdict VerdictOfTask(const TaskState& task) {
 
 namespace {
 
-// True if a new process would follow if the task's process were killed.
+// Returns true if the launcher would restart the task after killing its process.
 bool Replaceable(const LaunchState& state, const TaskState& task, const LaunchOptions& options) {
   return options.restart != RestartPolicy::kNever && state.stop_requests == 0 &&
          !state.terminated_at && task.restarts < options.max_restarts;
@@ -90,7 +90,7 @@ bool Replaceable(const LaunchState& state, const TaskState& task, const LaunchOp
 
 bool Restartable(const LaunchState& state, const TaskState& task, const LaunchOptions& options) {
   if (!task.ended || !Replaceable(state, task, options) || !Retryable(task.report)) return false;
-  return !ToldToStop(task.report) || options.restart == RestartPolicy::kAlways;
+  return !WasAskedToStop(task.report) || options.restart == RestartPolicy::kAlways;
 }
 
 void Note(MonotonicTime now, const SupervisorLine& line, LaunchState* state) {
@@ -107,7 +107,8 @@ void Note(MonotonicTime now, const SupervisorLine& line, LaunchState* state) {
 
 namespace {
 
-// A suspended process holds its port, and may resume while its successor works.
+// Returns the next process to kill. A suspended process of a lost task holds its port, and could
+// resume while its replacement works.
 std::optional<LaunchDecision> NextKill(MonotonicTime now, const LaunchState& state,
                                        const LaunchOptions& options) {
   if (state.killed_at) return std::nullopt;
@@ -135,7 +136,7 @@ std::optional<LaunchDecision> NextRestart(MonotonicTime now, const LaunchState& 
                                           const LaunchOptions& options) {
   if (state.killed_at) return std::nullopt;
   const TaskState& lead = Lead(state);
-  // After the job's verdict the other tasks end too, so their exit codes mean nothing.
+  // The job has its verdict, so the other tasks end too and are not restarted.
   if (lead.ended && !Restartable(state, lead, options)) return std::nullopt;
   std::optional<LaunchDecision> next;
   for (size_t i = 0; i < state.tasks.size(); ++i) {
@@ -158,12 +159,12 @@ std::optional<LaunchDecision> NextRestart(MonotonicTime now, const LaunchState& 
 bool GoesOnWithout(const LaunchState& state, const TaskState& task) {
   if (task.task.type != "evaluator" || Lead(state).ended || state.stop_requests > 0) return false;
   if (std::any_of(state.tasks.begin(), state.tasks.end(), Failed)) return false;
-  // Otherwise the code may be the job's, received from the chief.
+  // Another code may be the job's verdict, which the evaluator received from the chief.
   return task.report.signal != 0 || task.report.code == static_cast<int>(ExitCode::kRetryable) ||
          task.report.code == static_cast<int>(ExitCode::kConfiguration);
 }
 
-bool ToldToStop(const ExitReport& report) {
+bool WasAskedToStop(const ExitReport& report) {
   return report == ExitReport{static_cast<int>(ExitCode::kPreempted), 0};
 }
 
@@ -173,7 +174,7 @@ std::string Describe(const ExitReport& report) {
     return name != nullptr ? fmt::format("was killed by SIG{}", name)
                            : fmt::format("was killed by signal {}", report.signal);
   }
-  const std::string_view meaning = Meaning(report.code);
+  const std::string_view meaning = ExitCodeMeaning(report.code);
   return meaning.empty() ? fmt::format("exited with code {}", report.code)
                          : fmt::format("exited with code {} ({})", report.code, meaning);
 }
@@ -190,11 +191,11 @@ LaunchDecision DecideForAll(MonotonicTime now, const LaunchState& state,
     const MonotonicTime limit = *state.killed_at + options.reap_timeout;
     if (now < limit) return {LaunchAction::kWait, "", limit};
     return {LaunchAction::kDone, fmt::format("cannot end {}: the kernel holds it after SIGKILL",
-                                             NamesOfTheLiving(state))};
+                                             NamesOfLiveTasks(state))};
   }
   if (state.stop_requests >= 2) {
     return {LaunchAction::kKill,
-            fmt::format("asked twice to stop: killing {} at once", NamesOfTheLiving(state))};
+            fmt::format("asked twice to stop: killing {} at once", NamesOfLiveTasks(state))};
   }
   const TaskState& lead = Lead(state);
   std::optional<MonotonicTime> last_call, ask;
@@ -216,10 +217,10 @@ LaunchDecision DecideForAll(MonotonicTime now, const LaunchState& state,
       return {LaunchAction::kWait, "", std::min(*last_call, ask.value_or(*last_call))};
     return {LaunchAction::kKill,
             fmt::format("still running {:.3g} s after {}, killed: {}", Seconds(options.end_grace),
-                        since, NamesOfTheLiving(state))};
+                        since, NamesOfLiveTasks(state))};
   }
   const auto counts = [&](const TaskState& task) {
-    return !Spared(task, options) && !Restartable(state, task, options);
+    return !IsTolerated(task, options) && !Restartable(state, task, options);
   };
   if (const TaskState* failure = FirstFailure(state, counts)) {
     const MonotonicTime limit = failure->ended_at + options.verdict_timeout;
@@ -248,10 +249,9 @@ LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchO
 LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options) {
   const TaskState& lead = Lead(state);
   const TaskState* first =
-      FirstFailure(state, [&](const TaskState& task) { return !Spared(task, options); });
-  // The lead's exit code is its verdict over all tasks, whichever failed first. The exception is a
-  // lead that exited only after the launcher had asked all tasks to stop because another one
-  // failed.
+      FirstFailure(state, [&](const TaskState& task) { return !IsTolerated(task, options); });
+  // The lead's exit code is the verdict, whichever task failed first. Exception: the lead exited
+  // only after the launcher had asked all tasks to stop, because another task had failed.
   if (lead.ended && lead.report.signal == 0 && (!state.terminated_at || first == nullptr)) {
     return VerdictOfTask(lead);
   }
@@ -263,4 +263,4 @@ LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options) 
           fmt::format("{} could not be ended", lead.task.Name())};
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -1,5 +1,5 @@
-// The launcher's next action and the job's exit code, as pure functions of the state of its tasks.
-// docs/launch.md describes the rules.
+// These pure functions decide the launcher's next action and the job's exit code from the state of
+// the tasks. docs/launch.md describes the rules.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/plan.h"
 
-namespace muster {
+namespace muster::launcher {
 
-// When to restart a task that ended, with the same TF_CONFIG. A task is never restarted after an
-// exit code below 128, because it would end in the same way again. No task is restarted after the
-// launcher was asked to stop.
+// When the launcher restarts a task that has ended, with the same TF_CONFIG. After an exit code
+// below 128 it never does, because the task would end in the same way again. It restarts no task
+// once the launcher was asked to stop.
 enum class RestartPolicy {
   kNever,
   // After a death by a signal, or an exit code of 128 and above except preempted (143).
@@ -27,22 +27,23 @@ inline constexpr std::string_view kRestartPolicyNames[] = {"never", "on-failure"
 
 struct LaunchOptions {
   RestartPolicy restart = RestartPolicy::kNever;
-  int max_restarts = 10;  // Per task, however long it ran.
+  int max_restarts = 10;  // Limit per task, for the whole launch.
   // The job continues without a lost worker (elastic.min_workers).
   bool elastic = false;
   // The job continues without a lost worker or ps (parameter_server). The chief decides which tasks
-  // it needs.
+  // the job needs.
   bool independent = false;
-  // The delay before the second restart of one task. Each later restart adds the same amount.
+  // The delay before the second restart of a task. Each later restart adds the same amount.
   Duration restart_delay = std::chrono::seconds(1);
-  // Time for the other tasks to exit after the end of the lead.
+  // Timeout for the other tasks to exit after the lead has ended.
   Duration end_grace = std::chrono::seconds(10);
-  // If the lead failed permanently (below 128), the others are asked to end after this delay. They
-  // may be about to report the same failure to it.
+  // If the lead ended with an exit code below 128, the launcher asks the other tasks to end after
+  // this delay. Without the delay it would interrupt tasks that are about to report the same
+  // failure.
   Duration ask_grace = std::chrono::seconds(1);
-  // Time for the lead to reach its verdict after a task has failed.
+  // Timeout for the lead to end after a task has failed.
   Duration verdict_timeout = std::chrono::seconds(30);
-  // Time in which a killed process disappears, unless the kernel holds it.
+  // Timeout for killed processes to disappear. The kernel may hold a process for longer.
   Duration reap_timeout = std::chrono::seconds(5);
 };
 
@@ -53,60 +54,63 @@ struct TaskState {
   MonotonicTime ended_at;
   int restarts = 0;
   pid_t pid = 0;
-  // The job has lost the task, though its process may still run. It is killed at `kill_at`.
+  // Set if the job has lost the task while its process may still run. The launcher kills the
+  // process at `kill_at`.
   std::optional<LostTask> lost;
   MonotonicTime kill_at;
 };
 
 struct LaunchState {
   std::vector<TaskState> tasks;
-  int stop_requests = 0;  // The first SIGINT, SIGTERM, ..., and each later SIGINT.
+  // Counts the first SIGINT, SIGTERM or similar signal, and each later SIGINT.
+  int stop_requests = 0;
   std::optional<MonotonicTime> terminated_at;  // When the launcher asked all tasks to stop.
-  bool asked_to_end = false;                   // kAskToEnd is done.
+  bool asked_to_end = false;                   // kAskToEnd was carried out.
   std::optional<MonotonicTime> killed_at;      // When the launcher killed the remaining tasks.
 };
 
 enum class LaunchAction {
   kWait,
   kTerminate,  // SIGTERM to all remaining tasks.
-  kAskToEnd,   // SIGTERM after the verdict, which it does not change.
-  kKill,       // SIGKILL to all remaining tasks.
-  kKillTask,   // SIGKILL to `task`, which its job has lost, so that it can be restarted.
-  kRestart,    // Start `task` again.
-  kDone,       // No task is left, or the rest cannot be ended.
+  // SIGTERM to all remaining tasks after the lead has ended. Does not change the verdict.
+  kAskToEnd,
+  kKill,      // SIGKILL to all remaining tasks.
+  kKillTask,  // SIGKILL to `task`, which the job has lost, so that it can be restarted.
+  kRestart,   // Start `task` again.
+  kDone,      // No task is left, or the remaining ones cannot be ended.
 };
 
 struct LaunchDecision {
   LaunchAction action = LaunchAction::kWait;
-  std::string reason;  // A sentence for every action except kWait and an ordinary kDone.
+  std::string reason;                  // One sentence. Empty for kWait and an ordinary kDone.
   std::optional<MonotonicTime> until;  // kWait: decide again at this time at the latest.
-  int task = -1;                       // kKillTask, kRestart: its index.
+  int task = -1;                       // kKillTask, kRestart: the task's index.
 };
 
 LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchOptions& options);
 
-// True if the task has ended and will be started again, now or later.
+// Returns true if the task has ended and will be restarted, now or later.
 bool Restartable(const LaunchState& state, const TaskState& task, const LaunchOptions& options);
 
-// Records that a task reported another one as lost to the job, or as found again. Reports about a
-// process that has ended since are ignored.
+// Records a task's report that the job has lost another task or has found it again. Ignores reports
+// about a process that has already ended.
 void Note(MonotonicTime now, const SupervisorLine& line, LaunchState* state);
 
 struct LaunchVerdict {
   int code = 0;
-  bool preempted = false;  // Exit code 143, not a death by SIGTERM.
+  bool preempted = false;  // A task exited with code 143. False for a death by SIGTERM.
   // "chief 0 exited with code 138 (a peer was lost, ...)". Empty if `code` is 0.
   std::string reason;
 };
 
-// REQUIRES: the lead has ended, or the launcher has killed all tasks.
+// Returns the job's verdict. REQUIRES: the lead has ended, or the launcher has killed all tasks.
 LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options = {});
 
-// True if `task` is an evaluator that ended for its own reason, while the job was running normally.
+// Returns true if `task` is an evaluator that ended by itself while the job was running normally.
 bool GoesOnWithout(const LaunchState& state, const TaskState& task);
-// True if the process exited by itself with the code for preempted.
-bool ToldToStop(const ExitReport& report);
+// Returns true if the process exited with the code for preempted (143).
+bool WasAskedToStop(const ExitReport& report);
 // Returns "exited with code 2 (configuration)" or "was killed by SIGKILL".
 std::string Describe(const ExitReport& report);
 
-}  // namespace muster
+}  // namespace muster::launcher

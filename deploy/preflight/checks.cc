@@ -27,8 +27,7 @@ Check CheckSharedMemory(int members_here, const std::string& folder) {
   if (statvfs(folder.c_str(), &room) != 0) {
     check.ok = false;
     check.what = fmt::format("{}: {}", folder, std::strerror(errno));
-    check.mend =
-        "mount a tmpfs there; else the members of this host talk over TCP, which is slower";
+    check.fix = "mount a tmpfs there; else the members of this host talk over TCP, which is slower";
     return check;
   }
   const int64_t free = static_cast<int64_t>(room.f_bavail) * static_cast<int64_t>(room.f_frsize);
@@ -36,7 +35,7 @@ Check CheckSharedMemory(int members_here, const std::string& folder) {
   check.ok = free >= needed;
   check.what = fmt::format("{} MiB free in {} for {} members", free >> 20, folder, members_here);
   if (!check.ok)
-    check.mend = fmt::format(
+    check.fix = fmt::format(
         "give it at least {} MiB: docker run --shm-size, or in Kubernetes an "
         "emptyDir with medium: Memory there",
         needed >> 20);
@@ -60,7 +59,7 @@ Check CheckModelDir(const std::string& model_dir) {
     check.ok = false;
     check.what = fmt::format("{}: cannot write to {}: {}", model_dir, folder.string(),
                              error ? error.message() : std::strerror(errno));
-    check.mend =
+    check.fix =
         "the chief writes checkpoints and summaries there: give it a folder that it may "
         "write to";
     return check;
@@ -98,7 +97,7 @@ Check CheckGpus(const std::string& devices, int gpus) {
   check.what =
       fmt::format("devices is \"{}\", {} GPU{} on this host", devices, gpus, gpus == 1 ? "" : "s");
   if (!check.ok)
-    check.mend = fmt::format(
+    check.fix = fmt::format(
         "it takes {}: ask for them where the task is started (a Kubernetes "
         "limit nvidia.com/gpu, docker run --gpus, Slurm --gres)",
         needed);
@@ -112,7 +111,7 @@ std::vector<std::string> Lines(const std::vector<Check>& checks) {
   for (const Check& check : checks) {
     std::string line =
         fmt::format("{:<6}  {:<{}}  {}", check.ok ? "ok" : "FAILED", check.name, width, check.what);
-    if (!check.ok && !check.mend.empty()) line += ": " + check.mend;
+    if (!check.ok && !check.fix.empty()) line += ": " + check.fix;
     lines.push_back(std::move(line));
   }
   return lines;

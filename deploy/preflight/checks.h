@@ -1,4 +1,4 @@
-// What one host can check by itself. Nothing that is checked stays changed.
+// The checks of `muster preflight` that need only this host. They leave the host unchanged.
 #pragma once
 
 #include <string>
@@ -11,24 +11,27 @@ namespace muster::preflight {
 struct Check {
   std::string name;
   bool ok = true;
-  std::string what;       // what was found
-  std::string mend = "";  // where it failed
-  // The configuration is wrong: exit code 2. Else somebody was not reached in time: 138.
+  std::string what;      // What the check found.
+  std::string fix = "";  // How to fix the problem; "" if `ok`.
+  // For a failed check. True: the configuration is wrong (exit code 2). False: another task was not
+  // reached in time (138).
   bool configuration = true;
 };
 
-// `members_here`: tasks that share this host and train through shared memory.
+// Checks that `folder` has enough space. `members_here` is the number of tasks on this host, which
+// exchange gradients through shared memory.
 Check CheckSharedMemory(int members_here, const std::string& folder = "/dev/shm");
-// Whether the chief can write there; the folder need not exist.
+// Checks that the chief can write to `model_dir`, which need not exist yet.
 Check CheckModelDir(const std::string& model_dir);
-// Whether `devices` of the job asks for GPUs that this host does not have.
+// Checks that this host has the GPUs that the job's `devices` requires. `gpus` is the number of its
+// GPUs.
 Check CheckGpus(const std::string& devices, int gpus);
-// The NVIDIA devices that this process can see.
+// Returns the number of NVIDIA devices that this process can see.
 int CountGpus(const std::string& folder = "/dev");
 
-// "ok      name   what", "FAILED  name   what: mend", a line each.
+// Returns one line for each check: "ok      name   what" or "FAILED  name   what: mend".
 std::vector<std::string> Lines(const std::vector<Check>& checks);
-// 0, 2, or 138.
+// Returns the exit code for all checks: 0, 2 or 138.
 ExitCode CodeOf(const std::vector<Check>& checks);
 
 }  // namespace muster::preflight

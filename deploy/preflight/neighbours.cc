@@ -26,7 +26,7 @@
 namespace muster::preflight {
 namespace {
 
-constexpr size_t kMostBytes = 64 * 1024;  // of a line
+constexpr size_t kMaxBytes = 64 * 1024;  // Limit for one line.
 
 int Milliseconds(MonotonicTime until) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
@@ -50,7 +50,7 @@ bool SendLine(int fd, const std::string& line, MonotonicTime until) {
 
 std::string ReceiveLine(int fd, MonotonicTime until) {
   std::string line;
-  while (line.size() < kMostBytes && WaitFor(fd, POLLIN, until)) {
+  while (line.size() < kMaxBytes && WaitFor(fd, POLLIN, until)) {
     char bytes[4096];
     const ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN)) break;
@@ -90,11 +90,11 @@ absl::StatusOr<Line> Read(const std::string& text) {
       .Read("host", &line.host)
       .Read("reached", &line.reached);
   MUSTER_RETURN_IF_ERROR(object.Finish());
-  // Anybody may call, and what is said is printed.
+  // Cleans the text, because any process may call and the text is printed.
   for (std::string* said : {&line.task, &line.version, &line.cluster_digest, &line.host})
-    *said = PeerText(*said, 200);
+    *said = SanitizePeerText(*said, 200);
   line.identity = absl::StrSplit(identity, '\n', absl::SkipEmpty());
-  for (std::string& name : line.identity) name = PeerText(name, 200);
+  for (std::string& name : line.identity) name = SanitizePeerText(name, 200);
   return line;
 }
 
@@ -110,19 +110,19 @@ class NeighboursImpl final : public Neighbours {
   }
 
   absl::Status Listen();
-  Found Wait(Duration timeout) override;
+  Reachability Wait(Duration timeout) override;
 
  private:
   void Serve(int fd);
   void Answer(int fd);
   void CallUntilReached(const std::string& task);
   void Call(const std::string& task);
-  std::string Talk(const std::string& task, const addrinfo& address);
+  std::string CallNeighbour(const std::string& task, const addrinfo& address);
   Line Mine();
   void TakeIn(const Line& line, bool called);
   bool ReachedAll();
   bool Complete();
-  void TellThoseReached();
+  void ShareReached();
 
   const NeighbourOptions options_;
   std::atomic<bool> exiting_ = false;
@@ -130,7 +130,7 @@ class NeighboursImpl final : public Neighbours {
   std::vector<std::thread> threads_;
 
   absl::Mutex mu_;
-  Found found_ ABSL_GUARDED_BY(mu_);
+  Reachability found_ ABSL_GUARDED_BY(mu_);
 };
 
 absl::Status NeighboursImpl::Listen() {
@@ -173,7 +173,7 @@ void NeighboursImpl::Serve(int fd) {
 void NeighboursImpl::Answer(int fd) {
   const MonotonicTime until = Clock::now() + options_.call;
   const absl::StatusOr<Line> line = Read(ReceiveLine(fd, until));
-  if (!line.ok()) return;  // somebody else's call
+  if (!line.ok()) return;  // The caller is not a preflight.
   TakeIn(*line, /*called=*/true);
   SendLine(fd, Write(Mine()), until);
 }
@@ -204,7 +204,7 @@ void NeighboursImpl::Call(const std::string& task) {
     why = fmt::format("cannot resolve its name: {}", gai_strerror(error));
   } else {
     for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
-      why = Talk(task, *a);
+      why = CallNeighbour(task, *a);
       if (why.empty()) break;
     }
     freeaddrinfo(list);
@@ -219,8 +219,8 @@ void NeighboursImpl::Call(const std::string& task) {
   found_.reached[options_.self].insert(task);
 }
 
-// Why it does not answer, "" if it does.
-std::string NeighboursImpl::Talk(const std::string& task, const addrinfo& address) {
+// Returns why the task does not answer, "" if it does.
+std::string NeighboursImpl::CallNeighbour(const std::string& task, const addrinfo& address) {
   const MonotonicTime until = Clock::now() + options_.call;
   const Fd socket(
       ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
@@ -274,7 +274,7 @@ bool NeighboursImpl::ReachedAll() {
 
 bool NeighboursImpl::Complete() {
   if (!ReachedAll()) return false;
-  if (options_.listen.empty()) return true;  // nobody calls this task
+  if (options_.listen.empty()) return true;  // Other tasks do not call this task.
   absl::MutexLock lock(&mu_);
   for (const auto& [from, address] : options_.addresses) {
     for (const auto& [to, other] : options_.addresses)
@@ -283,7 +283,7 @@ bool NeighboursImpl::Complete() {
   return true;
 }
 
-void NeighboursImpl::TellThoseReached() {
+void NeighboursImpl::ShareReached() {
   std::vector<std::string> reached;
   {
     absl::MutexLock lock(&mu_);
@@ -295,21 +295,22 @@ void NeighboursImpl::TellThoseReached() {
   for (std::thread& call : calls) call.join();
 }
 
-Found NeighboursImpl::Wait(Duration timeout) {
+Reachability NeighboursImpl::Wait(Duration timeout) {
   const MonotonicTime until = Clock::now() + timeout;
   const auto wait_for = [until](const std::function<bool()>& done) {
     while (!done() && Clock::now() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return done();
   };
-  // Nobody leaves before it has heard this, so all of them are there.
+  // All other tasks still listen, because no task leaves before it has received this report.
   const bool reached = wait_for([this] { return ReachedAll(); });
-  if (reached) TellThoseReached();
+  if (reached) ShareReached();
   const bool complete = wait_for([this] { return Complete(); });
-  // The time is up: what is known by now. Best effort, whose time was up before has left.
-  if (!complete) TellThoseReached();
+  // The timeout has passed. Reports the state so far. Best effort, because some tasks may already
+  // have left.
+  if (!complete) ShareReached();
   absl::MutexLock lock(&mu_);
-  Found found = found_;
+  Reachability found = found_;
   found.complete = complete;
   return found;
 }

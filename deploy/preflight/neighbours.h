@@ -1,6 +1,7 @@
-// Who of a cluster reaches whom, before a job is started: every task listens on its own port and
-// calls all others, with one line of JSON each way that tells the task, its version, its cluster
-// and whom it has reached so far. All methods are for one thread; threads of its own do the work.
+// Neighbours finds out, before a job starts, which tasks of a cluster can reach which others. Each
+// task listens on its own port and calls all other tasks. A call sends one line of JSON each way,
+// with the task's name, version, cluster, and the tasks that it has reached so far. Threads of this
+// object do the work. Used by one thread.
 #pragma once
 
 #include <map>
@@ -16,43 +17,46 @@ namespace muster::preflight {
 
 struct NeighbourOptions {
   std::string self;                              // "worker:1"
-  std::map<std::string, std::string> addresses;  // of all tasks, by name
-  std::vector<std::string> listen;               // numeric ip:port, of this host
+  std::map<std::string, std::string> addresses;  // The addresses of all tasks, by name.
+  std::vector<std::string> listen;               // Numeric ip:port addresses of this host.
   std::string version, cluster_digest;
-  // Whose certificates this task accepts, its own authority first (Identity::Authorities).
-  // "plaintext" where it accepts everybody; empty where it has nothing to start with.
+  // The certificate authorities that this task accepts, its own first (Identity::Authorities).
+  // {"plaintext"} if the task accepts every peer. Empty if the task cannot load its key or
+  // certificate.
   std::vector<std::string> identity;
   Duration between_calls = std::chrono::milliseconds(300);
-  Duration call = std::chrono::seconds(2);  // one call takes no longer
+  Duration call = std::chrono::seconds(2);  // Timeout of one call.
 };
 
 struct Neighbour {
-  bool resolved = false;  // its name leads to an address
-  bool reached = false;   // it answered a call of this task
-  bool called = false;    // it called this task
-  std::string why;        // not reached
+  bool resolved = false;  // The neighbour's host name was resolved.
+  bool reached = false;   // The neighbour answered a call of this task.
+  bool called = false;    // The neighbour called this task.
+  std::string why;        // Why `reached` is false.
   std::string version, cluster_digest, host;
   std::vector<std::string> identity;
 };
 
-// Whether two tasks take each other's certificates, as far as names tell.
+// Returns whether two tasks accept each other's certificates, judged by the lists in `identity`.
 bool AcceptEachOther(const std::vector<std::string>& a, const std::vector<std::string>& b);
 
-struct Found {
-  std::map<std::string, Neighbour> neighbours;  // all tasks but this one
-  // By task: whom it has reached, as far as it has told. Nothing is known of a task that is absent.
+struct Reachability {
+  std::map<std::string, Neighbour> neighbours;  // All tasks except this one.
+  // By task: the tasks that it has reached, from its last report. A task without an entry has not
+  // reported.
   std::map<std::string, std::set<std::string>> reached;
-  // Each has reached each, and this task knows.
+  // True if this task knows that every task has reached every other.
   bool complete = false;
 };
 
 class Neighbours {
  public:
-  // A ConfigurationError where it cannot listen.
+  // Starts to listen and to call. Returns ConfigurationError if it cannot listen.
   static absl::StatusOr<std::unique_ptr<Neighbours>> Start(NeighbourOptions options);
   virtual ~Neighbours() = default;
-  // Until complete, or `timeout` has passed. The others are told whom this task has reached.
-  virtual Found Wait(Duration timeout) = 0;
+  // Blocks until Found::complete is true, or for `timeout`. Reports to the other tasks which ones
+  // this task has reached.
+  virtual Reachability Wait(Duration timeout) = 0;
 };
 
 }  // namespace muster::preflight

@@ -10,7 +10,7 @@ namespace muster {
 namespace {
 
 absl::Status TooLong() {
-  return ConfigurationError(fmt::format("has more than {} elements", kMostRanks));
+  return ConfigurationError(fmt::format("has more than {} elements", kMaxRanks));
 }
 
 // A part of the list for a message.
@@ -74,7 +74,7 @@ absl::StatusOr<Range> ParseRange(std::string_view text) {
   if (*high < *low)
     return ConfigurationError(
         fmt::format("has the range \"{}\", which ends before it begins", Shown(text)));
-  if (*high - *low >= kMostRanks) return TooLong();
+  if (*high - *low >= kMaxRanks) return TooLong();
   return Range{*low, *high, first.size()};
 }
 
@@ -83,8 +83,7 @@ absl::StatusOr<std::vector<std::string>> ExpandRanges(std::string_view text) {
   std::vector<std::string> numbers;
   for (const std::string_view part : Split(text, ",")) {
     MUSTER_ASSIGN_OR_RETURN(const Range range, ParseRange(part));
-    if (numbers.size() + static_cast<size_t>(range.high - range.low) >= kMostRanks)
-      return TooLong();
+    if (numbers.size() + static_cast<size_t>(range.high - range.low) >= kMaxRanks) return TooLong();
     for (int i = range.low; i <= range.high; ++i)
       numbers.push_back(fmt::format("{:0{}}", i, range.width));
   }
@@ -102,7 +101,7 @@ absl::StatusOr<std::vector<std::string>> ExpandName(std::string_view name) {
     const size_t close = name.find(']', open);
     MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> numbers,
                             ExpandRanges(name.substr(open + 1, close - open - 1)));
-    if (names.size() * numbers.size() > kMostRanks) return TooLong();
+    if (names.size() * numbers.size() > kMaxRanks) return TooLong();
     std::vector<std::string> longer;
     for (const std::string& each : names)
       for (const std::string& number : numbers) longer.push_back(each + number);
@@ -129,7 +128,7 @@ absl::StatusOr<HostSlots> ParseHost(std::string_view text) {
   if (host.host.empty()) return ConfigurationError("has an empty name");
   if (rest.empty()) return host;
   const std::optional<int> slots = rest.front() == ':' ? Number(rest.substr(1)) : std::nullopt;
-  if (!slots || *slots < 1 || *slots > kMostRanks) {
+  if (!slots || *slots < 1 || *slots > kMaxRanks) {
     return ConfigurationError(
         fmt::format("has \"{}\", whose number of processes is none: write host:4, without a port",
                     Shown(text)));
@@ -145,7 +144,7 @@ absl::StatusOr<HostSlots> ParseHostLine(std::string_view line) {
   for (const std::string_view word : words) {
     if (!word.starts_with("slots=")) continue;
     const std::optional<int> slots = Number(word.substr(6));
-    if (!slots || *slots < 1 || *slots > kMostRanks)
+    if (!slots || *slots < 1 || *slots > kMaxRanks)
       return ConfigurationError(
           fmt::format("has \"{}\", which is no number of processes", Shown(word)));
     host.slots = *slots;
@@ -166,7 +165,7 @@ absl::StatusOr<std::vector<std::string>> ParseNodeList(std::string_view text) {
   MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string_view> names, SplitNames(text));
   for (const std::string_view name : names) {
     MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> expanded, ExpandName(name));
-    if (nodes.size() + expanded.size() > kMostRanks) return TooLong();
+    if (nodes.size() + expanded.size() > kMaxRanks) return TooLong();
     nodes.insert(nodes.end(), expanded.begin(), expanded.end());
   }
   return nodes;
@@ -185,7 +184,7 @@ absl::StatusOr<std::vector<int>> ParseTaskCounts(std::string_view text) {
     if (!count || !repeat || *repeat < 1)
       return ConfigurationError(
           fmt::format("has \"{}\" where a count such as 2(x3) belongs", Shown(part)));
-    if (counts.size() + static_cast<size_t>(*repeat) > kMostRanks || *count > kMostRanks)
+    if (counts.size() + static_cast<size_t>(*repeat) > kMaxRanks || *count > kMaxRanks)
       return TooLong();
     counts.insert(counts.end(), static_cast<size_t>(*repeat), *count);
   }
@@ -211,7 +210,7 @@ absl::StatusOr<std::vector<HostSlots>> ParseHosts(std::string_view text) {
       const std::string_view trimmed = Trimmed(part);
       if (trimmed.empty()) continue;
       MUSTER_ASSIGN_OR_RETURN(HostSlots host, ParseHostLine(trimmed));
-      if (hosts.size() == kMostRanks) return TooLong();
+      if (hosts.size() == kMaxRanks) return TooLong();
       if (!hosts.empty() && hosts.back().host == host.host) {
         hosts.back().slots = std::max(hosts.back().slots, 1) + std::max(host.slots, 1);
       } else {

@@ -11,7 +11,7 @@
 namespace muster {
 
 // No list may expand to more elements. A larger number is a typing error.
-inline constexpr int kMostRanks = 65536;
+inline constexpr int kMaxRanks = 65536;
 
 // "rack[0-1]n[08-10,2],login" -> rack0n08, rack0n09, rack0n10, rack0n2, rack1n08, ..., login. Keeps
 // the order and repetitions. The width of a range's low bound pads its numbers. The last brackets

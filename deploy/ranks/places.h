@@ -22,7 +22,7 @@ absl::Status Refusal(const Variable& variable, std::string_view problem);
 
 // A whole number from 0 on.
 absl::StatusOr<uint64_t> NumberOf(const Variable& variable);
-// A number of processes or a rank: at most kMostRanks.
+// A number of processes or a rank: at most kMaxRanks.
 absl::StatusOr<int> SmallNumberOf(const Variable& variable);
 // nullopt if none of the names is set.
 absl::StatusOr<std::optional<int>> OptionalNumber(const Environment& environment,

@@ -38,8 +38,8 @@ absl::StatusOr<uint64_t> NumberOf(const Variable& variable) {
 
 absl::StatusOr<int> SmallNumberOf(const Variable& variable) {
   MUSTER_ASSIGN_OR_RETURN(const uint64_t value, NumberOf(variable));
-  if (value <= static_cast<uint64_t>(kMostRanks)) return static_cast<int>(value);
-  return Refusal(variable, fmt::format("is above {}, the most processes of a job", kMostRanks));
+  if (value <= static_cast<uint64_t>(kMaxRanks)) return static_cast<int>(value);
+  return Refusal(variable, fmt::format("is above {}, the most processes of a job", kMaxRanks));
 }
 
 absl::StatusOr<std::optional<int>> OptionalNumber(const Environment& environment,

@@ -40,9 +40,9 @@ absl::Status Expand(Nodes* nodes) {
                                counts->size(), nodes->nodes_variable.name, names->size()));
   }
   for (size_t i = 0; i < names->size(); ++i) {
-    if (nodes->hosts.size() + static_cast<size_t>((*counts)[i]) > kMostRanks)
+    if (nodes->hosts.size() + static_cast<size_t>((*counts)[i]) > kMaxRanks)
       return Refusal(nodes->counts_variable,
-                     fmt::format("sums up to more than {} tasks", kMostRanks));
+                     fmt::format("sums up to more than {} tasks", kMaxRanks));
     nodes->hosts.insert(nodes->hosts.end(), static_cast<size_t>((*counts)[i]), (*names)[i]);
   }
   return absl::OkStatus();

@@ -28,7 +28,7 @@ namespace muster {
 namespace {
 
 // The highest number of replicas that is tried if none is given.
-constexpr int kMostReplicas = 16;
+constexpr int kMaxReplicas = 16;
 
 // Formats ascending numbers: "3, 5 to 16".
 std::string Ranges(const std::vector<int>& numbers) {
@@ -41,8 +41,8 @@ std::string Ranges(const std::vector<int>& numbers) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// A membership of one replica that requests a stop after its first step. Passes that the program's
-// loop runs before that step run completely.
+// A Membership of one replica that requests a stop after the first step. Passes before that step
+// run completely.
 class OneStep final : public Membership {
  public:
   explicit OneStep(Duration timeout) : alone_(MakeLocalMembership(1, timeout)) {}
@@ -111,7 +111,7 @@ absl::Status Check::Build(ProgramFactory program) {
   }
   job.per_replica_batch_size.reset();
   job.global_batch_size = tried_.examples;
-  // The epoch's last batch differs on the job's replicas, so CheckEpoch checks it.
+  // CheckEpoch checks the epoch's last batch, which is different with the job's replicas.
   if (tried_.examples != tried_.global) job.drop_remainder = true;
   TrainerOptions options{job, std::move(program), {c10::Device(c10::kCPU)}, {&observer_}};
   options.evaluated_examples = tried_.examples;
@@ -124,7 +124,7 @@ absl::Status Check::Build(ProgramFactory program) {
 absl::Status Check::CheckServers() {
   if (job_.devices != "auto" && job_.devices != "cuda") {
     const auto devices = ParseDevices(job_.devices);
-    // Devices of another host need not exist here.
+    // The devices may be those of another host, so they need not exist here.
     if (devices.ok()) MUSTER_RETURN_IF_ERROR(CheckDevicesForServers(job_.devices, devices->size()));
   }
   MUSTER_RETURN_IF_ERROR(CheckForServers(trainer_->replica()));
@@ -185,7 +185,8 @@ absl::Status Check::Step() {
   return needs_several_examples ? CheckBatchNorm() : absl::OkStatus();
 }
 
-// The step ran on a single replica. The loop itself has checked all batches for that case.
+// Checks batches with a single example for a replica. The loop has already checked the case of one
+// replica.
 absl::Status Check::CheckBatchNorm() const {
   const Replica& replica = trainer_->replica();
   if (replicas_ > 0) {
@@ -193,12 +194,12 @@ absl::Status Check::CheckBatchNorm() const {
     return batch.empty() ? absl::OkStatus() : SingleExampleError(batch);
   }
   const std::vector<int> refused =
-      ReplicasWithSingleExample(job_, replica, train_size(), kMostReplicas);
+      ReplicasWithSingleExample(job_, replica, train_size(), kMaxReplicas);
   if (!refused.empty()) {
     fmt::print(
         "  batch normalisation over [batch, features]: {} replicas would be refused (of 1 to {}), "
         "as some batch leaves one of them a single example\n",
-        Ranges(refused), kMostReplicas);
+        Ranges(refused), kMaxReplicas);
   }
   return absl::OkStatus();
 }
@@ -241,7 +242,7 @@ class CheckCommand : public Command {
 
   int Run() override {
     const absl::Status status = RunCheck();
-    std::fflush(stdout);  // The findings come before the error.
+    std::fflush(stdout);  // Prints the findings before the error.
     if (!status.ok()) return ReportError("check", status);
     fmt::print("nothing is refused\n");
     return 0;

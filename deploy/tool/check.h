@@ -1,4 +1,4 @@
-// `muster check`. Runs the first step of a job on the CPU in one process, before a cluster is
+// `muster check`. Runs the first step of a job on the CPU in this process, before a cluster is
 // started.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace muster {
 struct CheckSources {
   // Finds the job's "program" by name or path.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
-  // Finds where the job begins, as the chief does, but moves and removes nothing.
+  // Finds the state from which the job will start. Follows the chief's rules, but changes no files.
   std::function<absl::StatusOr<StartState>(const Job& job)> find_beginning;
 };
 std::unique_ptr<Command> MakeCheckCommand(CheckSources sources);

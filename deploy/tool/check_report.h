@@ -17,7 +17,7 @@ class CheckObserver final : public Observer {
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
   int64_t steps() const { return steps_; }
-  // True if a pass over the split was made.
+  // Returns true if a pass over the split was made.
   bool evaluated(Split split) const { return evaluated_.contains(SplitName(split)); }
 
  private:
@@ -28,7 +28,8 @@ class CheckObserver final : public Observer {
 void PrintJob(const Job& job);
 // Prints models, buffers, optimizers with their groups, tables, and named data sets.
 void PrintProgram(const Replica& replica);
-// Prints the weights that a run begins with. Returns an error for an invalid "load" of the job.
+// Prints from which files the weights of models are loaded. `are_read` is false if training resumes
+// from a checkpoint with its own weights. Returns an error if "load" of the job is invalid.
 absl::Status PrintLoads(const Job& job, const Replica& replica, bool are_read);
 // Prints one batch of `batch` examples of each split.
 absl::Status PrintData(const Job& job, const Trainer& trainer, int64_t batch);
@@ -37,7 +38,8 @@ absl::Status PrintData(const Job& job, const Trainer& trainer, int64_t batch);
 std::vector<at::Tensor> CopyBuffers(const Replica& replica);
 std::vector<NamedBuffer> ChangedBuffers(const Replica& replica,
                                         const std::vector<at::Tensor>& before);
-// Prints which of these buffers the replicas average without a declaration.
+// Prints which of the changed buffers the replicas will average, because the program declares no
+// other mode.
 void PrintAveraged(const std::vector<NamedBuffer>& changed);
 void PrintMemory(const Replica& replica);
 

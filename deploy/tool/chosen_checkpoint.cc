@@ -17,7 +17,7 @@ using checkpoint::FileSystem;
 
 constexpr char kBest[] = "best", kLatest[] = "latest";
 
-// A checkpoint that cannot be read is a mistake in the command line, unless it is damaged.
+// Returns a ConfigurationError for a checkpoint that cannot be read, unless it is damaged.
 absl::Status AsMistake(const absl::Status& status) {
   return status.ok() || absl::IsDataLoss(status) ? status : ConfigurationError(Message(status));
 }

@@ -77,12 +77,13 @@ absl::StatusOr<std::vector<Part>> FindParts(const checkpoint::RowSources& source
   return parts;
 }
 
-// Sorted by key. A table may take most of the memory, so there is only one copy of its rows.
+// A whole table, sorted by key. The rows exist only once in memory, because they may take most of
+// it.
 struct Table {
   at::Tensor keys, rows;
 };
 absl::StatusOr<Table> ReadSorted(const std::vector<Part>& parts) {
-  std::vector<std::pair<int64_t, int64_t>> sorted;  // With the position among all parts.
+  std::vector<std::pair<int64_t, int64_t>> sorted;  // Each key with its position among all parts.
   std::vector<int64_t> keys;
   for (const Part& part : parts) {
     keys.resize(static_cast<size_t>(part.count()));

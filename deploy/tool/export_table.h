@@ -8,10 +8,10 @@
 
 namespace muster {
 
-// Rows are sorted by key, ascending. FILE.safetensors contains "keys", int64 [n], and "rows", [n,
-// width], with the table's name and the step as metadata. FILE.npy contains the rows, and
-// FILE.keys.npy the keys. Each file appears by one rename. Returns a ConfigurationError if
-// something is missing or cannot be written.
+// Writes the table to `output`, with rows in ascending order of keys. A .safetensors file contains
+// "keys", int64 [n], and "rows", [n, width], and has the table's name and the step as metadata.
+// FILE.npy contains the rows, and FILE.keys.npy the keys. Each file is renamed into place when
+// complete. Returns ConfigurationError if the table is missing or a file cannot be written.
 absl::Status ExportTable(const checkpoint::Snapshot& snapshot, const std::string& table,
                          const std::string& output);
 

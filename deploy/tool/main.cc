@@ -24,7 +24,7 @@ namespace {
 
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
-  commands.push_back(MakeCheckCommand({FindProgram, LookForBeginning}));
+  commands.push_back(MakeCheckCommand({FindProgram, chief::FindStartState}));
   commands.push_back(MakeDataCommand());
   commands.push_back(MakeEvaluateCommand(FindProgram));
   commands.push_back(MakeExportCommand());

@@ -1,4 +1,4 @@
-// The progress bar of a pass over examples. Shown on a terminal only.
+// PassProgress shows the progress bar of a pass over examples. It shows nothing without a terminal.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace muster {
 // Not thread-safe.
 class PassProgress {
  public:
-  // `name` is the subject of the pass, such as "test". `examples` is the size of every batch except
-  // the last one.
+  // `name` is the label of the pass, such as "test". `examples` is the batch size; the last batch
+  // may be smaller.
   PassProgress(std::string name, int64_t examples);
   ~PassProgress();
   PassProgress(const PassProgress&) = delete;
@@ -25,7 +25,7 @@ class PassProgress {
   const std::string name_;
   const int64_t examples_;
   const MonotonicTime start_ = Clock::now();
-  std::unique_ptr<ProgressSink> sink_;  // Null: no terminal.
+  std::unique_ptr<ProgressSink> sink_;  // Null without a terminal.
 };
 
 }  // namespace muster

@@ -1,4 +1,5 @@
-// The input of `muster predict`: .npy files, converted in the same way as the job's own data.
+// Reads the input of `muster predict` from .npy files, and converts it in the same way as the job's
+// data.
 #pragma once
 
 #include <string>
@@ -8,11 +9,11 @@
 
 namespace muster {
 
-// `path` is an .npy file, the first column of a batch, or a folder with one file per column.
-// Columns are converted (dtype, scale, shape) like the columns of the same name in the job's test
-// data. If the job has none, its validation or training data is used. Those columns keep that
-// order, and other columns follow in alphabetical order. Returns ConfigurationErrors for missing
-// files and wrong shapes, DataErrors for damaged files.
+// `path` is an .npy file with the first column of a batch, or a folder with one file per column.
+// Each column is converted (dtype, scale, shape) like the column of the same name in the job's test
+// data. Without test data, the validation or the training data is used. The columns have the order
+// of that data. Further columns follow in alphabetical order. Returns ConfigurationError for
+// missing files and wrong shapes, DataError for damaged files.
 absl::StatusOr<data::OpenSplit> OpenInput(const Job& job, const std::string& path);
 
 }  // namespace muster

@@ -8,10 +8,10 @@
 namespace muster {
 namespace {
 
-// Runs on the synchronous loop of a single replica.
-class TriedLoop final : public LeasedLoop {
+// A LeasedLoop on the synchronous loop of a single replica.
+class TrialLoop final : public LeasedLoop {
  public:
-  explicit TriedLoop(Loop* loop) : loop_(*loop) {}
+  explicit TrialLoop(Loop* loop) : loop_(*loop) {}
 
   void Fit() override {
     loop_.fit();
@@ -52,7 +52,7 @@ class ServedProgram final : public Program {
     program_->eval_step(evaluation, batch);
   }
   void run(Loop& loop) override {
-    TriedLoop tried(&loop);
+    TrialLoop tried(&loop);
     Loop own(&tried);
     program_->run(own);
     tried.CheckEnded();

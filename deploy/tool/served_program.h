@@ -1,5 +1,5 @@
-// Runs a program as a worker of a parameter-server job does, but without servers. Its loop refuses
-// the calls that workers refuse. Used by `muster check`.
+// Wraps a program for `muster check`. The program then runs as on a worker of a parameter-server
+// job, but needs no servers. Its loop refuses the calls that workers refuse.
 #pragma once
 
 #include "muster/program.h"

@@ -1,4 +1,5 @@
-// Writes TFRecord files that appear together: all of them, or none.
+// ShardWriter writes records to one or several TFRecord files. It renames the files into place once
+// all are complete.
 #pragma once
 
 #include <zlib.h>
@@ -19,14 +20,15 @@ enum class Compression { kNone, kGzip, kZlib };
 class ShardWriter {
  public:
   // With one shard the file is `output`. Otherwise the files are `output`-00000-of-00003 and so on.
-  // `records` is divided evenly, and the first shards get one more.
+  // `records` is the total number, which is divided evenly over the shards; the first shards may
+  // get one more.
   ShardWriter(std::string output, int shards, int64_t records, Compression compression);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
   absl::Status Write(std::string_view record);
-  // REQUIRES: as many records as announced have been written.
+  // Completes the files and renames them to their names. REQUIRES: `records` records were written.
   absl::Status Finish();
 
  private:
@@ -40,12 +42,12 @@ class ShardWriter {
   const int64_t records_;
   const Compression compression_;
   int shard_ = 0;          // The shard of the next record.
-  int64_t written_ = 0;    // Records, in all shards.
-  int64_t shard_end_ = 0;  // The end of the open shard, in records of all shards.
+  int64_t written_ = 0;    // Records written to all shards.
+  int64_t shard_end_ = 0;  // The value of written_ at which the open shard is full.
   std::unique_ptr<checkpoint::WritableFile> file_;
   z_stream stream_{};
   std::string pending_;
-  int finished_ = 0;  // Shards that have been renamed to their final names.
+  int finished_ = 0;  // The number of shards that were renamed to their final names.
 };
 
 }  // namespace muster

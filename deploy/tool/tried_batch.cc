@@ -19,8 +19,8 @@ int64_t GlobalBatch(const Job& job, int replicas) {
   return job.global_batch_size.value_or(job.per_replica_batch_size.value_or(1) * replicas);
 }
 
-// Returns a size among the parts of a batch that is not admitted, or nullopt if all are. Replicas
-// and micro-batches without examples compute nothing.
+// Returns the size of a part of the batch that is not admitted, or nullopt if all parts are. Parts
+// without examples do not count.
 std::optional<int64_t> NotAdmitted(const Job& job, int64_t batch, int replicas,
                                    const exported::Range& admitted) {
   const int micro_batches = static_cast<int>(job.accumulate_steps);
@@ -55,8 +55,8 @@ absl::StatusOr<TriedBatch> BatchToTry(const Job& job, int replicas,
   tried.global = tried.examples = GlobalBatch(job, tried.replicas);
   if (!admitted) return tried;
   // The batch of the file may be one replica's part of the job's batch.
-  constexpr int64_t kMost = 4096;
-  const int64_t most = replicas > 0 || !job.global_batch_size ? 0 : std::min(tried.global, kMost);
+  constexpr int64_t kMax = 4096;
+  const int64_t most = replicas > 0 || !job.global_batch_size ? 0 : std::min(tried.global, kMax);
   for (int n = 1; n <= most; ++n)
     if (!NotAdmitted(job, tried.global, n, *admitted)) tried.fitting.push_back(n);
   if (!tried.fitting.empty()) tried.replicas = tried.fitting.front();

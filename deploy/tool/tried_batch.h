@@ -1,5 +1,5 @@
-// The batch that `muster check` tries on its one replica, and the checks of other batches of an
-// epoch on the job's replicas.
+// Chooses the batch that `muster check` tries on its single replica. Also checks whether the other
+// batches of an epoch suit the number of replicas in the job.
 #pragma once
 
 #include <cstdint>
@@ -14,35 +14,37 @@
 namespace muster {
 
 struct TriedBatch {
-  int64_t global = 1;  // The job's global batch size, with `replicas`.
-  // The size of the tried batch. It is the global batch if one replica may have all of it.
+  int64_t global = 1;  // The job's global batch size with `replicas` replicas.
+  // The size of the tried batch. It is `global` if the program admits a batch of this size on one
+  // replica.
   int64_t examples = 1;
   int replicas = 1;
-  // The numbers of replicas whose parts of the batch are admitted, if the program limits batch
-  // sizes and no number is given. Otherwise empty.
+  // Set only if the program limits batch sizes and the caller gave no number of replicas. These are
+  // the numbers of replicas that give each replica an admitted batch size.
   std::vector<int> fitting;
 };
 
-// Returns the batch sizes that an exported program admits. nullopt: any. Errors are those of the
-// program's file.
+// Returns the range of batch sizes that an exported program admits. nullopt: any size. Returns the
+// errors of reading the program's file.
 absl::StatusOr<std::optional<exported::Range>> AdmittedBatches(const Json& program);
 
-// `replicas` 0 means not given: the smallest number is used that gives each replica an admitted
-// batch.
+// Chooses the batch to try. If `replicas` is 0, uses the smallest number of replicas that gives
+// each replica an admitted batch size.
 absl::StatusOr<TriedBatch> BatchToTry(const Job& job, int replicas,
                                       const std::optional<exported::Range>& admitted);
 
-// Returns a ConfigurationError in two cases. `size` examples (below 0: unknown) are too few for the
-// job's batches. The last batch of an epoch leaves a part that is not admitted.
+// Checks the batches of an epoch of `size` examples (below 0: unknown). Returns ConfigurationError
+// if there are too few examples for the job's batches, or if a replica's part of the last batch has
+// a size that is not admitted.
 absl::Status CheckEpoch(const Job& job, const Replica& replica, int64_t size,
                         const TriedBatch& tried, const std::optional<exported::Range>& admitted);
 
-// Returns the numbers of replicas, from 1 to `most`, for which some batch of an epoch leaves a
-// replica with a single example.
+// Returns the numbers of replicas, from 1 to `most`, with which some batch of an epoch gives a
+// replica only one example.
 std::vector<int> ReplicasWithSingleExample(const Job& job, const Replica& replica, int64_t size,
                                            int most);
-// Returns BatchWithSingleExample of this job on that many replicas, or workers with parameter
-// servers.
+// Returns BatchWithSingleExample for this job with that many replicas. With parameter servers,
+// `replicas` is the number of workers.
 std::string SingleExample(const Job& job, const Replica& replica, int64_t size, int replicas);
 
 }  // namespace muster

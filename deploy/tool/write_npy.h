@@ -9,8 +9,9 @@
 
 namespace muster {
 
-// REQUIRES: the tensor is on the CPU. Writes it row-major. numpy has no bfloat16, so it is written
-// as float32. The file appears by one rename. Errors say what could not be written.
+// Writes the tensor in row-major order. Writes bfloat16 as float32, because numpy has no bfloat16.
+// Renames the complete file into place. Returns an error that says what could not be written.
+// REQUIRES: the tensor is on the CPU.
 absl::Status WriteNpy(const std::string& path, const at::Tensor& tensor);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Activation checkpointing: saves memory by computing activations a second time.
+// Activation checkpointing saves memory: the backward pass computes activations a second time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,12 +20,13 @@ at::Tensor RunActivationCheckpoint(
 //   h);
 //
 // The function is kept until the backward pass, so it must not capture local variables by
-// reference. It must return the same result when it runs again: it may depend on its inputs, on
-// parameters and buffers, and on random numbers. The state of random generators is restored before
-// the second run. CPU replicas of one process share LibTorch's default generator, so draw from
-// Step::generator() there. Changes to buffers take effect once. Every tensor with autograd history
-// that the function uses must be one of its inputs. The function may call all_reduce and all_gather
-// of Step; other calls of Step are refused.
+// reference. The second run must return the same result as the first. The function may therefore
+// depend only on its inputs, on parameters and buffers, and on random numbers. The state of random
+// generators is restored before the second run. CPU replicas of one process share LibTorch's
+// default generator, so on the CPU the function must draw from Step::generator(). The second run
+// does not change buffers again. Every tensor with autograd history that the function uses must be
+// one of its inputs. The function may call Step::all_reduce and Step::all_gather. Other calls of
+// Step throw an exception.
 template <typename Function, typename... Inputs>
 at::Tensor activation_checkpoint(Function function, const Inputs&... inputs) {
   return RunActivationCheckpoint(

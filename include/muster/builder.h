@@ -1,5 +1,5 @@
-// The interface by which a program declares models, optimizers, tables, data sets and metrics in
-// build().
+// In build(), a program declares its models, optimizers, tables, data sets and metrics to a
+// Builder.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,27 +23,30 @@ class Module;
 
 namespace muster {
 
-// An embedding table. A row is created by the first update of its key. See docs/embeddings.md.
+// Options of an embedding table, which maps keys to rows (docs/embeddings.md). By default, the
+// first update of a key creates the key's row.
 struct EmbeddingOptions {
-  int64_t width = 16;  // Elements of a row.
-  // The distribution of a new row: "zeros", or {"name": "uniform" | "normal" | "constant", "scale":
-  // s}. "uniform" draws from [-s, s), "normal" has standard deviation s, "constant" is s. The
-  // initial value of a row is a function of (seed, table, key).
+  int64_t width = 16;  // The number of elements in a row.
+  // The distribution of the values of a new row: "zeros", or {"name": "uniform" | "normal" |
+  // "constant", "scale": s}. "uniform" draws from [-s, s), "normal" has mean 0 and standard
+  // deviation s, and "constant" sets every value to s. The initial value of a row is a function of
+  // (seed, table, key).
   Json initializer = {{"name", "uniform"}, {"scale", 0.05}};
   // The program's default optimizer and learning rate for this table. The syntax is that of the job
-  // file, and "rowwise_adagrad" is allowed too. clipvalue and clipnorm apply to the gradient of one
-  // row. A null learning rate means the optimizer's default.
+  // file. "rowwise_adagrad" is also allowed. clipvalue and clipnorm apply to the gradient of one
+  // row. A null learning rate selects the optimizer's default.
   Json optimizer = "adagrad";
   Json learning_rate = nullptr;
   // The type of the stored rows: "float32", "float16" or "bfloat16". Optimizer slots are float32.
   std::string dtype = "float32";
-  // Limits of the whole table, in rows and in bytes (rows and optimizer slots together). 0 means no
-  // limit. Above a limit, rows are evicted with their slots. `eviction` selects the order: "oldest"
-  // (created first), "least_recent" (not updated for the longest time) or "least_frequent" (fewest
-  // updates).
+  // Limits of the whole table: the number of rows, and the bytes of rows and optimizer slots
+  // together. 0 means no limit. When the table exceeds a limit, it evicts rows and their slots.
+  // `eviction` selects the order: "oldest" (created first), "least_recent" (not updated for the
+  // longest time) or "least_frequent" (fewest updates).
   int64_t max_rows = 0, max_bytes = 0;
   std::string eviction = "least_recent";
-  // A row is created by the n-th update of its key. Earlier updates of that key have no effect.
+  // The update of a key with this number, from 1, creates the key's row. Earlier updates of the key
+  // have no effect.
   int64_t admit_after = 1;
 };
 
@@ -52,114 +55,115 @@ struct DatasetOptions {
   bool drop_remainder = false;
 };
 
-// Options of a named data set, which a program reads by Loop::next(handle, &batch).
+// Options of a named data set. A program reads such a data set with Loop::next(handle, &batch).
 struct NamedDatasetOptions {
-  int64_t batch_size = 0;  // 0: the job's global batch size.
-  // True: each replica gets its slice of a batch. False: each replica gets the whole batch.
+  int64_t batch_size = 0;  // 0 selects the job's global batch size.
+  // If true, each replica gets its slice of a batch. If false, each replica gets the whole batch.
   bool distributed = true;
   bool drop_remainder = false;  // Drops the short last batch of a pass.
-  // Starts the next pass without signalling the end of the previous one.
+  // If true, next() does not report the end of a pass and starts the next pass.
   bool repeat = false;
 };
 
-// The behaviour of a module's buffer across replicas.
+// How the replicas keep a module's buffer consistent.
 enum class BufferMode {
-  // The example-weighted mean over all replicas after each step. The default for floating-point
-  // buffers that steps change.
+  // After each step, the buffer becomes the mean over all replicas, weighted by their numbers of
+  // examples. This is the default for floating-point buffers that steps change.
   kMean,
-  // Equal on all replicas and never reduced: constant tables, and values that every replica
-  // computes alike. Compared across replicas at the end of each epoch. The default for buffers that
-  // no step changes and for buffers that are not floating-point.
+  // The buffer has the same value on all replicas without a reduction, such as a constant table.
+  // The end of each epoch compares the replicas. This is the default for buffers that no step
+  // changes and for buffers that are not floating-point.
   kSame,
-  // Separate on each replica and never averaged. Checkpoints save and restore it for each replica.
-  // Used for image pools, queues, and counters of what one replica has seen.
+  // Each replica has its own value, which is never averaged. Checkpoints save and restore the value
+  // of each replica. Use this mode for image pools, queues, and counters of one replica's examples.
   kPerReplica
 };
 
-// Options for loading initial weights. `prefix` and then `rename` are applied to the name of each
-// tensor in the file. The tensor is loaded into the parameter or buffer of the resulting name.
+// Options for loading initial weights. `prefix` and `rename`, in this order, change the name of
+// each tensor in the file. The tensor is loaded into the parameter or buffer with the resulting
+// name.
 struct LoadOptions {
-  // Requires every parameter and buffer to be in the file, and every tensor of the file in the
-  // model.
+  // If true, the file must have every parameter and buffer of the model, and no other tensor.
   bool strict = true;
-  // Regular expressions (ECMAScript) and their replacements ("$1" is a group). Every expression is
+  // Maps regular expressions (ECMAScript) to replacements ("$1" is a group). All expressions are
   // applied, in alphabetical order.
   std::map<std::string, std::string> rename;
-  // Only tensors whose names begin with the prefix are loaded. The prefix is removed from the name.
+  // Only tensors with this prefix in their names are loaded. The prefix is removed from the name.
   std::string prefix;
 };
 
 class BuilderImpl;
 
-// Records the declarations of a program's build(). Names are unique and made of letters, digits,
-// '_' and '-'.
+// Records the declarations of a program's build(). Names must be unique and consist of letters,
+// digits, '_' and '-'.
 class Builder {
  public:
   explicit Builder(BuilderImpl* impl) : impl_(impl) {}
-  // The job's program_args. Read them with args().Read(...). After build() returns, a key that it
-  // did not read is refused.
+  // The job's program_args. Read them with args().Read(...). A key that build() did not read is a
+  // ConfigurationError.
   JsonObject& args();
   uint64_t seed() const;
   at::Device device() const;
 
-  // Moves the module to the device and broadcasts rank 0's initial state to all replicas. The
-  // default generator is seeded with the job's seed before build(), so every replica draws the same
-  // initial weights anyway. Parameters and buffers must be registered before build() returns. A
-  // later registration is refused when it is detected.
+  // Moves the module to the device and broadcasts rank 0's initial state to all replicas. Before
+  // build(), the default generator is seeded with the job's seed, so all replicas draw equal
+  // initial weights even without the broadcast. Parameters and buffers must be registered before
+  // build() returns. A later registration is an error when it is detected.
   void model(const std::string& name, std::shared_ptr<torch::nn::Module> module);
   // Starts a run with the weights of a safetensors file, written by Python or taken from a
-  // checkpoint. `path` is one file, an index of several ("...safetensors.index.json"), or a folder
-  // that holds one of these. Types are float16, bfloat16, float32 and float64. Only the chief reads
-  // the file, before the first step of a run. It is not read when the run resumes from its own
-  // checkpoint. The job's "load" for this model replaces it. A relative path is relative to the
-  // chief's working directory.
+  // checkpoint. `path` is one file, an index of several files ("...safetensors.index.json"), or a
+  // folder with such a file or index. The tensors may be float16, bfloat16, float32 or float64.
+  // Only the chief reads the file, before the first step of a run. A run that resumes from its own
+  // checkpoint does not read the file. The job's "load" for this model replaces this call. A
+  // relative path is relative to the chief's working directory.
   void load(const std::string& model, const std::string& path, LoadOptions options = {});
   // Sets the mode of the buffers whose names ("<model>.<buffer>") match the pattern. '*' matches
-  // any text and '?' any character. The first matching pattern wins. A pattern that matches no
-  // buffer is refused.
+  // any text, and '?' matches any character. If several patterns match a buffer, the first call
+  // wins. A pattern that matches no buffer is an error.
   void buffer(const std::string& pattern, BufferMode mode);
-  // Declares an optimizer for those parameters of the models that require a gradient. A program may
-  // change requires_grad between steps. Frozen parameters keep their values and slots. A parameter
-  // that was frozen in build() gets its slots in the first step in which it is not frozen.
-  // `optimizer` and `learning_rate` are the program's defaults, in the syntax of the job file
-  // (docs/job_file.md). The job's own values replace them. A job addresses an optimizer by name
-  // where a program has several.
+  // Declares an optimizer for the models' parameters that require a gradient. A program may change
+  // requires_grad between steps. Frozen parameters keep their values and slots. A parameter that
+  // was frozen in build() gets its slots in the first step that trains it. `optimizer` and
+  // `learning_rate` are the program's defaults, in the syntax of the job file (docs/job_file.md).
+  // The job's values replace the defaults. If a program has several optimizers, a job refers to
+  // each by its name.
   OptimizerHandle optimizer(const std::string& name, const std::vector<std::string>& models,
                             Json optimizer, Json learning_rate);
-  // Declares an embedding table, whose rows are looked up by key. Every minimize() trains the rows
-  // that the step looked up. The job's "optimizer" and "learning_rate" replace those of the
-  // options, addressed by the table's name. The job's "embeddings" replaces the other options.
+  // Declares an embedding table, which maps keys to rows. Every minimize() trains the rows that the
+  // step looked up. The job's "optimizer" and "learning_rate", under the table's name, replace
+  // those of the options. The job's "embeddings" replaces the other options.
   EmbeddingHandle embedding(const std::string& name, EmbeddingOptions options = {});
-  // `make` is called once per process. A split without a dataset is skipped. Training requires a
-  // dataset for Split::kTrain.
+  // Declares the dataset of a split. `make` is called once per process. A split without a dataset
+  // is skipped. Training requires a dataset for Split::kTrain.
   void dataset(Split split, std::function<absl::StatusOr<data::DatasetPtr>()> make,
                DatasetOptions options = {});
   // Returns the columns of the job's own data for this split, in the order of a batch's components.
-  // The job's data replaces the program's. Returns an empty vector if the job has none. Reads only
-  // the headers of the files where the format allows it. Throws if the files are invalid.
+  // Returns an empty vector if the job has no data. The job's data replaces the program's. Reads
+  // only the headers of the files if the format allows this. Throws if the files are invalid.
   std::vector<data::Column> data_columns(Split split);
-  // Returns the first `count` examples of the job's own data for this split (or all, if there are
-  // fewer) as a batch in host memory. Use them to show the progress of training. Returns an empty
-  // batch if the job has no data for this split.
+  // Returns the first `count` examples (or fewer, if the data is shorter) of the job's own data for
+  // this split as a batch in host memory. A program can show the progress of training on these
+  // examples. Returns an empty batch if the job has no data for this split.
   data::Batch data_examples(Split split, int64_t count);
-  // Declares a further data set for a program that owns its loop. Synchronous training only.
+  // Declares a further data set for a program that owns its loop. Not available with parameter
+  // servers.
   DatasetHandle dataset(const std::string& name,
                         std::function<absl::StatusOr<data::DatasetPtr>()> make,
                         NamedDatasetOptions options = {});
-  // Makes the built-in loop run its test pass after every `epochs` epochs, in addition to the end
+  // Makes the built-in loop run its test pass after every `epochs` epochs, and not only at the end
   // of training.
   void test_every(int64_t epochs);
   MetricHandle metric(const std::string& name, std::shared_ptr<const Metric> metric);
-  // Registers a schedule of the program's own. The job and this program's optimizers and tables use
-  // it by name as a learning rate: {"name": name, ...}. Warm-up and "scale_with_replicas" apply to
-  // it as to built-in schedules.
+  // Registers a schedule of the program. The job, and the program's optimizers and tables, use the
+  // schedule as a learning rate: {"name": name, ...}. Warm-up and "scale_with_replicas" work as for
+  // built-in schedules.
   void schedule(const std::string& name, ScheduleFactory make);
-  // Registers a callback that observes and controls training. It runs at its position in the job's
-  // "callbacks" if they list its name, otherwise before all of them. It replaces a built-in
-  // callback of the same name.
+  // Registers a callback that observes and controls training. If the job's "callbacks" list the
+  // name, the callback runs at that position. Otherwise it runs before all callbacks of the list.
+  // The callback replaces a built-in callback of the same name.
   void callback(const std::string& name, std::shared_ptr<Callback> callback);
   // Registers a callback that runs only if the job's "callbacks" list its name. `make` then creates
-  // it from the keys that it reads.
+  // the callback from its keys in the job.
   void callback(const std::string& name,
                 std::function<std::shared_ptr<Callback>(JsonObject& keys)> make);
 

@@ -1,4 +1,4 @@
-// A program ends the job with an exit code other than 1 by throwing a Status.
+// A program throws a StatusError to end the job with an exit code other than 1.
 //
 //   throw muster::StatusError(muster::ConfigurationError("program_args.classes is 3, but ..."));
 #pragma once

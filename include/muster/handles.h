@@ -1,4 +1,4 @@
-// The handles that build() returns and steps take, and the names of splits.
+// Handles of the objects that a program declares in build(), and the splits of its data.
 #pragma once
 
 namespace muster {
@@ -6,7 +6,8 @@ namespace muster {
 enum class Split { kTrain = 0, kValidation, kTest };
 const char* SplitName(Split split);  // "train", "validation", "test"
 
-// Handles that build() returns and steps take. Valid as long as the replica exists.
+// Builder returns these handles, and Step, Evaluation and Loop take them. A handle is valid as long
+// as the replica exists.
 struct OptimizerHandle {
   int index = -1;
 };

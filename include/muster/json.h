@@ -1,4 +1,4 @@
-// Reading configuration from JSON. Syntax errors name line and column. JsonObject reads one object
+// Reads configuration from JSON. Syntax errors name line and column. JsonObject reads one object
 // and refuses unknown keys with a suggestion of the nearest known key.
 #pragma once
 
@@ -21,20 +21,20 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view origin);
 // Same as ParseJson, for a file.
 absl::StatusOr<Json> ReadJsonFile(const std::string& path);
 
-// Serializes on one line or indented. Invalid UTF-8 becomes U+FFFD instead of an exception. AnyJson
-// is Json or the variant that keeps the order of keys.
+// Serializes on one line, or indented by `indent` spaces if it is not negative. Replaces invalid
+// UTF-8 by U+FFFD and does not throw. AnyJson is Json or the variant that keeps the order of keys.
 template <typename AnyJson>
 std::string Dump(const AnyJson& json, int indent = -1) {
   return json.dump(indent, ' ', /*ensure_ascii=*/false, AnyJson::error_handler_t::replace);
 }
 
-// Returns the candidate with the smallest edit distance, ignoring case, if it is close enough to be
-// a typing error. Otherwise returns "".
+// Returns the candidate with the smallest edit distance to `word`, ignoring case. Returns "" if no
+// candidate is close enough for `word` to be a typing error.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-// Reads one object's keys into variables. Each Read* registers its key as known. The first error is
-// kept and later calls are no-ops. Finish() returns that error, or an error for a key that no Read*
-// asked for. null and absent keys leave `*out` unchanged.
+// Reads one object's keys into variables. Each Read registers its key as known. After the first
+// error, later calls do nothing. Finish() returns that error, or an error for a key that no Read
+// named. If a key is absent or null, `*out` stays unchanged.
 //   JsonObject object(json, "optimizer");
 //   object.Read("name", &name).Read("momentum", &momentum);
 //   MUSTER_RETURN_IF_ERROR(object.Finish());
@@ -53,11 +53,11 @@ class JsonObject {
   JsonObject& Read(const std::string& key, std::vector<std::string>* out);
   JsonObject& Read(const std::string& key, std::vector<double>* out);
   JsonObject& Read(const std::string& key, std::vector<int64_t>* out);
-  JsonObject& Read(const std::string& key, Json* out);  // Any value.
-  // Adds an error of the caller about `key`, such as "must be above 0, is -3".
+  JsonObject& Read(const std::string& key, Json* out);  // Reads any value.
+  // Reports the caller's own error about `key`, such as "must be above 0, is -3".
   JsonObject& Fail(const std::string& key, std::string_view what);
 
-  bool Has(const std::string& key) const;  // Present and not null.
+  bool Has(const std::string& key) const;  // Returns true if the key is present and not null.
   absl::Status Finish();
 
  private:

@@ -1,4 +1,4 @@
-// Values that cross replicas: tensors, or nested dictionaries of tensors.
+// Tensors and nested dictionaries of tensors, as the values of collective calls.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@ namespace muster {
 class Nested {
  public:
   using Items = std::map<std::string, Nested>;
-  Nested() = default;                      // An empty dictionary.
+  Nested() = default;                      // Makes an empty dictionary.
   Nested(at::Tensor tensor);               // NOLINT(google-explicit-constructor)
   Nested(std::floating_point auto number)  // NOLINT(google-explicit-constructor)
       : Nested(Scalar(static_cast<double>(number))) {}
@@ -28,15 +28,17 @@ class Nested {
   explicit Nested(Items items);
 
   bool is_tensor() const { return is_tensor_; }
-  // tensor() throws a ProgramError for a dictionary. items() and operator[] throw one for a tensor,
-  // and operator[] also for an unknown name.
+  // tensor() throws a ProgramError if this is a dictionary. items() and operator[] throw a
+  // ProgramError if this is a tensor. operator[] also throws a ProgramError for an unknown name.
   const at::Tensor& tensor() const;
   const Items& items() const;
   const Nested& operator[](const std::string& name) const;
 
-  // Returns a copy with each tensor replaced, in the order of names.
+  // Returns a copy that has function(tensor) in place of each tensor. Calls `function` in the order
+  // of names.
   Nested Map(const std::function<at::Tensor(const at::Tensor&)>& function) const;
-  // Visits each tensor of a dictionary in the order of names. Nested names are joined by '/'.
+  // Calls `visit` for each tensor of a dictionary in the order of names. Nested names are joined by
+  // '/'.
   void ForEach(const std::function<void(const std::string&, const at::Tensor&)>& visit) const;
 
  private:
@@ -48,7 +50,7 @@ class Nested {
   Items items_;
 };
 
-// This replica's part of a value that differs between replicas.
+// A value that differs between replicas. The object holds this replica's value.
 class PerReplica {
  public:
   PerReplica() = default;

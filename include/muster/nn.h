@@ -1,5 +1,5 @@
-// The modules of torch::nn that most models use. <torch/torch.h> includes all modules and much
-// more, but takes twice as long to compile.
+// Includes the modules of torch::nn that most models use. <torch/torch.h> includes all of LibTorch,
+// but takes twice as long to compile.
 #pragma once
 
 #include <ATen/TensorOperators.h>

@@ -1,10 +1,11 @@
-// The class that a user writes, with build, train_step and eval_step. The same program runs under
-// every strategy and does not handle ranks, devices or RPCs. The interface uses LibTorch's
-// snake_case, and errors are exceptions. An exception that a program throws is caught at the edge
-// of its step. It ends the job with its message and exit code 1, or with the code of a StatusError.
+// The base class of a user's program, with build, train_step and eval_step. The same program runs
+// under every strategy, and does not handle ranks, devices or RPCs. As in LibTorch, names are in
+// snake_case and errors are exceptions. An exception of a program ends the job with the exception's
+// message. The exit code is 1, except that a StatusError sets its own exit code.
 //
-// Each replica (device) has its own Program object, which is used by one thread. Keep models,
-// optimizers and metrics in members. A step is a transaction: see Step.
+// Each replica (device) has its own Program object, and only one thread uses it, except for
+// prefetch(). A program keeps its models and its handles of optimizers and metrics in data members.
+// A step is a transaction: see Step.
 #pragma once
 
 #include <functional>
@@ -29,19 +30,19 @@ class Program {
   virtual ~Program() = default;
   virtual void build(Builder& builder) = 0;
   virtual void train_step(Step& step, const data::Batch& batch) = 0;
-  // Gradients are off and models are in eval mode.
+  // Called with gradients off and models in eval mode.
   virtual void eval_step(Evaluation& evaluation, const data::Batch& batch) = 0;
   virtual void run(Loop& loop) { loop.fit(); }
-  // Returns the outputs for a batch of an input (`muster predict`), one row per example. Gradients
-  // are off and models are in eval mode. To refuse an invalid input, throw std::invalid_argument
-  // with one sentence. The process then exits with code 2.
+  // Returns the outputs for a batch of input (`muster predict`), one row per example. Called with
+  // gradients off and models in eval mode. For an invalid input, throw std::invalid_argument with
+  // one sentence. The process then exits with code 2.
   virtual at::Tensor predict(Prediction& prediction, const data::Batch& batch) {
     (void)prediction;
     (void)batch;
     throw std::invalid_argument("the program has no predict(): override Program::predict");
   }
-  // encode() converts a text (`muster predict --prompt`) to a batch for predict(). decode() returns
-  // the text to print for the outputs of predict(), or "" to print nothing.
+  // encode() converts a text (`muster predict --prompt`) to a batch for predict(). decode()
+  // converts the outputs of predict() to the text to print, or to "" to print nothing.
   virtual data::Batch encode(const std::string& prompt) {
     (void)prompt;
     throw std::invalid_argument("the program takes no text: override Program::encode");
@@ -50,11 +51,11 @@ class Program {
     (void)outputs;
     return "";
   }
-  // With parameter servers: names the keys that train_step will look up in `batch`. Their rows are
-  // then pulled while the previous step is computed. A key that is not named here, or that this
-  // worker updates meanwhile, is pulled at its lookup. Called on a separate thread while a step may
-  // run. It may read the batch (in host memory) and the members that build() set, but nothing that
-  // steps change.
+  // Reports the keys that train_step will look up for `batch`. Called only with parameter servers.
+  // The worker pulls the rows of these keys while it computes the previous step. A key that
+  // prefetch() does not report, or that the worker updates meanwhile, is pulled at its lookup.
+  // Called on a separate thread, while a step may run. An implementation may read the batch (in
+  // host memory) and the data members that build() set, but nothing that steps change.
   virtual void prefetch(Prefetch& rows, const data::Batch& batch) const {
     (void)rows;
     (void)batch;

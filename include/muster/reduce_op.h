@@ -1,4 +1,4 @@
-// The reductions of values over all replicas.
+// The operations that reduce values over all replicas.
 #pragma once
 
 #include <cstdint>

@@ -1,22 +1,24 @@
-// Turns a shared library into a program that Muster's binaries can load. Write in one of its source
-// files, at namespace scope:
+// A macro that makes a shared library a plugin, which Muster's binaries can load. Write in one of
+// the library's source files, at namespace scope:
 //
 //   MUSTER_PROGRAM(MyProgram)   // a muster::Program with a default constructor
 //
-// The macro stores a stamp in the library. The loading binary compares it with its own stamp before
-// any code of the library runs. A program built with other versions would misread memory.
+// The macro stores a stamp (the versions that the library was built with) in the library. A binary
+// compares this stamp with its own before any code of the library runs. A library that was built
+// with other versions would misread memory.
 #pragma once
 
 #include <torch/version.h>
 
-#include <string>  // Identifies the standard library.
+#include <string>  // Defines the macros that identify the standard library.
 
 #include "muster/version.h"
 
 #define MUSTER_TEXT_OF(value) #value
 #define MUSTER_TEXT(macro) MUSTER_TEXT_OF(macro)
 
-// gcc and clang share the Itanium C++ ABI, so they need no distinction. Standard libraries differ.
+// The stamp names the standard library but not the compiler, because gcc and clang share the
+// Itanium C++ ABI.
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
 #define MUSTER_CXX_ABI "libstdc++ (C++11 ABI)"
 #elif defined(__GLIBCXX__)

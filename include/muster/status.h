@@ -1,6 +1,6 @@
 // Error handling. An error is an absl::Status with a sentence that says what failed, where, and
-// what to do. Everything that a user, a peer, a disk or a network can cause is a Status. Only a
-// broken invariant aborts. The Status code determines the process's exit code.
+// what to do. Errors that a user, a peer, a disk or a network can cause are Statuses. Only a broken
+// invariant aborts the process. The code of the Status determines the process's exit code.
 #pragma once
 
 #include <string>
@@ -11,19 +11,19 @@
 
 namespace muster {
 
-// The exit code that a process returns to its launcher. Codes below 128 are permanent, codes from
-// 128 on are retryable (Kubeflow's rule for TFJob's ExitCode).
+// The exit code of a process. Codes below 128 are permanent errors, and codes from 128 on are
+// retryable (Kubeflow's rule for the restart policy ExitCode of a TFJob).
 enum class ExitCode : int {
   kDone = 0,
   kProgramFailed = 1,  // The user's program failed.
   kConfiguration = 2,  // An error in TF_CONFIG, job file, flags, ports or model_dir.
   kDataDamaged = 3,    // Data or a checkpoint is damaged beyond repair.
-  // A peer was lost, a deadline passed, or this process was superseded. A restart can help.
+  // A peer was lost, a deadline passed, or a newer process replaced this one. A restart can help.
   kRetryable = 138,
   kPreempted = 143,  // Stopped at an agreed step after saving a checkpoint.
 };
 
-// Factories, one for each cause. The message is a whole sentence for a person.
+// These functions make the Status of each cause. The message is a whole sentence for a person.
 absl::Status ProgramError(std::string_view message);        // kUnknown            -> 1
 absl::Status ConfigurationError(std::string_view message);  // kInvalidArgument    -> 2
 absl::Status DataError(std::string_view message);           // kDataLoss           -> 3
@@ -32,15 +32,16 @@ absl::Status DeadlinePassed(std::string_view message);      // kDeadlineExceeded
 absl::Status Superseded(std::string_view message);          // kAborted            -> 138
 absl::Status Preempted(std::string_view message);           // kCancelled          -> 143
 
-// Codes that no factory above produces (kInternal, ...) count as program errors, exit code 1.
+// Codes that no function above produces, such as kInternal, give kProgramFailed.
 ExitCode ExitCodeOf(const absl::Status& status);
-// The inverse of ExitCodeOf, for a verdict that was received. REQUIRES: code != kDone.
+// The inverse of ExitCodeOf, for an exit code that another process sent. REQUIRES: code != kDone.
 absl::Status StatusFor(ExitCode code, std::string_view message);
-// Accepts 0, 1, 2, 3, 138 and 143. Any other code (a peer of another version) is kRetryable.
+// Converts 0, 1, 2, 3, 138 and 143. Any other number, from a peer of another version, gives
+// kRetryable.
 ExitCode ExitCodeFromInt(int code);
 
-// Converts absl's own string_view to std's, for fmt and similar libraries. Debian's abseil does not
-// use std::string_view.
+// Returns the message as a std::string_view, which fmt and similar libraries need. In Debian's
+// abseil, absl::string_view and std::string_view are different types.
 inline std::string_view Message(const absl::Status& status) {
   return {status.message().data(), status.message().size()};
 }

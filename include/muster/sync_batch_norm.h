@@ -12,15 +12,15 @@ struct SyncBatchNormOptions {
   SyncBatchNormOptions(int64_t channels) : channels(channels) {}  // NOLINT: as torch.nn's
   int64_t channels;
   double epsilon = 1e-5;
-  // Absent: running statistics are plain means over all steps.
+  // Without a momentum, running statistics are plain means over all steps.
   std::optional<double> momentum = 0.1;
-  bool affine = true;  // True: with weight and bias.
+  bool affine = true;  // If true, the module has weight and bias.
 };
 
-// Equals torch::nn::BatchNorm over the batches of all replicas together (of one micro-batch), with
-// the same parameters and buffers. Input: [batch, channels, ...]. The batch may be empty on some
-// replicas. A global batch of one value per channel is refused. Training mode works only in
-// train_step, and not with parameter servers.
+// Computes what torch::nn::BatchNorm computes for the global batch (or global micro-batch).
+// Parameters and buffers have the same names. The input has shape [batch, channels, ...]. The batch
+// may be empty on some replicas. A global batch with only one value per channel is an error.
+// Training mode works only in train_step, and not with parameter servers.
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
   explicit SyncBatchNormImpl(const SyncBatchNormOptions& options);

@@ -1,6 +1,6 @@
-// Transformations of images, as plain values in the order of their application. Names, arguments
-// and arithmetic are those of torchvision.transforms.v2 on uint8 tensors. Random numbers differ
-// from torchvision's. muster/transforms.h applies these steps. Needs no LibTorch.
+// Plain values that describe transformations of images. muster/transforms.h applies them. Names,
+// arguments and arithmetic are those of torchvision.transforms.v2 on uint8 tensors, but random
+// numbers differ. Needs no LibTorch.
 #pragma once
 
 #include <array>
@@ -11,14 +11,14 @@
 
 namespace muster::data {
 
-// Bilinear, with antialiasing. Resizes to height x width, or to a given shorter side with the
-// aspect ratio kept.
+// Resizes to height x width, or to a given shorter side with the same aspect ratio. The
+// interpolation is bilinear with antialiasing.
 struct Resize {
   int64_t height = 0, width = 0;
-  int64_t shorter_side = 0;  // Replaces height and width.
+  int64_t shorter_side = 0;  // If above 0, height and width are ignored.
 };
 
-// All crops refuse an image that is smaller than the crop.
+// For every crop, an image that is smaller than the crop is an error.
 struct CenterCrop {
   int64_t height = 0, width = 0;
 };
@@ -26,36 +26,39 @@ struct CenterCrop {
 // Crops at a random position, after padding the image with zeros.
 struct RandomCrop {
   int64_t height = 0, width = 0;
-  std::array<int64_t, 4> padding = {};  // Left, top, right, bottom.
+  std::array<int64_t, 4> padding = {};  // The order is left, top, right, bottom.
 };
 
-// Crops a random part of the image and resizes it. The part has a random area, as a fraction of the
-// image's, and a random ratio of width to height.
+// Crops a random part of the image and resizes that part to height x width. `scale` is the range of
+// the part's area as a fraction of the image's area. `ratio` is the range of the part's width
+// divided by its height.
 struct RandomResizedCrop {
   int64_t height = 0, width = 0;
   std::pair<double, double> scale = {0.08, 1};           // In (0, 1].
   std::pair<double, double> ratio = {3.0 / 4, 4.0 / 3};  // Above 0.
 };
 
-// Mirrors left and right with probability p.
+// Swaps left and right with probability p.
 struct RandomHorizontalFlip {
   double p = 0.5;
 };
 
-// Adjusts the properties in random order, each by a random factor from its range. Hue is shifted by
-// a fraction of the circle. {1, 1} ({0, 0} for hue) leaves a property unchanged.
+// Multiplies brightness, contrast and saturation by random factors from their ranges, and shifts
+// hue by a random fraction of the color circle. The order of these changes is random. {1, 1} ({0,
+// 0} for hue) leaves a property unchanged.
 struct ColorJitter {
-  // Not below 0.
+  // Ranges of factors, which are not below 0.
   std::pair<double, double> brightness = {1, 1}, contrast = {1, 1}, saturation = {1, 1};
   std::pair<double, double> hue = {0, 0};  // In [-0.5, 0.5].
 };
 
-// Scales bytes to float32 from 0 to 1, then computes (value - mean) / std. Mean and standard
-// deviation are per channel, or one for all channels. Allowed only as the last step.
+// Scales bytes to float32 in [0, 1], then computes (value - mean) / std. `mean` and `std` have one
+// value per channel, or one value for all channels. Allowed only as the last step.
 struct Normalize {
   std::vector<double> mean, std;
 };
-// Maps bytes 0 to 255 to the range from `low` to `high`. REQUIRES: low != high.
+// Returns the step that maps bytes 0 to 255 to the range from `low` to `high`. REQUIRES: low !=
+// high.
 inline Normalize NormalizeTo(double low, double high) {
   return {{-low / (high - low)}, {1 / (high - low)}};
 }
@@ -63,8 +66,8 @@ inline Normalize NormalizeTo(double low, double high) {
 using Transform = std::variant<Resize, CenterCrop, RandomCrop, RandomResizedCrop,
                                RandomHorizontalFlip, ColorJitter, Normalize>;
 
-// Mixes each image and its label with another one. Labels become float32 [classes]. The result is
-// lambda times the first plus 1 - lambda times the second, with lambda from Beta(alpha, alpha).
+// Options of MixUp, which mixes each example with another one: lambda * first + (1 - lambda) *
+// second. lambda is drawn from Beta(alpha, alpha). Labels become float32 [classes].
 struct MixUpOptions {
   double alpha = 1;
   int64_t classes = 0;

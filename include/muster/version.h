@@ -1,8 +1,8 @@
 // The version of Muster.
 #pragma once
 
-#define MUSTER_VERSION "0.1.0"  // CMakeLists.txt reads it from here
+#define MUSTER_VERSION "0.1.0"  // CMakeLists.txt reads this line.
 
-// The interface version that a plugin is compiled against. Increase it whenever a class or function
-// of include/muster/ changes in a way that an older plugin would not detect.
+// The version of the interface between Muster and plugins. Increase this number if a change in
+// include/muster/ makes older plugins misbehave without an error.
 #define MUSTER_PROGRAM_INTERFACE 2

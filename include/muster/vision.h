@@ -1,12 +1,13 @@
-// Image classifiers with torchvision's (0.26) arithmetic and names of parameters and buffers.
-// Weights saved from a torchvision model in Python can be loaded into them, and the reverse.
-// Initialization equals torchvision's, from LibTorch's default generator.
+// Image classifiers that compute the same as the models of torchvision 0.26, with the same names of
+// parameters and buffers. These models can load the weights of a torchvision model in Python, and
+// torchvision can load the weights of these models. Initialization equals torchvision's, and draws
+// from LibTorch's default generator.
 //
 //   net_ = muster::vision::MakeMobileNetV2({.classes = 2});
 //   builder.model("net", net_);                      // "net.features.0.0.weight", ...
 //   builder.load("net", "mobilenet_v2.safetensors");
 //
-// Create one per replica. Only that replica's thread may use it.
+// Each replica creates its own model. Only that replica's thread may use the model.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,27 +21,28 @@ namespace muster::vision {
 
 class ImageClassifier : public torch::nn::Module {
  public:
-  // Takes images [batch, 3, height, width], floating-point, normalized as the weights require. The
-  // batch may be 0. Returns [batch, features], averaged over the image: the input of the last
-  // layer. Throws c10::Error for any other shape.
+  // Returns the input of the last layer, averaged over the image: [batch, features]. Images are
+  // floating-point [batch, 3, height, width], normalized as the weights require. `batch` may be 0.
+  // Throws c10::Error for any other shape.
   virtual at::Tensor features(const at::Tensor& images) = 0;
-  // Applies the dropout and the last layer: [batch, features] to logits [batch, classes].
+  // Applies the dropout and the last layer to features [batch, features]. Returns logits [batch,
+  // classes].
   virtual at::Tensor classify(const at::Tensor& features) = 0;
   at::Tensor forward(const at::Tensor& images) { return classify(features(images)); }
-  // The name of the last layer's module, "classifier" or "fc". All other modules form the base,
-  // which fine-tuning freezes at first.
+  // Returns the name of the last layer's module, "classifier" or "fc". All other modules form the
+  // base, which fine-tuning freezes at first.
   virtual const char* head() const = 0;
 
-  // Freezes or unfreezes the base: sets requires_grad of its parameters. While it is frozen, its
-  // batch normalization is in eval mode, so its buffers do not change either. Call it between
-  // steps, on all replicas, and again after train().
+  // Freezes or unfreezes the base by setting requires_grad of its parameters. The batch
+  // normalization of a frozen base is in eval mode, so buffers do not change either. Call
+  // freeze_base() between steps, on all replicas, and again after train().
   void freeze_base(bool frozen);
 };
 
 struct MobileNetV2Options {
   int64_t classes = 1000;
   double width = 1.0;    // torchvision's width_mult.
-  double dropout = 0.2;  // Before the last layer.
+  double dropout = 0.2;  // The dropout before the last layer.
 };
 // Sandler et al., MobileNetV2: Inverted Residuals and Linear Bottlenecks (2018).
 std::shared_ptr<ImageClassifier> MakeMobileNetV2(const MobileNetV2Options& options = {});

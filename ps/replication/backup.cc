@@ -23,16 +23,16 @@ using transport::FrameHeader;
 // Limits of what a frame may make this process allocate. kMaxPayloadBytes exceeds every push.
 // kMaxStateBytes exceeds the state of every chunk and every piece of it. The last piece also has
 // all counted keys.
-constexpr uint64_t kMaxPayloadBytes = kMostRowBytes + (1 << 20), kMaxStateBytes = 1ull << 30;
+constexpr uint64_t kMaxPayloadBytes = kMaxRowBytes + (1 << 20), kMaxStateBytes = 1ull << 30;
 // Updates of rows are small, so one system call reads many.
 constexpr size_t kInboxOfRows = 64 << 10;
 
-// The order of a chunk's frames is that of the connections that carry them. Frames of an older
-// connection, which the primary has replaced after its failure, are refused.
-struct Lane {
+// What the backup knows of a chunk's frames. After a failed connection, the primary opens another
+// one. Frames of the older connection are then refused, so that they cannot follow newer frames.
+struct ChunkStream {
   absl::Mutex mu;
-  uint32_t channel ABSL_GUARDED_BY(mu) = 0;  // The channel of the connection with the last frame.
-  bool begun ABSL_GUARDED_BY(mu) = false;    // More rows of a state are to follow.
+  uint32_t channel ABSL_GUARDED_BY(mu) = 0;  // The channel of the connection of the last frame.
+  bool begun ABSL_GUARDED_BY(mu) = false;    // A state has begun, and its last rows are missing.
 };
 
 class BackupShardImpl final : public BackupShard {
@@ -40,7 +40,7 @@ class BackupShardImpl final : public BackupShard {
   BackupShardImpl(std::shared_ptr<ShardStore> store, ReplicationOptions options)
       : store_(std::move(store)),
         options_(std::move(options)),
-        lanes_(options_.chunks),
+        streams_(options_.chunks),
         in_sync_(options_.in_sync) {
     for (int c = 0; c < options_.chunks; ++c) {
       const std::vector<RowColumn> columns = store_->columns(c);
@@ -84,13 +84,13 @@ class BackupShardImpl final : public BackupShard {
   absl::Status Take(ReplicaKind kind, const ReplicaFrame& frame, uint32_t channel,
                     std::span<const char> payload, std::vector<float>* memory);
   absl::Status Update(int chunk, std::span<const char> payload, std::vector<float>* memory);
-  absl::Status State(Lane& lane, const ReplicaFrame& frame, std::span<const char> payload)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  absl::Status ReceiveState(ChunkStream& stream, const ReplicaFrame& frame,
+                            std::span<const char> payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stream.mu);
 
   const std::shared_ptr<ShardStore> store_;
   const ReplicationOptions options_;
   std::vector<size_t> widths_;  // By chunk; 0: not of a table.
-  std::vector<Lane> lanes_;
+  std::vector<ChunkStream> streams_;
   std::atomic<bool> in_sync_;
   std::atomic<bool> closed_ = false;
 };
@@ -101,7 +101,7 @@ absl::Status BackupShardImpl::Serve(DataConnection& connection) {
   return status;
 }
 
-// ---- a connection
+// ---- A connection
 
 absl::Status BackupShardImpl::Session::Run() {
   MUSTER_RETURN_IF_ERROR(TakeOpen());
@@ -122,7 +122,8 @@ absl::Status BackupShardImpl::Session::Send(ReplicaKind kind, const ReplicaFrame
   return connection_.Exchange(std::as_bytes(std::span(payload)), {}, deadline, abort);
 }
 
-// Called before it waits for the primary, which may be waiting for this.
+// Acknowledges all frames so far. Called before this side waits for the primary, which may be
+// waiting for the acknowledgement.
 absl::Status BackupShardImpl::Session::Acknowledge() {
   if (std::exchange(acknowledged_, taken_) == taken_) return absl::OkStatus();
   ReplicaFrame ack;
@@ -154,9 +155,9 @@ absl::Status BackupShardImpl::Session::TakeOpen() {
         fmt::format("the primary has other variables, or divides them in another way, than the "
                     "backup of shard {}: give all tasks the same job",
                     options.shard));
-  std::vector<ShardStore::Standing> standings;
-  for (int c = 0; c < options.chunks; ++c) standings.push_back(shard_.store_->standing(c));
-  return Send(ReplicaKind::kWelcome, {}, EncodeStandings(standings));
+  std::vector<ShardStore::ChunkVersion> versions;
+  for (int c = 0; c < options.chunks; ++c) versions.push_back(shard_.store_->chunk_version(c));
+  return Send(ReplicaKind::kWelcome, {}, EncodeVersions(versions));
 }
 
 absl::StatusOr<bool> BackupShardImpl::Session::AwaitFrame() {
@@ -194,8 +195,8 @@ absl::Status BackupShardImpl::Session::TakeFrame() {
     return PeerLost(
         fmt::format("a frame between two parameter servers has {} bytes", header.payload_bytes));
   MUSTER_RETURN_IF_ERROR(
-      TakeAsItComes(header.payload_bytes, &payload_,
-                    [this](std::span<std::byte> into) { return Receive(into); }));
+      ReceiveInPieces(header.payload_bytes, &payload_,
+                      [this](std::span<std::byte> into) { return Receive(into); }));
   const std::span<char> payload(reinterpret_cast<char*>(payload_.data()), header.payload_bytes);
   if (frame.checksum && Crc32c({payload.data(), payload.size()}) != frame.payload_crc)
     return PeerLost(
@@ -205,7 +206,7 @@ absl::Status BackupShardImpl::Session::TakeFrame() {
   return absl::OkStatus();
 }
 
-// ---- frames
+// ---- Frames
 
 absl::Status BackupShardImpl::Take(ReplicaKind kind, const ReplicaFrame& frame, uint32_t channel,
                                    std::span<const char> payload, std::vector<float>* memory) {
@@ -215,15 +216,15 @@ absl::Status BackupShardImpl::Take(ReplicaKind kind, const ReplicaFrame& frame, 
   }
   if (kind != ReplicaKind::kUpdate && kind != ReplicaKind::kState)
     return ConfigurationError("a primary sent what only backups send");
-  if (frame.chunk >= lanes_.size())
+  if (frame.chunk >= streams_.size())
     return ConfigurationError(
-        fmt::format("there is no chunk {}: this shard has {}", frame.chunk, lanes_.size()));
-  Lane& lane = lanes_[frame.chunk];
-  absl::MutexLock lock(&lane.mu);
+        fmt::format("there is no chunk {}: this shard has {}", frame.chunk, streams_.size()));
+  ChunkStream& stream = streams_[frame.chunk];
+  absl::MutexLock lock(&stream.mu);
   if (closed_) return Superseded("the view has changed");
-  if (channel < lane.channel) return Superseded("the primary has opened another connection");
-  if (std::exchange(lane.channel, channel) != channel) lane.begun = false;
-  if (kind == ReplicaKind::kState) return State(lane, frame, payload);
+  if (channel < stream.channel) return Superseded("the primary has opened another connection");
+  if (std::exchange(stream.channel, channel) != channel) stream.begun = false;
+  if (kind == ReplicaKind::kState) return ReceiveState(stream, frame, payload);
   return Update(static_cast<int>(frame.chunk), payload, memory);
 }
 
@@ -243,11 +244,11 @@ absl::Status BackupShardImpl::Update(int chunk, std::span<const char> payload,
   return store_->Replay(chunk, push, head.number).status();
 }
 
-absl::Status BackupShardImpl::State(Lane& lane, const ReplicaFrame& frame,
-                                    std::span<const char> payload) {
+absl::Status BackupShardImpl::ReceiveState(ChunkStream& stream, const ReplicaFrame& frame,
+                                           std::span<const char> payload) {
   MUSTER_ASSIGN_OR_RETURN(ChunkState state, DecodeState(payload));
-  const Piece piece{.first = !lane.begun, .last = !frame.more};
-  lane.begun = frame.more;
+  const Piece piece{.first = !stream.begun, .last = !frame.more};
+  stream.begun = frame.more;
   return store_->Restore(static_cast<int>(frame.chunk), std::move(state), piece);
 }
 

@@ -1,4 +1,4 @@
-// The complete state of a chunk at one moment, to be sent to a backup.
+// The complete state of a chunk at one moment, which a primary sends to its backup.
 #pragma once
 
 #include <atomic>
@@ -12,10 +12,12 @@ namespace muster::ps {
 
 class Handover {
  public:
-  // Rows are frozen, not copied. A row that changes before it was sent is copied first.
+  // Copies a dense chunk. Freezes the rows of a table's chunk: a row is copied only if it changes
+  // while this object exists.
   static absl::StatusOr<Handover> Of(const ShardStore& store, int chunk);
   size_t bytes() const;
-  // Returns the number of the last frame.
+  // Sends the state in one or more frames. Returns the number of the last one. `limit` is that of
+  // ReplicaLink::Send. Returns Superseded once `closed` is true.
   absl::StatusOr<uint64_t> Send(ReplicaLink& link, Duration limit,
                                 const std::atomic<bool>& closed) const;
 

@@ -22,31 +22,33 @@ namespace {
 
 // Time between two attempts to reach the backup.
 constexpr Duration kRetry = std::chrono::milliseconds(200);
-// A rate below that of any useful connection. Many bytes extend a short limit by it.
-constexpr double kLeastBytesPerSecond = 50e6;
+// The rate of the slowest useful connection. A short limit is extended by the time to send the
+// bytes at this rate.
+constexpr double kMinBytesPerSecond = 50e6;
 // Connections of a shard to its backup. Each has a thread on the backup.
 constexpr int kLinks = 2;
 
 Duration SendingTime(size_t bytes) {
   return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(static_cast<double>(bytes) / kLeastBytesPerSecond));
+      std::chrono::duration<double>(static_cast<double>(bytes) / kMinBytesPerSecond));
 }
 
 using LinkPtr = std::shared_ptr<ReplicaLink>;
 
-// The backup's state of a chunk, and how it receives more.
-struct Lane {
+// How the primary replicates one chunk.
+struct ChunkReplica {
   absl::Mutex mu;  // Locked before the local store's mutexes, the store's mu_ and a link's mutex.
   CondVar changed;
-  // The link over which the state was sent, or on which the backup reported to have it. Updates
-  // follow on it. Null: the chunk must be handed over.
+  // The link on which the state was sent, or on which the backup reported that it has the state.
+  // Updates are sent on this link. Null: the state must be sent again.
   LinkPtr link ABSL_GUARDED_BY(mu);
-  uint64_t sent ABSL_GUARDED_BY(mu) = 0;     // The newest frame for the chunk on that link.
-  bool handing ABSL_GUARDED_BY(mu) = false;  // Its state is being sent; updates wait for it.
-  size_t bytes ABSL_GUARDED_BY(mu) = 0;      // The size of that state.
-  uint64_t round ABSL_GUARDED_BY(mu) = 0;    // Number of resets.
-  // The backup's updates are a prefix of the updates here.
-  bool akin ABSL_GUARDED_BY(mu) = false;
+  uint64_t sent ABSL_GUARDED_BY(mu) = 0;  // The newest frame for the chunk on that link.
+  bool handing_over ABSL_GUARDED_BY(mu) =
+      false;                               // The state is being sent, and updates wait for that.
+  size_t bytes ABSL_GUARDED_BY(mu) = 0;    // The size of that state.
+  uint64_t round ABSL_GUARDED_BY(mu) = 0;  // How often the state had to be sent again.
+  // The backup has applied the first updates of the chunk, and no others.
+  bool is_prefix ABSL_GUARDED_BY(mu) = false;
   bool settled ABSL_GUARDED_BY(mu) = false;  // The state has arrived.
 };
 
@@ -61,18 +63,18 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   ReplicatedStoreImpl(std::shared_ptr<ShardStore> local, ReplicationOptions options)
       : local_(std::move(local)),
         options_(std::move(options)),
-        lanes_(options_.chunks),
+        replicas_(options_.chunks),
         strict_(options_.in_sync),
         unsettled_(options_.chunks),
         dialer_(options_),
         links_(std::min(kLinks, std::max(1, options_.chunks))),
-        theirs_(options_.chunks) {
+        backup_versions_(options_.chunks) {
     for (int c = 0; c < options_.chunks; ++c) {
       queue_.insert(c);
       const std::vector<RowColumn> columns = local_->columns(c);
       widths_.push_back(columns.empty() ? 0 : static_cast<size_t>(columns[0].elements));
-      absl::MutexLock lock(&lanes_[c].mu);
-      lanes_[c].akin = options_.in_sync;
+      absl::MutexLock lock(&replicas_[c].mu);
+      replicas_[c].is_prefix = options_.in_sync;
     }
     thread_ = std::thread([this] { HandOverAll(); });
   }
@@ -108,7 +110,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
                                    std::span<float> rows) const override {
     return local_->PullRows(chunk, keys, rows);
   }
-  Standing standing(int chunk) const override { return local_->standing(chunk); }
+  ChunkVersion chunk_version(int chunk) const override { return local_->chunk_version(chunk); }
   absl::StatusOr<Pushed> Replay(int, const ChunkPush&, int64_t) override {
     return absl::FailedPreconditionError("a primary replays nothing");
   }
@@ -119,9 +121,9 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
     absl::MutexLock lock(&mu_);
     return synced_;
   }
-  std::string trouble() const override {
+  std::string last_error() const override {
     absl::MutexLock lock(&mu_);
-    return trouble_;
+    return last_error_;
   }
   Duration waiting() const override {
     absl::MutexLock lock(&mu_);
@@ -148,7 +150,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
     std::multiset<MonotonicTime>::iterator at_;
   };
 
-  static constexpr int kTellSynced = -1;
+  static constexpr int kReportSynced = -1;
 
   bool Has(int chunk) const { return chunk >= 0 && chunk < options_.chunks; }
   int LinkOf(int chunk) const { return chunk % static_cast<int>(links_.size()); }
@@ -158,29 +160,31 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   }
   template <typename Set>
   absl::Status SetBack(int chunk, Set set);
-  absl::Status WaitLocked(Lane& lane, MonotonicTime deadline)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
-  absl::Status AwaitTurnLocked(int chunk, Lane& lane, MonotonicTime deadline)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  absl::Status WaitLocked(ChunkReplica& replica, MonotonicTime deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(replica.mu);
+  absl::Status AwaitTurnLocked(int chunk, ChunkReplica& replica, MonotonicTime deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(replica.mu);
   const Rounded* Round(int chunk, std::span<const float> gradient) const;
-  void ForwardLocked(int chunk, Lane& lane, const ChunkPush& push, const Rounded* rounded,
-                     int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
-  void HandAnewLocked(int chunk, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
-  void SettleLocked(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
+  void ForwardLocked(int chunk, ChunkReplica& replica, const ChunkPush& push,
+                     const Rounded* rounded, int64_t number)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(replica.mu);
+  void RestartHandoverLocked(int chunk, ChunkReplica& replica)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(replica.mu);
+  void SettleLocked(ChunkReplica& replica) ABSL_EXCLUSIVE_LOCKS_REQUIRED(replica.mu);
 
   // ---- Called by the thread
   void HandOverAll();
   bool NextTask(int* task);
   absl::Status Reach(int link);
   absl::Status HandOver(int chunk);
-  bool MatchesLocked(int chunk, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu);
-  absl::Status TellSynced();
+  bool MatchesLocked(int chunk, ChunkReplica& replica) ABSL_EXCLUSIVE_LOCKS_REQUIRED(replica.mu);
+  absl::Status ReportSynced();
   void Note(const absl::Status& status, int task);
 
   const std::shared_ptr<ShardStore> local_;
   const ReplicationOptions options_;
   std::vector<size_t> widths_;  // By chunk; 0: not of a table.
-  std::vector<Lane> lanes_;
+  std::vector<ChunkReplica> replicas_;
   std::atomic<bool> strict_;  // Set once, by the thread.
   // A backup that is not in sync has delayed an update for too long. Until it answers a handover,
   // no update waits for it.
@@ -191,27 +195,27 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   CondVar woken_;
   int unsettled_ ABSL_GUARDED_BY(mu_);
   std::set<int> queue_ ABSL_GUARDED_BY(mu_);  // Chunks to hand over.
-  // Tasks whose last attempt failed; trouble_ is about them.
+  // Tasks whose last attempt failed; last_error_ is about them.
   std::set<int> failed_ ABSL_GUARDED_BY(mu_);
   bool synced_ ABSL_GUARDED_BY(mu_) = false;
-  std::string trouble_ ABSL_GUARDED_BY(mu_);
+  std::string last_error_ ABSL_GUARDED_BY(mu_);
   std::multiset<MonotonicTime> waits_ ABSL_GUARDED_BY(mu_);  // Start of each push's wait.
 
   // Used only by the thread.
   ReplicaDialer dialer_;
   std::vector<LinkPtr> links_;
   // As the backup reported on the newest link; an entry is empty once outdated.
-  std::vector<Standing> theirs_;
+  std::vector<ChunkVersion> backup_versions_;
   int last_ = -1;  // The last chunk taken from the queue.
   std::thread thread_;
 };
 
-// ---- workers' pushes
+// ---- Pushes of workers
 
-absl::Status ReplicatedStoreImpl::WaitLocked(Lane& lane, MonotonicTime deadline) {
+absl::Status ReplicatedStoreImpl::WaitLocked(ChunkReplica& replica, MonotonicTime deadline) {
   const Duration left = deadline - Clock::now();
   if (closed_) return Superseded("the view has changed");
-  if (left > Duration::zero()) lane.changed.WaitFor(&lane.mu, left);
+  if (left > Duration::zero()) replica.changed.WaitFor(&replica.mu, left);
   if (closed_) return Superseded("the view has changed");
   if (Clock::now() < deadline) return absl::OkStatus();
   return PeerLost(
@@ -221,16 +225,17 @@ absl::Status ReplicatedStoreImpl::WaitLocked(Lane& lane, MonotonicTime deadline)
 }
 
 // Waits until an update can be forwarded or need not be.
-absl::Status ReplicatedStoreImpl::AwaitTurnLocked(int chunk, Lane& lane, MonotonicTime deadline) {
+absl::Status ReplicatedStoreImpl::AwaitTurnLocked(int chunk, ChunkReplica& replica,
+                                                  MonotonicTime deadline) {
   const MonotonicTime begin = Clock::now();
-  while (lane.handing || (strict_ && lane.link == nullptr)) {
-    const MonotonicTime held = begin + options_.hold + SendingTime(lane.bytes);
+  while (replica.handing_over || (strict_ && replica.link == nullptr)) {
+    const MonotonicTime held = begin + options_.hold + SendingTime(replica.bytes);
     if (!strict_ && (hangs_ || Clock::now() >= held)) {
       hangs_ = true;
-      HandAnewLocked(chunk, lane);
+      RestartHandoverLocked(chunk, replica);
       return absl::OkStatus();
     }
-    MUSTER_RETURN_IF_ERROR(WaitLocked(lane, strict_ ? deadline : std::min(deadline, held)));
+    MUSTER_RETURN_IF_ERROR(WaitLocked(replica, strict_ ? deadline : std::min(deadline, held)));
   }
   return absl::OkStatus();
 }
@@ -244,42 +249,42 @@ absl::StatusOr<Pushed> ReplicatedStoreImpl::Apply(int chunk, const ChunkPush& pu
   absl::StatusOr<Pushed> pushed;
   {
     const Wait wait(this, push.gradient.size_bytes());
-    Lane& lane = lanes_[chunk];
-    absl::MutexLock lock(&lane.mu);
+    ChunkReplica& replica = replicas_[chunk];
+    absl::MutexLock lock(&replica.mu);
     if (local_->serving())  // Otherwise the store says what is missing.
-      MUSTER_RETURN_IF_ERROR(AwaitTurnLocked(chunk, lane, Clock::now() + options_.new_view));
+      MUSTER_RETURN_IF_ERROR(AwaitTurnLocked(chunk, replica, Clock::now() + options_.new_view));
     if (closed_) return Superseded("the view has changed");
     pushed = local_->Apply(chunk, applied, out);
     // An update that is not forwarded is in the state that will be handed over.
-    if (pushed.ok() && pushed->applied && lane.link != nullptr)
-      ForwardLocked(chunk, lane, applied, rounded, pushed->updates);
+    if (pushed.ok() && pushed->applied && replica.link != nullptr)
+      ForwardLocked(chunk, replica, applied, rounded, pushed->updates);
   }
   if (pushed.ok() && !push.ahead) MUSTER_RETURN_IF_ERROR(Await(chunk));
   return pushed;
 }
 
-// Acknowledges the older content of the chunk like new content: once everything sent earlier has
-// arrived.
+// Returns once all frames of the chunk sent so far have arrived. A push that the chunk already
+// contained is thus acknowledged like a new one.
 absl::Status ReplicatedStoreImpl::Await(int chunk) {
   // strict_ is read after the chunk's update was sent. The thread that sets it waits for that
   // update.
   if (!Has(chunk) || !strict_) return absl::OkStatus();
   const Wait wait(this, 0);
   const MonotonicTime deadline = Clock::now() + options_.new_view;
-  Lane& lane = lanes_[chunk];
+  ChunkReplica& replica = replicas_[chunk];
   for (;;) {
     LinkPtr link;
     uint64_t sent = 0;
     {
-      absl::MutexLock lock(&lane.mu);
-      while (lane.link == nullptr) MUSTER_RETURN_IF_ERROR(WaitLocked(lane, deadline));
-      link = lane.link;
-      sent = lane.sent;
+      absl::MutexLock lock(&replica.mu);
+      while (replica.link == nullptr) MUSTER_RETURN_IF_ERROR(WaitLocked(replica, deadline));
+      link = replica.link;
+      sent = replica.sent;
     }
     if (link->Await(sent).ok()) return absl::OkStatus();
     if (closed_) return Superseded("the view has changed");
-    absl::MutexLock lock(&lane.mu);
-    if (lane.link == link) HandAnewLocked(chunk, lane);
+    absl::MutexLock lock(&replica.mu);
+    if (replica.link == link) RestartHandoverLocked(chunk, replica);
   }
 }
 
@@ -296,7 +301,7 @@ const Rounded* ReplicatedStoreImpl::Round(int chunk, std::span<const float> grad
   return &rounded;
 }
 
-void ReplicatedStoreImpl::ForwardLocked(int chunk, Lane& lane, const ChunkPush& push,
+void ReplicatedStoreImpl::ForwardLocked(int chunk, ChunkReplica& replica, const ChunkPush& push,
                                         const Rounded* rounded, int64_t number) {
   const UpdateHead head = HeadOf(push, number, options_.compression);
   ReplicaFrame frame;
@@ -307,53 +312,53 @@ void ReplicatedStoreImpl::ForwardLocked(int chunk, Lane& lane, const ChunkPush& 
       rounded != nullptr ? std::as_bytes(std::span(rounded->narrow))
                          : std::as_bytes(push.gradient.subspan(keys))};
   const Duration held = options_.hold + SendingTime(push.gradient.size_bytes());
-  const auto sent = lane.link->Send(ReplicaKind::kUpdate, frame, payload,
-                                    strict_ ? options_.stall : std::min(options_.stall, held));
+  const auto sent = replica.link->Send(ReplicaKind::kUpdate, frame, payload,
+                                       strict_ ? options_.stall : std::min(options_.stall, held));
   if (sent.ok()) {
-    lane.sent = *sent;
+    replica.sent = *sent;
     return;
   }
   if (absl::IsDeadlineExceeded(sent.status())) hangs_ = true;
-  HandAnewLocked(chunk, lane);
+  RestartHandoverLocked(chunk, replica);
 }
 
-void ReplicatedStoreImpl::HandAnewLocked(int chunk, Lane& lane) {
-  lane.link = nullptr;
-  lane.handing = false;
-  ++lane.round;
-  lane.changed.SignalAll();
+void ReplicatedStoreImpl::RestartHandoverLocked(int chunk, ChunkReplica& replica) {
+  replica.link = nullptr;
+  replica.handing_over = false;
+  ++replica.round;
+  replica.changed.SignalAll();
   absl::MutexLock lock(&mu_);
-  if (std::exchange(lane.settled, false)) ++unsettled_;
+  if (std::exchange(replica.settled, false)) ++unsettled_;
   synced_ = false;
   queue_.insert(chunk);
   woken_.SignalAll();
 }
 
-void ReplicatedStoreImpl::SettleLocked(Lane& lane) {
-  lane.akin = true;
-  lane.changed.SignalAll();
+void ReplicatedStoreImpl::SettleLocked(ChunkReplica& replica) {
+  replica.is_prefix = true;
+  replica.changed.SignalAll();
   absl::MutexLock lock(&mu_);
-  if (!std::exchange(lane.settled, true)) --unsettled_;
+  if (!std::exchange(replica.settled, true)) --unsettled_;
 }
 
 template <typename Set>
 absl::Status ReplicatedStoreImpl::SetBack(int chunk, Set set) {
   if (!Has(chunk)) return set();
-  Lane& lane = lanes_[chunk];
-  absl::MutexLock lock(&lane.mu);
+  ChunkReplica& replica = replicas_[chunk];
+  absl::MutexLock lock(&replica.mu);
   MUSTER_RETURN_IF_ERROR(set());
-  lane.akin = false;
-  HandAnewLocked(chunk, lane);
+  replica.is_prefix = false;
+  RestartHandoverLocked(chunk, replica);
   const MonotonicTime deadline = Clock::now() + options_.new_view;
-  while (strict_ && !lane.settled) MUSTER_RETURN_IF_ERROR(WaitLocked(lane, deadline));
+  while (strict_ && !replica.settled) MUSTER_RETURN_IF_ERROR(WaitLocked(replica, deadline));
   return absl::OkStatus();
 }
 
 void ReplicatedStoreImpl::Close() {
   closed_ = true;
-  for (Lane& lane : lanes_) {
-    absl::MutexLock lock(&lane.mu);
-    lane.changed.SignalAll();
+  for (ChunkReplica& replica : replicas_) {
+    absl::MutexLock lock(&replica.mu);
+    replica.changed.SignalAll();
   }
   {
     absl::MutexLock lock(&mu_);
@@ -362,7 +367,7 @@ void ReplicatedStoreImpl::Close() {
   if (thread_.joinable()) thread_.join();
 }
 
-// ---- the thread
+// ---- The thread
 
 // Waits for something to do. Returns false if closed.
 bool ReplicatedStoreImpl::NextTask(int* task) {
@@ -378,9 +383,10 @@ bool ReplicatedStoreImpl::NextTask(int* task) {
       return true;
     }
     if (unsettled_ == 0 && !synced_) {
-      // From here on nothing is acknowledged without the backup, and everything earlier was sent.
+      // From here on, no update is acknowledged before the backup has it. All earlier updates were
+      // sent.
       strict_ = true;
-      *task = kTellSynced;
+      *task = kReportSynced;
       return true;
     }
     woken_.Wait(&mu_);  // Close wakes it at the latest.
@@ -389,98 +395,100 @@ bool ReplicatedStoreImpl::NextTask(int* task) {
 
 void ReplicatedStoreImpl::HandOverAll() {
   int task = 0;
-  while (NextTask(&task)) Note(task == kTellSynced ? TellSynced() : HandOver(task), task);
+  while (NextTask(&task)) Note(task == kReportSynced ? ReportSynced() : HandOver(task), task);
 }
 
 void ReplicatedStoreImpl::Note(const absl::Status& status, int task) {
   absl::MutexLock lock(&mu_);
   if (status.ok() || closed_) {
     failed_.erase(task);
-    if (failed_.empty() || closed_) trouble_.clear();
+    if (failed_.empty() || closed_) last_error_.clear();
     return;
   }
   failed_.insert(task);
-  const std::string trouble =
+  const std::string last_error =
       fmt::format("the backup of shard {} on ps {} cannot be brought up to date: {}",
                   options_.shard, options_.backup, Message(status));
-  if (trouble != trouble_) LogWarning("{}", trouble);
-  trouble_ = trouble;
-  if (task != kTellSynced) queue_.insert(task);
+  if (last_error != last_error_) LogWarning("{}", last_error);
+  last_error_ = last_error;
+  if (task != kReportSynced) queue_.insert(task);
   const MonotonicTime until = Clock::now() + kRetry;
   while (!closed_)
     if (woken_.WaitUntil(&mu_, until)) break;
 }
 
-// Makes sure that this link is open and has not failed. Chunks sent over a failed link are reset.
+// Opens the link if it is closed or has failed. Chunks that used a failed link must be sent again.
 absl::Status ReplicatedStoreImpl::Reach(int link) {
   LinkPtr& there = links_[link];
   if (there != nullptr && there->status().ok()) return absl::OkStatus();
   for (int c = link; c < options_.chunks; c += static_cast<int>(links_.size())) {
-    absl::MutexLock lock(&lanes_[c].mu);
-    if (lanes_[c].link != nullptr) HandAnewLocked(c, lanes_[c]);
+    absl::MutexLock lock(&replicas_[c].mu);
+    if (replicas_[c].link != nullptr) RestartHandoverLocked(c, replicas_[c]);
   }
-  std::vector<Standing> theirs;
-  MUSTER_ASSIGN_OR_RETURN(there, dialer_.Dial(Clock::now() + options_.stall, &theirs));
-  if (static_cast<int>(theirs.size()) != options_.chunks) {
+  std::vector<ChunkVersion> backup_versions;
+  MUSTER_ASSIGN_OR_RETURN(there, dialer_.Dial(Clock::now() + options_.stall, &backup_versions));
+  if (static_cast<int>(backup_versions.size()) != options_.chunks) {
     there = nullptr;
-    return PeerLost(
-        fmt::format("it told of {} chunks, and there are {}", theirs.size(), options_.chunks));
+    return PeerLost(fmt::format("it told of {} chunks, and there are {}", backup_versions.size(),
+                                options_.chunks));
   }
   for (int c = link; c < options_.chunks; c += static_cast<int>(links_.size()))
-    theirs_[c] = theirs[c];
+    backup_versions_[c] = backup_versions[c];
   return absl::OkStatus();
 }
 
-// The backup has a prefix of the updates that this primary has applied. With the same length it has
-// all.
-bool ReplicatedStoreImpl::MatchesLocked(int chunk, Lane& lane) {
-  const bool same = std::exchange(theirs_[chunk], Standing()) == local_->standing(chunk);
-  if (!same || !lane.akin) return false;
-  lane.link = links_[LinkOf(chunk)];
-  lane.sent = 0;
-  SettleLocked(lane);
+// Returns whether the backup has the chunk's whole state, and then sends later updates on the link.
+// If the lane is `is_prefix`, an equal number of updates shows this.
+bool ReplicatedStoreImpl::MatchesLocked(int chunk, ChunkReplica& replica) {
+  const bool same =
+      std::exchange(backup_versions_[chunk], ChunkVersion()) == local_->chunk_version(chunk);
+  if (!same || !replica.is_prefix) return false;
+  replica.link = links_[LinkOf(chunk)];
+  replica.sent = 0;
+  SettleLocked(replica);
   return true;
 }
 
 absl::Status ReplicatedStoreImpl::HandOver(int chunk) {
   MUSTER_RETURN_IF_ERROR(Reach(LinkOf(chunk)));
   const LinkPtr link = links_[LinkOf(chunk)];
-  Lane& lane = lanes_[chunk];
+  ChunkReplica& replica = replicas_[chunk];
   absl::StatusOr<Handover> handover;
   uint64_t round = 0;
   {
-    absl::MutexLock lock(&lane.mu);
+    absl::MutexLock lock(&replica.mu);
     // The call that fills the chunk will queue it.
-    if (local_->standing(chunk).updates < 0 || lane.link != nullptr) return absl::OkStatus();
-    if (MatchesLocked(chunk, lane)) return absl::OkStatus();
+    if (local_->chunk_version(chunk).updates < 0 || replica.link != nullptr)
+      return absl::OkStatus();
+    if (MatchesLocked(chunk, replica)) return absl::OkStatus();
     handover = Handover::Of(*local_, chunk);
     MUSTER_RETURN_IF_ERROR(handover.status());
-    round = lane.round;
-    lane.handing = true;
-    lane.bytes = handover->bytes();
+    round = replica.round;
+    replica.handing_over = true;
+    replica.bytes = handover->bytes();
   }
   const absl::StatusOr<uint64_t> sent = handover->Send(*link, options_.stall, closed_);
   if (sent.ok()) {
-    absl::MutexLock lock(&lane.mu);
-    if (lane.round != round) return absl::OkStatus();  // It was reset, and is queued.
-    lane.link = link;
-    lane.sent = *sent;
-    lane.handing = false;
-    lane.changed.SignalAll();
+    absl::MutexLock lock(&replica.mu);
+    if (replica.round != round) return absl::OkStatus();  // It was reset, and is queued.
+    replica.link = link;
+    replica.sent = *sent;
+    replica.handing_over = false;
+    replica.changed.SignalAll();
   }
   const absl::Status arrived = sent.ok() ? link->Await(*sent) : sent.status();
-  absl::MutexLock lock(&lane.mu);
-  const bool newest = lane.round == round;
+  absl::MutexLock lock(&replica.mu);
+  const bool newest = replica.round == round;
   if (!arrived.ok()) {
-    if (newest) HandAnewLocked(chunk, lane);
+    if (newest) RestartHandoverLocked(chunk, replica);
     return arrived;
   }
   hangs_ = false;
-  if (newest) SettleLocked(lane);
+  if (newest) SettleLocked(replica);
   return absl::OkStatus();
 }
 
-absl::Status ReplicatedStoreImpl::TellSynced() {
+absl::Status ReplicatedStoreImpl::ReportSynced() {
   for (int link = 0; link < static_cast<int>(links_.size()); ++link) {
     MUSTER_RETURN_IF_ERROR(Reach(link));
     MUSTER_RETURN_IF_ERROR(links_[link]->Await(links_[link]->sent()));

@@ -1,14 +1,15 @@
-// A shard on two ps tasks ("parameter_server.copies": 2). The primary applies an update, forwards
-// it, and acknowledges it once the backup has it. An acknowledged update is thus on both.
+// Replicates a shard on two ps tasks ("parameter_server.copies": 2), the primary and the backup.
+// The primary applies an update, forwards it, and acknowledges it to the worker once the backup has
+// it. Both tasks therefore have every acknowledged update.
 //
-// The primary hands its state over chunk by chunk, unless the backup already has it. From then on,
-// each update of the chunk is forwarded with its number in the chunk's order. Chunks are spread
-// over a few connections. All frames of a chunk use one connection, so they arrive in order.
-// Updates are sent without waiting for earlier replies. When a connection fails, the backup reports
-// on the next one what it holds, and missing chunks are handed over again.
+// The primary first sends the state of each chunk that the backup does not have. From then on, it
+// forwards each update of the chunk, numbered in the chunk's order. It distributes the chunks over
+// a few connections. All frames of a chunk use one connection, so they arrive in order. The primary
+// sends updates without waiting for earlier replies. After a failed connection, the backup reports
+// on the next one what it holds. The primary then sends the state of the missing chunks again.
 //
-// With `compression`, gradients go to the backup in 16 bits. A gradient that arrived in 32 bits is
-// rounded before it is applied, on both sides.
+// With `compression`, the primary sends 16-bit gradients to the backup. It rounds a gradient that
+// arrived in 32 bits before it applies it, so that both tasks apply the same values.
 //
 // Both sides belong to one view and end with it. See docs/parameter_server.md, "Views and backups".
 #pragma once
@@ -30,39 +31,41 @@ struct ReplicationOptions {
   int chunks = 0;
   bool checksum = false;
   Compression compression = Compression::kNone;
-  // True if the view says that the backup has everything acknowledged. Then nothing is acknowledged
-  // without it. If false, this holds only once the backup has caught up, which is when `synced`
-  // becomes true.
+  // The view says that the backup has every acknowledged update. The primary then acknowledges no
+  // update before the backup has it. If this is false, the rule holds once the backup has caught up
+  // and synced() is true.
   bool in_sync = false;
   // Limit of silence on a connection while data is expected. An idle connection may be silent.
   Duration stall = std::chrono::seconds(30);
-  // Limit for an update that waits to be sent to a backup which is not in sync yet.
+  // Limit for an update to wait until it is sent to a backup that is not in sync yet.
   Duration hold = std::chrono::seconds(1);
-  // Limit for an update that waits for its acknowledgement.
+  // Limit for an update to wait for the backup's acknowledgement.
   Duration new_view = std::chrono::minutes(2);
   const transport::AbortSignal* abort = nullptr;  // Set when the view is over, before Close.
 
-  // Only for the primary.
+  // Only the primary uses the rest.
   transport::DataListener* listener = nullptr;
   int task = 0, backup = 0;
   uint64_t view = 0;
   std::string ticket, address;  // The view's ticket, and the backup's data listener.
 };
 
-// The primary's side, which serves the workers. Fill and Restore reset the backup, too. If the
-// backup is in sync, they return when it has the state, or Unavailable after `new_view`.
+// The primary's side: the store from which workers are served. Fill and Restore also change the
+// backup. If the backup is in sync, they block until it has the state, and return Unavailable after
+// `new_view`.
 class ReplicatedStore : public ShardStore {
  public:
   static std::shared_ptr<ReplicatedStore> Make(std::shared_ptr<ShardStore> local,
                                                ReplicationOptions options);
-  // Returns whether the backup has, and will have, everything acknowledged.
+  // Returns whether the backup has every acknowledged update, and no update will be acknowledged
+  // before the backup has it.
   virtual bool synced() const = 0;
   // Returns the current problem with the backup, "" if there is none.
-  virtual std::string trouble() const = 0;
-  // Returns how long a push has waited for a backup that is in sync, beyond the time to send its
-  // bytes. Zero if none waits. The chief decides when this is too long.
+  virtual std::string last_error() const = 0;
+  // Returns how long a push has waited for a backup in sync, without the time to send its bytes.
+  // Zero if no push waits. The chief decides when this is too long.
   virtual Duration waiting() const = 0;
-  // Ends every wait permanently.
+  // Wakes all waiting calls. They and later calls return an error.
   virtual void Close() = 0;
 };
 
@@ -72,9 +75,9 @@ class BackupShard {
   static std::shared_ptr<BackupShard> Make(std::shared_ptr<ShardStore> store,
                                            ReplicationOptions options);
   virtual ~BackupShard() = default;
-  // Serves one connection of the primary. Returns OK when it is closed. Returns an error if
-  // something is wrong, which the primary is informed of if possible, or if the view is over.
-  // Blocks, so it needs its own thread.
+  // Serves one connection of the primary. Blocks until the primary closes it, then returns OK.
+  // Returns an error if a frame is wrong, and tells the primary if possible. Returns an error if
+  // the view is over. Needs its own thread.
   virtual absl::Status Serve(transport::DataConnection& connection) = 0;
   // Returns whether the view or the primary has reported that this backup is in sync.
   virtual bool in_sync() const = 0;

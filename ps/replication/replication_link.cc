@@ -24,7 +24,7 @@ void Append(std::span<const std::byte> bytes, std::vector<std::byte>* to) {
 }  // namespace
 
 absl::Status ReplicaLink::Open(MonotonicTime deadline,
-                               std::vector<ShardStore::Standing>* standings) {
+                               std::vector<ShardStore::ChunkVersion>* versions) {
   ReplicaFrame frame;
   frame.shard = static_cast<uint32_t>(options_.shard);
   frame.layout = options_.layout;
@@ -42,7 +42,7 @@ absl::Status ReplicaLink::Open(MonotonicTime deadline,
   MUSTER_ASSIGN_OR_RETURN(const auto decoded, DecodeReplica(header));
   if (decoded.first != ReplicaKind::kWelcome)
     return PeerLost(fmt::format("a backup answered with a frame of kind {:#x}", header.kind));
-  MUSTER_ASSIGN_OR_RETURN(*standings, DecodeStandings(payload));
+  MUSTER_ASSIGN_OR_RETURN(*versions, DecodeVersions(payload));
   return absl::OkStatus();
 }
 
@@ -57,7 +57,7 @@ absl::StatusOr<uint64_t> ReplicaLink::Send(ReplicaKind kind, ReplicaFrame frame,
   const FrameHeader header = EncodeReplica(kind, frame, bytes);
   absl::MutexLock lock(&mu_);
   if (!error_.ok()) return error_;
-  if (bytes > kSmall) MUSTER_RETURN_IF_ERROR(TurnLocked(limit));
+  if (bytes > kSmall) MUSTER_RETURN_IF_ERROR(WaitForTurnLocked(limit));
   const uint64_t number = ++sent_;
   Append(std::as_bytes(std::span(&header, 1)), &outbox_);
   if (bytes > kSmall) {
@@ -70,7 +70,7 @@ absl::StatusOr<uint64_t> ReplicaLink::Send(ReplicaKind kind, ReplicaFrame frame,
 }
 
 // Waits until no thread is writing.
-absl::Status ReplicaLink::TurnLocked(Duration limit) {
+absl::Status ReplicaLink::WaitForTurnLocked(Duration limit) {
   const MonotonicTime begin = Clock::now();
   while (writing_ && error_.ok()) {
     const MonotonicTime until = std::max(begin, written_) + limit;
@@ -82,7 +82,7 @@ absl::Status ReplicaLink::TurnLocked(Duration limit) {
 
 // Writes the outbox and then `rest`.
 absl::Status ReplicaLink::WriteLocked(const Payload& rest, Duration limit) {
-  MUSTER_RETURN_IF_ERROR(TurnLocked(limit));
+  MUSTER_RETURN_IF_ERROR(WaitForTurnLocked(limit));
   writing_ = true;
   leaving_.swap(outbox_);
   std::array<iovec, 1 + std::tuple_size_v<Payload>> parts{iovec{leaving_.data(), leaving_.size()}};
@@ -94,7 +94,7 @@ absl::Status ReplicaLink::WriteLocked(const Payload& rest, Duration limit) {
     if (at == parts.size()) break;
     const absl::StatusOr<size_t> moved = connection_->TryWrite(std::span(parts).subspan(at));
     if (!moved.ok()) {
-      ReadLocked();  // It may have sent the reason.
+      ReadLocked();  // The backup may have sent the reason.
       FailLocked(moved.status());
       break;
     }
@@ -108,7 +108,7 @@ absl::Status ReplicaLink::WriteLocked(const Payload& rest, Duration limit) {
       written_ = Clock::now();
       continue;
     }
-    // Reads replies meanwhile, so that the backup never waits for that.
+    // Reads replies meanwhile, so that the backup never waits for this side to read.
     ReadLocked();
     if (error_.ok()) WaitLocked(/*write=*/true, limit, written_);
   }
@@ -141,7 +141,7 @@ absl::Status ReplicaLink::Await(uint64_t number) {
     ReadLocked();
     if (!error_.ok() || taken_ >= number) break;
     reading_ = true;
-    answered_ = std::max(answered_, written_);  // Before that, no reply was due.
+    answered_ = std::max(answered_, written_);  // No reply was due before the last write.
     WaitLocked(/*write=*/false, options_.stall, answered_);
     reading_ = false;
     changed_.SignalAll();
@@ -196,7 +196,7 @@ void ReplicaLink::FailLocked(const absl::Status& why) {
 }
 
 absl::StatusOr<std::shared_ptr<ReplicaLink>> ReplicaDialer::Dial(
-    MonotonicTime deadline, std::vector<ShardStore::Standing>* standings) {
+    MonotonicTime deadline, std::vector<ShardStore::ChunkVersion>* versions) {
   const auto annotate = [this](const absl::Status& status) {
     return Annotate(status, fmt::format("ps {}: ", options_.backup));
   };
@@ -214,7 +214,7 @@ absl::StatusOr<std::shared_ptr<ReplicaLink>> ReplicaDialer::Dial(
     }
   }
   auto link = std::make_shared<ReplicaLink>(std::move(connection), options_);
-  if (const absl::Status status = link->Open(deadline, standings); !status.ok())
+  if (const absl::Status status = link->Open(deadline, versions); !status.ok())
     return annotate(status);
   return link;
 }

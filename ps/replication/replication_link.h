@@ -1,5 +1,5 @@
-// A primary's connection to the backup of its shard. Frames are sent without waiting for replies
-// and are received in order. Small frames are sent together.
+// A primary's connection to the backup of its shard. The primary sends frames without waiting for
+// replies, and the backup receives them in order. Several small frames are sent together.
 #pragma once
 
 #include <array>
@@ -17,25 +17,25 @@
 
 namespace muster::ps {
 
-// Thread-safe once it is open. The first error of any call ends the link: later calls return it,
-// and all waiting calls wake.
+// Thread-safe after Open. The first error of any call ends the link: it wakes all waiting calls,
+// and all later calls return it.
 class ReplicaLink {
  public:
   ReplicaLink(std::unique_ptr<transport::DataConnection> connection,
               const ReplicationOptions& options)
       : connection_(std::move(connection)), options_(options) {}
 
-  // Introduces the connection. The reply has what the backup holds.
-  absl::Status Open(MonotonicTime deadline, std::vector<ShardStore::Standing>* standings);
+  // Sends kOpen and waits for kWelcome. Sets `versions` to what the backup holds, by chunk.
+  absl::Status Open(MonotonicTime deadline, std::vector<ShardStore::ChunkVersion>* versions);
 
-  // Sends a frame and returns its number on this link, from 1. A small frame may leave later, with
-  // another one or with Await. Returns DeadlinePassed if nothing moves for `limit`.
+  // Sends a frame and returns its number on this link, from 1. A small frame may stay in a buffer
+  // until a later Send or Await. Returns DeadlinePassed if no byte is sent for `limit`.
   using Payload = std::array<std::span<const std::byte>, 3>;
   absl::StatusOr<uint64_t> Send(ReplicaKind kind, ReplicaFrame frame, const Payload& payload,
                                 Duration limit);
-  // Blocks until the backup has received that frame and all before it.
+  // Blocks until the backup has received the frame `number` and all frames before it.
   absl::Status Await(uint64_t number);
-  // The number of the newest frame.
+  // Returns the number of the newest frame.
   uint64_t sent() const {
     absl::MutexLock lock(&mu_);
     return sent_;
@@ -50,12 +50,13 @@ class ReplicaLink {
                            MonotonicTime deadline) {
     return connection_->Exchange(send, receive, deadline, *options_.abort);
   }
-  absl::Status TurnLocked(Duration limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status WaitForTurnLocked(Duration limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WriteLocked(const Payload& rest, Duration limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TakeFrameLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits until there is something to read (or room to write), or until `limit` after `since`,
-  // which other threads advance. Releases the lock meanwhile.
+  // Waits until the connection can be read, or written if `write`. Fails the link if nothing
+  // happens until `since` + `limit`. Releases the lock meanwhile, and other threads may advance
+  // `since`.
   void WaitLocked(bool write, Duration limit, const MonotonicTime& since)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FailLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -63,27 +64,29 @@ class ReplicaLink {
   const std::unique_ptr<transport::DataConnection> connection_;
   const ReplicationOptions& options_;
 
-  mutable absl::Mutex mu_;  // Held for all reads and writes, but not while waiting for them.
+  mutable absl::Mutex mu_;  // Held while reading and writing, but not while waiting for either.
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in the middle of a frame.
-  // One thread waits for replies, on behalf of all waiting threads.
+  // A thread is waiting for replies, for itself and for the other threads in Await.
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  // Bytes of small frames to send, and the bytes that are being sent.
   std::vector<std::byte> outbox_ ABSL_GUARDED_BY(mu_), leaving_ ABSL_GUARDED_BY(mu_);
+  // The numbers of frames sent by this side and acknowledged by the backup.
   uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0, taken_ ABSL_GUARDED_BY(mu_) = 0;
-  // Times of the last ones.
+  // The times of the last write and the last acknowledgement.
   MonotonicTime written_ ABSL_GUARDED_BY(mu_) = {}, answered_ ABSL_GUARDED_BY(mu_) = {};
   std::array<std::byte, 8192> inbox_ ABSL_GUARDED_BY(mu_);
   size_t have_ ABSL_GUARDED_BY(mu_) = 0;  // Bytes in inbox_.
 };
 
-// Opens links, each with its own channel number, which increases. The options outlive this object
-// and its links.
+// Opens links to the backup. Each link has a higher channel number than the one before. The options
+// must outlive this object and its links.
 class ReplicaDialer {
  public:
   explicit ReplicaDialer(const ReplicationOptions& options) : options_(options) {}
-  absl::StatusOr<std::shared_ptr<ReplicaLink>> Dial(MonotonicTime deadline,
-                                                    std::vector<ShardStore::Standing>* standings);
+  absl::StatusOr<std::shared_ptr<ReplicaLink>> Dial(
+      MonotonicTime deadline, std::vector<ShardStore::ChunkVersion>* versions);
 
  private:
   const ReplicationOptions& options_;

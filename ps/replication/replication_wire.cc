@@ -85,7 +85,7 @@ class Unpacker {
 
 }  // namespace
 
-absl::Status CheckWhoCame(const transport::ConnectionInfo& info) {
+absl::Status CheckPeer(const transport::ConnectionInfo& info) {
   const std::string task = info.from < kReplicaFrom
                                ? fmt::format("worker:{}", info.from)
                                : fmt::format("ps:{}", info.from - kReplicaFrom);
@@ -204,18 +204,19 @@ absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload) {
   return state;
 }
 
-std::string EncodeStandings(const std::vector<ShardStore::Standing>& standings) {
+std::string EncodeVersions(const std::vector<ShardStore::ChunkVersion>& versions) {
   Packer packer;
-  for (const ShardStore::Standing& s : standings) packer.Put<int64_t>(s.updates);
+  for (const ShardStore::ChunkVersion& s : versions) packer.Put<int64_t>(s.updates);
   return packer.Take();
 }
 
-absl::StatusOr<std::vector<ShardStore::Standing>> DecodeStandings(std::span<const char> payload) {
+absl::StatusOr<std::vector<ShardStore::ChunkVersion>> DecodeVersions(
+    std::span<const char> payload) {
   Unpacker unpacker(payload);
-  std::vector<ShardStore::Standing> standings(payload.size() / sizeof(int64_t));
-  for (ShardStore::Standing& s : standings) s.updates = unpacker.Get<int64_t>();
+  std::vector<ShardStore::ChunkVersion> versions(payload.size() / sizeof(int64_t));
+  for (ShardStore::ChunkVersion& s : versions) s.updates = unpacker.Get<int64_t>();
   if (!unpacker.done()) return PeerLost("what a backup holds came in parts that do not fit");
-  return standings;
+  return versions;
 }
 
 }  // namespace muster::ps

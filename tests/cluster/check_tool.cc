@@ -155,7 +155,7 @@ int main(int argc, char** argv) {
       {[](const muster::Json&) {
          return muster::ProgramFactory([] { return std::make_unique<muster::Checked>(); });
        },
-       muster::LookForBeginning});
+       muster::chief::FindStartState});
   command->Register(app);
   CLI11_PARSE(app, argc, argv);
   muster::LeaveProcess(muster::ExitCodeFromInt(command->Run()));

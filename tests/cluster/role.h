@@ -1,5 +1,5 @@
-// The main function of a test's role: muster-chief where it is called so, else muster-worker, with
-// the test's own program whatever the job names.
+// The main function of a test binary that acts as a role. The binary is muster-chief if its name
+// ends so, else muster-worker. It runs the test's own program, whatever program the job names.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,9 @@ namespace muster::testing {
 template <typename OwnProgram>
 int RunRole(int argc, char** argv) {
   const bool chief = std::string_view(argv[0]).ends_with("muster-chief");
-  return RunTask(
+  return worker::RunTask(
       argc, argv,
-      {chief ? TaskType::kChief : TaskType::kWorker, StartChief, [](const Json&) {
+      {chief ? TaskType::kChief : TaskType::kWorker, chief::StartChief, [](const Json&) {
          return absl::StatusOr<ProgramFactory>([] { return std::make_unique<OwnProgram>(); });
        }});
 }

@@ -5,6 +5,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster;
+  using namespace muster::chief;
+  using namespace muster::chief;
   const absl::StatusOr<ChiefRecord> record = ChiefRecordOf(std::string(fuzz::Text(data, size)));
   if (!record.ok()) return 0;
   (void)IsNewer(*record, *record);

@@ -4,19 +4,19 @@
 #include "chief/coordinator/convert.h"
 #include "chief/coordinator/peer_limits.h"
 #include "chief/decision/decision.h"
-#include "chief/decision/standings.h"
+#include "chief/decision/describe_members.h"
 #include "common/cluster/protocol.h"
 #include "proto/coordinator.pb.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 JobState Declared(PausingTime now) {
   JobState state;
   state.started = state.stage_since = now;
   for (const char* task : {"chief:0", "worker:0", "worker:1"}) {
-    MemberState member;
+    MemberInfo member;
     member.declared.task = *ParseTaskId(task);
     member.declared.address = "host.example:2222";
     state.members.push_back(member);
@@ -32,7 +32,7 @@ void Act(PausingTime now, const Decision& decision, JobState* state) {
       state->stage = Stage::kForming;
       state->stage_since = now;
       ++state->generation;
-      for (MemberState& member : state->members) member.in_generation = Ready(member);
+      for (MemberInfo& member : state->members) member.in_generation = Ready(member);
       return;
     case Action::kStart:
       state->stage = Stage::kRunning;
@@ -41,7 +41,7 @@ void Act(PausingTime now, const Decision& decision, JobState* state) {
     case Action::kAbortGeneration:
       state->stage = Stage::kJoining;
       state->stage_since = now;
-      for (MemberState& member : state->members) member.in_generation = false;
+      for (MemberInfo& member : state->members) member.in_generation = false;
       return;
     case Action::kEndJob:
       state->stage = Stage::kEnding;
@@ -54,10 +54,12 @@ void Act(PausingTime now, const Decision& decision, JobState* state) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster;
+  using namespace muster::chief;
+  using namespace muster::chief;
   fuzz::Bytes bytes(data, size);
   const auto flags = bytes.Take<uint8_t>();
   MembershipOptions options;
@@ -73,7 +75,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto action = bytes.Take<uint8_t>();
     now += std::chrono::milliseconds(bytes.Take<uint16_t>());
     const std::string_view piece = bytes.Piece();
-    MemberState& member = state.members[action % members];
+    MemberInfo& member = state.members[action % members];
     proto::Hello hello;
     proto::Report report;
     if ((action & 64) != 0 && hello.ParseFromArray(piece.data(), static_cast<int>(piece.size()))) {
@@ -83,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         hello.set_task(member.declared.task.ToString());
         hello.clear_run_id();
       }
-      if (!WrongWith(hello).empty()) continue;
+      if (!ProblemWith(hello).empty()) continue;
       const auto refusal = Admit(now, hello, DifferencesOf(hello, admission), state, admission);
       const int index = FindMember(state, hello.task());
       fuzz::Require(refusal.has_value() || index >= 0, "only those that are declared are admitted");
@@ -96,8 +98,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const uint64_t generation = state.generation;
     Act(now, Decide(now, state, options), &state);
     (void)RosterLine(now, state);
-    (void)Standings(now, state);
-    for (const MemberState& m : state.members) (void)StatusOfMember(m, now);
+    (void)DescribeMembers(now, state);
+    for (const MemberInfo& m : state.members) (void)StatusOfMember(m, now);
     fuzz::Require(state.generation >= generation, "generations rise");
   }
   return 0;

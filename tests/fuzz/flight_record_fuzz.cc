@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)GenerationOfFolder(text);
   const absl::StatusOr<FlightRecord> record = ParseFlightRecord(text, "the input");
   if (!record.ok()) return 0;
-  const FlightStory story = TellFlight({.records = {*record, *record}});
+  const FlightStory story = BuildFlightStory({.records = {*record, *record}});
   (void)FlightLines(story);
   (void)Dump(FlightJson(story));
   return 0;

@@ -1,6 +1,6 @@
-// What the fuzz targets share. Each target is a file NAME_fuzz.cc with a LLVMFuzzerTestOneInput,
-// which hands any bytes to one parser: what comes from outside may be refused with a Status, and
-// never ends the process. docs/fuzzing.md says how they are run.
+// Helpers of the fuzz targets. A target is a file NAME_fuzz.cc with a LLVMFuzzerTestOneInput that
+// passes any bytes to one parser. The parser may refuse the bytes with a Status, but must not end
+// the process. docs/fuzzing.md says how to run the targets.
 #pragma once
 
 #include <sys/mman.h>
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace muster::fuzz {
 
-// A property that no input may break.
+// Ends the process, which the fuzzer reports, if `holds` is false.
 inline void Require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "broken: %s\n", what);
@@ -30,7 +30,7 @@ inline std::string_view Text(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Takes an input apart, from its beginning; what is missing reads as zeros.
+// Reads values from an input, from its beginning. Bytes after the end are zeros.
 class Bytes {
  public:
   Bytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
@@ -43,7 +43,7 @@ class Bytes {
     Skip(taken);
     return value;
   }
-  // The next piece, whose length (at most 64 KiB) is before it.
+  // Reads a length of 16 bits, and returns the following piece of this length.
   std::string_view Piece() {
     const size_t length = std::min<size_t>(Take<uint16_t>(), size_);
     const std::string_view piece = Text(data_, length);
@@ -59,7 +59,7 @@ class Bytes {
   size_t size_;
 };
 
-// A file in memory with these bytes, for parsers that take a path.
+// A file in memory, for parsers that take a path.
 class MemoryFile {
  public:
   explicit MemoryFile(std::string_view bytes) : fd_(memfd_create("fuzz", MFD_CLOEXEC)) {

@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto answer = bytes.Take<std::array<std::byte, kAnswerBytes>>();
   const auto verdict = DecodeAnswer(answer, bytes.Take<uint64_t>());
-  if (verdict.ok()) (void)VerdictText(*verdict);
+  if (verdict.ok()) (void)HelloResultText(*verdict);
   (void)ParseEndpoint(bytes.Rest());
   return 0;
 }

@@ -36,6 +36,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto again = ps::DecodeState(sent);
     fuzz::Require(again.ok() && ps::EncodeState(*again) == sent, "what was read can be sent");
   }
-  (void)ps::DecodeStandings(payload);
+  (void)ps::DecodeVersions(payload);
   return 0;
 }

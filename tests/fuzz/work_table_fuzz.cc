@@ -4,6 +4,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster;
+  using namespace muster::chief;
+  using namespace muster::chief;
   fuzz::Bytes bytes(data, size);
   WorkTable::Options options;
   options.leases = {.examples = 100, .batch = 10, .epochs = 2};

@@ -1,5 +1,6 @@
-// What needs a GPU is skipped, and counted, where there is none. MUSTER_REQUIRE_GPU says how many
-// the host must have: what so many can run fails then instead.
+// Skips tests that need more GPUs than the host has. The environment variable MUSTER_REQUIRE_GPU is
+// the number of GPUs that the host must have. A test that needs no more than this number fails
+// instead of being skipped.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,8 +16,8 @@ inline int GpusRequired() {
 
 }  // namespace muster::testing
 
-// In a test's body or SetUp: leaves it where `missing` (a condition) holds, for the host has fewer
-// than `gpus`.
+// For a test's body or SetUp. Ends the test if the condition `missing` is true, which says that the
+// host has fewer than `gpus` GPUs.
 #define MUSTER_NEEDS_GPUS(missing, gpus, why)                                                 \
   if (missing) {                                                                              \
     if (::muster::testing::GpusRequired() >= (gpus)) FAIL() << "MUSTER_REQUIRE_GPU: " << why; \

@@ -1,8 +1,8 @@
-// Real NCCL ranks, processes of their own, on one GPU or on one each; and the same processes
-// without NCCL, so that what the tests do besides is seen to work on hosts without a GPU too.
+// Ranks with real NCCL. Each rank is a process. All ranks share one GPU, or each has its own. The
+// same processes also run on the CPU without NCCL, which tests the rest on hosts without a GPU.
 //
-// NCCL tells GPUs apart by host and bus: where ranks share a GPU, NCCL_HOSTID says that their hosts
-// differ, and they are linked by the loopback interface.
+// NCCL refuses two ranks with the same host and bus. Ranks that share a GPU therefore have
+// different values of NCCL_HOSTID, and communicate over the loopback interface.
 #pragma once
 
 #include <ATen/cuda/CUDAContext.h>
@@ -21,21 +21,21 @@
 
 namespace muster::testing {
 
-// What a child ends with.
+// The exit codes of a child.
 constexpr int kRight = 0, kWrong = 1, kNoGpu = 77;
 
 struct RankLayout {
   const char* name;
   int ranks;
-  int gpus;  // 0: on the CPU, without NCCL
+  int gpus;  // 0: the ranks run on the CPU, without NCCL.
 };
 inline void PrintTo(const RankLayout& layout, std::ostream* out) { *out << layout.name; }
 
 constexpr RankLayout kOneRank{"OneRank", 1, 1}, kTwoOnOne{"TwoRanksOnOneGpu", 2, 1},
     kTwoOnTwo{"TwoRanksOnTwoGpus", 2, 2}, kTwoOnCpu{"TwoRanksOnTheCpu", 2, 0};
 
-// In the child: CUDA must not have been touched before the fork. Ends the process where the host
-// has too few GPUs.
+// Returns the device of a rank. Only the child may call it, because CUDA must not be used before
+// the fork. Ends the process with kNoGpu if the host has too few GPUs.
 inline c10::Device DeviceOf(const RankLayout& layout, int rank) {
   if (layout.gpus == 0) return {at::kCPU};
   if (at::cuda::device_count() < layout.gpus) std::_Exit(kNoGpu);
@@ -74,7 +74,7 @@ inline int Fail(const absl::Status& status) {
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return kWrong;
 }
-// For what a child expects with GoogleTest's macros.
+// Returns a child's exit code after its GoogleTest expectations.
 inline int CodeOfExpectations() { return ::testing::Test::HasFailure() ? kWrong : kRight; }
 
 // A counter that children share.
@@ -98,7 +98,8 @@ class SharedCount {
 
 class RanksTest : public ::testing::Test {
  protected:
-  // The exit code of `rank`; leaves the test where the host has too few GPUs.
+  // Waits for the process of `rank` and expects kRight. Skips the test if the host has too few
+  // GPUs.
   void Expect(Processes& processes, const RankLayout& layout, int rank) {
     const int code = processes.Join(rank);
     MUSTER_NEEDS_GPUS(code == kNoGpu, layout.gpus,

@@ -1,4 +1,4 @@
-// Runs a program to its end, as a script would, and collects what it printed.
+// Runs a program to its end and collects its output.
 #pragma once
 
 #include <fcntl.h>
@@ -17,12 +17,12 @@
 namespace muster::testing_support {
 
 struct ProgramResult {
-  int exit_code = -1;  // -1: not started, ended by a signal, or killed at the deadline
+  int exit_code = -1;  // -1: the program did not start, or a signal ended it.
   std::string out, err;
 };
 
-// `environment` is the program's whole environment. A program that is still running after `timeout`
-// is killed.
+// `environment` is the program's whole environment. Kills a program that still runs after
+// `timeout`.
 inline ProgramResult RunProgram(const std::vector<std::string>& command,
                                 const std::map<std::string, std::string>& environment,
                                 std::chrono::milliseconds timeout = std::chrono::seconds(20)) {

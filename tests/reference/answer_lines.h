@@ -1,4 +1,5 @@
-// How the programs of this folder talk to their tests: a question a line, an answer a line.
+// The protocol between the programs of this folder and their tests. Each line of stdin is a
+// question, and the program prints one line as its answer.
 #pragma once
 
 #include <functional>
@@ -9,8 +10,8 @@
 
 namespace muster::testing {
 
-// `answer` gets each line of stdin. Returns the exit code: of the first error, whose sentence goes
-// to stderr.
+// Calls `answer` for each line of stdin, until the end or an error. Prints the error to stderr.
+// Returns the process's exit code.
 inline int AnswerLines(const std::function<absl::Status(const std::string&)>& answer) {
   std::string line;
   while (std::getline(std::cin, line)) {

@@ -19,17 +19,21 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "worker/parameter_server/lease_reports.h"
 
-namespace muster {
+namespace muster::worker {
 namespace {
 
-constexpr Duration kCall = std::chrono::seconds(10);          // the chief holds a call for a second
-constexpr Duration kTell = std::chrono::seconds(2);           // of a call that only tells
-constexpr Duration kBetween = std::chrono::milliseconds(20);  // two answers that there is nothing
-// What a chief's record may lack: it is a second old at the most.
+// The deadline of a call. The chief holds a call for up to a second.
+constexpr Duration kCall = std::chrono::seconds(10);
+constexpr Duration kReportWithin =
+    std::chrono::seconds(2);  // The deadline of a call that only reports.
+// The pause after an answer that there is no work.
+constexpr Duration kBetween = std::chrono::milliseconds(20);
+// Batches completed within this time are reported again to a new chief. The record that it read may
+// be a second old and lack them.
 constexpr Duration kRecent = std::chrono::seconds(30);
-constexpr size_t kMostRecent = 4096;
+constexpr size_t kMaxRecent = 4096;
 
-// For a message.
+// Returns whether the request is too large for one message.
 bool IsLarge(const proto::NextRequest& request) {
   return request.ByteSizeLong() > rpc::kMaxPieceBytes;
 }
@@ -42,13 +46,13 @@ grpc::Status Tell(proto::Leases::Stub* stub, grpc::ClientContext* context,
   piece.set_bytes(static_cast<int64_t>(all.size()));
   for (size_t begin = 0; begin < all.size(); begin += rpc::kMaxPieceBytes) {
     piece.set_data(all.substr(begin, rpc::kMaxPieceBytes));
-    if (!writer->Write(piece)) break;  // Finish says why
+    if (!writer->Write(piece)) break;  // Finish returns the reason.
   }
   writer->WritesDone();
   return writer->Finish();
 }
 
-// REQUIRES: a request that IsLarge wants nothing.
+// REQUIRES: a request that IsLarge asks for no work.
 grpc::Status Send(proto::Leases::Stub* stub, grpc::ClientContext* context,
                   const proto::NextRequest& request, proto::NextReply* reply) {
   return IsLarge(request) ? Tell(stub, context, request, reply)
@@ -76,7 +80,7 @@ class LeaseClientImpl final : public LeaseClient {
   absl::StatusOr<LeasedWork> Take() override;
   void Complete(proto::BatchDone done) override;
   void Complete(proto::EvaluationDone done) override;
-  void TellIntegers(const IntegerBuffers& changed, uint64_t sequence) override;
+  void ReportIntegers(const IntegerBuffers& changed, uint64_t sequence) override;
   IntegerBuffers TakeIntegers() override;
   void Forget() override;
   absl::StatusOr<proto::View> NextView(uint64_t newer_than, bool* abandon) override;
@@ -88,37 +92,39 @@ class LeaseClientImpl final : public LeaseClient {
     MonotonicTime at;
     proto::BatchDone done;
   };
-  // How long a chief has been away, for one caller.
+  // Since when the chief has not answered one caller.
   struct Patience {
     std::optional<MonotonicTime> since;
     rpc::Backoff backoff;
   };
 
   void Run();
-  // Asks once. False: nothing came of it, and a while is to be waited.
+  // Makes one call. Returns false if it had no effect. The caller must then wait before the next.
   bool AskLocked(Patience* patience) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AnsweredLocked(const proto::NextReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void GiveLocked(const proto::Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddLeaseLocked(const proto::Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LoadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // With all that is to be told, and asked if `asks`; PutBackLocked where it did not arrive.
-  proto::NextRequest RequestLocked(bool asks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PutBackLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns a request with all pending reports, which also asks for work if `asks_for_work`. If the
+  // request does not arrive, RequeueLocked must be called.
+  proto::NextRequest RequestLocked(bool asks_for_work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RequeueLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ArrivedLocked(const proto::NextRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (const proto::BatchDone& done : request.done()) shown_.Forget(done.lease());
     integers_.Arrived(request);
   }
   void CompletedLocked(int64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // `call`: what to do with a stub and a context.
+  // Runs `call` with a stub and a context, without the lock.
   template <typename Call>
   grpc::Status CallLocked(Duration deadline, const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // OK: it may be tried again after a while, which is waited here.
+  // Waits before a retry and returns OK. Returns an error if a retry cannot help or the patience is
+  // exhausted.
   absl::Status UnansweredLocked(const grpc::Status& status, Patience* patience)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FailLocked(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (error_.ok()) error_ = std::move(why);
     changed_.SignalAll();
   }
-  // The next lease, loaded, where it may not start yet; 0: none.
+  // Returns the next loaded lease if it may not start yet. 0: none.
   int64_t WaitingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const bool waits = !ready_.empty() && ready_.front().lease->training().wait();
     return waits ? ready_.front().lease->id() : 0;
@@ -127,16 +133,16 @@ class LeaseClientImpl final : public LeaseClient {
     return !ready_.empty() && WaitingLocked() == 0;
   }
   size_t ahead() const { return static_cast<size_t>(options_.ahead); }
-  // What waits comes first: another lease would keep this thread busy with loading.
+  // A waiting lease comes first, because a further lease would keep this thread busy with loading.
   bool WantsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !over_ && held_.size() <= ahead() && given_.empty() && WaitingLocked() == 0;
   }
   bool LoadsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !given_.empty() && held_.size() - given_.size() <= ahead();
   }
-  // When what was done is to be told, if nothing is asked before: others may wait for a worker that
-  // has no more leases than these.
-  MonotonicTime TellByLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  // Returns when completed work must be reported at the latest. It must be at once if this worker
+  // has few leases left, because other workers may wait for its reports.
+  MonotonicTime ReportDeadlineLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!evaluated_.empty() || (!done_.empty() && held_.size() <= ahead())) return {};
     return done_.empty() ? MonotonicTime::max() : first_done_ + BatchPace::kTogether;
   }
@@ -145,27 +151,28 @@ class LeaseClientImpl final : public LeaseClient {
   const std::shared_ptr<rpc::RenewableChannel> channel_;
 
   absl::Mutex mu_;
-  // Of the channel of now. A call under way keeps the one that it began with.
+  // The stub of the current channel. A running call keeps the stub with which it began.
   std::shared_ptr<proto::Leases::Stub> stub_ ABSL_GUARDED_BY(mu_);
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
-  bool busy_ ABSL_GUARDED_BY(mu_) = false;          // the thread asks for work, or loads
-  bool telling_ ABSL_GUARDED_BY(mu_) = false;       // what was done is being told besides
-  bool introduce_ ABSL_GUARDED_BY(mu_) = true;      // the chief may not know this worker
-  int put_back_ ABSL_GUARDED_BY(mu_) = 0;           // requests that did not arrive
-  int64_t completed_ ABSL_GUARDED_BY(mu_) = 0;      // leases
-  bool over_ ABSL_GUARDED_BY(mu_) = false;          // no more work will come
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;      // ... and the job has ended
-  bool none_ ABSL_GUARDED_BY(mu_) = false;          // the chief had none, when it was asked last
-  std::vector<int64_t> held_ ABSL_GUARDED_BY(mu_);  // in the order in which they were given
-  std::deque<proto::Lease> given_ ABSL_GUARDED_BY(mu_);  // those of them that are not loaded yet
-  std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);    // all with a lease
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;          // The thread is in a call or loads.
+  bool reporting_ ABSL_GUARDED_BY(mu_) = false;     // Another thread is in a call that reports.
+  bool introduce_ ABSL_GUARDED_BY(mu_) = true;      // The chief may not know this worker.
+  int put_back_ ABSL_GUARDED_BY(mu_) = 0;           // The number of requests that did not arrive.
+  int64_t completed_ ABSL_GUARDED_BY(mu_) = 0;      // The number of completed leases.
+  bool over_ ABSL_GUARDED_BY(mu_) = false;          // There will be no more work.
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;      // Finish was called.
+  bool none_ ABSL_GUARDED_BY(mu_) = false;          // The chief's last answer was that it has none.
+  std::vector<int64_t> held_ ABSL_GUARDED_BY(mu_);  // In the order of the chief's answers.
+  std::deque<proto::Lease> given_ ABSL_GUARDED_BY(mu_);  // Held leases that are not loaded yet.
+  std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);    // Held leases that are loaded.
   BatchPace pace_ ABSL_GUARDED_BY(mu_);
-  std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);        // not told yet
-  MonotonicTime first_done_ ABSL_GUARDED_BY(mu_);                  // since then it has some
-  std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);  // by the question that is out
-  std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // likewise
+  std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);  // Not reported yet.
+  MonotonicTime first_done_ ABSL_GUARDED_BY(mu_);            // When done_ received its first entry.
+  // The batches in the request that waits for its answer.
+  std::vector<proto::BatchDone> asked_done_ ABSL_GUARDED_BY(mu_);
+  std::vector<proto::EvaluationDone> evaluated_ ABSL_GUARDED_BY(mu_);  // Not reported yet.
   std::deque<Recent> recent_ ABSL_GUARDED_BY(mu_);
   ShownBatches shown_ ABSL_GUARDED_BY(mu_);
   ChangedIntegers integers_ ABSL_GUARDED_BY(mu_);
@@ -174,7 +181,7 @@ class LeaseClientImpl final : public LeaseClient {
   std::thread thread_;
 };
 
-// ---- Questions
+// ---- Calls to the chief
 
 template <typename Call>
 grpc::Status LeaseClientImpl::CallLocked(Duration deadline, const Call& call) {
@@ -189,19 +196,19 @@ grpc::Status LeaseClientImpl::CallLocked(Duration deadline, const Call& call) {
   return status;
 }
 
-proto::NextRequest LeaseClientImpl::RequestLocked(bool asks) {
+proto::NextRequest LeaseClientImpl::RequestLocked(bool asks_for_work) {
   proto::NextRequest request;
   request.mutable_worker()->set_worker(options_.worker);
   request.mutable_worker()->set_incarnation(options_.incarnation);
-  request.set_want(asks && WantsLocked() ? pace_.together() : 0);
-  request.set_start(asks ? WaitingLocked() : 0);
+  request.set_want(asks_for_work && WantsLocked() ? pace_.together() : 0);
+  request.set_start(asks_for_work ? WaitingLocked() : 0);
   for (const int64_t lease : held_) request.add_held(lease);
   for (proto::EvaluationDone& done : evaluated_) *request.add_evaluated() = std::move(done);
   evaluated_.clear();
   if (introduce_) {
     request.set_digest(options_.digest);
     *request.mutable_variables() = ToMessages(options_.variables);
-    for (const Recent& recent : recent_) *request.add_done() = recent.done;  // done_ among them
+    for (const Recent& recent : recent_) *request.add_done() = recent.done;  // Includes done_.
   } else {
     for (proto::BatchDone& done : done_) *request.add_done() = std::move(done);
   }
@@ -211,8 +218,8 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool asks) {
   return request;
 }
 
-void LeaseClientImpl::PutBackLocked(const proto::NextRequest& request) {
-  // All completed batches are in recent_, which whoever is the chief then is told.
+void LeaseClientImpl::RequeueLocked(const proto::NextRequest& request) {
+  // recent_ has all completed batches, and the next call to the chief reports them.
   introduce_ = true;
   ++put_back_;
   evaluated_.insert(evaluated_.begin(), request.evaluated().begin(), request.evaluated().end());
@@ -256,14 +263,14 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
   asked_done_.clear();
   if (!error_.ok()) return true;
   if (!status.ok()) {
-    PutBackLocked(request);
+    RequeueLocked(request);
     const absl::Status why = UnansweredLocked(status, patience);
     if (!why.ok()) FailLocked(why);
     return true;
   }
   patience->since.reset();
   if (reply.has_introduce()) {
-    PutBackLocked(request);
+    RequeueLocked(request);
     return true;
   }
   ArrivedLocked(request);
@@ -280,12 +287,12 @@ void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
   };
   switch (reply.answer_case()) {
     case proto::NextReply::kLease:
-      GiveLocked(reply.lease());
-      for (const proto::Lease& lease : reply.more()) GiveLocked(lease);
+      AddLeaseLocked(reply.lease());
+      for (const proto::Lease& lease : reply.more()) AddLeaseLocked(lease);
       return;
     case proto::NextReply::kStart: {
       const auto work = std::find_if(ready_.begin(), ready_.end(), is(reply.start().lease()));
-      if (work == ready_.end()) return;  // forgotten meanwhile
+      if (work == ready_.end()) return;  // Forget was called meanwhile.
       work->lease->mutable_training()->set_wait(false);
       work->may_start = Clock::now();
       break;
@@ -306,8 +313,8 @@ void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
   changed_.SignalAll();
 }
 
-void LeaseClientImpl::GiveLocked(const proto::Lease& lease) {
-  if (std::count(held_.begin(), held_.end(), lease.id()) > 0) return;  // told again
+void LeaseClientImpl::AddLeaseLocked(const proto::Lease& lease) {
+  if (std::count(held_.begin(), held_.end(), lease.id()) > 0) return;  // A repeated answer.
   held_.push_back(lease.id());
   given_.push_back(lease);
 }
@@ -324,7 +331,7 @@ void LeaseClientImpl::LoadLocked() {
   mu_.Lock();
   busy_ = false;
   if (!examples.ok()) return FailLocked(examples.status());
-  if (std::count(held_.begin(), held_.end(), lease.id()) == 0) return;  // forgotten meanwhile
+  if (std::count(held_.begin(), held_.end(), lease.id()) == 0) return;  // Lost or forgotten.
   work.examples = *std::move(examples);
   work.loaded = Clock::now();
   ready_.push_back(std::move(work));
@@ -340,11 +347,11 @@ void LeaseClientImpl::Run() {
       LoadLocked();
       continue;
     }
-    // A question that overtook what is told would be given a lease that is done once more.
-    const bool asks = !telling_ && (WantsLocked() || WaitingLocked() != 0);
-    const MonotonicTime tell_by = telling_ ? MonotonicTime::max() : TellByLocked();
-    if (!asks && tell_by > Clock::now()) {
-      changed_.WaitUntil(&mu_, tell_by);
+    // A request that overtook the report would receive a completed lease again.
+    const bool asks_for_work = !reporting_ && (WantsLocked() || WaitingLocked() != 0);
+    const MonotonicTime report_by = reporting_ ? MonotonicTime::max() : ReportDeadlineLocked();
+    if (!asks_for_work && report_by > Clock::now()) {
+      changed_.WaitUntil(&mu_, report_by);
     } else if (!AskLocked(&patience) && error_.ok()) {
       changed_.WaitFor(&mu_, kBetween);
     }
@@ -356,14 +363,14 @@ void LeaseClientImpl::Run() {
 absl::StatusOr<LeasedWork> LeaseClientImpl::Take() {
   absl::MutexLock lock(&mu_);
   none_ = false;
-  // The chief holds a question for a second at the most, and patience bounds its silence.
+  // The chief holds a call for at most a second, and the patience limits its silence.
   while (error_.ok() && !MayStartLocked() && !over_ && !none_) changed_.Wait(&mu_);
   MUSTER_RETURN_IF_ERROR(error_);
   LeasedWork work;
   if (MayStartLocked()) {
     work = std::move(ready_.front());
     ready_.pop_front();
-    if (WaitingLocked() != 0) changed_.SignalAll();  // it can be asked for now
+    if (WaitingLocked() != 0) changed_.SignalAll();  // The thread can ask whether it may start.
   } else {
     work.done = over_;
   }
@@ -373,9 +380,9 @@ absl::StatusOr<LeasedWork> LeaseClientImpl::Take() {
 void LeaseClientImpl::Complete(proto::BatchDone done) {
   absl::MutexLock lock(&mu_);
   const MonotonicTime now = Clock::now();
-  // Before it is introduced, a chief may have been told of none of these.
+  // A chief that does not know this worker may have received none of these.
   while (!introduce_ && !recent_.empty() &&
-         (recent_.size() >= kMostRecent || now - recent_.front().at > kRecent)) {
+         (recent_.size() >= kMaxRecent || now - recent_.front().at > kRecent)) {
     shown_.Forget(recent_.front().done.lease());
     recent_.pop_front();
   }
@@ -396,7 +403,7 @@ void LeaseClientImpl::Complete(proto::EvaluationDone done) {
   CompletedLocked(lease);
 }
 
-void LeaseClientImpl::TellIntegers(const IntegerBuffers& changed, uint64_t sequence) {
+void LeaseClientImpl::ReportIntegers(const IntegerBuffers& changed, uint64_t sequence) {
   absl::MutexLock lock(&mu_);
   integers_.Change(changed, sequence);
 }
@@ -409,19 +416,20 @@ IntegerBuffers LeaseClientImpl::TakeIntegers() {
 void LeaseClientImpl::CompletedLocked(int64_t lease) {
   std::erase(held_, lease);
   ++completed_;
-  if (!busy_ || introduce_ || TellByLocked() > Clock::now()) return changed_.SignalAll();
-  // The chief may hold the question until it knows this, and other workers may wait for it. What
-  // the question tells is told again, for this call may overtake it: the chief numbers steps as it
-  // hears of them.
+  if (!busy_ || introduce_ || ReportDeadlineLocked() > Clock::now()) return changed_.SignalAll();
+  // The chief may hold the current call until it has this report, and other workers may wait for
+  // it. This report may overtake the current call, so it repeats the batches of that call. The
+  // chief numbers steps in the order of reports.
   done_.insert(done_.begin(), asked_done_.begin(), asked_done_.end());
   const proto::NextRequest request = RequestLocked(/*asks=*/false);
   proto::NextReply reply;
-  telling_ = true;
-  const grpc::Status status = CallLocked(kTell, [&](auto* stub, grpc::ClientContext* context) {
-    return Send(stub, context, request, &reply);
-  });
-  telling_ = false;
-  status.ok() && !reply.has_introduce() ? ArrivedLocked(request) : PutBackLocked(request);
+  reporting_ = true;
+  const grpc::Status status =
+      CallLocked(kReportWithin, [&](auto* stub, grpc::ClientContext* context) {
+        return Send(stub, context, request, &reply);
+      });
+  reporting_ = false;
+  status.ok() && !reply.has_introduce() ? ArrivedLocked(request) : RequeueLocked(request);
   changed_.SignalAll();
 }
 
@@ -492,4 +500,4 @@ absl::StatusOr<std::unique_ptr<LeaseClient>> LeaseClient::Make(LeaseClientOption
   return std::make_unique<LeaseClientImpl>(std::move(options), std::move(channel));
 }
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -1,8 +1,11 @@
-// A worker's client of proto::Leases. It requests work ahead of time, loads the examples of the
-// next lease during the current one, and reports completed work. If the chief does not answer, it
-// retries. The chief's successor then receives what this worker holds and has recently completed.
+// A worker's client of proto::Leases. A lease assigns examples to the worker: a batch, or a part of
+// an evaluation. The client requests leases ahead of time and loads the examples of the next lease
+// during the current one. It reports completed work to the chief. It retries while the chief does
+// not answer. To a new chief it also reports the leases that this worker holds and has recently
+// completed.
 //
-// Its own thread calls and loads. Thread-safe; one thread at a time may call Take and Complete.
+// The client has a thread for calls and loading. Thread-safe, but only one thread at a time may
+// call Take and Complete.
 #pragma once
 
 #include <functional>
@@ -18,29 +21,29 @@
 #include "muster/status.h"
 #include "proto/parameter_server.pb.h"
 
-namespace muster {
+namespace muster::worker {
 
 struct LeaseClientOptions {
   std::string chief_address;
   rpc::ChannelOptions channel;
   int worker = 0;
   uint64_t incarnation = 0;
-  std::string digest;  // The digest of layout and variables, compared with the chief's.
+  std::string digest;  // The digest of layout and variables, which the chief compares with its own.
   std::vector<VariableSpec> variables;
-  int ahead = 1;  // Leases to request beyond the current one.
-  // The worker gives up on a chief that does not answer for this time.
+  int ahead = 1;  // The number of leases to hold beyond the current one.
+  // Calls return an error after the chief has not answered for this time.
   Duration patience = std::chrono::minutes(10);
   // Loads the examples of a lease on this object's thread.
   std::function<absl::StatusOr<std::shared_ptr<void>>(const proto::Lease& lease)> load;
 };
 
 struct LeasedWork {
-  std::optional<proto::Lease> lease;  // None: there is none yet, or none will come (`done`).
-  bool done = false;                  // No more will come.
-  std::shared_ptr<void> examples;     // Result of `load`.
+  std::optional<proto::Lease> lease;  // Absent: there is no work now, or never again (`done`).
+  bool done = false;                  // There will be no more work.
+  std::shared_ptr<void> examples;     // The result of `load`.
   MonotonicTime loaded;
-  // Only for training: when it was known that the lease may start. Parameters pulled before are too
-  // old for it.
+  // Only for training: when the client learned that the lease may start. Parameters that were
+  // pulled earlier are too old for it.
   MonotonicTime may_start;
 };
 
@@ -49,33 +52,32 @@ class LeaseClient {
   static absl::StatusOr<std::unique_ptr<LeaseClient>> Make(LeaseClientOptions options);
   virtual ~LeaseClient() = default;
 
-  // Blocks until there is work that may start, or no more will come, or the chief says that there
-  // is none yet. The chief does so every second. That wait is for other workers, not for this
-  // worker's input. Returns an error if loading fails, the chief refuses this worker or does not
-  // answer for `patience`, and Stop's status after Stop.
+  // Blocks until a lease may start, there will be no more work, or the chief says that there is no
+  // work now. The chief says so every second while this worker has to wait for other workers.
+  // Returns an error if loading fails, the chief refuses this worker, or the chief does not answer
+  // for `patience`. Returns the status of Stop after Stop.
   virtual absl::StatusOr<LeasedWork> Take() = 0;
-  // The chief receives this at once or with the next request.
+  // Reports completed work to the chief, at once or with the next request.
   virtual void Complete(proto::BatchDone done) = 0;
   virtual void Complete(proto::EvaluationDone done) = 0;
-  // Reports the integer buffers that a batch changed, as of push `sequence`. The chief receives
-  // them with the next completed work. Called before Complete.
-  virtual void TellIntegers(const IntegerBuffers& changed, uint64_t sequence) = 0;
-  // Returns the buffers with which this process is to begin, from the first chief that knew it.
-  // Empty after the first call.
+  // Reports the integer buffers that a batch changed, as they are after push `sequence`. The chief
+  // receives them with the next completed work. Must be called before Complete.
+  virtual void ReportIntegers(const IntegerBuffers& changed, uint64_t sequence) = 0;
+  // Returns the initial integer buffers of this process, which the first chief sent. Returns an
+  // empty map from the second call on.
   virtual IntegerBuffers TakeIntegers() = 0;
-  // Makes all leases void, also the current one.
+  // Discards all leases, also the current one.
   virtual void Forget() = 0;
 
-  // Returns the newest view above `newer_than` in which each shard has a primary. Blocks, for at
-  // most `patience` without a reply. Returns Superseded and sets `*abandon` if the current work is
-  // void.
+  // Returns the newest view above `newer_than` in which each shard has a primary. Blocks until
+  // there is one. Returns an error if the chief does not answer for `patience`. Returns Superseded
+  // and sets `*abandon` if the chief says that this worker must discard its current work.
   virtual absl::StatusOr<proto::View> NextView(uint64_t newer_than, bool* abandon) = 0;
 
-  // States that the job is done, whether or not the chief says so here. Take then returns `done`,
-  // and no more views come.
+  // Called when the job is done. Take then returns `done`, and NextView returns an error.
   virtual void Finish() = 0;
-  // Wakes all waiting calls. Every call ends with `why`.
+  // Wakes all waiting calls. They and later calls return `why`.
   virtual void Stop(absl::Status why) = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -1,5 +1,5 @@
-// The data that a worker stores about its batches for its requests to the chief
-// (worker/parameter_server/lease_client.h). Not thread-safe: the owner's lock guards it.
+// What a LeaseClient stores for its reports to the chief. Not thread-safe. The owner's lock guards
+// these objects.
 #pragma once
 
 #include <algorithm>
@@ -13,22 +13,22 @@
 #include "common/train/shown.h"
 #include "proto/parameter_server.pb.h"
 
-namespace muster {
+namespace muster::worker {
 
-// Decides how many batches are short enough to be leased and reported together. The number is
-// bounded: at the end of an epoch others wait for these batches, and those of a lost worker are
-// leased again.
+// Decides how many batches a worker leases and reports together: as many as take kTogether, and at
+// most kMax. More would cost time at the end of an epoch, when other workers wait for these
+// batches, and after the loss of a worker, when others repeat them.
 class BatchPace {
  public:
   static constexpr Duration kTogether = std::chrono::milliseconds(25);
-  static constexpr int kMost = 16;
+  static constexpr int kMax = 16;
 
   void Completed(MonotonicTime now) {
     if (last_ != MonotonicTime()) each_ += (now - last_ - each_) / 4;
     last_ = now;
   }
   int together() const {
-    return std::clamp(static_cast<int>(kTogether / std::max(each_, Duration(1))), 1, kMost);
+    return std::clamp(static_cast<int>(kTogether / std::max(each_, Duration(1))), 1, kMax);
   }
 
  private:
@@ -36,16 +36,16 @@ class BatchPace {
   MonotonicTime last_;
 };
 
-// Images and other data that programs showed in batches, by lease. The chief may not have received
-// them. Keeps the newest ones, kMostShownBytes in all. They are stored apart from the batches, so
-// that repeated reports do not grow.
+// Images and other data that the program showed in batches, by lease, until the chief has them.
+// Keeps only the newest, at most kMaxShownBytes. They are stored apart from the batches' reports,
+// which may be sent repeatedly.
 class ShownBatches {
  public:
   void Keep(int64_t lease, proto::Shown shown) {
     shown_[lease] = std::move(shown);
     size_t bytes = 0;
     for (const auto& [id, kept] : shown_) bytes += kept.ByteSizeLong();
-    while (bytes > kMostShownBytes && shown_.size() > 1) {
+    while (bytes > kMaxShownBytes && shown_.size() > 1) {
       bytes -= shown_.begin()->second.ByteSizeLong();
       shown_.erase(shown_.begin());
     }
@@ -60,23 +60,24 @@ class ShownBatches {
   std::map<int64_t, proto::Shown> shown_;
 };
 
-// The integer buffers that batches of this process have changed.
+// The integer buffers that this process has changed, and whether the chief has their values.
 class ChangedIntegers {
  public:
   void Change(const IntegerBuffers& changed, uint64_t sequence) {
     for (const auto& [name, value] : changed) integers_[name] = {value, sequence, /*told=*/false};
     sequence_ = sequence;
   }
-  // Adds the buffers that were not reported yet, or all.
+  // Adds the buffers that the chief does not have yet, or all of them.
   void AddTo(bool all, proto::NextRequest* request) const {
     for (const auto& [name, integer] : integers_)
-      if (all || !integer.told) (*request->mutable_buffers())[name] = integer.value;
+      if (all || !integer.acknowledged) (*request->mutable_buffers())[name] = integer.value;
     request->set_buffers_sequence(sequence_);
   }
+  // Called when the chief has received the request.
   void Arrived(const proto::NextRequest& request) {
     for (const auto& [name, value] : request.buffers()) {
       Integer& integer = integers_[name];
-      integer.told = integer.told || integer.sequence <= request.buffers_sequence();
+      integer.acknowledged = integer.acknowledged || integer.sequence <= request.buffers_sequence();
     }
   }
 
@@ -84,10 +85,10 @@ class ChangedIntegers {
   struct Integer {
     std::string value;
     uint64_t sequence = 0;
-    bool told = false;
+    bool acknowledged = false;
   };
   std::map<std::string, Integer> integers_;
   uint64_t sequence_ = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -16,7 +16,7 @@
 #include "common/train/replica/precision.h"
 #include "common/train/shown.h"
 
-namespace muster {
+namespace muster::worker {
 namespace {
 
 proto::LeftOut LeftOutOf(const DamagedExamples::Report& left_out) {
@@ -111,7 +111,7 @@ bool PsLoop::Pull() {
   const MonotonicTime start = Clock::now();
   const absl::Status pulled = context_.exchange->Pull();
   wait_seconds_ += Seconds(Clock::now() - start);
-  fresh_ = !pulled.ok();
+  needs_pull_ = !pulled.ok();
   if (pulled.ok()) return true;
   if (!context_.recover()) throw StatusError(pulled);
   return false;
@@ -150,7 +150,7 @@ bool PsLoop::Next(data::Batch* batch, int64_t steps) {
     const bool too_old = context_.bounded && work->may_start > context_.exchange->push_began();
     wait_seconds_ = Seconds(taken - std::clamp(work->loaded, start, taken));
     input_seconds_ = Seconds(Clock::now() - start) - wait_seconds_;
-    if ((fresh_ || lease_.pull() || too_old) && !Pull()) continue;
+    if ((needs_pull_ || lease_.pull() || too_old) && !Pull()) continue;
     if (lease_.has_evaluation()) {
       EvaluateLease();
       continue;
@@ -223,7 +223,7 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   if (!status.ok()) {
     if (ExitCodeOf(status) != ExitCode::kRetryable || !context_.recover())
       throw StatusError(status);
-    fresh_ = true;
+    needs_pull_ = true;
     return {};  // Continues as if the batch had not been leased.
   }
   *context_.has_trained = true;
@@ -231,7 +231,7 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   skipped_.Add(result->skipped);
   if (result->skipped)
     ThrowIfError(CheckLossScale(result->loss_scale, skipped_.in_a_row, lease_.steps() + 1));
-  TellIntegers();
+  ReportIntegers();
   context_.leases->Complete(DoneOf(*result));
   return OutcomeOf(*std::move(result), lease_.steps() + 1, std::move(results));
 }
@@ -273,18 +273,20 @@ void PsLoop::CheckBatchNorm(const BatchNormWatch& watch) const {
       batch)));
 }
 
-void PsLoop::TellIntegers() {
+void PsLoop::ReportIntegers() {
   IntegerBuffers now = IntegerBuffersOf(*context_.replica);
   const IntegerBuffers changed = ChangedSince(integers_, now);
   if (changed.empty()) return;
+  // A report to a restarted chief holds all that have ever changed.
+  for (const auto& [name, value] : changed) changing_integers_.insert(name);
   size_t bytes = 0;
-  for (const auto& [name, value] : changed) bytes += value.size();
-  if (bytes > kMostIntegerBytes)
+  for (const std::string& name : changing_integers_) bytes += now.at(name).size();
+  if (bytes > kMaxIntegerBytes)
     throw StatusError(ProgramError(fmt::format(
-        "a step changed {} bytes of integer buffers ({} and others), and a report to the chief "
-        "holds {}: keep what changes in every step in floating point, which servers hold",
-        bytes, changed.begin()->first, kMostIntegerBytes)));
-  context_.leases->TellIntegers(changed, context_.exchange->sequence());
+        "steps have changed {} bytes of integer buffers ({} and others), and a report to the "
+        "chief holds {}: keep what changes in every step in floating point, which servers hold",
+        bytes, changed.begin()->first, kMaxIntegerBytes)));
+  context_.leases->ReportIntegers(changed, context_.exchange->sequence());
   integers_ = std::move(now);
 }
 
@@ -292,11 +294,11 @@ proto::Shown PsLoop::MessageOf(const SummaryData& shown) {
   std::vector<std::string> left_out;
   proto::Shown message = ToMessage(shown.images, shown.histograms, &left_out);
   for (const std::string& tag : left_out)
-    if (said_left_out_.insert(tag).second)
+    if (logged_left_out_.insert(tag).second)
       LogWarning(
-          "not all of what the program shows as \"{}\" is sent to the chief: a batch may "
-          "show {} MiB",
-          tag, kMostShownBytes >> 20);
+          "sent only part of what the program shows as \"{}\" to the chief: the limit for a batch "
+          "is {} MiB",
+          tag, kMaxShownBytes >> 20);
   return message;
 }
 
@@ -333,4 +335,4 @@ Nested PsLoop::Call(const std::function<Nested()>& function) {
   return Detached(function());
 }
 
-}  // namespace muster
+}  // namespace muster::worker

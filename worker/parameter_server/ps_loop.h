@@ -1,6 +1,7 @@
-// The Loop of a program on a worker of a parameter-server job. Its batches are the chief's leases,
-// and a step ends with the worker's own push. Parts of validation and test passes run in between
-// when the chief asks for them. Used on the replica's thread.
+// The training loop of a worker in a parameter-server job. It implements the program's Loop. Each
+// batch is a lease of the chief, and each step ends with a push of this worker's gradients. Between
+// steps the loop evaluates parts of the validation or test split if the chief leases them. Used on
+// the replica's thread.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@
 #include "common/train/step/single_example.h"
 #include "worker/parameter_server/lease_client.h"
 
-namespace muster {
+namespace muster::worker {
 
 struct PsLoopContext {
   const Job& job;
@@ -30,20 +31,21 @@ struct PsLoopContext {
   Membership* membership;
   int worker = 0;
   int workers = 1;       // Number of declared workers.
-  bool bounded = false;  // max_staleness is set.
+  bool bounded = false;  // The job sets max_staleness.
   int64_t train_examples = 0;
-  // Called once the chief has sent the run's global batch. Makes the schedules for it and returns
-  // the examples of a lease.
+  // Called when the chief has sent the run's global batch size. Makes the schedules for it. Returns
+  // the number of examples in a lease.
   std::function<absl::StatusOr<int64_t>(int64_t global_batch)> begin;
-  // Called after a failed push or pull. Returns true if the current work is void and everything is
-  // ready to continue.
+  // Called after a failed push or pull. Returns true if the loop must discard its current work and
+  // can continue.
   std::function<bool()> recover;
-  std::atomic<int64_t>* steps;     // The current step minus 1.
-  std::atomic<bool>* has_trained;  // Set by the first completed step.
+  std::atomic<int64_t>* steps;     // Set to the steps before the current one.
+  std::atomic<bool>* has_trained;  // Set to true after the first step.
 };
 
-// For LeaseClientOptions::load. Returns a batch and the rows that it needs, if any are being
-// fetched. A lease that may not start yet has none, because they would be too old.
+// Loads the examples of a lease, for LeaseClientOptions::load. Also starts to pull the rows of
+// embedding tables that the batch needs, unless the lease may not start yet. Such rows would be too
+// old when it starts.
 absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
                                                 const data::PipelineOptions& options,
                                                 const proto::Lease& lease, Replica* replica,
@@ -61,7 +63,7 @@ class PsLoop final : public LeasedLoop {
   bool Next(data::Batch* batch, int64_t steps) override;
   StepOutcome RunStep(const LoopBody& body) override;
   Nested Call(const std::function<Nested()>& function) override;
-  // A worker is alone with its batch, as in Step.
+  // Returns the context of a single replica, because a worker computes its batch alone.
   ReplicaContext context() const override { return {0, 1, context_.replica->device()}; }
   int64_t steps_left() const override { return have_batch_ ? 1 : 0; }
   int64_t steps() const override { return lease_.steps(); }
@@ -72,38 +74,41 @@ class PsLoop final : public LeasedLoop {
   void Enter(Phase phase) { Report(phase_ = phase); }
   void Report(Phase phase) { context_.membership->SetPhase(phase, lease_.steps() + 1); }
   void Begin();
-  // Returns false if the lease is void.
+  // Pulls all parameters. Returns false if the loop must discard its lease.
   bool Pull();
   void EvaluateLease();
-  // Called after the first step, so that it does not take effect at the end of an epoch.
+  // Applies the lease's learning rates, which callbacks on the chief have set. Called by RunStep,
+  // not by Next, so that a rate for the next epoch does not take effect at the end of this one.
   void SetRates();
   void CheckBatchNorm(const BatchNormWatch& watch) const;
   proto::BatchDone DoneOf(const StepResult& result);
-  void TellIntegers();
+  void ReportIntegers();
   proto::Shown MessageOf(const SummaryData& shown);
 
   const PsLoopContext context_;
-  Phase phase_ = Phase::kStarting;  // The current phase, also while it waits for servers.
+  Phase phase_ = Phase::kStarting;  // The loop's phase, even while kReduce is reported.
   const std::unique_ptr<Communicator> alone_;
   int64_t batch_size_ = 0;              // The result of context_.begin; 0 before the first lease.
   std::unique_ptr<StepRunner> runner_;  // Set with batch_size_.
-  proto::Lease lease_;                  // The last one that was taken.
+  proto::Lease lease_;                  // The last lease.
   data::Batch batch_;
-  int64_t examples_ = 0;  // Examples in the batch; fewer than leased if damaged ones are left out.
+  int64_t examples_ = 0;  // The examples in the batch, without the damaged ones.
   DamagedExamples damaged_{"leased", nullptr, at::kCPU};
-  DamagedExamples::Report left_out_;      // The damaged examples of the batch.
-  std::shared_ptr<PrefetchedRows> rows_;  // The rows for the batch.
+  DamagedExamples::Report left_out_;      // The damaged examples of the lease.
+  std::shared_ptr<PrefetchedRows> rows_;  // The rows for the batch. May be null.
   bool have_batch_ = false;
-  bool done_ = false;  // The chief has no more work.
-  bool fresh_ = true;  // The parameters are not from a server.
+  bool done_ = false;       // The chief has no more work.
+  bool needs_pull_ = true;  // The loop must pull all parameters before the next step.
   // The first step was checked for late registrations and for batch norm statistics.
   bool checked_ = false;
-  double input_seconds_ = 0, wait_seconds_ = 0;  // wait_seconds_: for slower workers and a pull.
-  std::set<std::string> said_left_out_;          // Tags that were already logged.
-  // Schedules of the job for optimizers whose learning rate a callback has set.
+  // wait_seconds_ is the time spent waiting for slower workers and for a pull.
+  double input_seconds_ = 0, wait_seconds_ = 0;
+  std::set<std::string> logged_left_out_;  // Tags that were already logged.
+  // The job's schedules of the optimizers whose learning rates a callback has set.
   std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
-  IntegerBuffers integers_;           // The buffers as reported to the chief.
-  checkpoint::SkippedSteps skipped_;  // The skipped steps of this worker.
+  IntegerBuffers integers_;                  // The buffers as the chief has them.
+  std::set<std::string> changing_integers_;  // The names of buffers that any step has changed.
+  checkpoint::SkippedSteps skipped_;         // The skipped steps of this worker.
 };
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -24,7 +24,7 @@
 #include "worker/parameter_server/lease_client.h"
 #include "worker/parameter_server/ps_loop.h"
 
-namespace muster {
+namespace muster::worker {
 namespace {
 
 // Time within which the end of a membership is noticed.
@@ -351,7 +351,7 @@ std::optional<absl::Status> PsWorkerImpl::Ended(const absl::Status& outcome) {
     membership->ReportFailure(outcome);
     return outcome;
   }
-  LogWarning("{}; this worker begins again", Message(outcome));
+  LogWarning("{}; this worker restarts its work", Message(outcome));
   leases_->Forget();
   return std::nullopt;
 }
@@ -409,4 +409,4 @@ absl::StatusOr<std::unique_ptr<PsWorker>> PsWorker::Make(PsWorkerOptions options
   return worker;
 }
 
-}  // namespace muster
+}  // namespace muster::worker

@@ -1,7 +1,7 @@
-// A worker of a parameter-server job. It leases examples from the chief, computes gradients on its
-// one replica and pushes them to the servers. The servers return parameters. This continues until
-// no work is left. Workers do not know each other. If the chief or a server is lost, the worker
-// keeps its state and waits.
+// A worker of a parameter-server job. Until no work is left, it leases examples from the chief,
+// computes gradients on its one replica and pushes them to the servers. The servers reply with
+// parameters. Workers do not communicate with each other. If the chief or a server is lost, the
+// worker keeps its state and waits.
 #pragma once
 
 #include <memory>
@@ -15,21 +15,21 @@
 #include "muster/program.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::worker {
 
 struct PsWorkerOptions {
   Job job;
   ProgramFactory program;
-  std::vector<c10::Device> devices;  // One: a worker of this mode has one replica.
+  std::vector<c10::Device> devices;  // Exactly one device, for the one replica.
   int worker = 0;                    // Index of the task.
   int workers = 1;                   // Number of declared workers.
-  int workers_on_host = 1;           // Number of workers on this host, which share its cores.
-  int servers = 1;                   // ps tasks of the cluster.
+  int workers_on_host = 1;           // Number of workers that share the cores of this host.
+  int servers = 1;                   // Number of ps tasks in the cluster.
   std::string chief_address;         // The address at which the chief serves proto::Leases.
   rpc::ChannelOptions channel;
 };
 
-// The peers of this process, once it has joined or is about to. Outlives Run.
+// The objects with which this process reaches its peers. They must outlive Run.
 struct PsWorkerPeers {
   Membership* membership = nullptr;
   uint64_t incarnation = 0;  // The membership's incarnation.
@@ -43,8 +43,8 @@ class PsWorker {
   virtual ~PsWorker() = default;
   // Joins and works until the job ends. Returns the verdict, as Trainer::Run does. Called once.
   virtual absl::Status Run(const PsWorkerPeers& peers) = 0;
-  // As Trainer::has_trained. Thread-safe.
+  // Returns whether this process has completed a step. Thread-safe.
   virtual bool has_trained() const = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::worker

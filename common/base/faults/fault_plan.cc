@@ -27,14 +27,14 @@ std::vector<std::string> Split(std::string_view text, char at) {
 }
 
 template <typename Names>
-std::vector<std::string> Words(const Names& names) {
+std::vector<std::string> NamesOf(const Names& names) {
   return {std::begin(names), std::end(names)};
 }
 
 // Returns the index of `word` in `names`.
 template <typename Names>
 absl::StatusOr<int> Find(const std::string& word, const char* what, const Names& names) {
-  const std::vector<std::string> known = Words(names);
+  const std::vector<std::string> known = NamesOf(names);
   const auto found = std::find(known.begin(), known.end(), word);
   if (found != known.end()) return static_cast<int>(found - known.begin());
   const std::string nearest = Nearest(word, known);
@@ -68,7 +68,7 @@ absl::StatusOr<Duration> Time(const std::string& text, const std::string& what) 
   return FromSeconds(number * found->second);
 }
 
-// Parses "worker:1", "worker:*" or "*", and leaves the other parts for the keys.
+// Parses "worker:1", "worker:*" or "*", and removes these parts from `*parts`. The rest are keys.
 absl::StatusOr<std::string> Task(std::vector<std::string>* parts) {
   std::string kind = parts->front();
   parts->erase(parts->begin());
@@ -213,8 +213,8 @@ absl::StatusOr<Fault> Parse(const std::string& text) {
   return fault;
 }
 
-// Random faults of pattern "*" leave out evaluators. An evaluator may be missing from the cluster
-// of some tasks, and all tasks must draw the same faults.
+// Returns whether a random fault for `pattern` may hit `task`. The pattern "*" does not include
+// evaluators: the cluster of some tasks lacks them, but all tasks must draw the same faults.
 bool MayDraw(const std::string& pattern, const std::string& task) {
   return pattern != "*" || !task.starts_with("evaluator:");
 }
@@ -224,11 +224,12 @@ bool Fits(const std::string& pattern, const std::string& task) {
   return pattern.ends_with(":*") && task.starts_with(pattern.substr(0, pattern.size() - 1));
 }
 
-// Avoids the distributions of <random>, which differ between libraries.
-class Drawer {
+// Draws random numbers. Does not use the distributions of <random>, which differ between standard
+// libraries.
+class FaultGenerator {
  public:
-  explicit Drawer(uint64_t seed) : engine_(seed) {}
-  // From `first` to `last`, inclusive.
+  explicit FaultGenerator(uint64_t seed) : engine_(seed) {}
+  // Returns a number from `first` to `last`, inclusive.
   int64_t Between(int64_t first, int64_t last) {
     return first + static_cast<int64_t>(engine_() % static_cast<uint64_t>(last - first + 1));
   }
@@ -237,8 +238,8 @@ class Drawer {
   std::mt19937_64 engine_;
 };
 
-// Draws a transient fault, or an end of the process that a restart fixes.
-Fault Draw(const Fault& wish, const std::vector<std::string>& tasks, Drawer* drawer) {
+// Draws a fault from which the job recovers: a transient one, or the end of a process.
+Fault Draw(const Fault& wish, const std::vector<std::string>& tasks, FaultGenerator* generator) {
   static constexpr FaultKind kKinds[] = {FaultKind::kKill, FaultKind::kStop, FaultKind::kDelay,
                                          FaultKind::kDrop, FaultKind::kFreeze};
   static constexpr Phase kPhases[] = {Phase::kForming, Phase::kData,   Phase::kForward,
@@ -246,14 +247,14 @@ Fault Draw(const Fault& wish, const std::vector<std::string>& tasks, Drawer* dra
                                       Phase::kSave};
   Fault fault;
   fault.number = wish.number;
-  fault.kind = kKinds[drawer->Between(0, std::size(kKinds) - 1)];
-  fault.task = tasks[drawer->Between(0, static_cast<int64_t>(tasks.size()) - 1)];
-  fault.step = drawer->Between(wish.step, wish.last_step);
-  fault.phase = kPhases[drawer->Between(0, std::size(kPhases) - 1)];
-  if (fault.phase == Phase::kSave) fault.nth = static_cast<int>(drawer->Between(1, 6));
-  fault.link = static_cast<FaultLink>(drawer->Between(0, 2));
+  fault.kind = kKinds[generator->Between(0, std::size(kKinds) - 1)];
+  fault.task = tasks[generator->Between(0, static_cast<int64_t>(tasks.size()) - 1)];
+  fault.step = generator->Between(wish.step, wish.last_step);
+  fault.phase = kPhases[generator->Between(0, std::size(kPhases) - 1)];
+  if (fault.phase == Phase::kSave) fault.nth = static_cast<int>(generator->Between(1, 6));
+  fault.link = static_cast<FaultLink>(generator->Between(0, 2));
   if (fault.kind != FaultKind::kKill)
-    fault.duration = std::chrono::milliseconds(drawer->Between(50, 1500));
+    fault.duration = std::chrono::milliseconds(generator->Between(50, 1500));
   return fault;
 }
 
@@ -287,9 +288,9 @@ absl::StatusOr<std::vector<Fault>> FaultsOf(const std::string& self, std::vector
     }
     std::erase_if(fitting, [&](const std::string& t) { return !MayDraw(fault.task, t); });
     std::sort(fitting.begin(), fitting.end());
-    Drawer drawer(fault.seed);
+    FaultGenerator generator(fault.seed);
     for (int i = 0; i < fault.count; ++i) {
-      Fault drawn = Draw(fault, fitting, &drawer);
+      Fault drawn = Draw(fault, fitting, &generator);
       if (drawn.task == self) mine.push_back(std::move(drawn));
     }
   }

@@ -19,8 +19,8 @@
 namespace muster {
 namespace {
 
-// Forks a child that wakes this process, because a stopped process cannot wake itself. Only
-// async-signal-safe calls between fork and _exit.
+// Stops this process. Forks a child that wakes it, because a stopped process cannot wake itself.
+// The child makes only async-signal-safe calls.
 void StopOwnProcess(Duration wake) {
   const pid_t self = getpid();
   pid_t waker = -1;
@@ -39,7 +39,7 @@ void StopOwnProcess(Duration wake) {
       _exit(0);
     }
     if (waker < 0) {
-      LogError("cannot stop this process for a time: fork failed (errno {})", errno);
+      LogError("cannot stop this process temporarily: fork failed (errno {})", errno);
       return;
     }
   }
@@ -52,12 +52,13 @@ bool EndsProcess(const Fault& fault) {
          (fault.kind == FaultKind::kStop && fault.duration == Duration::zero());
 }
 
-// Before the first step of a generation there is no step to compare with.
+// Returns whether `phase` comes before the first step of a generation. A fault's step is then not
+// compared.
 bool BeforeTraining(Phase phase) { return phase == Phase::kStarting || phase == Phase::kForming; }
 
 }  // namespace
 
-Faults::Acts Faults::RealActs() {
+Faults::Actions Faults::RealActions() {
   return {[] {
             kill(getpid(), SIGKILL);
             while (true) pause();  // The signal is pending.
@@ -68,16 +69,16 @@ Faults::Acts Faults::RealActs() {
 struct Faults::State {
   struct Planned {
     Fault fault;
-    int seen = 0;  // Matching moments so far.
+    int seen = 0;  // The number of matching calls of At so far.
     bool over = false;
   };
 
-  // Returns the fault that is due at this moment. Only one is due at a time.
+  // Returns the fault that is due at this call of At, if any. At most one is due.
   std::optional<Fault> TakeLocked(Phase phase, int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void BeginLocked(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   int restarts = 0;
-  Acts acts;
+  Actions actions;
   absl::Mutex mutex;
   std::vector<Planned> planned ABSL_GUARDED_BY(mutex);
   // The first step of this process's training.
@@ -85,18 +86,18 @@ struct Faults::State {
   int64_t step ABSL_GUARDED_BY(mutex) = 0;
   int fired ABSL_GUARDED_BY(mutex) = 0;
   Links links ABSL_GUARDED_BY(mutex);
-  // Clock's ticks. max: without end.
+  // A time in ticks of Clock. The maximum means without end.
   std::atomic<Duration::rep> disk_full_until = 0;
 };
 
-Faults::Faults(std::vector<Fault> faults, int restarts, Acts acts)
+Faults::Faults(std::vector<Fault> faults, int restarts, Actions actions)
     : state_(std::make_unique<State>()) {
   state_->restarts = restarts;
-  state_->acts = std::move(acts);
+  state_->actions = std::move(actions);
   absl::MutexLock lock(&state_->mutex);
   std::stable_sort(faults.begin(), faults.end(),
                    [](const Fault& a, const Fault& b) { return a.step < b.step; });
-  // Each restart skips one of these faults, because it probably ended the previous process.
+  // Skips one of these faults for each restart, because the fault probably ended the process.
   int ended = restarts;
   for (Fault& fault : faults) {
     const bool over = EndsProcess(fault) && ended > 0;
@@ -125,11 +126,11 @@ std::optional<Fault> Faults::State::TakeLocked(Phase phase, int64_t now) {
   if (!first_step) {
     // A fault before training may have ended the previous process, so a restarted one skips it.
     if (BeforeTraining(phase) && restarts > 0) return std::nullopt;
-    // A moment after a step means that the next step is the first.
+    // If the first call is for a phase after a step, the next step is the first one.
     const bool done = phase == Phase::kSave || phase == Phase::kEvaluate || phase == Phase::kEnding;
     if (!BeforeTraining(phase)) BeginLocked(now + (done ? 1 : 0));
   }
-  Planned* due = nullptr;  // One fault per moment. Another one waits for the next moment.
+  Planned* due = nullptr;  // One fault per call of At. Other due faults wait for the next call.
   for (Planned& plan : planned) {
     const Fault& fault = plan.fault;
     if (plan.over || fault.phase.value_or(Phase::kForward) != phase || now < fault.step) continue;
@@ -166,11 +167,11 @@ void Faults::At(Phase phase, int64_t step) {
   FlushLog();
   switch (due->kind) {
     case FaultKind::kKill:
-      return state_->acts.kill();
+      return state_->actions.kill();
     case FaultKind::kStop:
-      return state_->acts.stop(due->duration);
+      return state_->actions.stop(due->duration);
     case FaultKind::kDelay:
-      return state_->acts.sleep(due->duration);
+      return state_->actions.sleep(due->duration);
     case FaultKind::kDrop:
       if (links.drop) links.drop(due->link);
       return;

@@ -24,7 +24,7 @@ bool Has(std::string_view text, std::initializer_list<std::string_view> parts) {
 
 }  // namespace
 
-// Numbers of driver_types.h, unchanged since CUDA 10.2.
+// The numbers are from driver_types.h. They are unchanged since CUDA 10.2.
 FaultCause FaultOfCuda(int error) {
   if (IsIn(error, {35,     // driver too old
                    36,     // driver too old, for one call
@@ -112,7 +112,7 @@ absl::Status FaultStatus(FaultCause kind, std::string_view message) {
   return ProgramError(message);
 }
 
-absl::Status JudgeFault(const absl::Status& status, int restarts) {
+absl::Status ClassifyFault(const absl::Status& status, int restarts) {
   const auto mark = status.GetPayload(kMark);
   if (!mark || *mark != "uncertain") return status;
   if (restarts < kUncertainFaults) return ProcessFault(Message(status), /*uncertain=*/false);

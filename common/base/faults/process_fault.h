@@ -1,9 +1,9 @@
-// Faults of the device, driver or host of this process. The process cannot continue, but a
-// restarted one can. Such a fault is neither an error of the program nor the loss of a peer. The
-// state of this process is not reliable, and the fault must not end the job.
+// Process faults: failures of this process's device, driver or host. The process cannot continue,
+// because its state is not reliable, but a restarted process can. A process fault is neither an
+// error of the program nor the loss of a peer, and it must not end the job.
 //
-// The functions classify errors of CUDA and NCCL by number. They do not need CUDA, so every host
-// can test them.
+// The functions classify errors of CUDA and NCCL by number. They do not need CUDA, so tests run on
+// every host.
 #pragma once
 
 #include <string>
@@ -16,30 +16,31 @@ namespace muster {
 enum class FaultCause {
   kNone,           // An error of the program or the caller.
   kConfiguration,  // No suitable driver, no such device, or wrong arguments. Exit code 2.
-  kPeer,     // Another rank failed, or the connection to it. This process continues. Exit code 138.
+  kPeer,     // Another rank or the connection to it failed. This process continues. Exit code 138.
   kProcess,  // The device or its driver failed. This process ends with exit code 138.
-  kUncertain,  // A fault of the device or of the program. Treated as kProcess, up to a limit.
+  kUncertain,  // Either kProcess or an error of the program. See ClassifyFault.
 };
 
-// Takes a cudaError_t. Out of memory and failed assertions of a kernel are errors of the program.
+// Classifies a cudaError_t. Out of memory and failed assertions of a kernel are errors of the
+// program.
 FaultCause FaultOfCuda(int error);
-// Takes a ncclResult_t and the text of ncclGetLastError.
+// Classifies a ncclResult_t. `last_error` is the text of ncclGetLastError.
 FaultCause FaultOfNccl(int result, std::string_view last_error);
-// Takes the text of a LibTorch exception that carries no error number, such as "CUDA error: ..." or
+// Classifies a LibTorch exception without an error number by its text, such as "CUDA error: ..." or
 // "CUDNN_STATUS_...".
 FaultCause FaultOfText(std::string_view what);
 
-// Returns kUnavailable (exit code 138) with a payload that marks it as a process fault. Copies keep
-// the payload. StatusFor and messages to other processes do not.
+// Returns a status kUnavailable (exit code 138) with a payload that marks it as a process fault.
+// Copies of the status keep the payload. StatusFor and messages to other processes lose it.
 absl::Status ProcessFault(std::string_view message, bool uncertain);
 bool IsProcessFault(const absl::Status& status);
-// Returns the status for `kind`. kNone returns a ProgramError.
+// Returns the status for `kind`. For kNone this is a ProgramError.
 absl::Status FaultStatus(FaultCause kind, std::string_view message);
 
-// An uncertain fault of a process that has been restarted kUncertainFaults times counts as an error
-// of the program, because it would recur forever. With fewer restarts it counts as a fault of the
-// device or host. Other statuses are returned unchanged.
+// Decides whether an uncertain fault is an error of the program. If the process was restarted at
+// least kUncertainFaults times, returns a ProgramError, because the fault would recur forever.
+// Otherwise returns a process fault that is not uncertain. Returns other statuses unchanged.
 inline constexpr int kUncertainFaults = 3;
-absl::Status JudgeFault(const absl::Status& status, int restarts);
+absl::Status ClassifyFault(const absl::Status& status, int restarts);
 
 }  // namespace muster

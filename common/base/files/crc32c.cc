@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kPolynomial = 0x82F63B78u;
 using Table = std::array<uint32_t, 256>;
 
-// [k][b]: the effect of byte b on the checksum when k zero bytes follow it.
+// Returns tables in which [k][b] is the effect on the checksum of a byte b before k zero bytes.
 constexpr std::array<Table, 8> MakeTables() {
   std::array<Table, 8> tables = {};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -47,14 +47,14 @@ uint64_t Load(const char* p) {
   return word;
 }
 
-// The effect of N zero bytes on a checksum. It is linear over GF(2), so four table look-ups compute
-// it.
+// Computes the checksum after N further zero bytes. This function of the checksum is linear over
+// GF(2), so four table look-ups compute it.
 template <size_t N>
 class ZeroBytes {
  public:
   ZeroBytes() {
     static_assert(std::has_single_bit(N));
-    Matrix matrix;  // The effect of one zero bit.
+    Matrix matrix;  // The effect of one further zero bit.
     matrix[0] = kPolynomial;
     for (int bit = 1; bit < 32; ++bit) matrix[bit] = 1u << (bit - 1);
     for (size_t bits = 1; bits < N * 8; bits *= 2) matrix = Squared(matrix);
@@ -84,8 +84,8 @@ class ZeroBytes {
   std::array<Table, 4> tables_;
 };
 
-// The instruction has a latency of three cycles, but one can start in each cycle. Three strands of
-// N bytes therefore run in parallel and are joined afterwards.
+// Processes three strands of N bytes in parallel, then joins their checksums. The CRC instruction
+// has a latency of three cycles, but the processor can start one in each cycle.
 template <size_t N>
 __attribute__((target("sse4.2"))) uint32_t ThreeStrands(uint32_t crc, const char*& p, size_t& n) {
   static const ZeroBytes<N> zeros;

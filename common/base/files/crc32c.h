@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli; reflected polynomial 0x82F63B78), as in RFC 3720 (iSCSI) appendix B.4. Uses
-// the processor's instruction if available (SSE 4.2).
+// The CRC-32C checksum (Castagnoli; reflected polynomial 0x82F63B78), as in RFC 3720 (iSCSI)
+// appendix B.4. Uses the instruction of SSE 4.2 if the processor has it.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ inline uint32_t ExtendCrc32c(uint32_t crc, std::span<const std::byte> bytes) {
 inline uint32_t Crc32c(std::string_view bytes) { return ExtendCrc32c(0, bytes); }
 inline uint32_t Crc32c(std::span<const std::byte> bytes) { return ExtendCrc32c(0, bytes); }
 
-// The same without the processor's instruction, for tests.
+// ExtendCrc32c without the SSE 4.2 instruction, for tests.
 uint32_t ExtendCrc32cPortable(uint32_t crc, std::string_view bytes);
 
-// The masked form that TFRecord files store. A checksum over data that contains checksums is weak,
-// so the value is rotated and shifted.
+// Returns the masked form of the checksum that TFRecord files store: rotated, plus a constant. A
+// plain checksum is weak for data that itself contains checksums.
 inline uint32_t MaskedCrc32c(std::string_view bytes) {
   const uint32_t crc = Crc32c(bytes);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;

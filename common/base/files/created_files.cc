@@ -40,11 +40,11 @@ std::string Normal(const std::string& path) {
   return normal;
 }
 
-// The position of `path`: the folder from which on links are not followed, and the rest.
+// A path split at the folder below which links are not followed.
 struct Place {
   bool in_job = false;
   std::string folder;
-  std::vector<std::string> below;  // The rest, without the last name.
+  std::vector<std::string> below;  // The folders between `folder` and `name`.
   std::string name;
 };
 Place PlaceOf(const std::string& path) {
@@ -71,7 +71,7 @@ Place PlaceOf(const std::string& path) {
 
 constexpr int kReadFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-// The result is empty (errno is set) if it is not a folder, or is a link.
+// Returns an empty Fd and sets errno if `name` is not a folder, or is a link.
 Fd OpenFolderIn(int folder, const std::string& name) {
   Fd found(openat(folder, name.c_str(), kReadFolder | O_NOFOLLOW));
   struct stat info;
@@ -81,8 +81,8 @@ Fd OpenFolderIn(int folder, const std::string& name) {
   return found;
 }
 
-// Opens the folder that contains the last name. The result is empty (errno is set) if a part of the
-// path is not a folder, or is a link.
+// Opens the folder that contains place.name. Returns an empty Fd and sets errno if a part of
+// place.below is not a folder, or is a link.
 Fd OpenParent(const Place& place) {
   Fd folder(open(place.folder.c_str(), kReadFolder));
   for (const std::string& name : place.below) {
@@ -105,12 +105,13 @@ mode_t Permissions(int folder, mode_t all) {
   return fstat(folder, &info) == 0 ? (all & (info.st_mode | 0700)) : (all & 0700);
 }
 
-// Of a file that another host, or process, has a lease on, as NFS gives. The kernel takes it back
-// from whoever keeps it for longer.
+// The time to wait for a file on which another host or process holds a lease, as with NFS. The
+// kernel revokes a lease that is held for longer.
 constexpr Duration kLeaseLimit = std::chrono::seconds(60);
 constexpr Duration kLeaseLook = std::chrono::milliseconds(10);
 
-// A pipe in the place of a file must not hold anybody up, nor take what is written.
+// Opens place.name without blocking. A pipe in the place of a file must neither block the caller
+// nor receive the data.
 Fd OpenNow(int folder, const Place& place, int flags, mode_t mode) {
   flags |= O_CLOEXEC | O_NONBLOCK | (place.in_job ? O_NOFOLLOW : 0);
   const MonotonicTime until = Clock::now() + kLeaseLimit;
@@ -172,7 +173,7 @@ Fd CreateFile(const std::string& path, int flags) {
     return OpenNow(folder.get(), place, flags | more | O_CREAT, mode);
   };
   if (CurrentFileMode() != FileMode::kGroup) return create(0);
-  // Only a new file gets the mode.
+  // Changes the mode only of a new file.
   Fd file = create(O_EXCL);
   if (!file && errno == EEXIST && (flags & O_EXCL) == 0) return create(0);
   if (file) fchmod(file.get(), mode);
@@ -215,7 +216,7 @@ int MakeFolder(const std::string& path) {
 int MakeFolders(const std::string& path) {
   const Place place = PlaceOf(path);
   struct stat info;
-  // Above a job folder, links belong to the user.
+  // Outside job folders, links are followed.
   if (!place.in_job && stat(path.c_str(), &info) == 0) return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
   const std::string normal = Normal(path);
   if (const Fd folder = OpenParent(place); folder) {

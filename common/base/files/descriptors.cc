@@ -9,9 +9,9 @@
 namespace muster {
 namespace {
 
-// Files of the model folder, the data pipeline, libraries, and gRPC itself.
+// Descriptors for the files of model_dir, the data pipeline, libraries, and gRPC itself.
 constexpr int64_t kOfOneProcess = 200;
-// A member of a cluster of two completed with 24.
+// The minimum for a process to start. In a test, 24 were enough for a member of a cluster of two.
 constexpr int64_t kFewest = 32;
 constexpr const char* kRemedy = "raise the limit (ulimit -n, LimitNOFILE= of systemd)";
 

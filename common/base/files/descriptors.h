@@ -1,6 +1,7 @@
-// The limit on open files. The chief of a large cluster has one connection from each member, and a
-// second one from each member that reports a failure. Each takes two descriptors. A parameter
-// server has one connection from each worker.
+// The limit on a process's open files (RLIMIT_NOFILE). In a large cluster, the chief needs many
+// descriptors: it has one connection from each member, and a second one from each member that
+// reports a failure. Each of these connections takes two descriptors. A parameter server has one
+// connection from each worker.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +11,19 @@
 
 namespace muster {
 
-// Raises this process's soft limit (RLIMIT_NOFILE) to the hard limit, which needs no privilege.
-// Child processes inherit it. Returns the limit in effect. Call it from main.
+// Raises this process's soft limit to the hard limit, which needs no privilege. Child processes
+// inherit the limit. Returns the limit in effect. Called from main.
 int64_t RaiseDescriptorLimit();
 
 // Returns the soft limit in effect.
 int64_t DescriptorLimit();
 
-// Returns a ConfigurationError if a process with `limit` could not start at all. The libraries
-// abort if no descriptor is available.
+// Returns a ConfigurationError if `limit` is too low for a process to start. Without this check,
+// libraries would abort when they find no descriptor.
 absl::Status CheckDescriptorLimit(int64_t limit, int members, bool is_chief);
 
-// Returns the maximum that a member of a cluster of `members` needs, generously counted.
+// Returns the number of descriptors that are enough for a member (or the chief) of a cluster of
+// `members`.
 int64_t DescriptorsNeeded(int members, bool is_chief);
 
 // Returns the warning to log if `limit` is lower than DescriptorsNeeded, otherwise "".

@@ -10,7 +10,7 @@ namespace muster {
 class Fd {
  public:
   Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}  // Below 0: none.
+  explicit Fd(int fd) : fd_(fd) {}  // A negative `fd` means no descriptor.
   Fd(Fd&& other) noexcept : fd_(other.Release()) {}
   Fd& operator=(Fd&& other) noexcept {
     if (this != &other) {

@@ -20,8 +20,8 @@ namespace {
 
 constexpr int64_t kBlock = 64 << 10, kBlocks = 256;
 
-// Returns where block `b` begins. Blocks are contiguous, or distributed so that the last one ends
-// with the file.
+// Returns the offset of block `b`. In a large file, blocks are distributed so that the last block
+// ends at the end of the file. In other files, they are contiguous.
 int64_t StartOf(int64_t b, int64_t size) {
   if (size <= kBlock * kBlocks) return b * kBlock;
   const int64_t spread = size - kBlock, gaps = kBlocks - 1;

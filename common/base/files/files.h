@@ -1,4 +1,5 @@
-// Files that a job names: resolving their paths, and digests that distinguish them.
+// Functions for the input files that a job names: they resolve paths, list files, and compute
+// digests.
 #pragma once
 
 #include <string>
@@ -12,25 +13,25 @@ namespace muster {
 // two is empty.
 std::string PathFrom(const std::string& folder, const std::string& path);
 
-// Returns "<size> bytes, <16 hexadecimal digits>". The digits are a 64-bit hash of the content. It
-// detects mistakes, not attacks. For a file above 16 MiB the hash covers 256 blocks of 64 KiB,
-// evenly distributed from the first byte to the last. No file therefore takes longer than one of 16
-// MiB. Returns a DataError that names a file that cannot be read.
+// Returns "<size> bytes, <16 hexadecimal digits>". The digits are a 64-bit hash of the content,
+// which detects mistakes but not attacks. For a file above 16 MiB, the hash only covers 256 blocks
+// of 64 KiB, which are evenly distributed over the file. The time is therefore bounded. Returns a
+// DataError that names the file if it cannot be read.
 absl::StatusOr<std::string> FileDigest(const std::string& path);
 
-// Returns the files in a folder and its subfolders as paths relative to it. Symbolic links are
-// followed. The order is by folder, then by name, whatever the file system returns. Names that
-// begin with a dot are skipped. Returns a DataError that names what cannot be read.
+// Returns the files in a folder and its subfolders, as paths relative to `folder`. Sorts by folder,
+// then by name. Follows symbolic links, and skips names that begin with a dot. Returns a DataError
+// that names the file or folder that cannot be read.
 absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& folder);
-// Returns the folders in a folder by the same rules, without subfolders.
+// Returns the folders directly in `folder` by the same rules.
 absl::StatusOr<std::vector<std::string>> ListFolders(const std::string& folder);
 
-// Returns the files that a path describes. For a folder: all files in it and below. For a pattern
-// in the last part ('*' is any text, '?' any one character): the matching files, sorted. Otherwise:
-// the path itself.
+// Returns the files that `path` describes. For a folder, these are all files in it and its
+// subfolders. If the last part of `path` is a pattern (glob.h), these are the matching files,
+// sorted. Otherwise, returns `path` itself.
 absl::StatusOr<std::vector<std::string>> MatchFiles(const std::string& path);
-// For a file: FileDigest. For a folder or a pattern: "<n> files, <size> bytes, <16 digits>", over
-// the names and sizes of the files.
+// Returns FileDigest for a file. For a folder or a pattern, returns "<n> files, <size> bytes, <16
+// digits>". These digits are a hash of the names and sizes of the files.
 absl::StatusOr<std::string> PathDigest(const std::string& path);
 
 }  // namespace muster

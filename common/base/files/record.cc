@@ -25,7 +25,7 @@ bool Read(std::istream* file, size_t size, std::string* bytes) {
   return static_cast<bool>(file->read(bytes->data(), static_cast<std::streamsize>(size)));
 }
 
-constexpr uint64_t kLargest = 1 << 30;  // The limit of a protocol buffer.
+constexpr uint64_t kLargest = 1 << 30;  // In bytes. Half of the limit of a protocol buffer.
 
 }  // namespace
 

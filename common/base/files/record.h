@@ -1,5 +1,5 @@
-// TFRecord framing: length (8 bytes, little-endian), its masked CRC-32C, the data, and the masked
-// CRC-32C of the data.
+// Writes and reads records in TFRecord format. A record consists of the length (8 bytes,
+// little-endian), the masked CRC-32C of the length, the data, and the masked CRC-32C of the data.
 #pragma once
 
 #include <istream>
@@ -11,8 +11,8 @@ namespace muster {
 // Appends `data` as one record to `*file`.
 void AppendRecord(std::string_view data, std::string* file);
 
-// Reads the next record from `*file` into `*data`. Returns false if there is no further complete
-// record.
+// Reads the next record from `*file` into `*data`. Returns false if there is no complete record
+// left.
 bool ReadRecord(std::istream* file, std::string* data);
 
 }  // namespace muster

@@ -14,9 +14,10 @@
 namespace muster {
 namespace {
 
-// Appendix 4.3 of the zip specification (APPNOTE.TXT). All numbers are little-endian.
+// Sizes of structures in section 4.3 of the zip specification (APPNOTE.TXT). All numbers in them
+// are little-endian.
 constexpr int64_t kEndSize = 22, kLocatorSize = 20, kEnd64Size = 56, kEntrySize = 46,
-                  kLocalSize = 30, kMostComment = 65535;
+                  kLocalSize = 30, kMaxComment = 65535;
 constexpr uint32_t kEndMark = 0x06054b50, kLocatorMark = 0x07064b50, kEnd64Mark = 0x06064b50,
                    kEntryMark = 0x02014b50, kLocalMark = 0x04034b50;
 constexpr uint16_t kStored = 0, kDeflated = 8, kZip64Field = 1;
@@ -33,7 +34,8 @@ std::string WithoutFolder(const std::string& name) {
   return slash == std::string::npos ? name : name.substr(slash + 1);
 }
 
-// Deflate expands by at most 1032 (258 bytes per two bits).
+// Returns the maximum size of `packed` bytes after decompression. Deflate expands data at most
+// 1032-fold (258 bytes per two bits).
 int64_t MostInflated(int64_t packed) {
   constexpr int64_t kRatio = 1032;
   return packed > (int64_t{1} << 52) ? packed : (packed + 1) * kRatio;
@@ -80,7 +82,7 @@ absl::Status ZipReader::ReadAt(int64_t offset, int64_t size, void* out) const {
 }
 
 absl::Status ZipReader::ReadDirectory() {
-  const int64_t tail_size = std::min(bytes_, kEndSize + kMostComment + kLocatorSize);
+  const int64_t tail_size = std::min(bytes_, kEndSize + kMaxComment + kLocatorSize);
   std::string tail(tail_size, '\0');
   MUSTER_RETURN_IF_ERROR(ReadAt(bytes_ - tail_size, tail_size, tail.data()));
   int64_t end = tail_size - kEndSize;
@@ -125,8 +127,8 @@ absl::Status ZipReader::ReadEntries(const std::string& directory, int64_t count)
     entry.packed = Number<uint32_t>(directory, at + 20);
     entry.size = Number<uint32_t>(directory, at + 24);
     entry.offset = Number<uint32_t>(directory, at + 42);
-    // Values that do not fit in 32 bits are all ones here. They follow in this order in an extra
-    // field.
+    // A value that does not fit in 32 bits is all ones here. An extra field contains such values in
+    // this order.
     for (int64_t f = extra; f + 4 <= extra + extra_size;) {
       const uint16_t id = Number<uint16_t>(directory, f);
       const int64_t field_end = f + 4 + Number<uint16_t>(directory, f + 2);
@@ -143,7 +145,7 @@ absl::Status ZipReader::ReadEntries(const std::string& directory, int64_t count)
       return Damaged("its directory is not whole");
     std::string name = directory.substr(at + kEntrySize, name_size);
     if (options_.without_folder) name = WithoutFolder(name);
-    // Callers allocate memory by this size, so it must be possible for a file of this length.
+    // Callers allocate memory of this size, so a size that the file cannot contain is refused.
     const int64_t held =
         entry.method == kStored ? bytes_ : MostInflated(std::min(bytes_, entry.packed));
     if (entry.size > held)
@@ -195,8 +197,8 @@ absl::Status ZipReader::Inflate(const std::string& name, int64_t from, void* out
       stream.avail_out = static_cast<uInt>(std::min<int64_t>(room, 1 << 30));
       room -= stream.avail_out;
     }
-    // Without output space and input, the result is Z_BUF_ERROR: the member holds more or less than
-    // its size.
+    // inflate returns Z_BUF_ERROR if there is no output space or no input left. The member then has
+    // more or fewer bytes than its size says.
     if (read.ok()) code = inflate(&stream, Z_NO_FLUSH);
   }
   const bool whole = code == Z_STREAM_END && room == 0 && stream.avail_out == 0;

@@ -1,5 +1,5 @@
-// A reader of zip archives. Members are stored uncompressed, as LibTorch writes them, or deflated.
-// zip64 is supported. Checksums are verified. Immutable after Open. Thread-safe.
+// A reader of zip archives, including zip64. Members may be stored uncompressed, as LibTorch writes
+// them, or deflated. Verifies checksums. Immutable after Open. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,26 @@
 namespace muster {
 
 struct ZipOptions {
-  bool without_folder = false;  // Removes the part of names up to the first slash.
+  bool without_folder = false;  // Names do not contain the part up to the first slash.
   bool only_stored = false;     // Read refuses deflated members.
-  std::string kind;             // The writer of the archive, for messages: "numpy.savez writes".
+  std::string kind;             // Says in messages what writes such archives: "numpy.savez writes".
 };
 
 class ZipReader {
  public:
-  // Returns a ConfigurationError if the file does not exist or is not readable. Returns a DataError
-  // if it is truncated or not a zip archive.
+  // Returns a ConfigurationError if the file is missing or not readable. Returns a DataError if it
+  // is truncated or not a zip archive.
   static absl::StatusOr<std::unique_ptr<ZipReader>> Open(const std::string& path,
                                                          ZipOptions options);
   ~ZipReader();
 
-  // The members in the archive's order.
+  // The names of the members, in the archive's order.
   const std::vector<std::string>& names() const { return names_; }
   bool Has(const std::string& name) const { return entries_.contains(name); }
-  // Size and Read REQUIRE: Has(name).
+  // The size in bytes before compression. Size and Read REQUIRE: Has(name).
   int64_t Size(const std::string& name) const { return entries_.at(name).size; }
-  // Fills `out` with the Size(name) bytes. Returns a DataError that says what is damaged.
+  // Writes the Size(name) bytes of the member to `out`. Returns a DataError if the archive is
+  // damaged.
   absl::Status Read(const std::string& name, void* out) const;
   // Returns the position of a stored member's bytes in the file, or -1 if it is deflated.
   absl::StatusOr<int64_t> Offset(const std::string& name) const;

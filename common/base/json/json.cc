@@ -46,23 +46,24 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Printing, copying and comparing a value use stack space for each level.
-constexpr int kMostLevels = 64;
-// The parsed value takes about fifty times as much memory.
-constexpr size_t kMostMebibytes = 64;
+// The maximum nesting depth. Printing, copying and comparing a value use stack space for each
+// level.
+constexpr int kMaxLevels = 64;
+// The maximum size of a text. The parsed value takes about fifty times as much memory.
+constexpr size_t kMaxMebibytes = 64;
 
 struct TooDeep {};
 
 template <typename AnyJson>
 absl::StatusOr<AnyJson> Parse(std::string_view text, std::string_view origin) {
-  if (text.size() > kMostMebibytes << 20)
-    return ConfigurationError(fmt::format("{} has more than {} MiB", origin, kMostMebibytes));
+  if (text.size() > kMaxMebibytes << 20)
+    return ConfigurationError(fmt::format("{} has more than {} MiB", origin, kMaxMebibytes));
   std::vector<std::set<std::string>> keys;
   std::string duplicate;
   using Event = typename AnyJson::parse_event_t;
   const typename AnyJson::parser_callback_t on_event = [&](int depth, Event event,
                                                            AnyJson& parsed) {
-    if ((event == Event::object_start || event == Event::array_start) && depth >= kMostLevels)
+    if ((event == Event::object_start || event == Event::array_start) && depth >= kMaxLevels)
       throw TooDeep();
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
@@ -82,7 +83,7 @@ absl::StatusOr<AnyJson> Parse(std::string_view text, std::string_view origin) {
     return json;
   } catch (const TooDeep&) {
     return ConfigurationError(
-        fmt::format("{} is nested deeper than {} levels", origin, kMostLevels));
+        fmt::format("{} is nested deeper than {} levels", origin, kMaxLevels));
   } catch (const Json::parse_error& error) {
     const auto [line, column] = LineAndColumn(text, error.byte);
     // The message is "[json.exception...] parse error at line 1, column 2: <why>". Only <why> is

@@ -1,5 +1,6 @@
-// Safe reading of integers from untrusted JSON. nlohmann's own conversion accepts any number. A
-// number too large for the type wraps around, and a fraction too large is undefined behaviour.
+// Reads integers from untrusted JSON with range checks. nlohmann's own conversion has none: an
+// integer that is too large for the type wraps around, and a fraction that is too large is
+// undefined behaviour.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +13,9 @@
 
 namespace muster {
 
-// Converts to any integral type: `const int64_t step = JsonInteger(json.at("step"))`. Throws
-// Json::exception if the value is not an integer (5.0 is one), or is outside the type's range.
-// Holds a reference to the JSON.
+// Converts to any integral type, for example `const int64_t step = JsonInteger(json.at("step"))`.
+// The conversion throws Json::exception if the value is not an integer or is outside the type's
+// range. A fraction such as 5.0 counts as an integer. Holds a reference to the JSON.
 class JsonInteger {
  public:
   explicit JsonInteger(const Json& json) : json_(json) {}
@@ -23,9 +24,9 @@ class JsonInteger {
   requires(!std::same_as<T, bool>) operator T() const {
     if (json_.is_number_unsigned()) return Fitting<T>(*json_.get_ptr<const uint64_t*>());
     if (json_.is_number_integer()) return Fitting<T>(*json_.get_ptr<const int64_t*>());
-    constexpr double kMost = 9e15;  // Above this, not every integer is a double.
+    constexpr double kMax = 9e15;  // Above this, not every integer is a double.
     const double* const number = json_.get_ptr<const double*>();
-    if (number == nullptr || *number != std::floor(*number) || std::abs(*number) > kMost) Fail();
+    if (number == nullptr || *number != std::floor(*number) || std::abs(*number) > kMax) Fail();
     return Fitting<T>(static_cast<int64_t>(*number));
   }
 
@@ -42,15 +43,15 @@ class JsonInteger {
   const Json& json_;
 };
 
-// Reads the integer of a key, or returns `otherwise` if the key is missing. REQUIRES: `object` is
-// an object.
+// Returns the integer of `key`, or `otherwise` if the key is missing. Throws as JsonInteger does.
+// REQUIRES: `object` is an object.
 template <std::integral T>
 T JsonIntegerOr(const Json& object, const char* key, T otherwise) {
   const auto found = object.find(key);
   return found == object.end() ? otherwise : static_cast<T>(JsonInteger(*found));
 }
 
-// True if every number in `json` fits in an int64.
+// Returns whether every number in `json` is an integer that fits in an int64.
 inline bool HoldsInt64(const Json& json) {
   if (json.is_structured()) return std::all_of(json.begin(), json.end(), HoldsInt64);
   if (json.is_number_unsigned()) return std::in_range<int64_t>(*json.get_ptr<const uint64_t*>());

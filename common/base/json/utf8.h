@@ -1,5 +1,5 @@
-// Text for protobuf strings and JSON, which accept only UTF-8. File names, and errors that quote
-// them, may hold any bytes.
+// Makes text valid for protobuf strings and JSON, which accept only UTF-8. File names and the
+// errors that quote them may contain any bytes.
 #pragma once
 
 #include <string>

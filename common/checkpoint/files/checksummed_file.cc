@@ -6,7 +6,7 @@ namespace muster::checkpoint {
 namespace {
 
 constexpr size_t kGather = 256 << 10;
-// Small enough that a piece is still in the cache when it is written after its checksum.
+// The size of a piece. The piece is still in the cache when it is written after its checksum.
 constexpr size_t kPiece = 1 << 20;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Writes a file, and computes the size and the CRC-32C of its contents. Not thread-safe.
+// Writes a file and computes its size and CRC-32C. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ class ChecksummedFile {
  public:
   explicit ChecksummedFile(std::unique_ptr<WritableFile> file);
 
-  // Writes large pieces without a copy, and buffers small ones.
+  // Buffers small pieces, and writes large ones without a copy.
   absl::Status Append(std::string_view bytes);
-  // Returns when the whole file is on the disk. No write may follow.
+  // Blocks until the whole file is on the disk. No write may follow.
   absl::Status Finish();
 
   int64_t size() const { return size_; }
@@ -32,8 +32,8 @@ class ChecksummedFile {
   uint32_t crc_ = 0;
 };
 
-// Computes the CRC-32C of a whole file with little memory. Calls `stop` between two pieces and
-// returns Cancelled when it is true.
+// Computes the CRC-32C of a whole file, piece by piece. Calls `stop` between two pieces, and
+// returns Cancelled once it returns true.
 absl::StatusOr<uint32_t> ChecksumOf(const ReadableFile& file,
                                     const std::function<bool()>& stop = nullptr);
 

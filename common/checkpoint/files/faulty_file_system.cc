@@ -62,7 +62,7 @@ class FaultyFileSystem final : public FileSystem {
   }
 
  private:
-  // Runs the fault point where the path is that of a checkpoint.
+  // Calls Faults::At if the last name of `path` is that of a checkpoint.
   void Moment(const std::string& path) {
     const int64_t step = StepOfName(BaseName(path));
     if (step >= 0) faults_->At(Phase::kSave, step);

@@ -1,6 +1,7 @@
-// A file system that injects planned faults. With a full disk, every creation, append and sync
-// fails with kResourceExhausted. Each file of a checkpoint, and its rename, is a point of phase
-// save at which the plan may kill this process.
+// A file system for fault injection (common/base/faults). While a disk-full fault lasts, every
+// creation, append and sync fails with kResourceExhausted. Each file of a checkpoint and each
+// rename of a checkpoint is a call of Faults::At with phase save, so a fault may kill the process
+// there.
 #pragma once
 
 #include <memory>

@@ -38,7 +38,7 @@ absl::StatusOr<std::string> ReadFile(FileSystem& files, const std::string& path)
 
 absl::Status MakeDirectories(FileSystem& files, const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(path));
-  // Returns an error where it is not a directory.
+  // Returns an error if `path` is not a directory.
   if (exists) return files.MakeDirectory(path);
   const std::string parent = ParentPath(path);
   if (parent != path) MUSTER_RETURN_IF_ERROR(MakeDirectories(files, parent));

@@ -19,7 +19,7 @@ struct MemoryFileSystem::Node {
   std::string bytes, durable_bytes;
 };
 
-// A change of directory entries. A creation has no `from`, a removal no `to`.
+// A change of directory entries. A creation has no `from`, and a removal has no `to`.
 struct MemoryFileSystem::Change {
   NodePtr from;
   std::string from_name;
@@ -28,7 +28,7 @@ struct MemoryFileSystem::Change {
   NodePtr node;
 };
 
-// A name in a directory, which need not exist.
+// A name in a directory. There need not be a file with this name.
 struct MemoryFileSystem::Entry {
   NodePtr directory;
   std::string name;
@@ -266,7 +266,7 @@ absl::Status MemoryFileSystem::SyncDirectory(const std::string& path) {
       continue;
     }
     ApplyLocked(change);
-    // Drops the earlier change that moved the node to the place that it has left.
+    // Removes the pending change that moved the node to `from`, which it leaves now.
     std::erase_if(left, [&change](const Change& before) {
       return change.from != nullptr && before.node == change.node && before.to == change.from &&
              before.to_name == change.from_name;

@@ -1,11 +1,11 @@
-// An in-memory file system for tests. It counts operations, lets a test act or fail before any of
-// them, and can be full. At a crash it loses what was not synced, as a disk does.
+// An in-memory file system for tests. A test can act or fail before any operation, limit the
+// capacity, and simulate a crash. A crash loses data that was not synced, as on a disk.
 //
-// A crash may leave these states. A file has the bytes of its last Sync, or a longer prefix of what
-// was written, because the kernel may have written more. Zeros may take the place of the rest. A
-// directory entry (a creation, a rename, one removed file of a removed tree) is present once its
-// directory was synced. Any subset of the other entries may have reached the disk. A rename changes
-// both directories at once.
+// After a crash, a file has at least the bytes of its last Sync. It may have more of the bytes that
+// were written later, or zeros in their place, as a kernel may leave them. A change of a directory
+// (a creation, a rename, the removal of one file) is present if the directory was synced
+// afterwards. Any subset of the other changes may be present. A rename changes both directories at
+// once.
 #pragma once
 
 #include <cstdint>
@@ -27,27 +27,27 @@ class MemoryFileSystem : public FileSystem {
  public:
   struct Operation {
     int64_t number = 0;     // From 0.
-    std::string_view name;  // Such as "Create", "Append", "Sync", "Rename".
+    std::string_view name;  // "Create", "Append", "Sync", "Rename", and so on.
     std::string path;
     bool changes = false;  // False for an operation that only reads.
   };
+  // Which unsynced changes survive a crash: none, a random subset, or all.
   enum class Crash { kSyncedOnly, kRandom, kAll };
 
   MemoryFileSystem();
   ~MemoryFileSystem() override;
 
-  // Called before each operation, without a lock. The callback may use this file system: those
-  // operations are counted, but do not call it again. If it returns an error, the operation fails
-  // with that error and does nothing.
+  // Sets a function that is called before each operation, without a lock. If it returns an error,
+  // the operation does nothing and returns that error. The function may use this file system. Its
+  // own operations are counted, but they do not call the function.
   void SetBefore(std::function<absl::Status(const Operation&)> before);
   int64_t operations() const;
-  // Limits the bytes of all files. An append beyond it writes what still fits and returns
-  // kResourceExhausted.
+  // Limits the total size of all files. A write beyond the limit writes the part that fits, and
+  // returns kResourceExhausted.
   void SetCapacity(int64_t bytes);
-  // Simulates a crash and a reboot of the machine: open files are lost, and the rest follows the
-  // rules above.
+  // Simulates a crash and a reboot of the machine. Open files become unusable.
   void CrashNow(Crash crash, uint32_t seed);
-  // Replaces the bytes on the disk, for a test that damages them.
+  // Replaces the content of a file on the disk, for tests of damaged files.
   absl::Status Overwrite(const std::string& path, std::string bytes);
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override;
@@ -73,8 +73,8 @@ class MemoryFileSystem : public FileSystem {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveTreeLocked(NodePtr directory, std::string name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ApplyLocked(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Appends if `offset` is nullopt.
   absl::Status Write(Node& file, const std::string& path, std::optional<int64_t> offset,
-                     // nullopt appends.
                      std::string_view bytes);
 
   mutable absl::Mutex mutex_;
@@ -84,7 +84,7 @@ class MemoryFileSystem : public FileSystem {
   int64_t capacity_ ABSL_GUARDED_BY(mutex_);
   int64_t crashes_ ABSL_GUARDED_BY(mutex_) = 0;
   NodePtr root_ ABSL_GUARDED_BY(mutex_);
-  // Unsynced changes of directories, in order.
+  // The unsynced changes of directories, in order.
   std::vector<Change> pending_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -87,14 +87,14 @@ class PosixWritableFile : public WritableFile {
   }
 
   absl::Status Close() override {
-    // On Linux, close always frees the descriptor. An error is one of an earlier write.
+    // On Linux, close always frees the descriptor. An error is that of an earlier write.
     if (close(fd_.Release()) != 0 && errno != EINTR) return Error(errno, "write", path_);
     return absl::OkStatus();
   }
 
  private:
-  // Starts the writeback early, while later data is still produced. This is only a hint: Sync
-  // decides.
+  // Starts to write data to the disk while the caller still produces later data. This is only a
+  // hint to the kernel. Only Sync guarantees that data is on the disk.
   void StartWriteback() {
     constexpr int64_t kStride = 8 << 20;
     if (written_ - started_ < kStride) return;
@@ -147,11 +147,11 @@ absl::Status RenameTo(const std::string& from, const std::string& to) {
   if (fstatat(old_name.folder.get(), old_name.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
     return Error(errno, "rename", from);
   if (!S_ISDIR(info.st_mode)) return rename(0) ? absl::OkStatus() : Error(errno, "rename", from);
-  // rename(2) lets a directory replace an empty one.
+  // Without RENAME_NOREPLACE, rename(2) lets a directory replace an empty one.
   if (rename(RENAME_NOREPLACE)) return absl::OkStatus();
   if (errno == EEXIST) return Error(errno, "make", to);
   if (errno != EINVAL && errno != ENOSYS) return Error(errno, "rename", from);
-  // A file system without that flag (NFS).
+  // The file system does not support the flag (NFS).
   if (fstatat(new_name.folder.get(), new_name.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0)
     return Error(EEXIST, "make", to);
   return rename(0) ? absl::OkStatus() : Error(errno, "rename", from);
@@ -166,7 +166,7 @@ class Posix : public FileSystem {
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    // Not blocking, because a pipe in the place of a file would block.
+    // O_NONBLOCK: opening a pipe in the place of a file would block.
     Fd fd = OpenFile(path, O_RDONLY | O_NONBLOCK);
     if (!fd) return Error(errno, "open", path);
     struct stat info;
@@ -219,7 +219,7 @@ class Posix : public FileSystem {
   absl::Status Remove(const std::string& path) override {
     const NameInFolder found = FindName(path);
     if (!found.folder) return Error(errno, "remove", path);
-    // remove_all follows no link itself, and the path to it goes through the descriptor.
+    // remove_all does not follow links, and the path to the name goes through the open folder.
     std::error_code error;
     const uintmax_t removed = std::filesystem::remove_all(
         fmt::format("/proc/self/fd/{}/{}", found.folder.get(), found.name), error);
@@ -230,8 +230,8 @@ class Posix : public FileSystem {
   absl::Status SyncDirectory(const std::string& path) override {
     const Fd fd = OpenFile(path, O_RDONLY | O_DIRECTORY);
     if (!fd) return Error(errno, "sync", path);
-    // Some network file systems do not support fsync and do not need it: their renames are
-    // synchronous.
+    // Some network file systems do not support fsync. Their renames are synchronous, so they do not
+    // need it.
     if (fsync(fd.get()) == 0 || errno == EINVAL) return absl::OkStatus();
     return Error(errno, "sync", path);
   }

@@ -1,4 +1,4 @@
-// The files that Store::StageFile returns. Internal to this folder.
+// The implementation of StagedFile that Store::StageFile returns. Internal to common/checkpoint.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace muster::checkpoint {
 
-// A file in the owner's staging folder, until a checkpoint takes it.
+// A file in the owner's staging folder. Store::Write moves the file into a checkpoint.
 class FileInStaging final : public StagedFile {
  public:
   FileInStaging(FileSystem& files, std::string name, std::string path,
@@ -47,6 +47,7 @@ class FileInStaging final : public StagedFile {
     return OpenRows(std::move(file));
   }
 
+  // Moves the file to `directory` and adds it to the manifest. REQUIRES: Finish has returned OK.
   absl::Status MoveTo(const std::string& directory, Manifest* manifest) {
     MUSTER_RETURN_IF_ERROR(files_.Rename(path_, JoinPath(directory, name_)));
     taken_ = true;

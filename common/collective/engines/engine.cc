@@ -25,10 +25,10 @@ class OperationWork : public Work, public std::enable_shared_from_this<Operation
   absl::Status Wait() override;
   bool Done() const override { return done.load(std::memory_order_acquire); }
 
-  CommunicatorImpl* const front;  // Outlives every unfinished work.
+  CommunicatorImpl* const front;  // Not owned. Outlives every unfinished Work.
   const Operation operation;
   MonotonicTime deadline{};
-  absl::Status status;  // Guarded by the front's mutex until done, constant afterwards.
+  absl::Status status;  // Guarded by the mutex of `front` until done, then constant.
   std::atomic<bool> done{false};
 };
 
@@ -157,7 +157,7 @@ class CommunicatorImpl : public Communicator {
   WorkPtr Issue(Operation operation, absl::Status valid) {
     absl::MutexLock lock(&mutex_);
     if (!poison_.ok()) return std::make_shared<FailedWork>(poison_);
-    // The other ranks would wait for this one until their deadline.
+    // Poisons the group. Otherwise the other ranks would wait for this one until their deadline.
     if (!valid.ok()) {
       PoisonLocked(valid);
       engine_->Wake(valid);
@@ -178,18 +178,18 @@ class CommunicatorImpl : public Communicator {
     return work;
   }
 
-  // Takes the first operation and executes it without holding the lock.
+  // Takes the first operation and runs it. Releases the lock meanwhile.
   void RunNextLocked(MonotonicTime deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const std::shared_ptr<OperationWork> work = std::move(queue_.front());
     queue_.pop_front();
     running_ = true;
-    FlightRecorder* const recorder = recorder_.get();  // Stays valid during this call.
+    FlightRecorder* const recorder = recorder_.get();  // Valid during this call.
     mutex_.Unlock();
     const CollectiveCall call = CallOf(work->operation.signature, rank());
     if (recorder != nullptr) recorder->Starts(call);
     absl::Status status = engine_->Run(work->operation, deadline);
     mutex_.Lock();
-    // An abort came first, and its reason explains more.
+    // The communicator was aborted before the error. The abort's reason is more useful.
     if (!poison_.ok()) status = poison_;
     if (recorder != nullptr) recorder->Ends(call, Message(status));
     if (!status.ok()) PoisonLocked(status);
@@ -233,7 +233,7 @@ class CommunicatorImpl : public Communicator {
   std::shared_ptr<FlightRecorder> recorder_ ABSL_GUARDED_BY(mutex_);
   absl::CondVar changed_;
   std::deque<std::shared_ptr<OperationWork>> queue_ ABSL_GUARDED_BY(mutex_);
-  bool running_ ABSL_GUARDED_BY(mutex_) = false;  // The engine executes an operation.
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;  // The engine runs an operation.
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;

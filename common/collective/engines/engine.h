@@ -1,5 +1,5 @@
-// The communicator implementation shared by all backends: issue, order, wait, deadline and poison.
-// A backend is an Engine behind it. Implement Engine to add a backend.
+// The implementation of Communicator that all CPU backends share. It handles the order of
+// operations, waits, deadlines and errors. A backend implements Engine, which runs the operations.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,15 @@
 
 namespace muster::collective {
 
-// Executes operations, one at a time, from one thread at a time.
+// Runs operations. One thread at a time calls Run.
 class Engine {
  public:
   virtual ~Engine() = default;
   virtual std::string Describe() const = 0;
-  // Blocks until the operation has ended. After an error the engine touches no caller memory, and
-  // Run is not called again.
+  // Runs the operation and blocks until it has ended. After an error, the engine does not access
+  // the caller's memory, and Run is not called again.
   virtual absl::Status Run(const Operation& operation, MonotonicTime deadline) = 0;
-  // Thread-safe. Makes a Run in progress return an error within milliseconds.
+  // Makes a Run in progress return an error within milliseconds. Thread-safe.
   virtual void Wake(const absl::Status& why) = 0;
   // Sends `why` to the peers and closes the connections. Called after the last Run.
   virtual void Close(const absl::Status& why) = 0;
@@ -30,7 +30,7 @@ class Engine {
 
 struct CommunicatorOptions {
   int rank = 0, size = 1;
-  std::vector<std::string> labels;  // By rank, for messages. May be empty.
+  std::vector<std::string> labels;  // The name of each rank for messages. May be empty.
   Duration timeout = std::chrono::seconds(60);
   bool progress_thread = false;
   std::shared_ptr<FlightRecorder> recorder;  // The recorder of this process. May be null.
@@ -39,15 +39,18 @@ struct CommunicatorOptions {
 std::unique_ptr<Communicator> MakeCommunicator(std::unique_ptr<Engine> engine,
                                                CommunicatorOptions options);
 
-// Returns the labels of a communicator made by MakeCommunicator, and nothing for any other
-// communicator.
+// The following functions are for communicators of replicas and GPUs, which use the communicator of
+// the processes. They only have an effect if MakeCommunicator made `communicator`.
+//
+// Returns CommunicatorOptions::labels, or an empty vector for any other communicator.
 std::vector<std::string> LabelsOf(const Communicator& communicator);
-// Returns the recorder of a communicator made by MakeCommunicator and detaches it. The communicator
-// records no operations afterwards, because they are parts of another communicator's operations.
+// Removes the recorder from the communicator and returns it. The caller records the operations of
+// the replicas instead.
 std::shared_ptr<FlightRecorder> TakeRecorder(Communicator& communicator);
-// Marks all later operations of the communicator as parts of the replicas' operation `asked`. Ranks
-// then compare `asked` as well.
+// Marks all later operations of the communicator as parts of the replicas' operation `asked`
+// (Signature::for_replicas). Ranks then compare `asked` as well.
 void IssueFor(Communicator& communicator, const Signature& asked);
+// Returns the flight record of an operation that this rank issues.
 CollectiveCall CallOf(const Signature& signature, int rank);
 // Returns the engine for a group of one rank.
 std::unique_ptr<Engine> MakeAloneEngine();

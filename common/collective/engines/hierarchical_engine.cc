@@ -1,6 +1,7 @@
-// Several hosts with several processes each. The processes of a host first reduce, so that its
-// first m processes hold one part each (m: the fewest processes of any host). A separate ring
-// between the hosts then carries each part. At last each host gathers.
+// The engine for several hosts with several processes each. First, the processes of each host
+// reduce in shared memory. Each of the first m processes then has one part, where m is the smallest
+// number of processes on any host. Next, m rings between the hosts reduce one part each. At last,
+// the processes of each host gather the parts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +13,8 @@
 namespace muster::collective {
 namespace {
 
-constexpr Duration kGrace = std::chrono::seconds(1);  // The ring's own error comes first.
+// Added to the deadline of what follows a ring, so that the error of the ring is reported first.
+constexpr Duration kGrace = std::chrono::seconds(1);
 
 class HierarchicalEngine : public Engine {
  public:
@@ -73,13 +75,13 @@ class HierarchicalEngine : public Engine {
   }
 
   const std::vector<std::vector<int>>& hosts() const { return links_->topology().hosts; }
-  // The rings between the hosts. Their number is the number of ranks of each host that are in one.
+  // Returns the rings between the hosts.
   const std::vector<std::vector<int>>& between() const { return links_->topology().between; }
   int carriers() const { return static_cast<int>(between().size()); }
 
-  // Marks the ranks of this host as present, because shared memory has shown it.
+  // Records that the ranks of this host have joined the operation, as shared memory has shown.
   void NoteHostPresent(const Signature& s) {
-    for (const int rank : hosts()[host_]) links_->NotePresent(rank, s.sequence);
+    for (const int rank : hosts()[host_]) links_->RecordPresence(rank, s.sequence);
   }
 
   absl::Status AllReduce(Buffer buffer, const Signature& s, MonotonicTime deadline) {
@@ -101,8 +103,8 @@ class HierarchicalEngine : public Engine {
     return group_->Run(gather, s, deadline + kGrace);
   }
 
-  // The root's host gets the data first. Its first rank sends it around the first ring, from which
-  // the first ranks of the other hosts receive it.
+  // First, the root broadcasts to its host. The first rank of that host then broadcasts to the
+  // first ranks of the other hosts, around the first ring. Each of these broadcasts to its host.
   absl::Status Broadcast(Buffer buffer, const Signature& s, MonotonicTime deadline) {
     int root_host = 0, root = 0;
     for (size_t h = 0; h < hosts().size(); ++h) {
@@ -139,7 +141,7 @@ class HierarchicalEngine : public Engine {
 
   const std::unique_ptr<Links> links_;
   Ring ring_;
-  std::optional<HostGroup> group_;  // Empty where this rank is alone on its host.
+  std::optional<HostGroup> group_;  // Empty if this rank is alone on its host.
   int host_ = 0, local_ = 0;
 };
 

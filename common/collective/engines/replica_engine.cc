@@ -1,6 +1,6 @@
-// Joins the replicas of one process with those of the other processes. The threads of a process
-// first reduce among themselves. The first thread then takes part in the group for the process, and
-// the other threads copy its result.
+// The engine for several processes with several replicas each. A replica is a thread. First, the
+// threads of a process reduce among themselves. Then the first thread runs the operation with the
+// other processes. At last, the other threads copy its result.
 #include <fmt/format.h>
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace muster {
 namespace collective {
 namespace {
 
-// A rank that knows more reports its error first.
+// Ranks that only wait for other threads time out this much later, so the other error is reported.
 constexpr Duration kGrace = std::chrono::seconds(1);
 
 struct Replicas {
@@ -48,7 +48,7 @@ struct Replicas {
   int first = 0, total = 0;
   bool even = true;
   ThreadBoard board;
-  std::vector<std::byte> scratch;  // The first replica's, for reduce_scatter.
+  std::vector<std::byte> scratch;  // Used by the first replica, for reduce_scatter.
 };
 
 std::vector<std::string> LocalNames(const Replicas& replicas) {
@@ -81,7 +81,7 @@ class ReplicaEngine : public Engine {
   absl::Status Run(const Operation& operation, MonotonicTime deadline) override {
     absl::Status status = RunVerb(operation, deadline);
     if (status.ok()) return status;
-    // The reason must be set before a woken rank reads it.
+    // The reason is set before other ranks are woken, because they read it.
     status = replicas_->board.Keep(status);
     group_.Poison();
     status = replicas_->GiveUp(status);
@@ -109,7 +109,7 @@ class ReplicaEngine : public Engine {
 
  private:
   bool leads() const { return group_.rank() == 0; }
-  // The group's operation has its own deadline. The other threads wait a little longer than it.
+  // Returns a deadline that is a little later than that of the operation among processes.
   MonotonicTime AfterGroup() const {
     return Clock::now() + std::chrono::nanoseconds(replicas_->timeout.load()) + kGrace;
   }
@@ -163,7 +163,7 @@ class ReplicaEngine : public Engine {
     const auto [process, local] = replicas_->Locate(s.root);
     Plan plan;
     plan.parts.resize(group_.size());
-    // In the root's process, the root replica first passes the data to the first replica.
+    // In the root's process, the root first passes the data to the first replica.
     if (process == replicas_->group->rank()) {
       plan = MakeBroadcastPlan(operation.receive, local, group_.size());
     }
@@ -192,8 +192,8 @@ class ReplicaEngine : public Engine {
     return CopyFromFirst(s, receive);
   }
 
-  // Gathers over the processes. REQUIRES: this process's part is in place in the first replica's
-  // `receive`.
+  // Gathers the parts of all processes into `receive` of the first replica. REQUIRES: `receive`
+  // already contains this process's part at its place.
   absl::Status GatherProcesses(Buffer receive, int64_t count) {
     Communicator& group = *replicas_->group;
     auto* base = static_cast<std::byte*>(receive.data);

@@ -1,4 +1,4 @@
-// The memory that the threads of one process share when they form a group. Internal.
+// The shared memory of a group of threads in one process. Internal.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ struct ThreadBoard {
   explicit ThreadBoard(int size) : cells(size) {}
   std::vector<Cell> cells;
 
-  // Keeps the reason of the first rank that gives up, and returns it to every caller.
+  // Records `why` if no rank gave up before. Returns the reason of the first rank that gave up.
   absl::Status Keep(const absl::Status& why) {
     absl::MutexLock lock(&mutex);
     if (reason.ok()) reason = why;

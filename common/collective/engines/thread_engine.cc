@@ -15,7 +15,7 @@ class ThreadEngine : public Engine {
   ThreadEngine(std::shared_ptr<ThreadBoard> board, int rank)
       : board_(std::move(board)), group_(ThreadGroupOptions(*board_, rank, {})) {}
 
-  // A rank that leaves poisons the group, so that no rank waits for it until the deadline.
+  // Poisons the group, so no other rank waits for this one until the deadline.
   ~ThreadEngine() override {
     (void)board_->Keep(
         PeerLost(fmt::format("{} has left the group.", RankName({}, group_.rank()))));
@@ -30,7 +30,7 @@ class ThreadEngine : public Engine {
     const Plan plan = MakePlan(operation, group_.rank(), group_.size(), group_.size());
     absl::Status status = RunPlan(operation.signature, plan, deadline);
     if (status.ok()) return status;
-    // The reason must be set before a woken rank reads it.
+    // The reason is set before other ranks are woken, because they read it.
     status = board_->Keep(status);
     group_.Poison();
     group_.Quiesce();

@@ -18,7 +18,7 @@ cudaStream_t CurrentStream(int device) {
 DeviceScope::DeviceScope(int device)
     : before_(c10::cuda::ExchangeDevice(static_cast<c10::DeviceIndex>(device))) {}
 DeviceScope::~DeviceScope() {
-  // Without an exception, because the device may be lost by now.
+  // Must not throw, although the device may be lost by now.
   c10::cuda::MaybeExchangeDevice(static_cast<c10::DeviceIndex>(before_));
 }
 

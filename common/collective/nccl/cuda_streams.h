@@ -1,5 +1,5 @@
-// The LibTorch CUDA functions that the NCCL backend uses. It calls CUDA and NCCL otherwise only
-// through their C functions, so that a test can replace them with doubles (tests/unit/nccl).
+// The CUDA functions of LibTorch that the NCCL backend uses. For everything else, the backend calls
+// the C functions of CUDA and NCCL. Tests replace both by doubles (tests/unit/nccl).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@ namespace muster::collective {
 cudaStream_t PoolStream(int device);
 cudaStream_t CurrentStream(int device);
 
-// Makes `device` the calling thread's current CUDA device during its lifetime.
+// While this object exists, `device` is the current CUDA device of the thread that created it.
 class DeviceScope {
  public:
   explicit DeviceScope(int device);

@@ -21,7 +21,7 @@ namespace muster::collective {
 namespace {
 constexpr Duration kDrainFor = std::chrono::seconds(10);
 constexpr Duration kFinalizeFor = std::chrono::seconds(5);
-// Polls without a pause for this long, then sleeps between polls.
+// Pause only yields for this time after the first poll. Later it sleeps.
 constexpr Duration kBusyFor = std::chrono::microseconds(200);
 }  // namespace
 
@@ -35,7 +35,7 @@ absl::Status NcclError(std::string_view what, ncclResult_t result, ncclComm_t co
   const char* last = ncclGetLastError(comm);
   const std::string_view more = last == nullptr ? "" : last;
   FaultCause kind = FaultOfNccl(result, more);
-  // Prefers the CUDA error behind NCCL's error, where it can still be read.
+  // Reports the CUDA error that caused NCCL's error, if it can still be read.
   const cudaError_t cuda = result == ncclUnhandledCudaError ? cudaPeekAtLastError() : cudaSuccess;
   if (cuda != cudaSuccess && FaultOfCuda(cuda) != FaultCause::kNone) kind = FaultOfCuda(cuda);
   return FaultStatus(
@@ -103,7 +103,7 @@ class NcclWork : public Work {
 
   NcclCommunicator* const owner;
   const Signature signature;
-  std::vector<Signature> everybodys;  // Filled by `comparison`.
+  std::vector<Signature> everybodys;  // The signatures of all ranks. `comparison` fills it.
   WorkPtr comparison;
   cudaEvent_t event = nullptr;
   MonotonicTime deadline{};
@@ -113,7 +113,7 @@ class NcclWork : public Work {
 
 class NcclCommunicator : public Communicator {
  public:
-  // `shadow` connects the same ranks on the host.
+  // See MakeNcclCommunicator.
   NcclCommunicator(std::unique_ptr<Communicator> shadow, const NcclDevice& device, Duration timeout,
                    std::shared_ptr<FlightRecorder> recorder)
       : shadow_(std::move(shadow)),
@@ -124,7 +124,7 @@ class NcclCommunicator : public Communicator {
         timeout_(timeout) {}
   ~NcclCommunicator() override {
     Finalize();
-    // The other ranks may be in an operation. For them this rank is lost.
+    // Other ranks may be in an operation. They must regard this rank as lost.
     Abort(PeerLost(fmt::format("rank {} has left the group.", rank())));
   }
 
@@ -179,12 +179,12 @@ class NcclCommunicator : public Communicator {
 
   void Abort(absl::Status why) override {
     Poison(why);
-    // Wakes waiters in the comparison, here and on the other ranks. For them a fault of this
-    // process is a lost peer.
+    // Wakes threads that wait in a comparison, here and on other ranks. The other ranks get
+    // PeerLost instead of a process fault.
     shadow_->Abort(IsProcessFault(why) ? PeerLost(Message(why)) : why);
     {
       absl::MutexLock lock(&mutex_);
-      // Frees NCCL's resources and ends its kernels.
+      // ncclCommAbort frees NCCL's resources and ends its kernels.
       if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
     }
     const MonotonicTime start = Clock::now();
@@ -214,8 +214,8 @@ class NcclCommunicator : public Communicator {
       Poison(result);
       Abort(result);
     }
-    // Read after the event. An operation that an abort cut short has completed too, but the poison
-    // was set before.
+    // Read after the event. An operation that was aborted completes its event too, but the
+    // communicator was poisoned before.
     result = status();
     if (recorder_ != nullptr)
       recorder_->Ends(collective::CallOf(work.signature, rank()), Message(result));
@@ -262,7 +262,8 @@ class NcclCommunicator : public Communicator {
     if (auto e = cudaEventCreateWithFlags(&work.event, cudaEventDisableTiming); e != cudaSuccess) {
       return CudaError("creating an event", e);
     }
-    // Runs after what the caller has enqueued. The caller's stream does not wait for it.
+    // Runs after the work that the caller has enqueued. The caller's stream does not wait for this
+    // operation.
     const cudaStream_t caller = CurrentStream(device_);
     cudaError_t error = cudaEventRecord(work.event, caller);
     if (error == cudaSuccess) error = cudaStreamWaitEvent(stream_, work.event, 0);
@@ -275,7 +276,7 @@ class NcclCommunicator : public Communicator {
     return absl::OkStatus();
   }
 
-  // NCCL allows no other call before a non-blocking call has left ncclInProgress.
+  // Waits until a non-blocking call has left ncclInProgress. NCCL allows no other call before.
   template <typename Enqueue>
   absl::Status Enqueued(Enqueue enqueue) {
     const MonotonicTime start = Clock::now();
@@ -302,8 +303,8 @@ class NcclCommunicator : public Communicator {
 
   absl::Status Compare(NcclWork& work) {
     const absl::Status compared = work.comparison->Wait();
-    // Adds the operation that the missing rank did not join, because the comparison alone does not
-    // name it.
+    // Adds the operation that the missing rank did not join. The error of the comparison does not
+    // name this operation.
     if (absl::IsDeadlineExceeded(compared))
       return DeadlinePassed(fmt::format("{}, to be compared before {} (operation {})",
                                         Message(compared), work.signature.Text(),
@@ -333,11 +334,11 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  // Returns the error, if any, when the work's event has the state `event`.
+  // Returns the error of `work`, if any. `event` is the state of its event.
   absl::Status StateOf(const NcclWork& work, cudaError_t event) {
     absl::MutexLock lock(&mutex_);
     if (!poison_.ok()) return poison_;
-    // CUDA's error comes before NCCL's, which only says that there was one.
+    // CUDA's error takes precedence, because NCCL's error only says that CUDA has failed.
     if (event != cudaSuccess && event != cudaErrorNotReady)
       return CudaError(work.signature.Text(), event);
     ncclResult_t result = ncclSuccess;
@@ -347,8 +348,8 @@ class NcclCommunicator : public Communicator {
     return NcclError(work.signature.Text(), result, comm_);
   }
 
-  // Ends a healthy communicator in order: outgoing data arrives at slower ranks, which an abort
-  // would cut off. Skipped for a failed communicator, because its peers may be gone.
+  // Ends a healthy communicator. Waits until slower ranks have received its data, which an abort
+  // would discard. Does nothing for a failed communicator, because its peers may be gone.
   void Finalize() {
     const MonotonicTime start = Clock::now();
     absl::MutexLock lock(&mutex_);
@@ -364,7 +365,7 @@ class NcclCommunicator : public Communicator {
     if (result != ncclSuccess) {
       LogWarning("The NCCL communicator of cuda:{} did not end in order within {:g} s: {}.",
                  device_, Seconds(limit), ncclGetErrorString(result));
-      return;  // The abort frees it.
+      return;  // ncclCommAbort frees the communicator.
     }
     ncclCommDestroy(std::exchange(comm_, nullptr));
   }
@@ -378,7 +379,7 @@ class NcclCommunicator : public Communicator {
   const std::shared_ptr<FlightRecorder> recorder_;
   const int device_;
   const cudaStream_t stream_;
-  uint64_t sequence_ = 0;  // Not guarded: one thread at a time issues.
+  uint64_t sequence_ = 0;  // Not guarded, because one thread at a time issues operations.
   mutable absl::Mutex mutex_;
   ncclComm_t comm_ ABSL_GUARDED_BY(mutex_);
   absl::Status poison_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
-// Internal to the NCCL module: a communicator over a ready ncclComm_t, and the helpers that its
-// formation (nccl_formation.cc) shares with it.
+// The NCCL communicator, which is made from a formed ncclComm_t, and functions that the formation
+// (nccl_formation.cc) uses too. Internal to the NCCL module.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,18 +23,18 @@ struct NcclDevice {
   ncclComm_t comm = nullptr;
 };
 
-// `shadow` connects the same ranks on the host. Takes ownership of `device.comm`.
+// Takes ownership of `device.comm`. `shadow` is a host communicator of the same ranks.
 std::unique_ptr<Communicator> MakeNcclCommunicator(std::unique_ptr<Communicator> shadow,
                                                    const NcclDevice& device, Duration timeout,
                                                    std::shared_ptr<FlightRecorder> recorder);
 
-// Classifies the error with common/base/faults/process_fault.h. NcclError appends NCCL's last error
-// text. `comm` may be null.
+// Return the status for an error of CUDA or NCCL, classified by
+// common/base/faults/process_fault.h. NcclError appends NCCL's last error text. `comm` may be null.
 absl::Status CudaError(std::string_view what, cudaError_t error);
 absl::Status NcclError(std::string_view what, ncclResult_t result, ncclComm_t comm);
 
-// Sleeps between two polls of something that another thread or the device changes. `since` is when
-// the polling began.
+// Sleeps between two polls of a state that another thread or the device changes. `since` is the
+// time of the first poll.
 void Pause(MonotonicTime since);
 
 }  // namespace muster::collective

@@ -1,4 +1,5 @@
-// Forms the NCCL communicators of a process: the functions that the NCCL module exports (nccl.h).
+// Forms the NCCL communicators of a process. Has the functions that the NCCL module exports
+// (nccl.h).
 #include <fmt/format.h>
 
 #include <condition_variable>
@@ -25,7 +26,7 @@ using collective::NcclDevice;
 using collective::NcclError;
 using collective::Pause;
 
-// One deadline for a whole formation, which ends early when the formation is aborted.
+// The deadline of a whole formation. It also passes if the formation is aborted.
 struct Limit {
   const std::function<bool()>& aborted;
   Duration timeout;
@@ -38,7 +39,7 @@ struct Limit {
   }
 };
 
-// Aborts `group` when the limit is reached, so that a wait for another rank returns.
+// A thread that aborts `group` when the limit is reached. Waits for other ranks then return.
 class Watch {
  public:
   Watch(Communicator* group, const Limit& limit, std::string waited_for)
@@ -68,8 +69,8 @@ class Watch {
   std::thread thread_;  // Last member, because it uses the others.
 };
 
-// The communicators of this process during their formation. The destructor aborts them unless they
-// were handed over.
+// The communicators of this process during their formation. The destructor aborts those that still
+// belong to this object.
 struct Comms {
   std::vector<NcclDevice> list;
   ~Comms() { Abort(); }
@@ -133,7 +134,7 @@ absl::Status InitAll(Comms& comms, const ncclUniqueId& id, int first, int total,
   }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.splitShare = 0;  // With sharing, one abort could break a family of communicators.
+  config.splitShare = 0;  // If communicators shared resources, one abort could break several.
   ncclResult_t result = ncclGroupStart();
   for (size_t i = 0; i < comms.list.size() && result == ncclSuccess; ++i) {
     const DeviceScope scope(comms.list[i].device);
@@ -150,7 +151,7 @@ absl::Status InitAll(Comms& comms, const ncclUniqueId& id, int first, int total,
   return absl::OkStatus();
 }
 
-// One float of each device, and an event that tells when its stream has reached it.
+// For each device, one float in its memory and an event on its stream.
 struct Probe {
   explicit Probe(const NcclDevice& device) : device(device) {}
   ~Probe() {
@@ -205,8 +206,8 @@ absl::Status AwaitSum(const Probe& probe, const Limit& limit, int total) {
                   total, sum, probe.device.device));
 }
 
-// Runs a first reduction. NCCL connects most of its links at the first operation. As a part of the
-// formation, this happens under its deadline and before a step depends on it.
+// Runs a first reduction, because NCCL opens most of its connections in the first operation. They
+// are thus opened before a step needs them, within the deadline of the formation.
 absl::Status WarmUp(Comms& comms, const Limit& limit, int total) {
   std::vector<std::unique_ptr<Probe>> probes;
   for (const NcclDevice& device : comms.list) {
@@ -229,7 +230,7 @@ absl::Status WarmUp(Comms& comms, const Limit& limit, int total) {
   }
   for (const auto& probe : probes)
     if (status.ok()) status = AwaitSum(*probe, limit, total);
-  // Before the memory is freed, because freeing waits for the device.
+  // Aborts before the memory is freed, because freeing waits for the device.
   if (!status.ok()) comms.Abort();
   return status;
 }
@@ -240,7 +241,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Make(NcclRequest& req
   const Limit limit{request.aborted, options.formation_timeout,
                     Clock::now() + options.formation_timeout};
   const int rank = request.group->rank();
-  // The recorder records the operations of the devices, not the comparisons on the host.
+  // The recorder receives the operations of the devices, not the comparisons on the host.
   const auto recorder = collective::TakeRecorder(*request.group);
   MUSTER_RETURN_IF_ERROR(CheckDevices(options.devices, per_rank[rank]));
   request.group->set_timeout(options.formation_timeout + std::chrono::seconds(1));
@@ -283,7 +284,7 @@ absl::StatusOr<std::vector<std::string>> Uuids(const std::vector<int>& devices) 
 }  // namespace
 }  // namespace muster
 
-// Catches LibTorch's exceptions at the module's border.
+// These functions catch LibTorch's exceptions, which must not leave the module.
 extern "C" __attribute__((visibility("default"))) void MusterMakeNcclCommunicators(
     muster::NcclRequest* request) {
   try {

@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// The functions of the module, which lies in the library folder beside the program's own folder.
+// The functions of the module. Its file is in the library folder beside the program's folder.
 struct Module {
   NcclFactory make = nullptr;
   CudaUuidsReader uuids = nullptr;

@@ -108,7 +108,7 @@ absl::Status ReadNumbers(std::unique_ptr<ByteSource> source, const std::string& 
   MUSTER_ASSIGN_OR_RETURN(void* const to, allocate(bytes));
   MUSTER_ASSIGN_OR_RETURN(int64_t got, source->Read(to, bytes));
   if (got != bytes) return WrongSize(path, header.shape, bytes, got);
-  // Reaches the end, where gzip's checksum is checked.
+  // Reads to the end, because only then the source verifies gzip's checksum.
   char extra;
   MUSTER_ASSIGN_OR_RETURN(int64_t more, source->Read(&extra, 1));
   if (more > 0) return WrongSize(path, header.shape, bytes, bytes + 1);

@@ -89,14 +89,15 @@ class GzipSource final : public ByteSource {
   }
 
   bool MayHold(int64_t bytes) const override {
-    // Deflate's best ratio is 1032:1. The last word is the length of the last member.
+    // Deflate's best ratio is 1032:1. The last 4 bytes of the file are the length of its last
+    // member.
     return bytes / 1032 <= file_->size() && static_cast<uint32_t>(bytes) == last_word_;
   }
 
  private:
   static constexpr size_t kBuffer = 256 << 10;
 
-  // Returns whether there is input.
+  // Reads more compressed input if none is left. Returns false at the end of the file.
   absl::StatusOr<bool> Refill() {
     if (stream_.avail_in > 0) return true;
     MUSTER_ASSIGN_OR_RETURN(int64_t got, file_->Read(buffer_.data(), kBuffer));
@@ -105,7 +106,7 @@ class GzipSource final : public ByteSource {
     return got > 0;
   }
 
-  // A gzip file may have several members.
+  // Continues with the next member of the gzip file, if there is one.
   absl::Status EndMember() {
     MUSTER_ASSIGN_OR_RETURN(bool more, Refill());
     ended_ = !more;
@@ -206,7 +207,7 @@ absl::StatusOr<std::string> InflateAll(std::string_view packed, Deflated kind,
 namespace {
 
 absl::StatusOr<std::unique_ptr<FileSource>> OpenFile(const std::string& path) {
-  // O_NONBLOCK, so that a named pipe is refused below and does not block.
+  // O_NONBLOCK prevents open() from blocking on a named pipe, which is refused below.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return FileError(path, "opened", errno);
   struct stat info {};
@@ -220,7 +221,7 @@ absl::StatusOr<std::unique_ptr<FileSource>> OpenFile(const std::string& path) {
 
 absl::StatusOr<std::string> ReadAll(const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const auto file, OpenFile(path));
-  // One more byte, to notice that the file has grown.
+  // One more byte shows whether the file has grown.
   std::string bytes(file->size() + 1, '\0');
   for (size_t done = 0;;) {
     MUSTER_ASSIGN_OR_RETURN(const int64_t got,

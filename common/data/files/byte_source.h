@@ -1,5 +1,5 @@
-// Reads the bytes of a file in order into the caller's memory, and decompresses gzip. Errors are
-// DataErrors that name the file. Internal to this folder.
+// Reads and decompresses the bytes of files. Errors are DataErrors that name the file. Internal to
+// this folder.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,32 @@
 
 namespace muster::data {
 
-// Not thread-safe.
+// A sequential reader of a file or of memory, which decompresses gzip. Not thread-safe.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Reads `count` bytes, or fewer at the end. The read that reaches the end checks the checksum.
+  // Reads up to `count` bytes into `to` and returns their number, which is below `count` only at
+  // the end. The call that reaches the end of a gzip file verifies the checksum.
   virtual absl::StatusOr<int64_t> Read(void* to, int64_t count) = 0;
-  // True where the source may have `bytes` bytes in all, as far as this can be decided without
-  // reading. Exact for a plain file. For gzip it uses the last four bytes and the format's limits,
-  // and "false" can be wrong (several members).
+  // Returns whether the source can have exactly `bytes` bytes in total, without reading them. The
+  // answer is exact for plain files and memory. For gzip, the answer follows from the file's last
+  // four bytes and the format's best ratio. If the file has several members, a wrong "false" is
+  // possible.
   virtual bool MayHold(int64_t bytes) const = 0;
 };
 
-// REQUIRES: the file exists and is a regular file.
+// Opens a regular file. Returns a DataError if the file does not exist or is not a regular file.
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenBytes(const std::string& path, bool gzip_allowed);
 
 // Returns all bytes of a file, without decompression.
 absl::StatusOr<std::string> ReadAll(const std::string& path);
 
-// Reads from `bytes`, which must outlive the result.
+// Returns a source that reads `bytes`, which must outlive the source.
 std::unique_ptr<ByteSource> MemoryBytes(std::string_view bytes);
 
-// A read-only mapping of a file. A page is read at its first use, and the processes of a host share
-// it. If the file is truncated while it is mapped, the process is killed (SIGBUS).
+// A read-only mapping of a file. The kernel reads a page at its first use, and all processes of a
+// host share the page. If another process truncates the mapped file, this process is killed
+// (SIGBUS).
 class MappedFile {
  public:
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path);
@@ -47,15 +50,16 @@ class MappedFile {
   const std::string_view bytes_;
 };
 
-// Returns the contents of a zlib stream, or of all members of a gzip file. `name` is for messages.
+// Decompresses a zlib stream, or all members of a gzip file. `name` is for messages.
 enum class Deflated { kZlib, kGzip };
 absl::StatusOr<std::string> InflateAll(std::string_view packed, Deflated kind,
                                        const std::string& name);
 
-// Reads to the end, discards the bytes and returns their number, or `limit` if there are more.
+// Reads to the end and returns the number of bytes, or `limit` if there are more bytes.
 absl::StatusOr<int64_t> CountRest(ByteSource& source, int64_t limit);
 
-// Reads exactly `count` bytes. Otherwise returns a DataError "'<path>' ends within <what>".
+// Reads exactly `count` bytes. Returns a DataError "'<path>' ends within <what>" if the source has
+// fewer.
 absl::Status ReadExactly(ByteSource& source, void* to, int64_t count, const std::string& path,
                          const char* what);
 

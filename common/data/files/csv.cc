@@ -16,8 +16,8 @@ class RowReader {
     if (text_.starts_with("\xef\xbb\xbf")) text_.remove_prefix(3);
   }
 
-  // Reads the cells of the next row that is not empty, and returns false at the end. Valid until
-  // the next call.
+  // Reads the cells of the next row that is not empty. Returns false at the end. The cells are
+  // valid until the next call.
   absl::StatusOr<bool> Next(std::vector<std::string>* cells) {
     while (!text_.empty() && (text_[0] == '\n' || text_.starts_with("\r\n"))) EndLine();
     cells->clear();
@@ -42,7 +42,7 @@ class RowReader {
       return true;
     }
   }
-  // Of the row that Next returned, from 1.
+  // Returns the line of the row that Next returned, from 1.
   int64_t line() const { return line_; }
 
  private:
@@ -92,7 +92,7 @@ bool Parse(std::string_view text, T* value) {
   return error == std::errc() && stop == end;
 }
 
-// Returns a cell as shown in messages: on one line and truncated.
+// Returns a cell for messages, on one line and truncated.
 std::string Shown(std::string_view text) {
   std::string shown(text.substr(0, 40));
   for (char& c : shown) {
@@ -101,7 +101,7 @@ std::string Shown(std::string_view text) {
   return text.size() > shown.size() ? shown + "..." : shown;
 }
 
-// Returns the error of the cell, or "".
+// Converts a cell and adds it to *values. Returns the error of the cell, or "".
 std::string Add(const std::string& cell, const CsvColumn& column, CsvTable::Values* values) {
   if (column.hash) {
     values->integers.push_back(HashKey(cell, *column.hash));

@@ -8,7 +8,8 @@
 namespace muster::data {
 namespace {
 
-constexpr char kNoDamage[] = "muster/no_damage";  // Key of a status payload.
+// The key of the Status payload that marks an error as no damage.
+constexpr char kNoDamage[] = "muster/no_damage";
 
 bool IsOfTheFile(int error_number) {
   switch (error_number) {
@@ -28,9 +29,9 @@ bool IsOfTheFile(int error_number) {
 }  // namespace
 
 absl::Status FileError(const std::string& path, const char* done, int error_number) {
-  const char* mend = error_number == EMFILE ? " Raise the limit of open files (ulimit -n)." : "";
+  const char* fix = error_number == EMFILE ? " Raise the limit of open files (ulimit -n)." : "";
   absl::Status status = DataError(
-      fmt::format("'{}' cannot be {}: {}.{}", path, done, std::strerror(error_number), mend));
+      fmt::format("'{}' cannot be {}: {}.{}", path, done, std::strerror(error_number), fix));
   if (!IsOfTheFile(error_number)) status.SetPayload(kNoDamage, absl::Cord());
   return status;
 }

@@ -1,5 +1,5 @@
-// Tells which errors of a dataset mean that an example is damaged, so that on_error "skip" may
-// leave it out. Internal to this folder.
+// Distinguishes errors that mean a damaged example from other errors. The job's on_error "skip"
+// omits damaged examples. Internal to this folder.
 #pragma once
 
 #include <string>
@@ -8,13 +8,12 @@
 
 namespace muster::data {
 
-// Returns the DataError "'<path>' cannot be <done>: <text of errno>.". It does not count as damage
-// in three cases: the process lacks descriptors or memory, it may not read the file, or its server
-// does not answer. Such an error would hit every other file too.
+// Returns the DataError "'<path>' cannot be <done>: <text of errno>.". Errors that would affect
+// other files too do not count as damage: the process lacks descriptors, memory or permission, or a
+// file server does not answer.
 absl::Status FileError(const std::string& path, const char* done, int error_number);
 
-// True where the error means that an example is damaged and may be left out. False where the status
-// is OK.
+// Returns true if the error means that an example is damaged. Returns false if the status is OK.
 bool IsDamage(const absl::Status& status);
 
 }  // namespace muster::data

@@ -1,4 +1,4 @@
-// IDX files as tensors. idx_header.cc describes the format.
+// Reads IDX files as tensors. idx_header.cc describes the format.
 #include "common/data/files/array_file.h"
 #include "muster/data.h"
 

@@ -1,6 +1,6 @@
-// IDX, the format of the MNIST files: two zero bytes, a type, a number of dimensions, the
-// dimensions as big-endian 32-bit numbers, the data in big-endian C order
-// (http://yann.lecun.com/exdb/mnist/). Often gzipped.
+// Reads IDX headers. IDX is the format of the MNIST files (http://yann.lecun.com/exdb/mnist/),
+// which are often gzipped. A file has two zero bytes, a type, the number of dimensions, the
+// dimensions as big-endian 32-bit numbers, and the big-endian data in C order.
 #include <endian.h>
 #include <fmt/format.h>
 

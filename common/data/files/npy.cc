@@ -1,4 +1,4 @@
-// numpy's .npy files as tensors. npy_header.cc describes the format.
+// Reads numpy's .npy files as tensors. npy_header.cc describes the format.
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace muster::data {
 namespace {
 
 struct Opened {
-  std::unique_ptr<ByteSource> source;  // Positioned at the data.
+  std::unique_ptr<ByteSource> source;  // At the start of the data.
   ArrayHeader header;
 };
 
@@ -30,8 +30,8 @@ absl::StatusOr<at::Tensor> Read(Opened opened, const std::string& path) {
   return ReadArray(std::move(opened.source), path, opened.header);
 }
 
-// Returns the array as a view of the bytes of a whole file. REQUIRES: Mappable, and `bytes` are the
-// whole file.
+// Returns the array as a view of `bytes`. REQUIRES: Mappable() is true, and `bytes` is the whole
+// file.
 at::Tensor View(const ArrayHeader& header, std::string_view bytes,
                 std::shared_ptr<const void> owner) {
   return at::from_blob(
@@ -50,11 +50,11 @@ absl::StatusOr<at::Tensor> MapNpy(const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(Opened opened, OpenNpy(path));
   const ArrayHeader& header = opened.header;
   const int64_t item = BytesOf(header.type);
-  // Read reports errors of the size.
+  // Read() returns the error if the size is wrong.
   if (!Mappable(*opened.source, header) || header.header_bytes % item != 0)
     return Read(std::move(opened), path);
   const absl::StatusOr<std::shared_ptr<const MappedFile>> file = MappedFile::Open(path);
-  // The path may name another file by now.
+  // The path may name another file since the header was read.
   const int64_t bytes = header.header_bytes + ArrayBytes(header.shape, item).value_or(0);
   if (!file.ok() || static_cast<int64_t>((*file)->bytes().size()) < bytes)
     return Read(std::move(opened), path);

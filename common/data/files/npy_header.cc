@@ -1,4 +1,4 @@
-// numpy's .npy, format versions 1.0, 2.0 and 3.0
+// Reads headers of numpy's .npy, format versions 1.0, 2.0 and 3.0
 // (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html). A file has a magic
 // number, the version, the length of the header, the header as the text of a Python dictionary, and
 // the data.
@@ -20,7 +20,7 @@ static_assert(std::endian::native == std::endian::little);
 // numpy's own headers have about 120 bytes. Only structured types, which are refused, need many
 // more.
 constexpr int64_t kMaxHeader = 64 << 10;
-constexpr size_t kMostText = 64;  // Of a type's name, in messages.
+constexpr size_t kMaxText = 64;  // The longest type name in messages.
 
 struct Dictionary {
   std::string descr;  // "" for a structured type.
@@ -28,8 +28,8 @@ struct Dictionary {
   std::vector<int64_t> shape;
 };
 
-// Reads "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }". Each Read* returns false
-// where the text differs.
+// Reads "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }". Each function returns false
+// if the text has another form.
 class HeaderReader {
  public:
   explicit HeaderReader(std::string_view text) : text_(text) {}
@@ -47,7 +47,7 @@ class HeaderReader {
       if (seen == nullptr || *seen) return false;
       *seen = true;
       if (seen == &descr && NextIs('[')) {
-        header->descr = "";  // A list of fields, whose contents do not matter.
+        header->descr = "";  // Skips the list of fields of a structured type.
         return true;
       }
       if (seen == &descr && !ReadString(&header->descr)) return false;
@@ -99,7 +99,7 @@ class HeaderReader {
       }
       if (digits == 0) return false;
       text_.remove_prefix(digits);
-      Accept("L");  // Written by Python 2.
+      Accept("L");  // Python 2 writes an L after the number.
       out->push_back(value);
       if (!Accept(",") && !NextIs(')')) return false;
     }
@@ -119,7 +119,7 @@ absl::StatusOr<NumberType> TypeOf(const std::string& path, const std::string& de
   if (kind.substr(0, 1) == "O") {
     return DataError(fmt::format(
         "'{}' holds Python objects (dtype '{}'), not numbers: save an array of a numeric dtype.",
-        path, PeerText(descr, kMostText)));
+        path, SanitizePeerText(descr, kMaxText)));
   }
   const auto found = kTypes.find(kind);
   const bool single = found != kTypes.end() && BytesOf(found->second) == 1;
@@ -127,18 +127,19 @@ absl::StatusOr<NumberType> TypeOf(const std::string& path, const std::string& de
     return DataError(
         fmt::format("'{}' holds big-endian numbers (dtype '{}'): save it as little-endian, with "
                     "array.astype('<{}').",
-                    path, PeerText(descr, kMostText), PeerText(kind, kMostText)));
+                    path, SanitizePeerText(descr, kMaxText), SanitizePeerText(kind, kMaxText)));
   }
   if (found == kTypes.end() || std::string_view("<>|=").find(order) == std::string_view::npos) {
     return DataError(fmt::format(
         "'{}' holds {}, which is not supported: use float16, float32, float64, int8 to int64, "
         "uint8 or bool.",
-        path, descr.empty() ? "records" : fmt::format("dtype '{}'", PeerText(descr, kMostText))));
+        path,
+        descr.empty() ? "records" : fmt::format("dtype '{}'", SanitizePeerText(descr, kMaxText))));
   }
   return found->second;
 }
 
-// Returns the header's text. `*bytes_read` is the offset of the data.
+// Returns the header's text. Sets *bytes_read to the offset of the data.
 absl::StatusOr<std::string> ReadHeaderText(ByteSource& source, const std::string& path,
                                            int64_t* bytes_read) {
   uint8_t start[8], length[4] = {};

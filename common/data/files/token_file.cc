@@ -32,7 +32,8 @@ absl::StatusOr<std::shared_ptr<const TokenFile>> TokenFile::Open(const std::stri
         "or its tokens have another type",
         key, path, bytes, options.dtype, item));
   }
-  // A job may name any length, so nothing is added to it (overflow).
+  // Does not add anything to options.length, because a job may give any number and the sum might
+  // overflow.
   const int64_t tokens = bytes / item, begins = tokens - (options.targets ? 1 : 0);
   if (begins < options.length) {
     const uint64_t needed = static_cast<uint64_t>(options.length) + (options.targets ? 1 : 0);

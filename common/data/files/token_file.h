@@ -1,5 +1,5 @@
-// Windows of a mapped file of tokens: bytes (text), or numbers of 16 or 32 bits. Needs no LibTorch.
-// Internal to this folder.
+// Reads windows of a file of tokens. A token is a byte (of text), or a number of 16 or 32 bits.
+// Needs no LibTorch. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace muster::data {
 
-// Immutable.
+// A mapped file and its windows of tokens. Immutable.
 class TokenFile {
  public:
-  // REQUIRES: length and stride are at least 1. An error begins with `key` and names the file.
-  // Returns a DataError where the file has no complete window.
+  // Maps the file. REQUIRES: length and stride are at least 1. An error begins with `key` and names
+  // the file. Returns a DataError if the file has no complete window.
   static absl::StatusOr<std::shared_ptr<const TokenFile>> Open(const std::string& path,
                                                                const WindowOptions& options,
                                                                const std::string& key);
   const WindowOptions& options() const { return options_; }
   int64_t windows() const { return windows_; }
-  // Reads `length` tokens that begin `shift` tokens after the start of the window. REQUIRES: 0 <=
-  // window < windows(), and shift is 0, or 1 with targets.
+  // Copies `length` tokens, from `shift` tokens after the start of the window, to `to`. REQUIRES: 0
+  // <= window < windows(). `shift` is 0, or 1 if the options have targets.
   void Read(int64_t window, int64_t shift, int64_t* to) const;
 
  private:
@@ -31,7 +31,7 @@ class TokenFile {
 
   const std::shared_ptr<const MappedFile> file_;
   const WindowOptions options_;
-  const int64_t item_;  // Bytes of a token.
+  const int64_t item_;  // The number of bytes of a token.
   int64_t windows_ = 0;
 };
 

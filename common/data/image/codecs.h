@@ -1,4 +1,4 @@
-// The two decoders behind DecodeImage. Internal to this folder.
+// The JPEG and PNG decoders that DecodeImage calls. Internal to this folder.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 namespace muster::data {
 
 struct Decoded {
-  Image image;          // Red, green, blue.
-  int orientation = 1;  // The EXIF orientation. 1 is upright.
+  Image image;          // The channels are red, green and blue.
+  int orientation = 1;  // The EXIF orientation. 1 means upright.
 };
 
 absl::StatusOr<Decoded> DecodeJpeg(std::string_view bytes, const std::string& name);
@@ -17,11 +17,11 @@ absl::StatusOr<bool> DecodeJpegPlanes(std::string_view bytes, const std::string&
                                       int64_t height, int64_t width, uint8_t* planes);
 absl::StatusOr<Decoded> DecodePng(std::string_view bytes, const std::string& name);
 
-// Returns the EXIF orientation, 1 to 8, from a TIFF header and its first directory. Returns 1 where
-// there is no valid one.
+// Returns the EXIF orientation, 1 to 8, of a TIFF header and its first directory. Returns 1 if the
+// directory has no valid orientation.
 int OrientationOf(std::string_view tiff);
 
-// Returns a DataError where there are no pixels, or more than kMaxPixels.
+// Returns a DataError if the picture has no pixels, or more than kMaxPixels.
 absl::Status CheckPixels(int64_t height, int64_t width, const std::string& name);
 
 }  // namespace muster::data

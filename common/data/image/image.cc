@@ -19,7 +19,7 @@ std::string ExtensionOf(std::string_view name) {
   return extension;
 }
 
-// Describes a file that is neither JPEG nor PNG by its first bytes.
+// Returns a description of a file that is neither JPEG nor PNG, from its first bytes.
 std::string KindOf(std::string_view bytes) {
   if (bytes.empty()) return "it is empty";
   if (bytes.starts_with("GIF8")) return "it is a GIF file";
@@ -38,8 +38,8 @@ std::string KindOf(std::string_view bytes) {
   return fmt::format("it begins with \"{}\"", start);
 }
 
-// Returns the picture upright. EXIF's orientations 5 to 8 are the first four with rows and columns
-// swapped.
+// Rotates or mirrors the picture so that it is upright. Orientations 5 to 8 of EXIF are the first
+// four with rows and columns swapped.
 Image Upright(Image image, int orientation) {
   if (orientation == 1) return image;
   const bool swapped = orientation >= 5;
@@ -47,7 +47,8 @@ Image Upright(Image image, int orientation) {
   upright.height = swapped ? image.width : image.height;
   upright.width = swapped ? image.height : image.width;
   upright.pixels.resize(image.pixels.size());
-  // True where row 0 of the stored picture is at the bottom, and column 0 at the right.
+  // `bottom` is true if row 0 of the stored picture is at the bottom. `right` is true if column 0
+  // is at the right.
   const bool bottom = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
   const bool right = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
   for (int64_t y = 0; y < upright.height; ++y) {

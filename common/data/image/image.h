@@ -1,8 +1,8 @@
 // Decodes JPEG and PNG files with libjpeg-turbo and libpng. Needs no LibTorch.
 //
-// The pixels equal those of Pillow's Image.open(file), exif_transpose and convert("RGB") (or "L").
-// Palettes are looked up, and CMYK and YCCK are converted. 16-bit samples keep their upper 8 bits,
-// and alpha is dropped. A picture that its EXIF data mark as rotated is turned upright.
+// The pixels equal the result of Pillow's Image.open(file), exif_transpose and convert("RGB") (or
+// "L"). Palettes, CMYK and YCCK are converted to RGB. 16-bit samples keep their upper 8 bits, and
+// alpha is dropped. Pictures are rotated as their EXIF orientation requires.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace muster::data {
 
-// Allocator that leaves new bytes uninitialized in resize(), for bytes that are all written before
-// they are read.
+// An allocator with which std::vector::resize() does not initialize new bytes. Callers must write
+// all bytes before they read them.
 struct UnsetBytes : std::allocator<uint8_t> {
   template <typename T>
   struct rebind {
@@ -27,29 +27,30 @@ struct UnsetBytes : std::allocator<uint8_t> {
 };
 using Pixels = std::vector<uint8_t, UnsetBytes>;
 
-// Rows from top to bottom, pixels from left to right, and the channels of each pixel: red, green,
-// blue, or grey alone.
+// A decoded picture, in the order [height][width][channels]. The channels are red, green and blue,
+// or only grey.
 struct Image {
   int64_t height = 0, width = 0, channels = 3;
   Pixels pixels;
 };
 
-// The limit on pixels, as in Pillow, because a small file may claim a huge picture.
+// The largest number of pixels of a picture, as in Pillow. A small damaged file may claim to be a
+// huge picture.
 inline constexpr int64_t kMaxPixels = 178'956'970;
 
 // Decodes a picture. Thread-safe. REQUIRES: `channels` is 1 or 3. Errors are DataErrors "'<name>'
-// ...", with the offset at which a truncated or damaged file breaks off.
+// ...". The error of a truncated or damaged file has the offset of the first bad byte.
 absl::StatusOr<Image> DecodeImage(std::string_view bytes, const std::string& name, int channels);
 
-// Decodes an RGB picture straight into `planes`, [3][height][width]. Returns false where the
-// picture has another size or its stored form does not allow this. `planes` is then undefined, and
-// the caller uses DecodeImage.
+// Decodes an RGB picture directly into `planes`, [3][height][width]. Returns false if the picture
+// has another size, or a format that does not allow this. `planes` is then undefined, and the
+// caller must call DecodeImage.
 absl::StatusOr<bool> DecodePlanes(std::string_view bytes, const std::string& name, int64_t height,
                                   int64_t width, uint8_t* planes);
 
-// True for the extensions of readable pictures: .jpg, .jpeg, .png, in any case.
+// Returns true for names of readable pictures: .jpg, .jpeg or .png, in upper or lower case.
 bool HasImageExtension(std::string_view name);
-// True for the extensions of pictures that cannot be read, such as .gif and .webp.
+// Returns true for names of pictures that cannot be read, such as .gif and .webp.
 bool HasOtherImageExtension(std::string_view name);
 
 }  // namespace muster::data

@@ -14,8 +14,9 @@
 namespace muster::data {
 namespace {
 
-// libjpeg reports errors by longjmp, which runs no destructors. Therefore only plain data may live
-// between Guarded()'s setjmp and the library's calls. The caller releases all resources.
+// Reads one JPEG file. libjpeg reports errors by longjmp, which runs no destructors. Functions
+// between Guarded()'s setjmp and libjpeg's calls must therefore have no objects with destructors.
+// The destructor of the reader releases all resources.
 class JpegReader {
  public:
   explicit JpegReader(std::string_view bytes) : bytes_(bytes) {
@@ -57,7 +58,7 @@ class JpegReader {
         this);
   }
 
-  // Reads to planes of image_height x image_width bytes, through a buffer of a few rows.
+  // Reads into planes of image_height x image_width bytes, through a buffer of a few rows.
   bool ReadPlanes(uint8_t* planes) {
     pixels_ = planes;
     rows_.resize(kRows * jpeg_.image_width * 3);
@@ -84,7 +85,7 @@ class JpegReader {
   jpeg_decompress_struct& jpeg() { return jpeg_; }
   bool truncated() const { return errors_.truncated; }
   const char* message() const { return errors_.message; }
-  // Returns the offset in the file up to which it was read.
+  // Returns the number of bytes of the file that were read.
   size_t offset() const {
     return errors_.truncated || jpeg_.src == nullptr ? bytes_.size()
                                                      : bytes_.size() - jpeg_.src->bytes_in_buffer;
@@ -102,13 +103,14 @@ class JpegReader {
   static constexpr int64_t kRows = 8;
 
   struct Errors {
-    jpeg_error_mgr base;  // First member, so that the library's pointer to it points to the whole.
+    // The first member, so that libjpeg's pointer to `base` is also a pointer to this struct.
+    jpeg_error_mgr base;
     jmp_buf leave;
     bool truncated = false;
     char message[JMSG_LENGTH_MAX] = {};
   };
 
-  // Returns true on success. Not inlined into code with destructors.
+  // Calls `call` and returns true on success. Must not be inlined into functions with destructors.
   [[gnu::noinline]] static bool Guarded(void (*call)(JpegReader*), JpegReader* self) {
     if (setjmp(self->errors_.leave) != 0) return false;
     call(self);
@@ -122,8 +124,8 @@ class JpegReader {
     longjmp(errors->leave, 1);
   }
 
-  // Negative levels are warnings. For missing or damaged data the library continues with grey
-  // pixels, which is an error here. Other warnings do not affect the decoding.
+  // Negative levels are warnings. For missing or damaged data, libjpeg warns and continues with
+  // grey pixels. This function records that as an error. Other warnings do not affect the decoding.
   static void Note(j_common_ptr jpeg, int level) {
     if (level >= 0) return;
     auto* errors = reinterpret_cast<Errors*>(jpeg->err);
@@ -159,12 +161,12 @@ absl::Status Broken(const JpegReader& reader, const std::string& name) {
                   name, reader.message(), reader.offset()));
 }
 
-// Programs store CMYK inverted, as Adobe's do. Pillow treats every CMYK file as inverted.
+// Adobe's and other programs store CMYK inverted. Like Pillow, treats every CMYK file as inverted.
 void CmykToRgb(const Pixels& cmyk, Pixels* rgb) {
   for (size_t pixel = 0; pixel < cmyk.size() / 4; ++pixel) {
-    const int light = cmyk[4 * pixel + 3];  // The lightness with black ink only.
+    const int light = cmyk[4 * pixel + 3];  // 255 minus the amount of black ink.
     for (size_t c = 0; c < 3; ++c) {
-      // The product over 255, rounded.
+      // The product divided by 255 and rounded.
       const int product = (255 - cmyk[4 * pixel + c]) * light + 128;
       const int ink = ((product >> 8) + product) >> 8;
       (*rgb)[3 * pixel + c] = static_cast<uint8_t>(light - ink);
@@ -172,7 +174,7 @@ void CmykToRgb(const Pixels& cmyk, Pixels* rgb) {
   }
 }
 
-// Reads the header and selects RGB, or CMYK where the file has it.
+// Reads the header and selects RGB output, or CMYK output if the file has CMYK.
 absl::Status Begin(JpegReader* reader, const std::string& name) {
   if (!reader->ReadHeader()) return Broken(*reader, name);
   jpeg_decompress_struct& jpeg = reader->jpeg();

@@ -1,4 +1,5 @@
-// This file is compiled without contraction. Every fused operation is explicit.
+// The compiler must not fuse floating-point operations in this file (-ffp-contract=off). Fused
+// operations are explicit.
 #include "common/data/image/pixels.h"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 #include "common/base/kernels.h"
 
 #if defined(__x86_64__)
-// Without FMA the C library computes it exactly but slowly.
+// On processors without FMA, the C library computes fused operations exactly but slowly.
 #define MUSTER_FOR_PIXELS(KERNEL, name) \
   KERNEL(name##Baseline, ) KERNEL(name##Avx2, __attribute__((target("avx2,fma"))))
 #define MUSTER_CHOOSE_FOR_PIXELS(name) (HasAvx2AndFma() ? name##Avx2 : name##Baseline)
@@ -27,7 +28,7 @@ bool HasAvx2AndFma() {
 }
 #endif
 
-// Pixels processed at a time, so that the intermediate results stay in the L1 cache.
+// The number of pixels that are processed together. The intermediate results fit in the L1 cache.
 constexpr int64_t kBlock = 256;
 
 // ---- Planes
@@ -44,7 +45,7 @@ MUSTER_KERNEL_INLINE void Reverse(const uint8_t* __restrict from, int64_t width,
                                   uint8_t* __restrict to) {
   for (int64_t x = 0; x < width; ++x) to[width - 1 - x] = from[x];
 }
-// Splits one row into `part`, one buffer for each channel, flipped if requested.
+// Splits one row into `part`, one buffer for each channel. Swaps left and right if `flip` is true.
 MUSTER_KERNEL_INLINE void SplitRow(const uint8_t* row, int64_t width, int64_t channels, bool flip,
                                    uint8_t* scratch, uint8_t* const part[3]) {
   if (channels == 3) {
@@ -103,7 +104,7 @@ MUSTER_KERNEL_INLINE float Clamped(float value, float most) {
   return value < most ? value : most;
 }
 
-// torchvision's grey value, before its fraction is dropped.
+// Returns torchvision's grey value before truncation to an integer.
 MUSTER_KERNEL_INLINE float Grey(float r, float g, float b) {
   return __builtin_fmaf(b, 0.114F, __builtin_fmaf(g, 0.587F, r * 0.2989F));
 }
@@ -161,7 +162,7 @@ MUSTER_KERNEL_INLINE void SaturateBlock(uint8_t* __restrict r, uint8_t* __restri
 MUSTER_FOR_PIXELS(MUSTER_SATURATE, Saturate)
 
 // Converts to hue, saturation and value, rotates the hue, and converts back, as torchvision does.
-// Separate loops with arrays between them let compilers vectorise.
+// The separate loops with arrays between them allow vectorization.
 MUSTER_KERNEL_INLINE void TurnBlock(uint8_t* __restrict red, uint8_t* __restrict green,
                                     uint8_t* __restrict blue, float hue) {
   constexpr auto kPart = static_cast<float>(1.0 / 255), kSixth = static_cast<float>(1.0 / 6);
@@ -190,12 +191,12 @@ MUSTER_KERNEL_INLINE void TurnBlock(uint8_t* __restrict red, uint8_t* __restrict
     h[k] = (turned < 0 ? turned + 1 : turned) * 6;
   }
   for (int64_t k = 0; k < kBlock; ++k) {
-    const auto sector = static_cast<int32_t>(h[k]);  // 6 equals 0.
+    const auto sector = static_cast<int32_t>(h[k]);  // Sector 6 equals sector 0.
     const float f = h[k] - static_cast<float>(sector), sf = s[k] * f, rest = 1 - s[k];
     const float v = most[k];
     const float q = Clamped((1 - sf) * v, 1), t = Clamped((sf + rest) * v, 1),
                 p = Clamped(rest * v, 1);
-    // Selects the sixth of the circle. Sums with weights 0 and 1 are exact and need no branches.
+    // Selects the values of the sector. Sums with weights 0 and 1 are exact and need no branches.
     const auto in = [sector](int32_t sixth) { return static_cast<float>(sector == sixth); };
     const float red_green = in(0) + in(6), green_red = in(1), green_blue = in(2),
                 blue_green = in(3), blue_red = in(4), red_blue = in(5);

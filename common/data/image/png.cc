@@ -10,8 +10,9 @@
 namespace muster::data {
 namespace {
 
-// libpng reports errors by longjmp, which runs no destructors. Therefore only plain data may live
-// between Guarded()'s setjmp and the library's calls. The caller releases all resources.
+// Reads one PNG file. libpng reports errors by longjmp, which runs no destructors. Functions
+// between Guarded()'s setjmp and libpng's calls must therefore have no objects with destructors.
+// The destructor of the reader releases all resources.
 class PngReader {
  public:
   explicit PngReader(std::string_view bytes) : bytes_(bytes) {
@@ -81,7 +82,7 @@ class PngReader {
   }
 
  private:
-  // Returns true on success. Not inlined into code with destructors.
+  // Calls `call` and returns true on success. Must not be inlined into functions with destructors.
   [[gnu::noinline]] static bool Guarded(void (*call)(PngReader*), PngReader* self) {
     if (setjmp(png_jmpbuf(self->png_)) != 0) return false;
     call(self);

@@ -1,4 +1,4 @@
-// The keys that each format reads from a split of the job's data.
+// Reads the keys of each format from a split of the job's data.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -53,8 +53,8 @@ struct KnownColumn {
   const char *name, *source;
 };
 
-// Completes the columns of a format with known contents. Without "columns" in the job, they are x
-// and y as the format has them.
+// Completes the columns of a format with known contents. If the job has no "columns", the columns
+// are the format's x and y.
 void CompleteColumns(JsonObject* object, const std::vector<KnownColumn>& known, DataSplit* split) {
   const std::string columns_key = split->key + ".columns.";
   const bool named = !split->columns.empty() && split->columns[0].key.starts_with(columns_key);
@@ -137,8 +137,8 @@ void ReadPaths(JsonObject* object, const char* what, DataSplit* split) {
   split->paths = paths.get<std::vector<std::string>>();
 }
 
-// Checks the columns of formats whose files name their contents. Each column takes its own name as
-// its source by default.
+// Checks the columns of formats that name the contents of their files. The default source of a
+// column is the column's name.
 void RequireColumns(JsonObject* object, const char* what, DataSplit* split) {
   if (split->columns.empty() || split->columns[0].key == split->key + ".y")
     object->Fail("x",
@@ -172,7 +172,7 @@ void ReadCsv(JsonObject* object, DataSplit* split) {
   } else {
     split->csv.delimiter = delimiter[0];
   }
-  // By default, x has all columns that do not belong to y.
+  // By default, x has all columns of the file that y does not have.
   const bool only_targets =
       split->columns.size() == 1 && split->columns[0].key == split->key + ".y";
   if (split->columns.empty() || only_targets) {
@@ -224,7 +224,7 @@ void ReadTokens(JsonObject* object, DataSplit* split) {
   ReadWindows(object, split);
 }
 
-// Reads "decode", the type of features and files that hold bytes.
+// Reads "decode", the type of features and files that consist of bytes.
 void ReadDecode(JsonObject* object, DataSplit* split) {
   static const std::vector<std::string> known = {"image", "float16", "float32", "float64", "int8",
                                                  "int16", "int32",   "int64",   "uint8"};
@@ -245,7 +245,7 @@ void ReadTfRecord(JsonObject* object, DataSplit* split) {
   ReadDecode(object, split);
 }
 
-// True where a source such as "jpg;png" has an extension of a picture.
+// Returns true if a source such as "jpg;png" has an extension of pictures.
 bool HoldsPictures(std::string source) {
   std::transform(source.begin(), source.end(), source.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -273,7 +273,7 @@ void ReadTar(JsonObject* object, DataSplit* split) {
       if (column.source.empty() && column.name == name) column.source = source;
     }
     if (column.source.empty()) column.source = column.name;
-    // Without "decode" the extension decides.
+    // Without "decode", the extension determines the type.
     column.picture = HoldsPictures(column.source);
   }
   ReadDecode(object, split);

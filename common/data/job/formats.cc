@@ -41,8 +41,8 @@ absl::StatusOr<OpenSplit> OpenIdx(const DataSplit& split, const std::string& fol
 
 // ---- All formats: a part of the examples, conversions
 
-// Returns a text of everything that an example of the split's files depends on. Without
-// `with_part`, all splits of the same files share one cache.
+// Returns a text with everything that the examples of the split's files depend on. If `with_part`
+// is false, all splits of the same files share one cache.
 absl::StatusOr<std::string> StampOf(const DataSplit& split, const std::string& folder,
                                     const std::string& key, bool with_part) {
   Json settings = {
@@ -58,7 +58,7 @@ absl::StatusOr<std::string> StampOf(const DataSplit& split, const std::string& f
     settings["part"] = {split.skip, split.take.value_or(-1)};
     if (split.fraction) settings["fraction"] = {split.fraction->first, split.fraction->second};
   } else {
-    settings["mixed"] = split.is_part();  // Selects the order of a folder.
+    settings["mixed"] = split.is_part();  // Determines the order of an image folder.
   }
   for (const DataColumn& column : split.columns)
     settings["columns"].push_back({column.source, column.parts, column.decode});
@@ -78,14 +78,14 @@ absl::StatusOr<std::string> StampOf(const DataSplit& split, const std::string& f
                            static_cast<int64_t>(info.st_mtim.tv_nsec));
     }
   }
-  // Hashed, because a header has room for a page and not for a million names.
+  // Hashes the names of files, because the cache file's header is too small for a million names.
   return fmt::format("{}\n{} bytes, {:016x}", settings.dump(), stamp.size(), Fnv1a(stamp));
 }
 
 absl::StatusOr<DatasetPtr> PartOf(const DataSplit& split, DatasetPtr dataset) {
   const int64_t size = dataset->size();
   if (split.fraction) {
-    // Rounds so that adjacent parts neither share an example nor leave one out.
+    // Rounds both ends alike, so that adjacent parts neither overlap nor leave a gap.
     const auto place = [&](double part) { return std::llround(part * static_cast<double>(size)); };
     const int64_t begin = place(split.fraction->first), end = place(split.fraction->second);
     if (begin == end) {
@@ -120,7 +120,7 @@ at::ScalarType TypeNamed(const std::string& name) {
   return at::kFloat;
 }
 
-// The conversion of a column's values, applied to a whole batch.
+// How the values of a column are converted. Applied to whole batches.
 struct Conversion {
   at::ScalarType from = at::kFloat, to = at::kFloat;
   double multiplied = 1, divided = 1;
@@ -141,7 +141,7 @@ struct Conversion {
   }
 };
 
-// Returns the shape that `wanted` gives to examples of shape `shape`, without a -1.
+// Returns the shape that `wanted` gives to examples of shape `shape`, with a number in place of -1.
 absl::StatusOr<std::vector<int64_t>> ShapeOf(const DataColumn& wanted,
                                              const std::vector<int64_t>& shape) {
   std::vector<int64_t> result = *wanted.shape, named;
@@ -169,7 +169,7 @@ absl::StatusOr<Conversion> ConversionOf(const DataColumn& wanted, Column* column
   if (!wanted.dtype.empty()) {
     conversion.to = TypeNamed(wanted.dtype);
   } else if (column->type == at::kDouble || (scaled && !at::isFloatingType(column->type))) {
-    conversion.to = at::kFloat;  // The type of parameters.
+    conversion.to = at::kFloat;  // Parameters are float32 too.
   } else {
     conversion.to = column->type;
   }
@@ -181,7 +181,7 @@ absl::StatusOr<Conversion> ConversionOf(const DataColumn& wanted, Column* column
   return conversion;
 }
 
-// Above the shuffle, so that an example has another partner in each epoch.
+// Adds MixUp after the shuffle, so that an example has another partner in each epoch.
 absl::Status AddMixUp(const DataSplit& split, OpenSplit* open) {
   const std::string place = fmt::format("{}.transforms[{}]", split.key, split.transforms.size());
   MixUpOptions options = *split.mixup;
@@ -285,7 +285,8 @@ absl::StatusOr<OpenSplit> OpenJobSplit(const DataSplit& split, const std::string
   if (open.dataset == nullptr)
     return ConfigurationError(fmt::format("{}.format {} has no reader", split.key, split.format));
   MUSTER_ASSIGN_OR_RETURN(open.dataset, PartOf(split, std::move(open.dataset)));
-  // Other caches are further below: under the shuffles of unpaired_images, and under transforms.
+  // In other cases the cache is already in place: before the shuffles of unpaired_images, and
+  // before transforms.
   if (split.format != "unpaired_images" && split.transforms.empty()) {
     MUSTER_ASSIGN_OR_RETURN(
         open.dataset, Cached(split, folder, "examples", CacheOf::kPart, std::move(open.dataset)));

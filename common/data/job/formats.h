@@ -1,4 +1,5 @@
-// The readers of the job's data files, by format: the part of job_data.h that needs LibTorch.
+// The readers of the job's data files. Each format has one reader. Unlike job_data.h, they need
+// LibTorch.
 #pragma once
 
 #include <string>
@@ -9,29 +10,30 @@
 
 namespace muster::data {
 
-// Immutable once it is open.
+// An opened split. Immutable.
 struct OpenSplit {
-  // All examples of the files, in the order and with the values of the files.
+  // FormatReader::open returns all examples of the files, in the files' order and with the files'
+  // values. OpenJobSplit returns the split's converted examples.
   DatasetPtr dataset;
-  std::vector<Column> columns;  // The columns of the dataset's components.
+  std::vector<Column> columns;  // The columns of the dataset, one for each component.
 };
 
 struct FormatReader {
-  std::string_view name;  // As in DataFormats().
-  // Opens the split. Relative paths start at `folder`. Errors name the key and the file.
+  std::string_view name;  // A name of DataFormats().
+  // Opens the split. Relative paths are relative to `folder`. Errors name the key and the file.
   absl::StatusOr<OpenSplit> (*open)(const DataSplit& split, const std::string& folder);
 };
 const std::vector<FormatReader>& FormatReaders();
 
-// Returns the split with only those of its files, sorted by name, whose number k has k mod `shares`
-// == `share`. Returns a ConfigurationError where there are fewer files than shares. REQUIRES:
-// ShardsByFile(split.format).
+// Returns the split with only a part of its files. Of the files sorted by name, keeps file k if k
+// mod `shares` == `share`. Returns a ConfigurationError if there are fewer files than shares.
+// REQUIRES: ShardsByFile(split.format).
 absl::StatusOr<DataSplit> ShareOf(const DataSplit& split, const std::string& folder, int share,
                                   int shares);
 
-// Opens a split as the job's data describes it: its part of the files' examples, shuffled if
-// requested, with values and shapes converted. The columns are those after the conversion.
-// REQUIRES: split.kind is kFiles.
+// Opens a split as the job's data describes it. The dataset is the split's part of the files'
+// examples, shuffled if requested, with converted values and shapes. The columns describe the
+// converted examples. REQUIRES: split.kind is kFiles.
 absl::StatusOr<OpenSplit> OpenJobSplit(const DataSplit& split, const std::string& folder);
 
 }  // namespace muster::data

@@ -1,5 +1,5 @@
-// Columns of text whose cells are hashed to keys of embedding tables. The job's "hash" key is kept
-// in DataColumn::decode. Internal to this folder.
+// A text column can be hashed to keys of embedding tables. DataColumn::decode then holds "hash "
+// and the hash's name, from the job's "hash" key. Internal to this folder.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace muster::data {
 
 inline constexpr std::pair<std::string_view, KeyHash> kKeyHashes[] = {{"xxh3", KeyHash::kXxh3},
                                                                       {"xxh64", KeyHash::kXxh64}};
-// Prefix of DataColumn::decode before the hash's name.
+// The prefix of DataColumn::decode for hashed columns.
 inline constexpr std::string_view kHashed = "hash ";
 
 inline std::optional<KeyHash> HashOf(std::string_view decode) {

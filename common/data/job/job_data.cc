@@ -17,7 +17,7 @@ constexpr const char* kSplits[] = {"train", "validation", "test"};
 const std::vector<std::string> kDtypes = {"float16", "bfloat16", "float32", "float64", "int8",
                                           "int16",   "int32",    "int64",   "uint8",   "bool"};
 
-// Reads "1/255" as its two halves.
+// Parses a ratio such as "1/255".
 bool ReadRatio(const std::string& text, double* multiplied, double* divided) {
   const size_t slash = text.find('/');
   if (slash == std::string::npos) return false;
@@ -73,7 +73,7 @@ std::string ExampleOf(DataFormat::Source source) {
                "\"float32\", \"scale\": \"1/255\"}";
 }
 
-// Reads a name, a number (which counts as a name), or a list of them.
+// Reads a name, or a list of names. A number counts as a name.
 bool ReadSource(const Json& json, DataFormat::Source source, DataColumn* column) {
   if (json.is_string()) {
     column->source = json.get<std::string>();
@@ -93,7 +93,7 @@ bool ReadSource(const Json& json, DataFormat::Source source, DataColumn* column)
   return true;
 }
 
-// Reads "hash": the column is text, which becomes keys of embedding tables.
+// Reads "hash", which converts text to keys of embedding tables.
 void ReadHash(JsonObject* object, DataColumn* column) {
   std::string name;
   object->Read("hash", &name);
@@ -112,7 +112,7 @@ void ReadHash(JsonObject* object, DataColumn* column) {
   column->decode = std::string(kHashed) + name;
 }
 
-// Reads a column: its source, or an object with the source and the conversion of its values.
+// Reads a column. `json` is the source, or an object with the source and the conversion of values.
 absl::Status ReadColumn(const Json& json, DataFormat::Source source, DataColumn* column) {
   if (!json.is_object() && !ReadSource(json, source, column)) {
     return ConfigurationError(
@@ -141,7 +141,7 @@ absl::Status ReadColumn(const Json& json, DataFormat::Source source, DataColumn*
   return absl::OkStatus();
 }
 
-// Returns the names of "columns" in order.
+// Returns the names in "columns", in the order of "order" if the job has it.
 absl::StatusOr<std::vector<std::string>> OrderOf(const Json& columns, const Json& order,
                                                  const std::string& key) {
   if (!columns.is_object() || columns.empty()) {
@@ -237,15 +237,15 @@ void ReadCache(JsonObject* object, DataSplit* split) {
   }
 }
 
-// Reads "auto", or a number of at least `least`.
+// Reads "auto", or a number that is at least `least`.
 std::optional<int> ReadAutoOr(JsonObject* object, const char* key, int least, const char* what) {
   Json value;
   object->Read(key, &value);
-  constexpr int kMost = 1024;
+  constexpr int kMax = 1024;
   if (value.is_null() || value == "auto") return std::nullopt;
-  if (value.is_number_integer() && value >= least && value <= kMost) return value.get<int>();
+  if (value.is_number_integer() && value >= least && value <= kMax) return value.get<int>();
   object->Fail(key, fmt::format("must be \"auto\" or a number of {} from {} to {}, is {}", what,
-                                least, kMost, value.dump()));
+                                least, kMax, value.dump()));
   return std::nullopt;
 }
 
@@ -344,7 +344,7 @@ absl::StatusOr<JobData> ParseJobData(const Json& data) {
   }
   const DataOptions options = ReadOptions(&object);
   MUSTER_RETURN_IF_ERROR(object.Finish());
-  // Options without splits apply to the program's own data.
+  // A "data" without splits has options for the program's own data.
   if (!any && !data.empty()) {
     if (options.auto_shard == AutoShard::kFile) return CheckFiles(splits[0]);
     return splits;

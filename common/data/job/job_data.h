@@ -1,4 +1,4 @@
-// The job's "data", parsed and checked without opening a file (docs/data.md). formats.h has the
+// Parses and checks the job's "data" without opening files (docs/data.md). formats.h has the
 // readers of the files.
 #pragma once
 
@@ -14,26 +14,29 @@
 
 namespace muster::data {
 
-// One component of a split's examples. `key` is its dotted key in the job, for messages.
+// One component of a split's examples. `key` is the dotted key of the column in the job, for
+// messages.
 struct DataColumn {
   std::string name, key;
-  // The source of the column, as its format defines it: a file's path as in the job, or a part of
-  // the split's own files. `parts` is set instead where there are several.
+  // The source of the column: a file's path as in the job, or the name of a part of the split's
+  // files. The format defines the kind of source. A column with several parts lists them in
+  // `parts`, and `source` joins them for messages.
   std::string source;
   std::vector<std::string> parts;
-  // The type of bytes (such as "image"), for formats that cannot tell.
+  // The type of the encoded bytes, such as "image", for formats that do not store the type.
   std::string decode;
-  std::string dtype;                          // "": as in the file, but float64 becomes float32.
-  double multiplied = 1, divided = 1;         // Key "scale".
-  std::optional<std::vector<int64_t>> shape;  // Of one example. One dimension may be -1.
-  bool picture = false;                       // Decoded from an image file.
+  std::string dtype;                   // "" keeps the file's type, but converts float64 to float32.
+  double multiplied = 1, divided = 1;  // From the key "scale".
+  std::optional<std::vector<int64_t>> shape;  // The shape of one example. One dimension may be -1.
+  bool picture = false;                       // True if the column is decoded from image files.
 };
 
-// The conversion of pictures to tensors of one shape.
+// How pictures are converted to tensors of one shape.
 struct ImageOptions {
-  int channels = 3;               // 3, or 1 for grey.
-  int64_t height = 0, width = 0;  // 0: as in the files, which must then be equal.
-  // Resize the shorter side to this, then crop the centre. 0: resize the whole.
+  int channels = 3;               // 3 for RGB, or 1 for grey.
+  int64_t height = 0, width = 0;  // 0 keeps the files' size, which must be the same for all files.
+  // If above 0, the shorter side is resized to this length, then the centre is cropped. If 0, the
+  // whole picture is resized.
   int64_t shorter_side = 0;
 };
 
@@ -42,95 +45,96 @@ struct CsvOptions {
   char delimiter = ',';
 };
 
-// Windows of a long row of tokens.
+// How a file of tokens is divided into windows.
 struct WindowOptions {
-  std::string dtype = "uint8";  // Type of a token in the file: uint8, uint16 or uint32.
+  std::string dtype = "uint8";  // The type of a token in the file: uint8, uint16 or uint32.
   int64_t length = 0, stride = 0;
-  bool targets = true;  // y is x, one token later.
+  // If true, a second component "y" has the tokens one position after those of "x".
+  bool targets = true;
 };
 
-// Where the examples of a split are cached after reading, before they are shuffled and converted.
+// Where a split's examples are cached. Examples are cached after reading, before shuffling and
+// conversion.
 struct CacheOptions {
   enum class Kind { kNone, kMemory, kDisk };
   Kind kind = Kind::kNone;
-  std::string folder;  // For kDisk: the path as in the job.
+  std::string folder;  // For kDisk, the path as in the job.
 };
 
 struct DataSplit {
   enum class Kind { kNone, kProgram, kFiles };
   Kind kind = Kind::kNone;
-  std::string key;  // Such as "data.train".
+  std::string key;  // For example "data.train".
   std::string format;
   std::vector<DataColumn> columns;  // In the order of a batch's components.
-  // For formats whose columns are parts of the split's files: the files, as in the job. The
-  // format's own keys follow.
+  // The files as in the job, for formats with the sources kFrom and kParts. The members after this
+  // one are keys of single formats.
   std::vector<std::string> paths;
   ImageOptions image;
-  std::vector<Transform> transforms;  // Apply to the columns that are pictures.
-  // Applied after the transforms. `classes` 0: the number of classes in the files.
+  std::vector<Transform> transforms;  // Transforms of the columns with pictures.
+  // MixUp after the transforms. If `classes` is 0, the files determine the number of classes.
   std::optional<MixUpOptions> mixup;
   CsvOptions csv;
   WindowOptions windows;
-  int64_t examples = 0;  // For unpaired folders. 0: the size of the smaller folder.
+  int64_t examples = 0;  // For unpaired folders. 0 means the size of the smaller folder.
   bool shuffle = false;
-  // The part of the files' examples that the split uses, in their order: skips `skip`, then takes
-  // `take`, or uses this fraction of the whole.
+  // The part of the files' examples that the split uses, in the files' order. Either the split
+  // skips `skip` examples and then takes `take`, or it uses the range `fraction` of all examples.
   int64_t skip = 0;
   std::optional<int64_t> take;
   std::optional<std::pair<double, double>> fraction;
   bool is_part() const { return skip > 0 || take || fraction; }
   CacheOptions cache;
-  bool skip_damaged = false;  // Copy of DataOptions::skip_damaged.
+  bool skip_damaged = false;  // A copy of DataOptions::skip_damaged.
 };
 
-// The assignment of the training split to replicas (docs/data.md, "Sharding").
+// How the training split is distributed to replicas (docs/data.md, "Sharding").
 enum class AutoShard { kData, kFile, kOff };
 inline constexpr std::string_view kAutoShardNames[] = {"data", "file", "off"};
 
-// The keys of "data" besides its splits: the options for loading examples, also those of the
+// Options for loading examples: the keys of "data" other than splits. They also apply to the
 // program's own data.
 struct DataOptions {
-  std::optional<int> threads, prefetch;  // Absent: "auto".
-  bool skip_damaged = false;             // Key on_error: "skip".
+  std::optional<int> threads, prefetch;  // nullopt means "auto".
+  bool skip_damaged = false;             // True if "on_error" is "skip".
   AutoShard auto_shard = AutoShard::kData;
 };
 
-// One DataSplit for each Split. All are kProgram where the job has no data.
+// One DataSplit for each Split. If the job has no data, all are kProgram.
 using JobData = std::array<DataSplit, 3>;
 inline const DataSplit& SplitOf(const JobData& data, Split split) {
   return data[static_cast<int>(split)];
 }
 
-// The part of a format that needs no files. To add a format, add an entry here in data_formats.cc
-// and a reader in formats.cc.
+// A data format, with functions that read its keys in the job. To add a format, add an entry to
+// data_formats.cc and a reader to formats.cc.
 struct DataFormat {
   std::string_view name;
-  // The key of a column that names its source.
+  // How a column of the job names its source.
   enum class Source {
-    kPath,   // "path", required: each column is a file.
-    kFrom,   // "from": a part of the files that the split's own "path" names.
-    kParts,  // "from": a part, or a list of parts.
+    kPath,   // The required key "path": each column is a file.
+    kFrom,   // The key "from": a part of the files in the split's "path".
+    kParts,  // The key "from": a part, or a list of parts.
   };
   Source source = Source::kPath;
-  // Reads the keys of this format, and completes or refuses the columns.
+  // Reads the keys of this format into *split, and completes or refuses the columns.
   void (*read)(JsonObject* object, DataSplit* split);
-  // Returns the files of a split as named in the job, with the dotted key of each.
+  // Returns the files of a split as pairs of the dotted key and the path in the job.
   std::vector<std::pair<std::string, std::string>> (*files)(const DataSplit& split);
 };
 const std::vector<DataFormat>& DataFormats();
-// True where a split of this format can have several files with several examples each.
+// Returns true if a split of this format can have several files with several examples each.
 bool ShardsByFile(std::string_view format);
 
 // Errors are ConfigurationErrors that name the dotted key.
 absl::StatusOr<JobData> ParseJobData(const Json& data);
-// Parses the options from the same "data". Returns the defaults where the job has no data.
+// Parses the options of the job's "data". Returns the defaults if the job has no data.
 absl::StatusOr<DataOptions> ParseDataOptions(const Json& data);
-// Returns all files of all splits by key, with paths as in the job.
+// Returns all files of all splits as pairs of the dotted key and the path in the job.
 std::vector<std::pair<std::string, std::string>> FilesOf(const JobData& data);
 
-// The first difference that makes two resolved jobs train on other examples, or in another order:
-// the key and its two values. Files are compared by their digests where both jobs have them, else
-// by their paths. A run of one job cannot resume with the other.
+// A difference that makes two resolved jobs train on different examples, or in a different order. A
+// run of one job cannot resume with the other job.
 struct TrainingDifference {
   std::string key, before, now;
 };

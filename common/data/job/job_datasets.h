@@ -1,4 +1,4 @@
-// The datasets of a job's "data". A process opens each once for all of its replicas.
+// The datasets of a job's "data".
 #pragma once
 
 #include <array>
@@ -12,26 +12,24 @@
 
 namespace muster::data {
 
-// Thread-safe.
+// Opens each split once for all replicas of a process. Thread-safe.
 class JobDatasets {
  public:
-  // Relative paths start at `folder`.
+  // Relative paths are relative to `folder`.
   static absl::StatusOr<std::shared_ptr<JobDatasets>> Make(const Json& data, std::string folder);
   const JobData& data() const { return data_; }
   const DataOptions& options() const { return options_; }
-  // Opens the split at the first call. Every later call returns the same result, also an error.
-  // REQUIRES: the split's kind is kFiles. Returns a DataError where the labels of two splits stand
-  // for different classes.
+  // Opens the split at the first call. Every later call returns the same result, even if it is an
+  // error. REQUIRES: the split's kind is kFiles. Returns a DataError if the same label means
+  // different classes in two splits.
   absl::StatusOr<OpenSplit> Open(Split split);
-  // Returns only the columns of a split. Where replicas share its files among them, the first file
-  // determines the columns.
+  // Returns the columns of a split. For the training split with auto_shard "file", reads only the
+  // first file.
   absl::StatusOr<std::vector<Column>> Columns(Split split);
-  // For auto_shard "file": returns the training examples of the first file. REQUIRES: that option
-  // is set.
+  // Returns the training examples of the first file. REQUIRES: auto_shard is "file".
   absl::StatusOr<DatasetPtr> OpenFirst();
-  // For auto_shard "file": returns the training examples of the files k with k mod `shares` ==
-  // `share`. Returns a ConfigurationError where there are fewer files than shares. REQUIRES: that
-  // option is set.
+  // Returns the training examples of all files k with k mod `shares` == `share`. Returns a
+  // ConfigurationError if there are fewer files than shares. REQUIRES: auto_shard is "file".
   absl::StatusOr<DatasetPtr> OpenShare(int share, int shares);
 
  private:

@@ -26,7 +26,7 @@ absl::StatusOr<Batch> LoadIndices(const Dataset& dataset, const std::vector<int6
   return batch;
 }
 
-// Returns a batch without examples. Where the dataset cannot make one because of a damaged example,
+// Returns a batch of 0 examples. If a damaged example keeps the dataset from making such a batch,
 // the first readable example defines the components.
 absl::StatusOr<Batch> EmptyOf(const Dataset& dataset, const Context& context) {
   absl::StatusOr<Batch> empty = LoadIndices(dataset, {}, 0, context);
@@ -60,7 +60,7 @@ absl::StatusOr<PresentExamples> LoadPresentExamples(const Dataset& dataset, Slic
     present.count = slice.size();
     return present;
   }
-  // Finds the damaged examples one by one, then loads the rest as one batch, as the dataset does.
+  // Tries each example to find the damaged ones, then loads the others as one batch.
   std::vector<int64_t> good;
   for (int64_t i = slice.begin; i < slice.end; ++i) {
     const absl::StatusOr<Batch> one = LoadIndices(dataset, {i}, i, context);

@@ -5,8 +5,8 @@
 
 namespace muster::data {
 
-// Loads examples [begin, end) of the dataset into `loaded` and prepares the batch. If `options`
-// says so, damaged examples are left out and their errors are listed.
+// Loads the examples of `slice` into *loaded, then calls options.prepare. If options.skip_damaged
+// is true, omits damaged examples and lists their errors in *loaded.
 absl::Status LoadInto(const Dataset& dataset, Slice slice, const Context& context,
                       const PipelineOptions& options, LoadedBatch* loaded);
 

@@ -1,6 +1,6 @@
-// Reads a whole CSV file as columns. Several columns of the file become float32 (float64 where the
-// job says so). A single column becomes int64 where all its values are integers. Text becomes int64
-// keys.
+// Reads a whole CSV file as columns. Several columns of the file form a float32 column (float64 if
+// the job says so). A single column of the file becomes int64 if all its values are integers. Text
+// becomes int64 keys.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,7 +18,7 @@
 namespace muster::data {
 namespace {
 
-// Returns, for each column, the places of the file's columns that it is made of.
+// Returns, for each column of the job, the indices of the file's columns that form it.
 absl::StatusOr<std::vector<std::vector<size_t>>> PlacesOf(const DataSplit& split,
                                                           const std::vector<std::string>& names,
                                                           const std::string& path) {
@@ -51,7 +51,7 @@ absl::StatusOr<std::vector<std::vector<size_t>>> PlacesOf(const DataSplit& split
   return places;
 }
 
-// Returns [rows], or [rows, parts] for several parts.
+// Returns a column of shape [rows], or [rows, parts] if `vector` is true.
 at::Tensor TensorOf(const CsvTable& table, size_t first, size_t parts, bool vector, bool hashed) {
   if (!vector && table.columns[first].whole) {
     at::Tensor column = at::empty({table.rows}, at::TensorOptions(at::kLong));

@@ -1,5 +1,6 @@
-// One folder of pictures for each class, as in torchvision's ImageFolder. Classes are numbered in
-// the order of their names. Examples are in the order of class, folder and name.
+// Reads a folder that has one subfolder of pictures for each class, as torchvision's ImageFolder
+// does. Classes are numbered in the order of their names. Examples have the order of class, folder
+// and name.
 #include "common/data/readers/image_folder.h"
 
 #include <ATen/ops/scalar_tensor.h>
@@ -25,7 +26,8 @@ class ImageFolderDataset final : public ReadDataset {
   ImageFolderDataset(std::string folder, std::vector<File> files, const ImageOptions& options)
       : folder_(std::move(folder)), files_(std::move(files)), options_(options) {}
 
-  // Sets the columns: the pictures' shape is that of the job, or that of the first picture.
+  // Sets the columns. The shape of pictures is that of the job or, if the job has none, that of the
+  // first picture.
   absl::Status Look(const DataSplit& split, std::vector<std::string> classes) {
     std::vector<int64_t> shape = {options_.channels, options_.height, options_.width};
     if (options_.height == 0) {
@@ -53,7 +55,7 @@ class ImageFolderDataset final : public ReadDataset {
     MUSTER_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(path));
     const at::Tensor& row = (*rows)[0];
     (*rows)[1].fill_(file.label);
-    // A picture that already has the right size is decoded straight to its place.
+    // Decodes a picture that already has the right size directly into the batch.
     if (options_.channels == 3 && options_.shorter_side == 0) {
       MUSTER_ASSIGN_OR_RETURN(const bool done, DecodePlanes(bytes, path, row.size(1), row.size(2),
                                                             row.mutable_data_ptr<uint8_t>()));
@@ -74,7 +76,7 @@ class ImageFolderDataset final : public ReadDataset {
   const ImageOptions options_;
 };
 
-// Orders the files by a hash of their names, so that a part of them has all classes. The order is
+// Sorts the files by a hash of their names, so that a part of them has all classes. The order is
 // the same on every host and for every split of the folder.
 void Mix(std::vector<ImageFolderFiles::File>* files) {
   for (ImageFolderFiles::File& file : *files) file.hash = SplitMix64(Fnv1a(file.path));
@@ -181,12 +183,12 @@ absl::StatusOr<DatasetPtr> OpenSide(const DataSplit& split, const DataColumn& co
   DatasetPtr side =
       MapBatch(std::move(transformed), [](const Batch& batch, const Context&,
                                           const std::vector<int64_t>&) { return Batch{batch[0]}; });
-  // With transforms, the cache is below them.
+  // If there are transforms, the cache is already in place before them.
   if (split.transforms.empty()) {
     MUSTER_ASSIGN_OR_RETURN(side,
                             Cached(split, folder, column.name, CacheOf::kPart, std::move(side)));
   }
-  // Each side has its own order, so that the pairs change in each epoch.
+  // Each of the two folders has its own order, so that the pairs change in each epoch.
   if (split.shuffle) side = Shuffle(std::move(side), salt);
   const int64_t times = split.examples == 0 ? 1 : (split.examples + size - 1) / size;
   if (times > 1) side = Repeat(std::move(side), times);

@@ -1,4 +1,4 @@
-// The pictures of a folder that has one folder for each class.
+// Lists the pictures of a folder that has one subfolder for each class.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@ namespace muster::data {
 
 struct ImageFolderFiles {
   struct File {
-    std::string path;   // Relative to the folder.
-    int64_t label = 0;  // Index of the class in `classes`.
+    std::string path;   // The path relative to the folder.
+    int64_t label = 0;  // The index of the class in `classes`.
     uint64_t hash = 0;
   };
   std::vector<std::string> classes;  // Sorted.
   std::vector<File> files;
 };
 
-// Lists the pictures by class, folder and name. With `mixed` they are in the order of a hash of the
-// names, which is the same on every host. Returns a DataError for a class without pictures or a
-// picture that cannot be read.
+// Lists the pictures in the order of class, folder and name. If `mixed` is true, sorts them by a
+// hash of their names instead. The order is the same on every host. Returns a DataError if a class
+// has no pictures, or if a picture has a format that cannot be read.
 absl::StatusOr<ImageFolderFiles> ListImageFolder(const std::string& path, bool mixed);
 
 }  // namespace muster::data

@@ -20,7 +20,8 @@
 namespace muster::data {
 namespace {
 
-// Returns a view [1, channels, height, width] of the pixels, whose channels are adjacent.
+// Returns the pixels as a tensor [1, channels, height, width] without a copy. The channels of a
+// pixel are adjacent.
 at::Tensor View(Image image) {
   auto* pixels = new Pixels(std::move(image.pixels));
   return at::from_blob(

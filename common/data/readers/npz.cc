@@ -1,6 +1,6 @@
-// numpy's npz: a zip archive of npy files
+// Reads numpy's npz, a zip archive of npy files
 // (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html). Stored arrays are
-// mapped, deflated ones are read whole.
+// mapped. Deflated arrays are decompressed into memory.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,8 +24,8 @@ absl::StatusOr<at::Tensor> ReadMember(const ZipReader& zip, const std::string& m
       return DataError(fmt::format("'{}' became shorter while it was read.", zip.path()));
     return NpyInMemory(file->bytes().substr(offset, zip.Size(member)), file, name);
   }
-  constexpr int64_t kMostBytes = int64_t{1} << 40;
-  if (zip.Size(member) > kMostBytes)
+  constexpr int64_t kMaxBytes = int64_t{1} << 40;
+  if (zip.Size(member) > kMaxBytes)
     return DataError(fmt::format("'{}' is damaged: it claims {} bytes.", name, zip.Size(member)));
   const auto bytes = std::make_shared<std::string>(zip.Size(member), '\0');
   MUSTER_RETURN_IF_ERROR(zip.Read(member, bytes->data()));

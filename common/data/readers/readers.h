@@ -1,4 +1,5 @@
-// Open the splits of each format except the arrays. Listed in common/data/job/formats.cc.
+// One function for each format opens a split of that format. common/data/job/formats.cc lists them,
+// and has the readers of arrays.
 #pragma once
 
 #include "common/data/job/formats.h"
@@ -13,27 +14,26 @@ absl::StatusOr<OpenSplit> OpenTfRecord(const DataSplit& split, const std::string
 absl::StatusOr<OpenSplit> OpenUnpairedImages(const DataSplit& split, const std::string& folder);
 absl::StatusOr<OpenSplit> OpenWindows(const DataSplit& split, const std::string& folder);
 
-// Returns the files that the split's paths match, in order. Returns a DataError where there are
-// none.
+// Returns the files that match the split's paths, in order. Returns a DataError if no file matches.
 absl::StatusOr<std::vector<std::string>> FilesOfPaths(const DataSplit& split,
                                                       const std::string& folder);
 
 enum class CacheOf {
-  kPart,  // The part of the files' examples that the split takes.
+  kPart,  // Only the split's part of the files' examples.
   kAll,   // All examples of the files.
 };
-// Returns the dataset behind the split's cache, where the job has one. `key` distinguishes datasets
-// made of the same split. The cache also depends on the split's settings and on the names, sizes
-// and times of its files. Must be below everything that depends on the epoch.
+// Returns `dataset` with the split's cache, if the job has one. `key` distinguishes several
+// datasets of the same split. A disk cache is reused only if the split's settings and the names,
+// sizes and times of its files are the same. The dataset must not depend on the epoch.
 absl::StatusOr<DatasetPtr> Cached(const DataSplit& split, const std::string& folder,
                                   const std::string& key, CacheOf of, DatasetPtr dataset);
 
-// Returns a dataset with one array for each column and one row for each example. Returns a
-// DataError where their lengths differ.
+// Returns a dataset of arrays, one array for each column, with one row for each example. Returns a
+// DataError if the arrays' lengths differ.
 absl::StatusOr<OpenSplit> FromArrays(const DataSplit& split, std::vector<at::Tensor> arrays);
 
-// Returns the dataset with only the components that the columns name. `components` lists all
-// components of the dataset, under the names that DataColumn::source uses.
+// Returns the dataset with only the components that the split's columns name. `components` lists
+// all components of the dataset, with the names for DataColumn::source.
 OpenSplit ChooseColumns(const DataSplit& split, DatasetPtr dataset,
                         const std::vector<Column>& components);
 

@@ -1,5 +1,5 @@
-// Tar shards of samples in webdataset's layout. Adjacent members whose paths are equal up to the
-// first dot of the file name are one sample. The rest of the name is the file's extension.
+// Reads tar shards in webdataset's layout. Adjacent members with the same path up to the first dot
+// of the file name form one sample. The rest of the name is the extension.
 #include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,8 +18,8 @@ namespace muster::data {
 namespace {
 
 struct Sample {
-  std::string key;                                      // Such as "train-0001.tar: 00017".
-  std::map<std::string, const TarFile::Member*> files;  // By extension.
+  std::string key;                                      // For example "train-0001.tar: 00017".
+  std::map<std::string, const TarFile::Member*> files;  // The keys are the extensions.
 };
 
 std::string LowerCase(std::string text) {
@@ -108,7 +108,7 @@ class TarDataset final : public ReadDataset {
   const ImageOptions image_;
   const std::vector<std::shared_ptr<const TarFile>> files_;
   const std::vector<Sample> samples_;
-  // By column: its extensions. The first one present is used.
+  // The extensions of each column. The first extension that a sample has is used.
   std::vector<std::vector<std::string>> names_;
 };
 
@@ -118,7 +118,7 @@ absl::Status AddSamples(const TarFile& file, std::vector<Sample>* samples) {
     const size_t slash = member.name.rfind('/');
     const size_t base = slash == std::string::npos ? 0 : slash + 1;
     const size_t dot = member.name.find('.', base);
-    // Skips members that belong to no sample, such as folders' own files, as webdataset does.
+    // As webdataset does, skips names without an extension and names that begin with "." or "__".
     if (dot == std::string::npos || dot == base || member.name.substr(base, 2) == "__") continue;
     const std::string key = member.name.substr(0, dot);
     const std::string extension = LowerCase(member.name.substr(dot + 1));

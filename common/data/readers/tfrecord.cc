@@ -1,4 +1,4 @@
-// TFRecord files of tf.Example: reads the features that the job's columns name.
+// Reads TFRecord files of tf.Example: the features that the job's columns name.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,7 +16,7 @@
 namespace muster::data {
 namespace {
 
-// Returns [n], or [] for a single value.
+// Returns a tensor of shape [n], or [] for a single value.
 template <typename T, typename Values>
 at::Tensor TensorOf(const Values& values, at::ScalarType type) {
   std::vector<int64_t> shape;
@@ -95,7 +95,7 @@ class TfRecordDataset final : public ReadDataset {
   const std::vector<DataColumn> wanted_;
   const ImageOptions image_;
   const std::vector<std::shared_ptr<const RecordFile>> files_;
-  std::vector<int64_t> ends_;  // By file: the number of examples up to its end.
+  std::vector<int64_t> ends_;  // For each file, the number of examples up to its end.
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 class TransformedDataset final : public ReadDataset {
  public:
-  // `input` is `read` or its cache.
+  // `input` is `read`, or the cache of `read`.
   TransformedDataset(DatasetPtr input, std::shared_ptr<ReadDataset> read, const DataSplit& split,
                      const std::vector<TransformedColumn>& pictures)
       : input_(std::move(input)),
@@ -25,14 +25,14 @@ class TransformedDataset final : public ReadDataset {
     for (const TransformedColumn& picture : pictures) pictures_[picture.component] = picture.salt;
   }
 
-  // Sets the columns after the transforms. Their sizes depend on no random number.
+  // Sets the columns after the transforms. The sizes do not depend on random numbers.
   absl::Status Look(const std::vector<Transform>& transforms) {
     for (size_t c = 0; c < columns_.size(); ++c) {
       if (!pictures_[c]) continue;
       std::vector<int64_t>& shape = columns_[c].shape;
       if (columns_[c].type != at::kByte || shape.size() != 3 || (shape[0] != 1 && shape[0] != 3))
         return NoPicture(0, c);
-      // The first picture gives the size only where the transforms do not determine it.
+      // If the transforms do not determine the size, the first picture does.
       PictureSize size;
       (void)FindTooLarge(transforms, &size);
       if (size.height == 0) {
@@ -65,8 +65,8 @@ class TransformedDataset final : public ReadDataset {
   std::string NameOf(int64_t index) const override { return read_->NameOf(index); }
 
  private:
-  // Returns an example of the input. An error that refuses the job rather than the example comes
-  // from the cache.
+  // Returns an example of the input. A ConfigurationError comes from the cache, so its message gets
+  // the key of the cache.
   absl::StatusOr<Example> Before(int64_t index, const Context& context) const {
     absl::StatusOr<Example> example = input_->Get(index, context);
     if (example.ok() || ExitCodeOf(example.status()) != ExitCode::kConfiguration) return example;
@@ -88,7 +88,7 @@ class TransformedDataset final : public ReadDataset {
     return absl::OkStatus();
   }
 
-  // Writes the result into *out where type and shape match.
+  // Writes the result into *out if type and shape match.
   absl::Status Apply(int64_t index, const Context& context, size_t c, const at::Tensor& picture,
                      at::Tensor* out) const {
     if (picture.scalar_type() != at::kByte || picture.dim() != 3 ||
@@ -117,7 +117,7 @@ class TransformedDataset final : public ReadDataset {
   const std::shared_ptr<ReadDataset> read_;
   const std::string key_;
   const PictureSteps steps_;
-  // By component: the salt of a picture's random numbers.
+  // For each component that is a picture, the salt of its random numbers.
   std::vector<std::optional<uint64_t>> pictures_;
 };
 
@@ -127,7 +127,7 @@ absl::StatusOr<std::shared_ptr<ReadDataset>> Transformed(
     std::shared_ptr<ReadDataset> dataset, const DataSplit& split, const std::string& folder,
     const std::vector<TransformedColumn>& pictures) {
   if (split.transforms.empty()) return dataset;
-  // Augmented pictures differ in each epoch, so the cache keeps the pictures before the transforms.
+  // Transformed pictures differ in each epoch, so the cache stores pictures before the transforms.
   std::string key = "pictures";
   for (const TransformedColumn& picture : pictures) key += fmt::format(" {}", picture.salt);
   MUSTER_ASSIGN_OR_RETURN(DatasetPtr input, Cached(split, folder, key, CacheOf::kAll, dataset));

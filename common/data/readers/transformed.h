@@ -1,4 +1,4 @@
-// A dataset of a reader, with its pictures transformed. Internal to common/data.
+// Applies the split's transforms to the pictures of a reader's dataset. Internal to common/data.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@ namespace muster::data {
 
 struct TransformedColumn {
   size_t component = 0;
-  uint64_t salt = 0;  // Of its random numbers.
+  uint64_t salt = 0;  // The salt of the column's random numbers.
 };
 
-// Returns `dataset` itself where the split has no transforms. Otherwise the transforms are above
-// the split's cache. Returns a DataError where the first picture is too small for them. REQUIRES:
-// the dataset's columns are set.
+// Returns the dataset with transformed pictures. Transforms run after the split's cache. Returns
+// `dataset` itself if the split has no transforms. Returns a DataError if the first picture is too
+// small for the transforms. REQUIRES: the dataset's columns are set.
 absl::StatusOr<std::shared_ptr<ReadDataset>> Transformed(
     std::shared_ptr<ReadDataset> dataset, const DataSplit& split, const std::string& folder,
     const std::vector<TransformedColumn>& pictures);

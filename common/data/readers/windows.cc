@@ -1,4 +1,4 @@
-// Windows of a file of tokens as examples (token_file.h).
+// A dataset of windows of a file of tokens (token_file.h).
 #include <ATen/ops/empty.h>
 
 #include "common/base/files/files.h"

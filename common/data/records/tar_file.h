@@ -1,4 +1,4 @@
-// Tar archives (POSIX.1-1988 ustar, POSIX.1-2001 pax, GNU's long names and sizes) with random
+// Reads tar archives (POSIX.1-1988 ustar, POSIX.1-2001 pax, GNU's long names and sizes) with random
 // access to the members. Needs no LibTorch.
 #pragma once
 
@@ -17,10 +17,11 @@ class TarFile {
  public:
   struct Member {
     std::string name;
-    std::string_view bytes;  // Valid as long as the file.
+    std::string_view bytes;  // Valid as long as the TarFile.
   };
-  // Lists the regular files, in the archive's order. Maps a plain archive, and decompresses a gzip
-  // one into memory. A DataError names the file and the byte at which it is truncated or damaged.
+  // Opens the archive and lists its regular files, in the archive's order. Maps a plain archive.
+  // Decompresses a gzip archive into memory. A DataError names the file and the byte at which the
+  // file is truncated or damaged.
   static absl::StatusOr<std::shared_ptr<const TarFile>> Open(const std::string& path);
   const std::vector<Member>& members() const { return members_; }
   const std::string& path() const { return path_; }

@@ -1,4 +1,4 @@
-// Transformations by a user's function.
+// Transformations with a user's function: Map and MapBatch.
 #include <fmt/format.h>
 
 #include "common/data/batches.h"

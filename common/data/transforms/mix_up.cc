@@ -1,5 +1,4 @@
-// The transformations of muster/transforms.h that work on examples of a dataset: TransformPictures
-// and MixUp.
+// Implements muster/transforms.h: TransformPictures and MixUp.
 #include "common/data/transforms/mix_up.h"
 
 #include <ATen/ops/empty.h>
@@ -21,7 +20,7 @@
 namespace muster::data {
 namespace {
 
-// Separates the random numbers of mixing from those of the example's pictures.
+// Makes the random numbers of MixUp independent of those of the example's transforms.
 constexpr uint64_t kMixUpSalt = 0x6d6978;  // "mix"
 
 // Returns a standard normal number (G. E. P. Box, M. E. Muller 1958).
@@ -31,7 +30,7 @@ double Normal(RandomNumbers* random) {
 }
 
 // Returns the logarithm of a gamma-distributed number (G. Marsaglia, W. W. Tsang: A Simple Method
-// for Generating Gamma Variables, 2000). For a small alpha the number itself would be 0.
+// for Generating Gamma Variables, 2000). For a small alpha, the number itself would underflow to 0.
 double LogGamma(double alpha, RandomNumbers* random) {
   if (alpha < 1) {
     const double boost = std::log(1 - random->Uniform()) / alpha;
@@ -72,7 +71,7 @@ class MixUpDataset final : public Dataset {
     Rows rows = RowsOf(indices, partners);
     absl::StatusOr<Batch> read = input_->GetBatch(rows.needed, context);
     if (IsDamage(read.status())) {
-      // The caller leaves damaged examples out. An example with a damaged partner stays unmixed.
+      // The caller omits damaged examples. An example with a damaged partner stays unmixed.
       for (size_t i = 0; i < indices.size(); ++i) {
         if (IsDamage(input_->GetBatch({partners[i]}, context).status())) partners[i] = indices[i];
       }
@@ -92,7 +91,8 @@ class MixUpDataset final : public Dataset {
         return DataError(fmt::format("the label of example {} is {}, and mixup has {} classes",
                                      indices[i], own, options_.classes));
       }
-      // A wrong label is damage of the partner, which is reported at its own place.
+      // If the partner's label is invalid, the example stays unmixed. The partner's own row reports
+      // the error.
       if (!IsClass(LabelOf(labels, pair.other))) pair.other = pair.own;
       pairs.push_back(pair);
     }
@@ -115,11 +115,11 @@ class MixUpDataset final : public Dataset {
 
  private:
   struct Pair {
-    int64_t own, other;  // Rows.
+    int64_t own, other;  // Row numbers of the batch that was read.
     double lambda;
   };
 
-  // The examples to read, each once. Adjacent examples share all but one.
+  // The examples to read, without duplicates, and the row of each.
   struct Rows {
     std::vector<int64_t> needed;
     std::unordered_map<int64_t, int64_t> of;

@@ -9,11 +9,12 @@
 namespace muster::data {
 
 struct MixUpColumns {
-  std::vector<size_t> pictures;  // Components with float32 pictures.
-  size_t labels = 1;             // Component with integer labels of shape [].
+  std::vector<size_t> pictures;  // The components with float32 pictures.
+  size_t labels = 1;             // The component with integer labels of shape [].
 };
 
-// Returns the MixUp of muster/transforms.h. REQUIRES: the options are valid.
+// Applies MixUp as muster/transforms.h describes it, to several columns. REQUIRES: the options are
+// valid.
 DatasetPtr MixUpOf(DatasetPtr input, const MixUpColumns& columns, const MixUpOptions& options);
 
 }  // namespace muster::data

@@ -12,7 +12,7 @@
 namespace muster::data {
 namespace {
 
-// A picture between two steps: [height, width, channels], each row dense.
+// A picture between two steps, [height, width, channels]. Each row is dense.
 class Work {
  public:
   Work(at::Tensor pixels, RandomNumbers random) : pixels_(std::move(pixels)), random_(random) {}
@@ -90,7 +90,7 @@ class Work {
     own_ = true;
   }
 
-  // Crops to a part, as a view.
+  // Crops to a part of the picture without a copy.
   void Crop(int64_t y, int64_t x, int64_t height, int64_t width) {
     if (flip_) x = this->width() - width - x;
     pixels_ = pixels_.narrow(0, y, height).narrow(1, x, width);
@@ -98,7 +98,7 @@ class Work {
 
   void ResizeTo(int64_t to_height, int64_t to_width) {
     if (height() == to_height && width() == to_width) return;
-    Unflip();   // The weights' rounding need not be symmetric.
+    Unflip();   // The rounding of the weights need not be symmetric.
     Compact();  // Faster than LibTorch's own copy.
     const at::Tensor resized = at::_upsample_bilinear2d_aa(
         pixels_.permute({2, 0, 1}).unsqueeze(0), {to_height, to_width}, /*align_corners=*/false);
@@ -121,7 +121,7 @@ class Work {
     flip_ = false;
   }
 
-  // Changes each pixel independently, so that a pending flip makes no difference.
+  // Changes each pixel independently of the others. A pending flip therefore makes no difference.
   void Adjust(int what, double factor) {
     Compact();
     if (!own_) Own(pixels_.clone());
@@ -138,8 +138,8 @@ class Work {
     }
   }
 
-  // Returns {top, left, height, width}, as torchvision draws them. Returns the middle where ten
-  // draws do not fit.
+  // Draws {top, left, height, width} as torchvision does. Returns the centre if ten draws do not
+  // fit.
   std::array<int64_t, 4> Choose(const RandomResizedCrop& step) {
     const auto [least, most] = step.ratio;
     const auto full_height = static_cast<double>(height()),
@@ -165,8 +165,8 @@ class Work {
 
   at::Tensor pixels_;
   RandomNumbers random_;
-  bool own_ = false;   // True where the pixels are a private copy, which may be written to.
-  bool flip_ = false;  // True where a flip is pending.
+  bool own_ = false;   // True if the pixels are a private copy, which may be changed.
+  bool flip_ = false;  // True if a flip is pending.
   const Normalize* normalize_ = nullptr;
 };
 

@@ -13,22 +13,24 @@
 
 namespace muster::data {
 
-// Returns the pixels of a picture [channels, height, width] whose channels are adjacent in memory,
-// as decoders leave them. Returns nullopt for another layout or type.
+// Returns the pixels of a picture tensor, uint8 [channels, height, width], without a copy. Requires
+// the memory layout of decoders: the channels of a pixel are adjacent. Returns nullopt for another
+// layout or type.
 std::optional<PixelRows> RowsOf(const at::Tensor& picture);
 
-// Immutable. Combines steps: flips and normalisation run during the copy that turns pixels into
-// planes.
+// Applies a list of transforms. Immutable. Flips and normalization run together with the copy of
+// pixels to planes, which saves passes over memory.
 class PictureSteps {
  public:
-  // REQUIRES: FindWrongStep finds none.
+  // REQUIRES: FindWrongStep(steps) returns nullopt.
   explicit PictureSteps(std::vector<Transform> steps) : steps_(std::move(steps)) {}
 
-  at::ScalarType type() const;  // Type of the result.
+  at::ScalarType type() const;  // Returns the type of the result.
 
-  // Applies the steps to `picture`, uint8 [1 or 3, height, width] in any layout, without writing to
-  // it. The dense result goes into *out where that has its type and shape, else into a new tensor.
-  // Returns the step for which the picture is too small. Throws LibTorch's exceptions.
+  // Applies the steps to `picture`, uint8 [1 or 3, height, width] in any layout, and does not
+  // change it. Writes the dense result into the tensor *out if its type and shape fit, otherwise
+  // sets *out to a new tensor. Returns the failed step if the picture is too small, otherwise
+  // nullopt. Throws LibTorch's exceptions.
   std::optional<WrongStep> Apply(const at::Tensor& picture, RandomNumbers random,
                                  at::Tensor* out) const;
 

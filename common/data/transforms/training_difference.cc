@@ -11,14 +11,14 @@ const Json& At(const Json& object, const std::string& key) {
   return object.is_object() && it != object.end() ? *it : nothing;
 }
 
-// Returns the training split as in the job, or null where it is the program's own.
+// Returns the training split as in the job, or null if the program provides the training data.
 Json TrainOf(const Json& job) {
   const Json& train = At(At(job, "data"), "train");
   return train == "program" ? Json() : train;
 }
 
-// Returns everything that must be equal apart from the files. null stands for an absent key, as in
-// the job.
+// Returns all values of the split that must be equal, except files. As in the job, null means an
+// absent key.
 Json WithoutFiles(const Json& job, const DataSplit& split) {
   Json same = {{"format", split.format}, {"shuffle", split.shuffle}, {"skip", split.skip}};
   if (split.take) same["take"] = *split.take;
@@ -33,7 +33,7 @@ Json WithoutFiles(const Json& job, const DataSplit& split) {
     if (column.shape) values["shape"] = *column.shape;
     same["columns"].push_back(std::move(values));
   }
-  // Formats have keys of their own. A cache changes no example.
+  // The remaining keys are those of single formats. "cache" changes no example.
   const Json train = TrainOf(job);
   for (const auto& [key, value] : train.items()) {
     const bool read = same.contains(key) || key == "x" || key == "y" || key == "columns" ||

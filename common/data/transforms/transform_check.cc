@@ -11,9 +11,9 @@
 namespace muster::data {
 namespace {
 
-constexpr int64_t kMostSide = 32768;
+constexpr int64_t kMaxSide = 32768;
 
-using Found = std::optional<WrongStep>;  // Its `step` is set later.
+using StepError = std::optional<WrongStep>;  // WrongStep::step is set later.
 
 template <typename... Functions>
 struct Overloaded : Functions... {
@@ -22,19 +22,19 @@ struct Overloaded : Functions... {
 template <typename... Functions>
 Overloaded(Functions...) -> Overloaded<Functions...>;
 
-Found Wrong(std::string key, std::string what) {
+StepError Wrong(std::string key, std::string what) {
   return WrongStep{0, std::move(key), std::move(what)};
 }
 
-bool IsSide(int64_t side) { return side >= 1 && side <= kMostSide; }
+bool IsSide(int64_t side) { return side >= 1 && side <= kMaxSide; }
 
-Found CheckSize(int64_t height, int64_t width) {
+StepError CheckSize(int64_t height, int64_t width) {
   if (IsSide(height) && IsSide(width)) return std::nullopt;
-  return Wrong("size", fmt::format("must be sides of 1 to {} pixels, is [{}, {}]", kMostSide,
-                                   height, width));
+  return Wrong(
+      "size", fmt::format("must be sides of 1 to {} pixels, is [{}, {}]", kMaxSide, height, width));
 }
 
-// True where it is a range within [low, high].
+// Returns true if `range` is a valid range in [low, high].
 bool IsWithin(const std::pair<double, double>& range, double low, double high) {
   return low <= range.first && range.first <= range.second && range.second <= high;
 }
@@ -43,27 +43,27 @@ std::string Shown(const std::pair<double, double>& range) {
   return fmt::format("[{}, {}]", range.first, range.second);
 }
 
-Found Check(const Resize& step) {
+StepError Check(const Resize& step) {
   if (step.shorter_side == 0) return CheckSize(step.height, step.width);
   if (step.height != 0 || step.width != 0)
     return Wrong("size", "is a shorter side, or a height and a width, and not all three");
   if (IsSide(step.shorter_side)) return std::nullopt;
   return Wrong("size", fmt::format("must be a side of 1 to {} pixels, or [height, width], is {}",
-                                   kMostSide, step.shorter_side));
+                                   kMaxSide, step.shorter_side));
 }
 
-Found Check(const CenterCrop& step) { return CheckSize(step.height, step.width); }
+StepError Check(const CenterCrop& step) { return CheckSize(step.height, step.width); }
 
-Found Check(const RandomCrop& step) {
-  if (Found wrong = CheckSize(step.height, step.width)) return wrong;
-  const auto good = [](int64_t border) { return border >= 0 && border <= kMostSide; };
+StepError Check(const RandomCrop& step) {
+  if (StepError wrong = CheckSize(step.height, step.width)) return wrong;
+  const auto good = [](int64_t border) { return border >= 0 && border <= kMaxSide; };
   if (std::all_of(step.padding.begin(), step.padding.end(), good)) return std::nullopt;
-  return Wrong("padding", fmt::format("must be from 0 to {} pixels on each side, is [{}]",
-                                      kMostSide, fmt::join(step.padding, ", ")));
+  return Wrong("padding", fmt::format("must be from 0 to {} pixels on each side, is [{}]", kMaxSide,
+                                      fmt::join(step.padding, ", ")));
 }
 
-Found Check(const RandomResizedCrop& step) {
-  if (Found wrong = CheckSize(step.height, step.width)) return wrong;
+StepError Check(const RandomResizedCrop& step) {
+  if (StepError wrong = CheckSize(step.height, step.width)) return wrong;
   if (!IsWithin(step.scale, 0, 1) || step.scale.first == 0) {
     return Wrong("scale", fmt::format("must be the least and the largest part of a picture's area, "
                                       "above 0 and at most 1, such as [0.08, 1], is {}",
@@ -77,12 +77,12 @@ Found Check(const RandomResizedCrop& step) {
   return std::nullopt;
 }
 
-Found Check(const RandomHorizontalFlip& step) {
+StepError Check(const RandomHorizontalFlip& step) {
   if (step.p >= 0 && step.p <= 1) return std::nullopt;
   return Wrong("p", fmt::format("must be a probability from 0 to 1, is {}", step.p));
 }
 
-Found Check(const ColorJitter& step) {
+StepError Check(const ColorJitter& step) {
   const std::pair<const char*, const std::pair<double, double>&> factors[] = {
       {"brightness", step.brightness},
       {"contrast", step.contrast},
@@ -99,8 +99,8 @@ Found Check(const ColorJitter& step) {
                                   Shown(step.hue)));
 }
 
-Found Check(const Normalize& step) {
-  // Within float32, so that the results are too.
+StepError Check(const Normalize& step) {
+  // The limits are those of float32, so that the results are float32 numbers.
   const auto count = [](const std::vector<double>& values, double least, double most) {
     return (values.size() == 1 || values.size() == 3) &&
            std::all_of(values.begin(), values.end(),
@@ -116,9 +116,9 @@ Found Check(const Normalize& step) {
   return std::nullopt;
 }
 
-// Checks that a crop fits into `size`, enlarged by `more_height` and `more_width`.
-Found CheckCrop(int64_t height, int64_t width, int64_t more_height, int64_t more_width,
-                const PictureSize& size) {
+// Checks that a crop fits into `size`, after adding `more_height` and `more_width` to it.
+StepError CheckCrop(int64_t height, int64_t width, int64_t more_height, int64_t more_width,
+                    const PictureSize& size) {
   if (size.height == 0) {
     const int64_t side = size.shorter_side;
     if (side == 0 || height <= side + more_height || width <= side + more_width)
@@ -136,14 +136,14 @@ Found CheckCrop(int64_t height, int64_t width, int64_t more_height, int64_t more
                            padded ? ", with its padding" : ""));
 }
 
-Found Follow(const Transform& transform, PictureSize* size) {
-  const auto to = [size](int64_t height, int64_t width) -> Found {
+StepError Follow(const Transform& transform, PictureSize* size) {
+  const auto to = [size](int64_t height, int64_t width) -> StepError {
     *size = {height, width, 0};
     return std::nullopt;
   };
   return std::visit(
       Overloaded{
-          [&](const Resize& step) -> Found {
+          [&](const Resize& step) -> StepError {
             if (step.shorter_side == 0) return to(step.height, step.width);
             if (size->height > 0) {
               const PictureSize resized = Resized(step, size->height, size->width);
@@ -155,18 +155,18 @@ Found Follow(const Transform& transform, PictureSize* size) {
             }
             return std::nullopt;
           },
-          [&](const CenterCrop& step) -> Found {
-            const Found wrong = CheckCrop(step.height, step.width, 0, 0, *size);
+          [&](const CenterCrop& step) -> StepError {
+            const StepError wrong = CheckCrop(step.height, step.width, 0, 0, *size);
             return wrong ? wrong : to(step.height, step.width);
           },
-          [&](const RandomCrop& step) -> Found {
+          [&](const RandomCrop& step) -> StepError {
             const auto [left, top, right, bottom] = step.padding;
-            const Found wrong =
+            const StepError wrong =
                 CheckCrop(step.height, step.width, top + bottom, left + right, *size);
             return wrong ? wrong : to(step.height, step.width);
           },
-          [&](const RandomResizedCrop& step) -> Found { return to(step.height, step.width); },
-          [](const auto&) -> Found { return std::nullopt; }},
+          [&](const RandomResizedCrop& step) -> StepError { return to(step.height, step.width); },
+          [](const auto&) -> StepError { return std::nullopt; }},
       transform);
 }
 
@@ -174,7 +174,7 @@ Found Follow(const Transform& transform, PictureSize* size) {
 
 std::optional<WrongStep> FindWrongStep(const std::vector<Transform>& steps) {
   for (size_t i = 0; i < steps.size(); ++i) {
-    Found wrong = std::visit([](const auto& step) { return Check(step); }, steps[i]);
+    StepError wrong = std::visit([](const auto& step) { return Check(step); }, steps[i]);
     if (!wrong && std::holds_alternative<Normalize>(steps[i]) && i + 1 < steps.size())
       wrong = Wrong("", "is normalize, which must be the last of the steps on a picture");
     if (!wrong) continue;
@@ -186,7 +186,7 @@ std::optional<WrongStep> FindWrongStep(const std::vector<Transform>& steps) {
 
 std::optional<WrongStep> FindTooLarge(const std::vector<Transform>& steps, PictureSize* size) {
   for (size_t i = 0; i < steps.size(); ++i) {
-    Found wrong = Follow(steps[i], size);
+    StepError wrong = Follow(steps[i], size);
     if (!wrong) continue;
     wrong->step = i;
     return wrong;

@@ -1,5 +1,5 @@
-// Checks transforms without a picture: whether their arguments are valid, and the size of their
-// results. Needs no LibTorch. Internal to common/data.
+// Checks the arguments of transforms, and the sizes of the pictures that they make, without a
+// picture. Needs no LibTorch. Internal to common/data.
 #pragma once
 
 #include <optional>
@@ -12,34 +12,36 @@ namespace muster::data {
 
 struct WrongStep {
   size_t step = 0;
-  std::string key;   // Of the argument, as a job names it. "": the step itself.
-  std::string what;  // Such as "must be ..., is ...".
+  std::string key;   // The name of the argument in a job. "" means the step itself.
+  std::string what;  // For example "must be ..., is ...".
 };
 
-// Returns the first step that is invalid by itself or at its position.
+// Returns the first step that is invalid, by itself or at its position. Returns nullopt if all are
+// valid.
 std::optional<WrongStep> FindWrongStep(const std::vector<Transform>& steps);
 
-// The size of a picture. 0 where it is unknown.
+// The size of a picture. 0 means unknown.
 struct PictureSize {
   int64_t height = 0, width = 0;
-  int64_t shorter_side = 0;  // Set where only this is known.
+  int64_t shorter_side = 0;  // Set if only the shorter side is known.
 };
-// Sets *size to the size after the steps. Returns the step for which pictures of this size are too
-// small, or which makes more than kMaxPixels.
+// Changes *size from the size before the steps to the size after them. Returns the first step that
+// needs a larger picture or makes more than kMaxPixels, otherwise nullopt.
 std::optional<WrongStep> FindTooLarge(const std::vector<Transform>& steps, PictureSize* size);
 
 // Returns the size after a Resize. REQUIRES: the size is known.
 PictureSize Resized(const Resize& resize, int64_t height, int64_t width);
-// Returns the error of a resize to more than kMaxPixels, or "".
+// Returns the error message if a resize makes more than kMaxPixels, otherwise "".
 std::string TooManyPixels(const PictureSize& from, const PictureSize& to);
-// Returns the margin on one side of a centred part. Rounds halves as Python does, like torchvision.
+// Returns the left or top margin of a centred part of length `part` in `whole`. Rounds halves to
+// even, as Python and torchvision do.
 int64_t Margin(int64_t whole, int64_t part);
 
-// Returns the name in a job, such as "random_crop".
+// Returns the step's name in a job, such as "random_crop".
 const char* NameOf(const Transform& step);
 bool IsRandom(const Transform& step);
 
-// True where mixup accepts it: from 1e-6 to 1e6.
+// Returns true if MixUp accepts this alpha: from 1e-6 to 1e6.
 bool IsMixUpAlpha(double alpha);
 
 }  // namespace muster::data

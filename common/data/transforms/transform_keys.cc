@@ -15,13 +15,14 @@ namespace {
 
 // ---- The single steps
 
-// nlohmann::json returns numbers above int64's range as negative ones.
+// Returns false for numbers above int64's range, which nlohmann::json would return as negative
+// numbers.
 bool IsInt64(const Json& json) {
   return json.is_number_unsigned() ? std::in_range<int64_t>(json.get<uint64_t>())
                                    : json.is_number_integer();
 }
 
-// Reads a side (of a square), or [height, width].
+// Reads the side of a square, or [height, width].
 void ReadSize(JsonObject* object, int64_t* height, int64_t* width) {
   Json size;
   object->Read("size", &size);
@@ -38,7 +39,7 @@ void ReadSize(JsonObject* object, int64_t* height, int64_t* width) {
   }
 }
 
-// Reads two numbers.
+// Reads a range of two numbers.
 void ReadRange(JsonObject* object, const char* key, std::pair<double, double>* range) {
   std::vector<double> values;
   object->Read(key, &values);
@@ -51,7 +52,7 @@ void ReadRange(JsonObject* object, const char* key, std::pair<double, double>* r
   }
 }
 
-// Reads a distance of the factor from `centre`, or the least and the largest factor.
+// Reads the largest distance of the factor from `centre`, or the least and the largest factor.
 void ReadJitter(JsonObject* object, const char* key, double centre,
                 std::pair<double, double>* range) {
   Json json;
@@ -75,7 +76,7 @@ Transform ReadResize(JsonObject* object) {
   if (size.is_number()) {
     step.shorter_side = step.height;
     step.height = step.width = 0;
-    // 0 would mean that height and width are given.
+    // A shorter side of 0 would mean that the job gives height and width.
     if (step.shorter_side == 0) object->Fail("size", "must be at least 1 pixel, is 0");
   }
   return step;
@@ -226,7 +227,7 @@ absl::Status Refused(const DataSplit& split, const WrongStep& wrong) {
                                         wrong.key.empty() ? "" : ".", wrong.key, wrong.what));
 }
 
-// Checks the columns against transforms that change the type of their values.
+// Checks the columns if transforms change the type of their values.
 absl::Status CheckColumns(const DataSplit& split) {
   const bool normalized =
       !split.transforms.empty() && std::holds_alternative<Normalize>(split.transforms.back());

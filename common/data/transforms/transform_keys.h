@@ -1,4 +1,4 @@
-// The "transforms" of a split of the job's data. Internal to common/data.
+// Reads the "transforms" of a split of the job's data. Internal to common/data.
 #pragma once
 
 #include "common/data/job/job_data.h"
@@ -6,7 +6,8 @@
 
 namespace muster::data {
 
-// Reads and checks them. REQUIRES: the split's columns and picture options are read.
+// Reads and checks the transforms. REQUIRES: the split's columns and picture options are already
+// read.
 absl::Status ReadTransforms(JsonObject* object, Split which, DataSplit* split);
 
 }  // namespace muster::data

@@ -1,4 +1,4 @@
-// Transformations that choose, order and combine examples without changing them.
+// Transformations that select, order and combine examples.
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace muster::data {
 namespace {
 
-// Another dataset's examples under other indices, within the same epoch.
+// A dataset that has the examples of another dataset, in the same epoch, at other indices.
 class IndexedDataset : public Dataset {
  public:
   IndexedDataset(DatasetPtr input, int64_t size) : input_(std::move(input)), size_(size) {}
@@ -28,7 +28,7 @@ class IndexedDataset : public Dataset {
 
 class TakeDataset final : public IndexedDataset {
  public:
-  // `count` is the limit where the input's size is unknown. -1: no limit.
+  // `count` is the limit if the input's size is unknown. -1 means no limit.
   TakeDataset(DatasetPtr input, int64_t size, int64_t count)
       : IndexedDataset(std::move(input), size), count_(count) {}
   absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
@@ -122,7 +122,8 @@ class RepeatDataset final : public IndexedDataset {
                                  const Context& context) const override {
     if (indices.empty()) return input_->GetBatch(indices, context);
     MUSTER_RETURN_IF_ERROR(CheckPeriod());
-    std::map<int64_t, std::vector<int64_t>> places;  // By repetition: places in the batch.
+    // The keys are repetitions. The values are rows of the batch.
+    std::map<int64_t, std::vector<int64_t>> places;
     for (size_t i = 0; i < indices.size(); ++i) {
       places[indices[i] / period_].push_back(static_cast<int64_t>(i));
     }
@@ -151,8 +152,8 @@ class RepeatDataset final : public IndexedDataset {
     return ConfigurationError("A dataset without examples cannot be repeated.");
   }
   Context Inner(const Context& context, int64_t repetition) const {
-    // When repeating for ever, an outer epoch has no last repetition, so it only shifts the inner
-    // epoch.
+    // An infinite repetition has no number of repetitions for each outer epoch. The outer epoch is
+    // then only added to the inner epoch.
     const int64_t base = times_ < 0 ? context.epoch : context.epoch * times_;
     return {context.seed, base + repetition};
   }
@@ -198,7 +199,7 @@ class ZipDataset final : public Dataset {
   const int64_t size_;
 };
 
-// Its examples are batches of the input. Its own GetBatch stacks full ones only.
+// A dataset with batches of the input as examples. GetBatch can stack only full batches.
 class BatchDataset final : public IndexedDataset {
  public:
   BatchDataset(DatasetPtr input, int64_t size, int64_t batch_size, bool drop_remainder)
@@ -264,7 +265,7 @@ absl::StatusOr<DatasetPtr> Zip(std::vector<DatasetPtr> inputs) {
   int64_t size = std::numeric_limits<int64_t>::max();
   for (const DatasetPtr& input : inputs) {
     if (input == nullptr) return ProgramError("Zip needs datasets, and one of them is null.");
-    size = std::min(size, input->size());  // Unknown is -1, which wins.
+    size = std::min(size, input->size());  // An unknown size is -1 and is therefore the minimum.
   }
   return std::make_shared<ZipDataset>(std::move(inputs), size);
 }

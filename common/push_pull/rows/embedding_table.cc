@@ -49,8 +49,8 @@ size_t CapOf(const RowLimits& limits, int64_t shards, int64_t row_bytes) {
 
 // Returns the maximum number of keys that a shard counts.
 size_t MostCounted(size_t cap) {
-  return cap == 0 ? RowLimits::kMostCounted
-                  : std::min(RowLimits::kMostCounted, RowLimits::kCountedPerRow * cap);
+  return cap == 0 ? RowLimits::kMaxCounted
+                  : std::min(RowLimits::kMaxCounted, RowLimits::kCountedPerRow * cap);
 }
 
 struct Shard {
@@ -104,7 +104,7 @@ class EmbeddingTableImpl final : public EmbeddingTable {
       : options_(options),
         shape_(options_),
         cap_(CapOf(options_.limits, options_.shards, 4 * shape_.floats())),
-        fresh_(FreshTail()) {
+        initial_row_(FreshTail()) {
     for (int s = 0; s < options_.shards; ++s)
       shards_.push_back(std::make_unique<Shard>(shape_.floats(), cap_));
   }
@@ -149,14 +149,14 @@ class EmbeddingTableImpl final : public EmbeddingTable {
   void NoteUpdates(const Updated& updated, int64_t step) const;
   void ApplyNarrow(double learning_rate, int64_t step, const Updated& updated) const;
   // Must be called before rows change or are evicted.
-  void KeepFrozenLocked(Shard& shard, std::span<float* const> rows) const
+  void CopyFrozenLocked(Shard& shard, std::span<float* const> rows) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
   void EvictLocked(Shard& shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard.mu);
 
   const Options options_;
   const RowShape shape_;
-  const size_t cap_;                // Rows of a shard.
-  const std::vector<float> fresh_;  // The content of a new row after the parameter.
+  const size_t cap_;                      // Rows of a shard.
+  const std::vector<float> initial_row_;  // The content of a new row after the parameter.
   std::vector<std::unique_ptr<Shard>> shards_;
   std::atomic<int64_t> updates_ = 0;
   mutable std::atomic<int64_t> lookups_ = 0, hits_ = 0;
@@ -256,7 +256,7 @@ float* EmbeddingTableImpl::RowLocked(Shard& shard, uint64_t key, uint64_t hash, 
     shard.counts.Remove(key);
   }
   float* row = shard.rows.Put(entry, key);
-  std::copy(fresh_.begin(), fresh_.end(), row + shape_.parameter);
+  std::copy(initial_row_.begin(), initial_row_.end(), row + shape_.parameter);
   if (!shape_.notes.empty() && shape_.notes.front() == RowNote::kCreatedAt)
     PutNote(row + shape_.first_note(), step);
   updated->new_keys.push_back(key);
@@ -362,7 +362,7 @@ absl::Status EmbeddingTableImpl::Push(std::span<const uint64_t> keys,
     Shard& shard = *shards_[s];
     absl::MutexLock lock(&shard.mu);
     FindLocked(shard, {keys, gradients, sorted, sorted.of(s)}, step, &updated);
-    KeepFrozenLocked(shard, updated.rows);
+    CopyFrozenLocked(shard, updated.rows);
     ClipRows(options_.clip, options_.width, updated.gradients);
     if (options_.type != RowType::kFloat32) {
       ApplyNarrow(learning_rate, step, updated);
@@ -376,7 +376,7 @@ absl::Status EmbeddingTableImpl::Push(std::span<const uint64_t> keys,
   return absl::OkStatus();
 }
 
-void EmbeddingTableImpl::KeepFrozenLocked(Shard& shard, std::span<float* const> rows) const {
+void EmbeddingTableImpl::CopyFrozenLocked(Shard& shard, std::span<float* const> rows) const {
   std::erase_if(shard.frozen, [&](const std::weak_ptr<FrozenShard>& one) {
     const auto frozen = one.lock();
     if (frozen != nullptr) frozen->Keep(rows, shape_.floats());
@@ -409,7 +409,7 @@ void EmbeddingTableImpl::EvictLocked(Shard& shard) const {
                    candidates.end());
   for (size_t i = 0; i < goes; ++i) {
     const auto& [first, second, hash, key] = candidates[i];
-    if (!shard.frozen.empty()) KeepFrozenLocked(shard, {&shard.rows.At(key, hash).row, 1});
+    if (!shard.frozen.empty()) CopyFrozenLocked(shard, {&shard.rows.At(key, hash).row, 1});
     shard.rows.Erase(key);
   }
   shard.evictions += static_cast<int64_t>(goes);
@@ -489,7 +489,7 @@ absl::Status EmbeddingTableImpl::Restore(uint64_t key, std::span<const float> ro
   absl::MutexLock lock(&shard.mu);
   const RowStorage::Entry& entry = shard.rows.At(key, hash);
   float* place = entry.row != nullptr ? entry.row : shard.rows.Put(entry, key);
-  KeepFrozenLocked(shard, {&place, 1});
+  CopyFrozenLocked(shard, {&place, 1});
   StoreNearest(options_.type, row.first(static_cast<size_t>(shape_.width)), place);
   std::copy(row.begin() + shape_.width, row.end(), place + shape_.parameter);
   EvictLocked(shard);  // The rows may come from a table with a higher limit.

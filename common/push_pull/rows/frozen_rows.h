@@ -14,20 +14,22 @@
 
 namespace muster {
 
-// A snapshot of one shard's rows: pointers to rows, which do not move, and copies of rows that
-// changed or were evicted later. Guarded by the shard's lock, except `rows`, which is constant.
+// A snapshot of one shard's rows. It has pointers to the rows, which do not move. It also has
+// copies of the rows that changed or were evicted after the snapshot. `rows` is constant. The
+// shard's lock guards the rest.
 struct FrozenShard {
   std::vector<RowStorage::Entry> rows;
-  std::unordered_map<const float*, size_t> places;  // Indexes into `copies`.
+  std::unordered_map<const float*, size_t> places;  // Of a copied row: its index in `copies`.
   std::vector<float> copies;
 
-  // Must be called before the rows change.
+  // Copies rows that are not copied yet. Must be called before the rows change.
   void Keep(std::span<float* const> changing, int64_t floats) {
     for (const float* row : changing) {
       if (!places.try_emplace(row, copies.size()).second) continue;
       copies.insert(copies.end(), row, row + floats);
     }
   }
+  // Returns the row's content at the time of the snapshot.
   const float* At(const float* row) const {
     const auto kept = places.find(row);
     return kept == places.end() ? row : copies.data() + kept->second;
@@ -39,7 +41,7 @@ class FrozenRows final : public EmbeddingTable::Frozen {
   struct Part {
     absl::Mutex* mu;
     std::shared_ptr<FrozenShard> shard;
-    int64_t begin;  // The number of the first row.
+    int64_t begin;  // The number of the shard's first row, in the whole snapshot.
   };
   FrozenRows(const RowShape& shape, RowType type, std::vector<Part> parts, int64_t size)
       : shape_(shape), type_(type), parts_(std::move(parts)), size_(size) {}
@@ -50,7 +52,8 @@ class FrozenRows final : public EmbeddingTable::Frozen {
             float* out) const override;
 
  private:
-  // Calls use(shard, row, index from `first` on) under the shard's lock in shared mode.
+  // Calls use(shard, row, i) for rows first + i, with i from 0 to count - 1. Holds a reader lock of
+  // the row's shard.
   template <typename Use>
   void ForEach(int64_t first, int64_t count, const Use& use) const;
 

@@ -1,5 +1,5 @@
-// Counts occurrences of a bounded number of keys. Internal to this folder. Guarded by the owner's
-// lock.
+// Counts the updates of keys that an embedding table does not admit yet, for at most `most` keys.
+// Guarded by the owner's lock. Internal to this folder.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@ namespace muster {
 
 class KeyCounts {
  public:
-  // Approximate: an entry of the map and its part of the buckets.
+  // The approximate memory of a key: an entry of the map and its part of the buckets.
   static constexpr int64_t kBytesOfEach = 48;
 
   explicit KeyCounts(size_t most) : most_(most) {}
 
-  // Increments the key's count and returns it. If there are too many keys, all counts are halved
-  // first and counts of 0 are removed, until half of the capacity is free.
+  // Increments the key's count and returns it. If the key is new and there are `most` keys, first
+  // halves all counts and removes those that become 0, repeatedly until half the capacity is free.
   int64_t Add(uint64_t key);
   void Remove(uint64_t key) { counts_.erase(key); }
   void Set(uint64_t key, int64_t count) { counts_[key] = count; }

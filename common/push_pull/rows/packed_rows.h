@@ -1,5 +1,6 @@
-// Rows of an embedding table, or their gradients, in one contiguous buffer: the format of transfers
-// and of copied chunks. It holds the keys (each as the bytes of two elements), then [keys][width].
+// Packs rows of an embedding table, or gradients of rows, in one contiguous buffer. Transfers and
+// copied chunks use this format. The buffer has the keys first, each as the bytes of two elements.
+// The rows follow, [keys][width].
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@
 
 namespace muster {
 
-// Writes the initial row of each key, `width` elements, to its location. The bits of a row depend
-// neither on other rows nor on the processor.
+// Writes the initial values of each key's row, `width` elements, to the pointer in `rows`. The
+// values have the same bits on every processor and do not depend on other keys.
 void Initialize(const Initializer& how, uint64_t seed, int64_t width,
                 std::span<const uint64_t> keys, std::span<float* const> rows);
 

@@ -1,4 +1,4 @@
-// Rows of embedding tables in transfer between a worker and parameter servers.
+// Pulls and pushes of rows of embedding tables, between a worker and parameter servers.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,27 @@ struct RowFetch;
 
 struct RowPull {
   int shard = 0, chunk = 0;
-  std::span<const uint64_t> keys;  // All of this chunk.
-  std::span<float> rows;           // Shape [keys][width].
-  // From the answer: the number of updates of the chunk by other workers so far. All pulls of a
-  // client count from the same start. A push computed from these rows carries this number.
+  std::span<const uint64_t> keys;  // Keys whose rows are in this chunk.
+  std::span<float> rows;           // The destination, [keys][width].
+  // Set by the answer: how many updates of the chunk were not of this client. A push of gradients
+  // of these rows has the same number in RowPush::others.
   int64_t others = 0;
   RowFetch* fetch = nullptr;  // Set by the client.
 };
 
 // Pulls that are launched together.
 struct RowFetch {
-  std::vector<uint64_t> keys;  // Storage that the pulls may point into.
-  std::vector<float> rows;
+  std::vector<uint64_t> keys;  // Storage for the spans of the pulls.
+  std::vector<float> rows;     // Storage for the spans of the pulls.
   std::vector<RowPull> pulls;
-  size_t open = 0;  // Used by the client under its lock: the number of unanswered pulls.
+  size_t open = 0;  // The number of unanswered pulls. Guarded by the client's lock.
 };
 
 // Gradients of the rows of one chunk.
 struct RowPush {
   int shard = 0, chunk = 0;
-  std::span<const float> packed;  // Output of PackRows with distinct keys. May hold no keys.
-  int64_t others = 0;             // RowPull::others of the pull. Staleness is counted from there.
+  std::span<const float> packed;  // Output of PackRows with distinct keys, possibly none.
+  int64_t others = 0;             // RowPull::others of the pull. The staleness starts there.
 };
 
 }  // namespace muster::ps

@@ -1,7 +1,7 @@
-// Memory for the rows of one shard of an embedding table, by key. All rows have the same size and
-// lie in slabs, so a row does not move until it is erased. Memory of erased rows is reused. Slabs
-// are aligned to cache lines and grow with the shard. Large slabs use huge pages if the host has
-// them. Guarded by the owner's lock. Internal to this folder.
+// Memory for the rows of one shard of an embedding table, by key. All rows have the same size. They
+// lie in slabs, so a row does not move until it is erased. New rows reuse the memory of erased
+// rows. Slabs are aligned to cache lines, and later slabs are larger. Large slabs use huge pages if
+// the host has them. Guarded by the owner's lock. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,24 @@ class RowStorage {
  public:
   struct Entry {
     uint64_t key = 0;
-    float* row = nullptr;  // Null: free.
+    float* row = nullptr;  // Null: the entry is free.
   };
 
   // `floats` is the size of a row. `most` is the expected maximum number of rows, 0 if unknown.
   RowStorage(int64_t floats, int64_t most);
 
-  // `hash` is SplitMix64 of the key.
+  // Loads the key's entry into the cache. Here and in At, `hash` is SplitMix64 of the key.
   void Prefetch(uint64_t hash) const { __builtin_prefetch(&entries_[hash & Mask()]); }
   // Returns the key's entry, or the free entry where it would be inserted.
   const Entry& At(uint64_t key, uint64_t hash) const { return entries_[PlaceOf(key, hash)]; }
-  // Returns memory for the key of a free entry, with the content of its previous row. Invalidates
-  // the entry.
+  // Inserts a row for the key at the entry that At returned. Returns the row's memory, which is not
+  // initialized. Invalidates references to entries.
   float* Put(const Entry& free, uint64_t key);
   // REQUIRES: the key has a row.
   void Erase(uint64_t key);
 
   size_t size() const { return size_; }
-  // Includes free entries.
+  // Returns all entries, also the free ones.
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
@@ -49,7 +49,7 @@ class RowStorage {
   void NewSlab();
 
   const int64_t floats_, most_;
-  // Open addressing with linear probing. The size is a power of two, and at most half is used.
+  // A hash table with linear probing, at most half full. The size is a power of two.
   std::vector<Entry> entries_;
   size_t size_ = 0;
   struct Free {
@@ -57,7 +57,7 @@ class RowStorage {
   };
   std::vector<std::unique_ptr<float[], Free>> slabs_;
   float* next_ = nullptr;     // The next free row of the last slab.
-  int64_t unused_ = 0;        // The number of free rows there.
+  int64_t unused_ = 0;        // The number of free rows in the last slab.
   std::vector<float*> left_;  // Memory of erased rows.
 };
 

@@ -1,6 +1,5 @@
-// Operations on rows of an embedding table other than the optimizer's rule: conversion of 16-bit
-// types and clipping of gradients. Compiled for several instruction sets, with the same bits on all
-// of them.
+// Converts rows of an embedding table to and from 16-bit types, and clips their gradients. The
+// functions are compiled for several instruction sets and give the same bits on all of them.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +9,15 @@
 
 namespace muster {
 
-// The float32 elements of memory that `width` numbers of the type need.
+// Returns how many float32 elements `width` numbers of the type occupy.
 inline int64_t FloatsOf(RowType type, int64_t width) {
   return type == RowType::kFloat32 ? width : (width + 1) / 2;
 }
 
-// Rounds to nearest, ties to even. Finite values stay finite, here and below: values beyond the
-// type's range become its largest value.
+// Rounds to nearest, ties to even. Both Store functions keep finite values finite: a value beyond
+// the type's range becomes the largest value of its sign.
 void StoreNearest(RowType type, std::span<const float> row, float* to);
-// Rounds as RowType describes, with the random bits of `chance`. A value that the type can
+// Rounds as RowType describes. `chance` is the source of the random bits. A value that the type can
 // represent is unchanged.
 void StoreRounded(RowType type, std::span<const float> row, uint64_t chance, float* to);
 void Load(RowType type, const float* from, std::span<float> row);

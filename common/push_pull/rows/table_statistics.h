@@ -7,13 +7,13 @@ namespace muster {
 
 struct TableStatistics {
   int64_t rows = 0;
-  // The size of rows with slots and notes, and of the counts of keys that are not admitted yet. The
-  // index of keys is not included.
+  // The memory of rows, including slots and notes, and of the counts of keys that are not admitted
+  // yet. Does not include the index of keys.
   int64_t bytes = 0;
-  int64_t lookups = 0;    // Keys that were pulled.
+  int64_t lookups = 0;    // Pulled keys.
   int64_t hits = 0;       // Pulled keys that had a row.
-  int64_t evictions = 0;  // Rows evicted because of the limits.
-  int64_t refused = 0;    // Updates of keys that are not admitted yet.
+  int64_t evictions = 0;  // Rows evicted because of RowLimits.
+  int64_t refused = 0;    // Updates without effect, because the key was not admitted yet.
 
   TableStatistics& operator+=(const TableStatistics& other) {
     rows += other.rows;

@@ -26,7 +26,7 @@ class TerminateOnNan final : public Callback {
  public:
   void step_end(CallbackContext& context) override {
     if (std::isfinite(context.loss())) return;
-    // JSON has no such numbers, and the sign of a NaN has no meaning.
+    // JSON has no NaN and no infinity, so the loss is a text. The sign of a NaN has no meaning.
     const std::string loss = std::isnan(context.loss()) ? "nan" : fmt::format("{}", context.loss());
     const std::string why = fmt::format(
         "the loss is {} in step {} (epoch {}), and terminate_on_nan ends training: lower the "
@@ -41,7 +41,8 @@ class TerminateOnNan final : public Callback {
   bool decides_in_steps() const override { return false; }
 };
 
-// Describes what the loop does (AverageOptions).
+// Logs and records the options of the moving average. The training loop computes the average
+// (AverageOptions).
 class Ema final : public Callback {
  public:
   explicit Ema(AverageOptions options) : options_(std::move(options)) {}
@@ -97,7 +98,7 @@ absl::StatusOr<BuiltCallback> MakeEma(const std::string& place, JsonObject& keys
   return BuiltCallback{std::make_shared<Ema>(average), average};
 }
 
-// job_callbacks.h reads these keys, because they configure the job.
+// Ignores these keys, because job_callbacks.h reads them: they configure the job.
 absl::StatusOr<BuiltCallback> MakeTensorboard(const std::string&, JsonObject& keys,
                                               const CallbackFacts&) {
   Json value;

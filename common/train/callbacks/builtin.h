@@ -1,4 +1,4 @@
-// The built-in callbacks, under Keras' names and with Keras' keys (docs/callbacks.md).
+// The built-in callbacks. Their names and keys are those of Keras (docs/callbacks.md).
 #pragma once
 
 #include <memory>
@@ -12,36 +12,38 @@
 
 namespace muster {
 
-// Facts about a run. Callbacks are checked against them before training.
+// Facts about a run that decide which callbacks are allowed and how they are set up.
 struct CallbackFacts {
   StrategyKind strategy = StrategyKind::kMirrored;
-  bool validates = false;  // There is a validation split.
-  bool writes = false;     // There is a model_dir.
+  bool validates = false;  // The run has a validation split.
+  bool writes = false;     // The run has a model_dir.
   bool embeddings = false;
   std::vector<CallbackHostOptions::Rate> rates;
 };
 
-// A moving average of the weights. The loop maintains it on every replica.
+// The options of a moving average of the weights. The training loop updates the average on every
+// replica.
 struct AverageOptions {
-  std::string name;  // The callback that owns it.
+  std::string name;  // Name of the callback that owns the average.
   double decay = 0.99;
   int64_t every_steps = 1;
 };
 
 struct BuiltCallback {
-  // Null if the entry has no hooks, because it is an alias of a feature that is always on.
+  // Null for an entry without hooks: an alias of a feature that is always on.
   std::shared_ptr<Callback> callback;
   std::optional<AverageOptions> average;
 };
 
 const std::vector<std::string>& BuiltinCallbackNames();
-// Reads all keys except "name" of one entry of "callbacks". Requires the name of a built-in
-// callback. Returns the JSON reader's error, or a ConfigurationError that names the place and the
-// fix.
+// Makes a built-in callback from one entry of the job's "callbacks". `keys` has the entry's keys
+// except "name". `place` is the entry's place in the job, for errors. Returns the JSON reader's
+// error, or a ConfigurationError that names the place and the fix. REQUIRES: `name` is one of
+// BuiltinCallbackNames().
 absl::StatusOr<BuiltCallback> MakeBuiltinCallback(const std::string& name, const std::string& place,
                                                   JsonObject& keys, const CallbackFacts& facts);
 
-// ---- Makers, one source file each
+// ---- Functions that make one callback each
 
 using CallbackMaker = absl::StatusOr<BuiltCallback> (*)(const std::string& place, JsonObject& keys,
                                                         const CallbackFacts& facts);
@@ -56,10 +58,11 @@ absl::StatusOr<BuiltCallback> MakeCsvLogger(const std::string& place, JsonObject
 absl::StatusOr<BuiltCallback> MakeModelCheckpoint(const std::string& place, JsonObject& keys,
                                                   const CallbackFacts& facts);
 
-// Returns OK if a callback may set the rate of every optimizer.
+// Returns an error if callback `name` may not set the rate of some optimizer.
 absl::Status CheckSettable(const std::string& place, const std::string& name,
                            const CallbackFacts& facts);
-// Checks that a callback can write to `path`. A relative path is resolved against model_dir.
+// Returns an error if callback `name` cannot write to `path`. A relative path is resolved against
+// model_dir.
 absl::Status CheckWrites(const std::string& place, const std::string& name, const std::string& path,
                          const CallbackFacts& facts);
 

@@ -1,5 +1,5 @@
-// The requests of callbacks, as the code that calls callbacks passes them to the code that applies
-// them. Needs no LibTorch.
+// The requests of callbacks. CallbackHost collects them, and the training loop or the director
+// applies them. This code does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace muster {
 
-// The requests of hooks since the last decision was taken.
+// The requests that hooks have made since the last decision.
 struct CallbackDecision {
   checkpoint::CallbackRecord record;
-  // In order: "keep" or "restore", and the callback's name.
+  // Requests about weights, in order: "keep" or "restore", and the name of the callback.
   std::vector<std::pair<std::string, std::string>> weights;
   bool save = false;
 };

@@ -101,7 +101,8 @@ void CallbackHost::Begin(const checkpoint::CallbackRecord& record, bool begun) {
 
 void CallbackHost::Fire(Hook hook, CallbackMoment moment) {
   moment_ = std::move(moment);
-  // Hooks may write files. Hooks of a step do so only through save_model, which checks this itself.
+  // Hooks may write files, so this process must own model_dir. Hooks of a step write only through
+  // save_model, which makes the same check.
   const bool step = hook == Hook::kStepBegin || hook == Hook::kStepEnd;
   if (!step && options_.may_write) ThrowIfError(options_.may_write());
   for (const NamedCallback& named : options_.callbacks) {
@@ -199,7 +200,7 @@ void CallbackHost::save_model(const std::string& path, bool with_optimizer) {
 at::Tensor CallbackHost::predict(const data::Batch& batch,
                                  const std::vector<std::string>& columns) {
   absl::StatusOr<at::Tensor> outputs = options_.predict(batch, columns);
-  // The callback made the batch, so an error in it is the program's.
+  // The callback made the batch. An error in it is therefore an error of the program.
   if (!outputs.ok())
     throw StatusError(ProgramError(
         fmt::format("callback \"{}\" in predict: {}", running_, Message(outputs.status()))));

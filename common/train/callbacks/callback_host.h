@@ -1,7 +1,7 @@
-// Calls the callbacks' hooks and collects the requests that hooks make as a decision. Only one
-// process of the job has a host. In an all-reduce job, the training loop sends each decision to all
-// replicas, which apply it. In a parameter-server job, the director applies it. A request has no
-// effect before that.
+// Calls the hooks of callbacks and collects the requests of the hooks in a CallbackDecision. Only
+// one process of the job has a host. In an all-reduce job, the training loop sends each decision to
+// all replicas, which apply it. In a parameter-server job, the director applies it. A request has
+// no effect until then.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@
 namespace muster {
 
 struct NamedCallback {
-  std::string name;  // Unique. The callback's state is saved under this name.
+  std::string name;  // Unique in a run. Checkpoints have the callback's state under this name.
   std::shared_ptr<Callback> callback;
 };
 
@@ -30,15 +30,16 @@ struct CallbackHostOptions {
   std::vector<NamedCallback> callbacks;
   struct Rate {
     std::string optimizer;
-    Json learning_rate;  // The job's rate, or else the program's.
+    Json learning_rate;  // The job's rate if the job has one, otherwise the program's.
   };
   std::vector<Rate> rates;
   std::vector<Observer*> observers;
-  std::string model_dir;  // Empty: nothing is written.
+  std::string model_dir;  // Empty if the run writes nothing.
   // Returns OK while this process still owns model_dir. May be null.
   std::function<absl::Status()> may_write;
   int num_replicas = 1;
-  // Returns the rate of the optimizer's next step without the rates that callbacks have set.
+  // Returns the optimizer's rate for the next step, from its schedule. Not called for an optimizer
+  // whose rate a callback has set.
   std::function<double(const std::string& optimizer)> rate;
   std::function<absl::Status(const std::string& path, bool with_optimizer)> save_model;
   // See CallbackContext::predict.
@@ -47,9 +48,8 @@ struct CallbackHostOptions {
       predict;
 };
 
-// A rate that a callback has set holds only while the job's own rate for that optimizer is
-// unchanged. Removes set rates from `record` whose optimizer now has another rate in the job.
-// Returns one sentence for the log for each removed rate.
+// A rate that a callback has set becomes invalid when the job's own rate for the optimizer changes.
+// Removes invalid rates from `record`. Returns one sentence for the log for each removed rate.
 std::vector<std::string> DropReplacedRates(const std::vector<CallbackHostOptions::Rate>& rates,
                                            checkpoint::CallbackRecord* record);
 
@@ -58,17 +58,17 @@ class CallbackHost : private CallbackContext {
  public:
   explicit CallbackHost(CallbackHostOptions options) : options_(std::move(options)) {}
 
-  // Starts or resumes training from `record`, and restores the callbacks' states from it. `begun`
-  // is true if the run has completed a step. In that case, a callback without a saved state is
-  // logged as starting over.
+  // Starts from `record`, and restores the callbacks' states that it has. `begun` is true if the
+  // run has completed a step. The log then names each callback that has no saved state and starts
+  // over.
   void Begin(const checkpoint::CallbackRecord& record, bool begun);
-  // Calls `hook` of all callbacks. Throws StatusError: an exception of a callback becomes a
-  // ProgramError that names the callback.
+  // Calls `hook` of all callbacks. Throws StatusError. An exception of a callback becomes a
+  // ProgramError with the callback's name.
   void Fire(Hook hook, CallbackMoment moment);
-  // Sets `decision` to the requests that are not adopted yet. Returns false if there is none and no
-  // callback's state has changed.
+  // Sets `decision` to all requests since the last call, with the states of the callbacks. Returns
+  // false if no hook has made a request and no state has changed.
   bool TakeDecision(CallbackDecision* decision);
-  // Replaces the record in effect, and drops what the hooks have changed in it since.
+  // Sets the record that is in effect. Discards changes that hooks have made to the previous one.
   void Adopt(const checkpoint::CallbackRecord& record);
 
  private:
@@ -98,10 +98,10 @@ class CallbackHost : private CallbackContext {
   checkpoint::CallbackRecord adopted_;
   CallbackDecision decision_;
   CallbackMoment moment_;
-  std::string running_;  // The callback whose hook is running.
+  std::string running_;  // Name of the callback whose hook is running.
 };
 
-// Returns true for a constant rate, which a callback may set, and false for a schedule.
+// Returns true if callbacks may set the rate: for a constant rate, not for a schedule.
 bool IsSettable(const Json& learning_rate);
 
 }  // namespace muster

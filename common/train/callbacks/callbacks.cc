@@ -23,7 +23,8 @@ absl::Status UnknownCallback(const std::string& place, const std::string& name,
           : fmt::format("{}.name is \"{}\", did you mean \"{}\"?", place, name, nearest));
 }
 
-// A callback of the program takes precedence over a built-in one.
+// Makes a callback that the job names. A callback of the program takes precedence over a built-in
+// one of the same name.
 absl::StatusOr<BuiltCallback> MakeListed(const std::string& place, const std::string& name,
                                          const Json& entry,
                                          const std::vector<RegisteredCallback>& registered,
@@ -50,7 +51,7 @@ absl::StatusOr<BuiltCallback> MakeListed(const std::string& place, const std::st
   return MakeBuiltinCallback(name, place, keys, facts);
 }
 
-// Returns the entry before `index` that names the same object of the program.
+// Returns the index of an earlier entry that names the same object of the program, or nullopt.
 std::optional<size_t> FirstObject(const Json& listed, size_t index,
                                   const std::vector<RegisteredCallback>& registered) {
   const std::string name = listed[index].value("name", std::string());
@@ -72,7 +73,7 @@ absl::StatusOr<CallbackList> MakeCallbacks(const Json& listed,
                        [&](const Json& entry) { return entry.value("name", "") == name; });
   };
   std::set<std::string> names;
-  // The second callback of a name becomes "early_stopping-2".
+  // The second callback with the name "early_stopping" becomes "early_stopping-2".
   const auto add = [&](const std::string& name, std::shared_ptr<Callback> callback) {
     std::string unique = name;
     for (int n = 2; !names.insert(unique).second; ++n) unique = fmt::format("{}-{}", name, n);
@@ -87,7 +88,7 @@ absl::StatusOr<CallbackList> MakeCallbacks(const Json& listed,
   for (size_t i = 0; i < listed.size(); ++i) {
     const std::string place = fmt::format("callbacks[{}]", i),
                       name = listed[i].value("name", std::string());
-    // One object cannot have two states.
+    // An object has only one state, so the job may name it only once.
     if (const std::optional<size_t> first = FirstObject(listed, i, registered)) {
       return ConfigurationError(fmt::format(
           "{} is \"{}\" once more, as callbacks[{}], but the program has one object of that name: "

@@ -1,4 +1,4 @@
-// A run's callbacks in call order: the program's own and those that the job names.
+// The callbacks of a run, in the order of their calls: those of the program and those of the job.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace muster {
 
-// A callback that build() registered. It is either always present, or made from its keys if the job
-// names it.
+// A callback that the program registers in build(). If `callback` is set, it is part of every run.
+// Otherwise `make` makes it from the keys of the job's entry, if the job names it.
 struct RegisteredCallback {
   std::string name;
   std::shared_ptr<Callback> callback;
@@ -22,12 +22,13 @@ struct RegisteredCallback {
 struct CallbackList {
   std::vector<NamedCallback> callbacks;
   std::optional<AverageOptions> average;
-  bool decides_in_steps = false;  // At least one callback may decide between the steps of an epoch.
+  // True if a callback may make requests between the steps of an epoch.
+  bool decides_in_steps = false;
 };
 
-// Makes the callbacks of a run. `listed` is the job's "callbacks". A program's callback takes the
-// place that the job gives it. Callbacks that the job does not name come first. Returns a
-// ConfigurationError that names the place of a wrong entry.
+// Makes the callbacks of a run. `listed` is the job's "callbacks" and sets the order. The program's
+// callbacks that the job does not name come first. Returns a ConfigurationError that names the
+// place of a wrong entry.
 absl::StatusOr<CallbackList> MakeCallbacks(const Json& listed,
                                            const std::vector<RegisteredCallback>& registered,
                                            const CallbackFacts& facts);

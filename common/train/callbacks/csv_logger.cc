@@ -1,4 +1,4 @@
-// Keras' CSVLogger: one line for each epoch.
+// The callback csv_logger, as Keras' CSVLogger: writes one line for each epoch.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ class CsvLogger final : public Callback {
   CsvLogger(std::string filename, std::string separator, bool append)
       : filename_(std::move(filename)), separator_(std::move(separator)), append_(append) {}
 
-  // Truncates the file to the resumed state: later lines will be written again.
+  // Truncates the file to its size in the restored state. The run writes all later lines again.
   void train_begin(CallbackContext& context) override {
     if (context.model_dir().empty()) return;
     path_ = PathFrom(context.model_dir(), filename_);
@@ -29,7 +29,7 @@ class CsvLogger final : public Callback {
     std::error_code error;
     const auto size = static_cast<int64_t>(std::filesystem::file_size(path_, error));
     const bool there = !error;
-    if (bytes_ < 0) {  // The run begins.
+    if (bytes_ < 0) {  // The run begins: no state was restored.
       bytes_ = there && append_ ? size : 0;
       header_ = bytes_ == 0;
     } else if (!there || size < bytes_) {
@@ -62,7 +62,7 @@ class CsvLogger final : public Callback {
     return {{"filename", filename_}, {"bytes", bytes_}, {"columns", columns_}, {"header", header_}};
   }
   void set_state(const Json& state) override {
-    // The state of another file does not apply. Older checkpoints have no file name.
+    // A state for another file does not apply. States in older checkpoints have no file name.
     if (state.value("filename", filename_) != filename_) return;
     bytes_ = JsonInteger(state.at("bytes"));
     columns_ = state.at("columns").get<std::vector<std::string>>();
@@ -71,7 +71,7 @@ class CsvLogger final : public Callback {
   bool decides_in_steps() const override { return false; }
 
  private:
-  // Quotes a field that contains a separator, a quote or a line end.
+  // Returns the text of a field. Quotes it if it contains a separator, a quote or a line end.
   std::string Field(const std::string& text) const {
     if (text.find_first_of("\"\r\n" + separator_) == std::string::npos) return text;
     std::string quoted = "\"";
@@ -101,7 +101,8 @@ class CsvLogger final : public Callback {
     bytes_ += static_cast<int64_t>(text.size());
     return true;
   }
-  // Removes a partial line that remains after a full disk.
+  // Truncates the file to `bytes_`, for example to remove the partial line that a full disk leaves.
+  // Returns false with errno set if that fails.
   bool CutBack() {
     const Fd file = CreateFile(path_, O_WRONLY);
     partial_ = !file || ftruncate(file.get(), bytes_) != 0;
@@ -116,9 +117,9 @@ class CsvLogger final : public Callback {
   const bool append_;
   std::string path_;
   std::vector<std::string> columns_;
-  int64_t bytes_ = -1;    // Of the file. -1: the run has not begun.
-  bool header_ = true;    // The header is still to be written.
-  bool partial_ = false;  // The file may have more than `bytes_`.
+  int64_t bytes_ = -1;    // Size of the complete lines in the file. -1 if the run has not begun.
+  bool header_ = true;    // True if the header must still be written.
+  bool partial_ = false;  // True if the file may be longer than `bytes_`.
 };
 
 }  // namespace

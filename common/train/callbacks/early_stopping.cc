@@ -1,4 +1,4 @@
-// Keras' EarlyStopping.
+// The callback early_stopping, as Keras' EarlyStopping.
 #include <fmt/format.h>
 
 #include <utility>
@@ -19,8 +19,8 @@ class EarlyStopping final : public Callback {
   EarlyStopping(Monitor monitor, Options options)
       : monitor_(std::move(monitor)), options_(options) {}
 
-  // An epoch after the end of training means that the job was extended. If patience had run out, it
-  // starts again.
+  // If an epoch begins after the end of training, the job was extended. If this callback had
+  // stopped training, its patience starts again.
   void epoch_begin(CallbackContext& context) override {
     if (!std::exchange(ended_, false)) return;
     if (std::exchange(stopped_, false)) wait_ = 0;
@@ -35,7 +35,7 @@ class EarlyStopping final : public Callback {
     const bool first = best_epoch_ < 0;
     ++wait_;
     const bool better = monitor_.Improves(*value, best_);
-    // The first weights are the best until an improvement is known.
+    // The weights of the first epoch are the best until the metric improves.
     if (better || first) {
       best_epoch_ = epoch;
       best_step_ = context.step();
@@ -73,7 +73,7 @@ class EarlyStopping final : public Callback {
     best_ = NumberOrNone(state, "best");
     best_epoch_ = JsonInteger(state.at("best_epoch"));
     best_step_ = JsonInteger(state.at("best_step"));
-    stopped_ = state.value("stopped", false);  // Older checkpoints have neither.
+    stopped_ = state.value("stopped", false);  // Older checkpoints have neither key.
     ended_ = state.value("ended", false);
   }
   bool decides_in_steps() const override { return false; }

@@ -1,6 +1,6 @@
-// Weights that callbacks remember, such as the best weights or a moving average, with one entry for
-// each callback. An entry copies a replica's parameters, and the buffers that are equal on all
-// replicas. The entries are therefore equal on all replicas too. Used by the replica's thread.
+// Copies of a replica's weights that callbacks keep, such as the best weights or a moving average.
+// Each callback has at most one copy. A copy has the parameters, and the buffers that are equal on
+// all replicas. It is therefore equal on all replicas. Used by the replica's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@ namespace muster {
 class KeptWeights {
  public:
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-  // `own` are the replica's tensors. Only PutBack and Swap change them.
+  // `own` has the replica's tensors. Only PutBack and Swap change them.
   explicit KeptWeights(NamedTensors own) : own_(std::move(own)) {}
 
   void Keep(const std::string& callback);
@@ -24,15 +24,15 @@ class KeptWeights {
   void PutBack(const std::string& callback);
   // Exchanges the kept weights and the replica's tensors. Requires Has(callback).
   void Swap(const std::string& callback);
-  // kept = decay * kept + (1 - decay) * own. The first call makes a copy. Only floating-point
-  // parameters are averaged; buffers and integers are copied.
+  // Sets kept = decay * kept + (1 - decay) * own for floating-point parameters. Copies buffers and
+  // integers. The first call copies everything.
   void Average(const std::string& callback, double decay);
 
   bool Has(const std::string& callback) const { return kept_.contains(callback); }
-  // Returns the kept tensors of these callbacks in a fixed order. Keeps the current weights for
-  // each callback that has none yet.
+  // Returns the kept tensors of these callbacks, in a fixed order. For a callback without kept
+  // weights, keeps the current weights first.
   std::vector<at::Tensor> Of(const std::set<std::string>& callbacks);
-  // Drops the weights of all other callbacks.
+  // Drops the weights of all callbacks that are not in `callbacks`.
   void Only(const std::set<std::string>& callbacks);
   std::set<std::string> callbacks() const;
   const NamedTensors& own() const { return own_; }

@@ -1,4 +1,5 @@
-// Keras' ModelCheckpoint: the model in a separate file, in a format that Python reads.
+// The callback model_checkpoint, as Keras' ModelCheckpoint: saves the model to a separate file, in
+// a format that Python reads.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,8 +16,8 @@ namespace {
 
 constexpr std::string_view kSuffix = ".safetensors";
 
-// Formats a pattern such as "{epoch:02d}-{val_loss:.2f}" like Python's str.format. A
-// ConfigurationError names a field without a value.
+// Formats a pattern such as "{epoch:02d}-{val_loss:.2f}" like Python's str.format. Returns a
+// ConfigurationError that names a field without a value.
 absl::StatusOr<std::string> Formatted(const std::string& pattern, int64_t epoch, int64_t step,
                                       const std::map<std::string, double>& metrics) {
   std::string text;
@@ -70,7 +71,7 @@ class ModelCheckpoint final : public Callback {
   struct Options {
     std::string filepath;
     bool save_best_only = false, save_weights_only = false;
-    int64_t every_steps = 0;  // 0: every epoch.
+    int64_t every_steps = 0;  // 0 to save at the end of each epoch.
     std::optional<double> initial_value_threshold;
   };
   ModelCheckpoint(Monitor monitor, Options options)
@@ -94,7 +95,7 @@ class ModelCheckpoint final : public Callback {
  private:
   void Save(CallbackContext& context) {
     if (options_.save_best_only) {
-      // Saves if the metric is missing, as Keras does.
+      // If the metric is missing, saves nevertheless, as Keras does.
       const std::optional<double> value = monitor_.Value(context, "model_checkpoint");
       if (value && !monitor_.Improves(*value, best_)) return;
       if (value) best_ = value;
@@ -107,7 +108,7 @@ class ModelCheckpoint final : public Callback {
     try {
       context.save_model(path, !options_.save_weights_only);
     } catch (const StatusError& failed) {
-      // A process must also stop if another one owns its folder.
+      // The process must also stop if another process owns its model_dir.
       if (ExitCodeOf(failed.status()) == ExitCode::kProgramFailed ||
           absl::IsAborted(failed.status()))
         throw;
@@ -152,7 +153,7 @@ absl::StatusOr<BuiltCallback> MakeModelCheckpoint(const std::string& place, Json
                                       "libraries read, is \"{}\"",
                                       kSuffix, options.filepath));
   }
-  // The names of metrics are not known yet, so any name is accepted.
+  // The names of metrics are not known yet, so the check accepts any name.
   std::map<std::string, double> any;
   for (size_t at = 0; (at = options.filepath.find('{', at)) != std::string::npos; ++at) {
     const size_t end = options.filepath.find_first_of(":}", at);

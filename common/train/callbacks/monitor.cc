@@ -52,7 +52,7 @@ absl::StatusOr<Monitor> Monitor::Read(const std::string& place, JsonObject& keys
 std::optional<double> Monitor::Value(const CallbackContext& context, const char* callback) {
   const auto found = context.metrics().find(name_);
   if (found != context.metrics().end()) return found->second;
-  if (!std::exchange(told_, true)) {
+  if (!std::exchange(logged_, true)) {
     std::vector<std::string> known;
     for (const auto& [name, value] : context.metrics()) known.push_back(name);
     LogWarning("{} monitors \"{}\", which epoch {} does not have, and goes by nothing; it has {}",

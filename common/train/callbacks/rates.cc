@@ -1,4 +1,4 @@
-// Keras' ReduceLROnPlateau and LearningRateScheduler.
+// The callbacks that set learning rates, as Keras' ReduceLROnPlateau and LearningRateScheduler.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,13 +47,13 @@ class ReduceLrOnPlateau final : public Callback {
   bool decides_in_steps() const override { return false; }
 
  private:
-  // Returns false if all rates are at min_lr.
+  // Reduces the rates of all optimizers. Returns false if all rates are at min_lr already.
   bool Reduce(CallbackContext& context) const {
     bool reduced = false;
     for (const std::string& optimizer : context.optimizers()) {
       const double before = context.learning_rate(optimizer);
-      // Keras' rates are float32. In double precision, a rate that was set to min_lr may be above
-      // it.
+      // Compares in float32, as Keras does. In double precision, a rate that was set to min_lr may
+      // be above min_lr.
       if (static_cast<float>(before) <= static_cast<float>(options_.min_lr)) continue;
       const double rate = std::max(before * options_.factor, options_.min_lr);
       context.set_learning_rate(rate, optimizer);
@@ -87,7 +87,7 @@ class Scheduler final : public Callback {
   const std::function<double(int64_t, double)> schedule_;
 };
 
-// Reads {"0": 0.1, "5": 0.01}: rates by their first epoch.
+// Reads rates, keyed by the first epoch in which they hold: {"0": 0.1, "5": 0.01}.
 std::map<int64_t, double> RatesByEpoch(const Json& values, JsonObject& keys) {
   std::map<int64_t, double> rates;
   if (!values.is_object() || values.empty()) {

@@ -21,7 +21,7 @@ at::Tensor OnCpu(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.detach().to(at::kCPU) : tensor;
 }
 
-// One set of variables that the replicas of the process share.
+// A set of variables with its optimizer. The replicas of the process share it.
 class Variables {
  public:
   Variables(std::unique_ptr<Optimizer> rule, size_t replicas, Duration timeout)
@@ -30,8 +30,8 @@ class Variables {
   Optimizer& rule() { return *rule_; }
   const Tensors& tensors() const { return rule_->parameters(); }
 
-  // Called by the first replica. Runs `update`, and waits until the others have copied the result:
-  // the program may change it afterwards (on_commit).
+  // Called by the first replica. Runs `update`, then blocks until the other replicas have copied
+  // the result. The program may change the result afterwards (on_commit).
   void Publish(int64_t number, const std::function<void()>& update) {
     const absl::Status status = CatchProgramErrors("the central update", update);
     absl::MutexLock lock(&mu_);
@@ -43,7 +43,7 @@ class Variables {
     WaitLocked([this] { return taken_ == others_; },
                fmt::format("a replica did not take update {} of the central variables", number));
   }
-  // Called by the other replicas. Runs `take` once that update is published.
+  // Called by the other replicas. Blocks until update `number` is published, then runs `take`.
   void Take(int64_t number, const std::function<void()>& take) {
     {
       absl::MutexLock lock(&mu_);
@@ -75,13 +75,13 @@ class Variables {
   const Duration timeout_;
   absl::Mutex mu_;
   CondVar changed_;
-  int64_t published_ = 0;  // Guarded by mu_, like taken_.
+  int64_t published_ = 0;  // Guarded by mu_, as taken_ is.
   int taken_ = 0;
-  absl::Status status_;  // Of the published update.
+  absl::Status status_;  // Status of the published update.
 };
 
-// The state of one optimizer that the replicas of the process share while the set of trained
-// parameters changes: variables for the trained candidates.
+// The variables of one optimizer, for every set of trained candidates that a replica uses. The
+// replicas of the process share it.
 class Central {
  public:
   Central(Tensors first, size_t replicas, Duration timeout, bool separate)
@@ -91,8 +91,8 @@ class Central {
         separate_(separate),
         tensors_(first_.size()) {}
 
-  // Returns the variables of these candidates. All replicas that ask for the same candidates share
-  // them. The first caller makes them from the tensors with `make`.
+  // Returns the variables of these candidates. The first caller makes them, from their tensors with
+  // `make`. All callers with the same candidates get the same object.
   using Make = std::function<absl::StatusOr<std::unique_ptr<Optimizer>>(Tensors)>;
   absl::StatusOr<std::shared_ptr<Variables>> Get(const std::vector<size_t>& candidates,
                                                  const Make& make) {
@@ -108,7 +108,8 @@ class Central {
   }
 
  private:
-  // The tensor is made when the candidate is trained for the first time.
+  // Returns the variable of candidate `c`. Makes it when the candidate is trained for the first
+  // time.
   const at::Tensor& TensorLocked(size_t c) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const at::Tensor& first = first_[c];
     at::Tensor& tensor = tensors_[c];
@@ -117,13 +118,13 @@ class Central {
     return tensor;
   }
 
-  const Tensors first_;  // The first replica's.
+  const Tensors first_;  // Candidates of the first replica.
   const size_t replicas_;
   const Duration timeout_;
   const bool separate_;
   absl::Mutex mu_;
   Tensors tensors_ ABSL_GUARDED_BY(mu_);
-  // Those that a replica is using.
+  // The sets that a replica uses now.
   std::map<std::vector<size_t>, std::weak_ptr<Variables>> variables_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -146,9 +147,9 @@ class CentralOptimizer : public Optimizer {
                              std::move(parameters), first));
   }
 
-  // Copies the first replica's parameters to the variables. They may have been set by a checkpoint,
-  // by the transfer of another replica's state, or by the program at a commit. In the last case all
-  // replicas made the same change, and the others have already taken the previous update.
+  // Copies the first replica's parameters to the variables. A checkpoint, the transfer of another
+  // replica's state, or the program at a commit may have set the parameters. In the last case all
+  // replicas have made the same change, after they copied the previous update.
   void Begin() override {
     if (!first_) return;
     const at::NoGradGuard no_grad;
@@ -157,7 +158,7 @@ class CentralOptimizer : public Optimizer {
   void Update(const Tensors& gradients, double learning_rate) override {
     const at::NoGradGuard no_grad;
     ++updates_;
-    // The update does not change parameters without a gradient, so frozen parameters cost nothing.
+    // Copies only parameters with a gradient, because the update changes no others.
     const auto take = [&] {
       for (size_t i = 0; i < parameters_.size(); ++i)
         if (gradients[i].defined()) Copy(parameters_[i], variables_->tensors()[i]);
@@ -201,7 +202,7 @@ class CentralOptimizer : public Optimizer {
   }
 
   const std::shared_ptr<Central> central_;
-  const std::shared_ptr<const Tensors> candidates_;  // Of this replica.
+  const std::shared_ptr<const Tensors> candidates_;  // Candidates of this replica.
   const std::shared_ptr<Variables> variables_;
   const Tensors parameters_;
   const bool first_;

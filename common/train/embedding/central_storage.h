@@ -1,6 +1,6 @@
-// The central_storage strategy. The variables of an optimizer and its slots exist once, on the CPU
-// of the only process, and are updated there. Each replica computes with a copy on its own device.
-// The result of an update is the same as with one optimizer for each replica.
+// The central_storage strategy, for a job of one process. The variables and slots of an optimizer
+// exist once, on the CPU, where updates are made. Each replica computes with a copy on its own
+// device. The results are equal to those of one optimizer for each replica.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,18 @@
 
 namespace muster {
 
-// Returns one optimizer for each replica, in their order. The first one applies the update. The
-// others wait for it, at most `timeout`, and all copy the result.
+// Returns one optimizer for each replica, in the order of the replicas. The first optimizer makes
+// the update. The others wait for it, for at most `timeout`. Then each optimizer copies the result
+// to its replica.
 //
-// Each replica's thread uses its own optimizer, concurrently with the others. All replicas make the
-// same updates and the same changes of the trained parameters (WithParameters), with a barrier
-// before each.
+// The threads of the replicas use their optimizers concurrently. All replicas must make the same
+// updates and the same calls of WithParameters. The caller must synchronise the replicas before
+// each of these calls.
 //
-// `candidates`: all parameters that may be trained, by replica. `groups`: their groups, as for
-// MakeOptimizer. `trained`: the candidates that are variables now; empty for all of them. If the
-// first replica is on the CPU, it computes with the variables themselves unless `separate` is true.
+// `candidates` has all parameters that may be trained, by replica. `groups` has the group of each
+// candidate, as for MakeOptimizer. `trained` says which candidates are variables now. It is empty
+// if all are. A first replica on the CPU computes with the variables themselves, without a copy,
+// unless `separate` is true.
 absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
     const Json& spec, const std::vector<std::vector<at::Tensor>>& candidates, Duration timeout,
     std::vector<int> groups = {}, const std::vector<bool>& trained = {}, bool separate = false);

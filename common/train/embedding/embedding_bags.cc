@@ -12,11 +12,11 @@
 namespace muster {
 namespace {
 
-// Bags without padding, concatenated.
+// All bags of a table, concatenated and without padding.
 struct FlatBags {
   at::Tensor keys;     // On the host.
-  at::Tensor lengths;  // Of the bags.
-  at::Tensor weights;  // Of the keys, float32. Undefined: none.
+  at::Tensor lengths;  // Number of keys in each bag.
+  at::Tensor weights;  // Weight of each key, float32. Undefined if there are no weights.
 };
 
 std::string Shape(const at::Tensor& tensor) {
@@ -29,7 +29,7 @@ at::Tensor Whole(const std::vector<int64_t>& numbers) {
   return tensor;
 }
 
-// Returns where each bag begins in the flat keys, and where the last one ends.
+// Returns the index of each bag's first key in the flat keys, followed by the number of keys.
 std::vector<int64_t> Bounds(const Bags& bags, const std::string& call) {
   std::vector<int64_t> bounds;
   if (!bags.offsets.defined()) {

@@ -1,5 +1,5 @@
-// Bags of keys, whose rows are pooled into one row for each bag. Functions throw StatusError.
-// Internal to this folder.
+// Looks up bags of keys. A bag is a list of keys whose rows are pooled into one row, as in
+// torch.nn.EmbeddingBag. Internal to this folder.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,9 +12,9 @@
 
 namespace muster {
 
-// Returns [bags, width] for each element of `bags`, differentiable by rows and weights. Calls
-// `lookup` once, which returns the rows of each element's keys, [keys][width], on the replica's
-// device.
+// Returns a tensor [bags, width] for each element of `bags`. Autograd differentiates it by rows and
+// weights. Calls `lookup` once for all keys. `lookup` returns a tensor [keys, width] for each
+// element, on the replica's device. Throws StatusError.
 std::vector<at::Tensor> LookupBags(
     const Replica& replica, const std::vector<TableBags>& bags,
     const std::function<std::vector<at::Tensor>(const std::vector<TableKeys>&)>& lookup);

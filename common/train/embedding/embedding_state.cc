@@ -19,7 +19,7 @@ using checkpoint::DType;
 using checkpoint::Tensor;
 using checkpoint::TensorInfo;
 
-// Approximate size of a piece in which rows are sent.
+// Rows are sent in pieces of about this size.
 constexpr int64_t kBroadcastBytes = 4 << 20;
 
 using Row = EmbeddingTable::Place;
@@ -28,15 +28,16 @@ std::vector<RowColumn> ColumnsOf(const NamedEmbedding& table) {
   return EmbeddingTable::Columns(table.options);
 }
 
-// Returns the tensor's shape for this many rows.
+// Returns the description of a column's tensor with `count` rows.
 TensorInfo InfoOf(const NamedEmbedding& table, const RowColumn& column, int64_t count) {
   const std::string name = table.name + "." + column.name;
   if (column.integer) return {name, DType::kInt64, {count}};
   return {name, DType::kFloat32, {count, column.elements}};
 }
 
-// Sorts in ascending order as int64 (radix sort, least significant byte first). Skips bytes that
-// all keys have in common, which is most of them if keys are small.
+// Sorts the rows by key, as int64 in ascending order. This is a radix sort that begins with the
+// least significant byte. It skips bytes that are equal in all keys, which are most bytes of small
+// keys.
 void SortByKey(std::vector<Row>* rows) {
   constexpr uint64_t kSign = 1ull << 63;
   std::vector<Row> other(rows->size());
@@ -58,15 +59,15 @@ at::Tensor BroadcastFrom(int owner, at::Tensor values, c10::Device device,
   return values.to(at::kCPU);
 }
 
-// Returns whether any replica passes true.
+// Returns true if any replica passes true.
 bool AnyOf(bool mine, c10::Device device, Communicator* communicator) {
   at::Tensor any = at::full({1}, mine ? 1 : 0, at::kLong).to(device);
   ThrowIfError(communicator->AllReduce(BufferOf(any), ReduceOp::kMax)->Wait());
   return any.to(at::kCPU).const_data_ptr<int64_t>()[0] != 0;
 }
 
-// Broadcasts the owner's `count` rows of one table. `into` is null if this process already has
-// them.
+// Broadcasts the owner's `count` rows of one table, and stores them in `into`. `into` is null if
+// this process already has the rows.
 void BroadcastRows(const EmbeddingTable& from, const std::vector<RowColumn>& columns, int64_t count,
                    bool is_owner, EmbeddingTable* into,
                    const std::function<at::Tensor(at::Tensor)>& broadcast) {
@@ -96,7 +97,7 @@ void BroadcastRows(const EmbeddingTable& from, const std::vector<RowColumn>& col
   }
 }
 
-// Broadcasts the keys that are not admitted yet. `count` is the number of values.
+// Broadcasts the counters of keys that are not admitted yet. `count` is their number.
 void BroadcastCounted(const EmbeddingTable& from, int64_t count, bool is_owner,
                       EmbeddingTable* into,
                       const std::function<at::Tensor(at::Tensor)>& broadcast) {
@@ -159,7 +160,7 @@ void TableTransfer::Run(int64_t step, bool* whole, const std::function<void()>& 
   }
   if (replica_->owns_tables()) tables.set_step(step);
   if (takes) *whole = true;
-  // No replica may start a step before its process has its tables.
+  // No replica may start a step before the tables of its process are complete.
   if (communicator_->size() > 1) ThrowIfError(communicator_->Barrier()->Wait());
 }
 
@@ -246,7 +247,7 @@ bool TableRestore::Has(const Tensor& tensor) const {
 }
 
 absl::Status TableRestore::Apply(int64_t step, Replica* replica) const {
-  // Otherwise another replica restores them, or servers hold them.
+  // Another replica restores the tables, or parameter servers hold them.
   if (!replica->owns_tables() || !replica->holds_tables()) return absl::OkStatus();
   LocalEmbeddings& tables = replica->tables();
   for (size_t t = 0; t < tables_.size(); ++t) {

@@ -1,16 +1,16 @@
 // Transfers a process's embedding tables to new members, saves them to checkpoints, and restores
-// them. A checkpoint has these tensors for each table (train/table_rows.h), sorted by key:
+// them. A checkpoint has these tensors for each table (table_rows.h), sorted by key:
 //
 //   model      "<table>.keys" int64 [n], "<table>.rows" float32 [n, width]
-//   optimizer  "<table>.<slot>" float32 [n, width], or [n, 1] of a rule with one number a row;
+//   optimizer  "<table>.<slot>" float32 [n, width], or [n, 1] if the rule has one number per row;
 //              the eviction columns as "<table>.<column>" int64 [n]; and "<table>.step" int64: the
 //              number of updates so far
 //
-// Saved rows are float32 whatever their type in memory, so that a run may resume with another type.
-// If a checkpoint lacks the eviction columns because the table had no cap, they are 0 for all rows.
+// Saved rows are float32 for any type in memory, so a run may resume with another type. A table
+// without a limit of rows has no eviction columns. If they are missing on restore, they become 0
+// for all rows.
 //
-// Parameter servers save these tensors in one file for each server, with rows in no order. Internal
-// to this folder.
+// Each parameter server saves these tensors in a file of its own, with unsorted rows.
 #pragma once
 
 #include <functional>
@@ -26,17 +26,19 @@
 
 namespace muster {
 
-// Gives every process of the generation the tables of `owner`, a replica that owns its process's
-// tables. Constructed and run by all replicas. The constructor exchanges the tables' sizes. Throws
-// StatusError.
+// Sends the tables of replica `owner` to every process of the generation that needs them. All
+// replicas construct the object and call Run. Both are collective: the constructor exchanges the
+// tables' sizes. They throw StatusError.
 class TableTransfer {
  public:
-  // `holds`: this replica already has the owner's state, so its process's tables stay unchanged.
+  // `holds` is true if this replica already has the owner's state. The tables of its process then
+  // stay unchanged.
   TableTransfer(Replica* replica, Communicator* communicator, int owner, bool holds);
-  // Returns whether this replica's process receives rows.
+  // Returns true if this replica's process receives rows.
   bool moves() const { return moves_; }
-  // Brings the tables to the state after `step`. `*whole` is false while rows arrive, and stays
-  // false if the transfer is interrupted. Calls `moment` after each piece of rows; it may be null.
+  // Transfers the rows, and sets the tables' last step to `step`. `*whole` is false while rows
+  // arrive, and stays false if the transfer is interrupted. Calls `moment` after each piece of
+  // rows. `moment` may be null.
   void Run(int64_t step, bool* whole, const std::function<void()>& moment);
 
  private:
@@ -47,15 +49,17 @@ class TableTransfer {
   std::vector<int64_t> sizes_, updates_, counted_;  // The owner's table sizes.
 };
 
-// Describes a replica's tables as tensors, and copies their bytes. Has no tensors if parameter
-// servers hold the tables. The tables must not change while this object exists.
+// A view of a replica's tables as the tensors of a checkpoint, whose bytes it copies. There are no
+// tensors if parameter servers hold the tables. REQUIRES: the tables do not change while this
+// object exists.
 class TableSnapshot {
  public:
   explicit TableSnapshot(const Replica& replica);
   ~TableSnapshot();
   const std::vector<checkpoint::TensorInfo>& model() const { return model_; }
   const std::vector<checkpoint::TensorInfo>& optimizer() const { return optimizer_; }
-  // Copies all bytes to these addresses, in parallel on this thread's intra-op threads.
+  // Copies the bytes of each tensor to the address with the same index. Uses the intra-op threads
+  // of the calling thread.
   void CopyOut(std::span<char* const> model, std::span<char* const> optimizer) const;
 
  private:
@@ -68,14 +72,16 @@ class TableSnapshot {
 // Reads the replica's tables from a snapshot, which must outlive this object.
 class TableRestore {
  public:
-  // Reads slots too if `slots`. `refuse` turns a sentence about a mismatch into an error.
+  // Finds the tables in the snapshot, and their slots if `slots` is true. If a tensor is missing or
+  // does not match, returns the error that `refuse` makes from a description.
   static absl::StatusOr<TableRestore> Find(
       const checkpoint::Snapshot& snapshot, const Replica& replica, bool slots,
       const std::function<absl::Status(const std::string&)>& refuse);
-  // Returns whether the tensor belongs to a table.
+  // Returns true if the tensor belongs to a table.
   bool Has(const checkpoint::Tensor& tensor) const;
-  // Restores the rows. Without slots, slots get their initial values. `step`: see
-  // LocalEmbeddings::set_step. Does nothing if parameter servers hold the tables.
+  // Restores the rows and slots. If Find was called without slots, slots get their initial values.
+  // `step` is passed to LocalEmbeddings::set_step. Does nothing if parameter servers hold the
+  // tables.
   absl::Status Apply(int64_t step, Replica* replica) const;
 
  private:
@@ -83,7 +89,8 @@ class TableRestore {
   bool slots_ = false;
 };
 
-// Returns the sources of a snapshot's table rows: its table files, or else its tensors.
+// Returns the sources of a snapshot's table rows: its files of tables if it has any, otherwise its
+// tensors.
 checkpoint::RowSources RowsOf(const checkpoint::Snapshot& snapshot);
 
 }  // namespace muster

@@ -14,13 +14,13 @@
 namespace muster {
 namespace {
 
-// Returns the size of one replica's message about one table: keys, then gradients. Tables follow
-// each other.
+// Returns the size of one table's part in a replica's message: its keys, then its gradients. The
+// message has the parts of all tables, one after another.
 int64_t BytesOf(int64_t keys, int64_t width) {
   return keys * static_cast<int64_t>(sizeof(uint64_t) + width * sizeof(float));
 }
 
-// Returns [ranks][count]: each rank's part at its index.
+// Returns the tensors `mine` of all ranks, [ranks][count].
 at::Tensor GatherFromAll(const at::Tensor& mine, c10::Device device, Communicator* communicator) {
   const at::Tensor send = mine.to(device);
   const at::Tensor all = at::empty({communicator->size(), mine.numel()}, send.options());
@@ -169,7 +169,7 @@ void EmbeddingStep::Scale(double factor) {
     for (float& value : gradients.sums) value = static_cast<float>(value * factor);
 }
 
-// Drops the keys without a gradient.
+// Returns the keys with a gradient, and their gradients.
 void EmbeddingStep::Compact(int table, std::vector<uint64_t>* keys,
                             std::vector<float>* sums) const {
   const auto width = static_cast<size_t>(replica_->embeddings()[table].options.width);
@@ -206,7 +206,7 @@ absl::Status EmbeddingStep::Exchange() {
       most = std::max(most, bytes);
     }
     if (most == 0) return;
-    const int64_t padded = (most + 7) / 8;  // In units of 8 bytes, so that keys are aligned.
+    const int64_t padded = (most + 7) / 8;  // In units of 8 bytes, which aligns keys.
     at::Tensor mine = at::zeros({padded}, at::kLong);
     char* to = static_cast<char*>(mine.mutable_data_ptr());
     for (int t = 0; t < tables; ++t) {

@@ -1,6 +1,7 @@
-// A replica's embedding rows during one step, or one batch of a pass. Each row is read once.
-// Gradients are collected by key, summed over all replicas and pushed as one update. Used by the
-// replica's thread. Functions throw StatusError. Internal to this folder.
+// The embedding rows that a replica uses in one step, or in one batch of a pass. Each row is read
+// once. A step collects the gradients of rows by key, sums them over all replicas, and applies them
+// as one update. Used by the replica's thread. Functions throw StatusError. Internal to
+// common/train.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +17,8 @@
 
 namespace muster {
 
-// Returns a table's keys as the program passed them to `call`: int64 on the host, contiguous.
+// Returns the keys of a table that the program passed to `call`, as a contiguous int64 tensor on
+// the host.
 at::Tensor HostKeys(const Replica& replica, EmbeddingHandle table, const at::Tensor& keys,
                     const char* call);
 inline std::span<const uint64_t> KeysIn(const at::Tensor& host) {
@@ -24,12 +26,13 @@ inline std::span<const uint64_t> KeysIn(const at::Tensor& host) {
           static_cast<size_t>(host.numel())};
 }
 
-// Looked-up rows by table. A row is read when its key first occurs, and kept until Clear.
+// A cache of the rows that a step looks up. A row is read when its key first occurs, and kept until
+// Clear.
 class LookedUpRows {
  public:
   explicit LookedUpRows(Replica* replica);
-  // Returns the rows of each element, [..., width], on the replica's device. Sets `numbers` to each
-  // key's index among its table's keys.
+  // Returns the rows of each element of `wanted`, [..., width], on the replica's device. Sets
+  // `numbers` to the index of each key in keys(table).
   std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted,
                                  std::vector<std::vector<uint32_t>>* numbers);
   const std::vector<uint64_t>& keys(int table) const { return tables_[table].index.keys(); }
@@ -40,13 +43,14 @@ class LookedUpRows {
     KeyIndex index;
     std::vector<float> rows;  // [index.keys()][width]
   };
-  // Reads the new keys of each table. `known[t]` is the number of keys that table t had before.
+  // Reads the rows of new keys. `known[t]` is the number of keys of table t whose rows were read
+  // before.
   void Read(const std::vector<size_t>& known);
   Replica* const replica_;
   std::vector<Table> tables_;
 };
 
-// For a pass or a prediction, without gradients.
+// Lookups without gradients, for a pass or a prediction.
 class ReadOnlyRows {
  public:
   explicit ReadOnlyRows(Replica* replica) : replica_(replica), rows_(replica) {}
@@ -73,20 +77,21 @@ class EmbeddingStep {
   void BeginMicroBatch() { leaves_.clear(); }
   std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted);
   std::vector<at::Tensor> Lookup(const std::vector<TableBags>& bags);
-  // Adds the leaves by which a backward pass must differentiate, in addition to the parameters.
+  // Adds the looked-up rows of this micro-batch to `inputs`, the leaves for which a backward pass
+  // computes gradients.
   void AddLeaves(std::vector<at::Tensor>* inputs) const;
-  // Called after a backward pass: moves the gradients out of the leaves.
+  // Moves the gradients out of the looked-up rows. Called after a backward pass.
   void Collect();
   // Multiplies the gradients collected so far.
   void Scale(double factor);
-  // Sums the gradients over all replicas. All replicas call it at the same point of the step. Does
-  // nothing if the program has no table.
+  // Sums the gradients over all replicas. All replicas must call it at the same point of the step.
+  // Does nothing if the program has no table.
   absl::Status Exchange();
-  // Returns whether this replica's gradients collected so far are all finite.
+  // Returns true if all gradients that this replica has collected are finite.
   bool IsFinite() const;
-  // Divides the gradients by the loss scale. Returns false if one is not finite.
+  // Divides the summed gradients by the loss scale. Returns false if one is not finite.
   bool Unscale(const LossScaler& scaler);
-  // Applies the update of step `steps_done` + 1.
+  // Updates the rows with the summed gradients, for step `steps_done` + 1.
   absl::Status Push(int64_t steps_done);
 
  private:
@@ -96,17 +101,17 @@ class EmbeddingStep {
     std::vector<uint32_t> numbers;
   };
   struct Gradients {
-    std::vector<float> sums;    // [keys][width], of this replica's keys.
-    std::vector<bool> touched;  // Indexed by key: whether it received a gradient.
+    std::vector<float> sums;    // [keys][width], for the keys of this replica.
+    std::vector<bool> touched;  // Indexed by key: true if it received a gradient.
   };
   void Compact(int table, std::vector<uint64_t>* keys, std::vector<float>* sums) const;
 
   Replica* const replica_;
   Communicator* const communicator_;
   LookedUpRows rows_;
-  std::vector<Leaf> leaves_;  // The rows that this micro-batch looked up.
+  std::vector<Leaf> leaves_;  // Rows that this micro-batch looked up.
   std::vector<Gradients> gradients_;
-  std::vector<KeySums> summed_;  // Over all replicas.
+  std::vector<KeySums> summed_;  // Indexed by table: sums over all replicas.
 };
 
 }  // namespace muster

@@ -1,6 +1,6 @@
-// The storage of a program's embedding rows as a replica's step sees it: this process or parameter
-// servers. A step reads rows while it computes, and changes them once, at its commit. Needs no
-// LibTorch.
+// The interface through which a replica's step reads and updates embedding rows. The rows are in
+// this process (LocalEmbeddings) or on parameter servers (ParameterExchange). A step reads rows
+// while it computes, and updates them once, at its commit. This code does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -16,34 +16,35 @@
 
 namespace muster {
 
-// The part of a step's update that concerns one table.
+// The gradients of a step for the rows of one table.
 struct RowGradients {
-  std::span<const uint64_t> keys;    // Distinct.
+  std::span<const uint64_t> keys;    // Without duplicates.
   std::span<const float> gradients;  // [keys][width]
   double learning_rate = 0;
 };
 
-// The rows of one table that a step reads.
+// A read of rows of one table. Pull fills `rows`.
 struct RowRead {
   int table = 0;
-  std::span<const uint64_t> keys;  // Distinct.
+  std::span<const uint64_t> keys;  // Without duplicates.
   std::span<float> rows;           // [keys][width]
 };
 
 class EmbeddingStore {
  public:
   virtual ~EmbeddingStore() = default;
-  // Reads rows of several tables, each named at most once. Remote reads are sent together. The rows
-  // include all earlier pushes to this store. A row without any push has its initial value.
+  // Reads rows of several tables. Each table occurs at most once. Reads from servers are sent
+  // together. The rows include all earlier pushes to this store. A row without a push has its
+  // initial value.
   virtual absl::Status Pull(std::span<const RowRead> reads) = 0;
-  // Applies one update to each row. `step` counts from 1. One element for each table; a table
-  // without keys is unchanged.
+  // Makes one update of each row. `step` counts from 1. `tables` has one element for each table. A
+  // table without keys stays unchanged.
   virtual absl::Status Push(int64_t step, std::span<const RowGradients> tables) = 0;
 };
 
-// Tables in this process, shared by its replicas. All replicas push the same gradients of a step,
-// already summed over all of them. The first push is applied, and the others wait for it.
-// Thread-safe.
+// The tables of this process, which its replicas share. The gradients of a step are summed over all
+// replicas before Push, so every replica pushes the same ones. The first push is applied, and the
+// others wait for it. Thread-safe.
 class LocalEmbeddings : public EmbeddingStore {
  public:
   explicit LocalEmbeddings(std::vector<EmbeddingTable::Options> options);
@@ -55,14 +56,15 @@ class LocalEmbeddings : public EmbeddingStore {
   EmbeddingTable& table(int index) { return *tables_[index]; }
   const EmbeddingTable& table(int index) const { return *tables_[index]; }
   const EmbeddingTable::Options& options(int index) const { return options_[index]; }
-  // Reset removes all rows before another state is restored. set_step sets the last applied step.
+  // Reset removes all rows, before another state is restored. set_step sets the last applied step.
   // Both require that no replica is in a step.
   void Reset(int index);
   void set_step(int64_t step);
 
-  // Returns 64 bits over all rows, independent of their order, to compare replicas.
+  // Returns a 64-bit digest of all rows, for comparing replicas. It does not depend on the order of
+  // rows.
   uint64_t Digest() const;
-  // Unique among all stores.
+  // Returns a number that is unique among all stores.
   uint64_t identity() const { return identity_; }
 
  private:

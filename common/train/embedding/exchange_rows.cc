@@ -1,5 +1,5 @@
-// The part of ParameterExchange that handles rows of embedding tables. Keys are spread over the
-// servers and their chunks.
+// The part of ParameterExchange for rows of embedding tables. RowSpread assigns each key to a
+// server and a chunk.
 #include <algorithm>
 
 #include "common/push_pull/rows/row_spread.h"
@@ -9,7 +9,7 @@
 
 namespace muster {
 
-void ParameterExchange::LayTables() {
+void ParameterExchange::LayOutTables() {
   for (size_t v = 0; v < served_.specs.size(); ++v) {
     if (!served_.specs[v].table) continue;
     Table& table = tables_.emplace_back();
@@ -25,13 +25,13 @@ void ParameterExchange::LayTables() {
   }
 }
 
-// Returns the server, and the chunk within it, of a RowSpread chunk.
+// Returns the server of a RowSpread chunk, and the chunk's index within the server.
 RowPlace ParameterExchange::PlaceOfChunk(const Table& table, size_t chunk) {
   const auto server = static_cast<int>(chunk / kRowChunks);
   return {server, table.first_chunk[server] + static_cast<int>(chunk % kRowChunks)};
 }
 
-// Makes a fetch of the keys in `spread`. Rows arrive in the same order.
+// Makes a fetch of the keys in `spread`. Its rows have the same order.
 std::shared_ptr<ps::RowFetch> ParameterExchange::MakeFetch(const Table& table, RowSpread* spread) {
   auto fetch = std::make_shared<ps::RowFetch>();
   const auto width = static_cast<size_t>(table.width);
@@ -48,7 +48,7 @@ std::shared_ptr<ps::RowFetch> ParameterExchange::MakeFetch(const Table& table, R
   return fetch;
 }
 
-// `used` may be null: then all chunks of the fetch are used.
+// Notes RowPull::others of the used chunks. If `used` is null, all chunks of the fetch are used.
 void ParameterExchange::NoteOthers(const ps::RowFetch& fetch, const std::vector<bool>* used,
                                    Table* table) {
   for (const ps::RowPull& pull : fetch.pulls) {
@@ -126,10 +126,10 @@ void ParameterExchange::BeginRows(std::shared_ptr<PrefetchedRows> rows) {
 
 // ---- Steps
 
-// A fetch that a step waits for: the rows of some or all keys of `read`.
+// A fetch for which a step waits. It has some or all keys of `read`.
 struct ParameterExchange::Asked {
   const RowRead* read;
-  RowSpread spread;  // Its places are indices into the whole read.
+  RowSpread spread;  // Its places are indices into `read`.
   std::shared_ptr<ps::RowFetch> fetch;
 };
 
@@ -146,14 +146,14 @@ void ParameterExchange::Ask(const RowRead& read, std::span<const size_t> places,
   asked.fetch = MakeFetch(table, &asked.spread);
 }
 
-// Sends the fetches after the first `known` ones together.
+// Sends all fetches except the first `known`, together.
 void ParameterExchange::FetchAsked(const std::vector<Asked>& all, size_t known) {
   std::vector<std::shared_ptr<ps::RowFetch>> fetches;
   for (; known < all.size(); ++known) fetches.push_back(all[known].fetch);
   client_->FetchRows(fetches);
 }
 
-// Copies the prefetched rows. Adds a fetch for the others to `all`.
+// Copies the prefetched rows of `read`. Adds a fetch for its other rows to `all`.
 absl::Status ParameterExchange::TakePrefetched(const RowRead& read, std::vector<Asked>* all) {
   Table& table = tables_[read.table];
   const PrefetchedTable& here = prefetched_->tables[read.table];
@@ -181,8 +181,8 @@ absl::Status ParameterExchange::PullRows(std::span<const RowRead> reads) {
   const auto here = [&](const RowRead& read) {
     return prefetched_ != nullptr && !prefetched_->tables[read.table].fetches.empty();
   };
-  // Sends the fetches of tables without prefetched rows first, then waits for the prefetches, which
-  // have been running longer.
+  // Sends the fetches of tables without prefetched rows first. Then waits for the prefetches, which
+  // were sent earlier.
   std::vector<Asked> all;
   for (const RowRead& read : reads)
     if (!here(read)) Ask(read, {}, &all);
@@ -232,7 +232,8 @@ absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tabl
   return Wait();
 }
 
-// The prefetched rows lack this push. Fetches the same keys again, behind the push.
+// Fetches prefetched rows again if their keys were pushed. The new fetch follows the push, so its
+// rows include it.
 void ParameterExchange::FetchAgain(std::span<const RowGradients> pushed,
                                    std::span<const std::shared_ptr<PrefetchedRows>> ahead) {
   std::vector<std::shared_ptr<ps::RowFetch>> fetches;

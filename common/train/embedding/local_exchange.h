@@ -1,4 +1,5 @@
-// Exchanges values among the replicas of one process. Abort wakes all waiting replicas.
+// Exchanges values among the replicas of one process. Abort wakes all waiting replicas, and later
+// calls return its error. Thread-safe.
 #pragma once
 
 #include <vector>
@@ -14,7 +15,8 @@ namespace muster {
 class LocalExchange {
  public:
   LocalExchange(int size, Duration timeout) : size_(size), timeout_(timeout), values_(size) {}
-  // Blocks until every replica has passed its value of this round. Returns all values, by replica.
+  // Blocks until every replica has passed its value of this round, for at most `timeout`. Returns
+  // the values of all replicas, indexed by replica.
   absl::StatusOr<std::vector<Nested>> Exchange(int replica, const Nested& value);
   void Abort(absl::Status why);
 

@@ -53,7 +53,7 @@ bool ParameterExchange::clips(int optimizer) const { return Clips(clips_[optimiz
 void ParameterExchange::BuildLayout(const Replica& replica) {
   chunks_of_.resize(replica.optimizers().size());
   learning_rates_.assign(served_.optimizers.size(), 1.0);
-  std::vector<std::vector<int>> by_server;  // The index of each chunk.
+  std::vector<std::vector<int>> by_server;  // Indices into chunks_, by server.
   for (const std::vector<Chunk>& of_server : layout_.chunks) {
     std::vector<int>& numbers = by_server.emplace_back();
     for (size_t i = 0; i < of_server.size(); ++i) {
@@ -87,7 +87,7 @@ void ParameterExchange::BuildLayout(const Replica& replica) {
     if (found != by_memory.end() && served_.specs[found->second].optimizer == served_.rest())
       variables_[found->second].same = !variables_[found->second].buffer;
   }
-  LayTables();
+  LayOutTables();
   for (const NamedOptimizer& optimizer : replica.optimizers()) {
     std::vector<int>& of = variable_of_.emplace_back();
     for (const at::Tensor& parameter : optimizer.rule->parameters()) {
@@ -107,8 +107,8 @@ void ParameterExchange::BuildLayout(const Replica& replica) {
       if (place.chunk.end <= part.offset || place.chunk.begin >= part.offset + part.elements())
         continue;
       place.buffers = place.buffers || variable.buffer;
-      // Adds a variable once, however many of its parts the chunk holds: each entry decrements
-      // `pending`.
+      // A chunk may have several parts of a variable. Adds the variable once, because each entry
+      // decrements `pending` once.
       if (!place.variables.empty() && place.variables.back() == part.variable) continue;
       place.variables.push_back(part.variable);
       variable.chunks.push_back(c);
@@ -191,8 +191,8 @@ void ParameterExchange::CopyToDevice(bool rest) {
     if (!variable.tensor.is_same(variable.host)) {
       variable.tensor.copy_(variable.host);
     } else {
-      // LibTorch does not see this write. Without this, autograd would not notice that a graph
-      // saved the old values.
+      // LibTorch does not see this write. Without this, autograd would not notice if a graph saved
+      // the old values.
       variable.tensor.unsafeGetTensorImpl()->bump_version();
     }
   }
@@ -231,7 +231,7 @@ void ParameterExchange::Write(int variable, const at::Tensor& gradient, bool add
       part.view.add_(rows.to(at::kCPU));
     } else if (rows.is_cpu() && rows.scalar_type() == at::kFloat &&
                rows.strides() == part.view.strides() && rows.is_non_overlapping_and_dense()) {
-      // Faster than LibTorch's loop.
+      // memcpy is faster than LibTorch's loop.
       std::memcpy(part.memory.data(), rows.const_data_ptr<float>(), part.memory.size_bytes());
     } else {
       part.view.copy_(rows);
@@ -266,7 +266,7 @@ bool ParameterExchange::WriteDifference(Variable& variable) {
   variable.floor =
       std::all_of(a, a + count, not_negative) && std::all_of(b, b + count, not_negative);
   const bool none = std::memcmp(a, b, after.nbytes()) == 0 || weight_ == 0;
-  // An unchanged value has the difference 0, even an infinity.
+  // The difference of an unchanged value is 0, even for an infinity.
   const auto same = [](const float& x, const float& y) {
     return std::memcmp(&x, &y, sizeof x) == 0;
   };
@@ -281,7 +281,7 @@ bool ParameterExchange::WriteDifference(Variable& variable) {
 
 void ParameterExchange::LaunchRest() {
   rest_done_ = true;
-  // Checked before the launches below overwrite the buffers with the servers' values.
+  // Checks before the launches below overwrite the buffers with the servers' values.
   if (refused_.ok()) refused_ = CheckSameBuffers();
   for (const int c : rest_) chunks_[c].used = false;
   for (Variable& variable : variables_) {
@@ -299,7 +299,7 @@ void ParameterExchange::LaunchRest() {
       Launch(c, What::kNothing);
     }
   }
-  // Pulls what this step does not push, because others may have pushed it.
+  // Pulls the chunks that this step does not push, because other workers may have changed them.
   for (const std::vector<int>& of_optimizer : chunks_of_)
     for (const int c : of_optimizer)
       if (!chunks_[c].fresh) Launch(c, What::kNothing);
@@ -323,7 +323,7 @@ absl::Status ParameterExchange::Wait() {
     if (view != 0) oldest = oldest == 0 ? view : std::min(oldest, view);
   }
   NoteRefused(outcome->refused);
-  // The step's changes of buffers go out with its last push.
+  // The last push of the step has the changes of buffers.
   CopyToDevice(rest_done_);
   return refused_;
 }

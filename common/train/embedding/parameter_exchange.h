@@ -1,22 +1,24 @@
-// Sends a worker's gradients to parameter servers and receives parameters. Each optimizer of the
-// replica has a sink (PushedGradients). A chunk is launched as soon as its gradients are complete,
-// while the rest of the backward pass runs. The answer is written into the replica's own
-// parameters.
+// Sends the gradients of a worker to parameter servers, and receives parameters. Each optimizer of
+// the replica has a sink for its gradients (PushedGradients). A chunk is a range of a server's
+// parameters. It is sent as soon as its gradients are complete, while the backward pass still runs.
+// The reply with the new parameters is written to the replica's own parameters.
 //
-// Floating-point variables without an optimizer (running statistics) are pushed with the step's
-// last push. The pushed value is the change that the step made. The servers apply the worker's
-// share of it (1 / number of workers), so that the statistics move as far as those of a single
-// worker. Buffers declared kSame are not pushed: a program that changes them is refused.
+// Floating-point buffers that steps change (running statistics) are part of the step's last push.
+// The worker pushes the change that the step made. The servers apply the change divided by the
+// number of workers, so that statistics change as fast as with one worker. Buffers declared kSame
+// are not pushed. If a program changes one, the step fails.
 //
-// A chunk without a gradient in a step is not pushed: no slot moves and no decay is applied, as in
-// synchronous training. It is pulled if other workers have changed it.
+// A chunk without a gradient in a step is not pushed. As in synchronous training, its slots stay
+// unchanged and no weight decay is applied. Such a chunk is pulled if other workers have changed
+// it.
 //
-// Rows of embedding tables are pulled when a step looks them up. Their gradients are a separate
-// push at the step's commit. Keys that a program's prefetch() names are pulled during the previous
-// step. If this worker pushes such a key afterwards, the key is pulled again, so that a step sees
-// all of this worker's earlier pushes.
+// Rows of embedding tables are pulled when a step looks them up. Their gradients are pushed
+// separately, at the step's commit. The rows of keys that the program's prefetch() names are pulled
+// during the previous step. If this worker pushes one of these keys afterwards, the row is pulled
+// again. A step therefore sees all earlier pushes of this worker.
 //
-// Used by the replica's thread, except Prefetch. Gradients may also come from autograd's thread.
+// Used by the replica's thread. Prefetch is called by the thread that loads the batch. Autograd may
+// deliver gradients in a thread of its own.
 #pragma once
 
 #include <functional>
@@ -53,73 +55,74 @@ class ParameterExchange : public EmbeddingStore {
 
   const std::vector<VariableSpec>& variables() const { return served_.specs; }
   const Layout& layout() const { return layout_; }
-  // Returns ClientOptions::parameters: host memory, which is the replica's own on a CPU replica.
+  // Returns the host memory of the parameters, for ClientOptions::parameters. On a CPU replica it
+  // is the memory of the replica's own parameters.
   std::vector<std::vector<std::span<float>>> parameters() const;
-  // Sets the client, between steps or before the first. The client must outlive its use. Rows that
-  // the previous client prefetched become invalid. Null: no client until the next call.
+  // Sets the client, which must stay valid until the next call. `client` may be null. Rows that the
+  // previous client prefetched become invalid. Called between steps.
   void UseClient(ps::PushPullClient* client);
-  // The function is called with true before this object waits for servers, and with false
-  // afterwards.
+  // Sets a function that is called with true before a wait for servers, and with false after it.
   void set_on_wait(std::function<void(bool)> on_wait) { on_wait_ = std::move(on_wait); }
-  // Returns one sink for each optimizer, for Replica::Attach. This object must outlive them.
+  // Returns one sink for each optimizer, for Replica::Attach. This object must outlive the sinks.
   std::vector<std::unique_ptr<GradientSink>> MakeSinks();
 
   absl::Status Pull();
 
-  // Thread-safe. Asks the program which rows this batch will look up, and launches the pulls.
-  // Returns null if the program names none or there is no client. Errors are the program's own.
+  // Thread-safe. Calls the program's prefetch() for the keys that the batch will look up, and
+  // starts pulling their rows. Returns null if the program names no key or there is no client.
+  // Returns an error if prefetch() fails.
   absl::StatusOr<std::shared_ptr<PrefetchedRows>> Prefetch(Replica* replica,
                                                            const data::Batch& batch);
 
-  // Begins a step on the batch of this lease. `weight` scales the differences of buffers: 1 /
-  // number of workers. `rows`: the rows prefetched for this batch, or null.
+  // Begins a step on the batch of `lease`. `weight` is the factor for the changes of buffers: 1 /
+  // number of workers. `rows` has the rows that were prefetched for this batch. It may be null.
   void BeginStep(double weight, std::shared_ptr<PrefetchedRows> rows = nullptr, int64_t lease = 0);
-  // Called after the step's commit: pushes the buffers that no sink has pushed.
+  // Pushes the buffers unless a sink has already pushed them. Called after the step's commit.
   absl::Status FinishStep();
-  // EmbeddingStore
+  // The methods of EmbeddingStore.
   absl::Status Pull(std::span<const RowRead> reads) override;
   absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
 
   // Returns the number of the last push.
   uint64_t sequence() const { return sequence_; }
-  // Returns the time at which the last step with a push began its first push. All parameters were
-  // received after that time.
+  // Returns the time at which the last step with a push began its first push. All parameters of
+  // this replica were received after that time.
   MonotonicTime push_began() const { return push_began_; }
   // Returns the outcome of all pushes since BeginStep.
   const ps::PushPullClient::Outcome& outcome() const { return outcome_; }
-  // Returns the names of variables with values that are not finite, since BeginStep. These are
-  // gradients that the servers refused, or changes of a buffer.
+  // Returns the variables whose gradient, or change of a buffer, the servers have refused since
+  // BeginStep because it is not finite.
   const std::set<std::string>& not_finite() const { return not_finite_; }
 
  private:
   friend class PushedGradients;
   struct Part {
-    // Rows of the variable. 0-dimensional variables have no rows.
+    // The range of the variable's first dimension. A 0-dimensional variable counts as one row.
     int64_t first_row = 0, rows = 0;
-    int64_t begin = 0;        // First element in the variable's memory.
-    std::span<float> memory;  // Part of the client's gradient memory.
-    at::Tensor view;          // The same memory, with the variable's strides.
+    int64_t begin = 0;        // Index of the first element in the variable's memory.
+    std::span<float> memory;  // The place of the gradient in the client's memory.
+    at::Tensor view;          // `memory` as a tensor with the variable's strides.
   };
   struct Variable {
-    at::Tensor tensor, host;  // `host` is the same tensor on a CPU replica.
+    at::Tensor tensor, host;  // On a CPU replica, both are the same tensor.
     std::vector<Part> parts;
     std::vector<int> chunks;  // Indices into chunks_.
-    bool used = false;        // Has a gradient in this reduction.
-    bool buffer = false;      // Belongs to no optimizer, and steps change it.
-    at::Tensor before;        // For a buffer: its value at the start of the step.
-    bool floor = false;       // For a buffer: it had no negative value before or after the step.
-    // Belongs to no optimizer, and is declared kSame. `before` is its value at the last pull. It
-    // is undefined before the first pull.
+    bool used = false;        // True if it has a gradient in this reduction.
+    bool buffer = false;      // True if steps change it and it has no optimizer.
+    at::Tensor before;        // A buffer's value at the start of the step.
+    bool floor = false;  // True for a buffer without negative values before and after the step.
+    // True for a buffer that is declared kSame. `before` is then its value at the last pull, and
+    // undefined before the first pull.
     bool same = false;
   };
   struct ChunkPlace {
     Chunk chunk;
-    int index = 0;  // Index within its server.
+    int index = 0;  // Index of the chunk within its server.
     std::vector<int> variables;
     int pending = 0;
-    bool used = false;  // A variable of the chunk has a gradient.
+    bool used = false;  // True if a variable of the chunk has a gradient.
     bool launched = false;
-    bool fresh = false;  // Pushed or pulled in this step.
+    bool fresh = false;  // True if it was pushed or pulled in this step.
     bool buffers = false;
   };
 
@@ -127,17 +130,16 @@ class ParameterExchange : public EmbeddingStore {
       : layout_(std::move(layout)), served_(std::move(served)) {}
   void BuildLayout(const Replica& replica);
   bool clips(int optimizer) const;
-  // Writes this gradient to the client's memory, or adds it.
+  // Copies the gradient to the client's memory, or adds it to the gradient there if `add` is true.
   void Write(int variable, const at::Tensor& gradient, bool add);
   void Clear(int variable);
-  // Returns a ProgramError for a kSame buffer that differs from the pulled value. No worker pushes
-  // these buffers.
+  // Returns a ProgramError if a kSame buffer differs from its value at the last pull.
   absl::Status CheckSameBuffers() const;
   using What = ps::PushPullClient::What;
   void Launch(int chunk, What what = What::kGradient);
   void LaunchRest();
-  // Writes before - after, which the servers subtract. Returns false if the buffer is unchanged or
-  // the weight is 0.
+  // Writes before - after, which the servers subtract, to the client's memory. Returns false if the
+  // buffer is unchanged or the weight is 0.
   bool WriteDifference(Variable& variable);
   void Open();
   absl::Status Wait();
@@ -149,24 +151,25 @@ class ParameterExchange : public EmbeddingStore {
     return result;
   }
   void NoteRefused(const std::set<std::pair<int, int>>& chunks);
-  // Copies received values to the device, or marks CPU tensors as changed. `rest` includes the
-  // variables without an optimizer.
+  // Copies received values to the device, or marks CPU tensors as changed. Variables without an
+  // optimizer are included if `rest` is true.
   void CopyToDevice(bool rest);
 
   const Layout layout_;
   const ServedVariables served_;
   std::vector<Variable> variables_;
   std::vector<ChunkPlace> chunks_;
-  // An embedding table: its index among variables, and its first chunk on each server.
+  // An embedding table on the servers.
   struct Table {
     int variable = 0;
     std::vector<int> first_chunk;
     int64_t width = 0;
-    // Indexed by RowSpread's chunk. The `others` of the earliest RowPull that this step used.
+    // Indexed by the chunk of RowSpread: the smallest RowPull::others of the pulls that this step
+    // used.
     std::vector<std::optional<int64_t>> others;
     int servers() const { return static_cast<int>(first_chunk.size()); }
   };
-  void LayTables();
+  void LayOutTables();
   static RowPlace PlaceOfChunk(const Table& table, size_t chunk);
   static std::shared_ptr<ps::RowFetch> MakeFetch(const Table& table, RowSpread* spread);
   static void NoteOthers(const ps::RowFetch& fetch, const std::vector<bool>* used, Table* table);
@@ -182,21 +185,22 @@ class ParameterExchange : public EmbeddingStore {
 
   std::vector<Table> tables_;
   std::shared_ptr<PrefetchedRows> prefetched_;  // The rows prefetched for this step.
-  // Held while rows are launched, so that the order of launches shows which pushes a prefetch
-  // includes.
+  // Held while rows are pushed or prefetched. The order of these calls determines which pushes a
+  // prefetch includes.
   absl::Mutex mutex_;
-  ps::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Equal to client_.
+  ps::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Equals client_.
   int clients_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Rows for later steps.
+  // Prefetched rows of later steps.
   std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);
-  std::vector<float> packed_;                           // Gradients of rows that are being sent.
+  std::vector<float> packed_;                           // Gradients of rows that are sent now.
   std::vector<std::vector<int>> chunks_of_;             // Indexed by the program's optimizer.
-  std::vector<int> rest_;                               // Chunks of no optimizer.
+  std::vector<int> rest_;                               // Chunks without an optimizer.
   std::vector<std::vector<at::Tensor>> parameters_of_;  // Indexed by optimizer.
-  // Indexed by optimizer, then parameter. -1: it has no elements.
+  // Indexed by optimizer, then parameter. -1 if the parameter has no elements.
   std::vector<std::vector<int>> variable_of_;
   std::vector<ClipOptions> clips_;  // Indexed by optimizer.
-  // Gradients are collected completely before they are sent, because they may not be finite.
+  // True in a float16 run. Gradients may then be infinite, so they are collected completely and
+  // checked before any is sent.
   bool whole_ = false;
   ps::PushPullClient* client_ = nullptr;
   std::function<void(bool)> on_wait_;
@@ -205,7 +209,7 @@ class ParameterExchange : public EmbeddingStore {
   std::vector<double> learning_rates_;  // Indexed by the servers' optimizer.
   bool open_ = false;
   bool rest_done_ = false;
-  absl::Status refused_;  // The step's error about a buffer that must not change.
+  absl::Status refused_;  // The error if this step changed a kSame buffer.
   uint64_t sequence_ = 0;
   int64_t pushes_ = 0;  // Pushes of this step.
   MonotonicTime push_began_;
@@ -213,7 +217,7 @@ class ParameterExchange : public EmbeddingStore {
   std::set<std::string> not_finite_;
 };
 
-// Returns the error for a program that changed this buffer although it is declared kSame.
+// Returns the error for a program that changed buffer `name`, which is declared kSame.
 absl::Status ChangedSameBuffer(const std::string& name);
 
 }  // namespace muster

@@ -1,6 +1,6 @@
-// Rows of embedding tables that are pulled for a batch before its step, by the keys that the
-// program named. Made on the thread that loads the batch, then owned by the replica's thread. The
-// client also holds the fetches in progress. Internal to this folder.
+// Embedding rows that are pulled for a batch before its step. The program's prefetch() names the
+// keys. The thread that loads the batch makes the object, and the replica's thread then owns it.
+// The client shares the ownership of fetches in progress. Internal to this folder.
 #pragma once
 
 #include <memory>
@@ -15,27 +15,28 @@ namespace muster {
 
 struct PrefetchedTable {
   KeyIndex index;
-  // Indexed by a key's number: its row, in the memory of the newest fetch that has it.
+  // Indexed by a key's number in `index`: its row in the newest fetch with this key.
   std::vector<const float*> row;
-  std::vector<uint32_t> chunk;  // Indexed by a key's number: its chunk in RowSpread.
-  // First the fetch of all keys, then fetches of keys that were pushed since. Empty: no keys were
-  // named.
+  std::vector<uint32_t> chunk;  // Indexed by a key's number: its RowSpread chunk.
+  // The first fetch has all keys. Each later one has the keys of a push that followed. Empty if
+  // prefetch() named no keys.
   std::vector<std::shared_ptr<ps::RowFetch>> fetches;
 
-  // Adds a fetch of `keys`, which are among the index's keys and spread as `spread` says.
+  // Adds a fetch of `keys`, in the order of `spread`. REQUIRES: `index` has these keys.
   void Add(std::span<const uint64_t> keys, const RowSpread& spread, int64_t width,
            std::shared_ptr<ps::RowFetch> fetch);
-  // Returns those of `keys` that this table has.
+  // Returns the keys among `keys` that this table has.
   std::vector<uint64_t> Known(std::span<const uint64_t> keys) const;
-  // Copies the rows of known `keys` to their places in `rows`, [keys][width]. Appends the places of
-  // unknown keys to `missing`. Sets used[chunk] if a row of that chunk came from the first fetch.
-  // Requires that all fetches have completed.
+  // Copies the row of each key that this table has to its place in `rows`, [keys][width]. Appends
+  // the places of all other keys to `missing`. Sets used[chunk] to true for the chunks of rows from
+  // the first fetch. REQUIRES: all fetches have completed.
   void Take(std::span<const uint64_t> keys, int64_t width, std::span<float> rows,
             std::vector<size_t>* missing, std::vector<bool>* used) const;
 };
 
 struct PrefetchedRows {
-  int client = 0;  // Number of the exchange's client. With another client these rows are invalid.
+  // Number of the client that pulled the rows. They are invalid with another client.
+  int client = 0;
   std::vector<PrefetchedTable> tables;
 };
 

@@ -108,7 +108,8 @@ void PushedGradients::LaunchAll(const at::Tensor& control) {
       gradients_[i] = at::Tensor();
     }
   }
-  // A launched chunk has all its gradients, so these variables are in none of them.
+  // Clears the variables without a gradient. No launched chunk has such a variable, because chunks
+  // are launched with all their gradients.
   for (const int v : exchange_->variable_of_[optimizer_])
     if (v >= 0 && !exchange_->variables_[v].used) exchange_->Clear(v);
   for (const int c : exchange_->chunks_of_[optimizer_]) {

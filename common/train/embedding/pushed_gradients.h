@@ -1,4 +1,5 @@
-// Pushes the gradients of one optimizer to parameter servers. Internal to this folder.
+// The gradient sink of one optimizer that pushes to parameter servers. ParameterExchange makes it.
+// Internal to this folder.
 #pragma once
 
 #include <vector>
@@ -17,9 +18,10 @@ class PushedGradients final : public GradientSink {
   void OnGradient(int index) override;
   void EndBackward() override { launching_ = false; }
   void Scale(double factor) override;
-  // Pushes the buffers too, if the step commits with this call.
+  // A defined `control` means that the step commits with this call. The buffers are then pushed
+  // too.
   void LaunchAll(const at::Tensor& control) override;
-  // Waits for the parameters. Several optimizers share one push.
+  // Blocks until the new parameters have arrived. Several optimizers share one push.
   absl::Status Finish(at::Tensor* control) override;
   const std::vector<at::Tensor>& gradients() const override { return gradients_; }
   bool used(int index) const override;
@@ -30,17 +32,18 @@ class PushedGradients final : public GradientSink {
   bool launched() const override { return exchange_->open_; }
 
  private:
-  // Clipping and the finite check need all gradients before the first one is sent.
+  // Returns true if all gradients must be complete before the first is sent: for clipping, or for
+  // the check of float16 gradients.
   bool whole() const;
   std::vector<at::Tensor> Written() const;
 
   ParameterExchange* const exchange_;
   const int optimizer_;
   const std::vector<at::Tensor> parameters_;
-  std::vector<at::Tensor> gradients_;  // Empty unless whole() is true.
-  std::vector<bool> fired_;            // Has a gradient in this micro-batch.
+  std::vector<at::Tensor> gradients_;  // Undefined tensors unless whole() is true.
+  std::vector<bool> fired_;            // True for a parameter with a gradient in this micro-batch.
   bool early_ = false, launching_ = false, all_launched_ = false;
-  bool twice_ = false;  // As in GradientBuckets.
+  bool twice_ = false;  // See GradientBuckets::twice_.
   bool norm_wanted_ = false;
   double norm_ = 0;
 };

@@ -10,8 +10,8 @@ namespace {
 
 constexpr const char* kAll = "*";
 
-// Applies the options that the job sets: first those for all tables, then the table's own, which
-// take precedence.
+// Applies the options that the job sets: first those for all tables, then those for this table,
+// which take precedence.
 absl::StatusOr<EmbeddingOptions> WithJob(const std::string& name, EmbeddingOptions options,
                                          const Json& of_job) {
   for (const std::string& key : {std::string(kAll), name}) {

@@ -1,5 +1,5 @@
-// The options of a program's embedding tables: the program's declaration, overridden by the job's
-// "embeddings" and "optimizer". Internal to this folder.
+// Computes the options of a program's embedding tables. The job's "embeddings" and "optimizer"
+// override the program's declaration. Internal to common/train.
 #pragma once
 
 #include <string>
@@ -11,12 +11,13 @@
 
 namespace muster {
 
-// Returns all options except the seed. `optimizer`: the table's, from the job or the program.
-// `of_job`: the job's "embeddings". A ConfigurationError names the table and the key.
+// Returns the options of table `name`, without the seed. `optimizer` is the optimizer of the table,
+// from the job or the program. `of_job` is the job's "embeddings". Returns a ConfigurationError
+// with the table and the key if a value is wrong.
 absl::StatusOr<EmbeddingTable::Options> TableOptions(const std::string& name,
                                                      const EmbeddingOptions& declared,
                                                      const Json& optimizer, const Json& of_job);
-// Checks that the job's "embeddings" names only tables of the program.
+// Returns an error if the job's "embeddings" names a table that the program does not declare.
 absl::Status CheckTableNames(const Json& of_job, const std::vector<std::string>& tables);
 
 }  // namespace muster

@@ -22,8 +22,8 @@ std::string Describe(const TensorInfo& info) {
                      fmt::join(sizes, ", "));
 }
 
-// Returns the tensor's index, or -1 if there is none. An expected first dimension of -1 matches
-// any.
+// Returns the index of the tensor, or -1 if it does not exist. An expected first dimension of -1
+// matches any size.
 absl::StatusOr<int> FindFitting(const checkpoint::RowSource& source, const TensorInfo& expected) {
   const int index = source.Find(expected.name);
   if (index < 0) return -1;
@@ -51,11 +51,13 @@ absl::StatusOr<TableRows> TableRows::Find(const checkpoint::RowSources& sources,
   for (const RowColumn& column : all.columns_) {
     if (slots || all.names_.size() == 1) all.names_.push_back(table + "." + column.name);
     const bool slot = std::find(shaped.begin(), shaped.end(), column.name) != shaped.end();
-    all.fresh_.insert(all.fresh_.end(), static_cast<size_t>(column.elements),
-                      slot ? static_cast<float>(InitialSlotValue(options.rule, column.name)) : 0);
+    all.initial_row_.insert(
+        all.initial_row_.end(), static_cast<size_t>(column.elements),
+        slot ? static_cast<float>(InitialSlotValue(options.rule, column.name)) : 0);
   }
   if (slots) all.names_.push_back(table + ".step");
-  // Columns of another eviction policy are ignored without an error.
+  // Also names the columns of all eviction policies, so that columns of another policy are ignored
+  // without an error.
   if (slots)
     for (const std::string& column : EmbeddingTable::EvictionColumns())
       all.names_.push_back(table + "." + column);
@@ -77,7 +79,7 @@ absl::Status TableRows::AddPart(const std::shared_ptr<const checkpoint::RowSourc
             ? TensorInfo{table + "." + column.name, DType::kInt64, {part.rows}}
             : TensorInfo{table + "." + column.name, DType::kFloat32, {part.rows, column.elements}};
     MUSTER_ASSIGN_OR_RETURN(part.columns.back(), FindFitting(*source, expected));
-    // Integer columns record a row's use. Older checkpoints lack them.
+    // Integer columns record the use of a row. Older checkpoints do not have them.
     if (part.columns.back() < 0 && !column.integer) return IsMissing(expected.name);
   }
   if (slots) {
@@ -104,13 +106,13 @@ absl::Status TableRows::ReadBlock(const Part& part, int64_t first, std::span<uin
   const auto count = static_cast<int64_t>(keys.size());
   MUSTER_RETURN_IF_ERROR(
       part.source->Read(part.keys, first, count, reinterpret_cast<char*>(keys.data())));
-  const size_t stride = fresh_.size();
+  const size_t stride = initial_row_.size();
   size_t begin = 0;
   for (size_t c = 0; c < columns_.size(); begin += columns_[c++].elements) {
     const auto elements = static_cast<size_t>(columns_[c].elements);
     if (part.columns[c] < 0) {
       for (int64_t i = 0; i < count; ++i)
-        std::copy_n(fresh_.data() + begin, elements, rows.data() + i * stride + begin);
+        std::copy_n(initial_row_.data() + begin, elements, rows.data() + i * stride + begin);
       continue;
     }
     column->resize(keys.size() * elements);
@@ -123,7 +125,7 @@ absl::Status TableRows::ReadBlock(const Part& part, int64_t first, std::span<uin
 }
 
 absl::Status TableRows::ForEach(const Take& take) const {
-  const auto stride = static_cast<int64_t>(fresh_.size());
+  const auto stride = static_cast<int64_t>(initial_row_.size());
   const int64_t most = std::max<int64_t>(1, kBlockElements / stride);
   std::vector<uint64_t> keys;
   std::vector<float> column, rows;

@@ -1,7 +1,7 @@
-// An embedding table in a checkpoint: "<table>.keys" int64 [n], "<table>.rows" float32 [n, width],
-// "<table>.<slot>" float32 [n, ...] for each of the rule's slots, and "<table>.step" int64, the
-// number of updates. Rows may be in any number of sources. Reads a block at a time. Needs no
-// LibTorch.
+// Reads the rows of an embedding table from a checkpoint. The tensors are "<table>.keys" int64 [n],
+// "<table>.rows" float32 [n, width], "<table>.<slot>" float32 [n, ...] for each slot of the rule,
+// and "<table>.step" int64, the number of updates. The rows may be split over several sources. This
+// code does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ namespace muster {
 
 class TableRows {
  public:
-  // Finds a table. Reads its slots if `slots`; otherwise slots get their initial values. The error
-  // is a sentence about a missing or mismatched tensor: "\"users.keys\" is not in it".
+  // Finds a table. If `slots` is false, ForEach gives slots their initial values. The error says
+  // which tensor is missing or does not match: "\"users.keys\" is not in it".
   static absl::StatusOr<TableRows> Find(const checkpoint::RowSources& sources,
                                         const std::string& table,
                                         const EmbeddingTable::Options& options, bool slots);
 
   int64_t rows() const;
   int64_t updates() const { return updates_; }  // 0 without slots.
-  // The names of the tensors that it reads.
+  // Returns the names of the tensors that belong to the table.
   const std::vector<std::string>& names() const { return names_; }
-  // Calls `take` with every row and its slots, as EmbeddingTable::Restore expects them: rows
-  // [keys][row elements]. Stops at the first error of `take`.
+  // Calls `take` with blocks of rows and their slots, [keys][row elements], as
+  // EmbeddingTable::Restore expects them. Stops at the first error of `take`.
   using Take =
       std::function<absl::Status(std::span<const uint64_t> keys, std::span<const float> rows)>;
   absl::Status ForEach(const Take& take) const;
@@ -38,7 +38,8 @@ class TableRows {
     std::shared_ptr<const checkpoint::RowSource> source;
     int64_t rows = 0;
     size_t keys = 0;
-    std::vector<int> columns;  // Tensors. -1: initial values.
+    // Index of each column's tensor in the source. -1 for a column with initial values.
+    std::vector<int> columns;
   };
   absl::Status AddPart(const std::shared_ptr<const checkpoint::RowSource>& source,
                        const std::string& table, bool slots);
@@ -46,7 +47,7 @@ class TableRows {
                          std::vector<float>* column, std::span<float> rows) const;
 
   std::vector<RowColumn> columns_;
-  std::vector<float> fresh_;  // A row with initial values, including its slots.
+  std::vector<float> initial_row_;  // A row with initial values, including its slots.
   std::vector<std::string> names_;
   std::vector<Part> parts_;
   int64_t updates_ = 0;

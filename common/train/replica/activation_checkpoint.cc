@@ -26,7 +26,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using Function = std::function<at::Tensor(const Tensors&)>;
 
-// Saves and restores the generators that a function may draw from.
+// Saves the states of the random generators that a function may use, and restores them.
 class RandomState {
  public:
   RandomState(c10::Device device, StepImpl* step) {
@@ -50,8 +50,8 @@ class RandomState {
   Tensors states_;
 };
 
-// Sets this thread's autocast state while it exists. Does not cache casts of weights: they would
-// belong to a graph that is discarded.
+// While an object exists, this thread has the given autocast state. Casts of weights are not
+// cached, because they would belong to a graph that is discarded.
 class AutocastAs {
  public:
   AutocastAs(c10::DeviceType type, bool enabled, at::ScalarType to)
@@ -88,8 +88,8 @@ Tensors Detached(const Tensors& inputs) {
   return detached;
 }
 
-// Returns the leaves that `output` depends on, except `inputs`: the parameters. All other nodes
-// must have been made since `first`.
+// Returns the parameters on which `output` depends: all leaves of its graph except `inputs`. Throws
+// c10::Error if the graph has a node older than sequence number `first`.
 Tensors Leaves(const at::Tensor& output, const Tensors& inputs, uint64_t first) {
   Tensors leaves;
   std::unordered_set<const torch::autograd::Node*> seen;
@@ -114,8 +114,8 @@ Tensors Leaves(const at::Tensor& output, const Tensors& inputs, uint64_t first) 
   return leaves;
 }
 
-// Saves the program's buffers to restore them later. Most of them do not change meanwhile, and a
-// graph may hold them, so that restoring must not count as a new version.
+// Saves the program's buffers, and restores them in the destructor. Restoring does not increment
+// their version counters, because a graph may have saved them, and most of them have not changed.
 class BufferUndo {
  public:
   explicit BufferUndo(StepImpl* step) {
@@ -147,7 +147,7 @@ class CheckpointBackward : public torch::autograd::Node {
     Save(inputs);
   }
 
-  // Runs the function in the state that the constructor saved.
+  // Runs the function with the autocast state that the constructor saved.
   at::Tensor Call(const Tensors& inputs) {
     const StepImpl::Scope current(step_);
     const StepImpl::Repeated repeated(step_);
@@ -217,7 +217,8 @@ class CheckpointBackward : public torch::autograd::Node {
     return output;
   }
 
-  // Checks the result on devices whose arithmetic is repeatable up to rounding.
+  // Throws c10::Error if the second run gave other values than the first. Checks only on the CPU,
+  // where arithmetic is repeatable up to rounding.
   void CheckSame(const at::Tensor& again) const {
     if (!output_.defined() || output_._version() != version_ || output_.numel() == 0) return;
     const at::NoGradGuard no_grad;
@@ -236,9 +237,9 @@ class CheckpointBackward : public torch::autograd::Node {
   RandomState random_;
   const bool autocast_;
   const at::ScalarType autocast_type_;
-  std::vector<torch::autograd::SavedVariable> saved_;  // Inputs, then leaves.
+  std::vector<torch::autograd::SavedVariable> saved_;  // Inputs, then parameters.
   int64_t inputs_ = 0;
-  at::Tensor output_;  // Set on the CPU only, for the check.
+  at::Tensor output_;  // Output of the first run, for CheckSame. Set only on the CPU.
   int64_t version_ = 0;
 };
 
@@ -259,7 +260,7 @@ at::Tensor RunActivationCheckpoint(Function function, Tensors inputs) {
   at::Tensor output = node->Call(detached);
   TORCH_CHECK(output.defined(), "the function of activation_checkpoint gave an undefined tensor");
   if (!output.requires_grad()) return output;
-  // This graph only serves to find its parameters.
+  // The graph of this run only serves to find its parameters.
   const Tensors leaves = Leaves(output, detached, first);
   output = output.detach();
   node->Made(output, leaves);

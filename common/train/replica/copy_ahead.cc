@@ -17,7 +17,7 @@ absl::Status CopyAhead::Start(data::LoadedBatch* batch) const {
   return CatchProgramErrors("copying a batch to the device", [&] {
     const c10::StreamGuard guard(stream_);
     for (at::Tensor& tensor : batch->batch) {
-      // The pinning allocator keeps the host memory until the copy is complete.
+      // The allocator of pinned memory reuses the memory only after the copy is complete.
       if (tensor.device().is_cpu()) tensor = tensor.pin_memory();
       tensor = tensor.to(device_, /*non_blocking=*/true);
     }
@@ -33,8 +33,8 @@ absl::Status CopyAhead::Finish(data::LoadedBatch* batch) const {
     const c10::impl::VirtualGuardImpl impl(device_.type());
     const c10::Stream current = impl.getStream(device_);
     static_cast<c10::Event*>(batch->prepared.get())->block(current);
-    // The tensors' memory belongs to the copy stream. It must not be reused before the current
-    // stream is done with it.
+    // The tensors' memory was allocated on the copy stream. This prevents its reuse before the
+    // current stream has finished with it.
     for (const at::Tensor& tensor : batch->batch)
       impl.recordDataPtrOnStream(tensor.storage().data_ptr(), current);
     batch->prepared.reset();

@@ -1,6 +1,7 @@
-// Copies batches to a GPU before their step. The thread that loads a batch puts it into pinned
-// memory and starts the copy on a separate stream. The step's stream waits for the copy on the
-// device. Uses LibTorch's device-independent interface, so it needs no CUDA to build or link.
+// Copies batches to a GPU before their step. The thread that loads a batch copies it to pinned
+// memory, and starts the copy to the device on a separate stream. The stream of the step waits for
+// that copy. The code uses LibTorch's device-independent interface, so it builds and links without
+// CUDA.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -12,14 +13,16 @@ namespace muster {
 
 class CopyAhead {
  public:
-  // Returns whether copies to this device can be asynchronous.
+  // Returns true if copies to this device can be asynchronous.
   static bool Helps(at::Device device) { return device.is_cuda(); }
-  // Requires Helps(device).
+  // REQUIRES: Helps(device).
   explicit CopyAhead(at::Device device);
 
-  // Replaces the batch's tensors with tensors on the device, which the copies fill. Thread-safe.
+  // Starts the copies, and replaces the batch's tensors with the tensors on the device. Does not
+  // wait for the copies. Thread-safe.
   absl::Status Start(data::LoadedBatch* batch) const;
-  // Orders later device work of the calling thread after the copies. Called once for each batch.
+  // Makes later work of the calling thread on the device wait for the copies. Does not block the
+  // thread. Called once for each batch.
   absl::Status Finish(data::LoadedBatch* batch) const;
 
  private:

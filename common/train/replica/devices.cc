@@ -14,14 +14,14 @@
 namespace muster {
 namespace {
 
-// Parses a decimal number that fills the whole text.
+// Parses `text` as a decimal number. Returns false if it has any other characters.
 bool ParseInt(std::string_view text, int* value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
-// Loads the CUDA part of LibTorch if there is a driver. It costs every process start-up time and
-// memory. Returns the error, or "" if it was loaded or is not needed.
+// Loads the CUDA part of LibTorch if there is a driver. Without a driver it is not loaded, because
+// it costs start-up time and memory. Returns the error, or "" if there is none.
 const std::string& LoadCudaSideOfTorch() {
   static const std::string error = [] {
     if (!HasCudaDriver() || dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) != nullptr)
@@ -130,7 +130,7 @@ std::vector<int> CudaIndices(const std::vector<c10::Device>& devices) {
 }
 
 void ComputeDeterministically() {
-  // cuBLAS reads this variable when it makes its first handle. Keeps the user's value.
+  // cuBLAS reads this variable when it makes its first handle. A value that the user has set stays.
   (void)setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::Context& context = at::globalContext();
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);

@@ -1,4 +1,4 @@
-// Parses the job's "devices": the devices of this process that hold one replica each.
+// Parses the job's "devices": the devices that this process uses, with one replica on each.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,21 +10,21 @@
 
 namespace muster {
 
-// Accepts "auto", "cpu", "cpu:N" (N replicas), "cuda" (all) and "cuda:0,1". "auto" means all CUDA
-// devices that CUDA_VISIBLE_DEVICES shows, else one CPU replica. A request for a missing device is
-// a ConfigurationError that lists the present ones. "auto" is also an error if there is a driver,
-// nothing hides its GPUs, and CUDA finds none.
+// Accepts "auto", "cpu", "cpu:N" (N replicas), "cuda" (all visible devices) and "cuda:0,1". "auto"
+// means all CUDA devices that CUDA_VISIBLE_DEVICES shows, or one CPU replica if there is none.
+// Returns a ConfigurationError for a missing device, which says how many there are. Also returns
+// one for "auto" if a driver is installed, nothing hides its GPUs, and CUDA finds none.
 absl::StatusOr<std::vector<c10::Device>> ParseDevices(const std::string& text);
 
-// Returns an error if a worker of parameter servers cannot have this many replicas.
+// Returns an error unless `devices` is 1, because a worker of a parameter-server job has one
+// replica. `text` is the job's "devices", for the error.
 absl::Status CheckDevicesForServers(const std::string& text, size_t devices);
 
-// Returns the indices of CUDA devices; empty for CPU replicas.
+// Returns the indices of the CUDA devices. The result is empty for CPU replicas.
 std::vector<int> CudaIndices(const std::vector<c10::Device>& devices);
 
-// Makes this process compute the same bits from run to run, where LibTorch can. Operators without a
-// deterministic algorithm throw. Called before the first use of CUDA, and before other threads use
-// LibTorch.
+// Makes LibTorch compute the same bits in each run. Afterwards, operators without a deterministic
+// algorithm throw. Called before the first use of CUDA, and before other threads use LibTorch.
 void ComputeDeterministically();
 
 }  // namespace muster

@@ -16,7 +16,8 @@ constexpr int64_t kAlignment = 16;
 int64_t Padded(int64_t count) { return (count + kAlignment - 1) / kAlignment * kAlignment; }
 
 at::Tensor ViewFor(const at::Tensor& parameter, const at::Tensor& storage, int64_t offset) {
-  // With the parameter's strides (channels_last) the optimizer processes both in memory order.
+  // The view has the parameter's strides (for example channels_last), so that the optimizer
+  // processes both in memory order.
   if (parameter.is_non_overlapping_and_dense()) {
     return storage.as_strided(parameter.sizes(), parameter.strides(),
                               storage.storage_offset() + offset);
@@ -48,7 +49,8 @@ GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicato
 GradientBuckets::~GradientBuckets() { Cancel(); }
 
 void GradientBuckets::BuildLayout(const BucketOptions& options) {
-  // Groups buckets by type, float32 last, because the tail of the last bucket is float32.
+  // A bucket has parameters of one type. float32 is last, because the tail of the last bucket is
+  // float32.
   std::vector<at::ScalarType> types;
   for (const at::Tensor& p : parameters_) {
     if (std::find(types.begin(), types.end(), p.scalar_type()) == types.end())
@@ -121,8 +123,8 @@ void GradientBuckets::OnGradient(int index) {
     views_[index].add_(gradient);
     return;
   }
-  // Copying the new gradient is cheaper than clearing the bucket before the backward pass and
-  // adding.
+  // The first gradient is copied. This is cheaper than clearing the bucket before the backward pass
+  // and adding.
   if (used_[index]) {
     views_[index].add_(gradient);
   } else {
@@ -154,8 +156,8 @@ void GradientBuckets::LaunchComplete(bool all_but_last) {
   const int end = num_buckets() - (all_but_last ? 1 : 0);
   while (next_launch_ < end && buckets_[next_launch_].pending == 0) {
     Bucket& bucket = buckets_[next_launch_++];
-    // A gradient that only an earlier micro-batch wrote, or none, gets no hook in this one.
-    // EndBackward completes its bucket.
+    // A parameter without a gradient in this micro-batch has no hook call, so its bucket is not
+    // complete here. EndBackward completes it.
     bucket.work = communicator_->AllReduce(BufferOf(bucket.storage), ReduceOp::kSum);
   }
 }

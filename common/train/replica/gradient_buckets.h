@@ -1,14 +1,15 @@
-// The gradients of one optimizer on one replica, as views into a few flat buckets. Buckets are
-// all-reduced with SUM while the backward pass is still running.
+// The gradient sink of all-reduce training. It holds the gradients of one optimizer of a replica in
+// a few flat buckets. Buckets are all-reduced with SUM while the backward pass still runs.
 //
-// Buckets hold the parameters in reverse order of registration, roughly the order in which the
-// backward pass completes them. Every rank launches them in index order. The last bucket is
-// followed by a tail, which needs no collective of its own. It has one flag for each parameter
-// (whether this replica used it) and, at the end of a step, the step's control data.
+// Buckets have the parameters in reverse order of registration, which is roughly the order in which
+// the backward pass computes their gradients. Every rank launches the buckets in index order. The
+// last bucket is followed by a tail, which is reduced with it. The tail has one flag for each
+// parameter: 1 if this replica used the parameter. At the end of a step, it also has the step's
+// control data.
 //
-// Used by its replica's thread, except OnGradient, which autograd may call from its own device
-// thread during a backward pass. The communicator allocates the buckets' memory where that saves a
-// copy. Buckets and communicator belong to one generation.
+// Used by the replica's thread, except OnGradient, which autograd may call from its own device
+// thread during a backward pass. The communicator allocates the memory of CPU buckets if that saves
+// a copy. Buckets and communicator belong to one generation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,21 +23,23 @@ namespace muster {
 
 struct BucketOptions {
   int64_t bytes = 25 << 20;
-  int64_t first_bytes = 1 << 20;  // Smaller, so that the first reduction starts early.
-  int64_t control_capacity = 0;   // Floats of control data that fit after the last bucket.
+  // Size of the first bucket. It is smaller, so that the first reduction starts early.
+  int64_t first_bytes = 1 << 20;
+  int64_t control_capacity = 0;  // Maximum number of floats of control data.
 };
 
 class GradientBuckets final : public GradientSink {
  public:
-  // `parameters` are leaves on one device. Only those that require a gradient now get a place in a
-  // bucket; a change needs a new object. The communicator must outlive this object.
+  // `parameters` are leaves on one device. Only those that require a gradient at this time get a
+  // place in a bucket. If that changes, a new object is needed. The communicator must outlive this
+  // object.
   GradientBuckets(std::vector<at::Tensor> parameters, Communicator* communicator,
                   const BucketOptions& options);
   ~GradientBuckets() override;
 
-  // Begins a reduction. Each bucket except the last is launched when it is complete, or at
-  // EndBackward without overlap. LaunchAll or Finish launches the last one, which carries the
-  // control data: a step can commit only after it.
+  // Begins a reduction. Each bucket except the last is launched when it is complete, or in
+  // EndBackward if there is no overlap. LaunchAll or Finish launches the last bucket with the
+  // control data.
   void Begin(const Reduction& reduction) override;
   void BeginBackward(bool last, bool overlap = true) override;
   void OnGradient(int index) override;
@@ -55,8 +58,8 @@ class GradientBuckets final : public GradientSink {
   struct Bucket {
     at::ScalarType type;
     std::vector<int> parameters;
-    int64_t count = 0;   // Elements, including the padding of each parameter.
-    int pending = 0;     // Gradients of this micro-batch that are still missing.
+    int64_t count = 0;   // Elements, with the padding of each parameter.
+    int pending = 0;     // Missing gradients of this micro-batch.
     at::Tensor storage;  // [count + tail]
     std::shared_ptr<void> shared;
     WorkPtr work;
@@ -72,21 +75,21 @@ class GradientBuckets final : public GradientSink {
   const int64_t control_capacity_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;     // Indexed by parameter.
-  std::vector<at::Tensor> views_;  // Indexed by parameter; has the parameter's strides.
+  std::vector<at::Tensor> views_;  // Indexed by parameter. Each view has the parameter's strides.
   std::vector<at::Tensor> gradients_;
-  std::vector<bool> fired_;  // Has a gradient in this micro-batch.
-  std::vector<bool> used_;   // Has a gradient in any micro-batch since Begin.
-  bool last_ = false;        // This is the last micro-batch.
-  bool launching_ = false;   // Complete buckets are launched at once.
-  // A parameter has received several gradients in one backward pass of this program. From then on
-  // no bucket is complete before the end of a pass.
+  std::vector<bool> fired_;  // Indexed by parameter: true if it has a gradient in this micro-batch.
+  std::vector<bool> used_;   // Indexed by parameter: true if it has a gradient since Begin.
+  bool last_ = false;        // True in the last micro-batch.
+  bool launching_ = false;   // True if complete buckets are launched at once.
+  // True if a parameter has received several gradients in one backward pass. Buckets are then
+  // launched only at the end of a pass.
   bool twice_ = false;
   bool all_launched_ = false;
   int64_t control_count_ = 0;  // Elements of control data after the last bucket.
   int next_launch_ = 0;
 };
 
-// Returns TensorBuffer(tensor), but throws c10::Error on failure. For code that runs inside a step.
+// Returns TensorBuffer(tensor). Throws c10::Error if that fails.
 Buffer BufferOf(const at::Tensor& tensor);
 
 }  // namespace muster

@@ -1,10 +1,11 @@
-// The destination of one optimizer's gradients in a step: all replicas (GradientBuckets) or
-// parameter servers (PushedGradients).
+// The interface through which a step delivers the gradients of one optimizer. GradientBuckets
+// reduces them over all replicas, and PushedGradients pushes them to parameter servers.
 //
-// The calls of a reduction: Begin; for each micro-batch BeginBackward, OnGradient..., EndBackward;
-// then LaunchAll and Finish, or Cancel. With several optimizers, each of these calls is made for
-// all of them before the next call. Used by its replica's thread, except OnGradient, which autograd
-// may call from its own device thread during a backward pass.
+// A reduction has these calls: Begin, then for each micro-batch BeginBackward, OnGradient for each
+// gradient, and EndBackward, then LaunchAll and Finish. Cancel may end it at any point. With
+// several optimizers, LaunchAll is called for all of them before the first Finish. Used by the
+// replica's thread, except OnGradient, which autograd may call from its own device thread during a
+// backward pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,47 +23,50 @@ class GradientSink {
 
   struct Reduction {
     double learning_rate = 0;
-    // True if the step cannot start again, so that complete parts may be launched at once.
+    // True if the step will not start again. Complete parts may then be sent during the backward
+    // pass.
     bool early = false;
     bool norm = false;  // norm() will be called.
   };
   virtual void Begin(const Reduction& reduction) = 0;
-  // `last`: this is the last micro-batch. `overlap`: complete parts may be launched during the
-  // backward pass.
+  // `last` is true for the last micro-batch. `overlap` is true if complete parts may be launched
+  // during the backward pass.
   virtual void BeginBackward(bool last, bool overlap = true) = 0;
-  // Moves the gradient of parameter `index` out of its .grad, where it was accumulated. May be
-  // called again for the same parameter in one pass, if a custom autograd function runs a pass of
-  // its own. The gradients add up.
+  // Moves the gradient of parameter `index` out of its .grad. If a custom autograd function runs a
+  // backward pass of its own, this may be called several times for a parameter in one pass. The
+  // gradients are then added.
   virtual void OnGradient(int index) = 0;
   virtual void EndBackward() = 0;
-  // Multiplies the gradients so far. Called between two micro-batches.
+  // Multiplies the gradients so far by `factor`. Called between two micro-batches.
   virtual void Scale(double factor) = 0;
-  // Launches the remaining parts, followed by `control` (see Finish).
+  // Launches the remaining parts and `control` (see Finish).
   virtual void LaunchAll(const at::Tensor& control) = 0;
-  // Launches what LaunchAll did not, and blocks until everything is reduced. `control` is 1-D
-  // float32; it is undefined unless the step commits with this call. Afterwards it holds the sums
-  // over all replicas, and gradients() holds the global gradients.
+  // Calls LaunchAll if it was not called. Blocks until everything is reduced. `control` is the
+  // step's control data, a 1-D float32 tensor. It is undefined unless the step commits with this
+  // call. Afterwards, `control` has the sums over all replicas, and gradients() the global
+  // gradients.
   virtual absl::Status Finish(at::Tensor* control) = 0;
-  // Indexed by parameter. Undefined for parameters that this reduction did not use.
+  // Returns the gradients, indexed by parameter. The tensor is undefined for a parameter that this
+  // reduction did not use.
   virtual const std::vector<at::Tensor>& gradients() const = 0;
-  // Valid after Finish. Returns whether a parameter had a gradient in this reduction on any
-  // replica, or with parameter servers on this replica.
+  // Returns true if the parameter had a gradient in this reduction on any replica. With parameter
+  // servers, only this replica counts. Valid after Finish.
   virtual bool used(int index) const = 0;
-  // Valid between Finish and the update. Returns the L2 norm of all gradients together, before
-  // clipping. With parameter servers it covers only this replica's gradients. Requires
-  // Reduction::norm.
+  // Returns the L2 norm of all gradients together, before clipping. With parameter servers, returns
+  // the norm of this replica's gradients. Valid between Finish and the update. REQUIRES:
+  // Reduction::norm is set.
   virtual double norm() const = 0;
-  // Launches nothing more, waits for the launched parts and discards them. For a step that starts
-  // again or is given up.
+  // Waits for the launched parts, and discards everything. Called for a step that starts again or
+  // is given up.
   virtual void Cancel() = 0;
-  // The maximum number of elements of `control` for Finish.
+  // Returns the maximum number of elements of `control`.
   virtual int64_t control_capacity() const = 0;
 
-  // Returns true for parameter servers: Finish then also clips and makes the update, and
-  // gradients() are those of this replica. gradients() are valid before Finish, and only if they
-  // are wanted whole.
+  // Returns true for parameter servers. This object then also clips, and the servers make the
+  // update. gradients() then has this replica's gradients and is valid only before LaunchAll. It
+  // has defined tensors only if the job clips or uses float16.
   virtual bool updates() const { return false; }
-  // Returns whether a part was launched that cannot be taken back.
+  // Returns true if a part that cannot be taken back was launched.
   virtual bool launched() const { return false; }
 };
 

@@ -1,5 +1,6 @@
 // Buffers that are not floating point, such as counters and index tables. Parameter servers do not
-// hold them; each worker has its own. They are transferred as bytes, by name ("<model>.<buffer>").
+// hold them: each worker has its own. These functions convert them to bytes, keyed by name
+// ("<model>.<buffer>"), and back.
 #pragma once
 
 #include <map>
@@ -10,7 +11,8 @@
 namespace muster {
 
 std::map<std::string, std::string> IntegerBuffersOf(const Replica& replica);
-// Returns a DataError that names the first buffer that does not exist or has another size.
+// Sets the replica's integer buffers. Returns a DataError if a buffer has another size than its
+// value, or the replica does not have all buffers in `values`.
 absl::Status SetIntegers(const std::map<std::string, std::string>& values, Replica* replica);
 
 }  // namespace muster

@@ -1,19 +1,19 @@
-// The report on the dynamic loss scale of a float16 run, and the limits of the scale. Needs no
-// LibTorch. precision.h has the scale itself.
+// The limits of the dynamic loss scale of a float16 run, and the report on it. precision.h has the
+// scale itself. This code does not need LibTorch.
 #pragma once
 
 #include <cstdint>
 
 namespace muster {
 
-inline constexpr double kLeastLossScale = 1;
-// A run fails after this many skipped steps in a row with the scale at its minimum. From the
-// initial scale of 65536, the scale reaches that minimum after 16 skipped steps.
-inline constexpr int64_t kMostSkippedSteps = 20;
+inline constexpr double kMinLossScale = 1;
+// A run fails if the scale is at its minimum and this many steps in a row were skipped. The initial
+// scale of 65536 reaches the minimum after 16 skipped steps.
+inline constexpr int64_t kMaxSkippedSteps = 20;
 
 struct LossScaleReport {
-  double scale = 0;           // The scale of the next step. 0: unknown.
-  int64_t skipped_steps = 0;  // Total in the whole run. Skipped steps update nothing.
+  double scale = 0;           // The scale of the next step. 0 if unknown.
+  int64_t skipped_steps = 0;  // Total of the run. A skipped step updates nothing.
   bool skipped = false;       // The step of this report was skipped.
 };
 

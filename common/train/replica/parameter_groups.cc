@@ -11,8 +11,8 @@
 namespace muster {
 namespace {
 
-// Returns all names that a glob may match: those of checkpoints, which omit the prefix of a
-// program's only model, and those with the prefix.
+// Returns, by parameter, all names that a glob may match: with the model's name as a prefix and,
+// for a program's only model, also without it as in checkpoints.
 std::vector<std::vector<std::string>> NamesOf(const NamedOptimizer& optimizer,
                                               const Replica& replica) {
   std::vector<std::vector<std::string>> names = optimizer.candidate_aliases;
@@ -24,7 +24,7 @@ std::vector<std::vector<std::string>> NamesOf(const NamedOptimizer& optimizer,
   return names;
 }
 
-// Returns "; nearest are \"a\", \"b\"", or the existing names.
+// Returns "the nearest names are a, b", or the existing names if none is near.
 std::string Suggestion(const OptimizerGroup& group,
                        const std::vector<const NamedOptimizer*>& optimizers,
                        const Replica& replica) {
@@ -45,7 +45,8 @@ std::string Suggestion(const OptimizerGroup& group,
   return fmt::format("the names are {}{}", fmt::join(names, ", "), all ? "" : ", ...");
 }
 
-// Checks groups that several optimizers have in common, because the job chose them once for all.
+// Checks the groups of a spec. Several optimizers may have the same spec, because the job sets it
+// once for all of them.
 absl::Status CheckGroups(const std::vector<const NamedOptimizer*>& optimizers,
                          const OptimizerSpec& spec, const Replica& replica) {
   std::vector<int> matches, members(spec.groups.size() + 1);

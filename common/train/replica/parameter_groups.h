@@ -1,5 +1,5 @@
-// The parameters of a program's models, as its optimizers see them: each tensor once, under its
-// first name, in the group to which the optimizer's spec assigns it.
+// The parameters of a program's optimizers. Each tensor is one parameter, under its first name, in
+// the group to which the optimizer's spec assigns it.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ class Replica;
 struct NamedModel;
 struct NamedOptimizer;
 
-// Adds the model's parameters to the optimizer's candidates, in their order. A tensor with several
-// names (tied weights) is one parameter with one set of slots.
+// Appends the model's parameters to the optimizer's candidates. A tensor with several names (tied
+// weights) is one parameter with one set of slots.
 void AddParameters(const NamedModel& model, NamedOptimizer* optimizer);
 
 // The number of elements in a model's parameters. Tied weights count once.
@@ -24,18 +24,17 @@ struct ParameterCount {
 };
 ParameterCount CountParameters(const NamedModel& model);
 
-// Returns the job's optimizer spec, with the program's groups added if the job has no "groups" key.
-// ("groups": [] in the job means no groups.)
+// Returns the optimizer spec `of_job`. If it has no "groups" key, adds the groups of `of_program`.
+// With "groups": [], the job removes the program's groups.
 Json WithProgramGroups(const Json& of_job, const Json& of_program);
 
-// Makes the update rules of all optimizers, for the candidates that require a gradient. Called when
-// all models are known. Returns a ConfigurationError with the nearest names for a group that
-// matches no parameter of its optimizers. Also returns ConfigurationError for a group whose
-// parameters all belong to earlier groups.
+// Makes the rules of all optimizers, for the candidates that require a gradient. Called when all
+// models are known. Returns a ConfigurationError for a group that matches no parameter, with the
+// nearest names. Also returns one for a group whose parameters all belong to earlier groups.
 absl::Status MakeRules(Replica* replica);
 
-// Describes the groups of each optimizer that has groups, in one line per group, and one line for
-// the parameters without a group. A line is "optimizer \"sgd\", group 1 (*.bias: weight_decay=0): 4
+// Returns one line of text for each group, and one for the parameters without a group, of each
+// optimizer that has groups. A line is "optimizer \"sgd\", group 1 (*.bias: weight_decay=0): 4
 // parameters, 74 numbers".
 std::vector<std::string> DescribeGroups(const Replica& replica);
 

@@ -21,7 +21,7 @@ AutocastScope::AutocastScope(Precision precision, c10::Device device)
 
 AutocastScope::~AutocastScope() {
   if (!active_) return;
-  // Casts of weights are cached while a scope exists. A later step must not use them.
+  // Autocast caches casts of weights while a scope exists. A later step must not use them.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(type_, was_enabled_);
   at::autocast::set_autocast_dtype(type_, was_type_);
@@ -52,7 +52,7 @@ bool LossScaler::Unscale(const std::vector<at::Tensor>& gradients) const {
 void LossScaler::Advance(bool overflowed) {
   if (!active_) return;
   if (overflowed) {
-    scale_ = std::max(kLeastLossScale, scale_ / 2);
+    scale_ = std::max(kMinLossScale, scale_ / 2);
     good_steps_ = 0;
   } else if (++good_steps_ >= 2000) {
     scale_ *= 2;
@@ -61,13 +61,13 @@ void LossScaler::Advance(bool overflowed) {
 }
 
 absl::Status CheckLossScale(double scale, int64_t in_a_row, int64_t step) {
-  if (scale > kLeastLossScale || in_a_row < kMostSkippedSteps) return absl::OkStatus();
+  if (scale > kMinLossScale || in_a_row < kMaxSkippedSteps) return absl::OkStatus();
   return ProgramError(fmt::format(
       "the float16 gradients of {} steps in a row, up to step {}, were not finite, and the loss "
       "scale "
       "is {}, its least, so that nothing is learned any more: set \"precision\" to \"bfloat16\" or "
       "\"float32\", lower the learning rate, or look at the data of these steps",
-      in_a_row, step, kLeastLossScale));
+      in_a_row, step, kMinLossScale));
 }
 
 }  // namespace muster

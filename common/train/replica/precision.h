@@ -1,5 +1,4 @@
-// Mixed precision: autocast around a program's code, and the dynamic loss scale of float16. One
-// object for each replica.
+// Mixed precision: autocast around a program's code, and the dynamic loss scale of float16.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +11,7 @@
 
 namespace muster {
 
-// While it exists, this thread runs eligible operations in the lower precision.
+// While an AutocastScope exists, its thread runs eligible operations in the lower precision.
 class AutocastScope {
  public:
   AutocastScope(Precision precision, c10::Device device);
@@ -27,8 +26,8 @@ class AutocastScope {
   at::ScalarType was_type_ = at::kFloat;
 };
 
-// Turns autocast off while it exists, for this thread and for autograd's work on its behalf.
-// Gradients are then computed in the types of the forward pass.
+// While an AutocastOff exists, autocast is off in its thread and in autograd's work for that
+// thread. Gradients are then computed in the types of the forward pass.
 class AutocastOff {
  public:
   explicit AutocastOff(c10::Device device);
@@ -41,20 +40,20 @@ class AutocastOff {
   const bool was_enabled_;
 };
 
-// The loss scale of float16. It doubles after 2,000 good steps and halves on an overflow, down to
-// kLeastLossScale. The values are PyTorch's GradScaler defaults, except the minimum. The scale is 1
-// for other precisions. All replicas see the same reduced gradients, so their scalers stay equal
-// without communication.
+// The loss scale of float16. Each replica has one scaler. The scale doubles after 2,000 good steps,
+// and halves on an overflow, down to kMinLossScale. These are the defaults of PyTorch's
+// GradScaler, except the minimum. For other precisions the scale is 1. All replicas see the same
+// reduced gradients, so their scalers stay equal without communication.
 class LossScaler {
  public:
   explicit LossScaler(Precision precision)
       : active_(precision == Precision::kFloat16), scale_(active_ ? 65536.0 : 1.0) {}
   bool active() const { return active_; }
   double scale() const { return scale_; }
-  // Divides the gradients by the scale. Returns false if one is not finite: the step must not
-  // update then. Skips undefined gradients.
+  // Divides the gradients by the scale, except undefined ones. Returns false if a gradient is not
+  // finite. The step must then skip its update.
   bool Unscale(const std::vector<at::Tensor>& gradients) const;
-  // Called once a step, at its commit. The scale is constant within a step.
+  // Adapts the scale. Called once a step, at its commit, so the scale is constant within a step.
   void Advance(bool overflowed);
 
   std::vector<double> state() const { return {scale_, good_steps_}; }
@@ -68,8 +67,8 @@ class LossScaler {
   double good_steps_ = 0;
 };
 
-// Returns a ProgramError if a float16 run no longer learns: the scale is at its minimum, and the
-// last `in_a_row` steps up to `step` were skipped.
+// Returns a ProgramError if a float16 run no longer learns: `scale` is at its minimum, and
+// `in_a_row`, the number of skipped steps in a row up to `step`, has reached kMaxSkippedSteps.
 absl::Status CheckLossScale(double scale, int64_t in_a_row, int64_t step);
 
 }  // namespace muster

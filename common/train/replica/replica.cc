@@ -32,7 +32,7 @@ const char* SplitName(Split split) {
 
 namespace {
 
-// Replaces some of LibTorch's errors by what a user of this program can do. Returns others
+// Replaces some errors of LibTorch with texts that say what the user can do. Returns others
 // unchanged.
 std::string Reworded(const std::string& what) {
   const size_t deterministic = what.find(" does not have a deterministic implementation");
@@ -46,7 +46,7 @@ std::string Reworded(const std::string& what) {
     return fmt::format(
         "a replica's part of the batch has a single example, of which batch "
         "normalisation has no statistics: {}",
-        kSingleExampleMend);
+        kSingleExampleFix);
   }
   return what;
 }
@@ -62,7 +62,8 @@ absl::Status CatchProgramErrors(const std::string& where, const std::function<vo
   } catch (const StatusError& error) {
     return error.status();
   } catch (const c10::OutOfMemoryError& error) {
-    what = error.what_without_backtrace();  // Of a device: the program asks for too much.
+    // The device has too little memory: an error of the program.
+    what = error.what_without_backtrace();
   } catch (const c10::AcceleratorError& error) {
     what = error.what_without_backtrace();
     fault = FaultOfCuda(error.get_error_code());
@@ -70,7 +71,7 @@ absl::Status CatchProgramErrors(const std::string& where, const std::function<vo
     what = error.what_without_backtrace();
     fault = FaultOfText(what);
   } catch (const std::bad_alloc&) {
-    // Other processes use the host's memory too.
+    // Other processes use the host's memory too, so the cause is uncertain.
     what = "this host has no memory left";
     fault = FaultCause::kUncertain;
   } catch (const std::exception& error) {
@@ -79,7 +80,7 @@ absl::Status CatchProgramErrors(const std::string& where, const std::function<vo
   } catch (...) {
     what = "an exception that is no std::exception";
   }
-  // One line only: LibTorch appends its call stack.
+  // Keeps only the first line, because LibTorch appends its call stack.
   what = what.substr(0, what.find('\n'));
   return FaultStatus(fault, fmt::format("{} failed: {}", where, Reworded(what)));
 }
@@ -104,8 +105,8 @@ class BuilderImpl {
     throw StatusError(ProgramError("build: " + what));
   }
 
-  // Returns the job's choice for `name`, or else the program's. The job gives one value for a
-  // program's only optimizer, or an object by name.
+  // Returns the job's value for optimizer or table `name`, or the program's value if the job has
+  // none. The job has either one value for all, or an object with a value for each name.
   Json Choose(const Json& of_job, const std::string& name, const Json& of_program) {
     if (of_job.is_null()) return of_program;
     if (of_job.is_object() && of_job.contains(name) && !of_job.contains("name"))
@@ -118,7 +119,7 @@ class BuilderImpl {
   const Job& job;
   JsonObject args;
   std::set<std::string> names;
-  std::vector<std::pair<std::string, BufferMode>> buffer_modes;  // By pattern.
+  std::vector<std::pair<std::string, BufferMode>> buffer_modes;  // Pairs of a pattern and its mode.
   std::vector<RegisteredCallback> callbacks;
 
   void AddModel(const std::string& name, std::shared_ptr<torch::nn::Module> module) {
@@ -148,8 +149,8 @@ class BuilderImpl {
     replica->loads_.push_back(std::move(spec));
   }
 
-  // Called at the end of build(), so that tensors which modules registered after their declaration
-  // are included.
+  // Collects the parameters and buffers of all models. Called at the end of build(), because
+  // modules may register tensors after the program has declared the model.
   void CollectTensors() {
     for (NamedModel& model : replica->models_) {
       model.module->to(replica->device_);
@@ -258,7 +259,8 @@ class BuilderImpl {
     return {static_cast<int>(replica->embeddings_.size()) - 1};
   }
 
-  // The job file addresses a table like an optimizer, and a checkpoint like a model.
+  // Fails if a table has the name of an optimizer or a model. The job file refers to tables like
+  // optimizers, and checkpoints like models.
   void CheckEmbeddingNames() {
     for (const NamedEmbedding& table : replica->embeddings_) {
       for (const NamedOptimizer& optimizer : replica->optimizers_) {
@@ -290,7 +292,8 @@ class BuilderImpl {
   data::Batch DataExamples(Split split, int64_t count) const {
     data::JobDatasets& datasets = *replica->job_datasets_;
     if (SplitOf(datasets.data(), split).kind != data::DataSplit::Kind::kFiles) return {};
-    // If replicas share the files, each host needs only the first one here.
+    // If each replica reads its own share of the files, a host may have only some files. The first
+    // file is enough here.
     const bool shared =
         split == Split::kTrain && datasets.options().auto_shard == data::AutoShard::kFile;
     absl::StatusOr<data::DatasetPtr> dataset;
@@ -455,7 +458,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
   std::vector<std::string> table_names;
   for (const NamedEmbedding& table : replica->embeddings_) table_names.push_back(table.name);
   MUSTER_RETURN_IF_ERROR(CheckTableNames(job.embeddings, table_names));
-  // An object without "name" has one entry for each optimizer.
+  // An object without "name" has one entry for each optimizer or table. Checks that they exist.
   for (const auto& [key, value] :
        {std::pair("optimizer", &job.optimizer), std::pair("learning_rate", &job.learning_rate)}) {
     if (!value->is_object() || value->contains("name")) continue;
@@ -505,8 +508,8 @@ absl::Status Replica::ReplaceDatasets() {
 Replica::~Replica() = default;
 
 void Replica::AddHooks() {
-  // A parameter may belong to several optimizers. Its only hook looks up the destination of the
-  // current backward pass.
+  // A parameter may belong to several optimizers, but has only one hook. The hook looks up which
+  // optimizer the current backward pass is for.
   std::map<const at::TensorImpl*, std::pair<at::Tensor, std::vector<int>>> places;
   for (size_t o = 0; o < optimizers_.size(); ++o) {
     const auto& candidates = optimizers_[o].candidates;
@@ -618,7 +621,8 @@ EvaluationModes::EvaluationModes(Replica* replica) {
 }
 
 EvaluationModes::~EvaluationModes() {
-  // A module's train() may change its children: parents come first in modules().
+  // train() of a module also changes its children. modules() has parents first, so children are
+  // restored last.
   for (const auto& [module, training] : modes_)
     if (module->is_training() != training) module->train(training);
 }
@@ -627,7 +631,7 @@ absl::Status Replica::Attach(Communicator* communicator, const ScheduleContext& 
                              const CollectiveOptions& options) {
   communicator_ = communicator;
   collective_ = options;
-  // The buffers known to be averaged. Steps find the others.
+  // Makes room for the buffers that are known to be averaged. Steps may find more.
   buffer_room_ = 0;
   for (const NamedBuffer& buffer : buffers_) {
     if (buffer.averaged && buffer.tensor.scalar_type() != at::kDouble)
@@ -667,7 +671,7 @@ absl::Status Replica::AttachSinks(std::vector<std::unique_ptr<GradientSink>> sin
 
 absl::Status Replica::MakeScheduleOf(const Json& learning_rate, const ScheduleContext& context,
                                      std::unique_ptr<Schedule>* schedule) const {
-  // A program's own schedule runs its code.
+  // A schedule of the program runs code of the program.
   return CatchProgramErrors("making the learning rate's schedule", [&] {
     auto made = MakeSchedule(learning_rate, context, schedules_);
     ThrowIfError(made.status());
@@ -682,7 +686,7 @@ bool Replica::scales_with_replicas() const {
 }
 
 void Replica::Detach() {
-  KeepRules(false);
+  RetainRules(false);
   for (NamedOptimizer& optimizer : optimizers_) {
     optimizer.gradients.reset();
     optimizer.idle_gradients.reset();

@@ -15,8 +15,8 @@ at::Tensor Numbers(const std::vector<double>& numbers, c10::Device device) {
   return at::tensor(numbers, at::kDouble).to(device);
 }
 
-// Checks that shapes are equal: a program may have replaced the memory of a buffer (set_) on one
-// replica only.
+// Checks that each buffer has the same number of elements on all replicas. A program may have
+// replaced the memory of a buffer (set_) on one replica only.
 absl::Status CheckShapes(const std::vector<NamedBuffer>& buffers, const Replica& replica,
                          Communicator* communicator) {
   std::vector<double> elements;
@@ -77,10 +77,10 @@ absl::Status DistributeReplicaBuffers(const Replica& replica, Communicator* comm
   const std::vector<NamedBuffer> buffers = replica.replica_buffers();
   if (buffers.empty()) return absl::OkStatus();
   const at::NoGradGuard no_grad;
-  // The number of replicas without buffers; then by buffer, how many replicas' values replica 0
-  // has.
+  // The number of replicas without buffers of their own, followed for each buffer by the number of
+  // replicas whose values replica 0 has.
   std::vector<double> numbers = {has_own ? 0.0 : 1.0};
-  std::vector<const at::Tensor*> keeps;  // Null: no values of this buffer here.
+  std::vector<const at::Tensor*> keeps;  // Null for a buffer without values here.
   for (const NamedBuffer& buffer : buffers) {
     const auto found = std::find_if(kept.begin(), kept.end(),
                                     [&](const auto& named) { return named.first == buffer.name; });

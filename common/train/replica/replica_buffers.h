@@ -1,11 +1,11 @@
-// Buffers of mode BufferMode::kPerReplica, such as image pools and queues. They are never averaged,
-// and are not part of the state that a new member receives. A checkpoint holds those of all
-// replicas, stacked: "<model>.<buffer>", [replicas, shape...].
+// Buffers of mode BufferMode::kPerReplica, such as image pools and queues, which each replica has
+// for itself. They are never averaged, and are not part of the state that a new member receives. A
+// checkpoint has the buffers of all replicas, stacked: "<model>.<buffer>", [replicas, shape...].
 //
 // A replica keeps its buffers while its process lives, even if its index changes with a generation.
-// A replica of a new process receives the buffers that the chief's process holds for it. After a
-// restore, replica r receives the buffers of saved replica r modulo the number of saved replicas.
-// Without a checkpoint, it receives the buffers that initial weights were loaded into. All other
+// A replica of a new process receives its buffers from the chief's process, which has the buffers
+// of n saved replicas. Replica r receives those of saved replica r modulo n. If the chief's process
+// has only loaded initial weights, replicas receive the values that these weights set. All other
 // buffers keep their values from build().
 #pragma once
 
@@ -21,17 +21,18 @@
 
 namespace muster {
 
-// Stacked buffers with their names, on the CPU.
+// Stacked buffers on the CPU, with their names.
 using StackedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Gathers the buffers of all replicas on replica 0; the others get nothing. Called by all replicas
-// of a generation. Replica 0 sets `wanted`; if it is false, nothing is gathered. A ProgramError
-// names a buffer that has different shapes on two replicas.
+// Gathers the buffers of all replicas on replica 0. Returns an empty result on the other replicas.
+// Called by all replicas of a generation. Replica 0's value of `wanted` is sent to the others, and
+// nothing is gathered if it is false. Returns a ProgramError for a buffer whose number of elements
+// differs between replicas.
 absl::StatusOr<StackedBuffers> GatherReplicaBuffers(const Replica& replica,
                                                     Communicator* communicator, bool* wanted);
 
-// Called by all replicas at the start of a generation. Replicas with `has_own` false receive the
-// buffers that replica 0 has in `kept`. `kept` may have only some of the buffers.
+// Sends the buffers that replica 0 has in `kept` to the replicas with `has_own` false. `kept` may
+// have only some of the buffers. Called by all replicas at the start of a generation.
 absl::Status DistributeReplicaBuffers(const Replica& replica, Communicator* communicator,
                                       const StackedBuffers& kept, bool has_own);
 

@@ -1,4 +1,5 @@
-// The trainable parameters of a replica: programs freeze and unfreeze parameters while they run.
+// The trainable parameters of a replica. Programs may freeze and unfreeze parameters during
+// training.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -19,7 +20,7 @@ std::vector<bool> RequiringGrad(const NamedOptimizer& optimizer) {
   return requires_grad;
 }
 
-// Describes the change since the last reduction: `unfrozen "net.base" and 3 more`.
+// Returns a description of the change since the last reduction: `unfrozen "net.base" and 3 more`.
 std::string DescribeChange(const NamedOptimizer& optimizer, const std::vector<bool>& now) {
   const auto& before = optimizer.differentiated;
   std::vector<std::string> parts;
@@ -90,8 +91,8 @@ absl::Status Replica::SetTrainable(const std::vector<uint8_t>& trainable) {
     bool same = true;
     for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
       const uint8_t flags = trainable.at(at++);
-      // Sets the flag only if it differs: a program may share a parameter with modules outside the
-      // optimizers.
+      // Sets the flag only if it differs, because a program may share a parameter with modules
+      // outside the optimizers.
       if (optimizer.candidates[c].requires_grad() != ((flags & kRequiresGrad) != 0))
         optimizer.candidates[c].set_requires_grad((flags & kRequiresGrad) != 0);
       with_slots.push_back((flags & kHasSlots) != 0);
@@ -103,7 +104,7 @@ absl::Status Replica::SetTrainable(const std::vector<uint8_t>& trainable) {
   return absl::OkStatus();
 }
 
-void Replica::KeepRules(bool keep) {
+void Replica::RetainRules(bool keep) {
   keeps_rules_ = keep;
   for (NamedOptimizer& optimizer : optimizers_) optimizer.kept.reset();
 }
@@ -113,7 +114,7 @@ void Replica::PutBackRules() {
     if (!optimizer.kept) continue;
     static_cast<TrainedParameters&>(optimizer) = *std::move(optimizer.kept);
     optimizer.kept.reset();
-    // The sinks are for other parameters. The next backward pass makes one.
+    // The sinks are for other parameters. The next backward pass makes a new one.
     optimizer.differentiated.clear();
     optimizer.differentiated_before.clear();
     optimizer.idle_gradients.reset();
@@ -162,8 +163,9 @@ absl::Status Replica::AgreeOnTrainable(const NamedOptimizer& optimizer,
   std::copy(now.begin(), now.end(), counts.mutable_data_ptr<float>());
   counts = counts.to(device_);
   const absl::Status reduced = communicator_->AllReduce(BufferOf(counts), ReduceOp::kSum)->Wait();
-  // Replicas that have changed nothing reduce their gradients instead, so the operations differ.
-  // The replica that detects this first may already have sent the error to the others.
+  // If only some replicas have frozen or unfrozen parameters, the others reduce gradients at this
+  // point, and the communicator reports that operations differ. The replica that detects this first
+  // may already have sent the error to the others.
   const std::string why(Message(reduced));
   if (why.find("disagree on") != why.npos) {
     return ProgramError(
@@ -233,8 +235,9 @@ void Replica::ChangeSink(int index) {
     optimizer.differentiated = now;
     return;
   }
-  // Memory that other processes access has a new address each time. So a program that alternates
-  // keeps both sinks once it has switched back. A program that changes for good keeps one.
+  // A new sink has new memory, which other processes must map again. For a program that switches
+  // back to an earlier set of parameters, this replica therefore keeps both sinks. For a program
+  // that changes the set for good, it keeps one.
   optimizer.idle_gradients.reset();
   if (now != before && now == optimizer.differentiated_before) {
     optimizer.idle_gradients = std::move(optimizer.gradients);
@@ -245,8 +248,8 @@ void Replica::ChangeSink(int index) {
 }
 
 int64_t Replica::ControlCapacity(int index) const {
-  // Space for the loop's own values, the metrics and a number of reported values. The last
-  // optimizer of a step also carries buffers.
+  // Room for the loop's own values, some reported values, and the metrics. The last optimizer of a
+  // step also needs room for buffers.
   int64_t capacity = 512 + (communicator_ == nullptr ? 1 : communicator_->size());
   for (const NamedMetric& metric : metrics_) capacity += metric.metric->width();
   if (index + 1 == static_cast<int>(optimizers_.size())) capacity += buffer_room_;
@@ -255,7 +258,7 @@ int64_t Replica::ControlCapacity(int index) const {
 
 void Replica::MakeSink(int index) {
   NamedOptimizer& optimizer = optimizers_[index];
-  optimizer.gradients.reset();  // Frees its memory first.
+  optimizer.gradients.reset();  // Frees the old sink's memory before the new one is made.
   const BucketOptions options{collective_.bucket_bytes, collective_.first_bucket_bytes,
                               ControlCapacity(index)};
   optimizer.gradients =

@@ -21,9 +21,9 @@ namespace {
 constexpr const char* kSameEverywhere =
     "every replica must make the same calls, with the same names, types and shapes, with an empty "
     "batch too";
-constexpr size_t kMostText = 2000;  // The limit for one replica's text in a message.
+constexpr size_t kMaxText = 2000;  // Limit of the text of one replica in an error.
 
-// A tensor of a value, under its dotted name.
+// A tensor of a nested value. The name has the keys on its path, separated by "/".
 struct Leaf {
   std::string name;
   at::Tensor value;
@@ -38,11 +38,11 @@ void CollectLeaves(const Nested& value, const std::string& name, std::vector<Lea
     CollectLeaves(item, name.empty() ? key : name + "/" + key, leaves);
 }
 
-// The error in this replica's call, or "". It is sent with the text that replicas compare.
+// The error in this replica's call, or "". Replicas compare it with the description of the call.
 using Wrong = std::string;
 
-// Returns the error once all replicas know it. The first replica that throws aborts the others'
-// operations, so it waits for them.
+// Blocks until all replicas know the error, then returns it. A replica that returned earlier would
+// abort the operations of the others before they know it.
 absl::Status OnceAllKnow(Communicator* communicator, const std::string& what) {
   (void)communicator->Barrier()->Wait();
   return ProgramError(what);
@@ -71,7 +71,8 @@ int64_t AxisOf(const Leaf& leaf, int64_t axis, Wrong* wrong) {
   return axis < 0 ? axis + dims : axis;
 }
 
-// Describes what must be equal on all replicas: everything except the length along the axis.
+// Returns a description of what must be equal on all replicas: names, types and shapes, without the
+// length along the axis.
 std::string Describe(const std::vector<Leaf>& leaves, const std::vector<int64_t>& axes) {
   std::string text;
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -92,7 +93,7 @@ void AllReduce(Communicator* communicator, at::Tensor* values, ReduceOp op) {
   ThrowIfError(communicator->AllReduce(BufferOf(*values), op)->Wait());
 }
 
-// Returns [replicas, ...]. `mine` has the same shape on all replicas.
+// Returns the tensors `mine` of all replicas, [replicas, ...]. They must have the same shape.
 at::Tensor AllGather(Communicator* communicator, const at::Tensor& mine) {
   std::vector<int64_t> shape = mine.sizes().vec();
   shape.insert(shape.begin(), communicator->size());
@@ -103,7 +104,7 @@ at::Tensor AllGather(Communicator* communicator, const at::Tensor& mine) {
   return all;
 }
 
-// Returns the lengths along the axes: [replicas][leaves].
+// Returns the length of each leaf along its axis: [replicas][leaves].
 std::vector<std::vector<int64_t>> GatherLengths(Communicator* communicator, at::Device device,
                                                 const std::vector<Leaf>& leaves,
                                                 const std::vector<int64_t>& axes) {
@@ -131,14 +132,15 @@ Types TypesOf(const Leaf& leaf, ReduceOp op, bool has_axis, Wrong* wrong) {
   const bool adds = op == ReduceOp::kSum || op == ReduceOp::kMean;
   if (leaf.value.is_floating_point()) {
     if (type == at::kDouble) return {type, type};
-    // In double, a mean over all examples is equal up to rounding for any number of replicas.
+    // Sums over an axis are computed in double. A mean over all examples is then equal up to
+    // rounding for any number of replicas.
     return {adds && has_axis ? at::kDouble : at::kFloat, type};
   }
   if (op == ReduceOp::kMean) return {at::kDouble, at::kDouble};
   return {at::kLong, adds ? at::kLong : type};
 }
 
-// Returns the neutral element of the operation.
+// Returns a tensor like `like` with the neutral element of the operation.
 at::Tensor Identity(const at::Tensor& like, ReduceOp op) {
   const bool most = op == ReduceOp::kMin;
   if (!like.is_floating_point())
@@ -186,7 +188,7 @@ absl::Status AgreeOn(Communicator* communicator, at::Device device, const std::s
   const auto told = [&](const at::Tensor& mine) {
     return AllGather(communicator, mine.to(device)).to(at::kCPU);
   };
-  const size_t length = std::min(text.size(), kMostText);
+  const size_t length = std::min(text.size(), kMaxText);
   const at::Tensor digests = told(
       at::tensor({static_cast<int64_t>(Fnv1a(text)), static_cast<int64_t>(length)}, at::kLong));
   const auto digest = digests.accessor<int64_t, 2>();
@@ -216,7 +218,7 @@ absl::StatusOr<GatheredTexts> GatherTexts(Communicator* communicator, at::Device
     const auto told = [&](const at::Tensor& mine) {
       return AllGather(communicator, mine.to(device)).to(at::kCPU);
     };
-    const auto length = static_cast<int64_t>(std::min(text.size(), kMostText));
+    const auto length = static_cast<int64_t>(std::min(text.size(), kMaxText));
     const at::Tensor numbers = told(at::tensor({number, length}, at::kLong));
     const auto of = numbers.accessor<int64_t, 2>();
     int64_t longest = 0;
@@ -304,7 +306,7 @@ Nested GatherOverReplicas(Communicator* communicator, at::Device device, const N
   std::vector<at::Tensor> values;
   for (size_t i = 0; i < leaves.size(); ++i) {
     const at::Tensor part = leaves[i].value.movedim(axes[i], 0);
-    // An all-gather needs equal parts, so pads to the longest.
+    // An all-gather needs equal parts, so shorter parts are padded.
     std::vector<int64_t> shape = part.sizes().vec();
     shape[0] = 0;
     for (const auto& of_replica : lengths) shape[0] = std::max(shape[0], of_replica[i]);

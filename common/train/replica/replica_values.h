@@ -1,6 +1,6 @@
-// A program's own values, exchanged among the replicas of a generation. Every replica makes the
-// same calls in the same order. The calls' descriptions are compared first, so that a difference
-// gives the same error on all replicas.
+// Functions that exchange values of a program among the replicas of a generation. Every replica
+// must make the same calls in the same order. Descriptions of the calls are compared first, so that
+// a difference gives the same error on all replicas.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,14 @@
 
 namespace muster {
 
-// Returns OK if all replicas pass the same text, else the same ProgramError on each: "replica 0
-// <text>, replica 2 <text>: <rule>".
+// Returns OK if all replicas pass the same text. Otherwise returns the same ProgramError on each:
+// "replica 0 <text>, replica 2 <text>: <rule>".
 absl::Status AgreeOn(Communicator* communicator, at::Device device, const std::string& text,
                      const std::string& rule);
 
-// The sum of a number over all replicas, and the non-empty texts by replica, truncated if long.
-// Costs one small collective if all texts are empty.
+// The result of GatherTexts: the sum of all numbers, and the non-empty texts in the order of
+// replicas. Long texts are truncated. If all texts are empty, the call needs only one small
+// collective.
 struct GatheredTexts {
   int64_t sum = 0;
   std::vector<std::string> texts;
@@ -27,7 +28,7 @@ struct GatheredTexts {
 absl::StatusOr<GatheredTexts> GatherTexts(Communicator* communicator, at::Device device,
                                           int64_t number, const std::string& text);
 
-// Implement Loop::reduce and Loop::gather. Throw StatusError.
+// These functions implement Loop::reduce and Loop::gather. They throw StatusError.
 Nested ReduceOverReplicas(Communicator* communicator, at::Device device, ReduceOp op,
                           const Nested& value, std::optional<int64_t> axis);
 Nested GatherOverReplicas(Communicator* communicator, at::Device device, const Nested& value,

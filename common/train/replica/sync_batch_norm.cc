@@ -34,8 +34,9 @@ at::Tensor Like(const at::Tensor& x, const at::Tensor& of_channels) {
   return of_channels.to(Wide(x).scalar_type()).reshape(shape);
 }
 
-// Computes {sum of x - shift, sum of its square}, [2 channels]. The shift is near the mean once
-// running statistics have settled, so that no digits cancel.
+// Computes the sums of (x - shift) and of its square for each channel, as one tensor [2 x
+// channels]. When running statistics have settled, the shift is near the mean, and few digits are
+// lost by cancellation.
 struct ShiftedSums : torch::autograd::Function<ShiftedSums> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& shift) {

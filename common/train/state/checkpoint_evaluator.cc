@@ -81,7 +81,7 @@ absl::StatusOr<CheckpointEvaluation> CheckpointEvaluatorImpl::Evaluate(
         passes[i], RunPass(options_.job, &(*replicas_)[i], generation.replicas[i].get(), own));
     return absl::OkStatus();
   };
-  // Wakes the replicas that wait for the failed one.
+  // Wakes the replicas that wait for the failed replica.
   const auto wake = [&](const absl::Status& failure) {
     for (auto& communicator : generation.replicas) communicator->Abort(PeerLost(Message(failure)));
   };
@@ -96,7 +96,7 @@ absl::StatusOr<CheckpointEvaluation> CheckpointEvaluatorImpl::Evaluate(
 }  // namespace
 
 int64_t BatchSizeAfterTraining(const Job& job, int64_t global_batch_size, int replicas) {
-  constexpr int64_t kUnknown = 32;  // Keras' default.
+  constexpr int64_t kUnknown = 32;  // The default of Keras.
   int64_t batch = kUnknown;
   if (job.per_replica_batch_size) {
     batch = *job.per_replica_batch_size * replicas;

@@ -1,6 +1,5 @@
-// Evaluates checkpoints with the replicas of one process, which communicate with no other process.
-// Uses the program's models and the split that the training loop would validate on. Optimizers are
-// not used. Used by one thread.
+// Evaluates checkpoints with the program's models, on the replicas of one process. Does not
+// communicate with other processes. Optimizers are not restored. Used by one thread.
 #pragma once
 
 #include <functional>
@@ -28,20 +27,19 @@ struct CheckpointEvaluation {
 struct CheckpointEvaluatorOptions {
   Job job;
   ProgramFactory factory;
-  std::vector<c10::Device> devices;  // One replica each.
-  // Absent: validation, or test if the program declares no validation.
+  std::vector<c10::Device> devices;  // One replica runs on each device.
+  // If absent, the validation split, or the test split for a program without a validation split.
   std::optional<Split> split = std::nullopt;
 };
 
-// Returns how many examples `replicas` replicas take at once, in total, for a checkpoint of a run
-// with this global batch size (0: not known). Fewer devices may lack the memory for the job's
-// global batch. Set a per-replica batch size or evaluate.batch_size in the job to limit it.
+// Returns the global batch size for evaluating a checkpoint on `replicas` replicas.
+// `global_batch_size` is that of the training run, or 0 if unknown. If few devices lack the memory
+// for that batch, the job can limit it with a per-replica batch size or evaluate.batch_size.
 int64_t BatchSizeAfterTraining(const Job& job, int64_t global_batch_size, int replicas);
 
 class CheckpointEvaluator {
  public:
-  // Builds the replicas and the dataset. Returns kNotFound if the program does not declare the
-  // split.
+  // Builds the replicas and the dataset. Returns kNotFound if the split does not exist.
   static absl::StatusOr<std::unique_ptr<CheckpointEvaluator>> Make(
       CheckpointEvaluatorOptions options);
   virtual ~CheckpointEvaluator() = default;
@@ -50,12 +48,12 @@ class CheckpointEvaluator {
   virtual int64_t examples() const = 0;  // Examples in the split.
 
   struct Hooks {
-    std::function<void(int64_t done, int64_t total)> progress;  // In batches. May be null.
-    // Called by any replica's thread: before each batch with one replica, else several times a
-    // second. May be null.
+    std::function<void(int64_t done, int64_t total)> progress;  // Counts batches. May be null.
+    // Returns true if the pass must stop. Called in the threads of all replicas: before each batch
+    // if there is one replica, otherwise several times a second. May be null.
     std::function<bool()> cancelled;
   };
-  // Restores the models from the snapshot and makes one pass. Returns Preempted if it was
+  // Restores the models from the snapshot and makes one pass. Returns Preempted if the pass was
   // cancelled.
   virtual absl::StatusOr<CheckpointEvaluation> Evaluate(const checkpoint::Snapshot& snapshot,
                                                         const Hooks& hooks) = 0;

@@ -15,7 +15,8 @@
 namespace muster {
 namespace {
 
-// Returns "; the checkpoint is of program X, and the job's is Y" if they differ, else "".
+// Returns "; the checkpoint is of program X, and the job's is Y". Returns "" if the programs are
+// the same.
 std::string OtherProgram(const checkpoint::Snapshot& snapshot, const Job& job) {
   const Json& of = snapshot.state.job;
   if (!of.is_object() || !of.contains("program")) return "";
@@ -29,7 +30,7 @@ std::string OtherProgram(const checkpoint::Snapshot& snapshot, const Job& job) {
 
 absl::StatusOr<CheckpointReplicas> CheckpointReplicas::Make(
     const Job& job, const ProgramFactory& factory, const std::vector<c10::Device>& devices) {
-  // Callbacks only act on training.
+  // Without callbacks, because they only act on training.
   Job without_callbacks = job;
   without_callbacks.callbacks = Json::array();
   CheckpointReplicas all(job);

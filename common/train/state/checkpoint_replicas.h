@@ -1,4 +1,4 @@
-// The replicas of one process that evaluate or predict with a checkpoint, without training.
+// Replicas of one process that evaluate or predict with a checkpoint. They do not train.
 #pragma once
 
 #include <functional>
@@ -14,17 +14,17 @@ namespace muster {
 
 class CheckpointReplicas {
  public:
-  // Builds one replica on each device. `job` must outlive them.
+  // Builds one replica on each device. `job` must outlive the replicas.
   static absl::StatusOr<CheckpointReplicas> Make(const Job& job, const ProgramFactory& factory,
                                                  const std::vector<c10::Device>& devices);
 
-  // Restores all models from the snapshot. If they do not fit and the snapshot is of another
-  // program, the ConfigurationError names both programs.
+  // Restores the models of all replicas. Returns a ConfigurationError if the snapshot does not fit.
+  // It names both programs if the snapshot is from another program.
   absl::Status Restore(const checkpoint::Snapshot& snapshot);
-  // Runs `work` once for each replica, with an equal share of the cores. Replica 0 uses the
-  // caller's thread, each other replica a thread of its own. A replica that fails calls `failed` in
-  // its thread at once. Returns the first error. An error that a replica caused itself takes
-  // precedence over one that it received from its peers.
+  // Runs `work(i)` for each replica i, with an equal share of the cores. Replica 0 runs in the
+  // caller's thread, and each other replica in a thread of its own. If `work` fails, the replica's
+  // thread calls `failed` at once. If several replicas fail, returns an error that a replica caused
+  // itself rather than one that it received from another replica.
   absl::Status Run(const std::function<absl::Status(int)>& work,
                    const std::function<void(const absl::Status&)>& failed);
 

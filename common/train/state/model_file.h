@@ -1,5 +1,6 @@
-// A safetensors file with a program's models, and optionally its optimizers' slots. `muster export`
-// writes it. The commands evaluate and predict, and the job's "load" and "restore", read it.
+// Writes a safetensors file with a program's models, and optionally with the slots of its
+// optimizers. `muster export` and callbacks write such files. `muster evaluate`, `muster predict`,
+// and the job's "load" and "restore" read them.
 #pragma once
 
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace muster {
 
-// Writes the file atomically, by a rename. An error names the path.
+// Writes the file under a temporary name and renames it, so that it is never incomplete. An error
+// names the path.
 absl::Status WriteModelFile(checkpoint::FileSystem& files, const std::string& path,
                             checkpoint::Snapshot snapshot, const Job& job, bool with_optimizer);
 

@@ -94,7 +94,8 @@ constexpr size_t kAlignment = 64;
 
 class SnapshotTaker::Pool {
  public:
-  // Returns null if there is not enough memory. The pool outlives its blocks.
+  // Returns a free block or a new one, or null if there is not enough memory. A block keeps the
+  // pool alive.
   static std::shared_ptr<HostMemory> Get(const std::shared_ptr<Pool>& pool, size_t bytes,
                                          bool pinned) {
     std::unique_ptr<HostMemory> memory = pool->Reuse(bytes, pinned);
@@ -105,7 +106,7 @@ class SnapshotTaker::Pool {
   }
 
  private:
-  static constexpr size_t kKept = 2;  // One being written, one being taken.
+  static constexpr size_t kKept = 2;  // One for the snapshot that is written, and one for the next.
 
   std::unique_ptr<HostMemory> Reuse(size_t bytes, bool pinned) {
     absl::MutexLock lock(&mutex_);
@@ -115,7 +116,7 @@ class SnapshotTaker::Pool {
       free_.erase(it);
       return memory;
     }
-    free_.clear();  // The size has changed, so no block of the old size will be requested again.
+    free_.clear();  // The size has changed. Blocks of the old size will not be needed again.
     return nullptr;
   }
   void Return(std::unique_ptr<HostMemory> memory) {
@@ -137,7 +138,8 @@ checkpoint::TensorInfo InfoOf(const std::string& name, const at::Tensor& tensor)
   return {name, *TypeOf(tensor), tensor.sizes().vec()};
 }
 
-// Assigns each tensor an offset, starting at `offset`. Moves `offset` behind the last tensor.
+// Adds the tensors to `set`, and their offsets in memory to `places`, from `offset` on. Sets
+// `offset` to the end of the last tensor.
 void BuildLayout(const NamedTensors& tensors, size_t* offset, TensorSet* set,
                  std::vector<size_t>* places) {
   for (const auto& [name, tensor] : tensors) {
@@ -163,7 +165,7 @@ struct Copy {
   size_t bytes;
 };
 
-// Copies with all of this thread's intra-op threads, because one thread does not saturate the
+// Makes all copies with this thread's intra-op threads, because one thread does not saturate the
 // memory bus.
 void CopyAll(const std::vector<Copy>& copies) {
   constexpr size_t kChunk = 4 << 20;
@@ -225,7 +227,7 @@ checkpoint::TrainingState StateOf(const Replica& replica, const LoopState& from)
   return state;
 }
 
-// Returns views of the tensors. Copies only those that are not row-major.
+// Returns views of the tensors. Copies tensors that are not row-major.
 TensorSet ViewOfAll(const NamedTensors& tensors) {
   TensorSet set;
   const auto held = std::make_shared<std::vector<at::Tensor>>();
@@ -302,7 +304,7 @@ absl::StatusOr<checkpoint::Snapshot> SnapshotTaker::Take(const Replica& replica,
   CopyAll(copies);
   tables.CopyOut(std::span(model_data).subspan(model.size()),
                  std::span(optimizer_data).subspan(optimizer.size()));
-  // The copies from a device run on its stream, ahead of the next step's work.
+  // Waits for the copies from the device, which run on its current stream.
   if (!cpu)
     c10::impl::VirtualGuardImpl(replica.device().type()).getStream(replica.device()).synchronize();
   return snapshot;
@@ -363,7 +365,8 @@ absl::StatusOr<TableRestore> FindTables(const checkpoint::Snapshot& snapshot,
   });
 }
 
-// Returns OK if `set` has exactly these tensors and the tables'.
+// Returns an error unless `set` has exactly `tensors` and those of `tables`. `set` may lack the
+// tensors in `may_lack`.
 absl::Status CheckFits(const checkpoint::Snapshot& snapshot, const TensorSet& set,
                        const NamedTensors& tensors, const TableRestore& tables,
                        const std::set<std::string>& may_lack = {}) {
@@ -389,7 +392,8 @@ absl::Status CheckFits(const checkpoint::Snapshot& snapshot, const TensorSet& se
   return absl::OkStatus();
 }
 
-// Leaves a tensor without memory unchanged: its values are in another process.
+// Copies the saved tensors to `tensors`. Skips a tensor without memory, whose values are in another
+// process.
 absl::Status CopyIn(const TensorSet& set, const NamedTensors& tensors) {
   std::map<std::string_view, const checkpoint::Tensor*> there;
   for (const checkpoint::Tensor& tensor : set.tensors) there[tensor.name] = &tensor;
@@ -419,8 +423,8 @@ absl::Status CopyIn(const TensorSet& set, const NamedTensors& tensors) {
 
 namespace {
 
-// Returns the candidates' flags (Replica::Trainable) of the checkpoint, as far as it and the
-// program know them.
+// Returns the flags of Replica::Trainable as they were at the checkpoint. Parameters and buffers
+// that the checkpoint does not mention have the replica's current flags.
 std::vector<uint8_t> TrainableOf(const checkpoint::Snapshot& snapshot, const Replica& replica) {
   std::vector<uint8_t> flags = replica.Trainable();
   std::set<std::string_view> saved;
@@ -450,9 +454,8 @@ std::vector<uint8_t> TrainableOf(const checkpoint::Snapshot& snapshot, const Rep
   return flags;
 }
 
-// Drops the slots of frozen parameters for parameter servers, which keep slots only for parameters
-// that build() leaves trainable. Returns an error if such a parameter was trained in the
-// checkpoint.
+// Drops the slots of parameters that build() freezes, because parameter servers keep no slots for
+// them. Returns an error if such a parameter was trainable at the checkpoint.
 absl::Status DropSlotsOfFrozen(const Replica& replica, checkpoint::Snapshot* snapshot) {
   const auto& frozen = snapshot->state.frozen;
   std::set<std::string> dropped;
@@ -475,12 +478,11 @@ absl::Status DropSlotsOfFrozen(const Replica& replica, checkpoint::Snapshot* sna
   const size_t left_aside =
       std::erase_if(snapshot->optimizer.tensors,
                     [&dropped](const auto& tensor) { return dropped.contains(tensor.name); });
-  if (left_aside > 0)
-    LogInfo("{} slots of parameters that build() freezes are left aside", left_aside);
+  if (left_aside > 0) LogInfo("ignored {} slots of parameters that build() freezes", left_aside);
   return absl::OkStatus();
 }
 
-// Returns the slots that a checkpoint may lack because the parameter was never trained.
+// Returns the names of the slots of frozen parameters. A checkpoint may lack them.
 std::set<std::string> SlotsOfFrozen(const Replica& replica) {
   std::set<std::string> names;
   const size_t skip = replica.models().size() == 1 ? replica.models()[0].name.size() + 1 : 0;
@@ -502,7 +504,7 @@ absl::StatusOr<StackedBuffers> RestoreStacked(const checkpoint::Snapshot& snapsh
   StackedBuffers restored;
   const size_t skip = replica.models().size() == 1 ? replica.models()[0].name.size() + 1 : 0;
   for (const NamedBuffer& buffer : replica.replica_buffers()) {
-    // A checkpoint from before the buffer was declared kPerReplica has it once, in the model.
+    // In a checkpoint from before the buffer was declared kPerReplica, the model has it once.
     const std::string name = buffer.name.substr(skip);
     const checkpoint::Tensor* stacked = snapshot.replica_buffers.Find(name);
     const checkpoint::Tensor* once = snapshot.model.Find(name);
@@ -535,8 +537,8 @@ absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replic
 }
 
 namespace {
-// Removes the records of callbacks' weights that the snapshot lacks, as an export does. The current
-// weights must not be taken for them.
+// Removes the records of weights that callbacks keep if the snapshot does not have the weights: an
+// export has none. Otherwise the current weights would be used in their place.
 void ForgetMissing(const checkpoint::Snapshot& snapshot, checkpoint::Extras* extras) {
   if (!extras->callbacks) return;
   std::erase_if(extras->callbacks->kept, [&](const auto& kept) {
@@ -571,7 +573,7 @@ absl::Status RestoreReplica(const checkpoint::Snapshot& read, const Job& job, Re
 
 namespace {
 
-// Checks the weights that callbacks remember.
+// Checks that the weights that callbacks keep fit the replica.
 absl::Status CheckKept(const checkpoint::Snapshot& snapshot, const Replica& replica) {
   for (const auto& [callback, set] : snapshot.kept) {
     MUSTER_RETURN_IF_ERROR(CheckFits(snapshot, set, replica.kept().own(), TableRestore()));
@@ -589,7 +591,7 @@ absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& j
   MUSTER_RETURN_IF_ERROR(
       CheckFits(snapshot, snapshot.optimizer, optimizer, tables, SlotsOfFrozen(*replica)));
   LoopState next = InitialLoopState(job, *replica);
-  // At the start of an epoch the sums are empty, so other metrics are possible.
+  // At the start of an epoch there are no sums, so the program may have other metrics.
   if (saved.epoch_metric_sums.size() == next.epoch_metric_sums.size()) {
     next.epoch_metric_sums = saved.epoch_metric_sums;
   } else if (saved.epoch_examples > 0) {
@@ -620,7 +622,7 @@ absl::Status RestoreTrainable(const checkpoint::Snapshot& snapshot, const Job& j
   if (saved.extras.callbacks && saved.extras.callbacks->ended && !saved.validation_due &&
       !saved.test_due)
     next.end_saved_step = saved.step;
-  // The scale belongs to the precision, which may have changed.
+  // The loss scale belongs to the precision, which the job may have changed.
   const std::string precision(kPrecisionNames[static_cast<int>(job.precision)]);
   const bool same = !saved.job.is_object() || saved.job.value("precision", precision) == precision;
   if (same && saved.loss_scaler.size() == next.loss_scaler.size())

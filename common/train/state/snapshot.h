@@ -1,12 +1,12 @@
-// Copies a replica's tensors into a snapshot by name, in one go at a step boundary, and restores
-// them.
+// Copies a replica's tensors to a snapshot between two steps, and restores them. A snapshot has
+// these tensors:
 //
 //   model      "<model>.<parameter or buffer>"; a program's only model has no prefix, so that the
 //              file is that module's state_dict
 //   optimizer  "<optimizer>.<model>.<parameter>.<slot>", with the same rule for the model's prefix
 //
-// The tensors of embedding tables follow (embedding_state.h). For kPerReplica buffers, `model` has
-// those of replica 0, and replica_buffers has those of all replicas (replica_buffers.h).
+// The tensors of embedding tables follow (embedding_state.h). `model` has the kPerReplica buffers
+// of replica 0, and `replica_buffers` those of all replicas (replica_buffers.h).
 #pragma once
 
 #include <memory>
@@ -21,20 +21,21 @@
 
 namespace muster {
 
-// Takes snapshots. Their memory returns to this object when the last reference to a snapshot is
-// gone, and is used for the next one: touching new pages costs more than the copy. Thread-safe, one
-// call at a time. Snapshots may outlive this object.
+// Takes snapshots, and reuses their memory, because touching new pages costs more than the copy.
+// The memory of a snapshot is free for reuse when the last reference to it is gone. Snapshots may
+// outlive this object. Calls may come from different threads, one at a time.
 class SnapshotTaker {
  public:
   SnapshotTaker();
-  // Returns row-major copies, whatever the tensors' layout. Copies of a CUDA replica are in pinned
-  // memory. Fills in all of `state` except run_id, job and versions. The error reports a lack of
-  // memory, or names a tensor whose type checkpoints do not support. Leaves out slots that are not
-  // in this process. `own`: the buffers of all replicas.
+  // Returns a snapshot with row-major copies of all tensors. Copies of a CUDA replica are in pinned
+  // memory. Slots on parameter servers are left out. Sets all of Snapshot::state except run_id, job
+  // and versions. `own` has the kPerReplica buffers of all replicas. Returns ResourceExhausted
+  // without enough memory, or a ProgramError that names a tensor whose type checkpoints do not
+  // support.
   absl::StatusOr<checkpoint::Snapshot> Take(const Replica& replica, const LoopState& state,
                                             const StackedBuffers& own = {});
-  // Returns a snapshot that refers to the replica's memory, without slots. Used for a CPU replica
-  // of a parameter-server job. The replica must not change until the snapshot is written.
+  // Returns a snapshot without slots that refers to the replica's memory. The replica must not
+  // change until the snapshot is written. Used for a CPU replica of a parameter-server job.
   static absl::StatusOr<checkpoint::Snapshot> View(const Replica& replica, const LoopState& state);
 
  private:
@@ -42,27 +43,28 @@ class SnapshotTaker {
   std::shared_ptr<Pool> pool_;
 };
 
-// Returns a tensor that refers to the memory of `tensor` and does not own it.
+// Returns a tensor that refers to the memory of `tensor`, which must outlive it.
 at::Tensor ViewOf(const checkpoint::Tensor& tensor);
 
-// Returns all slots under their checkpoint names: by optimizer, parameter, slot.
+// Returns all slots with their names in checkpoints, sorted by optimizer, parameter and slot.
 std::vector<checkpoint::TensorInfo> SlotInfos(const Replica& replica);
 
-// Returns the parameters under their checkpoint names.
+// Returns the parameters with their names in checkpoints.
 std::vector<std::pair<std::string, at::Tensor>> NamedParameters(const Replica& replica);
 
 // Returns a ProgramError that names the first tensor whose type checkpoints do not support.
 absl::Status CheckSavable(const Replica& replica);
 
-// Restore the tensors. The snapshot must have exactly the replica's tensors, with the same shapes
-// and types. Otherwise the ConfigurationError names the first missing or different one, and nothing
-// has changed. Also restores which parameters are frozen: the checkpoint has the slots of
-// parameters that build() freezes. RestoreModels does not touch the optimizers.
+// RestoreModels restores the models only. RestoreReplica restores the whole state, including which
+// parameters are frozen. The snapshot must have exactly the replica's tensors, with the same shapes
+// and types. It may lack the slots of frozen parameters. Otherwise both return a ConfigurationError
+// that names the first missing or different tensor, and the replica is unchanged.
 absl::Status RestoreModels(const checkpoint::Snapshot& snapshot, Replica* replica);
 absl::Status RestoreReplica(const checkpoint::Snapshot& snapshot, const Job& job, Replica* replica,
                             LoopState* state);
 
-// Returns the snapshot's kPerReplica buffers, checked against the program's.
+// Returns the snapshot's kPerReplica buffers. Returns a ConfigurationError if they do not fit the
+// program.
 absl::StatusOr<StackedBuffers> RestoreStacked(const checkpoint::Snapshot& snapshot,
                                               const Replica& replica);
 

@@ -18,7 +18,7 @@ using checkpoint::TensorSet;
 
 constexpr const char* kStep = "step";
 
-// Returns an empty list if the slot is not float32 or cannot be read.
+// Returns the values of a slot, or an empty list if the slot is not float32 or cannot be read.
 std::vector<float> FloatsOf(const TensorSet& slots, const Tensor& tensor) {
   if (tensor.dtype != DType::kFloat32) return {};
   std::vector<float> values(static_cast<size_t>(tensor.elements()));
@@ -28,15 +28,15 @@ std::vector<float> FloatsOf(const TensorSet& slots, const Tensor& tensor) {
   return read ? values : std::vector<float>();
 }
 
-// Returns whether training has changed the slot. A slot without readable values counts as changed.
+// Returns true if training has changed the slot, or if `values` is empty.
 bool Changed(const std::vector<float>& values, float initial) {
   return values.empty() ||
          std::any_of(values.begin(), values.end(), [=](float value) { return value != initial; });
 }
 
-// The slots under one name.
+// The set of slots that a checkpoint has under one name of a parameter.
 struct Set {
-  std::map<std::string, size_t> places;  // By slot: index in the TensorSet.
+  std::map<std::string, size_t> places;  // Slot name -> index in the TensorSet.
   bool changed = false;
   float steps = 0;
 };
@@ -49,8 +49,8 @@ Set FindSet(const std::map<std::string_view, size_t>& there, const TensorSet& sl
     if (found == there.end()) continue;
     set.places[slot] = found->second;
     const std::vector<float> values = FloatsOf(slots, slots.tensors[found->second]);
-    // Checkpoints of parameter servers counted the steps under all names, so the counter does not
-    // show a change.
+    // The step counter does not show a change, because parameter servers counted the steps under
+    // all names.
     if (slot != kStep)
       set.changed |= Changed(values, static_cast<float>(InitialSlotValue(rule, slot)));
     else if (values.size() == 1)
@@ -59,8 +59,8 @@ Set FindSet(const std::map<std::string_view, size_t>& there, const TensorSet& sl
   return set;
 }
 
-// Returns the set that was updated: the changed one with the most steps. Of equal ones returns the
-// last, which synchronous training updated.
+// Returns the index of the set that was updated: a changed set with the most steps. If several have
+// as many, returns the last, which synchronous training updated.
 size_t Live(const std::vector<Set>& sets) {
   size_t live = 0;
   for (size_t i = 1; i < sets.size(); ++i) {

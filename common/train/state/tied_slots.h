@@ -1,6 +1,6 @@
 // Slots of tied weights in checkpoints. A parameter with several names has its slots under the
-// first one. Earlier versions of Muster wrote a set under each name. Synchronous training updated
-// the last set, parameter servers the first.
+// first name. Earlier versions of Muster wrote one set of slots under each name: synchronous
+// training updated the last set, and parameter servers the first.
 #pragma once
 
 #include "common/checkpoint/tensor.h"
@@ -8,8 +8,8 @@
 
 namespace muster {
 
-// Returns the optimizers' tensors of a checkpoint with one set for each parameter: the one that was
-// updated, under the first name. Points into `slots`.
+// Returns the tensors of `slots` with one set for each parameter: the set that was updated, under
+// the first name. The result refers to the memory of `slots`.
 checkpoint::TensorSet UntieSlots(const checkpoint::TensorSet& slots, const Replica& replica);
 
 }  // namespace muster

@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// Returns whether rows of the first dimension follow each other without gaps.
+// Returns true if the rows of the first dimension are contiguous and without gaps between them.
 bool FirstOutermost(const at::Tensor& tensor) {
   if (!tensor.is_non_overlapping_and_dense()) return false;
   return tensor.dim() == 0 || tensor.size(0) <= 1 ||
@@ -27,7 +27,7 @@ std::vector<int64_t> OrderOf(const at::Tensor& tensor) {
   return order;
 }
 
-// Converts in place: every holder of the tensor sees the same values in the new order.
+// Converts the memory of the tensor in place. All references to the tensor see the same values.
 void MakeFirstOutermost(const at::Tensor& tensor) {
   if (FirstOutermost(tensor)) return;
   const at::NoGradGuard no_grad;
@@ -61,7 +61,8 @@ class Collector {
   std::set<const at::TensorImpl*> seen_;
 };
 
-// `first`: the served optimizer of the parameters in no group. The groups' optimizers follow it.
+// Adds the parameters of one optimizer. `first` is the index of the served optimizer for parameters
+// without a group. Those for the groups follow it.
 absl::Status AddParameters(const NamedOptimizer& optimizer, const OptimizerSpec& spec, int first,
                            Collector* collector) {
   const std::vector<at::Tensor>& parameters = optimizer.rule->parameters();
@@ -77,7 +78,7 @@ absl::Status AddParameters(const NamedOptimizer& optimizer, const OptimizerSpec&
     MUSTER_RETURN_IF_ERROR(
         collector->Add(optimizer.parameter_names[i], parameters[i], first + group, together));
   }
-  // Slots keep the layout of their parameters.
+  // Slots must have the layout of their parameters.
   for (size_t s = 0; s < optimizer.rule->slot_names().size(); ++s) {
     for (const at::Tensor& slot : optimizer.rule->slot(static_cast<int>(s)))
       if (slot.dim() > 0) MakeFirstOutermost(slot);
@@ -125,7 +126,7 @@ absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica) {
   }
   served.optimizers.push_back(Json::object({{"name", "sgd"}}));
   served.owners.resize(served.optimizers.size());
-  std::map<std::string, int> kinds;  // Of buffers, by their last name.
+  std::map<std::string, int> kinds;  // Kind of a buffer, by its last name.
   for (const NamedModel& model : replica->models()) {
     for (const auto& [name, parameter] : model.parameters) {
       if (!collector.Has(parameter))

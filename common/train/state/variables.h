@@ -1,6 +1,6 @@
-// The variables of a program that parameter servers hold: its parameters by optimizer and group,
-// and the rest (parameters of no optimizer, floating-point buffers). The rest has one more
-// optimizer, which only adds what is pushed.
+// The variables of a program that parameter servers hold. They are its parameters, by optimizer and
+// group, and the rest: parameters without an optimizer and floating-point buffers. The servers have
+// one more optimizer for the rest, which subtracts the pushed differences.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,36 +14,38 @@
 namespace muster {
 
 struct ServedVariables {
-  // Parameters by optimizer and in the optimizer's order, then embedding tables (each with an
-  // optimizer of its own), then the rest with optimizer == rest().
+  // Parameters by optimizer, in the optimizer's order. Embedding tables follow, each with an
+  // optimizer of its own. The rest is last, with optimizer == rest().
   std::vector<VariableSpec> specs;
-  // The replica's own tensors, by variable. Each is dense with the first dimension outermost; other
-  // tensors are converted. So rows [a, b) are contiguous, in the order that the specs give. Empty
-  // for a table.
+  // The replica's own tensor for each variable. Each is dense with the first dimension outermost,
+  // so that rows [a, b) are contiguous. VariablesToServe converts other tensors. `specs` has the
+  // order of the dimensions in memory. The tensor of a table is empty.
   std::vector<at::Tensor> tensors;
-  // Indexed by served optimizer, in the form that ParseOptimizer reads. There is one for each group
-  // of the program's optimizers, then the tables', then the rest's. The rest's is SGD: a learning
-  // rate of 1 and a gradient of (old - new) set a buffer.
+  // The served optimizers, as for ParseOptimizer: one for each group of the program's optimizers,
+  // one for each table, and one for the rest. The last is SGD: with a learning rate of 1, the
+  // gradient (old - new) sets a buffer to its new value.
   std::vector<Json> optimizers;
-  // Indexed by served optimizer: the program's optimizer, the group, and the group's factor of the
-  // rate.
+  // Indexed by served optimizer: the program's optimizer, its group, and the group's factor for the
+  // learning rate.
   struct Owner {
-    int optimizer = -1;  // -1: a table's, or the rest.
+    int optimizer = -1;  // -1 for a table and for the rest.
     int group = 0;
     double scale = 1;
   };
   std::vector<Owner> owners;
   int rest() const { return static_cast<int>(optimizers.size()) - 1; }
 };
-// Returns a ProgramError that names a variable that servers cannot hold, because it is not float32
-// or is declared kPerReplica. Integer buffers are not served.
+// Returns the variables of `replica`. Integer buffers are not served. Returns a ProgramError that
+// names a variable that servers cannot hold: it is not float32, is declared kPerReplica, or is a
+// parameter of two optimizers.
 //
-// Parameters share a chunk only if a gradient of zeros causes no update (ZeroGradientIsNone).
-// Buffers share a chunk only with buffers of the same last name, such as running variances.
+// Parameters share a chunk only if a gradient of zeros changes nothing (ZeroGradientIsNone).
+// Buffers share a chunk only with buffers of the same last name, such as "running_var".
 absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica);
 
-// Returns, by shard, the pieces of the tensors' memory that make up the shard's memory, in its
-// order. `tensors` has one tensor for each variable, with the same layout. Requires CPU tensors.
+// Returns for each shard the pieces of the tensors' memory that the shard consists of, in the order
+// of the shard's memory. `tensors` has a CPU tensor for each variable, with the layout that
+// `variables` describes.
 std::vector<std::vector<std::span<float>>> ShardSpans(const Layout& layout,
                                                       const std::vector<VariableSpec>& variables,
                                                       const std::vector<at::Tensor>& tensors);

@@ -19,7 +19,7 @@
 namespace muster {
 namespace {
 
-// Returns the first few of a list, and the number of the others.
+// Returns a text with the first few names, and the number of the others.
 std::string Few(const std::vector<std::string>& names) {
   constexpr size_t kShown = 4;
   const std::vector<std::string> shown(names.begin(),
@@ -35,7 +35,7 @@ bool SameKind(const at::Tensor& a, const at::Tensor& b) {
   return (a.scalar_type() == at::kBool) == (b.scalar_type() == at::kBool);
 }
 
-// Loads one file, or one index of files, into one model.
+// Loads one file, or the files of one index, into a model.
 class Loading {
  public:
   Loading(const LoadSpec& spec, const NamedModel& model) : spec_(spec) {
@@ -68,7 +68,7 @@ class Loading {
     std::sort(unexpected_.begin(), unexpected_.end());
     std::vector<std::string> missing;
     for (const auto& [name, tensor] : wanted_) {
-      // For tied weights, one of the names is enough.
+      // For tied weights, the file needs only one of the names.
       if (!filled_.contains(tensor.unsafeGetTensorImpl())) missing.push_back(name);
     }
     if (from_.empty()) {
@@ -94,7 +94,8 @@ class Loading {
   }
 
  private:
-  // Returns the model's name for a tensor of the file, or nullopt if the model has none.
+  // Returns the name in the model for a tensor of the file, or nullopt if the tensor is not to be
+  // loaded.
   absl::StatusOr<std::optional<std::string>> Wanted(const std::string& in_file) {
     if (!in_file.starts_with(spec_.prefix)) {
       ++outside_;
@@ -128,7 +129,7 @@ class Loading {
     if (tensor.numel() == 0) return absl::OkStatus();
     return CatchProgramErrors("loading weights", [&] {
       const at::NoGradGuard no_grad;
-      // A file from another program may not align tensors to their type.
+      // In a file from another program, a tensor may not be aligned to its type.
       const auto address = reinterpret_cast<uintptr_t>(saved.data);
       tensor.detach().copy_(address % value.element_size() == 0 ? value : Aligned(saved, value));
     });
@@ -146,10 +147,10 @@ class Loading {
 
   const LoadSpec& spec_;
   std::map<std::string, at::Tensor> wanted_;
-  std::map<std::string, std::string> from_;  // By the model's name: the file's name.
+  std::map<std::string, std::string> from_;  // Name in the model -> name in the file.
   std::set<const at::TensorImpl*> filled_;
   std::vector<std::string> unexpected_;
-  int64_t outside_ = 0;  // Tensors without the prefix.
+  int64_t outside_ = 0;  // Number of tensors without the prefix.
 };
 
 absl::Status LoadOne(checkpoint::FileSystem& files, const LoadSpec& spec, const Replica& replica,

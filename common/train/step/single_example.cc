@@ -14,15 +14,15 @@ namespace {
 thread_local BatchNormWatch* watching = nullptr;
 
 std::unique_ptr<at::ObserverContext> OnOperator(const at::RecordFunction& function) {
-  constexpr size_t kInput = 0, kTraining = 5;  // Of the operator's schema.
+  constexpr size_t kInput = 0, kTraining = 5;  // Indices of arguments of aten::batch_norm.
   if (watching == nullptr || std::strcmp(function.name(), "aten::batch_norm") != 0) return nullptr;
   const auto inputs = function.inputs();
   if (inputs.size() <= kTraining || !inputs[kInput].isTensor() || !inputs[kTraining].isBool())
     return nullptr;
   const at::Tensor& input = inputs[kInput].toTensor();
   if (!inputs[kTraining].toBool() || input.dim() < 2 || input.size(1) == 0) return nullptr;
-  // [2 x batch, features] or [batch x tokens, features] have several values for each example. Any
-  // other number of rows is unrelated to examples.
+  // Only as many values as examples means one value per example. [2 x batch, features] and [batch x
+  // tokens, features] have several, and other numbers are unrelated to examples.
   int64_t values = input.size(0);
   for (int64_t d = 2; d < input.dim(); ++d) values *= input.size(d);
   const StepImpl* step = StepImpl::Current();
@@ -31,7 +31,8 @@ std::unique_ptr<at::ObserverContext> OnOperator(const at::RecordFunction& functi
 }
 
 bool LeavesOne(int64_t examples, int num_replicas, int64_t micro_batches) {
-  // The slices of replicas have at most two sizes, and so have those of micro-batches.
+  // The slices of replicas have at most two sizes: those of the first and the last replica. The
+  // same holds for micro-batches.
   for (const int replica : {0, num_replicas - 1}) {
     const int64_t slice = data::ReplicaSlice(0, examples, replica, num_replicas).size();
     for (const int64_t micro : {int64_t{0}, micro_batches - 1}) {
@@ -84,7 +85,7 @@ std::string BatchWithSingleExample(const data::Sampler& sampler, int64_t total_s
 }
 
 absl::Status NameLeftOut(const absl::Status& status, int64_t left_out) {
-  if (left_out == 0 || Message(status).find(kSingleExampleMend) == std::string_view::npos)
+  if (left_out == 0 || Message(status).find(kSingleExampleFix) == std::string_view::npos)
     return status;
   return absl::Status(status.code(),
                       fmt::format("{}; data.on_error \"skip\" left {} damaged example{} of this "
@@ -96,7 +97,7 @@ absl::Status SingleExampleError(const std::string& batch) {
   return ConfigurationError(
       fmt::format("{}, leaves a replica a single example, of which the program's batch "
                   "normalisation over [batch, features] has no statistics: {}",
-                  batch, kSingleExampleMend));
+                  batch, kSingleExampleFix));
 }
 
 }  // namespace muster

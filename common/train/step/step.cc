@@ -16,13 +16,13 @@
 namespace muster {
 namespace {
 
-// The fixed part of the control data. It is followed by each replica's input wait, by replica, then
+// Indices of the fixed part of the control data. The input waits of all replicas follow, then
 // metric increments, reported values and buffers.
 enum Control { kLoss = 0, kExamples, kStop, kShape, kFixedControls };
 
-// Returns a small number that is likely to differ between replicas that reported other names, or
-// minimized in another order. It must be small enough for the sum over all replicas, num_replicas
-// times the number, to be exact in float32.
+// Returns a small hash of the calls in a step. It probably differs between replicas that reported
+// different names or minimized in a different order. It is so small that its sum over all replicas
+// is exact in float32.
 int ShapeHash(const std::string& shape, int num_replicas) {
   const uint64_t bound = std::max<uint64_t>(2, (1u << 23) / static_cast<uint64_t>(num_replicas));
   return static_cast<int>(std::hash<std::string>{}(shape) % bound);
@@ -35,7 +35,7 @@ absl::Status StepImpl::Reduce(const std::vector<int>& optimizers, at::Tensor* co
   const MonotonicTime start = Clock::now();
   absl::Status status;
   std::vector<GradientSink*> sinks;
-  // Servers update at once, so an overflow must be detected first.
+  // Servers update when they receive gradients, so an overflow must be detected before.
   std::vector<at::Tensor> pushed;
   for (const int o : optimizers) {
     GradientSink* sink = replica_->optimizers()[o].gradients.get();
@@ -43,7 +43,8 @@ absl::Status StepImpl::Reduce(const std::vector<int>& optimizers, at::Tensor* co
     if (sink->updates())
       pushed.insert(pushed.end(), sink->gradients().begin(), sink->gradients().end());
   }
-  // Also checks the rows, which are pushed later: a step is pushed as a whole or not at all.
+  // Also checks the gradients of rows, which are pushed later, because a step is pushed completely
+  // or not at all.
   const bool rows_overflow = on_servers() && scaler_.active() && !embeddings_.IsFinite();
   if (rows_overflow || !scaler_.Unscale(pushed)) {
     skipped_ = true;
@@ -87,7 +88,7 @@ absl::Status StepImpl::Update(const std::vector<int>& optimizers) {
     const at::NoGradGuard no_grad;
     for (const int o : optimizers) {
       NamedOptimizer& optimizer = replica_->optimizers()[o];
-      if (optimizer.gradients->updates()) continue;  // Updated with the reduction.
+      if (optimizer.gradients->updates()) continue;  // The servers have already made the update.
       optimizer.rule->Update(optimizer.gradients->gradients(),
                              optimizer.schedule->At(plan_.steps_done));
     }
@@ -122,10 +123,10 @@ at::Tensor StepImpl::MakeControl() {
     pieces.push_back(sum.to(at::kFloat).reshape({1}));
     if (value.weights.defined()) pieces.push_back(value.weights.to(at::kFloat).reshape({1}));
   }
-  // A single replica has nothing to average, and float32 would round wider buffers.
+  // A single replica has nothing to average. float32 control data would round float64 buffers.
   if (communicator_->size() == 1) return at::cat(pieces);
-  // If all of the batch is damaged, no replica has an example. Then each replica contributes
-  // equally.
+  // If the whole batch is damaged, no replica has an example. The buffers of all replicas then have
+  // equal weight.
   const bool none = plan_.global_examples == 0;
   const double share =
       none ? 1.0 / communicator_->size()
@@ -234,8 +235,8 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
   if (status.ok()) status = CatchProgramErrors("the step", [&] { ThrowIfError(Commit(&result)); });
   collectives_->End();
   if (!status.ok()) {
-    // A peer may never reach the launched buckets, so they are aborted. After the commit there is
-    // nothing to roll back.
+    // A peer may never launch the buckets that this replica has launched, so they are aborted.
+    // After the commit, a step is not rolled back.
     if (communicator_->size() > 1) communicator_->Abort(PeerLost(Message(status)));
     return committed_ ? status : TakeBack(status);
   }
@@ -266,13 +267,13 @@ absl::Status StepImpl::Commit(StepResult* result) {
   }
   Enter(Phase::kUpdate);
   MUSTER_RETURN_IF_ERROR(ReadControl(control, result));
-  // From here on every replica commits.
+  // From here on, every replica commits.
   WarnOfUnused();
   committed_ = settled_ = true;
-  replica_->KeepRules(false);
+  replica_->RetainRules(false);
   if (!embeddings_.Unscale(scaler_)) skipped_ = true;
   if (!skipped_) MUSTER_RETURN_IF_ERROR(Update(deferred_));
-  // Update may itself have found an overflow.
+  // Update may have found an overflow and set skipped_.
   if (!skipped_) MUSTER_RETURN_IF_ERROR(embeddings_.Push(plan_.steps_done));
   result->skipped = skipped_;
   result->summary = std::move(summary_);
@@ -286,13 +287,14 @@ absl::Status StepImpl::Commit(StepResult* result) {
     at::NoGradGuard no_grad;
     for (const auto& action : on_commit_) action();
     if (on_commit_.empty()) return;
-    // Central variables must receive the program's changes.
+    // In the central_storage strategy, the variables must receive the program's changes.
     for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
   });
 }
 
-// Logs a warning once and is no error, because a mistake cannot be told from intent. Typical
-// mistakes are a layer that forward() omits and a custom autograd function that hides it.
+// Logs the parameters without a gradient in the first step. This is not an error, because it may be
+// intended. Typical mistakes are a layer that forward() does not use, and a custom autograd
+// function that breaks the graph.
 void StepImpl::WarnOfUnused() const {
   if (plan_.steps_done > 0 || replica() != 0 || !options_.first_local) return;
   for (const NamedOptimizer& optimizer : replica_->optimizers()) {
@@ -319,8 +321,8 @@ void StepImpl::WarnOfUnused() const {
   }
 }
 
-// Rolls back after the error `why`. A device that has failed for good fails here too. The returned
-// error still names `why`, and marks this process's state as lost.
+// Rolls back after the error `why` and returns it. A device that has failed permanently also fails
+// here. The error then also marks this process's state as lost.
 absl::Status StepImpl::TakeBack(const absl::Status& why) {
   const absl::Status undone = CatchProgramErrors("taking the step back", [&] { RollBack(); });
   if (undone.ok() || IsProcessFault(why) || ExitCodeOf(why) != ExitCode::kRetryable) return why;
@@ -330,16 +332,16 @@ absl::Status StepImpl::TakeBack(const absl::Status& why) {
 
 void StepImpl::RollBack() {
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.gradients->Cancel();
-  // The first minimize() saved the state, after the forward pass had changed the buffers. The
-  // buffers' own copy is older and is restored last.
+  // The first minimize() saved state_undo_ after the forward pass had changed the buffers. The
+  // copies in buffers_ are older and are therefore restored last.
   if (state_saved_) CopyBack(state_undo_, state_);
   buffers_.PutBack();
   state_saved_ = false;
-  // A step that is given up unfreezes its parameters again when it is repeated, so their flags are
-  // restored. A step that starts again in the same call keeps them, because the program may have
-  // decided on data that it does not get a second time.
+  // Restores requires_grad if the step is given up, because a repeated step freezes and unfreezes
+  // again. A step that starts again in the same call keeps the flags: the program may have set them
+  // by data that it does not receive a second time.
   replica_->PutBackRules();
-  replica_->KeepRules(false);
+  replica_->RetainRules(false);
   if (!start_again_) replica_->set_requires_grad(requires_grad_);
 }
 

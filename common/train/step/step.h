@@ -1,23 +1,24 @@
-// The synchronous step of one replica, as a transaction. All replicas of a generation run the same
-// steps.
+// One training step of a replica, which is a transaction: it either completes on this replica or
+// changes nothing. All replicas of a generation run the same steps.
 //
-// A step computes and reduces gradients. Its last reduction also carries the loss, the example
-// count, the increments of metrics, the program's reported values, floating-point buffers and the
-// stop flag. Afterwards every replica holds the same global numbers and takes every decision at the
-// same step. Before that reduction completes, an error leaves parameters, slots and buffers as they
-// were before the step. After it, the update runs to its end.
+// A step computes gradients and reduces them over all replicas. The last reduction also has the
+// control data: the loss, the example count, the increments of metrics, the program's reported
+// values, the floating-point buffers that steps change, and the stop flag. After it, all replicas
+// have the same numbers and therefore take the same decisions at the same step. If an error occurs
+// before the last reduction completes, parameters, slots and buffers return to their values before
+// the step. After the reduction, the replica completes the update.
 //
-// A minimize() may have several optimizers. All backward passes come first, then one reduction for
-// all of them, then all updates.
+// A call of minimize() may have several optimizers. The step makes all backward passes first, then
+// one reduction for all optimizers, then all updates.
 //
-// With one minimize() in a step, the update follows the last reduction (deferred mode). If a
-// program calls minimize() twice, the step starts again in immediate mode, and later steps stay in
-// it. Each call then applies its update at once, with an undo copy, and the last reduction has only
-// control data.
+// A step has two modes. In deferred mode, a step has one minimize(), and the update follows the
+// last reduction. If a program calls minimize() a second time, the step starts again in immediate
+// mode, which later steps keep. In immediate mode, each minimize() applies its update at once,
+// after an undo copy is made. The last reduction then has only control data.
 //
-// With parameter servers (GradientSink::updates) the communicator has one replica, and launched
-// gradients cannot be taken back. Then the step does not start again but continues in immediate
-// mode, without an undo copy.
+// With parameter servers (GradientSink::updates), the communicator has one replica. Gradients that
+// were sent cannot be taken back. The step therefore does not start again: it continues in
+// immediate mode, without an undo copy.
 #pragma once
 
 #include <map>
@@ -33,28 +34,28 @@
 namespace muster {
 
 struct StepPlan {
-  int64_t steps_done = 0;  // This is step steps_done + 1.
+  int64_t steps_done = 0;  // The step to run is steps_done + 1.
   int64_t epoch = 0;
   int64_t global_examples = 0;  // Examples in this global batch.
   bool stop_requested = false;  // This process requests a stop.
-  bool summary = false;         // This replica collects what the program shows.
-  double input_seconds = 0;     // Time that this replica waited for its part of the batch.
+  bool summary = false;  // This replica collects the images and histograms that the program shows.
+  double input_seconds = 0;  // Time that this replica waited for its part of the batch.
 };
 
 struct StepResult {
   double loss = 0;
   double learning_rate = 0;                      // Rate of the first optimizer.
   std::map<std::string, double> learning_rates;  // Keyed by optimizer.
-  // Keyed by optimizer. The norm before clipping, if the plan requests a summary.
+  // The norm before clipping, keyed by optimizer. Set if the plan requests a summary.
   std::map<std::string, double> gradient_norms;
-  int64_t examples = 0;                  // Over all replicas.
+  int64_t examples = 0;                  // Examples of all replicas.
   std::map<std::string, double> values;  // Reported by the program.
   // The sum of the weights of each weighted value, for a mean over several steps.
   std::map<std::string, double> value_weights;
-  std::vector<double> metric_increments;  // All metrics' sums, in order of declaration.
-  bool stop = false;                      // A process requested a stop after this step.
-  bool skipped = false;                   // float16: gradients overflowed, no update.
-  double loss_scale = 0;                  // float16: of the next step. 0: another precision.
+  std::vector<double> metric_increments;  // Sums of all metrics, in the order of declaration.
+  bool stop = false;                      // A process has requested a stop.
+  bool skipped = false;                   // float16: a gradient overflowed, so nothing was updated.
+  double loss_scale = 0;  // float16: the scale of the next step. 0 for other precisions.
   double compute_seconds = 0, wait_seconds = 0;
   double input_seconds = 0;  // The longest wait of any replica for its input.
   SummaryData summary;
@@ -63,12 +64,14 @@ struct StepResult {
 struct StepRunnerOptions {
   int replica = 0;  // Index in the generation.
   int num_replicas = 1;
-  // Parameter servers: the worker's index. It changes the seeds, because several workers compute a
-  // step of the same number.
+  // With parameter servers, the worker's index. It is part of the seeds, because several workers
+  // may compute a step with the same number.
   int worker = 0;
-  bool first_local = true;   // First of this process: it seeds LibTorch's shared CPU generator.
+  // True for the process's first replica. It seeds LibTorch's CPU generator, which all replicas of
+  // the process share.
+  bool first_local = true;
   int local_replicas = 1;    // Replicas of this process.
-  bool for_servers = false;  // Refuse in a step what parameter servers refuse.
+  bool for_servers = false;  // Refuse the calls that parameter servers do not support.
   int64_t global_batch_size = 1;
   std::function<void(Phase)> on_phase;  // May be null.
 };
@@ -77,21 +80,23 @@ class StepImpl;
 
 class StepRunner {
  public:
-  // Requires that replica->Attach(communicator, ...) was called. Both must outlive this object.
+  // REQUIRES: replica->Attach(communicator, ...) was called. Both must outlive this object.
   StepRunner(Replica* replica, Communicator* communicator, const Job& job,
              StepRunnerOptions options);
   ~StepRunner();
 
   using Body = std::function<void(Step&, const data::Batch&)>;
-  // `batch` is this replica's slice. `local_examples` is its first dimension.
+  // Runs one step. `batch` is this replica's slice, and `local_examples` its first dimension.
+  // `body` is the program's code for the step, and runs once for each micro-batch. Blocks until the
+  // reductions are complete.
   absl::StatusOr<StepResult> Run(const StepPlan& plan, const data::Batch& batch,
                                  int64_t local_examples, const Body& body);
 
-  // Called when the replica holds the generation's initial state. Changes of buffers are detected
-  // relative to the values at this call. Without it, they are relative to the first step.
+  // Makes the current values of buffers the reference for detecting changes. Called when the
+  // replica has the generation's initial state. If it is not called, the first step calls it.
   void Begin();
 
-  // The dynamic loss scale of float16. Part of the state that a new member receives.
+  // The state of the dynamic loss scale (float16). New members receive it.
   std::vector<double> scaler_state() const;
   void set_scaler_state(const std::vector<double>& state);
 
@@ -99,8 +104,8 @@ class StepRunner {
   std::unique_ptr<StepImpl> impl_;
 };
 
-// Mixes numbers into a seed (splitmix64). All randomness is a function of (seed, step, replica,
-// micro-batch).
+// Returns a seed that depends on all arguments (splitmix64). All randomness in a step is a function
+// of seed, step, replica and micro-batch.
 uint64_t MixSeed(uint64_t seed, std::initializer_list<uint64_t> parts);
 
 }  // namespace muster

@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// Larger buffers are compared separately, because joining would copy them.
+// Larger buffers are compared one by one, because joining them would copy them.
 constexpr int64_t kJoinedElements = 1 << 16;
 
 // Returns the bits as a 1-D integer tensor, so that a NaN equals itself.
@@ -35,7 +35,7 @@ at::Tensor BitsOf(const std::vector<at::Tensor>& tensors) {
   return at::cat(bits);
 }
 
-// Returns float32 [1].
+// Converts the result of any() to float32 [1].
 at::Tensor Flag(const at::Tensor& any) { return any.to(at::kFloat).reshape({1}); }
 
 }  // namespace
@@ -59,7 +59,7 @@ void StepBuffers::Begin() {
   const at::NoGradGuard no_grad;
   begun_ = true;
   compared_.clear();
-  std::map<int64_t, std::vector<Averaged*>> joined;  // By the size of an element.
+  std::map<int64_t, std::vector<Averaged*>> joined;  // Keyed by the size of an element.
   std::vector<std::vector<Averaged*>> groups;
   for (Averaged& buffer : averaged_) {
     buffer.seen = at::Tensor();
@@ -171,7 +171,7 @@ absl::Status StepBuffers::Include() {
     if (buffer.found && !buffer.wide()) room += buffer.tensor.numel();
   }
   replica_->set_buffer_room(room);
-  Begin();  // The other buffers have not changed.
+  Begin();  // The other buffers have not changed, so their values may become the reference.
   MUSTER_RETURN_IF_ERROR(ReduceNow(narrow, at::kFloat));
   return ReduceNow(wide, at::kDouble);
 }
@@ -195,7 +195,7 @@ absl::Status CheckSameBuffers(const Replica& replica, Communicator* communicator
   digests = digests.to(at::kCPU);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t* largest = digests.const_data_ptr<int64_t>() + 2 * i;
-    // max(d) and max(~d) are complements: all are equal.
+    // max(d) and max(~d) are complements only if all d are equal.
     if (largest[0] == ~largest[1]) continue;
     return ProgramError(
         fmt::format("buffer \"{}\" is declared the same on all replicas, and is not: compute it "

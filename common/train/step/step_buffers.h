@@ -1,19 +1,20 @@
-// Saves the modules' buffers at the start of a step, to restore them if the step is retried. Also
-// averages the floating-point buffers that steps change over all replicas (docs/extending.md,
-// "Buffers").
+// The buffers of a replica's modules in a step. StepBuffers saves them at the start of the step and
+// restores them if the step is rolled back. It also averages, over all replicas, the floating-point
+// buffers that steps change (docs/extending.md, "Buffers").
 //
-// Changing buffers are detected, not declared. At the end of each step a replica compares every
-// buffer that is not averaged yet with its value at the start of the generation. A change between
-// two steps is thus detected in the next step. Each replica sends a flag in the step's control
-// data: 1 if it detected a change. If any replica did, all replicas agree on the buffers that
-// changed and average them from that step on, also after a restart (NamedBuffer::averaged). Buffers
-// that never change are never reduced.
+// A program does not declare which buffers it changes: replicas detect it. At the end of each step,
+// a replica compares its buffers with their values at the start of the generation, except those
+// that are averaged already. A change between two steps is therefore detected in the next step. The
+// step's control data has a flag, which a replica sets to 1 if it detects a change. If any replica
+// sets it, all replicas agree on the changed buffers. They average these buffers from that step on,
+// also after a restart (NamedBuffer::averaged). Buffers that never change are never reduced.
 //
-// The replicas' buffers may differ until a change is detected, so every step makes the comparison.
-// Buffers of up to 65,536 elements are compared in one operation for each element size.
+// Until a change is detected, a buffer may differ between replicas. For this reason every step
+// compares. Buffers of up to 65,536 elements are compared together, in one operation for each
+// element size.
 //
-// Each StepRunner has one object and uses it in its own thread. All replicas of the generation make
-// the same calls.
+// Each StepRunner has one StepBuffers and uses it in its own thread. All replicas of the generation
+// make the same calls.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,8 +31,8 @@ class StepBuffers {
   // Both must outlive this object.
   StepBuffers(Replica* replica, Communicator* communicator);
 
-  // Makes the current values the reference for changes. Keep calls it if no one has called it
-  // before.
+  // Makes the current values the reference for detecting changes. The first Keep calls it if it was
+  // not called before.
   void Begin();
   // Saves the values at the start of a step.
   void Keep();
@@ -41,33 +42,37 @@ class StepBuffers {
   // All buffers, without duplicates.
   const std::vector<at::Tensor>& tensors() const { return all_; }
 
-  // Appends this replica's part of the control data: 1-D float32 tensors on its device. Multiplies
-  // the buffers by `share`, the replica's fraction of the global batch. A replica without examples
-  // appends zeros, because it has no statistics.
+  // Appends this replica's part of the control data: 1-D float32 tensors on its device. `share` is
+  // the replica's fraction of the global batch, by which the appended values are multiplied. A
+  // replica without examples appends zeros, because it has no statistics.
   void AppendTo(std::vector<at::Tensor>* control, double share, bool has_examples);
-  // Writes the means into the buffers. `reduced` is the sum over all replicas of the tensors that
-  // AppendTo appended. Makes further reductions for float64 buffers and for newly detected changes.
+  // Sets the buffers to their means over all replicas. `reduced` is the sum over all replicas of
+  // what AppendTo appended. Makes further reductions for float64 buffers and for newly detected
+  // changes.
   absl::Status Apply(const at::Tensor& reduced);
 
  private:
   struct Averaged {
     at::Tensor tensor;
-    bool found = false;  // A change was detected, so the buffer is averaged.
+    bool found = false;  // True if a change was detected. The buffer is then averaged.
     size_t index = 0;    // Index into Replica::buffers().
-    at::Tensor seen;     // The bits of its reference value. Undefined once `found` is true.
-    // A float64 buffer is reduced separately, because the control data is float32.
+    at::Tensor seen;     // The bits of the reference value. Undefined if `found` is true.
+    // Returns true for a float64 buffer. It is reduced separately, because the control data is
+    // float32.
     bool wide() const { return tensor.scalar_type() == at::kDouble; }
   };
-  // Buffers that one operation compares. No change is detected yet; all elements have one size.
+  // Buffers that one operation compares. All their elements have the same size, and no change of
+  // them is detected yet.
   struct Compared {
     std::vector<at::Tensor> tensors;
-    at::Tensor seen;  // The bits of all of them, concatenated.
+    at::Tensor seen;  // The bits of their reference values, concatenated.
   };
-  // Returns float32 [1]: 1 if any compared buffer has changed. Undefined if none is compared.
+  // Returns a float32 tensor [1], which is 1 if a compared buffer has changed. Returns an undefined
+  // tensor if no buffer is compared.
   at::Tensor AnyChanged() const;
-  // Returns the buffer times share_, or zeros without examples.
+  // Returns the buffer times share_, or zeros if this replica has no examples.
   at::Tensor Part(const Averaged& buffer, at::ScalarType type) const;
-  // Converts these buffers to `type`, reduces them together, and writes the means into them.
+  // Reduces these buffers together, as `type`, and sets them to their means.
   absl::Status ReduceNow(const std::vector<Averaged*>& buffers, at::ScalarType type);
   absl::Status Include();
 
@@ -81,8 +86,8 @@ class StepBuffers {
   bool has_examples_ = false;
 };
 
-// Compares the buffers that are declared kSame across all replicas. Returns a ProgramError that
-// names the first buffer that differs. All replicas must call it between the same two steps.
+// Compares the buffers that are declared kSame over all replicas. Returns a ProgramError that names
+// the first buffer that differs. All replicas must call it at the same step.
 absl::Status CheckSameBuffers(const Replica& replica, Communicator* communicator);
 
 }  // namespace muster

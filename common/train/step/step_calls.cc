@@ -1,5 +1,5 @@
-// A program's calls in a step, except those about losses: randomness, metrics, operations over all
-// replicas.
+// A program's calls in a step, except those about losses: random numbers, metrics, collective
+// operations, tables and summaries.
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

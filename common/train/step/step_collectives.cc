@@ -20,7 +20,7 @@ class CollectiveBackward : public torch::autograd::Node {
   explicit CollectiveBackward(std::function<at::Tensor(const at::Tensor&)> backward)
       : backward_(std::move(backward)) {}
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    // Also runs without a gradient, because other replicas have one.
+    // Runs the operation even without a gradient, because other replicas may have one.
     return {backward_(gradients[0].defined() ? gradients[0] : input_metadata(0).zeros_like())};
   }
 
@@ -109,7 +109,7 @@ at::Tensor StepCollectives::AllGather(const at::Tensor& value) {
     if (replicas == 1 || longest == 0) {
       output = part.clone();
     } else {
-      // All parts must be equal, so they are padded to the longest.
+      // An all-gather needs equal parts, so shorter parts are padded.
       std::vector<int64_t> shape = part.sizes().vec();
       shape[0] = longest;
       at::Tensor padded = at::zeros(shape, part.options());

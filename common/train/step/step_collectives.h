@@ -1,14 +1,16 @@
-// Collective operations that a program calls in a step, differentiable by autograd. Used by the
-// replica's thread, and in a backward pass by autograd's thread for it. Internal to this folder.
+// Collective operations that a program calls in a step (Step::all_reduce, Step::all_gather).
+// Autograd differentiates them. Used by the replica's thread, and in a backward pass by autograd's
+// thread. Internal to common/train.
 //
-// All replicas must issue the same operations in the same order, in backward passes too. LibTorch
-// runs the nodes of one device in the reverse order of their creation. All replicas have the same
-// graph, because a replica without examples computes on an empty slice. So the order is the same if
-// every replica's pass reaches every operation. For this reason outputs() are roots of the pass
-// with gradient 0: a replica's loss may not depend on one of them.
+// All replicas must run the same operations in the same order, also in backward passes. All
+// replicas have the same graph, because a replica without examples computes on an empty slice.
+// LibTorch runs the nodes of one device in the reverse order of their creation. The order is
+// therefore the same if the backward pass of every replica reaches every operation. If a replica's
+// loss did not depend on an operation, its backward pass would not reach the operation. For this
+// reason outputs() are additional roots of the pass, with gradient 0.
 //
-// If gradients were launched during the backward pass, their order would depend on the graph. So a
-// step that used an operation launches them after the pass.
+// A step that runs such an operation reduces its gradients after the backward pass. Otherwise the
+// order of collectives would depend on the graph.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,20 +27,20 @@ class StepCollectives : public std::enable_shared_from_this<StepCollectives> {
  public:
   explicit StepCollectives(Communicator* communicator) : communicator_(communicator) {}
 
-  // Valid between Begin and End of a step. Throw StatusError.
+  // May be called between Begin and End. They throw StatusError.
   at::Tensor AllReduce(const at::Tensor& value, ReduceOp op);
   at::Tensor AllGather(const at::Tensor& value);
-  // Sums in place, without a graph.
+  // Sums `values` in place over all replicas. Not differentiable.
   void Sum(at::Tensor* values);
 
   void Begin();
   void End();
-  bool used() const { return used_; }  // Returns whether an operation ran since Begin.
+  bool used() const { return used_; }  // Returns true if an operation ran since Begin.
   int size() const { return communicator_->size(); }
   const std::vector<at::Tensor>& outputs() const { return outputs_; }
-  // Discards the outputs at the end of a micro-batch or after an update.
+  // Discards the outputs. Called at the start of a micro-batch and after an update.
   void ForgetOutputs() { outputs_.clear(); }
-  // Keeps only the first `count`; the others belong to a discarded graph.
+  // Keeps the first `count` outputs. Called when the graph of the others is discarded.
   void KeepOutputs(size_t count) { outputs_.resize(count); }
 
  private:

@@ -1,5 +1,5 @@
-// The implementation of a step. step.cc has StepRunner's half (the transaction). step_calls.cc has
-// the calls of a program, and step_losses.cc the calls about losses. Internal to this folder.
+// The implementation of a step. step.cc has the transaction, which StepRunner runs. step_losses.cc
+// has a program's calls about losses, and step_calls.cc its other calls. Internal to common/train.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -37,7 +37,7 @@ class StepImpl {
                                  int64_t local_examples, const StepRunner::Body& body);
   void Begin() { buffers_.Begin(); }
 
-  // Called by Step.
+  // Called by Step, for the program.
   void Minimize(const std::vector<Objective>& objectives);
   void AddLoss(const at::Tensor& loss, const OptimizerHandle* optimizer);
   void Regularize(const at::Tensor& loss, const OptimizerHandle* optimizer);
@@ -45,12 +45,12 @@ class StepImpl {
   void UpdateMetric(MetricHandle handle, const at::Tensor& output, const at::Tensor& target,
                     const at::Tensor& weights);
   at::Generator Generator();
-  // Returns the operations over all replicas. Throws an error with the call's name under parameter
-  // servers, where workers do not synchronise.
+  // Returns the collective operations. With parameter servers, where workers do not synchronise,
+  // throws an error with the name of the call.
   StepCollectives& Collectives(const char* call);
-  // Returns the step whose code this thread is running, or null.
+  // Returns the step whose program code this thread runs, or null.
   static StepImpl* Current();
-  // Sets Current() while it exists.
+  // While a Scope exists, Current() returns its step.
   class Scope {
    public:
     explicit Scope(StepImpl* step);
@@ -61,8 +61,9 @@ class StepImpl {
    private:
     StepImpl* const before_;
   };
-  // While it exists, the program runs code that will run again. Calls that would count twice are
-  // refused. `step` may be null.
+  // While a Repeated exists, the program runs code that will run a second time
+  // (activation_checkpoint). The step then refuses calls that would count twice. `step` may be
+  // null.
   class Repeated {
    public:
     explicit Repeated(StepImpl* step) : step_(step) {
@@ -79,9 +80,9 @@ class StepImpl {
   };
   void RefuseRepeated(const char* call) const;
   const std::vector<at::Tensor>& buffers() const { return buffers_.tensors(); }
-  // Returns the examples of this replica in this micro-batch.
+  // Returns the number of this replica's examples in the micro-batch.
   int64_t examples() const { return micro_examples_; }
-  // Expires with this object. For graphs that may live longer.
+  // Returns a pointer that expires with this object. Graphs that may live longer check it.
   std::weak_ptr<const int> life() const { return life_; }
   int replica() const { return options_.replica; }
   int num_replicas() const { return options_.num_replicas; }
@@ -101,7 +102,8 @@ class StepImpl {
   void Reset();
   absl::Status RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body);
   void SeedDefaultGenerator();
-  // The default generator is shared by replicas, so its draws would depend on timing.
+  // Returns true if the program must not draw from LibTorch's default CPU generator: in a
+  // deterministic job, if several replicas share it. The numbers would depend on timing.
   bool MustNotDraw() const;
   absl::Status CheckNothingDrawn() const;
   uint64_t ReplicaSeed(uint64_t purpose) const {
@@ -124,23 +126,23 @@ class StepImpl {
     at::Tensor objective;
     void Add(const at::Tensor& term) { objective = objective.defined() ? objective + term : term; }
   };
-  // Returns whether a parameter of the optimizer requires a gradient now.
+  // Returns true if a parameter of the optimizer requires a gradient, or the program has tables.
   bool TrainsAnything(int optimizer) const;
   std::vector<Goal> Goals(const std::vector<Objective>& objectives);
   at::Tensor Plain(const at::Tensor& per_example);
-  // Returns the factor of each objective's weighted sum.
+  // Returns the factor for the weighted sum of each objective.
   std::vector<double> WeightScales(const std::vector<Objective>& objectives);
   at::Tensor Accumulated(const Objective& objective, double scale);
   void AddExtras(Goal* goal);
-  // DividesByWeights: whether weighted sums are divided by the sum of the weights.
-  // WeightsOverReplicas: whether that sum is over all replicas. WeightedShare: the factor of this
-  // replica's mean.
+  // DividesByWeights returns true if weighted sums are divided by the sum of the weights.
+  // WeightsOverReplicas returns true if that sum is over all replicas. WeightedShare returns the
+  // factor for this replica's mean.
   bool DividesByWeights() const { return job_.loss_reduction != LossReduction::kNominal; }
   bool WeightsOverReplicas() const {
     return job_.loss_reduction == LossReduction::kGlobal && communicator_->size() > 1;
   }
   double WeightedShare() const;
-  // Returns the factor of a weighted sum for kNominal.
+  // Returns the factor for a weighted sum in the mode kNominal.
   double NominalScale(const at::Tensor& value) const;
 
   void Backward(const Goal& goal, bool keep_graph);
@@ -148,8 +150,7 @@ class StepImpl {
   absl::Status Update(const std::vector<int>& optimizers);
   void UpdateNow(const std::vector<int>& optimizers);
   void WarnOfUnused() const;
-  // Called in the middle of a step that cannot start again: from now on each minimize() applies its
-  // own update.
+  // Switches to immediate mode in the middle of a step that cannot start again.
   void SwitchToImmediate();
   at::Tensor MakeControl();
   absl::Status ReadControl(const at::Tensor& control, StepResult* result);
@@ -167,52 +168,53 @@ class StepImpl {
   const std::shared_ptr<const int> life_ = std::make_shared<const int>(0);
   int repeated_ = 0;
   bool start_again_ = false;
-  bool immediate_ = false;  // Updates are applied at each minimize(), not at the commit.
-  // A step has committed, so the number of minimize() calls in a step is known.
+  bool immediate_ = false;  // Immediate mode: each minimize() applies its update.
+  // True after the first commit. The number of minimize() calls in a step is known from then on.
   bool settled_ = false;
   StepBuffers buffers_;
-  // Replica::state() in immediate mode, and copies of it.
+  // In immediate mode: the tensors of Replica::state(), and their undo copies.
   std::vector<at::Tensor> state_, state_undo_;
   bool state_saved_ = false;
   std::vector<bool> requires_grad_;  // Replica::requires_grad() before the step.
 
-  at::Generator generator_;        // The replica's own. Made on first use.
+  at::Generator generator_;        // The replica's own generator. Made on first use.
   at::Tensor undrawn_;             // The default generator's state after seeding.
-  bool generator_seeded_ = false;  // Set after seeding for this micro-batch.
+  bool generator_seeded_ = false;  // True if it is seeded for this micro-batch.
 
   // These belong to the current step.
   int64_t local_examples_ = 0, micro_examples_ = 0;
   int micro_batch_ = 0, micro_batches_ = 1;
-  std::vector<int> minimized_;  // Optimizers, in this micro-batch.
-  std::vector<int> updated_;    // Optimizers whose update this step has already applied.
-  std::string shape_;           // The calls that every replica must have made alike.
-  std::vector<int> deferred_;   // Optimizers whose update waits for the commit.
+  std::vector<int> minimized_;  // Optimizers minimized in this micro-batch.
+  std::vector<int> updated_;    // Optimizers that this step has already updated.
+  std::string shape_;           // The sequence of calls, which must be equal on all replicas.
+  std::vector<int> deferred_;   // Optimizers to update at the commit.
   at::Tensor objective_sum_;
-  // A loss that is added at the next minimize().
+  // A loss of add_loss() or regularize(), which the next minimize() adds.
   struct Extra {
     at::Tensor loss;
-    int optimizer;  // -1: the only one.
+    int optimizer;  // -1 for the program's only optimizer.
   };
   std::vector<Extra> extra_losses_, regularizers_;
-  // Weighted losses of one optimizer over micro-batches. Their divisor is known at the last one.
+  // The weighted losses of one optimizer over all micro-batches. Their divisor is known in the last
+  // micro-batch.
   struct WeightedSum {
-    at::Tensor loss, weights;  // Sums over this replica, double.
-    double provisional = 0;    // Divisor of the gradients so far.
+    at::Tensor loss, weights;  // Sums over this replica, in double precision.
+    double provisional = 0;    // Estimated divisor, by which the gradients so far are divided.
     std::vector<at::Tensor> regularizers;
   };
   std::map<int, WeightedSum> weighted_;
   struct Reported {
-    at::Tensor sum, weights;  // weights: defined if they are the divisor.
+    at::Tensor sum, weights;  // `weights` is defined if it is the divisor.
   };
   std::map<std::string, Reported> values_;
   std::map<std::string, double> gradient_norms_;
   std::map<int, at::Tensor> increments_;  // Keyed by metric.
   bool skipped_ = false;
-  bool committed_ = false;  // The last reduction has completed.
+  bool committed_ = false;  // True when the last reduction has completed.
   double wait_seconds_ = 0;
 };
 
-// Clone copies the tensors; CopyBack restores the copies.
+// Clone returns copies of the tensors. CopyBack copies `copies` to `tensors`.
 std::vector<at::Tensor> Clone(const std::vector<at::Tensor>& tensors);
 void CopyBack(const std::vector<at::Tensor>& copies, const std::vector<at::Tensor>& tensors);
 

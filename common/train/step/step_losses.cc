@@ -1,4 +1,5 @@
-// The losses of a step: objectives, weights, backward passes, and values reported like a loss.
+// A program's calls about losses in a step: objectives, weights, backward passes, and values that
+// are reported like a loss.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
@@ -25,14 +26,14 @@ bool Contains(const std::vector<int>& all, int one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
 
-// Converts to at least float32.
+// Converts to float32 unless the type is float32 or float64.
 at::Tensor Wide(const at::Tensor& loss) {
   return loss.scalar_type() == at::kFloat || loss.scalar_type() == at::kDouble
              ? loss
              : loss.to(at::kFloat);
 }
 
-// A value with weight 0 does not count, even NaN.
+// Returns value x weight. A value with weight 0 does not count, even if it is NaN.
 at::Tensor Weighted(const at::Tensor& value, const at::Tensor& weights) {
   const at::Tensor w = weights.detach().to(value.scalar_type());
   return at::where(w.ne(0), value * w, at::zeros({}, value.options()));
@@ -40,9 +41,9 @@ at::Tensor Weighted(const at::Tensor& value, const at::Tensor& weights) {
 
 at::Tensor WideSum(const at::Tensor& value) { return value.detach().sum(at::kDouble); }
 
-// Returns the parameters that require a gradient: a program may freeze others after build(), which
-// then count as unused. An existing .grad is an error, because the new gradient would be added to
-// it.
+// Returns the parameters that require a gradient. Others were frozen after build(), and count as
+// unused. Throws a ProgramError if a parameter already has a .grad, to which the new gradient would
+// be added.
 std::vector<at::Tensor> Inputs(const NamedOptimizer& optimizer) {
   std::vector<at::Tensor> inputs;
   const std::vector<at::Tensor>& parameters = optimizer.rule->parameters();
@@ -59,7 +60,8 @@ std::vector<at::Tensor> Inputs(const NamedOptimizer& optimizer) {
   return inputs;
 }
 
-// The first micro-batch determines the destination of a step's gradients.
+// Throws a ProgramError if a parameter was unfrozen after the first micro-batch, in which the
+// step's buckets are made.
 void CheckNotUnfrozen(const NamedOptimizer& optimizer) {
   for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
     if (!optimizer.candidates[c].requires_grad() || optimizer.differentiated[c]) continue;
@@ -199,8 +201,9 @@ void StepImpl::CheckObjectives(const std::vector<Objective>& objectives) {
     const bool accumulates =
         micro_batches_ > 1 && objective.weights.defined() && DividesByWeights();
     weighted = weighted || accumulates;
-    // The divisor of weighted sums is unknown until the last micro-batch. So the gradients may
-    // include nothing else, except regularizers, which are deferred.
+    // The divisor of weighted sums is known in the last micro-batch. Until then, the gradients of
+    // an optimizer may come only from one weighted loss. Regularizers are deferred to the last
+    // micro-batch.
     if (micro_batches_ > 1 &&
         ((again && weighted) || (micro_batch_ > 0 && weighted_.contains(index) != accumulates))) {
       throw StatusError(ProgramError(fmt::format(
@@ -231,8 +234,8 @@ void StepImpl::CheckObjectives(const std::vector<Objective>& objectives) {
 }
 
 at::Tensor StepImpl::Plain(const at::Tensor& per_example) {
-  // Summed in double precision until the reduction, because a float32 sum over a large batch loses
-  // digits.
+  // The objective is summed in double until the reduction, because a float32 sum over a large batch
+  // loses digits.
   Add(&objective_sum_, WideSum(per_example) * LossScale());
   return Wide(per_example).sum() * LossScale();
 }
@@ -240,7 +243,7 @@ at::Tensor StepImpl::Plain(const at::Tensor& per_example) {
 std::vector<double> StepImpl::WeightScales(const std::vector<Objective>& objectives) {
   const bool last = micro_batch_ + 1 == micro_batches_;
   std::vector<double> scales(objectives.size(), 0.0);
-  std::vector<size_t> divided;  // Indices of objectives.
+  std::vector<size_t> divided;  // Indices of the objectives that are divided.
   std::vector<at::Tensor> sums;
   for (size_t i = 0; i < objectives.size(); ++i) {
     const Objective& objective = objectives[i];
@@ -275,7 +278,7 @@ std::vector<double> StepImpl::WeightScales(const std::vector<Objective>& objecti
     if (last) {
       scale = sum > 0 ? WeightedShare() / sum : 0;
     } else {
-      // An estimate of the divisor, so that sums stay within float16's range.
+      // Uses an estimate of the divisor, so that gradients stay within the range of float16.
       double& provisional = weighted_[index].provisional;
       if (provisional == 0) provisional = sum > 0 ? sum * micro_batches_ * num_replicas() : 1;
       scale = 1 / provisional;
@@ -284,7 +287,8 @@ std::vector<double> StepImpl::WeightScales(const std::vector<Objective>& objecti
   return scales;
 }
 
-// A weighted loss over several micro-batches.
+// Adds this micro-batch to the weighted loss of an optimizer. Returns the term for the backward
+// pass. In the last micro-batch, rescales the earlier gradients to the final divisor.
 at::Tensor StepImpl::Accumulated(const Objective& objective, double scale) {
   const int index = objective.optimizer.index;
   WeightedSum& so_far = weighted_[index];
@@ -373,7 +377,7 @@ void StepImpl::Minimize(const std::vector<Objective>& objectives) {
   if (!immediate_ && !minimized_.empty()) {
     start_again_ = true;
     throw StatusError(
-        ProgramError("minimize was called a second time in this step"));  // Run catches it.
+        ProgramError("minimize was called a second time in this step"));  // Run handles it.
   }
   std::vector<int> optimizers;
   for (const Objective& objective : objectives) {
@@ -409,15 +413,15 @@ bool StepImpl::TrainsAnything(int index) const {
 
 void StepImpl::UpdateNow(const std::vector<int>& optimizers) {
   if (!state_saved_ && !on_servers()) {
-    // Slots may have been added since the previous step.
+    // Makes the list again, because slots may have been added since the previous step.
     state_ = replica_->state();
     if (state_undo_.size() != state_.size()) {
       state_undo_ = Clone(state_);
     } else {
       CopyBack(state_, state_undo_);
     }
-    // A rule for more parameters has other slots.
-    replica_->KeepRules(true);
+    // If a rule is replaced by one for more parameters, its slots must stay for a roll-back.
+    replica_->RetainRules(true);
     state_saved_ = true;
   }
   at::Tensor none;
@@ -425,8 +429,8 @@ void StepImpl::UpdateNow(const std::vector<int>& optimizers) {
   ThrowIfError(Update(optimizers));
   updated_.insert(updated_.end(), optimizers.begin(), optimizers.end());
   collectives_->ForgetOutputs();
-  // Casts of weights are cached by tensor, not by version. Later losses of this step must see the
-  // update.
+  // Autocast caches casts of weights by tensor, not by version. Later losses of this step must see
+  // the update.
   if (job_.precision != Precision::kFloat32) at::autocast::clear_cache();
 }
 
@@ -447,7 +451,7 @@ void StepImpl::Backward(const Goal& goal, bool keep_graph) {
   }
   std::vector<at::Tensor> inputs = Inputs(optimizer);
   embeddings_.AddLeaves(&inputs);
-  // With one optimizer, a program usually calls minimize() in each step as in its first one.
+  // A program with one optimizer usually calls minimize() once in each step, as in its first step.
   const bool early = immediate_ || (settled_ && replica_->optimizers().size() == 1);
   if (first)
     optimizer.gradients->Begin(
@@ -462,8 +466,8 @@ void StepImpl::Backward(const Goal& goal, bool keep_graph) {
   replica_->set_active(goal.optimizer);
   try {
     const AutocastOff off(replica_->device());
-    // All of the optimizer's parameters may be frozen. Without inputs, backward would use every
-    // leaf.
+    // `inputs` is empty if all parameters of the optimizer are frozen. backward() would then use
+    // every leaf.
     if (!inputs.empty())
       torch::autograd::backward(roots, seeds, keep_graph, /*create_graph=*/false, inputs);
   } catch (const c10::Error& error) {

@@ -1,4 +1,4 @@
-// What Muster makes in a job's folder: whose it is, and where it is not.
+// Tests the permissions and the places of files that Muster makes in a job's folder.
 #include "common/base/files/created_files.h"
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ class CreatedFiles : public ::testing::Test {
     SetFileMode(FileMode::kPrivate);
     fs::remove_all(top_);
   }
-  const mode_t umask_;  // what tests begin with; the tests' own is 000
+  const mode_t umask_;  // The process's umask before the test, which sets 000.
   std::string top_, job_;
 };
 
@@ -101,7 +101,7 @@ TEST_F(CreatedFiles, LinksInAJobFolderAreNotFollowed) {
   EXPECT_TRUE(fs::is_empty(folder));
 }
 
-// Who waits for a pipe's reader is killed here.
+// Ends the process if it blocks because a pipe has no reader.
 class Alarm {
  public:
   Alarm() { alarm(20); }
@@ -156,7 +156,7 @@ TEST_F(CreatedFiles, NoOtherUserCanHoldALock) {
   chmod(job_.c_str(), 0755);
   AddJobFolder(job_);
   const std::string path = job_ + "/owner.lock";
-  std::ofstream(path) << "";  // of an older version: 0666
+  std::ofstream(path) << "";  // Older versions made the file with mode 0666.
   ASSERT_TRUE(CreateLockFile(path));
   EXPECT_EQ(ModeOf(path), 0600);
   const pid_t child = fork();

@@ -11,14 +11,14 @@
 namespace muster::testing {
 namespace {
 
-// A name of the kernel's has 15 characters.
+// The allocation to fail. The kernel limits names of threads to 15 characters.
 struct Chosen {
   char thread[16] = "";
   pthread_t spared{};
   size_t least = 0;
 };
 Chosen chosen;
-std::atomic<int> left = 0;  // until the one that fails; 0: none does
+std::atomic<int> left = 0;  // The number of allocations up to the failing one. 0: none fails.
 
 bool FailsNow(size_t size) {
   if (left.load(std::memory_order_acquire) <= 0 || size < chosen.least) return false;

@@ -1,4 +1,5 @@
-// Allocations that fail, for tests. failing_new.cc replaces operator new of the whole program.
+// Makes one allocation of the process fail, for tests. failing_new.cc replaces operator new of the
+// whole program.
 #pragma once
 
 #include <cstddef>
@@ -6,20 +7,23 @@
 
 namespace muster::testing {
 
-// One at a time.
+// Only one object may exist at a time.
 class FailingNew {
  public:
+  // The allocation that fails.
   struct Which {
-    std::string_view thread;  // its name (pthread_setname_np); empty: any but the one that asks
-    int nth = 1;              // of that thread, from now on
-    size_t least = 0;         // bytes; smaller ones do not count
+    // The name of the allocating thread (pthread_setname_np). Empty: any thread except the one that
+    // makes the FailingNew.
+    std::string_view thread;
+    int nth = 1;       // The number of the allocation from now on, from 1.
+    size_t least = 0;  // Smaller allocations, in bytes, are not counted.
   };
   explicit FailingNew(const Which& which);
   ~FailingNew();
   FailingNew(const FailingNew&) = delete;
   FailingNew& operator=(const FailingNew&) = delete;
 
-  bool failed() const;  // that one has been asked for
+  bool failed() const;  // Returns whether the allocation has failed.
 };
 
 }  // namespace muster::testing

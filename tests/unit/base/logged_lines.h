@@ -1,4 +1,4 @@
-// What is logged while it lives; for tests.
+// Collects the log lines during its life, for tests.
 #pragma once
 
 #include <spdlog/sinks/base_sink.h>
@@ -23,13 +23,13 @@ class LoggedLines {
     const std::lock_guard lock(sink_->mu);
     return sink_->said;
   }
-  // Until that is in it; false where it is not within the limit.
+  // Blocks until `what` is logged. Returns false after the limit.
   bool Await(const std::string& what, std::chrono::seconds limit = std::chrono::seconds(20)) const {
     std::unique_lock lock(sink_->mu);
     return sink_->more.wait_for(lock, limit,
                                 [&] { return sink_->said.find(what) != std::string::npos; });
   }
-  // How often that is in it.
+  // Returns how often `what` was logged.
   int Count(const std::string& what) const {
     int count = 0;
     const std::string said = text();

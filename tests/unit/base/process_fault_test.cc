@@ -54,15 +54,15 @@ TEST(ProcessFault, ExceptionsWithoutANumberAreSortedByTheirText) {
 TEST(ProcessFault, AnUncertainFaultIsTheProgramsAfterSomeRestarts) {
   const absl::Status uncertain = ProcessFault("illegal address", true);
   for (int restarts = 0; restarts < kUncertainFaults; ++restarts)
-    EXPECT_TRUE(IsProcessFault(JudgeFault(uncertain, restarts))) << restarts;
+    EXPECT_TRUE(IsProcessFault(ClassifyFault(uncertain, restarts))) << restarts;
   // Judged once: who has come so far is not asked again.
-  EXPECT_TRUE(IsProcessFault(JudgeFault(JudgeFault(uncertain, 0), kUncertainFaults)));
-  const absl::Status judged = JudgeFault(uncertain, kUncertainFaults);
+  EXPECT_TRUE(IsProcessFault(ClassifyFault(ClassifyFault(uncertain, 0), kUncertainFaults)));
+  const absl::Status judged = ClassifyFault(uncertain, kUncertainFaults);
   EXPECT_EQ(ExitCodeOf(judged), ExitCode::kProgramFailed);
   EXPECT_FALSE(IsProcessFault(judged));
   EXPECT_THAT(std::string(Message(judged)), HasSubstr("illegal address; this task was started"));
-  EXPECT_TRUE(IsProcessFault(JudgeFault(ProcessFault("ECC", false), 99)));
-  EXPECT_EQ(JudgeFault(PeerLost("gone"), 99), PeerLost("gone"));
+  EXPECT_TRUE(IsProcessFault(ClassifyFault(ProcessFault("ECC", false), 99)));
+  EXPECT_EQ(ClassifyFault(PeerLost("gone"), 99), PeerLost("gone"));
 }
 
 }  // namespace

@@ -18,9 +18,9 @@ class FaultyFileSystemTest : public testing::Test {
     auto parsed = ParseFaults(texts);
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     auto mine = FaultsOf("worker:0", *std::move(parsed), {"worker:0"});
-    Faults::Acts acts = Faults::RealActs();
-    acts.kill = [this] { ++kills_; };
-    faults_ = std::make_unique<Faults>(*std::move(mine), 0, acts);
+    Faults::Actions actions = Faults::RealActions();
+    actions.kill = [this] { ++kills_; };
+    faults_ = std::make_unique<Faults>(*std::move(mine), 0, actions);
     return MakeFaultyFileSystem(memory_, faults_.get());
   }
 

@@ -1,4 +1,4 @@
-// The file systems that a contract holds for, each with an empty folder to work in.
+// The file systems for which the contract tests run. Each has an empty folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -45,7 +45,8 @@ class MemoryBench : public Bench {
   MemoryFileSystem files_;
 };
 
-// A suite with a TEST_P body of `bench()`; instantiate it with kBenches.
+// The fixture of a test suite for every file system. Instantiate the suite with testing::Bool() and
+// BenchName.
 class OnEveryFileSystem : public ::testing::TestWithParam<bool> {
  protected:
   OnEveryFileSystem() {

@@ -1,5 +1,5 @@
-// Snapshots for tests: small ones with every type, scalars and empty tensors, whose bytes follow
-// from their step.
+// Small snapshots for tests, with tensors of every type, scalars and empty tensors. The step
+// determines the bytes.
 #pragma once
 
 #include <memory>
@@ -57,7 +57,7 @@ inline Snapshot MakeSnapshot(int64_t step) {
   return snapshot;
 }
 
-// Why the two differ; "" where they do not.
+// Returns where the two differ, "" if they are equal.
 inline std::string Difference(const TensorSet& a, const TensorSet& b) {
   if (a.tensors.size() != b.tensors.size()) return "number of tensors";
   for (size_t i = 0; i < a.tensors.size(); ++i) {

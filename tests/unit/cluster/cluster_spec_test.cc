@@ -17,7 +17,7 @@ TEST(ClusterSpec, TasksAreMembersThenPsThenEvaluators) {
   const ClusterSpec spec =
       Spec(R"({"evaluator":["e:1"],"ps":["p:1"],"worker":["a:1","b:1"],"chief":["c:1"]})");
   std::vector<std::string> tasks;
-  for (const TaskId task : spec.Tasks()) tasks.push_back(task.Spoken());
+  for (const TaskId task : spec.Tasks()) tasks.push_back(task.DisplayName());
   EXPECT_THAT(tasks, ElementsAre("chief 0", "worker 0", "worker 1", "ps 0", "evaluator 0"));
   EXPECT_EQ(spec.Coordinator(), (TaskId{TaskType::kChief, 0}));
   EXPECT_EQ(Spec(R"({"worker":["a:1"]})").Coordinator(), (TaskId{TaskType::kWorker, 0}));

@@ -8,7 +8,7 @@ namespace {
 TEST(TaskId, IsReadInBothSpellings) {
   const TaskId worker{TaskType::kWorker, 1};
   EXPECT_EQ(worker.ToString(), "worker:1");
-  EXPECT_EQ(worker.Spoken(), "worker 1");
+  EXPECT_EQ(worker.DisplayName(), "worker 1");
   EXPECT_EQ(ParseTaskId("worker:1"), worker);
   EXPECT_EQ(ParseTaskId("worker 1"), worker);
   EXPECT_EQ(ParseTaskId("Master:0"), (TaskId{TaskType::kChief, 0}));

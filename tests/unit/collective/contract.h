@@ -1,5 +1,5 @@
-// The communicator's contract as cases that one rank runs: over every backend, on threads or in
-// processes of their own, in host memory or a device's.
+// Tests of the Communicator contract, as cases for every backend. Each rank runs a case on a thread
+// or in a process of its own. Buffers are in host memory or in a device's memory.
 #pragma once
 
 #include <atomic>
@@ -12,12 +12,12 @@
 
 namespace muster::testing {
 
-// Where the buffers of a rank lie.
+// The memory of a rank's buffers.
 class BufferMemory {
  public:
   virtual ~BufferMemory() = default;
   virtual std::shared_ptr<void> Allocate(int64_t bytes) = 0;
-  // Either of the two may be host memory.
+  // `to` and `from` may be in this memory or in host memory.
   virtual void Copy(void* to, const void* from, int64_t bytes) = 0;
 };
 BufferMemory& HostBuffers();
@@ -25,38 +25,38 @@ BufferMemory& HostBuffers();
 struct ContractRank {
   std::unique_ptr<Communicator>& communicator;
   BufferMemory& memory;
-  // Of all ranks of the group, 0 as a case begins; in memory that their processes share.
+  // A counter that all ranks of the group share, across processes. 0 at the start of a case.
   std::atomic<int>& count;
-  // By which this backend's messages call a rank; empty: by its process.
+  // Returns the name of a rank in this backend's error messages. Returns "" if they name processes.
   std::function<std::string(int rank)> name_of;
-  // Ranks meet on the host, in a comparison of what they issued (NCCL).
+  // The ranks compare their operations on the host (NCCL).
   bool compares_beside = false;
 
-  // Kept, for a case may destroy the communicator.
+  // Copies, because a case may destroy the communicator.
   const int rank = communicator->rank(), size = communicator->size();
 };
 
 struct ContractCase {
   std::string name;
   std::function<void(ContractRank&)> run;
-  int ranks = 0;  // with which it runs where there may be any number; 0: with all of 1 to 5
-  Duration timeout = std::chrono::seconds(20);  // of an operation
+  int ranks = 0;  // The number of ranks. 0: the case runs with each number from 1 to 5.
+  Duration timeout = std::chrono::seconds(20);  // The limit of an operation.
 };
 
-// What is promised of communicators that are well, with any number of ranks.
+// Cases without failures, for any number of ranks.
 const std::vector<ContractCase>& ContractCases();
-// Of those that fail, with two ranks or more: the others do not hang, and are told whom to blame.
+// Cases with a failing rank, for two ranks or more. The other ranks must not hang, and their errors
+// must name the failed rank.
 const std::vector<ContractCase>& FailureCases();
 
-// By one rank, on a thread of its own; all ranks run the same one, of a new group. A rank that
-// fails wakes the others.
+// Runs a case as one rank, on a thread of its own. All ranks of a new group run the same case. A
+// rank that fails wakes the others.
 void RunCase(const ContractCase& one, ContractRank& rank);
-// On one thread for each of these communicators.
+// Runs a case with one thread for each of these communicators.
 void RunCaseOnThreads(const ContractCase& one, std::vector<std::unique_ptr<Communicator>>& ranks,
                       const std::function<std::string(int)>& name_of, bool compares_beside = false);
 
-// What the cases share.
-// Bytes in the memory of a rank.
+// The rest is for the cases. A Placed is bytes in the memory of a rank.
 class Placed {
  public:
   Placed(ContractRank& rank, const void* from, int64_t bytes);
@@ -71,9 +71,9 @@ class Placed {
   const int64_t bytes_;
   const std::shared_ptr<void> data_;
 };
-// Elements of zero bits.
+// Returns `count` elements whose bits are all zero.
 Placed Zeros(ContractRank& rank, int64_t count, DataType type);
-// Until all ranks together have counted so far.
+// Blocks until ContractRank::count has reached `count`.
 void AwaitCount(ContractRank& rank, int count);
 
 }  // namespace muster::testing

@@ -1,4 +1,4 @@
-// Groups of ranks inside one process: every backend that this machine can run, by name.
+// Makes groups of ranks inside one process, for every backend that this machine can run.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ struct GroupOptions {
   uint64_t generation = 1;
 };
 
-// The ranks of one group, with what keeps them alive.
+// The ranks of one group, and the listeners that they need.
 struct TestGroup {
   std::vector<std::unique_ptr<transport::DataListener>> listeners;
   std::vector<std::unique_ptr<Communicator>> ranks;
@@ -29,26 +29,30 @@ struct TestGroup {
 // "shared_memory_spin", "hierarchical", "hierarchical_uneven", "replicas", "replicas_tcp".
 const std::vector<std::string>& BackendNames();
 TestGroup MakeGroup(const std::string& backend, int size, GroupOptions options = {});
-// One process for each of `hosts`, which name where it runs.
+// Makes a group with one member for each entry of `hosts`. Members with an equal entry are on the
+// same host.
 TestGroup MakeGroupOn(const std::vector<std::string>& hosts, Backend backend,
                       GroupOptions options = {});
-// The rank of each member that forms; what failed is null, and is expected not to.
+// Forms a group with one member per listener. Returns the communicators by rank. A failure fails
+// the test and leaves null.
 std::vector<std::unique_ptr<Communicator>> Form(
     const GroupSpec& spec, const std::vector<std::unique_ptr<transport::DataListener>>& listeners);
 
-// Ways in which `size` ranks may lie on hosts: all on one, one on each, in blocks, in turn, uneven.
+// Returns the names of ways to distribute ranks over hosts: all on one host, one per host, in
+// blocks, alternating, or uneven.
 const std::vector<std::string>& LayoutNames();
+// Returns the host of each of `size` ranks.
 std::vector<std::string> HostsOf(const std::string& layout, int size);
 
 std::unique_ptr<transport::DataListener> MakeListener();
 std::vector<std::unique_ptr<transport::DataListener>> MakeListeners(int count);
-// TLS, each as "worker:<i>" of one authority.
+// Makes listeners with TLS. Listener i has the certificate of "worker:<i>", all of one authority.
 std::vector<std::unique_ptr<transport::DataListener>> MakeSecureListeners(int count);
-// Members "worker:0".. at these listeners, all on one host.
+// Returns a spec with members "worker:0", "worker:1", ... at these listeners, all on one host.
 GroupSpec MakeSpec(const std::vector<std::unique_ptr<transport::DataListener>>& listeners,
                    GroupOptions options = {});
 
-// Runs `body` for each rank on a thread of its own and joins them.
+// Runs `body` for each rank on its own thread, and waits for all threads.
 void OnEachRank(int size, const std::function<void(int rank)>& body);
 
 }  // namespace muster::testing

@@ -1,4 +1,4 @@
-// Real processes with a listener each, for tests that kill and freeze them.
+// Real processes, each with a listener, for tests that kill or stop processes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,10 +20,11 @@ namespace muster::testing {
 
 using Addresses = std::vector<std::string>;
 
-// Forked children, each with a listener; all learn all addresses. Killed at the end whatever
-// happened.
+// Forked children. Each runs `body` with its listener and the addresses of all listeners. The
+// destructor kills children that still run.
 class Processes {
  public:
+  // Returns the child's exit code. `report` is a descriptor for a byte that wakes AwaitReport.
   using Body = std::function<int(int rank, transport::DataListener&, const Addresses&, int report)>;
 
   Processes(int count, const Body& body) {
@@ -70,16 +71,17 @@ class Processes {
   }
 
   void Signal(int rank, int signal) { kill(pids_[rank], signal); }
-  // Blocks until the child has written a byte to its report.
+  // Blocks until the child has written a byte to its `report`.
   void AwaitReport(int rank) {
     char byte;
     EXPECT_EQ(read(reports_[rank], &byte, 1), 1);
   }
-  // Or until it has ended without one.
+  // Blocks until the child has written a byte to its `report` or has ended.
   void AwaitReportOrEnd(int rank) {
     char byte;
     EXPECT_GE(read(reports_[rank], &byte, 1), 0);
   }
+  // Waits for the child's end. Returns its exit code, or 1000 plus the signal that ended it.
   int Join(int rank) {
     int status = 0;
     waitpid(std::exchange(pids_[rank], -1), &status, 0);

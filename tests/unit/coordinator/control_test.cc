@@ -8,7 +8,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -60,7 +60,7 @@ TEST(Control, JoinTellsTheChiefsJob) {
   ASSERT_TRUE(welcome.ok()) << Message(welcome.status());
   EXPECT_EQ(welcome->run_id, "run-a");
   EXPECT_EQ(welcome->job, "job-a");
-  EXPECT_EQ(welcome->epoch, 1u);
+  EXPECT_EQ(welcome->term, 1u);
 }
 
 TEST(Control, AMemberThatNeverReachesTheChiefSaysWhy) {
@@ -210,7 +210,7 @@ TEST(Control, AProcessOfTheNextStartDoesNotTakeTheEndOfAStopForItsOwn) {
   cluster.StopChief();
   EXPECT_FALSE(next.member(0).verdict()) << next.member(0).verdict()->message;
   CoordinatorOptions successor = cluster.coordinator_options();
-  successor.admission.epoch = 2;
+  successor.admission.term = 2;
   ASSERT_TRUE(cluster.StartChief(std::move(successor)).ok());
   next.Add(cluster.member_options(0), FinishAt7);
   next.Join();
@@ -380,7 +380,7 @@ TEST(Control, ANumberThatNoRunHasReachedIsRefusedAndHarmsNobody) {
   TestCluster cluster(2);
   cluster.StartChief();
   const auto stub = proto::Coordinator::NewStub(*rpc::MakeChannel(cluster.address()));
-  for (const uint64_t epoch :
+  for (const uint64_t term :
        {uint64_t{0xffffffff}, uint64_t{0xfffffffe}, uint64_t{1} << 31, uint64_t{1'000'002}}) {
     for (const bool in_it : {false, true}) {
       grpc::ClientContext context;
@@ -394,7 +394,7 @@ TEST(Control, ANumberThatNoRunHasReachedIsRefusedAndHarmsNobody) {
       hello.set_run_id("run-a");
       hello.set_cluster_digest("digest-a");
       hello.set_job("job-a");
-      in_it ? hello.set_generation(epoch << 32 | 1) : hello.set_highest_generation(epoch << 32 | 1);
+      in_it ? hello.set_generation(term << 32 | 1) : hello.set_highest_generation(term << 32 | 1);
       hello.set_generation_size(0x7fffffff);
       ASSERT_TRUE(stream->Write(message));
       proto::CoordinatorMessage answer;
@@ -404,7 +404,7 @@ TEST(Control, ANumberThatNoRunHasReachedIsRefusedAndHarmsNobody) {
       EXPECT_EQ(answer.refusal().message(),
                 fmt::format("worker 1 tells of a generation of the chief's epoch {}, and this is "
                             "epoch 1: no run has had so many chiefs; restart it",
-                            epoch));
+                            term));
       EXPECT_TRUE(stream->Finish().ok());
     }
   }
@@ -433,4 +433,4 @@ TEST(Control, ASecondCoordinatorOnThePortIsAConfigurationError) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 TEST(ApplyReport, AgesOfAnySizeGivePointsInThePast) {
@@ -14,7 +14,7 @@ TEST(ApplyReport, AgesOfAnySizeGivePointsInThePast) {
     proto::Report report;
     report.set_phase_age_ms(age);
     report.set_collective_age_ms(age);
-    MemberState member;
+    MemberInfo member;
     ApplyReport(report, now, &member);
     EXPECT_LE(member.report.phase_since, now) << age;
     EXPECT_LE(member.report.collective_since, now) << age;
@@ -23,4 +23,4 @@ TEST(ApplyReport, AgesOfAnySizeGivePointsInThePast) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -4,7 +4,7 @@
 #include "absl/synchronization/notification.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -123,4 +123,4 @@ TEST_F(Elastic, WhoIsAskedToStopWhileTheChiefIsGoneWaitsALittleForItsSuccessor) 
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

@@ -16,7 +16,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -182,4 +182,4 @@ TEST_F(Ending, OneThatStaysAwayIsNotAwaitedForLong) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

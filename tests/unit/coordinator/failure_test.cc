@@ -8,7 +8,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -98,7 +98,7 @@ void ExpectClash(const MemberDevices& chief, const MemberDevices& worker,
   Crew crew;
   for (const int rank : {0, 1}) {
     MemberOptions options = cluster.member_options(rank);
-    options.held = rank == 0 ? chief : worker;
+    options.held_devices = rank == 0 ? chief : worker;
     options.form = [](const GroupSpec&, const std::vector<int>&, const std::function<bool()>&)
         -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
       ADD_FAILURE() << "links were made all the same";
@@ -147,7 +147,7 @@ TEST(Failure, ACoordinatorThatWasHeldUpTakesNobodyForLost) {
   CoordinatorOptions options = cluster.coordinator_options();
   options.decision.heartbeat = options.decision.suspect = kSilence;
   options.events = &stall;
-  options.on_lost = [&lost](const LostMember&) { ++lost; };
+  options.on_lost = [&lost](const MemberLossReport&) { ++lost; };
   ASSERT_TRUE(cluster.StartChief(std::move(options)).ok());
   absl::Notification over;
   std::atomic<int> running = 0;
@@ -364,7 +364,7 @@ TEST(Failure, ADeathOfOneThatLivesEndsNothing) {
   cluster.StartChief();
   enum { kGoOn, kBreak, kBroken };
   std::atomic<int> link = kGoOn;
-  absl::Notification begun, through;
+  absl::Notification begun, all_steps_done;
   MemberOptions options = cluster.member_options(1);
   options.session_fault = [&link] {
     int asked = kBreak;
@@ -375,7 +375,7 @@ TEST(Failure, ADeathOfOneThatLivesEndsNothing) {
   crew.Add(cluster.member_options(0), FinishAt7);
   crew.Add(std::move(options), [&](Member& member, Generation& generation) {
     begun.Notify();
-    through.WaitForNotification();
+    all_steps_done.WaitForNotification();
     return FinishAt7(member, generation);
   });
   begun.WaitForNotification();
@@ -385,7 +385,7 @@ TEST(Failure, ADeathOfOneThatLivesEndsNothing) {
   std::this_thread::sleep_for(std::chrono::seconds(5));
   link = kBreak;
   while (link != kBroken) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  through.Notify();
+  all_steps_done.Notify();
   crew.Join();
   EXPECT_TRUE(crew.result(1).ok()) << Message(crew.result(1));
   EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kDone);
@@ -425,4 +425,4 @@ TEST(Failure, AMemberThatDoesNotFinishIsNamed) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

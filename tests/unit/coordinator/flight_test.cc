@@ -9,10 +9,10 @@
 #include "chief/flight_service.h"
 #include "common/checkpoint/files/memory_file_system.h"
 #include "common/flight/flight_record.h"
-#include "common/session/flight_courier.h"
+#include "common/session/flight_uploader.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::AnyOf;
@@ -168,7 +168,7 @@ TEST_F(Flight, TheSuccessorOfALostChiefGetsTheRecords) {
   }
   service_ = FlightService::Make(flight_options());
   CoordinatorOptions successor = coordinator_options();
-  successor.admission.epoch = 2;
+  successor.admission.term = 2;
   ASSERT_TRUE(cluster_.StartChief(std::move(successor)).ok());
   crew.Add(member_options(0), FinishAt7);
   crew.Join();
@@ -241,11 +241,11 @@ TEST_F(Flight, OnlyTheNewestGenerationsStay) {
   follow_ = false;
   newest_ = kFirst + 5;
   ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
-  FlightCourierOptions courier;
-  courier.channel = [channel = *rpc::MakeChannel(cluster_.address(), {})] { return channel; };
-  courier.cluster_digest = "digest-a";
-  courier.fallback_folder = aside_;
-  FlightCourier bringer(std::move(courier));
+  FlightUploaderOptions uploader;
+  uploader.channel = [channel = *rpc::MakeChannel(cluster_.address(), {})] { return channel; };
+  uploader.cluster_digest = "digest-a";
+  uploader.fallback_folder = aside_;
+  FlightUploader bringer(std::move(uploader));
   FlightRecorder recorder;
   // Of a chief that was killed while it wrote it.
   const std::string left = "/model/flight/0001-000000/chief-0.json.part";
@@ -256,7 +256,7 @@ TEST_F(Flight, OnlyTheNewestGenerationsStay) {
     header.task = "worker:0";
     header.run_id = "run-a";
     header.generation = (uint64_t{1} << 32) | n;
-    bringer.Keep(header, recorder, false);
+    bringer.Enqueue(header, recorder, false);
     bringer.WaitIdle(std::chrono::seconds(5));
   }
   EXPECT_THAT(Names("/model/flight"), ElementsAre("0001-000004", "0001-000005", "0001-000006"));
@@ -275,7 +275,7 @@ TEST_F(Flight, OnlyTheNewestGenerationsStay) {
     header.task = task;
     header.run_id = run;
     header.generation = generation;
-    bringer.Keep(header, recorder, true);
+    bringer.Enqueue(header, recorder, true);
     bringer.WaitIdle(std::chrono::seconds(5));
   }
   EXPECT_THAT(Names("/model/flight"), ElementsAre("0001-000004", "0001-000005", "0001-000006"));
@@ -295,18 +295,18 @@ TEST_F(Flight, NobodyWaitsForASlowDiskAtTheEnd) {
   newest_ = kFirst + 7;
   ASSERT_TRUE(cluster_.StartChief(coordinator_options()).ok());
   {
-    FlightCourierOptions courier;
-    courier.channel = [channel = *rpc::MakeChannel(cluster_.address(), {})] { return channel; };
-    courier.cluster_digest = "digest-a";
-    courier.fallback_folder = aside_;
-    FlightCourier bringer(std::move(courier));
+    FlightUploaderOptions uploader;
+    uploader.channel = [channel = *rpc::MakeChannel(cluster_.address(), {})] { return channel; };
+    uploader.cluster_digest = "digest-a";
+    uploader.fallback_folder = aside_;
+    FlightUploader bringer(std::move(uploader));
     const FlightRecorder recorder;
     for (uint64_t n = 1; n <= 8; ++n) {
       FlightHeader header;
       header.task = "worker:0";
       header.run_id = "run-a";
       header.generation = (uint64_t{1} << 32) | n;
-      bringer.Keep(header, recorder, false);
+      bringer.Enqueue(header, recorder, false);
       bringer.WaitIdle(std::chrono::seconds(5));
     }
   }
@@ -334,4 +334,4 @@ TEST_F(Flight, AFullDiskCostsTheRecordOnly) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

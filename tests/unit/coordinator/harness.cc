@@ -9,11 +9,12 @@
 #include <cstdlib>
 #include <filesystem>
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
-// A socket that is bound to `port`; 0: to one that the kernel picks, which `port` is then. With
-// SO_REUSEADDR after the fact: nobody else has the port, and who sets it too may listen there.
+// Returns a socket that is bound to `*port`. If it is 0, sets it to a port that the kernel picks.
+// SO_REUSEADDR is set after the bind, so no other process gets the port, and a socket that also
+// sets it may listen there.
 int Bind(int* port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
@@ -219,4 +220,4 @@ absl::Status FinishAt7(Member& member, Generation&) {
   return member.Finish(7, absl::OkStatus());
 }
 
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

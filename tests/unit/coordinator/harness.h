@@ -1,5 +1,5 @@
-// A cluster's control plane in one process: a coordinator on a port that the kernel picks, members
-// as threads, communicators that only know how to be aborted.
+// A cluster's control plane in one process, for tests. The coordinator has a port that the kernel
+// picks, and members are threads. The fake communicators transfer no data.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,12 +16,12 @@
 #include "chief/coordinator/coordinator.h"
 #include "common/membership/member.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 
-// A barrier on it lasts until somebody aborts.
+// A communicator whose operations block until Abort.
 class FakeCommunicator final : public Communicator {
  public:
-  // An abort waits for `gate`, where there is one.
+  // Abort waits for `gate` if it is not null.
   FakeCommunicator(int rank, int size, absl::Notification* gate = nullptr)
       : rank_(rank), size_(size), gate_(gate) {}
   int rank() const override { return rank_; }
@@ -47,8 +47,8 @@ class FakeCommunicator final : public Communicator {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// A TCP port of this process that can be closed, as that of a process that dies: then it refuses
-// connections, and nobody else takes it.
+// A TCP port that a test can close like the port of a process that dies. A closed port refuses
+// connections, but no other process can take it.
 class FakePort {
  public:
   FakePort();
@@ -61,7 +61,7 @@ class FakePort {
   int port_ = 0;
 };
 
-// Deadlines short enough for tests, long enough for a loaded machine.
+// Timeouts that are short enough for tests and long enough for a busy machine.
 struct TestTimes {
   Duration join = std::chrono::seconds(20);
   Duration heartbeat = std::chrono::seconds(10);
@@ -72,7 +72,7 @@ struct TestTimes {
 
 class TestCluster {
  public:
-  // Chief and `workers` workers; the coordinator is started by StartChief.
+  // A cluster with a chief and `workers` workers. StartChief starts the coordinator.
   explicit TestCluster(int workers, TestTimes times = {});
   ~TestCluster();
 
@@ -93,18 +93,18 @@ class TestCluster {
   const int workers_;
   const TestTimes times_;
   int port_;
-  const std::string folder_;  // for flight records that find no chief
+  const std::string folder_;  // For flight records that do not reach the chief.
   std::vector<std::unique_ptr<FakePort>> data_ports_;
   std::unique_ptr<Coordinator> coordinator_;
 };
 
-// A communicator for each local replica, whatever the peers do.
+// Makes a FakeCommunicator for each local replica, without contact to other members.
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> FakeForm(
     const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
     const std::function<bool()>& aborted);
 
-// Members that train at the same time, each on a thread of its own: join, wait in a barrier until
-// aborted, explain. `body` replaces what comes after the join.
+// Members that run at the same time, each on its own thread. Each member joins, takes its first
+// generation and calls its `body`.
 class Crew {
  public:
   using Body = std::function<absl::Status(Member&, Generation&)>;
@@ -120,16 +120,17 @@ class Crew {
   std::vector<std::thread> threads_;
 };
 
-// The loop of a member that waits for peers until something happens.
+// Waits in a barrier until the communicator is aborted. Returns the result of Explain.
 absl::Status WaitInBarrier(Member& member, Generation& generation);
-// The same from generation to generation, until the job has ended.
+// Calls WaitInBarrier in each generation until the job has ended.
 absl::Status WaitForTheEnd(Member& member, Generation& generation);
-// Waits in one generation, which ends for a reason that has `why` in it; finishes in the next one.
+// Returns a body that waits in one generation and finishes in the next. The reason for the end of
+// the first generation must contain `why`.
 Crew::Body FinishAfter(std::string why);
-// The loop of a member that is through.
+// Finishes the loop at step 7.
 absl::Status FinishAt7(Member& member, Generation& generation);
 
-// A port on which nobody listens, and which stays this process's.
+// Returns a port on which nobody listens and that no other process can take.
 int FreePort();
 
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

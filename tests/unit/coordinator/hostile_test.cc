@@ -16,11 +16,13 @@
 #include "tests/unit/base/logged_lines.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using muster::testing::FailingNew;
+using muster::testing::LoggedLines;
 
 constexpr auto kLimit = std::chrono::seconds(20);
 
@@ -70,11 +72,11 @@ class Stranger {
 };
 
 TEST(HostileHello, WhatNoMemberSaysIsRefused) {
-  EXPECT_EQ(WrongWith(HelloOfWorker()), "");
+  EXPECT_EQ(ProblemWith(HelloOfWorker()), "");
   const auto wrong = [](const std::function<void(proto::Hello&)>& change) {
     proto::Hello hello = HelloOfWorker();
     change(hello);
-    return WrongWith(hello);
+    return ProblemWith(hello);
   };
   EXPECT_THAT(wrong([](auto& h) { h.set_run_id(std::string(10'000, 'a')); }), HasSubstr("run id"));
   EXPECT_THAT(wrong([](auto& h) { h.set_run_id("../x"); }), HasSubstr("run id"));
@@ -113,11 +115,11 @@ TEST(HostileHello, TheJobOfAnotherClusterIsNotLookedAt) {
 TEST(HostileHello, ManyStepsOfTheEpochAreAJumpToo) {
   TestCluster cluster(2);
   cluster.StartChief();
-  const auto tell = [](Stranger& stranger, const std::string& task, uint64_t epoch) {
+  const auto tell = [](Stranger& stranger, const std::string& task, uint64_t term) {
     proto::Hello hello = HelloOfWorker();
     hello.set_task(task);
     hello.set_run_id("run-a");
-    hello.set_highest_generation(epoch << 32 | 1);
+    hello.set_highest_generation(term << 32 | 1);
     EXPECT_TRUE(stranger.Say(hello));
     return stranger.Hear();
   };
@@ -185,7 +187,7 @@ TEST(HostileSession, ThoseWithoutAHelloAreBounded) {
 TEST(HostileReport, AgesOfAnySizeAreTaken) {
   for (const int64_t age :
        {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
-    MemberState member;
+    MemberInfo member;
     proto::Report report;
     report.set_phase_age_ms(age);
     report.set_collective_age_ms(age);
@@ -254,4 +256,4 @@ TEST(HostileReport, OneThatThereIsNoMemoryForEndsItsSession) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

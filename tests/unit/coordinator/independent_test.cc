@@ -7,7 +7,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using testing::Crew;
@@ -132,7 +132,7 @@ TEST_F(IndependentControlTest, ARestartedChiefFindsItsMembersAgain) {
   told_.WaitAndClear(3);
   cluster_.StopChief();
   CoordinatorOptions options = Options();
-  options.admission.epoch = 2;
+  options.admission.term = 2;
   options.decision.newcomers = kPatience;
   ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   EXPECT_THAT(told_.WaitAndClear(3),
@@ -269,4 +269,4 @@ TEST_F(IndependentControlTest, AFailureOfOneEndsTheJobForAll) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

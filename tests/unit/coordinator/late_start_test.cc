@@ -9,7 +9,7 @@
 
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using std::chrono::milliseconds;
@@ -84,4 +84,4 @@ TEST(LateStart, AStopEndsTheWait) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

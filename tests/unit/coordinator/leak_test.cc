@@ -10,7 +10,7 @@
 #include "common/transport/data_listener.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -168,4 +168,4 @@ TEST_F(Leaks, FiftyGenerationsHoldWhatFiveHeld) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

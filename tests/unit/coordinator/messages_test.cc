@@ -2,7 +2,7 @@
 
 #include "common/membership/member_messages.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // A parser refuses a message whose strings are not UTF-8: the chief would break the session.
@@ -45,4 +45,4 @@ TEST(MemberMessages, AHelloNamesTheGenerationUntilItIsOver) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

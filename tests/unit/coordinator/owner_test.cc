@@ -13,7 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using ::testing::HasSubstr;
@@ -47,23 +47,23 @@ TEST_F(OwnerTest, TheRunStaysAndTheEpochGrows) {
     auto owner = Owner::Take(options_);
     ASSERT_TRUE(owner.ok()) << Message(owner.status());
     run_id = (*owner)->run_id();
-    EXPECT_EQ((*owner)->epoch(), 1u);
-    ASSERT_TRUE((*owner)->Keep(run_id, 7).ok());
-    EXPECT_EQ((*owner)->epoch(), 7u);
+    EXPECT_EQ((*owner)->term(), 1u);
+    ASSERT_TRUE((*owner)->RecordRun(run_id, 7).ok());
+    EXPECT_EQ((*owner)->term(), 7u);
     EXPECT_TRUE((*owner)->Check().ok());
   }
   auto next = Owner::Take(options_);  // it was left: nothing to watch
   ASSERT_TRUE(next.ok()) << Message(next.status());
   EXPECT_EQ((*next)->run_id(), run_id);
-  EXPECT_EQ((*next)->epoch(), 8u);
+  EXPECT_EQ((*next)->term(), 8u);
   EXPECT_EQ((*next)->previous_run_id(), run_id);
   next->reset();
-  options_.run = RunChoice::kAnew;
+  options_.run = RunChoice::kNew;
   auto fresh = Owner::Take(options_);
   ASSERT_TRUE(fresh.ok());
   EXPECT_NE((*fresh)->run_id(), run_id);
   EXPECT_EQ((*fresh)->previous_run_id(), run_id);
-  EXPECT_EQ((*fresh)->epoch(), 9u);
+  EXPECT_EQ((*fresh)->term(), 9u);
 }
 
 TEST_F(OwnerTest, ALiveOwnerIsNotReplaced) {
@@ -85,46 +85,46 @@ TEST_F(OwnerTest, AnAdoptedRunIsWrittenBeforeItIsUsed) {
   options_.refresh = std::chrono::hours(1);
   auto owner = Owner::Take(options_);
   ASSERT_TRUE(owner.ok());
-  EXPECT_TRUE((*owner)->Keep("run-of-its-members", 4).ok());
+  EXPECT_TRUE((*owner)->RecordRun("run-of-its-members", 4).ok());
   EXPECT_EQ(ReadFile()["run_id"], "run-of-its-members");
   EXPECT_EQ(ReadFile()["epoch"], 4);
   EXPECT_EQ((*owner)->run_id(), "run-of-its-members");
   Json record = ReadFile();
   record["token"] = "another";
   WriteFile(record);
-  EXPECT_EQ(ExitCodeOf((*owner)->Keep("run-c", 9)), ExitCode::kRetryable);
+  EXPECT_EQ(ExitCodeOf((*owner)->RecordRun("run-c", 9)), ExitCode::kRetryable);
   EXPECT_EQ((*owner)->run_id(), "run-of-its-members") << "what is not on the disk is not used";
-  EXPECT_EQ((*owner)->epoch(), 4u);
+  EXPECT_EQ((*owner)->term(), 4u);
 }
 
 // A chief without a record takes the directory and dies before its members, who hold the state of a
 // run, have told it of that: its successor has none either.
 TEST_F(OwnerTest, ARunThatHasNotBegunIsNone) {
   std::string run_id;
-  for (uint32_t epoch : {1u, 2u}) {
+  for (uint32_t term : {1u, 2u}) {
     auto owner = Owner::Take(options_);
     ASSERT_TRUE(owner.ok()) << Message(owner.status());
-    if (epoch == 1) run_id = (*owner)->run_id();
+    if (term == 1) run_id = (*owner)->run_id();
     EXPECT_EQ((*owner)->run_id(), run_id);
-    EXPECT_EQ((*owner)->epoch(), epoch);
+    EXPECT_EQ((*owner)->term(), term);
     EXPECT_EQ((*owner)->previous_run_id(), "");
-    EXPECT_FALSE((*owner)->anew());
-    if (epoch == 2) {
-      ASSERT_TRUE((*owner)->Keep("run-of-its-members", 9).ok());
+    EXPECT_FALSE((*owner)->starts_new_run());
+    if (term == 2) {
+      ASSERT_TRUE((*owner)->RecordRun("run-of-its-members", 9).ok());
     }
   }
   auto next = Owner::Take(options_);
   ASSERT_TRUE(next.ok());
   EXPECT_EQ((*next)->run_id(), "run-of-its-members");
   EXPECT_EQ((*next)->previous_run_id(), "run-of-its-members");
-  EXPECT_EQ((*next)->epoch(), 10u);
+  EXPECT_EQ((*next)->term(), 10u);
 }
 
 // restore: never, and a chief that dies before its run has begun.
 TEST_F(OwnerTest, WhoTakesItsPlaceBeginsTheNewRunToo) {
   struct Seen {
     std::string run_id, before;
-    bool anew = false;
+    bool starts_new_run = false;
     bool operator==(const Seen&) const = default;
   };
   const auto start = [this](RunChoice run, bool begins) -> Seen {
@@ -133,18 +133,18 @@ TEST_F(OwnerTest, WhoTakesItsPlaceBeginsTheNewRunToo) {
     EXPECT_TRUE(owner.ok()) << Message(owner.status());
     if (!owner.ok()) return {};
     if (begins) {
-      EXPECT_TRUE((*owner)->Keep((*owner)->run_id(), (*owner)->epoch()).ok());
+      EXPECT_TRUE((*owner)->RecordRun((*owner)->run_id(), (*owner)->term()).ok());
     }
-    return {(*owner)->run_id(), (*owner)->previous_run_id(), (*owner)->anew()};
+    return {(*owner)->run_id(), (*owner)->previous_run_id(), (*owner)->starts_new_run()};
   };
-  const Seen old = start(RunChoice::kGoOn, true);
-  const Seen first = start(RunChoice::kAnew, false);
+  const Seen old = start(RunChoice::kContinue, true);
+  const Seen first = start(RunChoice::kNew, false);
   EXPECT_NE(first.run_id, old.run_id);
   EXPECT_EQ(first, (Seen{first.run_id, old.run_id, true}));
   EXPECT_EQ(start(RunChoice::kResume, false), first);
   // Another start is to go on after all: with the run that is there.
-  EXPECT_EQ(start(RunChoice::kGoOn, false), (Seen{old.run_id, old.run_id, false}));
-  const Seen second = start(RunChoice::kAnew, true);
+  EXPECT_EQ(start(RunChoice::kContinue, false), (Seen{old.run_id, old.run_id, false}));
+  const Seen second = start(RunChoice::kNew, true);
   EXPECT_EQ(second, (Seen{second.run_id, old.run_id, true}));
   EXPECT_EQ(start(RunChoice::kResume, false), (Seen{second.run_id, second.run_id, false}));
 }
@@ -153,22 +153,22 @@ TEST_F(OwnerTest, WhoTakesItsPlaceBeginsTheNewRunToo) {
 TEST_F(OwnerTest, AnEpochThatNoRunReachesIsRefused) {
   { ASSERT_TRUE(Owner::Take(options_).ok()); }
   Json record = ReadFile();
-  for (const uint64_t epoch : {uint64_t{2'000'000}, uint64_t{0xfffffffe}, uint64_t{0xffffffff},
-                               uint64_t{1} << 32, uint64_t{5} << 40}) {
-    record["epoch"] = epoch;
+  for (const uint64_t term : {uint64_t{2'000'000}, uint64_t{0xfffffffe}, uint64_t{0xffffffff},
+                              uint64_t{1} << 32, uint64_t{5} << 40}) {
+    record["epoch"] = term;
     WriteFile(record);
     const auto owner = Owner::Take(options_);
-    ASSERT_FALSE(owner.ok()) << epoch;
+    ASSERT_FALSE(owner.ok()) << term;
     EXPECT_EQ(ExitCodeOf(owner.status()), ExitCode::kConfiguration);
     EXPECT_THAT(std::string(Message(owner.status())),
-                HasSubstr(fmt::format("owner.json says that {} chiefs have had this run", epoch)));
+                HasSubstr(fmt::format("owner.json says that {} chiefs have had this run", term)));
     EXPECT_EQ(ReadFile(), record) << "it is left as it was";
   }
   record["epoch"] = 1'999'999;
   WriteFile(record);
   const auto owner = Owner::Take(options_);
   ASSERT_TRUE(owner.ok()) << Message(owner.status());
-  EXPECT_EQ((*owner)->epoch(), 2'000'000u);
+  EXPECT_EQ((*owner)->term(), 2'000'000u);
 }
 
 TEST_F(OwnerTest, AnOwnerOfTheSameJobIsWaitedFor) {
@@ -191,7 +191,7 @@ TEST_F(OwnerTest, AnOwnerOfTheSameJobIsWaitedFor) {
   owner->reset();
   waiting.join();
   ASSERT_TRUE(next.ok()) << Message(next.status());
-  EXPECT_EQ((*next)->epoch(), 2u);
+  EXPECT_EQ((*next)->term(), 2u);
 }
 
 TEST_F(OwnerTest, AnOwnerOfTheSameJobThatStaysIsARetryableEnd) {
@@ -222,7 +222,7 @@ TEST_F(OwnerTest, ADeadOwnerOnThisHostIsReplacedAtOnce) {
   ASSERT_EQ(status, 0);
   auto owner = Owner::Take(options_);
   ASSERT_TRUE(owner.ok()) << Message(owner.status());
-  EXPECT_EQ((*owner)->epoch(), 2u);
+  EXPECT_EQ((*owner)->term(), 2u);
 }
 
 TEST_F(OwnerTest, OnlyOneOfManyTakesADeadOwnersPlace) {
@@ -240,7 +240,7 @@ TEST_F(OwnerTest, OnlyOneOfManyTakesADeadOwnersPlace) {
   for (auto& owner : owners) {
     if (owner.ok()) {
       ++taken;
-      EXPECT_EQ((*owner)->epoch(), 2u);
+      EXPECT_EQ((*owner)->term(), 2u);
       EXPECT_TRUE((*owner)->Check().ok());
     } else {
       EXPECT_EQ(ExitCodeOf(owner.status()), ExitCode::kRetryable) << Message(owner.status());
@@ -347,17 +347,17 @@ TEST_F(OwnerTest, ADiskThatStallsHoldsUpTheBeatsAlone) {
   auto owner = Owner::Take(slow);
   ASSERT_TRUE(owner.ok());
   const std::string run_id = (*owner)->run_id();
-  ASSERT_TRUE((*owner)->Keep(run_id, 1).ok());
+  ASSERT_TRUE((*owner)->RecordRun(run_id, 1).ok());
   stall = true;
   ASSERT_TRUE(stalled.WaitForNotificationWithTimeout(absl::Seconds(20)));
   EXPECT_EQ((*owner)->run_id(), run_id);
-  EXPECT_EQ((*owner)->epoch(), 1u);
+  EXPECT_EQ((*owner)->term(), 1u);
   EXPECT_TRUE((*owner)->Check().ok());
   options_.watch = std::chrono::milliseconds(300);
   auto next = Owner::Take(options_);
   ASSERT_TRUE(next.ok()) << Message(next.status());
   EXPECT_EQ((*next)->run_id(), run_id);
-  EXPECT_EQ((*next)->epoch(), 2u);
+  EXPECT_EQ((*next)->term(), 2u);
   EXPECT_EQ(ExitCodeOf((*owner)->Check()), ExitCode::kRetryable) << "it publishes nothing more";
   EXPECT_FALSE(superseded.HasBeenNotified());
   mended.Notify();
@@ -394,4 +394,4 @@ TEST_F(OwnerTest, OnlyOneOfTwoThatStartTogetherTakesIt) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

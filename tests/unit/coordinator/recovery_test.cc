@@ -13,7 +13,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/unit/coordinator/harness.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -168,7 +168,7 @@ TEST_F(Recovery, ARestartedChiefFindsItsMembersAndTheirState) {
   for (int rank : {1, 2}) crew.Add(member_options(rank), LoseOne(12, &next[rank]));
   LoseTheChief();
   CoordinatorOptions successor = coordinator_options();
-  successor.admission.epoch = 2;
+  successor.admission.term = 2;
   ASSERT_TRUE(cluster_.StartChief(std::move(successor)).ok());
   crew.Add(member_options(0), [&](Member& member, Generation& generation) {
     next[0] = std::move(generation);
@@ -209,8 +209,8 @@ TEST_F(Recovery, AChiefWithoutARecordGoesOnWithItsMembersRun) {
   successor.admission.fresh_run = true;
   std::vector<std::pair<std::string, uint32_t>> kept;  // the coordinator's thread's
   absl::Notification asked, written;
-  successor.keep_identity = [&](const std::string& run_id, uint32_t epoch) {
-    kept.emplace_back(run_id, epoch);
+  successor.record_identity = [&](const std::string& run_id, uint32_t term) {
+    kept.emplace_back(run_id, term);
     if (kept.size() == 1) asked.Notify();
     written.WaitForNotification();
     return absl::OkStatus();
@@ -250,10 +250,10 @@ TEST_F(Recovery, AChiefThatDiesBeforeItKnowsItsMembersRunLeavesThatToItsSuccesso
   ASSERT_TRUE(taken.ok()) << Message(taken.status());
   CoordinatorOptions successor = coordinator_options();
   successor.admission.run_id = (*taken)->run_id();
-  successor.admission.epoch = (*taken)->epoch();
+  successor.admission.term = (*taken)->term();
   successor.admission.fresh_run = (*taken)->previous_run_id().empty();
-  successor.keep_identity = [&](const std::string& run_id, uint32_t epoch) {
-    return (*taken)->Keep(run_id, epoch);
+  successor.record_identity = [&](const std::string& run_id, uint32_t term) {
+    return (*taken)->RecordRun(run_id, term);
   };
   ASSERT_TRUE(cluster_.StartChief(std::move(successor)).ok());
   Json on_disk;
@@ -276,7 +276,7 @@ TEST_F(Recovery, AChiefThatDiesBeforeItKnowsItsMembersRunLeavesThatToItsSuccesso
 TEST_F(Recovery, AGenerationWaitsUntilItsRunIsOnTheDisk) {
   CoordinatorOptions options = coordinator_options();
   int asked = 0;  // the coordinator's thread's
-  options.keep_identity = [&asked](const std::string&, uint32_t) -> absl::Status {
+  options.record_identity = [&asked](const std::string&, uint32_t) -> absl::Status {
     if (++asked < 4) return absl::UnavailableError("no space left");
     return absl::OkStatus();
   };
@@ -293,7 +293,7 @@ TEST_F(Recovery, ADiskThatDoesNotAnswerHoldsUpNoDecision) {
   CoordinatorOptions options = coordinator_options();
   options.decision.join = std::chrono::seconds(6);
   absl::Notification answers;
-  options.keep_identity = [&answers](const std::string&, uint32_t) {
+  options.record_identity = [&answers](const std::string&, uint32_t) {
     answers.WaitForNotification();
     return absl::OkStatus();
   };
@@ -313,7 +313,7 @@ TEST_F(Recovery, ADiskThatDoesNotAnswerHoldsUpNoDecision) {
 TEST_F(Recovery, ARunThatCannotBeKeptIsARetryableEnd) {
   CoordinatorOptions options = coordinator_options();
   options.decision.join = std::chrono::seconds(6);
-  options.keep_identity = [](const std::string&, uint32_t) -> absl::Status {
+  options.record_identity = [](const std::string&, uint32_t) -> absl::Status {
     return absl::UnavailableError("model_dir 'm' cannot be written to: no space left");
   };
   ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
@@ -345,7 +345,7 @@ TEST_F(Recovery, WhatIsLeftOfAnotherJobGivesANewOneNeitherItsRunNorAnEnd) {
   other.admission.fresh_run = true;
   other.admission.job = "job-b";
   std::string kept;
-  other.keep_identity = [&kept](const std::string& run_id, uint32_t) {
+  other.record_identity = [&kept](const std::string& run_id, uint32_t) {
     kept = run_id;
     return absl::OkStatus();
   };
@@ -389,7 +389,7 @@ TEST_F(Recovery, WhatIsLeftOfTheSameRunDoesNotEndAnEditedJob) {
       cluster_.StopChief();
     }
     CoordinatorOptions edited = coordinator_options();
-    edited.admission.epoch = 2;
+    edited.admission.term = 2;
     (cluster ? edited.admission.cluster_digest : edited.admission.job) = "edited";
     ASSERT_TRUE(cluster_.StartChief(std::move(edited)).ok());
     leftover.Join();
@@ -423,8 +423,8 @@ class QuickRecovery : public Recovery {
 
 TEST_F(QuickRecovery, AFrozenMemberThatWakesJoinsAsNew) {
   CoordinatorOptions chief = coordinator_options();
-  std::vector<LostMember> lost;
-  chief.on_lost = [&lost](const LostMember& member) { lost.push_back(member); };
+  std::vector<MemberLossReport> lost;
+  chief.on_lost = [&lost](const MemberLossReport& member) { lost.push_back(member); };
   ASSERT_TRUE(cluster_.StartChief(std::move(chief)).ok());
   Crew crew;
   Generation next[2];
@@ -441,7 +441,7 @@ TEST_F(QuickRecovery, AFrozenMemberThatWakesJoinsAsNew) {
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].task.ToString(), "worker:0");
   EXPECT_EQ(lost[0].pid, 4711);
-  EXPECT_FALSE(lost[0].told);
+  EXPECT_FALSE(lost[0].asked_to_exit);
   EXPECT_THAT(lost[0].why, HasSubstr("no heartbeat"));
 }
 
@@ -471,14 +471,14 @@ TEST_F(PairRecovery, AMemberThatGaveTheChiefUpEndsTheGenerationWhenItComesBack) 
 TEST_F(PairRecovery, AReplacementThatCannotTakeThePlaceEndsAloneAndTheJobWaits) {
   CoordinatorOptions chief = coordinator_options();
   absl::Notification lost;
-  chief.on_lost = [&lost](const LostMember& member) {
+  chief.on_lost = [&lost](const MemberLossReport& member) {
     EXPECT_TRUE(member.missed);
     lost.Notify();
   };
   ASSERT_TRUE(cluster_.StartChief(std::move(chief)).ok());
   Crew crew;
   MemberOptions survivor = member_options(0);
-  survivor.held.kind = "cpu";
+  survivor.held_devices.kind = "cpu";
   crew.Add(std::move(survivor), FinishAfter("worker 0"));
   auto victim = Member::Make(member_options(1));
   ASSERT_TRUE(victim->NextGeneration(0).ok());
@@ -495,14 +495,14 @@ TEST_F(PairRecovery, AReplacementThatCannotTakeThePlaceEndsAloneAndTheJobWaits) 
   EXPECT_TRUE(try_again);
 
   MemberOptions wrong = member_options(1);
-  wrong.held.kind = "cuda";
-  wrong.held.uuids = {"GPU-1"};
+  wrong.held_devices.kind = "cuda";
+  wrong.held_devices.uuids = {"GPU-1"};
   const auto refused = Member::Make(std::move(wrong))->NextGeneration(0);
   EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kRetryable);
   EXPECT_THAT(std::string(Message(refused.status())), HasSubstr("the job goes on without"));
 
   MemberOptions right = member_options(1);
-  right.held.kind = "cpu";
+  right.held_devices.kind = "cpu";
   crew.Add(std::move(right), FinishAt7);
   crew.Join();
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
@@ -541,7 +541,7 @@ TEST_F(PairRecovery, AReplacementThatFailsBeforeTheLossIsCertainEndsAloneToo) {
 TEST_F(PairRecovery, OneThatIsLostBeforeTheFirstGenerationIsMissedByNone) {
   CoordinatorOptions chief = coordinator_options();
   absl::Notification lost;
-  chief.on_lost = [&lost](const LostMember& member) {
+  chief.on_lost = [&lost](const MemberLossReport& member) {
     EXPECT_FALSE(member.missed);
     lost.Notify();
   };
@@ -588,22 +588,24 @@ TEST_F(QuickRecovery, AMemberThatHangsIsToldAndItsPlaceIsTaken) {
   CoordinatorOptions options = coordinator_options();
   options.decision.phase[static_cast<int>(Phase::kReduce)] = std::chrono::milliseconds(600);
   std::atomic<bool> was_told = false;
-  options.on_lost = [&was_told](const LostMember& member) { was_told = member.told; };
+  options.on_lost = [&was_told](const MemberLossReport& member) {
+    was_told = member.asked_to_exit;
+  };
   ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   Crew crew;
   Generation next;
   crew.Add(member_options(0), LoseOne(12, &next));
   MemberOptions hanging = member_options(1);
-  absl::Notification told;
+  absl::Notification asked_to_exit;
   hanging.on_verdict = [&](const Verdict& verdict) {
     EXPECT_EQ(verdict.code, ExitCode::kRetryable);
     EXPECT_THAT(verdict.message, HasSubstr("in phase 'data'"));
-    told.Notify();
+    asked_to_exit.Notify();
   };
   auto hangs = Member::Make(std::move(hanging));
   ASSERT_TRUE(hangs->NextGeneration(0).ok());
   hangs->SetPhase(Phase::kData, 12);
-  EXPECT_TRUE(told.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_TRUE(asked_to_exit.WaitForNotificationWithTimeout(absl::Seconds(20)));
   hangs.reset();
   crew.Add(member_options(1), FinishAt7);
   crew.Join();
@@ -748,4 +750,4 @@ TEST_F(Recovery, ElasticShrinksAndGrowsBack) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

@@ -1,4 +1,4 @@
-// Small files for the tests of the readers.
+// Makes small files for the tests of dataset readers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace muster::data {
 
-// A folder that goes away with the test.
+// A temporary folder. The destructor removes it.
 class TempFolder {
  public:
   TempFolder() {
@@ -53,7 +53,7 @@ inline std::string BigEndian(uint32_t word) {
           static_cast<char>(word >> 8), static_cast<char>(word)};
 }
 
-// A PNG file's bytes: one grey value everywhere.
+// Returns the bytes of a PNG file whose pixels all have one grey value.
 inline std::string Png(uint32_t height, uint32_t width, uint8_t value) {
   const auto chunk = [](const std::string& type, const std::string& data) {
     const std::string body = type + data;
@@ -78,7 +78,7 @@ inline std::string Png(uint32_t height, uint32_t width, uint8_t value) {
   return bytes;
 }
 
-// An IDX file's bytes: header and data as given.
+// Returns the bytes of an IDX file with this header and data.
 inline std::string Idx(uint8_t type, const std::vector<uint32_t>& shape, const std::string& data) {
   std::string bytes = {0, 0, static_cast<char>(type), static_cast<char>(shape.size())};
   for (uint32_t dimension : shape) bytes += BigEndian(dimension);

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using std::chrono::milliseconds;
@@ -15,7 +15,7 @@ class DecisionTest : public ::testing::Test {
   DecisionTest() {
     state_.started = state_.stage_since = now_;
     for (const char* task : {"chief:0", "worker:0", "worker:1"}) {
-      MemberState m;
+      MemberInfo m;
       m.declared.task = *ParseTaskId(task);
       m.declared.address = std::string(task) + ".example:2222";
       state_.members.push_back(m);
@@ -29,10 +29,10 @@ class DecisionTest : public ::testing::Test {
     JoinAll();
     state_.stage = Stage::kForming;
     state_.generation = generation;
-    for (MemberState& m : state_.members) m.in_generation = true;
+    for (MemberInfo& m : state_.members) m.in_generation = true;
   }
   void Join(int i) {
-    MemberState& m = state_.members[i];
+    MemberInfo& m = state_.members[i];
     m.process.joined = m.process.connected = m.report.waiting = true;
     m.process.last_heard = m.report.phase_since = now_;
     m.process.host = "node-" + std::to_string(i);
@@ -42,7 +42,7 @@ class DecisionTest : public ::testing::Test {
     JoinAll();
     state_.stage = Stage::kRunning;
     state_.generation = 1;
-    for (MemberState& m : state_.members) {
+    for (MemberInfo& m : state_.members) {
       m.report.waiting = false;
       m.in_generation = true;
       m.report.formed_generation = 1;
@@ -88,7 +88,7 @@ TEST_F(DecisionTest, TheRosterSaysWhoIsMissingAndWhy) {
 
 TEST_F(DecisionTest, TheRosterOfManyDoesNotNameThemAll) {
   for (int i = 2; i < 1000; ++i) {
-    MemberState m;
+    MemberInfo m;
     m.declared.task = {TaskType::kWorker, i};
     m.declared.address = "a:1";
     state_.members.push_back(m);
@@ -364,7 +364,7 @@ TEST_F(DecisionTest, EndsWhenAllHaveFinished) {
   const Decision d = Now();
   EXPECT_EQ(d.action, Action::kEndJob);
   EXPECT_EQ(d.verdict.code, ExitCode::kDone);
-  for (MemberState& m : state_.members) m.report.outcome = ExitCode::kPreempted;
+  for (MemberInfo& m : state_.members) m.report.outcome = ExitCode::kPreempted;
   EXPECT_EQ(Now().verdict.code, ExitCode::kPreempted);
 }
 
@@ -440,7 +440,7 @@ TEST_F(DecisionTest, TheEndWaitsForASessionThatBrokeJustBefore) {
   RunAll();
   state_.stage = Stage::kEnding;
   state_.stage_since = now_;
-  for (MemberState& m : state_.members) m.report.acknowledged = true;
+  for (MemberInfo& m : state_.members) m.report.acknowledged = true;
   state_.members[1].report.acknowledged = false;
   state_.members[1].process.connected = false;  // the link broke in the last step
   state_.members[1].process.broken_at = now_;
@@ -463,4 +463,4 @@ TEST_F(DecisionTest, TheNewestStateIsTheHighestStepsThenTheLowestRanks) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -3,7 +3,7 @@
 
 #include "chief/decision/decision.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using std::chrono::milliseconds;
@@ -21,12 +21,12 @@ class FlappingTest : public ::testing::Test {
     state_.generation = 1;
     for (const char* task :
          {"chief:0", "worker:0", "worker:1", "worker:2", "worker:3", "worker:4", "worker:5"}) {
-      MemberState m;
+      MemberInfo m;
       m.declared.task = *ParseTaskId(task);
       state_.members.push_back(m);
     }
     for (int i = 0; i < 4; ++i) {
-      MemberState& m = state_.members[i];
+      MemberInfo& m = state_.members[i];
       m.process.joined = m.process.connected = m.in_generation = m.process.settled = true;
       m.report.formed_generation = 1;
       m.report.step = 50;
@@ -35,7 +35,7 @@ class FlappingTest : public ::testing::Test {
   }
   // Its process says Hello; `ready`: it waits for a generation.
   void Come(int i, bool ready) {
-    MemberState& m = state_.members[i];
+    MemberInfo& m = state_.members[i];
     if (ready && !m.report.waiting) m.report.waiting_since = now_;
     m.process.joined = m.process.connected = true;
     m.report.waiting = ready;
@@ -48,7 +48,7 @@ class FlappingTest : public ::testing::Test {
       if (state_.members[n].in_generation && state_.members[n].process.joined) Come(n, true);
     state_.stage = Stage::kJoining;
     const std::vector<int> next = NextMembers(now_, state_, options_);
-    for (MemberState& m : state_.members) m.in_generation = false;
+    for (MemberInfo& m : state_.members) m.in_generation = false;
     for (int i : next) {
       state_.members[i].in_generation = true;
       state_.members[i].report.waiting = false;
@@ -56,10 +56,10 @@ class FlappingTest : public ::testing::Test {
     state_.stage = Stage::kRunning;
     state_.stage_since = now_;
     ++state_.generation;
-    for (MemberState& m : state_.members) m.report.formed_generation = state_.generation;
+    for (MemberInfo& m : state_.members) m.report.formed_generation = state_.generation;
   }
   void Lose(int i) {
-    MemberState absent = Absent(now_, state_, state_.members[i], options_);
+    MemberInfo absent = Absent(now_, state_, state_.members[i], options_);
     absent.why_missing = "lost";
     absent.missing_since = now_;
     state_.members[i] = absent;
@@ -70,7 +70,7 @@ class FlappingTest : public ::testing::Test {
   }
   void Pass(Duration d) {
     now_ += d;
-    for (MemberState& m : state_.members) m.process.last_heard = now_;
+    for (MemberInfo& m : state_.members) m.process.last_heard = now_;
   }
   Decision Now() { return Decide(now_, state_, options_); }
 
@@ -152,7 +152,7 @@ TEST_F(FlappingTest, EachQuickLossDoublesTheTimeUntilItIsTakenInAgain) {
     state_.members[4].in_generation = true;
     Lose(4);
   }
-  EXPECT_EQ(state_.members[4].held_until, now_ + options_.backoff_most);
+  EXPECT_EQ(state_.members[4].backoff_until, now_ + options_.max_backoff);
 }
 
 TEST_F(FlappingTest, OneThatGotThroughItsFirstStepsIsTrustedAgain) {
@@ -165,7 +165,7 @@ TEST_F(FlappingTest, OneThatGotThroughItsFirstStepsIsTrustedAgain) {
   state_.members[4].in_generation = state_.members[4].process.settled = true;
   Lose(4);
   EXPECT_EQ(state_.members[4].quick_losses, 0);
-  EXPECT_LE(state_.members[4].held_until, now_);
+  EXPECT_LE(state_.members[4].backoff_until, now_);
 }
 
 // Its last heartbeat is of its first step, those of the others tell that all are beyond it.
@@ -206,11 +206,11 @@ TEST_F(FlappingTest, WithoutElasticAllAreWaitedForAsEver) {
   state_.stage = Stage::kJoining;
   state_.members[4].in_generation = true;
   Lose(4);
-  EXPECT_LE(state_.members[4].held_until, now_);
+  EXPECT_LE(state_.members[4].backoff_until, now_);
   EXPECT_EQ(Now().action, Action::kWait);
   for (int i = 0; i < 7; ++i) Come(i, true);
   EXPECT_EQ(Now().action, Action::kForm);
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -3,7 +3,7 @@
 
 #include "chief/decision/decision.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using std::chrono::seconds;
@@ -18,14 +18,14 @@ class IndependentTest : public ::testing::Test {
     options_.rejoin = seconds(60);
     state_.started = state_.stage_since = now_;
     for (const char* task : {"worker:0", "worker:1", "ps:0", "ps:1"}) {
-      MemberState m;
+      MemberInfo m;
       m.declared.task = *ParseTaskId(task);
       m.declared.address = std::string(task) + ".example:2222";
       state_.members.push_back(m);
     }
   }
   void Join(int i, bool again = false) {
-    MemberState& m = state_.members[i];
+    MemberInfo& m = state_.members[i];
     m.process.joined = m.process.connected = m.report.waiting = true;
     m.process.again = again;
     m.process.last_heard = m.report.phase_since = now_;
@@ -33,7 +33,7 @@ class IndependentTest : public ::testing::Test {
   }
   // As the coordinator does.
   void Admit(int i) {
-    MemberState& m = state_.members[i];
+    MemberInfo& m = state_.members[i];
     if (state_.stage == Stage::kJoining) state_.stage_since = now_;
     state_.stage = Stage::kRunning;
     m.process.generation = m.report.formed_generation = ++state_.generation;
@@ -43,7 +43,7 @@ class IndependentTest : public ::testing::Test {
     if (i >= kPs0) state_.servers_since = now_;
   }
   void Drop(int i) {
-    MemberState absent;
+    MemberInfo absent;
     absent.declared.task = state_.members[i].declared.task;
     absent.abandoned = state_.members[i].abandoned;
     absent.why_missing = "lost: gone";
@@ -111,7 +111,7 @@ TEST_F(IndependentTest, ALostMemberIsDroppedAndNobodyElseDisturbed) {
 TEST_F(IndependentTest, AMemberThatDoesNotGetOnIsToldToGo) {
   options_.phase[static_cast<int>(Phase::kForward)] = seconds(5);
   RunAll();
-  for (MemberState& m : state_.members) m.report.phase = Phase::kData;
+  for (MemberInfo& m : state_.members) m.report.phase = Phase::kData;
   state_.members[kWorker1].report.phase = Phase::kForward;
   Pass(seconds(5));
   const Decision decision = Now();
@@ -217,4 +217,4 @@ TEST_F(IndependentTest, AStopBeforeTheFirstStepIsTheEnd) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using ::testing::ElementsAre;
@@ -18,7 +18,7 @@ class MembershipPolicyTest : public ::testing::Test {
     state_.generation = kGeneration;
     int incarnation = 100;
     for (const char* task : {"worker:0", "worker:1", "ps:0"}) {
-      MemberState m;
+      MemberInfo m;
       m.declared.task = *ParseTaskId(task);
       m.process.joined = m.process.connected = m.in_generation = true;
       m.process.incarnation = m.admitted = ++incarnation;
@@ -36,7 +36,7 @@ class MembershipPolicyTest : public ::testing::Test {
   void Begin() {
     state_.stage = Stage::kJoining;
     state_.generation = 0;
-    for (MemberState& m : state_.members) {
+    for (MemberInfo& m : state_.members) {
       m.in_generation = false;
       m.process.generation = 0;
       m.report.waiting = true;
@@ -58,7 +58,7 @@ TEST_F(MembershipPolicyTest, TogetherOneGenerationIsFormedOfAllThatAreReady) {
   EXPECT_FALSE(formed.started);
   EXPECT_EQ(state_.stage, Stage::kForming);
   EXPECT_EQ(state_.generation, 9u);
-  for (const MemberState& m : state_.members) {
+  for (const MemberInfo& m : state_.members) {
     EXPECT_TRUE(m.in_generation);
     EXPECT_FALSE(m.report.waiting);
     EXPECT_EQ(m.process.first_step, 4);  // after the newest state
@@ -111,7 +111,7 @@ TEST_F(MembershipPolicyTest, AProcessThatGaveItsGenerationUpEndsItOnlyTogether) 
 
 TEST_F(MembershipPolicyTest, TheLostOneIsMissedInItsGenerationOnlyTogether) {
   EXPECT_TRUE(together_->Absent(now_, state_, state_.members[1]).in_generation);
-  const MemberState absent = independent_->Absent(now_, state_, state_.members[1]);
+  const MemberInfo absent = independent_->Absent(now_, state_, state_.members[1]);
   EXPECT_FALSE(absent.in_generation);
   EXPECT_FALSE(absent.process.joined);
   EXPECT_EQ(absent.admitted, 0u);
@@ -119,14 +119,14 @@ TEST_F(MembershipPolicyTest, TheLostOneIsMissedInItsGenerationOnlyTogether) {
 }
 
 TEST_F(MembershipPolicyTest, WhoGoesOnWithoutADeadMember) {
-  EXPECT_FALSE(together_->GoesOnWithout(1, "killed", &state_));
+  EXPECT_FALSE(together_->ContinueWithout(1, "killed", &state_));
   options_.min_members = 2;
-  EXPECT_TRUE(MembershipPolicy::Of(options_)->GoesOnWithout(1, "killed", &state_));
+  EXPECT_TRUE(MembershipPolicy::Of(options_)->ContinueWithout(1, "killed", &state_));
   EXPECT_EQ(state_.members[1].abandoned, "");
-  EXPECT_TRUE(independent_->GoesOnWithout(1, "killed", &state_));
+  EXPECT_TRUE(independent_->ContinueWithout(1, "killed", &state_));
   EXPECT_EQ(state_.members[1].abandoned, "killed");
   Begin();  // all have to come once
-  EXPECT_FALSE(independent_->GoesOnWithout(0, "killed", &state_));
+  EXPECT_FALSE(independent_->ContinueWithout(0, "killed", &state_));
   EXPECT_EQ(state_.members[0].abandoned, "");
 }
 
@@ -151,4 +151,4 @@ TEST_F(MembershipPolicyTest, WhenTheJobIsHeldUp) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

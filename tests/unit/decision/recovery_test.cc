@@ -3,7 +3,7 @@
 
 #include "chief/decision/decision.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using std::chrono::milliseconds;
@@ -18,7 +18,7 @@ class RecoveryTest : public ::testing::Test {
     state_.stage = Stage::kRunning;
     state_.generation = 1;
     for (const char* task : {"chief:0", "worker:0", "worker:1", "worker:2"}) {
-      MemberState m;
+      MemberInfo m;
       m.declared.task = *ParseTaskId(task);
       m.declared.address = std::string(task) + ".example:2222";
       m.process.joined = m.process.connected = m.in_generation = true;
@@ -32,7 +32,7 @@ class RecoveryTest : public ::testing::Test {
   }
   // As the coordinator does at kDrop and kAbortGeneration.
   void Drop(int i, const char* why) {
-    MemberState absent;
+    MemberInfo absent;
     absent.declared.task = state_.members[i].declared.task;
     absent.declared.address = state_.members[i].declared.address;
     absent.in_generation = state_.members[i].in_generation;
@@ -45,13 +45,13 @@ class RecoveryTest : public ::testing::Test {
     state_.stage_since = now_;
   }
   void Wait(int i) {
-    MemberState& m = state_.members[i];
+    MemberInfo& m = state_.members[i];
     m.process.joined = m.process.connected = m.report.waiting = true;
     m.process.last_heard = now_;
   }
   void Pass(Duration d) {
     now_ += d;
-    for (MemberState& m : state_.members) m.process.last_heard = now_;
+    for (MemberInfo& m : state_.members) m.process.last_heard = now_;
   }
   Decision Now() { return Decide(now_, state_, options_); }
 
@@ -117,7 +117,7 @@ TEST_F(RecoveryTest, AMemberThatHangsIsGivenUpAndTold) {
 
 TEST_F(RecoveryTest, WhoComesBackFromAnAbortedGenerationHasAPhaseLongForIt) {
   options_.phase[static_cast<int>(Phase::kReduce)] = seconds(60);
-  for (MemberState& m : state_.members) m.report.phase = Phase::kReduce;
+  for (MemberInfo& m : state_.members) m.report.phase = Phase::kReduce;
   Pass(seconds(59));
   Drop(2, "lost");
   Abort();
@@ -214,15 +214,15 @@ TEST_F(RecoveryTest, AChiefThatFindsTheLastStepDoneEndsTheJobWithoutThoseThatHav
   state_.generation = 0;
   Abort();
   for (int i : {1, 2, 3}) Drop(i, "never connected");
-  for (MemberState& m : state_.members) m.in_generation = false;
+  for (MemberInfo& m : state_.members) m.in_generation = false;
   Wait(0);
-  state_.through = true;
+  state_.all_steps_done = true;
   Pass(options_.end - milliseconds(1));
   EXPECT_EQ(Now().action, Action::kWait);
   Pass(milliseconds(1));
   EXPECT_EQ(Now().action, Action::kForm);
   EXPECT_THAT(Now().reason, HasSubstr("1 of 4 members end the job"));
-  state_.through = false;
+  state_.all_steps_done = false;
   EXPECT_EQ(Now().action, Action::kWait);
 }
 
@@ -283,7 +283,7 @@ TEST_F(RecoveryTest, ElasticALeaveBeforeTheFirstGenerationStopsAll) {
   options_.min_members = 2;
   state_.generation = 0;
   state_.stage = Stage::kJoining;
-  for (MemberState& m : state_.members) m.in_generation = false;
+  for (MemberInfo& m : state_.members) m.in_generation = false;
   state_.members[2].report.leaving = true;
   EXPECT_EQ(Now().action, Action::kStop);
 }
@@ -297,7 +297,7 @@ TEST_F(RecoveryTest, ElasticNobodyLeavesAtTheEnd) {
 
 TEST_F(RecoveryTest, ElasticAllWhoLeaveDoSoOneByOneUntilTooFewRemain) {
   options_.min_members = 2;
-  for (MemberState& m : state_.members) m.report.leaving = true;
+  for (MemberInfo& m : state_.members) m.report.leaving = true;
   state_.members[0].report.leaving = false;
   EXPECT_EQ(Now().member, 1);
   EXPECT_EQ(Now().action, Action::kAbortGeneration);
@@ -339,7 +339,7 @@ class SuccessorTest : public RecoveryTest {
     state_.stage = Stage::kJoining;
     state_.generation = 0;
     state_.adopted_size = 3;
-    for (MemberState& m : state_.members) {
+    for (MemberInfo& m : state_.members) {
       m.in_generation = m.process.joined = m.process.connected = false;
       m.report.formed_generation = 0;
     }
@@ -411,4 +411,4 @@ TEST_F(RecoveryTest, WhoIsGoneIsNamedRatherThanWhoIsSlow) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

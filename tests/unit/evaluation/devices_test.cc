@@ -2,7 +2,7 @@
 
 #include "evaluator/host_share.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
 TEST(EvaluatorDevices, GpusOfASharedHostAreTheMembers) {
@@ -24,4 +24,4 @@ TEST(EvaluatorDevices, ElseTheyAreTheJobs) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -11,7 +11,7 @@
 
 #include "tests/unit/evaluation/harness.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
 using evaluation::Folder;
@@ -133,7 +133,7 @@ class Following : public ::testing::Test {
   }
   static std::vector<int64_t> Steps(const TestChief& chief) {
     std::vector<int64_t> steps;
-    for (const EvaluationResult& result : chief.results()) {
+    for (const chief::EvaluationResult& result : chief.results()) {
       steps.push_back(result.step);
       EXPECT_EQ(result.metrics.at("loss"), result.step) << "another checkpoint than announced";
     }
@@ -216,7 +216,7 @@ TEST_F(Following, FallsBehindAndTakesTheNewestAndTheFinalOne) {
 }
 
 TEST_F(Following, KeepsTheCheckpointInHandPinned) {
-  EvaluationRules rules;
+  chief::EvaluationRules rules;
   rules.heartbeat = seconds(1);
   TestChief chief(rules);
   blocked_ = true;
@@ -408,4 +408,4 @@ TEST_F(Following, AChiefThatDoesNotComeBackIs138) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::evaluator

@@ -14,8 +14,8 @@ Folder::Folder() : path_(std::filesystem::temp_directory_path() / "muster-evalua
 }
 Folder::~Folder() { std::filesystem::remove_all(path_); }
 
-TestChief::TestChief(EvaluationRules rules, const std::string& run_id, const std::string& job,
-                     checkpoint::FileSystem* files)
+TestChief::TestChief(chief::EvaluationRules rules, const std::string& run_id,
+                     const std::string& job, checkpoint::FileSystem* files)
     : rules_(rules), run_id_(run_id), job_(job), files_(files) {
   Start("127.0.0.1:0");
 }
@@ -34,7 +34,7 @@ void TestChief::Restart() {
 }
 
 void TestChief::Start(const std::string& address) {
-  EvaluationServiceOptions options;
+  chief::EvaluationServiceOptions options;
   options.cluster_digest = "digest";
   options.run_id = [this] { return run_id_; };
   options.job = job_;
@@ -49,14 +49,14 @@ void TestChief::Start(const std::string& address) {
     absl::MutexLock lock(&mu_);
     EXPECT_EQ(std::erase(pinned_, step), 1u) << "unpinned without having been pinned";
   };
-  options.on_metrics = [this](const EvaluationResult& result) {
+  options.on_metrics = [this](const chief::EvaluationResult& result) {
     absl::MutexLock lock(&mu_);
     results_.push_back(result);
   };
   options.rules = rules_;
   options.hold = std::chrono::milliseconds(300);
   options.tick = std::chrono::milliseconds(20);
-  service_ = EvaluationService::Make(std::move(options));
+  service_ = chief::EvaluationService::Make(std::move(options));
   rpc::ServerOptions server;
   server.address = address;
   auto started = rpc::Server::Start(server, {service_->service()});
@@ -65,8 +65,8 @@ void TestChief::Start(const std::string& address) {
   port_ = server_->port();
 }
 
-ChiefLinkOptions TestChief::link_options() const {
-  ChiefLinkOptions options;
+evaluator::ChiefLinkOptions TestChief::link_options() const {
+  evaluator::ChiefLinkOptions options;
   options.task = "evaluator:0";
   options.chief_task = "chief:0";
   options.chief_address = fmt::format("127.0.0.1:{}", port_);
@@ -75,8 +75,8 @@ ChiefLinkOptions TestChief::link_options() const {
   return options;
 }
 
-std::unique_ptr<ChiefLink> TestChief::Link() const {
-  auto link = ChiefLink::Make(link_options());
+std::unique_ptr<evaluator::ChiefLink> TestChief::Link() const {
+  auto link = evaluator::ChiefLink::Make(link_options());
   EXPECT_TRUE(link.ok());
   return *std::move(link);
 }
@@ -91,7 +91,7 @@ std::vector<int64_t> TestChief::pinned() const {
   return pinned_;
 }
 
-std::vector<EvaluationResult> TestChief::results() const {
+std::vector<chief::EvaluationResult> TestChief::results() const {
   absl::MutexLock lock(&mu_);
   return results_;
 }

@@ -1,4 +1,5 @@
-// A chief's end of evaluation on a port that the kernel picks, and what it was told to do.
+// The chief's evaluation service, for tests, on a port that the kernel picks. Records the calls of
+// the service.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 
 namespace muster::evaluation {
 
-// A new folder, gone with the object.
+// A new folder. The destructor removes it.
 class Folder {
  public:
   Folder();
@@ -25,41 +26,41 @@ class Folder {
   std::string path_;
 };
 
-// Long enough for a loaded machine; a wait that reaches it has failed.
+// The limit of a wait, long enough for a busy machine.
 inline constexpr Duration kPatience = std::chrono::seconds(20);
 
 class TestChief {
  public:
-  explicit TestChief(EvaluationRules rules = {}, const std::string& run_id = "run-a",
+  explicit TestChief(chief::EvaluationRules rules = {}, const std::string& run_id = "run-a",
                      const std::string& job = "{}",
                      checkpoint::FileSystem* files = &checkpoint::PosixFileSystem());
   ~TestChief();
 
-  // Listens again, as another chief, on the same port.
+  // Replaces the service by that of another chief, on the same port.
   void Restart();
   void StopServer();
-  EvaluationService& service() { return *service_; }
-  ChiefLinkOptions link_options() const;
-  std::unique_ptr<ChiefLink> Link() const;
+  chief::EvaluationService& service() { return *service_; }
+  evaluator::ChiefLinkOptions link_options() const;
+  std::unique_ptr<evaluator::ChiefLink> Link() const;
 
-  // Its checkpoints are gone; pinning them fails.
+  // Simulates the deletion of the checkpoint of this step. Pinning it then fails.
   void Forget(int64_t step);
   std::vector<int64_t> pinned() const;
-  std::vector<EvaluationResult> results() const;
-  // Until `condition` holds.
+  std::vector<chief::EvaluationResult> results() const;
+  // Blocks until `condition` returns true, for at most kPatience. Returns whether it did.
   bool Await(const std::function<bool()>& condition) const;
 
  private:
   void Start(const std::string& address);
 
-  const EvaluationRules rules_;
+  const chief::EvaluationRules rules_;
   const std::string run_id_, job_;
   checkpoint::FileSystem* const files_;
   int port_ = 0;
   mutable absl::Mutex mu_;
   std::vector<int64_t> pinned_ ABSL_GUARDED_BY(mu_), gone_ ABSL_GUARDED_BY(mu_);
-  std::vector<EvaluationResult> results_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<EvaluationService> service_;
+  std::vector<chief::EvaluationResult> results_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<chief::EvaluationService> service_;
   std::unique_ptr<rpc::Server> server_;
 };
 

@@ -4,7 +4,7 @@
 #include "chief/evaluation/evaluation_rules.h"
 #include "evaluator/next_move.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
 using std::chrono::milliseconds;
@@ -13,8 +13,8 @@ using testing::HasSubstr;
 
 const PausingTime kStart{std::chrono::hours(1)};
 
-EvaluationState WithEvaluator() {
-  EvaluationState state;
+chief::EvaluationState WithEvaluator() {
+  chief::EvaluationState state;
   state.evaluator.present = true;
   state.evaluator.task = "evaluator:0";
   state.evaluator.incarnation = 7;
@@ -23,99 +23,102 @@ EvaluationState WithEvaluator() {
 }
 
 TEST(EvaluationRules, OffersTheNewestAboveWhatIsDone) {
-  EvaluationState state;
-  EXPECT_FALSE(OffersNewest(state, -1));
+  chief::EvaluationState state;
+  EXPECT_FALSE(chief::OffersNewest(state, -1));
   state.newest = 300;
-  EXPECT_TRUE(OffersNewest(state, -1));
-  EXPECT_TRUE(OffersNewest(state, 200));
-  EXPECT_FALSE(OffersNewest(state, 300));
-  EXPECT_FALSE(OffersNewest(state, 400));
+  EXPECT_TRUE(chief::OffersNewest(state, -1));
+  EXPECT_TRUE(chief::OffersNewest(state, 200));
+  EXPECT_FALSE(chief::OffersNewest(state, 300));
+  EXPECT_FALSE(chief::OffersNewest(state, 400));
   state.settled = {300};
-  EXPECT_FALSE(OffersNewest(state, -1)) << "an evaluator that started anew repeats nothing";
+  EXPECT_FALSE(chief::OffersNewest(state, -1)) << "an evaluator that started anew repeats nothing";
 }
 
 TEST(EvaluationRules, OffersTheFinalOneUntilItIsSettled) {
-  EvaluationState state;
+  chief::EvaluationState state;
   state.newest = 300;
   state.final_announced = true;
-  EXPECT_TRUE(OffersNewest(state, 300)) << "it was evaluated for an earlier chief";
+  EXPECT_TRUE(chief::OffersNewest(state, 300)) << "it was evaluated for an earlier chief";
   state.settled = {300};
-  EXPECT_FALSE(OffersNewest(state, 200));
+  EXPECT_FALSE(chief::OffersNewest(state, 200));
 }
 
 TEST(EvaluationRules, AnEvaluatorIsLostBySilence) {
-  const EvaluationRules rules;
-  const EvaluatorState evaluator = WithEvaluator().evaluator;
-  EXPECT_EQ(WhyLost(kStart + rules.heartbeat - milliseconds(1), evaluator, rules), "");
-  EXPECT_THAT(WhyLost(kStart + rules.heartbeat, evaluator, rules), HasSubstr("no sign of life"));
-  EXPECT_EQ(WhyLost(kStart + std::chrono::hours(1), EvaluatorState(), rules), "");
+  const chief::EvaluationRules rules;
+  const chief::EvaluatorState evaluator = WithEvaluator().evaluator;
+  EXPECT_EQ(chief::WhyLost(kStart + rules.heartbeat - milliseconds(1), evaluator, rules), "");
+  EXPECT_THAT(chief::WhyLost(kStart + rules.heartbeat, evaluator, rules),
+              HasSubstr("no sign of life"));
+  EXPECT_EQ(chief::WhyLost(kStart + std::chrono::hours(1), chief::EvaluatorState(), rules), "");
 }
 
 TEST(EvaluationRules, ABrokenConnectionMayComeBack) {
-  const EvaluationRules rules;
-  EvaluatorState evaluator = WithEvaluator().evaluator;
+  const chief::EvaluationRules rules;
+  chief::EvaluatorState evaluator = WithEvaluator().evaluator;
   evaluator.broken_at = kStart;
-  EXPECT_EQ(WhyLost(kStart + rules.resume - milliseconds(1), evaluator, rules), "");
-  EXPECT_THAT(WhyLost(kStart + rules.resume, evaluator, rules), HasSubstr("connection broke"));
+  EXPECT_EQ(chief::WhyLost(kStart + rules.resume - milliseconds(1), evaluator, rules), "");
+  EXPECT_THAT(chief::WhyLost(kStart + rules.resume, evaluator, rules),
+              HasSubstr("connection broke"));
 }
 
 TEST(EvaluationRules, ThePlaceOfALiveEvaluatorIsTaken) {
-  const EvaluationRules rules;
-  EvaluatorState evaluator;
-  EXPECT_TRUE(IsVacant(kStart, evaluator, rules));
+  const chief::EvaluationRules rules;
+  chief::EvaluatorState evaluator;
+  EXPECT_TRUE(chief::IsVacant(kStart, evaluator, rules));
   evaluator = WithEvaluator().evaluator;
-  EXPECT_FALSE(IsVacant(kStart + seconds(1), evaluator, rules));
-  EXPECT_TRUE(IsVacant(kStart + rules.suspect, evaluator, rules));
+  EXPECT_FALSE(chief::IsVacant(kStart + seconds(1), evaluator, rules));
+  EXPECT_TRUE(chief::IsVacant(kStart + rules.suspect, evaluator, rules));
   evaluator.broken_at = kStart;
-  EXPECT_TRUE(IsVacant(kStart, evaluator, rules));
+  EXPECT_TRUE(chief::IsVacant(kStart, evaluator, rules));
 }
 
 TEST(EvaluationRules, TheFinalWaitEndsWithTheEvaluation) {
-  const EvaluationRules rules;
-  EvaluationState state = WithEvaluator();
+  const chief::EvaluationRules rules;
+  chief::EvaluationState state = WithEvaluator();
   state.newest = 500;
   state.waiting_since = kStart;
-  EXPECT_FALSE(DecideFinalWait(kStart + seconds(1), state, rules).over);
+  EXPECT_FALSE(chief::DecideFinalWait(kStart + seconds(1), state, rules).over);
   state.settled = {400};
-  EXPECT_FALSE(DecideFinalWait(kStart + seconds(1), state, rules).over);
+  EXPECT_FALSE(chief::DecideFinalWait(kStart + seconds(1), state, rules).over);
   state.settled = {400, 500};
-  const FinalWait wait = DecideFinalWait(kStart + seconds(1), state, rules);
+  const chief::FinalWait wait = chief::DecideFinalWait(kStart + seconds(1), state, rules);
   EXPECT_TRUE(wait.over);
   EXPECT_EQ(wait.reason, "");
 }
 
 TEST(EvaluationRules, NobodyIsWaitedForWhereNoneCameOrItIsGone) {
-  EvaluationState state;
+  chief::EvaluationState state;
   state.newest = 500;
   state.waiting_since = kStart;
-  EXPECT_TRUE(DecideFinalWait(kStart, state, {}).over);
+  EXPECT_TRUE(chief::DecideFinalWait(kStart, state, {}).over);
 }
 
 TEST(EvaluationRules, TheFinalWaitHasADeadline) {
-  const EvaluationRules rules;
-  EvaluationState state = WithEvaluator();
+  const chief::EvaluationRules rules;
+  chief::EvaluationState state = WithEvaluator();
   state.newest = 500;
   state.waiting_since = kStart;
-  EXPECT_FALSE(DecideFinalWait(kStart + rules.evaluate - milliseconds(1), state, rules).over);
-  const FinalWait wait = DecideFinalWait(kStart + rules.evaluate, state, rules);
+  EXPECT_FALSE(
+      chief::DecideFinalWait(kStart + rules.evaluate - milliseconds(1), state, rules).over);
+  const chief::FinalWait wait = chief::DecideFinalWait(kStart + rules.evaluate, state, rules);
   EXPECT_TRUE(wait.over);
   EXPECT_THAT(wait.reason, HasSubstr("evaluator 0 did not evaluate the final checkpoint"));
   EXPECT_THAT(wait.reason, HasSubstr("timeouts.evaluate"));
 }
 
 TEST(EvaluationRules, ADeciderThatWasStoppedJudgesNobodyForIt) {
-  const EvaluationRules rules;
+  const chief::EvaluationRules rules;
   MonotonicTime world{std::chrono::hours(1)};
   PausingClock clock(seconds(1), world);
-  EvaluationState state = WithEvaluator();
+  chief::EvaluationState state = WithEvaluator();
   state.newest = 500;
   state.waiting_since = state.evaluator.last_heard = clock.At(world);
   PausingTime now = clock.At(world += std::chrono::minutes(30));
-  EXPECT_EQ(WhyLost(now, state.evaluator, rules), "");
-  EXPECT_FALSE(DecideFinalWait(now, state, rules).over);
+  EXPECT_EQ(chief::WhyLost(now, state.evaluator, rules), "");
+  EXPECT_FALSE(chief::DecideFinalWait(now, state, rules).over);
   // From there on its silence counts as ever.
   for (int i = 0; i < 100; ++i) now = clock.At(world += rules.heartbeat / 100);
-  EXPECT_NE(WhyLost(now, state.evaluator, rules), "");
+  EXPECT_NE(chief::WhyLost(now, state.evaluator, rules), "");
 }
 
 proto::NextCheckpointReply FromChief(uint64_t chief, const std::string& run,
@@ -160,4 +163,4 @@ TEST(NextMove, ARestartedChiefIsAskedForItsJob) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::evaluator

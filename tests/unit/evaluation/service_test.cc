@@ -11,7 +11,7 @@
 #include "common/checkpoint/files/memory_file_system.h"
 #include "tests/unit/evaluation/harness.h"
 
-namespace muster {
+namespace muster::evaluator {
 namespace {
 
 using evaluation::Folder;
@@ -36,7 +36,7 @@ class Service : public ::testing::Test {
     chief.service().Announce(step, "step-" + std::to_string(step), path, final);
   }
   static int64_t Offered(ChiefLink& link, int64_t after) {
-    const auto reply = link.Ask(after, false);
+    const auto reply = link.NextCheckpoint(after, false);
     EXPECT_TRUE(reply.ok()) << Message(reply.status());
     return reply.ok() && reply->has_checkpoint() ? reply->checkpoint().step() : -1;
   }
@@ -54,7 +54,7 @@ class Service : public ::testing::Test {
 
 TEST_F(Service, TellsTheJobAtOnce) {
   TestChief chief({}, "run-b", "{\"seed\": 1}");
-  const auto reply = chief.Link()->Ask(-1, true);
+  const auto reply = chief.Link()->NextCheckpoint(-1, true);
   ASSERT_TRUE(reply.ok()) << Message(reply.status());
   EXPECT_EQ(reply->job(), "{\"seed\": 1}");
   EXPECT_EQ(reply->run_id(), "run-b");
@@ -79,7 +79,7 @@ TEST_F(Service, AnnouncesWhereTheCheckpointIsAndHowToTellIt) {
   TestChief chief;
   Announce(chief, 5, true);
   const auto link = chief.Link();
-  const auto reply = link->Ask(-1, false);
+  const auto reply = link->NextCheckpoint(-1, false);
   ASSERT_TRUE(reply.ok() && reply->has_checkpoint());
   const proto::Announcement& announced = reply->checkpoint();
   EXPECT_EQ(announced.name(), "step-5");
@@ -96,7 +96,7 @@ TEST_F(Service, GivesTheNewestToAnEvaluatorThatFallsBehind) {
   Announce(chief, 10);
   ASSERT_EQ(Offered(*link, -1), 10);
   for (int64_t step : {20, 30, 40}) Announce(chief, step);
-  ASSERT_TRUE(link->Tell(Done(10, 1.0)).ok());
+  ASSERT_TRUE(link->SendReport(Done(10, 1.0)).ok());
   EXPECT_TRUE(chief.Await([&] { return chief.pinned().empty(); }));
   EXPECT_EQ(Offered(*link, 10), 40);
   EXPECT_THAT(chief.pinned(), ElementsAre(40));
@@ -108,7 +108,7 @@ TEST_F(Service, TakesMetricsOnceAndLetsTheCheckpointGo) {
   Announce(chief, 10);
   ASSERT_EQ(Offered(*link, -1), 10);
   for (int i = 0; i < 2; ++i) {  // told twice: the first answer was lost
-    const auto reply = link->Tell(Done(10, 0.25));
+    const auto reply = link->SendReport(Done(10, 0.25));
     ASSERT_TRUE(reply.ok());
     EXPECT_TRUE(reply->known());
   }
@@ -126,7 +126,7 @@ TEST_F(Service, AFailedEvaluationIsNoMetricAndNotTriedAgain) {
   ASSERT_EQ(Offered(*link, -1), 10);
   auto report = Done(10, 0.5);
   report.set_failure("damaged");
-  ASSERT_TRUE(link->Tell(report).ok());
+  ASSERT_TRUE(link->SendReport(report).ok());
   EXPECT_THAT(chief.results(), IsEmpty());
   EXPECT_EQ(Offered(*link, -1), -1);
 }
@@ -140,10 +140,10 @@ TEST_F(Service, AHeartbeatForAnUnknownOrDeletedCheckpointSaysSo) {
   proto::EvaluationReport beat;
   beat.set_step(99);
   proto::EvaluationReply reply;
-  ASSERT_TRUE(link->Beat(beat, &reply).ok());
+  ASSERT_TRUE(link->SendHeartbeat(beat, &reply).ok());
   EXPECT_FALSE(reply.known());
   beat.set_step(-1);  // it prepares
-  ASSERT_TRUE(link->Beat(beat, &reply).ok());
+  ASSERT_TRUE(link->SendHeartbeat(beat, &reply).ok());
   EXPECT_TRUE(reply.known());
 }
 
@@ -151,7 +151,7 @@ TEST_F(Service, RefusesAnotherClusterAndAnotherProtocol) {
   TestChief chief;
   ChiefLinkOptions options = chief.link_options();
   options.cluster_digest = "other";
-  const auto reply = (*ChiefLink::Make(options))->Ask(-1, true);
+  const auto reply = (*ChiefLink::Make(options))->NextCheckpoint(-1, true);
   EXPECT_EQ(ExitCodeOf(reply.status()), ExitCode::kConfiguration);
   EXPECT_THAT(std::string(Message(reply.status())), HasSubstr("another cluster than the chief"));
 }
@@ -159,18 +159,18 @@ TEST_F(Service, RefusesAnotherClusterAndAnotherProtocol) {
 TEST_F(Service, OneEvaluatorAtATime) {
   TestChief chief;
   auto first = chief.Link();
-  ASSERT_TRUE(first->Ask(-1, true).ok());
+  ASSERT_TRUE(first->NextCheckpoint(-1, true).ok());
   ChiefLinkOptions options = chief.link_options();
   options.patience = milliseconds(1);
-  const auto refused = (*ChiefLink::Make(options))->Ask(-1, true);
+  const auto refused = (*ChiefLink::Make(options))->NextCheckpoint(-1, true);
   EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kRetryable);
   EXPECT_THAT(std::string(Message(refused.status())),
               HasSubstr("another process is evaluator 0 already"));
   // The first one dies in the middle of a call: its place is free at once.
-  auto call = std::async(std::launch::async, [&] { return first->Ask(-1, false); });
+  auto call = std::async(std::launch::async, [&] { return first->NextCheckpoint(-1, false); });
   std::this_thread::sleep_for(milliseconds(50));  // into the call; if not, the next line takes it
   first->Stop();
-  EXPECT_TRUE(chief.Link()->Ask(-1, true).ok());
+  EXPECT_TRUE(chief.Link()->NextCheckpoint(-1, true).ok());
   EXPECT_EQ(ExitCodeOf(call.get().status()), ExitCode::kPreempted);
 }
 
@@ -186,12 +186,12 @@ TEST_F(Service, NobodyIsWaitedForWhereNoEvaluatorCame) {
 TEST_F(Service, WaitsForTheFinalEvaluation) {
   TestChief chief;
   const auto link = chief.Link();
-  ASSERT_TRUE(link->Ask(-1, true).ok());
+  ASSERT_TRUE(link->NextCheckpoint(-1, true).ok());
   Announce(chief, 10, true);
   auto waiting = std::async(std::launch::async, [&] { chief.service().AwaitFinal(); });
   ASSERT_EQ(Offered(*link, -1), 10);
   EXPECT_EQ(waiting.wait_for(milliseconds(200)), std::future_status::timeout);
-  ASSERT_TRUE(link->Tell(Done(10, 1)).ok());
+  ASSERT_TRUE(link->SendReport(Done(10, 1)).ok());
   waiting.get();
   EXPECT_EQ(chief.results().size(), 1u);
 }
@@ -204,7 +204,7 @@ TEST_F(Service, AFinalCheckpointThatTookThePlaceOfOneIsEvaluatedAsItIs) {
     Announce(chief, 10);
     ASSERT_EQ(Offered(*link, -1), 10);
     if (!in_hand) {
-      ASSERT_TRUE(link->Tell(Done(10, 0.5)).ok());
+      ASSERT_TRUE(link->SendReport(Done(10, 0.5)).ok());
     }
     std::ofstream(folder_.path() + "/step-10/manifest.json") << "another manifest";
     chief.service().Announce(10, "step-10", folder_.path() + "/step-10", true);
@@ -213,15 +213,15 @@ TEST_F(Service, AFinalCheckpointThatTookThePlaceOfOneIsEvaluatedAsItIs) {
     if (in_hand) {
       proto::EvaluationReport under_way;
       under_way.set_step(10);
-      const auto reply = link->Tell(under_way);
+      const auto reply = link->SendReport(under_way);
       EXPECT_TRUE(reply.ok() && !reply->known()) << "it may give that up";
-      EXPECT_FALSE(link->Tell(Done(10, 0.5))->known());
+      EXPECT_FALSE(link->SendReport(Done(10, 0.5))->known());
     }
     int64_t step = -1;
     while (step < 0) step = Offered(*link, 10);
     EXPECT_EQ(step, 10);
     EXPECT_EQ(waiting.wait_for(milliseconds(200)), std::future_status::timeout);
-    ASSERT_TRUE(link->Tell(Done(10, 0.25)).ok());
+    ASSERT_TRUE(link->SendReport(Done(10, 0.25)).ok());
     waiting.get();
     EXPECT_EQ(chief.results().back().metrics.at("loss"), 0.25);
     EXPECT_EQ(chief.results().size(), in_hand ? 1u : 2u);
@@ -238,12 +238,12 @@ TEST_F(Service, WhatIsTheNewestAtTheEndIsFinal) {
   int64_t step = -1;
   while (step < 0) step = Offered(*link, 10);
   EXPECT_EQ(step, 10);
-  ASSERT_TRUE(link->Tell(Done(10, 1)).ok());
+  ASSERT_TRUE(link->SendReport(Done(10, 1)).ok());
   waiting.get();
 }
 
 TEST_F(Service, StopsWaitingForAnEvaluatorThatDies) {
-  EvaluationRules rules;
+  chief::EvaluationRules rules;
   rules.resume = seconds(2);  // above what may lie between two of its heartbeats
   TestChief chief(rules);
   auto link = chief.Link();
@@ -254,7 +254,7 @@ TEST_F(Service, StopsWaitingForAnEvaluatorThatDies) {
     proto::EvaluationReport report;
     report.set_step(10);
     proto::EvaluationReply reply;
-    while (link->Beat(report, &reply).ok()) {
+    while (link->SendHeartbeat(report, &reply).ok()) {
     }
   });
   EXPECT_EQ(waiting.wait_for(seconds(3)), std::future_status::timeout);
@@ -265,7 +265,7 @@ TEST_F(Service, StopsWaitingForAnEvaluatorThatDies) {
 }
 
 TEST_F(Service, StopsWaitingForASilentEvaluator) {
-  EvaluationRules rules;
+  chief::EvaluationRules rules;
   rules.heartbeat = milliseconds(500);
   TestChief chief(rules);
   const auto link = chief.Link();
@@ -281,7 +281,7 @@ TEST_F(Service, StopsWaitingWhenItLeavesOrWhenAskedTo) {
   Announce(chief, 10, true);
   ASSERT_EQ(Offered(*link, -1), 10);
   auto waiting = std::async(std::launch::async, [&] { chief.service().AwaitFinal(); });
-  link->SayLeaving("its data is damaged");
+  link->NotifyLeaving("its data is damaged");
   waiting.get();
 
   TestChief other;
@@ -296,7 +296,7 @@ TEST_F(Service, StopsWaitingWhenItLeavesOrWhenAskedTo) {
 TEST_F(Service, TellsTheEnd) {
   TestChief chief;
   const auto link = chief.Link();
-  ASSERT_TRUE(link->Ask(-1, true).ok());
+  ASSERT_TRUE(link->NextCheckpoint(-1, true).ok());
   Verdict verdict;
   verdict.code = ExitCode::kRetryable;
   verdict.task = "worker:1";
@@ -304,7 +304,7 @@ TEST_F(Service, TellsTheEnd) {
   auto ending = std::async(std::launch::async, [&] { chief.service().End(verdict); });
   proto::NextCheckpointReply end;
   while (!end.has_end()) {
-    const auto reply = link->Ask(-1, false);
+    const auto reply = link->NextCheckpoint(-1, false);
     ASSERT_TRUE(reply.ok());
     end = *reply;
   }
@@ -376,7 +376,7 @@ TEST_F(Service, ADiskThatHangsKeepsNoOtherCallWaiting) {
       });
     }));
   EXPECT_TRUE(chief.Await([&] { return files.hanging > 1; }));
-  EXPECT_TRUE(link->Ask(10, false).ok());
+  EXPECT_TRUE(link->NextCheckpoint(10, false).ok());
   files.mended.Notify();
   for (auto& fetched : fetches) {
     const absl::Status status = fetched.get();
@@ -385,4 +385,4 @@ TEST_F(Service, ADiskThatHangsKeepsNoOtherCallWaiting) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::evaluator

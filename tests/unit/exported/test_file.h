@@ -1,4 +1,5 @@
-// Writes files as torch.export.save does, from a few lines of C++: tests/interop has Python's own.
+// Writes exported programs in the format of torch.export.save, for tests. tests/interop has files
+// that Python wrote.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +13,7 @@
 
 namespace muster::exported {
 
-// Arguments of nodes.
+// ---- Arguments of nodes.
 inline Json Value(const std::string& name) { return {{"as_tensor", {{"name", name}}}}; }
 inline Json Values(const std::vector<std::string>& names) {
   Json list = Json::array();
@@ -35,21 +36,21 @@ class TestFile {
   // A size of -1 is the symbol s0 (the batch), -2 is s1.
   TestFile& Input(const std::string& name, const std::vector<int64_t>& sizes,
                   at::ScalarType dtype = at::kFloat);
-  // The placeholder is "p_" or "b_" or "c_" and the name, dots as underscores.
+  // The placeholder's name is "p_", "b_" or "c_" and the name with underscores in place of dots.
   TestFile& Parameter(const std::string& name, const at::Tensor& tensor, bool requires_grad = true);
-  // The same tensor as `other`, which was declared before.
+  // Adds another name for the tensor of `other`, which must exist.
   TestFile& Tied(const std::string& name, const std::string& other);
   TestFile& Buffer(const std::string& name, const at::Tensor& tensor, bool persistent = true);
   TestFile& Constant(const std::string& name, const at::Tensor& tensor);
   TestFile& Node(const std::string& target, const Arguments& arguments,
                  const std::vector<Json>& outputs, const std::string& line = "");
-  // torch.ops.aten.<target>, with one tensor that comes out.
+  // Adds a call of torch.ops.aten.<target> that returns one tensor.
   TestFile& Aten(const std::string& target, const Arguments& arguments, const std::string& output);
   TestFile& Output(const std::string& name, int64_t dimensions = 2);
-  TestFile& OutputSpec(Json spec);  // of a kind of its own, for an output that was added last
+  TestFile& OutputSpec(Json spec);  // Replaces the spec of the last output.
   TestFile& Range(const std::string& symbol, Json least, Json most);
 
-  // For what is not in the list above.
+  // Give access to the JSON, for changes that the functions above do not support.
   Json& program() { return program_; }
   Json& graph() { return program_["graph_module"]["graph"]; }
   Json& signature() { return program_["graph_module"]["signature"]; }

@@ -78,23 +78,23 @@ TEST(FlightRecorder, AGenerationsBeginningOutlivesItsSteps) {
 TEST(FlightRecorder, KnowsTheOperationUnderWayAndTheLastOneDone) {
   FlightRecorder recorder;
   recorder.EnterGeneration(1, "");
-  EXPECT_FALSE(recorder.Stand().in_flight);
+  EXPECT_FALSE(recorder.CurrentPosition().in_flight);
   recorder.Starts(Call(1));
   recorder.Ends(Call(1), "");
   recorder.Starts(Call(2));
   recorder.EnterPhase(Phase::kReduce, 4);
-  FlightRecorder::Standing standing = recorder.Stand();
+  FlightRecorder::Position standing = recorder.CurrentPosition();
   EXPECT_TRUE(standing.in_flight);
   EXPECT_EQ(standing.call.sequence, 2u);
   EXPECT_EQ(standing.completed, 1u);
   recorder.Ends(Call(2), "lost worker 1");
-  standing = recorder.Stand();
+  standing = recorder.CurrentPosition();
   EXPECT_TRUE(standing.in_flight) << "what failed is where it stands";
   EXPECT_EQ(standing.completed, 1u);
   // Another generation counts anew.
   recorder.EnterGeneration(2, "");
-  EXPECT_FALSE(recorder.Stand().in_flight);
-  EXPECT_EQ(recorder.Stand().completed, 0u);
+  EXPECT_FALSE(recorder.CurrentPosition().in_flight);
+  EXPECT_EQ(recorder.CurrentPosition().completed, 0u);
 }
 
 TEST(FlightRecorder, OfSeveralReplicasOperationsTheEarliestCounts) {
@@ -103,7 +103,7 @@ TEST(FlightRecorder, OfSeveralReplicasOperationsTheEarliestCounts) {
   recorder.Starts(Call(5, 1));
   recorder.Ends(Call(5, 0), "");
   recorder.Starts(Call(6, 0));
-  const FlightRecorder::Standing standing = recorder.Stand();
+  const FlightRecorder::Position standing = recorder.CurrentPosition();
   EXPECT_TRUE(standing.in_flight);
   EXPECT_EQ(standing.call.sequence, 5u);
   EXPECT_EQ(standing.call.replica, 1);
@@ -135,7 +135,7 @@ TEST(FlightRecorder, WritersAndReadersDisturbNobody) {
         ASSERT_EQ(std::set<char>(event.Detail().begin(), event.Detail().end()).size(), 1u);
       }
     }
-    (void)recorder.Stand();
+    (void)recorder.CurrentPosition();
   }
   stop = true;
   for (std::thread& writer : writers) writer.join();

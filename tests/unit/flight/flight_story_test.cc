@@ -62,7 +62,7 @@ class Writer {
 };
 
 std::string Text(const FlightQuestion& question) {
-  return fmt::format("{}", fmt::join(FlightLines(TellFlight(question)), "\n"));
+  return fmt::format("{}", fmt::join(FlightLines(BuildFlightStory(question)), "\n"));
 }
 
 // Two members that wait for a third, which was killed.
@@ -88,7 +88,7 @@ FlightQuestion Killed(double clock = 0) {
 }
 
 TEST(FlightStory, AKilledMemberHasNoRecordAndTheOthersTellWhereTheyStood) {
-  const FlightStory story = TellFlight(Killed());
+  const FlightStory story = BuildFlightStory(Killed());
   EXPECT_THAT(story.missing, ElementsAre("worker:1"));
   EXPECT_EQ(story.last_completed, 20u);
   EXPECT_EQ(story.last_operation, kSum);
@@ -114,7 +114,7 @@ TEST(FlightStory, WhoHasNotComeIsNamedWithWhatItDidAndForHowLong) {
                                  .Phase(5.2, Phase::kForward, 8)
                                  .Add(65.2, FlightKind::kVerdict, "worker 1: in phase 'forward'")
                                  .Done());
-  const FlightStory story = TellFlight(question);
+  const FlightStory story = BuildFlightStory(question);
   EXPECT_THAT(story.missing, IsEmpty());
   const std::string text = Text(question);
   EXPECT_THAT(text, HasSubstr("all members completed collective 20"));
@@ -129,7 +129,7 @@ TEST(FlightStory, WhoHasNotComeIsNamedWithWhatItDidAndForHowLong) {
 
 TEST(FlightStory, ClocksOfOtherHostsAreMovedByTheOperationsThatBothCompleted) {
   for (const double clock : {3600.0, -0.25}) {
-    const FlightStory story = TellFlight(Killed(clock));
+    const FlightStory story = BuildFlightStory(Killed(clock));
     EXPECT_NEAR(story.parts[1].clock_offset, clock, 1e-6);
     EXPECT_EQ(story.parts[1].shared_operations, 1);
     EXPECT_NEAR(story.parts[1].entered_at, 5.4, 1e-6);
@@ -146,7 +146,7 @@ TEST(FlightStory, RanksThatCallDifferentThingsAreSaidToDiverge) {
   question.records.push_back(
       Writer("worker:0", "b", 12).Op(20, 5, 5.1).Op(21, 5.2, 0, "barrier()").Done());
   question.records.push_back(Writer("chief:0", "a", 11).Op(20, 5, 5.1).Op(21, 5.2).Done());
-  const FlightStory story = TellFlight(question);
+  const FlightStory story = BuildFlightStory(question);
   EXPECT_TRUE(story.diverged);
   EXPECT_EQ(story.parts[0].task, "chief:0") << "by rank";
   const std::string text = Text(question);
@@ -159,7 +159,7 @@ TEST(FlightStory, OfSeveralReplicasTheHindmostCounts) {
   FlightQuestion question;
   question.records.push_back(
       Writer("chief:0", "a", 11).Op(20, 5, 5.1).Op(21, 6, 6.1).Op(20, 5, 5.1, kSum, 1).Done());
-  EXPECT_EQ(TellFlight(question).last_completed, 20u);
+  EXPECT_EQ(BuildFlightStory(question).last_completed, 20u);
 }
 
 TEST(FlightStory, WhatCameAfterIsToldWithOldAndNewProcesses) {
@@ -170,7 +170,7 @@ TEST(FlightStory, WhatCameAfterIsToldWithOldAndNewProcesses) {
   fresh.header.pid = 99;
   fresh.events.clear();
   question.later = {same, fresh};
-  const FlightStory story = TellFlight(question);
+  const FlightStory story = BuildFlightStory(question);
   EXPECT_EQ(story.followed_by, kGeneration + 1);
   EXPECT_THAT(story.came_back, ElementsAre("chief 0 (host a, pid 11, the same process)",
                                            "worker 1 (host b, pid 99, a new process)"));
@@ -197,7 +197,7 @@ TEST(FlightStory, AThousandTasksStayReadable) {
     record.header.members.clear();
     for (int i = 0; i < 1000; ++i) record.header.members.push_back(fmt::format("worker:{}", i));
   }
-  EXPECT_LT(FlightLines(TellFlight(question)).size(), 60u);
+  EXPECT_LT(FlightLines(BuildFlightStory(question)).size(), 60u);
 }
 
 }  // namespace

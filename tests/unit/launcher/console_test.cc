@@ -11,7 +11,7 @@
 
 #include "deploy/launcher/child.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using testing::HasSubstr;
@@ -143,4 +143,4 @@ TEST(Console, DropsWhatAFullDiskDoesNotTake) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <numeric>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using testing::ElementsAre;
@@ -165,4 +165,4 @@ TEST_F(ReadGpusHere, CountsFoldersWithoutTheDriversLibrary) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

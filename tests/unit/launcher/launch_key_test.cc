@@ -8,7 +8,7 @@
 
 #include "common/security/run_key.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using ::testing::HasSubstr;
@@ -30,7 +30,7 @@ class LaunchKeyTest : public ::testing::Test {
     EXPECT_TRUE(security::WriteNewRunKey(folder_ + "/" + name).ok());
     return folder_ + "/" + name;
   }
-  // The authority of which the launcher is, towards the tasks; "" where they prove nothing.
+  // Returns the authority of the launcher's certificate. "" if the tasks use no certificates.
   std::string AuthorityWith(const std::string& key_file) {
     const auto key = LaunchKey::Make(job_, key_file);
     EXPECT_TRUE(key.ok()) << key.status();
@@ -65,13 +65,13 @@ TEST_F(LaunchKeyTest, OfAFileTheTasksAreToldWhereItIs) {
   EXPECT_THAT(environment_, ::testing::ElementsAre(std::pair("MUSTER_RUN_KEY_FILE", key_file_)));
 }
 
-// What the tasks do with the job (IdentityFor), the launcher does.
+// The launcher derives its identity from the job like the tasks (IdentityFor).
 TEST_F(LaunchKeyTest, OfTheJobIsTheLaunchersToo) {
   const std::string theirs = AuthorityWith(key_file_);
   job_.security.key_file = "run.key";
   EXPECT_EQ(AuthorityWith(""), theirs);
   EXPECT_TRUE(environment_.empty());
-  job_.security.insecure = true;  // a key goes before it
+  job_.security.insecure = true;  // A key takes precedence over this option.
   EXPECT_EQ(AuthorityWith(""), theirs);
   job_.security.key_file.clear();
   EXPECT_EQ(AuthorityWith(""), "");
@@ -102,4 +102,4 @@ TEST_F(LaunchKeyTest, InCertificatesPlaceThereIsNone) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

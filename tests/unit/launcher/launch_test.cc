@@ -17,7 +17,7 @@
 #include "deploy/launcher/lines.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using testing::Contains;
@@ -472,4 +472,4 @@ TEST_F(Launch, StartsAChiefThatDiesAgain) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using testing::ElementsAre;
@@ -43,4 +43,4 @@ TEST_F(Lines, AreCutWhenTooLong) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

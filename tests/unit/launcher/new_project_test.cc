@@ -9,7 +9,7 @@
 
 #include "deploy/new_command.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using testing::HasSubstr;
@@ -40,4 +40,4 @@ TEST(NewProject, LeavesNoPlaceholder) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

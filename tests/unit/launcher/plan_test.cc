@@ -11,7 +11,7 @@
 
 #include "deploy/launcher/ports.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using testing::HasSubstr;
@@ -116,4 +116,4 @@ TEST(Ports, SayWhatToDoWhenTheEphemeralRangeTakesAll) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <string>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 constexpr int kFirst = 10000, kLast = 10039;  // all that lie outside this ephemeral range
@@ -62,4 +62,4 @@ TEST(PortMarks, TheSameUsersAreKept) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using testing::ElementsAre;
@@ -148,4 +148,4 @@ TEST(Report, SaysWhereInputHoldsTrainingUp) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using std::chrono::seconds;
@@ -312,4 +312,4 @@ TEST_F(Verdict, AnElasticJobEndsWithAWorkersOwnFailure) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

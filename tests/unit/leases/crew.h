@@ -1,4 +1,4 @@
-// Workers that do what a WorkTable says, for its tests.
+// Fake workers that complete the leases of a WorkTable, for its tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,18 +8,17 @@
 
 #include "chief/leases/work_table.h"
 
-namespace muster {
+namespace muster::chief {
 
 using Reply = proto::NextReply;
 
-// Workers that do what the table says.
 class Crew {
  public:
   Crew(WorkTable* table, int workers) : table_(table) {
     for (int i = 0; i < workers; ++i) table->SetWorker(i, 100 + i, false);
   }
 
-  // Tells what was done, and asks for more.
+  // Reports the worker's completed work and requests `want` leases.
   Reply Next(int worker, int want = 1) {
     proto::NextRequest& request = requests_[worker];
     request.mutable_worker()->set_worker(worker);
@@ -34,7 +33,7 @@ class Crew {
     if (reply.has_lost()) request.clear_held();
     return reply;
   }
-  // Asks whether this one may start.
+  // Also asks whether the lease may start.
   Reply Start(int worker, const Reply& lease, int want = 0) {
     requests_[worker].set_start(lease.lease().id());
     const Reply reply = Next(worker, want);
@@ -68,7 +67,7 @@ class Crew {
     done.add_metric_sums(static_cast<double>(lease.lease().begin()));
     return done;
   }
-  // Of the batch that was finished last.
+  // Returns the report of the last finished batch, which a test may change before Next.
   proto::BatchDone& LastDone(int worker) {
     return *requests_[worker].mutable_done(requests_[worker].done_size() - 1);
   }
@@ -91,4 +90,4 @@ inline WorkTable::Options Asynchronous(int64_t examples, int64_t batch, int64_t 
   return options;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

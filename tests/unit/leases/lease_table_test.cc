@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using State = LeaseTable::State;
@@ -232,4 +232,4 @@ TEST(ClockTable, NobodyRunsFurtherAheadThanAllowed) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

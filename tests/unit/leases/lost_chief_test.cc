@@ -10,12 +10,12 @@
 
 #include "chief/leases/work_table.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr int kWorkers = 3;
 constexpr int64_t kBatch = 10, kBatches = 60;
-constexpr int kMostWanted = 4;  // at once; then a worker holds one more at the most
+constexpr int kMaxWanted = 4;  // at once; then a worker holds one more at the most
 
 // Workers that push what they are given, chiefs that know what they are told, and servers that keep
 // the record and see which leases are pushed.
@@ -31,7 +31,7 @@ class Training {
   }
 
   void Go() {
-    for (int event = 0; !table_->through(); ++event) {
+    for (int event = 0; !table_->all_done(); ++event) {
       ASSERT_LT(event, 100000);
       if (Draw(60) == 0) LoseChief();
       if (Draw(40) == 0) Lose(Draw(kWorkers));
@@ -60,7 +60,7 @@ class Training {
   void Record() {
     record_ = Json::parse(table_->ToRecord().dump());
     recorded_workers_ = table_->workers();
-    news_ = table_->news();
+    revision_ = table_->revision();
   }
   void Start(int w) {
     workers_[w] = Worker();
@@ -85,7 +85,7 @@ class Training {
       if (!lost.contains(w)) table_->SetWorker(w, workers_[w].incarnation, /*told=*/true);
     table_->Reach(newest_lease_);
     table_->FinishRecovery();
-    news_ = 0;
+    revision_ = 0;
     for (int w = 0; w < kWorkers; ++w) {
       if (lost.contains(w))
         Start(w);
@@ -114,14 +114,14 @@ class Training {
     EXPECT_TRUE(table_->Take(request).ok());
     worker.untold.clear();
     // As LeaseCalls does.
-    if (news_ < table_->news()) Record();
+    if (revision_ < table_->revision()) Record();
     proto::NextReply reply;
     table_->Answer(request, "", &reply);
     return reply;
   }
   void Ask(int w) {
     Worker& worker = workers_[w];
-    const proto::NextReply reply = Tell(w, worker.untold, Draw(kMostWanted + 1));
+    const proto::NextReply reply = Tell(w, worker.untold, Draw(kMaxWanted + 1));
     if (reply.has_lost()) worker.held.clear();
     if (!reply.has_lease()) return;
     worker.held.push_back(reply.lease().id());
@@ -136,7 +136,7 @@ class Training {
   std::map<int, Worker> workers_;
   Json record_;
   std::map<int, uint64_t> recorded_workers_;
-  uint64_t news_ = 0, incarnations_ = 0;
+  uint64_t revision_ = 0, incarnations_ = 0;
   int64_t newest_lease_ = 0, pushed_ = 0, given_ = 0, torn_by_losses_ = 0;
   int chiefs_lost_ = 0;
 };
@@ -152,7 +152,7 @@ TEST(LostChief, NoPushThatIsMadeAgainAndNoLossOfAWorkerIsLeftOut) {
     // Those that came back, and may have been given again before a chief was lost, count as if they
     // had been: all leases of a worker at a time.
     ASSERT_LE(run.repeated(),
-              run.given() - kBatches + (kMostWanted + 1) * kWorkers * run.chiefs_lost());
+              run.given() - kBatches + (kMaxWanted + 1) * kWorkers * run.chiefs_lost());
     pushed_again += run.pushed() - kBatches;
     counted += run.repeated();
   }
@@ -172,4 +172,4 @@ TEST(LostChief, WhereNoWorkerIsLostWithItTheCountIsExact) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using Views = std::vector<uint64_t>;
@@ -12,7 +12,7 @@ TEST(ShardLedger, ARestoredShardLosesWhatWasAcceptedSince) {
   ShardLedger ledger(2, 0);
   for (int i = 0; i < 5; ++i) EXPECT_FALSE(ledger.Accept(Views{1, 1}));
   ledger.Cut(5);
-  ledger.Keep();
+  ledger.CommitCut();
   for (int i = 0; i < 3; ++i) ledger.Accept(Views{1, 1});
   EXPECT_EQ(ledger.Restore(0, 5, /*view=*/2, 8), 3);
   EXPECT_EQ(ledger.restored(0), 2u);
@@ -32,7 +32,7 @@ TEST(ShardLedger, KnowsWhatWasKeptHoweverManyCutsThereAreBehindIt) {
     ShardLedger ledger(2, 0);
     for (int i = 0; i < 5; ++i) ledger.Accept(Views{1, 1});
     ledger.Cut(5);
-    ledger.Keep();
+    ledger.CommitCut();
     for (int64_t step = 6; step < 6 + 2 * cuts; step += 2) {  // every other update is of shard 1
       ledger.Accept(Views{1, 1});
       ledger.Accept(Views{0, 1});
@@ -68,7 +68,7 @@ TEST(ShardLedger, WhatIsToldLateIsLostWhereItWasAcknowledgedBefore) {
   EXPECT_FALSE(ledger.Accept(Views{8, 7})) << "shard 0 got it after it went back";
   EXPECT_EQ(ledger.lost(), 2);
   ledger.Cut(3);
-  ledger.Keep();
+  ledger.CommitCut();
   EXPECT_EQ(ledger.Restore(0, 3, 9, 3), 0);
   EXPECT_EQ(ledger.Restore(1, 0, 9, 3), 3);
 }
@@ -87,7 +87,7 @@ TEST(ShardLedger, ARestartedChiefGoesOnCounting) {
   ShardLedger ledger(2, 10);
   for (int i = 0; i < 6; ++i) ledger.Accept(Views{1, 1});
   ledger.Cut(16);
-  ledger.Keep();
+  ledger.CommitCut();
   ledger.Accept(Views{1, 1});
   ledger.Restore(0, 16, 2, 17);
   ShardLedger restarted = ShardLedger::FromRecord(2, ledger.ToRecord());
@@ -99,4 +99,4 @@ TEST(ShardLedger, ARestartedChiefGoesOnCounting) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

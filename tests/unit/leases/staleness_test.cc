@@ -6,7 +6,7 @@
 
 #include "tests/unit/leases/crew.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Parameters come with the push before. A batch that is to contain what others push after that has
@@ -83,7 +83,7 @@ TEST(WorkTable, ALeaseThatWaitsIsTheSlowestOnesWhereNoOtherIsLeft) {
   EXPECT_EQ(table.torn_pushes(), 0);
   crew.Finish(1, moved);
   crew.Next(1, 0);
-  EXPECT_TRUE(table.through());
+  EXPECT_TRUE(table.all_done());
   EXPECT_EQ(table.repeated_examples(), 0) << "nobody had started it";
 }
 
@@ -231,7 +231,7 @@ TEST(WorkTable, NobodyRunsPastTheBoundOrWaitsForEver) {
     const bool losses = seed % 2 == 1;
     int events = 0, restarts = 0;
     crew.table().set_gate({.steps = 5});
-    for (; !crew.table().through() && events < 20000 && crew.Act(); ++events) {
+    for (; !crew.table().all_done() && events < 20000 && crew.Act(); ++events) {
       // As a checkpoint has it.
       if (crew.table().between_steps() && crew.random()() % 4 == 0)
         crew.table().set_gate({.steps = crew.table().steps() + 1 + crew.random()() % 9});
@@ -244,7 +244,7 @@ TEST(WorkTable, NobodyRunsPastTheBoundOrWaitsForEver) {
         ++restarts;
       }
     }
-    ASSERT_TRUE(crew.table().through())
+    ASSERT_TRUE(crew.table().all_done())
         << seed << ": nobody goes on after " << crew.table().steps() << " steps";
     ASSERT_FALSE(HasFailure()) << seed;
     EXPECT_EQ(crew.pushed().size(), static_cast<size_t>(crew.table().steps()));
@@ -253,4 +253,4 @@ TEST(WorkTable, NobodyRunsPastTheBoundOrWaitsForEver) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -10,7 +10,7 @@
 #include "common/checkpoint/callback_record.h"
 #include "tests/unit/leases/crew.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 // Schedules and seeds go by it: leases are given ahead, and each is another step.
@@ -46,7 +46,7 @@ TEST(WorkTable, StepsAreCountedInTheOrderOfCompletion) {
   EXPECT_EQ(steps[0].examples, 5);
   EXPECT_FALSE(steps[1].epoch_end);
   EXPECT_TRUE(steps[2].epoch_end);
-  EXPECT_TRUE(steps[2].through);
+  EXPECT_TRUE(steps[2].all_done);
   EXPECT_EQ(steps[2].epoch_examples, 25);
   EXPECT_EQ(steps[2].epoch_metric_sums, std::vector<double>{30});
   EXPECT_DOUBLE_EQ(steps[2].epoch_loss_sum, 12.5);
@@ -271,7 +271,7 @@ TEST(WorkTable, NoChangeMeansThatAWaitingCallIsAnsweredAsBefore) {
   std::mt19937 random(7);
   int without_change = 0;
   table.set_gate({false, std::nullopt, 0});
-  for (int event = 0; event < 20000 && !table.through(); ++event) {
+  for (int event = 0; event < 20000 && !table.all_done(); ++event) {
     const auto answer = [&](int worker) {
       Reply reply;
       table.Answer(crew.request(worker), "", &reply);
@@ -297,7 +297,7 @@ TEST(WorkTable, NoChangeMeansThatAWaitingCallIsAnsweredAsBefore) {
       EXPECT_EQ(answer(other), Reply::kWait) << event;
     }
   }
-  EXPECT_TRUE(table.through());
+  EXPECT_TRUE(table.all_done());
   EXPECT_GT(without_change, 50);
 }
 
@@ -399,7 +399,7 @@ TEST(WorkTable, ARestartedChiefHearsWhatItsRecordDoesNotKnow) {
     std::map<int, std::vector<proto::BatchDone>> history;
     Json record = table->ToRecord();
     const int recorded = 10 + seed % 7, killed = recorded + seed % 12;
-    for (int i = 0; !table->through(); ++i) {
+    for (int i = 0; !table->all_done(); ++i) {
       if (i == recorded) record = Json::parse(table->ToRecord().dump());
       if (i == killed) {
         table = *WorkTable::FromRecord(options, record);
@@ -564,4 +564,4 @@ TEST(WorkTable, WhoIsHeardNoLongerForgetsWhatItHas) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -17,7 +17,7 @@ using ::testing::Not;
 
 TEST(MemberLoop, AGenerationFromTheQuestionToTheStart) {
   Machine m;
-  m.Feed(GenerationAsked{.last_step = 5});
+  m.Feed(GenerationRequested{.last_step = 5});
   EXPECT_EQ(m.state.stage, Stage::kWaiting);
   EXPECT_EQ(m.state.report.last_step, 5);
   EXPECT_THAT(NamesOf(m.Feed(Tick{})), ElementsAre("OpenSession"));
@@ -27,7 +27,7 @@ TEST(MemberLoop, AGenerationFromTheQuestionToTheStart) {
   EXPECT_THAT(NamesOf(m.Feed(Machine::Offer(1))), ElementsAre("NoteGeneration", "NotePhase"));
   EXPECT_EQ(m.state.stage, Stage::kForming);
   EXPECT_EQ(m.state.report.phase, Phase::kForming);
-  m.Feed(LinksMade{.generation = 1, .description = "over TCP"});
+  m.Feed(LinksEstablished{.generation = 1, .description = "over TCP"});
   EXPECT_EQ(m.state.stage, Stage::kFormed);
   EXPECT_EQ(m.state.report.formed, 1);
   EXPECT_TRUE(m.state.changed);
@@ -42,7 +42,7 @@ TEST(MemberLoop, WhoIsAloneIsStartedBeforeItsLinksStand) {
   EXPECT_THAT(NamesOf(m.Feed(GenerationStarted{.generation = 1})), ElementsAre("Note"));
   EXPECT_EQ(m.state.stage, Stage::kForming);
   EXPECT_THAT(m.Feed(GenerationStarted{.generation = 1}), IsEmpty()) << "said again";
-  m.Feed(LinksMade{.generation = 1});
+  m.Feed(LinksEstablished{.generation = 1});
   EXPECT_EQ(m.state.stage, Stage::kRunning);
 }
 
@@ -72,9 +72,9 @@ TEST(MemberLoop, AGenerationThatComesAndGoesBetweenTwoLooks) {
   m.GoTo(Stage::kForming);
   m.Feed(GenerationAborted{.generation = 1, .reason = "a loss"});
   EXPECT_EQ(m.state.stage, Stage::kIdle);
-  m.Feed(LinksMade{.generation = 1});
+  m.Feed(LinksEstablished{.generation = 1});
   EXPECT_EQ(m.state.stage, Stage::kIdle) << "they came too late";
-  m.Feed(GenerationAsked{});
+  m.Feed(GenerationRequested{});
   EXPECT_EQ(m.state.stage, Stage::kWaiting);
 }
 
@@ -88,12 +88,12 @@ TEST(MemberLoop, AGenerationThatIsOfferedBeforeTheLoopAsks) {
     m.Feed(Machine::Offer(2));
     EXPECT_EQ(m.state.stage, before);
     EXPECT_TRUE(m.state.InGeneration());
-    m.Feed(LinksMade{.generation = 1});
+    m.Feed(LinksEstablished{.generation = 1});
     EXPECT_EQ(m.state.stage, before) << "those of the one before";
-    m.Feed(GenerationAsked{});
+    m.Feed(GenerationRequested{});
     EXPECT_EQ(m.state.stage, Stage::kForming);
     EXPECT_EQ(m.state.report.phase, Phase::kForming);
-    m.Feed(LinksMade{.generation = 2});
+    m.Feed(LinksEstablished{.generation = 2});
     EXPECT_EQ(m.state.stage, Stage::kFormed);
   }
 }
@@ -113,7 +113,7 @@ TEST(MemberLoop, ANewerOfferEndsTheGenerationThatRuns) {
   Machine m;
   m.GoTo(Stage::kRunning);
   EXPECT_THAT(NamesOf(m.Feed(Machine::Offer(2))),
-              ElementsAre("AbortCommunicators", "KeepRecord", "NoteGeneration"));
+              ElementsAre("AbortCommunicators", "SubmitRecord", "NoteGeneration"));
   EXPECT_EQ(m.state.stage, Stage::kOver);
   EXPECT_TRUE(m.state.IsOver(1));
   EXPECT_TRUE(m.state.InGeneration());
@@ -123,11 +123,11 @@ TEST(MemberLoop, AnAbortKeepsOneRecordOfItsGeneration) {
   Machine m;
   m.GoTo(Stage::kRunning);
   const auto actions = m.Feed(GenerationAborted{.generation = 1, .reason = "worker 2 was lost"});
-  EXPECT_THAT(NamesOf(actions), ElementsAre("Note", "AbortCommunicators", "KeepRecord"));
+  EXPECT_THAT(NamesOf(actions), ElementsAre("Note", "AbortCommunicators", "SubmitRecord"));
   EXPECT_EQ(Message(Find<AbortCommunicators>(actions)->why), "worker 2 was lost");
-  EXPECT_EQ(Find<KeepRecord>(actions)->reason, "worker 2 was lost");
-  EXPECT_EQ(Find<KeepRecord>(actions)->roster->generation, 1);
-  EXPECT_FALSE(Find<KeepRecord>(actions)->last);
+  EXPECT_EQ(Find<SubmitRecord>(actions)->reason, "worker 2 was lost");
+  EXPECT_EQ(Find<SubmitRecord>(actions)->roster->generation, 1);
+  EXPECT_FALSE(Find<SubmitRecord>(actions)->last);
   EXPECT_EQ(m.state.stage, Stage::kOver);
   EXPECT_TRUE(m.state.changed);
   EXPECT_THAT(m.Feed(GenerationAborted{.generation = 1, .reason = "again"}), IsEmpty());
@@ -138,9 +138,9 @@ TEST(MemberLoop, AnAbortOfAnOlderGenerationEndsNothing) {
   Machine m;
   m.GoTo(Stage::kRunning);
   m.Feed(GenerationAborted{.generation = 1, .reason = "a loss"});
-  m.Feed(GenerationAsked{});
+  m.Feed(GenerationRequested{});
   m.Feed(Machine::Offer(7));
-  m.Feed(LinksMade{.generation = 7});
+  m.Feed(LinksEstablished{.generation = 7});
   m.Feed(GenerationStarted{.generation = 7});
   EXPECT_EQ(Find<AbortCommunicators>(m.Feed(GenerationAborted{.generation = 5, .reason = "late"})),
             nullptr);
@@ -175,11 +175,11 @@ TEST(MemberLoop, AFailedCollectiveOfAGenerationThatIsOverIsNoNews) {
 TEST(MemberLoop, ALoopThatAsksAgainBeforeTheAbort) {
   Machine m;
   m.GoTo(Stage::kExplaining);
-  m.Feed(GenerationAsked{.last_step = 6});
+  m.Feed(GenerationRequested{.last_step = 6});
   EXPECT_EQ(m.state.stage, Stage::kWaiting);
   EXPECT_TRUE(m.state.InGeneration()) << "until it is over, the session resumes with it";
   EXPECT_THAT(NamesOf(m.Feed(GenerationAborted{.generation = 1, .reason = "a loss"})),
-              Contains("KeepRecord"));
+              Contains("SubmitRecord"));
   EXPECT_EQ(m.state.stage, Stage::kWaiting);
   m.Feed(Machine::Offer(2));
   EXPECT_EQ(m.state.stage, Stage::kForming);
@@ -190,13 +190,13 @@ TEST(MemberLoop, AnOwnFailure) {
   m.GoTo(Stage::kRunning);
   EXPECT_THAT(NamesOf(m.Feed(LoopFailed{.message = "NaN"})), ElementsAre("Note"));
   EXPECT_EQ(m.state.stage, Stage::kExplaining);
-  const auto actions = m.Feed(FailureNotTold{.failure = "NaN", .why = "no answer"});
-  EXPECT_THAT(NamesOf(actions), ElementsAre("Log", "KeepRecord"));
+  const auto actions = m.Feed(FailureNotReported{.failure = "NaN", .why = "no answer"});
+  EXPECT_THAT(NamesOf(actions), ElementsAre("Log", "SubmitRecord"));
   EXPECT_THAT(Find<Log>(actions)->line, HasSubstr("does not know of this failure: no answer"));
-  EXPECT_TRUE(Find<KeepRecord>(actions)->last);
+  EXPECT_TRUE(Find<SubmitRecord>(actions)->last);
   m.Feed(JobEnded{.verdict = Machine::Failure()});
   EXPECT_THAT(m.Feed(LoopFailed{.message = "NaN"}), IsEmpty());
-  EXPECT_THAT(m.Feed(FailureNotTold{.failure = "NaN"}), IsEmpty());
+  EXPECT_THAT(m.Feed(FailureNotReported{.failure = "NaN"}), IsEmpty());
 }
 
 TEST(MemberLoop, TheEndOfTheLoop) {
@@ -209,7 +209,7 @@ TEST(MemberLoop, TheEndOfTheLoop) {
   EXPECT_EQ(m.state.report.outcome_message, "stopped");
   EXPECT_EQ(m.state.report.phase, Phase::kEnding);
   const auto actions = m.Feed(JobEnded{.verdict = {}});
-  EXPECT_THAT(NamesOf(actions), ElementsAre("Note", "TellVerdict")) << "nothing is aborted";
+  EXPECT_THAT(NamesOf(actions), ElementsAre("Note", "NotifyVerdict")) << "nothing is aborted";
   EXPECT_EQ(m.state.stage, Stage::kEnded);
 }
 
@@ -225,15 +225,15 @@ TEST(MemberLoop, AVerdictOfFailure) {
   m.GoTo(Stage::kRunning);
   const auto actions = m.Feed(JobEnded{.verdict = Machine::Failure()});
   EXPECT_THAT(NamesOf(actions),
-              ElementsAre("Note", "AbortCommunicators", "KeepRecord", "TellVerdict"));
+              ElementsAre("Note", "AbortCommunicators", "SubmitRecord", "NotifyVerdict"));
   EXPECT_EQ(ExitCodeOf(Find<AbortCommunicators>(actions)->why), ExitCode::kProgramFailed);
-  EXPECT_TRUE(Find<KeepRecord>(actions)->last);
-  EXPECT_FALSE(Find<TellVerdict>(actions)->given_up);
+  EXPECT_TRUE(Find<SubmitRecord>(actions)->last);
+  EXPECT_FALSE(Find<NotifyVerdict>(actions)->given_up);
   EXPECT_EQ(m.state.stage, Stage::kEnding) << "the loop has to come back";
   EXPECT_THAT(m.Feed(JobEnded{.verdict = {}}), IsEmpty()) << "the first one counts";
   m.Feed(LoopReturned{});
   EXPECT_EQ(m.state.stage, Stage::kEnded);
-  m.Feed(GenerationAsked{});
+  m.Feed(GenerationRequested{});
   EXPECT_EQ(m.state.stage, Stage::kEnded);
   EXPECT_THAT(m.Feed(Machine::Offer(2)), IsEmpty());
 }
@@ -242,19 +242,19 @@ TEST(MemberLoop, AStopWithAVerdictIsNoFailureWorthARecord) {
   Machine m;
   m.GoTo(Stage::kRunning);
   EXPECT_THAT(NamesOf(m.Feed(JobEnded{.verdict = {.code = ExitCode::kPreempted}})),
-              Not(Contains("KeepRecord")));
+              Not(Contains("SubmitRecord")));
 }
 
 TEST(MemberLoop, ARefusalConcernsThisProcessAloneOnceItTrained) {
   Machine m;
   m.GoTo(Stage::kRunning);
   auto actions = m.Feed(Refused{.verdict = Machine::Failure()});
-  EXPECT_TRUE(Find<TellVerdict>(actions)->given_up);
+  EXPECT_TRUE(Find<NotifyVerdict>(actions)->given_up);
   m = Machine();
   m.GoTo(Stage::kWaiting);
   actions = m.Feed(Refused{.verdict = Machine::Failure()});
-  EXPECT_FALSE(Find<TellVerdict>(actions)->given_up);
-  EXPECT_EQ(Find<KeepRecord>(actions), nullptr) << "of what?";
+  EXPECT_FALSE(Find<NotifyVerdict>(actions)->given_up);
+  EXPECT_EQ(Find<SubmitRecord>(actions), nullptr) << "of what?";
 }
 
 TEST(MemberLoop, PhasesAreNotedAndTheFirstOneIsSaidAtOnce) {
@@ -277,7 +277,7 @@ TEST(MemberLoop, PhasesAreNotedAndTheFirstOneIsSaidAtOnce) {
 TEST(MemberLoop, ARequestToStop) {
   Machine m;
   m.GoTo(Stage::kRunning);
-  EXPECT_THAT(NamesOf(m.Feed(StopAsked{})), ElementsAre("Note"));
+  EXPECT_THAT(NamesOf(m.Feed(StopReceived{})), ElementsAre("Note"));
   EXPECT_TRUE(m.state.report.stop_requested);
   EXPECT_FALSE(m.state.report.leave_requested);
   EXPECT_TRUE(m.state.changed);
@@ -287,7 +287,7 @@ TEST(MemberLoop, ARequestToStop) {
   elastic.may_leave = true;
   m = Machine(elastic);
   m.GoTo(Stage::kRunning);
-  m.Feed(StopAsked{});
+  m.Feed(StopReceived{});
   EXPECT_FALSE(m.state.report.stop_requested);
   EXPECT_TRUE(m.state.report.leave_requested);
   EXPECT_THAT(NamesOf(m.Feed(Pulse{.stop_requested = true})), ElementsAre("Note"));
@@ -297,16 +297,16 @@ TEST(MemberLoop, ARequestToStop) {
 TEST(MemberLoop, ALineAboutTheRosterIsNotPrintedTwiceByTheChief) {
   Machine m;
   m.GoTo(Stage::kWaiting);
-  EXPECT_THAT(NamesOf(m.Feed(RosterTold{.line = "1/2 joined"})), ElementsAre("Log"));
+  EXPECT_THAT(NamesOf(m.Feed(RosterReceived{.line = "1/2 joined"})), ElementsAre("Log"));
   m.rules.is_chief = true;
-  EXPECT_THAT(m.Feed(RosterTold{.line = "1/2 joined"}), IsEmpty());
+  EXPECT_THAT(m.Feed(RosterReceived{.line = "1/2 joined"}), IsEmpty());
 }
 
 TEST(MemberLoop, RecordsThatWereKeptAreReported) {
   Machine m;
   m.GoTo(Stage::kEnded);
   EXPECT_FALSE(m.state.changed);
-  m.Feed(RecordsKept{});
+  m.Feed(RecordsDelivered{});
   EXPECT_THAT(NamesOf(m.Feed(Tick{})), ElementsAre("SendReport")) << "the acknowledgement";
 }
 

@@ -1,4 +1,4 @@
-// A member's state machine with a clock that tests move.
+// A member's state machine with a clock that tests advance.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ class Machine {
  public:
   explicit Machine(MemberRules machine_rules = TestRules()) : rules(std::move(machine_rules)) {}
 
-  // What the event makes the member do.
+  // Applies the event and returns the actions.
   std::vector<MemberAction> Feed(MemberEvent event) {
     MemberChange change = Apply(rules, now, std::move(state), std::move(event));
     state = std::move(change.state);
@@ -43,18 +43,19 @@ class Machine {
   static Verdict Failure() {
     return {.code = ExitCode::kProgramFailed, .task = "worker:0", .message = "a bad program"};
   }
-  // The shortest way to a stage: the session stands, and all that is to be said was said.
+  // Moves from the initial state to `stage` by the fewest events. The session is then up, and there
+  // is nothing left to report.
   void GoTo(Stage stage) {
     if (stage == Stage::kIdle) {
-      Feed(JoinAsked{});
+      Feed(JoinRequested{});
     } else {
-      Feed(GenerationAsked{});
+      Feed(GenerationRequested{});
     }
     Feed(Tick{});
     Feed(Welcomed{.welcome = {.run_id = "run-a"}, .chief_pid = 17});
     const bool running = stage >= Stage::kRunning && stage != Stage::kEnded;
     if (stage == Stage::kForming || stage == Stage::kFormed || running) Feed(Offer(1));
-    if (stage == Stage::kFormed || running) Feed(LinksMade{.generation = 1});
+    if (stage == Stage::kFormed || running) Feed(LinksEstablished{.generation = 1});
     if (running) Feed(GenerationStarted{.generation = 1});
     if (stage == Stage::kExplaining) Feed(CollectiveFailed{.message = "a reset link"});
     if (stage == Stage::kFinished) Feed(LoopFinished{.last_step = 7});
@@ -79,7 +80,7 @@ inline std::vector<std::string> NamesOf(const std::vector<MemberAction>& actions
   for (const MemberAction& action : actions) names.emplace_back(NameOf(action));
   return names;
 }
-// The first one of its kind; null: there is none.
+// Returns the first action of this type, null if there is none.
 template <typename Action>
 const Action* Find(const std::vector<MemberAction>& actions) {
   for (const MemberAction& action : actions)

@@ -30,30 +30,30 @@ Row Plain(Event event) {
 
 const std::vector<Row>& StageRows() {
   static const std::vector<Row> rows = {
-      Plain(JoinAsked{}),
-      Plain(GenerationAsked{.last_step = 5}),
-      Plain(LinksMade{.generation = 1}),
+      Plain(JoinRequested{}),
+      Plain(GenerationRequested{.last_step = 5}),
+      Plain(LinksEstablished{.generation = 1}),
       Plain(LinksFailed{.generation = 1, .message = "no route"}),
       Plain(PhaseEntered{.phase = Phase::kData, .step = 1}),
       Plain(CollectiveFailed{.message = "a reset link"}),
       Plain(LoopFailed{.message = "NaN"}),
-      Plain(FailureNotTold{.failure = "NaN", .why = "no answer"}),
+      Plain(FailureNotReported{.failure = "NaN", .why = "no answer"}),
       Plain(LoopFinished{.last_step = 7}),
       Plain(LoopReturned{}),
-      Plain(StopAsked{}),
+      Plain(StopReceived{}),
       Plain(Welcomed{}),
       Plain(Refused{.verdict = Machine::Failure()}),
       {"JobEnded, done", [](Machine& m) { return m.Feed(JobEnded{}); }},
       {"JobEnded, a failure",
        [](Machine& m) { return m.Feed(JobEnded{.verdict = Machine::Failure()}); }},
       {"Pulse with a stop", [](Machine& m) { return m.Feed(Pulse{.stop_requested = true}); }},
-      Plain(RosterTold{.line = "1/2 joined"}),
+      Plain(RosterReceived{.line = "1/2 joined"}),
       {"GenerationOffered, a newer one", [](Machine& m) { return m.Feed(Machine::Offer(2)); }},
       Plain(GenerationStarted{.generation = 1}),
       Plain(GenerationAborted{.generation = 1, .reason = "a loss"}),
       Plain(SessionClosed{.why = "connection refused"}),
       Plain(SessionCut{}),
-      Plain(RecordsKept{}),
+      Plain(RecordsDelivered{}),
       {"Tick after timeouts.resume without a session",
        [](Machine& m) {
          m.Feed(SessionClosed{.why = "connection refused", .retry = seconds(100)});
@@ -134,7 +134,7 @@ void GoToSession(int stage, Machine* m) {
     case SessionStage::kNone:
       return;
     case SessionStage::kConnecting:
-      m->Feed(JoinAsked{});
+      m->Feed(JoinRequested{});
       m->Feed(Tick{});
       return;
     case SessionStage::kUp:
@@ -153,9 +153,9 @@ void GoToSession(int stage, Machine* m) {
 
 std::string SessionTable() {
   const std::vector<Row> rows = {
-      {"JoinAsked, then Tick",
+      {"JoinRequested, then Tick",
        [](Machine& m) {
-         m.Feed(JoinAsked{});
+         m.Feed(JoinRequested{});
          return m.Feed(Tick{});
        }},
       {"Tick after the back-off", [](Machine& m) { return m.After(milliseconds(1100)); }},

@@ -22,7 +22,7 @@ SessionClosed Unreachable() { return {.why = "connection refused", .retry = mill
 TEST(MemberSession, IsOpenedOnceSomebodyAsks) {
   Machine m;
   EXPECT_THAT(m.Feed(Tick{}), IsEmpty());
-  m.Feed(JoinAsked{});
+  m.Feed(JoinRequested{});
   EXPECT_TRUE(m.state.changed) << "at once";
   EXPECT_THAT(NamesOf(m.Feed(Tick{})), ElementsAre("OpenSession"));
   EXPECT_EQ(m.state.session.stage, SessionStage::kConnecting);
@@ -31,11 +31,11 @@ TEST(MemberSession, IsOpenedOnceSomebodyAsks) {
 
 TEST(MemberSession, IsTriedAgainAfterTheBackOff) {
   Machine m;
-  m.Feed(JoinAsked{});
+  m.Feed(JoinRequested{});
   m.Feed(Tick{});
   m.Feed(Unreachable());
   EXPECT_EQ(m.state.session.stage, SessionStage::kBroken);
-  EXPECT_EQ(m.state.session.trouble, "connection refused");
+  EXPECT_EQ(m.state.session.last_error, "connection refused");
   EXPECT_THAT(m.After(milliseconds(299)), IsEmpty());
   EXPECT_THAT(NamesOf(m.After(milliseconds(1))), ElementsAre("OpenSession"));
 }
@@ -62,7 +62,7 @@ TEST(MemberSession, ThatIsResumedInTimeLosesNothing) {
 
 TEST(MemberSession, WhoIsNoChief) {
   Machine m;
-  m.Feed(JoinAsked{});
+  m.Feed(JoinRequested{});
   m.Feed(Tick{});
   m.Feed(SessionClosed{.no_chief = true, .why = "unknown service"});
   ASSERT_TRUE(m.state.verdict);
@@ -76,7 +76,7 @@ TEST(MemberSession, ReportsComeWithTheIntervalAndWithNews) {
   m.GoTo(Stage::kRunning);
   EXPECT_THAT(m.After(milliseconds(999)), IsEmpty());
   EXPECT_THAT(NamesOf(m.After(milliseconds(1))), ElementsAre("SendReport"));
-  m.Feed(StopAsked{});
+  m.Feed(StopReceived{});
   EXPECT_THAT(NamesOf(m.Feed(Tick{})), ElementsAre("SendReport"));
   EXPECT_THAT(m.Feed(Tick{}), IsEmpty());
 }
@@ -84,7 +84,7 @@ TEST(MemberSession, ReportsComeWithTheIntervalAndWithNews) {
 TEST(MemberSession, NothingPassesOneThatIsMuted) {
   Machine m;
   m.GoTo(Stage::kRunning);
-  m.Feed(StopAsked{});
+  m.Feed(StopReceived{});
   EXPECT_THAT(m.After(seconds(2), Tick{.muted = true}), IsEmpty());
   EXPECT_THAT(NamesOf(m.Feed(Tick{})), ElementsAre("SendReport"));
   m.Feed(Unreachable());
@@ -105,7 +105,7 @@ TEST(MemberSession, ACutByAPlannedFaultIsABreak) {
 
 TEST(MemberWatch, AChiefThatIsNotThere) {
   Machine m;
-  m.Feed(JoinAsked{});
+  m.Feed(JoinRequested{});
   m.Feed(Tick{});
   m.Feed(Unreachable());
   EXPECT_EQ(Find<Log>(m.After(milliseconds(9900))), nullptr);
@@ -128,11 +128,11 @@ TEST(MemberWatch, AChiefThatIsNotThere) {
 
 TEST(MemberWatch, AChiefThatDoesNotAnswerIsTriedAgain) {
   Machine m;
-  m.Feed(JoinAsked{});
+  m.Feed(JoinRequested{});
   m.Feed(Tick{});
   EXPECT_THAT(NamesOf(m.After(seconds(10))), Contains("CancelSession"));
   EXPECT_EQ(m.state.session.stage, SessionStage::kClosing);
-  EXPECT_EQ(m.state.session.trouble, "no answer");
+  EXPECT_EQ(m.state.session.last_error, "no answer");
   m.Feed(Unreachable());
   EXPECT_EQ(*m.state.looking_since + seconds(10), m.now) << "timeouts.join runs on";
   EXPECT_THAT(NamesOf(m.After(milliseconds(300))), ElementsAre("OpenSession"));
@@ -153,8 +153,8 @@ TEST(MemberWatch, AWaitingMemberLooksForTheChiefFromTheBreakOn) {
 
 TEST(MemberWatch, AStopBeforeTheChiefIsReached) {
   Machine m;
-  m.Feed(JoinAsked{});
-  m.Feed(StopAsked{});
+  m.Feed(JoinRequested{});
+  m.Feed(StopReceived{});
   m.Feed(Tick{});
   EXPECT_FALSE(m.state.verdict) << "if it is there, it has to know, for the others' sake";
   m.Feed(Unreachable());
@@ -171,9 +171,9 @@ TEST(MemberWatch, AStopWhileTheChiefIsAway) {
   m.After(seconds(1));
   EXPECT_EQ(m.state.stage, Stage::kOver);
   m.Feed(Unreachable());
-  m.Feed(GenerationAsked{});
+  m.Feed(GenerationRequested{});
   m.now += seconds(4);
-  m.Feed(StopAsked{});
+  m.Feed(StopReceived{});
   m.Feed(Tick{});
   m.After(milliseconds(9900));
   EXPECT_FALSE(m.state.verdict) << "its successor would take over the state";
@@ -190,12 +190,12 @@ TEST(MemberWatch, ASilentChiefIsLost) {
   m.GoTo(Stage::kRunning);
   EXPECT_EQ(Find<CancelSession>(m.After(milliseconds(9999))), nullptr);
   const auto actions = m.After(milliseconds(1));
-  EXPECT_THAT(NamesOf(actions), ElementsAre("Log", "Note", "AbortCommunicators", "KeepRecord",
-                                            "CancelSession", "TellSilence"));
+  EXPECT_THAT(NamesOf(actions), ElementsAre("Log", "Note", "AbortCommunicators", "SubmitRecord",
+                                            "CancelSession", "NotifySilence"));
   EXPECT_EQ(Find<AbortCommunicators>(actions)->why,
             Superseded("lost the chief chief:0 (node-a:2222): no answer for 10.0 s"));
   EXPECT_THAT(Find<Log>(actions)->line, HasSubstr("waiting up to 50 s for it to come back"));
-  EXPECT_EQ(Find<TellSilence>(actions)->chief_pid, 17);
+  EXPECT_EQ(Find<NotifySilence>(actions)->chief_pid, 17);
   EXPECT_EQ(m.state.stage, Stage::kOver);
   EXPECT_FALSE(m.state.InGeneration());
   EXPECT_EQ(m.state.looking_since, m.now);
@@ -254,14 +254,14 @@ TEST(MemberWatch, WhatComesOverASessionThatWasGivenUp) {
 TEST(MemberWatch, TheSupervisorHearsOfASilentChiefOnce) {
   ChiefSilence silence(seconds(10));
   const PausingTime start{seconds(1000)};
-  EXPECT_FALSE(silence.News(start + seconds(1000)));  // never heard
-  silence.Heard(start);
-  EXPECT_FALSE(silence.News(start + seconds(9)));
-  EXPECT_EQ(silence.News(start + seconds(10)), seconds(10));
-  EXPECT_FALSE(silence.News(start + seconds(14)));
-  silence.Heard(start + seconds(15));
-  EXPECT_EQ(silence.News(start + seconds(15)), Duration::zero());
-  EXPECT_FALSE(silence.News(start + seconds(15)));
+  EXPECT_FALSE(silence.TakeChange(start + seconds(1000)));  // never heard
+  silence.OnContact(start);
+  EXPECT_FALSE(silence.TakeChange(start + seconds(9)));
+  EXPECT_EQ(silence.TakeChange(start + seconds(10)), seconds(10));
+  EXPECT_FALSE(silence.TakeChange(start + seconds(14)));
+  silence.OnContact(start + seconds(15));
+  EXPECT_EQ(silence.TakeChange(start + seconds(15)), Duration::zero());
+  EXPECT_FALSE(silence.TakeChange(start + seconds(15)));
 }
 
 // ---- the loop's return from a generation that is over
@@ -269,32 +269,32 @@ TEST(MemberWatch, TheSupervisorHearsOfASilentChiefOnce) {
 TEST(MemberReturn, ALoopThatDoesNotComeBackIsStuck) {
   Machine m;
   m.GoTo(Stage::kOver);
-  EXPECT_EQ(Find<TellStuck>(m.After(milliseconds(59999), Tick{})), nullptr);
+  EXPECT_EQ(Find<NotifyStuck>(m.After(milliseconds(59999), Tick{})), nullptr);
   m.Feed(Welcomed{});
   const auto actions = m.After(milliseconds(1));
-  ASSERT_NE(Find<TellStuck>(actions), nullptr);
-  EXPECT_EQ(Find<TellStuck>(actions)->why,
+  ASSERT_NE(Find<NotifyStuck>(actions), nullptr);
+  EXPECT_EQ(Find<NotifyStuck>(actions)->why,
             "the training loop did not come back within 60 s of the end of its generation "
             "(timeouts.abort): a loss");
-  EXPECT_TRUE(Find<KeepRecord>(actions)->last);
-  EXPECT_EQ(Find<TellStuck>(m.After(seconds(60))), nullptr) << "once";
+  EXPECT_TRUE(Find<SubmitRecord>(actions)->last);
+  EXPECT_EQ(Find<NotifyStuck>(m.After(seconds(60))), nullptr) << "once";
 }
 
 TEST(MemberReturn, ALoopThatIsBackIsNot) {
   for (const MemberEvent& event :
-       {MemberEvent(GenerationAsked{}), MemberEvent(CollectiveFailed{}), MemberEvent(LoopFailed{}),
-        MemberEvent(LoopFinished{}), MemberEvent(LoopReturned{})}) {
+       {MemberEvent(GenerationRequested{}), MemberEvent(CollectiveFailed{}),
+        MemberEvent(LoopFailed{}), MemberEvent(LoopFinished{}), MemberEvent(LoopReturned{})}) {
     Machine m;
     m.GoTo(Stage::kOver);
     m.Feed(event);
-    EXPECT_EQ(Find<TellStuck>(m.After(seconds(300))), nullptr) << NameOf(event);
+    EXPECT_EQ(Find<NotifyStuck>(m.After(seconds(300))), nullptr) << NameOf(event);
   }
 }
 
 TEST(MemberReturn, AVerdictToo) {
   Machine m;
   m.GoTo(Stage::kEnding);
-  EXPECT_NE(Find<TellStuck>(m.After(seconds(60))), nullptr);
+  EXPECT_NE(Find<NotifyStuck>(m.After(seconds(60))), nullptr);
 }
 
 // timeouts.abort is no end to what a phase may legally take: storage that stalls in `data`.
@@ -303,10 +303,10 @@ TEST(MemberReturn, APhaseThatMayTakeLongerHasItsOwnLimit) {
   m.GoTo(Stage::kRunning);
   m.Feed(PhaseEntered{.phase = Phase::kData, .step = 3});
   m.After(seconds(90), GenerationAborted{.generation = 1, .reason = "a loss"});
-  EXPECT_EQ(Find<TellStuck>(m.After(seconds(299))), nullptr);
+  EXPECT_EQ(Find<NotifyStuck>(m.After(seconds(299))), nullptr);
   const auto actions = m.After(seconds(1));
-  ASSERT_NE(Find<TellStuck>(actions), nullptr);
-  EXPECT_THAT(Find<TellStuck>(actions)->why,
+  ASSERT_NE(Find<NotifyStuck>(actions), nullptr);
+  EXPECT_THAT(Find<NotifyStuck>(actions)->why,
               HasSubstr("within 300 s of the end of its generation (timeouts.phase.data)"));
 }
 
@@ -316,8 +316,8 @@ TEST(MemberReturn, TheNextPhaseBeginsItsOwnLimit) {
   m.Feed(PhaseEntered{.phase = Phase::kData, .step = 3});
   m.Feed(GenerationAborted{.generation = 1, .reason = "a loss"});
   m.After(seconds(250), PhaseEntered{.phase = Phase::kForward, .step = 3});
-  EXPECT_EQ(Find<TellStuck>(m.After(seconds(59))), nullptr);
-  EXPECT_NE(Find<TellStuck>(m.After(seconds(1))), nullptr);
+  EXPECT_EQ(Find<NotifyStuck>(m.After(seconds(59))), nullptr);
+  EXPECT_NE(Find<NotifyStuck>(m.After(seconds(1))), nullptr);
 }
 
 TEST(MemberReturn, WhoWaitsForPeersIsWokenAndHasNoLonger) {
@@ -325,8 +325,8 @@ TEST(MemberReturn, WhoWaitsForPeersIsWokenAndHasNoLonger) {
   m.GoTo(Stage::kRunning);
   m.Feed(PhaseEntered{.phase = Phase::kReduce, .step = 3});
   m.Feed(GenerationAborted{.generation = 1, .reason = "a loss"});
-  EXPECT_EQ(Find<TellStuck>(m.After(seconds(59))), nullptr);
-  EXPECT_NE(Find<TellStuck>(m.After(seconds(1))), nullptr);
+  EXPECT_EQ(Find<NotifyStuck>(m.After(seconds(59))), nullptr);
+  EXPECT_NE(Find<NotifyStuck>(m.After(seconds(1))), nullptr);
 }
 
 TEST(MemberReturn, ASaveIsFinished) {
@@ -334,9 +334,9 @@ TEST(MemberReturn, ASaveIsFinished) {
   m.GoTo(Stage::kRunning);
   m.Feed(PhaseEntered{.phase = Phase::kSave, .step = 3});
   m.Feed(GenerationAborted{.generation = 1, .reason = "a loss"});
-  EXPECT_EQ(Find<TellStuck>(m.After(seconds(3000))), nullptr) << "without a limit of its own";
+  EXPECT_EQ(Find<NotifyStuck>(m.After(seconds(3000))), nullptr) << "without a limit of its own";
   m.rules.timeouts.phase[static_cast<int>(Phase::kSave)] = seconds(1800);
-  EXPECT_NE(Find<TellStuck>(m.Feed(Tick{})), nullptr);
+  EXPECT_NE(Find<NotifyStuck>(m.Feed(Tick{})), nullptr);
 }
 
 }  // namespace

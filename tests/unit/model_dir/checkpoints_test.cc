@@ -9,7 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using checkpoint::Snapshot;
@@ -549,4 +549,4 @@ TEST_F(CheckpointsTest, AStepIsLeftOutOnce) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

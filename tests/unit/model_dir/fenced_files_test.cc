@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using ::testing::HasSubstr;
@@ -102,4 +102,4 @@ TEST_F(FencedFilesTest, WhatAKilledChiefLeftIsTakenAwayAndASuccessorsIsNot) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -13,7 +13,7 @@
 #include "common/base/logging.h"
 #include "proto/event.pb.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using testing::ElementsAre;
@@ -45,9 +45,9 @@ class Publishing : public testing::Test {
     return options;
   }
   // Begun.
-  std::unique_ptr<Publisher> Begun(bool goes_on = false) {
+  std::unique_ptr<Publisher> Begun(bool continues = false) {
     auto publisher = Publisher::Open(Options());
-    const absl::Status begun = publisher->Begin(goes_on);
+    const absl::Status begun = publisher->Begin(continues);
     EXPECT_TRUE(begun.ok()) << begun;
     return publisher;
   }
@@ -456,7 +456,7 @@ TEST_F(Publishing, LeavesAnEarlierVerdictUntilTrainingBegins) {
   EXPECT_EQ(ReadJson("result.json")["status"], "completed");
   EXPECT_EQ(ReadJson("job.json")["program"], "linear");
 
-  const auto goes_on = Begun();
+  const auto continues = Begun();
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/run/result.json"));
 }
 
@@ -502,4 +502,4 @@ TEST_F(Publishing, WritesNothingOnceSuperseded) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using testing::HasSubstr;
@@ -221,4 +221,4 @@ TEST(InputWait, HintNamesWhatTheJobCanRaise) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

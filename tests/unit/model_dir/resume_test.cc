@@ -4,7 +4,7 @@
 
 #include "common/checkpoint/files/memory_file_system.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using checkpoint::TrainingState;
@@ -43,17 +43,17 @@ TEST(DecideStart, AnEmptyModelDirStartsAnew) {
   const auto start = DecideStart(MakeJob(), {});
   ASSERT_TRUE(start.ok());
   EXPECT_EQ(start->kind, StartKind::kFresh);
-  EXPECT_FALSE(start->goes_on);
+  EXPECT_FALSE(start->continues);
 }
 
 TEST(DecideStart, AnUnfinishedRunGoesOn) {
   const Job job = MakeJob();
   for (const char* status : {"preempted", "failed"}) {
-    Found found{true, ResultOf(status, 13, 1), StateOf(job, 13, 1, 24)};
-    const auto start = DecideStart(job, found);
+    ModelDirContent content{true, ResultOf(status, 13, 1), StateOf(job, 13, 1, 24)};
+    const auto start = DecideStart(job, content);
     ASSERT_TRUE(start.ok());
     EXPECT_EQ(start->kind, StartKind::kRestore);
-    EXPECT_TRUE(start->goes_on);
+    EXPECT_TRUE(start->continues);
     EXPECT_FALSE(start->passes_done);
     EXPECT_EQ(start->reason,
               "going on after step 13 (epoch 2, 24 examples into it), from "
@@ -71,9 +71,9 @@ TEST(DecideStart, TrainedToTheEndButNotEvaluatedIsNotFinished) {
 
 TEST(DecideStart, AFinishedRunIsFinishedUntilItHasMoreToDo) {
   const Job job = MakeJob();
-  const Found found{true, ResultOf("completed", 50, 5), StateOf(job, 50, 5)};
+  const ModelDirContent content{true, ResultOf("completed", 50, 5), StateOf(job, 50, 5)};
   for (const Json& keys : {Json{}, Json{{"epochs", 3}}, Json{{"max_steps", 50}}}) {
-    const auto start = DecideStart(MakeJob(keys.is_null() ? Json::object() : keys), found);
+    const auto start = DecideStart(MakeJob(keys.is_null() ? Json::object() : keys), content);
     ASSERT_TRUE(start.ok());
     EXPECT_EQ(start->kind, StartKind::kFinished);
     EXPECT_EQ(start->reason,
@@ -82,21 +82,21 @@ TEST(DecideStart, AFinishedRunIsFinishedUntilItHasMoreToDo) {
   }
   for (const Json& keys : {Json{{"epochs", 6}}, Json{{"epochs", nullptr}, {"max_steps", 51}},
                            Json{{"epochs", 6}, {"max_steps", 51}}}) {
-    const auto start = DecideStart(MakeJob(keys), found);
+    const auto start = DecideStart(MakeJob(keys), content);
     ASSERT_TRUE(start.ok());
     EXPECT_EQ(start->kind, StartKind::kRestore) << keys;
     EXPECT_TRUE(start->passes_done);
-    EXPECT_TRUE(start->goes_on);
+    EXPECT_TRUE(start->continues);
   }
 }
 
 TEST(DecideStart, MaxStepsInTheMiddleOfAnEpochIsNoWholeEpoch) {
   const Job job = MakeJob({{"max_steps", 15}});
-  const Found found{true, ResultOf("completed", 15, 2), StateOf(job, 15, 1, 40)};
-  EXPECT_EQ(DecideStart(job, found)->kind, StartKind::kFinished);
-  EXPECT_EQ(DecideStart(MakeJob({{"epochs", 2}}), found)->kind, StartKind::kRestore);
+  const ModelDirContent content{true, ResultOf("completed", 15, 2), StateOf(job, 15, 1, 40)};
+  EXPECT_EQ(DecideStart(job, content)->kind, StartKind::kFinished);
+  EXPECT_EQ(DecideStart(MakeJob({{"epochs", 2}}), content)->kind, StartKind::kRestore);
   // Nor where the newest checkpoint is lost, and an older one all that there is.
-  const Found older{true, ResultOf("completed", 15, 2), StateOf(job, 12, 1, 16)};
+  const ModelDirContent older{true, ResultOf("completed", 15, 2), StateOf(job, 12, 1, 16)};
   EXPECT_EQ(DecideStart(job, older)->kind, StartKind::kFinished);
   EXPECT_EQ(DecideStart(MakeJob({{"epochs", 2}}), older)->kind, StartKind::kRestore);
 }
@@ -130,15 +130,16 @@ TEST(DecideStart, WhatTheProgramFinishedIsFinishedUntilTheJobGrows) {
   Json result = ResultOf("completed", 13, 2);
   result["finished"] = true;
   // The state may have been saved before the program ended its training after that step.
-  for (const Found& found : {Found{true, ResultOf("completed", 13, 2), flagged},
-                             Found{true, result, StateOf(job, 13, 1, 24)}}) {
-    EXPECT_EQ(DecideStart(job, found)->kind, StartKind::kFinished);
-    EXPECT_EQ(DecideStart(MakeJob({{"epochs", 4}}), found)->kind, StartKind::kFinished);
-    EXPECT_EQ(DecideStart(MakeJob({{"epochs", 6}}), found)->kind, StartKind::kRestore);
+  for (const ModelDirContent& content :
+       {ModelDirContent{true, ResultOf("completed", 13, 2), flagged},
+        ModelDirContent{true, result, StateOf(job, 13, 1, 24)}}) {
+    EXPECT_EQ(DecideStart(job, content)->kind, StartKind::kFinished);
+    EXPECT_EQ(DecideStart(MakeJob({{"epochs", 4}}), content)->kind, StartKind::kFinished);
+    EXPECT_EQ(DecideStart(MakeJob({{"epochs", 6}}), content)->kind, StartKind::kRestore);
   }
-  const Found older{true, result, StateOf(job, 12, 1, 16)};
+  const ModelDirContent older{true, result, StateOf(job, 12, 1, 16)};
   EXPECT_EQ(DecideStart(job, older)->kind, StartKind::kRestore) << "its end is not there";
-  const Found failed{true, ResultOf("failed", 13, 2), flagged};
+  const ModelDirContent failed{true, ResultOf("failed", 13, 2), flagged};
   EXPECT_EQ(DecideStart(job, failed)->kind, StartKind::kRestore) << "to end it well";
   TrainingState state = flagged;
   SetDue(job, *DecideStart(job, failed), &state);
@@ -149,26 +150,26 @@ TEST(DecideStart, WhatTheProgramFinishedIsFinishedUntilTheJobGrows) {
 
 TEST(DecideStart, AResultOfAnotherRunCountsForNothing) {
   const Job job = MakeJob();
-  const Found found{false, ResultOf("completed", 50, 5), StateOf(job, 50, 5)};
-  const auto start = DecideStart(job, found);
+  const ModelDirContent content{false, ResultOf("completed", 50, 5), StateOf(job, 50, 5)};
+  const auto start = DecideStart(job, content);
   EXPECT_EQ(start->kind, StartKind::kRestore);
-  EXPECT_FALSE(start->goes_on);
+  EXPECT_FALSE(start->continues);
   EXPECT_EQ(DecideStart(job, {false, ResultOf("completed", 50, 5)})->kind, StartKind::kFresh);
 }
 
 TEST(DecideStart, AFinishedRunWithoutCheckpointsIsFinishedOrStartsAnew) {
-  const Found found{true, ResultOf("completed", 50, 5)};
-  EXPECT_EQ(DecideStart(MakeJob(), found)->kind, StartKind::kFinished);
-  const auto more = DecideStart(MakeJob({{"epochs", 6}}), found);
+  const ModelDirContent content{true, ResultOf("completed", 50, 5)};
+  EXPECT_EQ(DecideStart(MakeJob(), content)->kind, StartKind::kFinished);
+  const auto more = DecideStart(MakeJob({{"epochs", 6}}), content);
   EXPECT_EQ(more->kind, StartKind::kFresh);
   EXPECT_THAT(more->reason, HasSubstr("no checkpoint to go on from"));
 }
 
 TEST(DecideStart, AnOlderCheckpointThanTheResultMakesItsPassesAgain) {
   const Job job = MakeJob();
-  const Found found{true, ResultOf("completed", 50, 5), StateOf(job, 40, 4)};
-  EXPECT_EQ(DecideStart(job, found)->kind, StartKind::kFinished);
-  const auto more = DecideStart(MakeJob({{"epochs", 6}}), found);
+  const ModelDirContent content{true, ResultOf("completed", 50, 5), StateOf(job, 40, 4)};
+  EXPECT_EQ(DecideStart(job, content)->kind, StartKind::kFinished);
+  const auto more = DecideStart(MakeJob({{"epochs", 6}}), content);
   EXPECT_EQ(more->kind, StartKind::kRestore);
   EXPECT_FALSE(more->passes_done);
 }
@@ -176,24 +177,25 @@ TEST(DecideStart, AnOlderCheckpointThanTheResultMakesItsPassesAgain) {
 TEST(DecideStart, WhatMustStayIsRefusedByName) {
   const Job job = MakeJob();
   for (const bool finished : {false, true}) {
-    const Found found{true, ResultOf(finished ? "completed" : "failed", 50, 5),
-                      StateOf(job, 50, 5)};
+    const ModelDirContent content{true, ResultOf(finished ? "completed" : "failed", 50, 5),
+                                  StateOf(job, 50, 5)};
     for (const auto& [key, keys] : std::vector<std::pair<std::string, Json>>{
              {"program", {{"program", "fashion_mnist"}}},
              {"program_args.bias_init", {{"program_args", {{"bias_init", 2}}}}},
              {"optimizer.name", {{"optimizer", {{"name", "adam"}}}}},
              {"global_batch_size", {{"global_batch_size", 16}}},
              {"seed", {{"seed", 43}}}}) {
-      const auto start = DecideStart(MakeJob(keys), found);
+      const auto start = DecideStart(MakeJob(keys), content);
       EXPECT_EQ(ExitCodeOf(start.status()), ExitCode::kConfiguration) << key;
       EXPECT_THAT(Error(start), HasSubstr("was trained with another " + key + ": ")) << key;
     }
-    EXPECT_THAT(Error(DecideStart(MakeJob({{"global_batch_size", 16}}), found)),
+    EXPECT_THAT(Error(DecideStart(MakeJob({{"global_batch_size", 16}}), content)),
                 HasSubstr("model_dir 'run' was trained with another global_batch_size: 8 there, "
                           "16 here"));
     // What may change.
     EXPECT_TRUE(
-        DecideStart(MakeJob({{"learning_rate", 0.5}, {"checkpoint", {{"keep", 9}}}}), found).ok());
+        DecideStart(MakeJob({{"learning_rate", 0.5}, {"checkpoint", {{"keep", 9}}}}), content)
+            .ok());
   }
 }
 
@@ -212,32 +214,33 @@ TEST(DecideStart, TheSameBatchSizeMayBeSaidInAnotherWay) {
 }
 
 TEST(DecideStart, DamagedCheckpointsEndTheStart) {
-  const Found found{true, std::nullopt, DataError("all of them are damaged")};
-  EXPECT_EQ(ExitCodeOf(DecideStart(MakeJob(), found).status()), ExitCode::kDataDamaged);
+  const ModelDirContent content{true, std::nullopt, DataError("all of them are damaged")};
+  EXPECT_EQ(ExitCodeOf(DecideStart(MakeJob(), content).status()), ExitCode::kDataDamaged);
   // Nothing is needed of them where nothing is left to do.
-  const Found finished{true, ResultOf("completed", 50, 5), DataError("all of them are damaged")};
+  const ModelDirContent finished{true, ResultOf("completed", 50, 5),
+                                 DataError("all of them are damaged")};
   EXPECT_EQ(DecideStart(MakeJob(), finished)->kind, StartKind::kFinished);
   EXPECT_FALSE(DecideStart(MakeJob({{"epochs", 6}}), finished).ok());
 }
 
 TEST(DecideStart, APathIsForTheFirstStartOnly) {
   const Job job = MakeJob({{"restore", "/elsewhere"}});
-  Found found;
-  const auto missing = DecideStart(job, found);
+  ModelDirContent content;
+  const auto missing = DecideStart(job, content);
   EXPECT_EQ(ExitCodeOf(missing.status()), ExitCode::kConfiguration);
   EXPECT_THAT(Error(missing), HasSubstr("restore is '/elsewhere', where there is no checkpoint"));
-  found.elsewhere = StateOf(MakeJob(), 30, 3);
-  const auto copy = DecideStart(job, found);
+  content.elsewhere = StateOf(MakeJob(), 30, 3);
+  const auto copy = DecideStart(job, content);
   ASSERT_TRUE(copy.ok());
   EXPECT_EQ(copy->kind, StartKind::kCopy);
-  EXPECT_FALSE(copy->goes_on);
-  EXPECT_THAT(Error(DecideStart(MakeJob({{"restore", "/elsewhere"}, {"seed", 1}}), found)),
+  EXPECT_FALSE(copy->continues);
+  EXPECT_THAT(Error(DecideStart(MakeJob({{"restore", "/elsewhere"}, {"seed", 1}}), content)),
               HasSubstr("restore '/elsewhere' was trained with another seed: 42 there, 1 here"));
-  found.elsewhere = DataError("damaged");
-  EXPECT_EQ(ExitCodeOf(DecideStart(job, found).status()), ExitCode::kDataDamaged);
-  found.same_run = true;
-  found.own = StateOf(MakeJob(), 40, 4);
-  EXPECT_EQ(DecideStart(job, found)->kind, StartKind::kRestore);
+  content.elsewhere = DataError("damaged");
+  EXPECT_EQ(ExitCodeOf(DecideStart(job, content).status()), ExitCode::kDataDamaged);
+  content.same_run = true;
+  content.own = StateOf(MakeJob(), 40, 4);
+  EXPECT_EQ(DecideStart(job, content)->kind, StartKind::kRestore);
 }
 
 TEST(PrepareStart, NeverMovesAsideOnlyWhatIsItsOwn) {
@@ -278,4 +281,4 @@ TEST(CheckBegunSynchronously, OnlyARunThatHasSuchStepsGoesOn) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

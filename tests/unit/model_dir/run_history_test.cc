@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using std::chrono::milliseconds;
@@ -142,4 +142,4 @@ TEST_F(RunHistoryTest, KeepsTheNewestLosses) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

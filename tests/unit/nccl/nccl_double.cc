@@ -20,20 +20,20 @@
 
 namespace {
 
-// One lock and one condition for all: this is about order, not about speed.
-// They outlive the streams' threads, which are there when the process ends.
+// One lock and one condition for everything, because speed does not matter. They are never
+// destroyed, because the threads of streams still run at the end of the process.
 std::mutex& mu = *new std::mutex;
 std::condition_variable& changed = *new std::condition_variable;
 using Lock = std::unique_lock<std::mutex>;
 
 struct Rule {
   std::string where, what;
-  int rank = -1, operation = -1;  // -1: any
+  int rank = -1, operation = -1;  // -1: any.
 };
 std::vector<Rule> rules;
 bool rules_read = false;
 std::vector<std::string> calls;
-std::set<const void*> alive;  // communicators, events, memory
+std::set<const void*> alive;  // Communicators, events and memory that were not freed.
 std::map<int, int> device_faults;
 thread_local int current_device = 0;
 
@@ -58,7 +58,7 @@ void ReadRules(const std::string& script) {
   }
 }
 
-// What the script says of this place; "": nothing.
+// Returns the script's value for this place, "" if there is none.
 std::string Cue(const std::string& where, int rank, int operation) {
   if (!rules_read) {
     const char* script = std::getenv("MUSTER_NCCL_DOUBLE");
@@ -78,7 +78,7 @@ ncclResult_t ResultOf(const std::string& text) {
 
 // ---- Streams and events
 
-// Runs its tasks one after another, each with the lock held; a task may wait.
+// A stream. It runs its tasks one after another with the lock held. A task may wait.
 struct Stream {
   explicit Stream(int device) : device(device), thread([this] { Run(); }) { thread.detach(); }
   void Run() {
@@ -109,7 +109,7 @@ struct Event {
   uint64_t recorded = 0, done = 0;
 };
 
-// Streams live as long as the process, as LibTorch's pool does.
+// Streams are never destroyed, like those of LibTorch's pool.
 Stream* MakeStream(int device) { return new Stream(device); }
 Stream* StreamOf(cudaStream_t stream) { return reinterpret_cast<Stream*>(stream); }
 
@@ -120,7 +120,7 @@ int FaultOf(int device) {
 
 // ---- Communicators
 
-struct Meeting {  // one operation of all ranks
+struct Meeting {  // One operation of all ranks.
   int came = 0;
   bool done = false;
   std::vector<const void*> sends;
@@ -129,7 +129,7 @@ struct Meeting {  // one operation of all ranks
 
 struct Group {
   int joined = 0;
-  bool broken = false;  // a rank has aborted: what the others wait in never ends
+  bool broken = false;  // A rank has aborted, so the operations of the others never end.
   std::map<uint64_t, Meeting> meetings;
 };
 std::map<std::string, std::shared_ptr<Group>> groups;
@@ -141,7 +141,7 @@ struct ncclComm {
   int rank = 0, size = 0, device = 0;
   uint64_t issued = 0;
   ncclResult_t state = ncclInProgress;
-  int looks_left = -1;  // until it leaves ncclInProgress; -1: not by looking
+  int looks_left = -1;  // Polls until it leaves ncclInProgress. -1: polls do not matter.
   bool connecting = true, stuck = false, aborted = false;
 };
 
@@ -176,7 +176,7 @@ struct Call {
   int root;
 };
 
-// Numbers wide enough for an exact sum of what tests give.
+// Returns element i as a double, which sums the values of tests exactly.
 double Read(const void* data, size_t i, ncclDataType_t type) {
   switch (type) {
     case ncclFloat64:
@@ -210,7 +210,7 @@ void Write(double value, void* data, size_t i, ncclDataType_t type) {
   }
 }
 
-// Element i over all ranks.
+// Returns element i, reduced over all ranks.
 double Reduced(const Meeting& meeting, size_t i, const Call& call) {
   double result = Read(meeting.sends[0], i, call.type);
   for (size_t r = 1; r < meeting.sends.size(); ++r) {
@@ -226,7 +226,7 @@ void CarryOut(const Call& call, const Meeting& meeting) {
   const size_t size = meeting.sends.size(), bytes = call.count * SizeOf(call.type);
   switch (call.verb) {
     case Verb::kAllReduce: {
-      std::vector<double> sum((bytes + sizeof(double) - 1) / sizeof(double));  // aligned
+      std::vector<double> sum((bytes + sizeof(double) - 1) / sizeof(double));  // Aligned bytes.
       for (size_t i = 0; i < call.count; ++i)
         Write(Reduced(meeting, i, call), sum.data(), i, call.type);
       for (void* to : meeting.receives) std::memcpy(to, sum.data(), bytes);
@@ -248,8 +248,8 @@ void CarryOut(const Call& call, const Meeting& meeting) {
   }
 }
 
-// What the stream does: waits for the other ranks, or for an abort, which ends it as if it were
-// done.
+// The task of a stream for one operation. Waits for the other ranks, or for an abort. After an
+// abort, it ends as if it were complete.
 void Kernel(ncclComm* comm, uint64_t number, const Call& call, const void* send, void* receive,
             Lock& lock) {
   const std::shared_ptr<Group> group = comm->group;
@@ -270,7 +270,7 @@ void Kernel(ncclComm* comm, uint64_t number, const Call& call, const void* send,
   Meeting& meeting = group->meetings[number];
   meeting.sends.resize(size);
   meeting.receives.resize(size);
-  // A rank that has aborted may have freed its memory.
+  // Does not access memory after an abort, because the aborted rank may have freed its memory.
   if (!comm->stuck && !group->broken) {
     meeting.sends[rank] = send;
     meeting.receives[rank] = receive;
@@ -415,7 +415,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const Lock lock(mu);
   Note(comm, "destroy");
-  alive.erase(comm);  // leaked: a kernel may still look at it
+  alive.erase(comm);  // Not deleted, because a kernel may still access it.
   return ncclSuccess;
 }
 
@@ -492,7 +492,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const Lock lock(mu);
-  alive.erase(event);  // leaked: a task may still mark it
+  alive.erase(event);  // Not deleted, because a task may still mark it.
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {

@@ -1,4 +1,4 @@
-// What the optimizer tests share: parameters of odd shapes and layouts, and gradients for them.
+// Parameters of unusual shapes and layouts, and gradients for them, for the tests of optimizers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@
 
 namespace muster {
 
-// A scalar, odd sizes, one without elements, and a channels_last one.
+// Returns a scalar, tensors of odd sizes, one without elements, and one in channels_last.
 inline std::vector<at::Tensor> OddParameters(at::ScalarType dtype) {
   std::vector<at::Tensor> parameters;
   for (const std::vector<int64_t>& shape :
@@ -21,7 +21,7 @@ inline std::vector<at::Tensor> OddParameters(at::ScalarType dtype) {
   return parameters;
 }
 
-// Random, with the parameters' strides.
+// Returns random gradients with the parameters' strides.
 inline std::vector<at::Tensor> GradientsLike(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& parameter : parameters) gradients.push_back(at::randn_like(parameter));

@@ -1,5 +1,5 @@
-// What each update rule does to one element, as the textbook has it: what the kernels are compared
-// with. Needs no LibTorch.
+// The textbook formula of each update rule for one element. Tests compare the kernels with it.
+// Needs no LibTorch.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace muster::recurrences {
 
-// One element of a parameter with its slots, as the textbook has them.
+// One element of a parameter (p) with its slots (a, b, c) and its number of updates (t).
 struct Element {
   double p = 0, a = 0, b = 0, c = 0;
   int t = 0;

@@ -5,7 +5,7 @@
 #include "chief/parameter_server/director.h"
 #include "tests/unit/parameter_server/fake_cluster.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 constexpr int64_t kEpoch = 20;  // steps of 10 examples each
@@ -156,4 +156,4 @@ TEST(DirectorCallbacks, ACopyIsReadAgainForThem) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

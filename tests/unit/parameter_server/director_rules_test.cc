@@ -4,7 +4,7 @@
 
 #include <functional>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using Action = DirectorAction;
@@ -165,7 +165,7 @@ TEST(DirectorRules, TheBestStateIsAskedForOnceTheDiskIsFree) {
   now.best = Best::kWaits;
   EXPECT_EQ(Next(now), Action::kWait);
   now.best = Best::kDue;
-  EXPECT_EQ(Next(now), Action::kAskForBest);
+  EXPECT_EQ(Next(now), Action::kRequestBest);
 }
 
 // Of all situations: none is acted on twice in the same way without an end.
@@ -233,4 +233,4 @@ TEST(DirectorGate, StopsAtTheEndOfAnEpochAndAtACheckpoint) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -9,7 +9,7 @@
 #include "common/rpc/channel.h"
 #include "tests/unit/parameter_server/fake_cluster.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 Job SmallJob(const Json& parameter_server = Json::object()) {
@@ -541,9 +541,9 @@ TEST(Director, ARestartedChiefGoesOnWithWhatTheServersHold) {
     cluster.Start();
     cluster.AwaitThat([&] { return cluster.notes().steps() >= 25; });
     cluster.AwaitThat([&] { return !cluster.ps(0).record().empty(); });
-    EXPECT_FALSE(cluster.director().MayBeHeld());
+    EXPECT_FALSE(cluster.director().MayHaveState());
     cluster.RestartChief();
-    EXPECT_TRUE(cluster.director().MayBeHeld());
+    EXPECT_TRUE(cluster.director().MayHaveState());
     ASSERT_TRUE(cluster.Await().ok());
     ExpectConsistentSaves(cluster.notes());
     for (int shard = 0; shard < 2; ++shard) EXPECT_EQ(cluster.value(shard), 1200) << bounded;
@@ -810,4 +810,4 @@ TEST(Director, RefusesAWorkerOfAnotherLayoutAndAnUnknownOne) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

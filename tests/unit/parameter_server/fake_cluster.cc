@@ -9,10 +9,10 @@
 #include "common/rpc/channel.h"
 #include "common/train/shown.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
-constexpr int64_t kElements = 4;  // of a variable
+constexpr int64_t kElements = 4;  // The elements of a variable.
 
 std::string ValueBytes(double value) {
   std::string bytes(kElements * sizeof(float), '\0');
@@ -90,7 +90,7 @@ class FakeState final : public ShardState {
     content.set_parameters(ValueBytes(value));
     return content;
   }
-  void KeepWeights() override {
+  void RetainWeights() override {
     if (!kept_weights_) kept_weights_ = values_;
   }
   void ReleaseWeights() override { kept_weights_.reset(); }
@@ -158,11 +158,12 @@ class FakeState final : public ShardState {
   const Job job_;
   const std::shared_ptr<FakeCallbacks> callbacks_;
   CallbackDecision decision_;
-  std::map<std::string, std::pair<int64_t, std::vector<double>>> kept_;  // and of which step
+  // The kept weights of each callback, with their step.
+  std::map<std::string, std::pair<int64_t, std::vector<double>>> kept_;
   std::vector<VariableSpec> specs_;
   std::vector<double> values_;
   std::optional<std::vector<double>> kept_weights_;
-  std::string count_ = "00000000";  // an integer buffer
+  std::string count_ = "00000000";  // The integer buffer "net.count".
 };
 
 }  // namespace
@@ -188,7 +189,7 @@ int64_t FakeCallbacks::Count(Hook hook) const {
                        [&](const auto& item) { return item.first == hook; });
 }
 
-// ---- ps
+// ---- FakePs
 
 FakePs::FakePs(int task, int) : task_(task) {
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {this});
@@ -312,8 +313,8 @@ grpc::Status FakePs::Create(grpc::ServerContext*, const proto::CreateRequest* re
                             proto::CreateReply* reply) {
   absl::MutexLock lock(&mu_);
   EXPECT_EQ(request->task(), task_);
-  EXPECT_GE(request->epoch(), epoch_);
-  epoch_ = request->epoch();
+  EXPECT_GE(request->epoch(), term_);
+  term_ = request->epoch();
   digest_ = request->digest();
   created_ = true;
   reply->set_record(record_);
@@ -415,7 +416,7 @@ grpc::Status FakePs::Beat(grpc::ServerContext*, const proto::BeatRequest* reques
   return grpc::Status::OK;
 }
 
-// ---- what is told
+// ---- Notes
 
 Notes::Notes() {
   auto store = checkpoint::Store::Open(
@@ -475,11 +476,11 @@ int64_t Notes::steps() const {
   return told.empty() ? 0 : told.back().step;
 }
 
-// ---- the cluster
+// ---- FakeCluster
 
 namespace {
 
-// A picture of one pixel, and a distribution of one number.
+// Returns an image of one pixel and a distribution of one number.
 proto::Shown ShownBy(int worker) {
   std::vector<std::string> left_out;
   const auto pixel = static_cast<uint8_t>(worker);
@@ -488,7 +489,7 @@ proto::Shown ShownBy(int worker) {
                    &left_out);
 }
 
-// In pieces of some bytes, as a worker tells what is too large for a message.
+// Sends a request with Leases.Tell in small pieces.
 grpc::Status Tell(proto::Leases::Stub& stub, grpc::ClientContext* context,
                   proto::NextRequest request, proto::NextReply* reply) {
   constexpr size_t kPiece = 100;
@@ -515,7 +516,7 @@ bool Shows(const proto::NextRequest& request) {
 }  // namespace
 
 struct FakeCluster::Worker {
-  proto::Lease waiting;  // that it may not start yet
+  proto::Lease waiting;  // The lease that may not start yet.
   int index = 0;
   uint64_t incarnation = 0;
   std::atomic<bool> dead = false, mute = false;
@@ -524,8 +525,8 @@ struct FakeCluster::Worker {
   proto::NextRequest next;
   std::vector<proto::BatchDone> history;
   int64_t sequence = 0;
-  int count = -1;               // its integer buffer; -1: it does not know yet with what to begin
-  std::vector<uint64_t> views;  // of the last push, by shard
+  int count = -1;               // Its "net.count". -1: the chief has not sent the initial value.
+  std::vector<uint64_t> views;  // BatchDone.views of the last push.
   std::thread thread;
 };
 
@@ -559,13 +560,13 @@ void FakeCluster::Admit(const std::string& task, uint64_t incarnation, bool agai
   director_->OnAdmitted(member);
 }
 
-void FakeCluster::Start(uint32_t epoch, std::optional<checkpoint::Snapshot> restore) {
-  epoch_ = epoch;
+void FakeCluster::Start(uint32_t term, std::optional<checkpoint::Snapshot> restore) {
+  term_ = term;
   DirectorOptions options;
   options.job = options_.job;
   options.workers = options_.workers;
   for (const auto& ps : ps_) options.servers.push_back(ps->address());
-  options.epoch = [epoch] { return epoch; };
+  options.term = [term] { return term; };
   options.run_id = [] { return std::string("run"); };
   director_ = MakeDirector(std::move(options), FakeStates(options_.servers, options_.callbacks));
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {director_->service()});
@@ -577,8 +578,8 @@ void FakeCluster::Start(uint32_t epoch, std::optional<checkpoint::Snapshot> rest
   }
   for (int task = 0; task < options_.servers; ++task)
     if (!absent_ps_.contains(task))
-      Admit(fmt::format("ps:{}", task), ps_incarnations_[task], epoch > 1);
-  if (epoch == 1) {
+      Admit(fmt::format("ps:{}", task), ps_incarnations_[task], term > 1);
+  if (term == 1) {
     for (int worker = 0; worker < options_.workers; ++worker) StartWorker(worker);
   } else {
     for (const auto& [index, worker] : workers_)
@@ -604,7 +605,7 @@ void FakeCluster::RestartChief(std::optional<checkpoint::Snapshot> restore) {
   server_->Shutdown(Duration::zero());
   server_.reset();
   director_.reset();
-  Start(epoch_ + 1, std::move(restore));
+  Start(term_ + 1, std::move(restore));
 }
 
 absl::Status FakeCluster::Await() {
@@ -612,7 +613,7 @@ absl::Status FakeCluster::Await() {
   if (!over_) director_->Abort(ProgramError("the job did not end"));
   run_.join();
   for (auto& [index, worker] : workers_) {
-    // They hear that all is done; where it failed, they are ended.
+    // After a success, workers receive that there is no more work. After a failure they are ended.
     if (!outcome_.ok() && !absl::IsCancelled(outcome_)) worker->dead = true;
     if (worker->thread.joinable()) worker->thread.join();
   }
@@ -682,10 +683,10 @@ void FakeCluster::StartWorker(int index, bool again) {
   raw->thread = std::thread([this, raw] { RunWorker(raw); });
 }
 
-// As a worker whose connection broke: with the newest view, until all shards have it. False: it is
-// to be abandoned, or the worker is dead.
+// Pushes a batch to all shards, with newer views if needed. Returns false if the worker must
+// abandon the push or is dead.
 bool FakeCluster::PushAll(Worker* worker, const proto::Lease& lease) {
-  std::map<int, uint64_t> pushed;  // shard -> the view in which it was acknowledged
+  std::map<int, uint64_t> pushed;  // By shard: the view in which the push was acknowledged.
   ++worker->sequence;
   const auto examples = static_cast<double>(lease.end() - lease.begin());
   while (static_cast<int>(pushed.size()) < options_.servers) {
@@ -696,7 +697,7 @@ bool FakeCluster::PushAll(Worker* worker, const proto::Lease& lease) {
       FakePs& primary = *ps_[place.primary()];
       const uint64_t view = worker->view.number();
       if (!primary.Push(view, shard, {worker->incarnation, worker->sequence}, examples)) continue;
-      // A push is acknowledged when the backup has it.
+      // The push is acknowledged once the backup has it.
       if (place.backup() >= 0 && place.backup_in_sync() &&
           !ps_[place.backup()]->Copy(shard, primary))
         continue;
@@ -710,7 +711,7 @@ bool FakeCluster::PushAll(Worker* worker, const proto::Lease& lease) {
     const auto context = rpc::WithDeadline(std::chrono::seconds(5));
     if (!worker->stub->GetView(context.get(), request, &reply).ok()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      worker->stub = nullptr;  // the chief may be another one
+      worker->stub = nullptr;  // The chief may be a new one, with another address.
       absl::MutexLock lock(&mu_);
       worker->stub = proto::Leases::NewStub(*rpc::MakeChannel(address_));
       continue;
@@ -718,7 +719,7 @@ bool FakeCluster::PushAll(Worker* worker, const proto::Lease& lease) {
     if (reply.abandon()) return false;
     if (reply.view().number() == 0) continue;
     worker->view = reply.view();
-    // What a shard had, and lost when it was set back, it gets once more.
+    // A shard that was restored has lost the push and needs it again.
     std::erase_if(pushed, [&](const auto& shard) {
       return shard.second <= worker->view.shards(shard.first).restored();
     });
@@ -739,7 +740,7 @@ void FakeCluster::RunWorker(Worker* worker) {
         worker->stub = proto::Leases::NewStub(*rpc::MakeChannel(address));
       }
     }
-    if (introduce) {  // another chief: tell everything
+    if (introduce) {  // A new chief needs all reports.
       worker->next.clear_done();
       for (const proto::BatchDone& done : worker->history) *worker->next.add_done() = done;
     }
@@ -749,7 +750,7 @@ void FakeCluster::RunWorker(Worker* worker) {
                                     ? Tell(*worker->stub, context.get(), worker->next, &reply)
                                     : worker->stub->Next(context.get(), worker->next, &reply);
     if (!status.ok()) {
-      // The chief is gone, or was while it held the call.
+      // The chief was lost, perhaps during the call.
       EXPECT_TRUE(status.error_code() == grpc::StatusCode::UNAVAILABLE ||
                   status.error_code() == grpc::StatusCode::CANCELLED)
           << status.error_message();
@@ -843,4 +844,4 @@ std::vector<int> FakeCluster::evaluated(int split) const {
   return evaluated_.at(split);
 }
 
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

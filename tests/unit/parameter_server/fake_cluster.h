@@ -1,6 +1,6 @@
-// A director on a port of its own, ps tasks that add what is pushed to them, and workers that do
-// what they are told: all in one process. Every element of every shard is the number of examples
-// that were pushed, so what a checkpoint holds can be checked.
+// A parameter-server job in one process, for tests of the Director. The Director is real and has
+// its own port. Fake workers complete leases, and fake ps tasks add up the pushes. Every element of
+// every shard is the number of pushed examples, so tests can check the content of a checkpoint.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,39 +22,42 @@
 #include "common/rpc/server.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 
 inline constexpr Duration kPatience = std::chrono::seconds(60);
 
-// One ps task; Replace makes it another process, with nothing in it.
+// A fake ps task. Replace simulates a new process of the task, without state.
 class FakePs final : public proto::ParameterServer::Service {
  public:
   FakePs(int task, int servers);
   std::string address() const;
   void Replace();
 
-  // What a worker's connection does; false: it is not primary of the shard in this view.
-  // Each key (incarnation, sequence) counts once.
+  // Applies a worker's push. A key (incarnation, sequence) counts once. Returns false if this task
+  // is not the shard's primary in this view.
   bool Push(uint64_t view, int shard, std::pair<uint64_t, int64_t> key, double examples);
-  double value(int shard) const;
+  double value(int shard) const;  // -1: the task does not hold the shard.
+  // Returns whether this task is the shard's primary.
   bool serves(int shard) const;
-  // By a primary: what its backup has from now on. False: one of the two is another process now.
+  // Copies the primary's state of a shard to this backup. Returns false if one of the two processes
+  // was replaced.
   bool Copy(int shard, const FakePs& from);
+  // Sets BeatReply.synced.
   void SetSynced(std::vector<int> shards);
-  // By a primary: for how many seconds pushes have waited for the backup, by shard.
+  // Sets BeatReply.waiting: by shard, for how many seconds a push has waited for the backup.
   void SetWaiting(std::map<int, double> shards);
   std::map<int, uint64_t> workers() const;
   std::string record() const;
-  std::string digest() const;  // of the layout, as it was told
-  // The next `count` copies that are to be read have gone: as of a process that was replaced.
+  std::string digest() const;  // The digest in the last call of Create.
+  // The next `count` calls of Read fail, as if the process had been replaced.
   void FailReads(int count);
-  // Views arrive, and nobody hears that they did.
+  // While `lose` is true, SetView takes effect but returns an error.
   void LoseViewAnswers(bool lose);
   proto::View view() const;
-  // Copies are not read until they may be.
+  // While `hold` is true, calls of Read block.
   void HoldReads(bool hold);
-  int reads() const;                         // that were begun
-  void OnCut(std::function<void()> on_cut);  // what happens while a copy is made
+  int reads() const;                         // The number of calls of Read.
+  void OnCut(std::function<void()> on_cut);  // Cut calls this function.
 
   grpc::Status Create(grpc::ServerContext*, const proto::CreateRequest*,
                       proto::CreateReply*) override;
@@ -84,7 +87,7 @@ class FakePs final : public proto::ParameterServer::Service {
   std::map<int, Shard> shards_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::map<int, Shard>> cuts_ ABSL_GUARDED_BY(mu_);
   proto::View view_ ABSL_GUARDED_BY(mu_);
-  uint32_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t term_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<int, uint64_t> workers_ ABSL_GUARDED_BY(mu_);
   std::string record_ ABSL_GUARDED_BY(mu_), digest_ ABSL_GUARDED_BY(mu_);
   std::vector<int> synced_ ABSL_GUARDED_BY(mu_);
@@ -95,7 +98,7 @@ class FakePs final : public proto::ParameterServer::Service {
   std::unique_ptr<rpc::Server> server_;
 };
 
-// What was told, and saved.
+// Records the reports and the checkpoints of the director.
 class Notes : public Observer, public CheckpointSink {
  public:
   Notes();
@@ -115,13 +118,13 @@ class Notes : public Observer, public CheckpointSink {
   void Failed(const absl::Status&) override { ++failed; }
   absl::Status Drain() override { return absl::OkStatus(); }
 
-  int64_t steps() const;  // told so far
-  int64_t every_steps = 0;
-  bool saves_validated = false;      // as if each validation found the best
-  std::atomic<bool> saving = false;  // as if one was being written
-  std::atomic<int> failed = 0;       // that could not be written
+  int64_t steps() const;             // The number of reported steps.
+  int64_t every_steps = 0;           // Checkpoints are wanted at multiples of this. 0: none.
+  bool saves_validated = false;      // A checkpoint is wanted after each validation.
+  std::atomic<bool> saving = false;  // The result of IsSaving.
+  std::atomic<int> failed = 0;       // The number of calls of Failed.
   checkpoint::MemoryFileSystem files;
-  Duration flush = Duration::zero();  // what the log takes to be kept
+  Duration flush = Duration::zero();  // The time that OnSave takes.
   mutable absl::Mutex mu;
   std::vector<StartReport> starts ABSL_GUARDED_BY(mu);
   std::vector<StepReport> told ABSL_GUARDED_BY(mu);
@@ -130,17 +133,17 @@ class Notes : public Observer, public CheckpointSink {
   std::vector<std::pair<std::string, ImageReport>> images ABSL_GUARDED_BY(mu);
   std::vector<std::pair<std::string, HistogramReport>> histograms ABSL_GUARDED_BY(mu);
   std::vector<checkpoint::Snapshot> saves ABSL_GUARDED_BY(mu);
-  std::map<std::string, Json> callbacks ABSL_GUARDED_BY(mu);  // what they noted last
+  std::map<std::string, Json> callbacks ABSL_GUARDED_BY(mu);  // The last note of each callback.
 
  private:
   std::unique_ptr<checkpoint::Store> store_;
 };
 
-// The callbacks of a fake job: one, "one".
+// The callbacks of a fake job. There is one, named "one".
 struct FakeCallbacks {
-  // What it asks for in a hook; may be null. On the thread that directs.
+  // Called for each hook, on the director's thread. May change the decision. May be null.
   std::function<void(Hook hook, const CallbackMoment& moment, CallbackDecision* decision)> on_hook;
-  std::function<void()> on_begin;  // training begins, or goes on; may be null
+  std::function<void()> on_begin;  // Called when training begins or continues. May be null.
   int64_t Count(Hook hook) const;
   mutable absl::Mutex mu;
   std::vector<std::pair<Hook, CallbackMoment>> fired ABSL_GUARDED_BY(mu);
@@ -151,31 +154,30 @@ class FakeCluster {
   struct Options {
     Job job;
     int workers = 2, servers = 2;
-    int64_t global_batch_size = 20;  // of the run, as leases are to tell it
+    int64_t global_batch_size = 20;  // The value that leases must have.
     int64_t train = 200, validation = 0, test = 0;
     Duration batch_time = std::chrono::milliseconds(1);
-    std::set<Split> damaged = {};                   // workers leave all examples of these out
-    std::shared_ptr<FakeCallbacks> callbacks = {};  // null: none
+    std::set<Split> damaged = {};                   // Splits whose examples are all damaged.
+    std::shared_ptr<FakeCallbacks> callbacks = {};  // May be null.
   };
   explicit FakeCluster(Options options);
   ~FakeCluster();
 
-  // Admits everybody and directs, on a thread.
-  void Start(uint32_t epoch = 1, std::optional<checkpoint::Snapshot> restore = {});
-  // Everybody that is there is admitted by a new chief; the old one is gone in the middle of it
-  // all.
+  // Starts a director on a thread and admits all tasks. `term` is the chief's term.
+  void Start(uint32_t term = 1, std::optional<checkpoint::Snapshot> restore = {});
+  // Ends the director abruptly and starts that of a new chief, which admits the present tasks.
   void RestartChief(std::optional<checkpoint::Snapshot> restore = {});
-  absl::Status Await();  // the end of Run, which has to come
-  // Until `condition` holds.
+  absl::Status Await();  // Blocks until the director's Run returns. Returns its result.
+  // Blocks until `condition` returns true.
   void AwaitThat(const std::function<bool()>& condition);
 
   void LosePs(int task);
-  void ReturnPs(int task);  // another process
-  void CutPs(int task);     // the chief takes it for lost, and it holds what it held
-  void HealPs(int task);    // it comes back so
-  void AdmitAllAgain();     // the same processes: their sessions were interrupted
+  void ReturnPs(int task);  // Admits a new process of the task.
+  void CutPs(int task);     // The director regards the task as lost. Its process keeps its state.
+  void HealPs(int task);    // Admits the process of CutPs again.
+  void AdmitAllAgain();     // Admits the same processes again, as after broken sessions.
   void LoseWorker(int worker);
-  void Mute(int worker);  // asks and tells nothing any more, and is there
+  void Mute(int worker);  // The worker makes no more calls, but is not lost.
   void StartWorker(int worker, bool again = false);
 
   Director& director() { return *director_; }
@@ -185,11 +187,11 @@ class FakeCluster {
     absl::MutexLock lock(&mu_);
     return address_;
   }
-  // What the shard holds, wherever it is served.
+  // Returns the shard's value on its primary.
   double value(int shard) const;
-  // Of batches whose push was whole: by (epoch, begin).
+  // Returns how often each batch was pushed completely, by (epoch, begin).
   std::map<std::pair<int64_t, int64_t>, int> batches() const;
-  std::vector<int> evaluated(int split) const;  // how often each example
+  std::vector<int> evaluated(int split) const;  // How often each example was evaluated.
   uint64_t incarnation(int worker) const { return incarnations_.at(worker); }
 
  private:
@@ -204,25 +206,27 @@ class FakeCluster {
   std::set<int> absent_ps_;
   std::map<int, uint64_t> incarnations_;
   uint64_t next_incarnation_ = 100;
-  uint32_t epoch_ = 1;
+  uint32_t term_ = 1;
   Notes notes_;
   std::unique_ptr<Director> director_;
   std::unique_ptr<rpc::Server> server_;
   std::thread run_;
-  std::atomic<bool> over_ = false;  // Run has returned
+  std::atomic<bool> over_ = false;  // The director's Run has returned.
   absl::Status outcome_;
   std::map<int, std::unique_ptr<Worker>> workers_;
   mutable absl::Mutex mu_;
-  std::string address_ ABSL_GUARDED_BY(mu_);  // of the leases
+  std::string address_ ABSL_GUARDED_BY(mu_);  // The address of the Leases service.
   std::map<std::pair<int64_t, int64_t>, int> batches_ ABSL_GUARDED_BY(mu_);
   std::map<int, std::vector<int>> evaluated_ ABSL_GUARDED_BY(mu_);
 };
 
-// Two variables, so that two servers hold one shard each.
+// Makes states with this many variables. With as many variables as servers, each server has one
+// shard with content.
 ShardStateFactory FakeStates(int variables, std::shared_ptr<FakeCallbacks> callbacks = {});
-// The elements of each shard in a snapshot that a fake state took.
+// Returns the value of each shard in a snapshot of a fake state.
 std::vector<double> ValuesOf(const checkpoint::Snapshot& snapshot);
-// Its integer buffer "net.count", eight digits: each fake worker counts its batches there.
+// Returns the snapshot's integer buffer "net.count", in eight digits. Each fake worker counts its
+// batches in this buffer.
 std::string CountOf(const checkpoint::Snapshot& snapshot);
 
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

@@ -1,9 +1,9 @@
-// The placements of a job whose tasks are all there, and whose copies have all been filled.
+// Returns the placements of shards when all ps tasks are present and all backups are in sync.
 #pragma once
 
 #include "chief/leases/view_rules.h"
 
-namespace muster {
+namespace muster::chief {
 
 inline Placements FirstPlacements(int servers, int copies) {
   Placements placements(servers);
@@ -14,4 +14,4 @@ inline Placements FirstPlacements(int servers, int copies) {
   return placements;
 }
 
-}  // namespace muster
+}  // namespace muster::chief

@@ -9,7 +9,7 @@
 
 #include "chief/shards/shard_servers.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr int kServers = 3;
@@ -164,7 +164,7 @@ class Cluster {
     for (const int shard : processes_[task].Serving(task)) reply.add_serving(shard);
     for (const auto& [shard, strict] : processes_[task].strict)
       if (strict) reply.add_synced(shard);
-    if (servers_.Beaten(task, reply) == ShardServers::Change::kView) NewView();
+    if (servers_.HandleBeat(task, reply) == ShardServers::Change::kView) NewView();
   }
   // A primary brings its backup up to date; the chief hears of it with the next beat.
   void Sync(int shard) {
@@ -257,4 +257,4 @@ TEST(LostServers, NothingIsRestoredWhereNoProcessEnds) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

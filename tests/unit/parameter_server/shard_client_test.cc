@@ -9,7 +9,7 @@
 #include "common/rpc/server.h"
 #include "tests/unit/rpc/identities.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using ::testing::HasSubstr;
@@ -35,7 +35,7 @@ class ShardClientTest : public ::testing::Test {
     ShardClient::Options client;
     client.task = 1;
     client.address = fmt::format("127.0.0.1:{}", (*server)->port());
-    client.epoch = [] { return 1; };
+    client.term = [] { return 1; };
     client.channel.identity = identities_.Of("chief:0");
     return (*ShardClient::Make(client))->Beat("").status();
   }
@@ -66,4 +66,4 @@ TEST_F(ShardClientTest, AChannelSaysWhomItIsFor) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -4,7 +4,7 @@
 
 #include "tests/unit/parameter_server/first_placements.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using Kind = ServerCall::Kind;
@@ -76,14 +76,14 @@ TEST_F(ShardServersTest, AViewIsSentOnceItsRecordIsKept) {
   EXPECT_TRUE(servers_.Settled());
   servers_.SetWorkers({{0, 7}});
   servers_.AddWorker(0);
-  EXPECT_NE(servers_.WhyShut(0), "");
+  EXPECT_NE(servers_.WhyClosed(0), "");
   NewView();
   EXPECT_FALSE(servers_.all_have_view());
   EXPECT_EQ(Bring(),
             (std::vector<Kind>{Kind::kSetWorkers, Kind::kBeat, Kind::kSetView, Kind::kBeat}));
   EXPECT_TRUE(servers_.Settled());
-  EXPECT_EQ(servers_.WhyShut(0), "");
-  EXPECT_NE(servers_.WhyShut(1), "") << "no task knows it";
+  EXPECT_EQ(servers_.WhyClosed(0), "");
+  EXPECT_NE(servers_.WhyClosed(1), "") << "no task knows it";
 }
 
 TEST_F(ShardServersTest, ABackupTakesOverAndTheTaskComesBackAsOne) {
@@ -97,19 +97,19 @@ TEST_F(ShardServersTest, ABackupTakesOverAndTheTaskComesBackAsOne) {
   proto::BeatReply reply;
   reply.set_view(views_ - 1);
   reply.add_synced(0);
-  EXPECT_EQ(servers_.Beaten(1, reply), ShardServers::Change::kNone) << "of another view";
+  EXPECT_EQ(servers_.HandleBeat(1, reply), ShardServers::Change::kNone) << "of another view";
   reply.set_view(views_);
-  EXPECT_EQ(servers_.Beaten(1, reply), ShardServers::Change::kRecord);
-  EXPECT_EQ(servers_.Beaten(1, reply), ShardServers::Change::kNone) << "it is known";
+  EXPECT_EQ(servers_.HandleBeat(1, reply), ShardServers::Change::kRecord);
+  EXPECT_EQ(servers_.HandleBeat(1, reply), ShardServers::Change::kNone) << "it is known";
 }
 
 TEST_F(ShardServersTest, APrimaryWaitsForItsBackupNoLongerThanAHeartbeat) {
   proto::BeatReply reply;
   reply.set_view(views_);
   (*reply.mutable_waiting())[0] = 9.5;
-  EXPECT_EQ(servers_.Beaten(0, reply), ShardServers::Change::kNone);
+  EXPECT_EQ(servers_.HandleBeat(0, reply), ShardServers::Change::kNone);
   (*reply.mutable_waiting())[0] = 10.5;
-  EXPECT_EQ(servers_.Beaten(0, reply), ShardServers::Change::kView);
+  EXPECT_EQ(servers_.HandleBeat(0, reply), ShardServers::Change::kView);
   EXPECT_FALSE(servers_.placements()[0].in_sync);
 }
 
@@ -206,7 +206,7 @@ TEST_F(ShardServersTest, ARestartedChiefKnowsWhoHoldsWhatNobodyServes) {
       reply.add_serving(1);
       next.Created(task, reply);
     }
-    const Placements held = next.HeldOf(*read);
+    const Placements held = next.PlacementsIn(*read);
     EXPECT_EQ(held[0].primary, same ? 0 : -1) << "another process may have been filled meanwhile";
     EXPECT_EQ(held[0].backup, -1);
   }
@@ -233,4 +233,4 @@ TEST_F(ShardServersTest, ABeatWithNothingNewIsNoChange) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

@@ -16,8 +16,11 @@
 #include "muster/callback.h"
 #include "tests/unit/train/test_program.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
+
+using muster::testing::Tensors;
+using muster::testing::TestProgram;
 
 Job TestJob() {
   Job job;
@@ -397,4 +400,4 @@ TEST(ShardState, KeepsWhatTheRecordSaysOrNothing) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

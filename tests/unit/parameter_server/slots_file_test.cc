@@ -9,7 +9,7 @@
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/store.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using checkpoint::DType;
@@ -75,4 +75,4 @@ TEST_F(SlotsFileTest, AFullDiskIsToldAtTheEnd) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

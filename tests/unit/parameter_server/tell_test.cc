@@ -1,11 +1,16 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <thread>
+
 #include "chief/parameter_server/tell_call.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/server.h"
 #include "tests/unit/parameter_server/fake_cluster.h"
+#include "tests/unit/rpc/identities.h"
 
-namespace muster::testing {
+namespace muster::chief::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -20,7 +25,8 @@ Job LongJob() {
   return job;
 }
 
-// What is too large for a message comes in pieces, and these are counted before they are kept.
+// A report that is too large for one message comes in pieces. The chief checks their size before it
+// stores them.
 TEST(Tell, PiecesThatDoNotFitAreRefused) {
   FakeCluster cluster({.job = LongJob()});
   cluster.Start();
@@ -50,7 +56,7 @@ TEST(Tell, PiecesThatDoNotFitAreRefused) {
             fmt::format("3 a worker tells {} bytes, and {} came", bytes + 1, bytes));
   EXPECT_EQ(tell({all, all}, bytes),
             fmt::format("3 a worker tells {} bytes, and more came", bytes));
-  EXPECT_EQ(tell({all}, kMostToldBytes + 1),
+  EXPECT_EQ(tell({all}, kMaxTellBytes + 1),
             "3 a worker tells 25165825 bytes, and 25165824 are the most");
   EXPECT_EQ(tell({all}, -1), "3 a worker tells -1 bytes, and 25165824 are the most");
   EXPECT_EQ(tell({""}, 2), "3 a worker tells an empty piece");
@@ -72,7 +78,7 @@ TEST(Tell, OneThatStandsStillGivesWay) {
     proto::NextReply reply;
     std::unique_ptr<grpc::ClientWriter<proto::TellPiece>> writer;
   };
-  std::vector<Silent> silent(kTellLimits.most);
+  std::vector<Silent> silent(kTellCallLimits.most);
   for (Silent& call : silent) {
     call.writer = stub->Tell(call.context.get(), &call.reply);
     proto::TellPiece piece;
@@ -80,7 +86,7 @@ TEST(Tell, OneThatStandsStillGivesWay) {
     piece.set_bytes(100);
     ASSERT_TRUE(call.writer->Write(piece));
   }
-  // One more is told to try again until one of these has stood still for long enough.
+  // Another call must be retried until one of these has been stalled for long enough.
   const int64_t steps = cluster.notes().steps();
   cluster.AwaitThat([&] {
     Silent next;
@@ -97,5 +103,69 @@ TEST(Tell, OneThatStandsStillGivesWay) {
   EXPECT_EQ(Message(cluster.Await()), "enough");
 }
 
+class Leases final : public proto::Leases::CallbackService, public NextCall::Handler {
+ public:
+  void OnCall(NextCall::Ptr call) override { call->Answer(grpc::Status::OK); }
+  void OnBroken(NextCall::Ptr) override {}
+  grpc::ServerReadReactor<proto::TellPiece>* Tell(grpc::CallbackServerContext* context,
+                                                  proto::NextReply* reply) override {
+    auto* const call = OpenTell(this, &calls_, context, reply);
+    ++opened;
+    return call;
+  }
+  std::atomic<int> opened{0};
+
+ private:
+  rpc::BulkCalls calls_{kTellCallLimits, "the chief ends"};
+};
+
+TEST(Tell, AWorkerHoldsOnePlace) {
+  const rpc::TestIdentities identities;
+  Leases service;
+  rpc::ServerOptions options;
+  options.address = "127.0.0.1:0";
+  options.identity = identities.Of("chief:0");
+  const auto server = rpc::Server::Start(options, {&service});
+  ASSERT_TRUE(server.ok()) << Message(server.status());
+  const auto stub_of = [&](const std::string& task) {
+    rpc::ChannelOptions channel;
+    channel.identity = identities.Of(task);
+    channel.server_task = "chief:0";
+    return proto::Leases::NewStub(
+        *rpc::MakeChannel(fmt::format("127.0.0.1:{}", (*server)->port()), channel));
+  };
+  struct Open {
+    std::unique_ptr<grpc::ClientContext> context = rpc::WithDeadline(std::chrono::seconds(30));
+    proto::NextReply reply;
+    std::unique_ptr<grpc::ClientWriter<proto::TellPiece>> writer;
+  };
+  const auto first = stub_of("worker:0"), second = stub_of("worker:1");
+  std::vector<Open> calls(kTellCallLimits.most + 1);
+  for (Open& call : calls) {
+    const int before = service.opened;
+    call.writer = first->Tell(call.context.get(), &call.reply);
+    proto::TellPiece piece;
+    piece.set_data("x");
+    piece.set_bytes(100);
+    ASSERT_TRUE(call.writer->Write(piece));
+    while (service.opened == before) std::this_thread::yield();
+  }
+  for (size_t i = 0; i + 1 < calls.size(); ++i)
+    EXPECT_EQ(calls[i].writer->Finish().error_code(), grpc::StatusCode::CANCELLED) << i;
+  proto::NextRequest request;
+  request.mutable_worker()->set_worker(1);
+  proto::TellPiece piece;
+  piece.set_data(request.SerializeAsString());
+  piece.set_bytes(static_cast<int64_t>(piece.data().size()));
+  Open other;
+  other.writer = second->Tell(other.context.get(), &other.reply);
+  EXPECT_TRUE(other.writer->Write(piece));
+  other.writer->WritesDone();
+  const grpc::Status status = other.writer->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  calls.back().context->TryCancel();
+  (void)calls.back().writer->Finish();
+}
+
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::chief::testing

@@ -7,7 +7,7 @@
 
 #include "tests/unit/parameter_server/first_placements.h"
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 TEST(ViewRules, TheFirstPlacementsSpreadShardsAndBackups) {
@@ -44,12 +44,12 @@ TEST(ViewRules, ABackupInSyncTakesOverAndOneThatIsNotDoesNot) {
 
 TEST(ViewRules, APrimaryGoesOnWithoutABackupThatDoesNotAnswer) {
   Placements placements = FirstPlacements(2, 2);
-  EXPECT_FALSE(GoOnWithoutBackup(1, 0, &placements)) << "that is not its primary";
-  EXPECT_FALSE(GoOnWithoutBackup(0, 7, &placements));
-  EXPECT_TRUE(GoOnWithoutBackup(0, 0, &placements));
-  EXPECT_TRUE(GoOnWithoutBackup(0, 0, &placements)) << "it may be up to date again, and lost again";
+  EXPECT_FALSE(CanDropBackup(1, 0, &placements)) << "that is not its primary";
+  EXPECT_FALSE(CanDropBackup(0, 7, &placements));
+  EXPECT_TRUE(CanDropBackup(0, 0, &placements));
+  EXPECT_TRUE(CanDropBackup(0, 0, &placements)) << "it may be up to date again, and lost again";
   Placements alone = FirstPlacements(2, 1);
-  EXPECT_FALSE(GoOnWithoutBackup(0, 0, &alone));
+  EXPECT_FALSE(CanDropBackup(0, 0, &alone));
   EXPECT_EQ(Describe(placements),
             "shard 0 on ps 0, backup to be ps 1; shard 1 on ps 1, backup ps 0");
   LoseServer(0, &placements);
@@ -59,9 +59,9 @@ TEST(ViewRules, APrimaryGoesOnWithoutABackupThatDoesNotAnswer) {
 TEST(ViewRules, AShardGoesBackOnceNobodyIsLeftOrNobodyHasComeBackInTime) {
   const MonotonicTime since = Clock::now();
   constexpr Duration kPatience = std::chrono::seconds(5), kMoment = std::chrono::milliseconds(1);
-  EXPECT_TRUE(GoesBack({}, since, kPatience, since));
-  EXPECT_FALSE(GoesBack({{1, 7}}, since, kPatience, since + kPatience - kMoment));
-  EXPECT_TRUE(GoesBack({{1, 7}}, since, kPatience, since + kPatience));
+  EXPECT_TRUE(MustRestore({}, since, kPatience, since));
+  EXPECT_FALSE(MustRestore({{1, 7}}, since, kPatience, since + kPatience - kMoment));
+  EXPECT_TRUE(MustRestore({{1, 7}}, since, kPatience, since + kPatience));
   EXPECT_EQ(Describe(Holders{{0, 7}, {2, 8}}), "ps 0 or ps 2");
 }
 
@@ -144,4 +144,4 @@ TEST(ViewRules, NobodyCountsWhoLacksAnUpdate) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

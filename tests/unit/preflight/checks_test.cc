@@ -29,7 +29,7 @@ TEST_F(Checks, SharedMemoryMattersWhereMembersShareAHost) {
   EXPECT_TRUE(CheckSharedMemory(2, folder_).ok);
   const Check small = CheckSharedMemory(1 << 30, folder_);
   EXPECT_FALSE(small.ok);
-  EXPECT_THAT(small.mend, HasSubstr("--shm-size"));
+  EXPECT_THAT(small.fix, HasSubstr("--shm-size"));
 }
 
 TEST_F(Checks, AModelDirIsTriedAndLeftAsItWas) {
@@ -56,7 +56,7 @@ TEST_F(Checks, GpusAreCountedAgainstTheDevices) {
 TEST(Summary, SaysWhatFailedAndHowToMendIt) {
   const std::vector<Check> checks = {
       {.name = "a", .what = "fine"},
-      {.name = "long", .ok = false, .what = "gone", .mend = "bring it", .configuration = false}};
+      {.name = "long", .ok = false, .what = "gone", .fix = "bring it", .configuration = false}};
   EXPECT_THAT(Lines(checks), ElementsAre("ok      a     fine", "FAILED  long  gone: bring it"));
 }
 

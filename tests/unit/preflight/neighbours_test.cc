@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-// Bound, listening or not: nobody else gets the port.
+// A bound port that listens or does not. No other process can take it.
 class Port {
  public:
   explicit Port(bool listening = false) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -69,7 +69,7 @@ class NeighboursTest : public testing::Test {
 TEST_F(NeighboursTest, AllReachAll) {
   std::unique_ptr<Neighbours> all[3];
   for (int i = 0; i < 3; ++i) all[i] = Start(i);
-  Found found[3];
+  Reachability found[3];
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i)
     threads.emplace_back([&, i] { found[i] = all[i]->Wait(seconds(20)); });
@@ -93,15 +93,15 @@ TEST_F(NeighboursTest, WhoeverIsThroughWaitsForThoseWhoStillCall) {
   auto neighbours = Neighbours::Start(slow);
   ASSERT_TRUE(neighbours.ok()) << neighbours.status();
   const std::unique_ptr<Neighbours> second = *std::move(neighbours);
-  EXPECT_FALSE(second->Wait(milliseconds(100)).complete);  // worker 2 was not there when it called
+  EXPECT_FALSE(second->Wait(milliseconds(100)).complete);  // Worker 2 was not there at its call.
   auto first = Start(0), third = Start(2);
-  Found found[3];
+  Reachability found[3];
   std::vector<std::thread> threads;
   for (Neighbours* task : {first.get(), second.get(), third.get()})
     threads.emplace_back(
         [&found, task, i = threads.size()] { found[i] = task->Wait(seconds(20)); });
   for (std::thread& thread : threads) thread.join();
-  for (const Found& all : found) {
+  for (const Reachability& all : found) {
     EXPECT_TRUE(all.complete);
     for (const auto& [task, reached] : all.reached) EXPECT_EQ(reached.size(), 2u) << task;
   }
@@ -110,7 +110,7 @@ TEST_F(NeighboursTest, WhoeverIsThroughWaitsForThoseWhoStillCall) {
 TEST_F(NeighboursTest, WhoeverDoesNotComeIsNamed) {
   auto first = Start(0), second = Start(1);
   std::thread other([&] { second->Wait(seconds(3)); });
-  const Found found = first->Wait(seconds(3));
+  const Reachability found = first->Wait(seconds(3));
   other.join();
   EXPECT_FALSE(found.complete);
   EXPECT_TRUE(found.neighbours.at("worker:1").reached);
@@ -126,7 +126,7 @@ TEST_F(NeighboursTest, ANameThatDoesNotResolveIsSaid) {
   options.addresses["worker:1"] = "no-such-host.invalid:1";
   auto neighbours = Neighbours::Start(options);
   ASSERT_TRUE(neighbours.ok()) << neighbours.status();
-  const Found found = (*neighbours)->Wait(seconds(3));
+  const Reachability found = (*neighbours)->Wait(seconds(3));
   EXPECT_FALSE(found.neighbours.at("worker:1").resolved);
   EXPECT_THAT(found.neighbours.at("worker:1").why, HasSubstr("cannot resolve"));
 }
@@ -138,7 +138,7 @@ TEST_F(NeighboursTest, SomebodyElseOnThePortIsNoNeighbour) {
   options.addresses["worker:1"] = stranger.address();
   auto neighbours = Neighbours::Start(options);
   ASSERT_TRUE(neighbours.ok()) << neighbours.status();
-  const Found found = (*neighbours)->Wait(seconds(5));
+  const Reachability found = (*neighbours)->Wait(seconds(5));
   EXPECT_FALSE(found.neighbours.at("worker:1").reached);
   EXPECT_THAT(found.neighbours.at("worker:1").why, HasSubstr("no muster preflight"));
 }
@@ -161,7 +161,7 @@ TEST_F(NeighboursTest, EachTellsWhoseCertificatesItAccepts) {
     ASSERT_TRUE(neighbours.ok()) << neighbours.status();
     both[i] = *std::move(neighbours);
   }
-  Found found[2];
+  Reachability found[2];
   std::thread other([&] { found[1] = both[1]->Wait(seconds(20)); });
   found[0] = both[0]->Wait(seconds(20));
   other.join();

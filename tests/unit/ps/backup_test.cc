@@ -193,7 +193,7 @@ class BackupTest : public ::testing::Test {
   }
   void AwaitSynced() {
     for (const MonotonicTime until = Clock::now() + kLong; !primary_->synced();) {
-      ASSERT_LT(Clock::now(), until) << primary_->trouble();
+      ASSERT_LT(Clock::now(), until) << primary_->last_error();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
@@ -243,10 +243,10 @@ TEST_F(BackupTest, RowsAndTheirSlotsAreBroughtUpToDate) {
     for (uint64_t n = 1; n <= 3; ++n) Push(*local_, 0, n);
     Begin();
     AwaitSynced();
-    ASSERT_EQ(theirs_->standing(4).updates, 3);
+    ASSERT_EQ(theirs_->chunk_version(4).updates, 3);
     ExpectSame();
     for (uint64_t n = 4; n <= 6; ++n) Push(*primary_, 0, n);
-    EXPECT_EQ(theirs_->standing(4).updates, 6);
+    EXPECT_EQ(theirs_->chunk_version(4).updates, 6);
     ExpectSame();
   }
 }
@@ -257,14 +257,14 @@ TEST_F(BackupTest, AChunkThatIsRefusedKeepsNoOtherOneWaiting) {
   Begin();
   const MonotonicTime until = Clock::now() + kLong;
   for (const int chunk : {1, 3, 4})
-    while (theirs_->standing(chunk).updates < 0 && Clock::now() < until)
+    while (theirs_->chunk_version(chunk).updates < 0 && Clock::now() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  for (const int chunk : {1, 3, 4}) EXPECT_EQ(theirs_->standing(chunk).updates, 0) << chunk;
+  for (const int chunk : {1, 3, 4}) EXPECT_EQ(theirs_->chunk_version(chunk).updates, 0) << chunk;
   EXPECT_FALSE(primary_->synced());
-  EXPECT_THAT(primary_->trouble(), HasSubstr("not chunk"));
+  EXPECT_THAT(primary_->last_error(), HasSubstr("not chunk"));
   theirs_->Refuse({});
   AwaitSynced();
-  EXPECT_EQ(primary_->trouble(), "");
+  EXPECT_EQ(primary_->last_error(), "");
   ExpectSame();
 }
 
@@ -280,7 +280,7 @@ TEST_F(BackupTest, ConnectionsLastHoweverLongNothingIsSaid) {
   ASSERT_TRUE(primary_->Restore(0, *local_->Copy(0)).ok());  // over the handovers' own connection
   AwaitSynced();
   EXPECT_EQ(host_->connections(), before);
-  EXPECT_EQ(theirs_->standing(0).updates, 2);
+  EXPECT_EQ(theirs_->chunk_version(0).updates, 2);
   ExpectSame();
 }
 
@@ -318,7 +318,7 @@ TEST_F(BackupTest, OneThatHangsWhileItCatchesUpHoldsNobodyUp) {
   EXPECT_FALSE(primary_->synced());
   theirs_->Freeze(false);
   AwaitSynced();
-  EXPECT_EQ(theirs_->standing(0).updates, 3);
+  EXPECT_EQ(theirs_->chunk_version(0).updates, 3);
   ExpectSame();
 }
 
@@ -328,7 +328,7 @@ TEST_F(BackupTest, OneThatHangsAfterMostChunksHaveArrivedHoldsUpOneUpdate) {
   theirs_->Refuse({4});  // so that it does not count yet
   Begin();
   for (int c = 0; c < 4; ++c)
-    while (theirs_->standing(c).updates < 0)
+    while (theirs_->chunk_version(c).updates < 0)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));  // ctest bounds it
   Push(*primary_, 0, 1);
   theirs_->Freeze(true);
@@ -339,7 +339,7 @@ TEST_F(BackupTest, OneThatHangsAfterMostChunksHaveArrivedHoldsUpOneUpdate) {
   theirs_->Refuse({});
   theirs_->Freeze(false);
   AwaitSynced();
-  EXPECT_EQ(theirs_->standing(0).updates, 4);
+  EXPECT_EQ(theirs_->chunk_version(0).updates, 4);
   ExpectSame();
 }
 
@@ -349,8 +349,8 @@ TEST_F(BackupTest, UpdatesLeaveWithoutWaitingForThoseBefore) {
   AwaitSynced();
   theirs_->Freeze(true);
   for (uint64_t n = 1; n <= 5; ++n) Push(*primary_, 0, n, /*ahead=*/true);
-  EXPECT_EQ(local_->standing(4).updates, 5);
-  EXPECT_EQ(theirs_->standing(4).updates, 0);
+  EXPECT_EQ(local_->chunk_version(4).updates, 5);
+  EXPECT_EQ(theirs_->chunk_version(4).updates, 0);
   std::atomic<bool> acknowledged = false;
   std::thread worker([&] {
     for (int c = 0; c < kChunks; ++c) EXPECT_TRUE(primary_->Await(c).ok());
@@ -438,10 +438,10 @@ TEST_F(BackupTest, WhatIsLeftOfAnOlderConnectionChangesNothing) {
   Make(SgdSpec{});
   BeginBackup();
   ReplicaDialer dialer(options_);
-  std::vector<ShardStore::Standing> standings;
-  const auto older = *dialer.Dial(Clock::now() + kLong, &standings);
-  const auto newer = *dialer.Dial(Clock::now() + kLong, &standings);
-  ASSERT_EQ(standings, std::vector<ShardStore::Standing>(kChunks));
+  std::vector<ShardStore::ChunkVersion> versions;
+  const auto older = *dialer.Dial(Clock::now() + kLong, &versions);
+  const auto newer = *dialer.Dial(Clock::now() + kLong, &versions);
+  ASSERT_EQ(versions, std::vector<ShardStore::ChunkVersion>(kChunks));
   const auto hand_over = [&](ReplicaLink& link, float value) {
     ChunkState state = *local_->Copy(0);
     state.parameters.assign(4, value);

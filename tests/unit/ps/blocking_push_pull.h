@@ -1,4 +1,5 @@
-// A worker without any haste: one chunk after the other, blocking, over a plain connection.
+// A simple client of a parameter server, for tests. It transfers one chunk after the other over a
+// DataConnection, and blocks.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +15,15 @@ namespace muster::ps {
 
 struct ChunkTransfer {
   int chunk = 0;
-  std::span<const float> gradient;  // empty: nothing is pushed
-  std::span<float> parameters;      // empty: they are of no interest
-  int64_t pulled = 0;               // in: the chunk's updates as the last pull told them
-  bool done = false;                // out
+  std::span<const float> gradient;  // Empty: the chunk is only pulled.
+  std::span<float> parameters;      // The destination. Empty: parameters are discarded.
+  int64_t pulled = 0;               // ChunkPush::pulled.
+  bool done = false;                // Set by PushPull.
   Pushed result;
 };
 
 struct TransferOptions {
-  uint64_t sequence = 0;  // of the push
+  uint64_t sequence = 0;  // The number of the push.
   double learning_rate = 0;
   int64_t lease = 0;
 };
@@ -50,7 +51,7 @@ inline absl::Status OpenConnection(transport::DataConnection& connection, int wo
   return connection.Exchange(std::as_bytes(std::span(&header, 1)), {}, deadline, abort);
 }
 
-// After OpenConnection. Transfers those that are not `done`.
+// Transfers the chunks that are not `done`. Must be called after OpenConnection.
 inline absl::Status PushPull(transport::DataConnection& connection, const TransferOptions& options,
                              std::span<ChunkTransfer> transfers, MonotonicTime deadline,
                              const transport::AbortSignal& abort) {
@@ -68,7 +69,7 @@ inline absl::Status PushPull(transport::DataConnection& connection, const Transf
     if (sent.ok())
       sent = connection.Exchange(std::as_bytes(std::span(&part, 1)), {}, deadline, abort);
     if (sent.ok()) sent = connection.Exchange(std::as_bytes(t.gradient), {}, deadline, abort);
-    // A server that closes the connection has said why, before.
+    // A server sends the reason before it closes the connection.
     absl::StatusOr<transport::FrameHeader> answer = Answer(connection, deadline, abort);
     if (answer.ok() && DecodeWelcome(*answer).ok()) answer = Answer(connection, deadline, abort);
     MUSTER_RETURN_IF_ERROR(answer.status());

@@ -463,7 +463,7 @@ TEST(EmbeddingTable, CountsOfKeysAreBounded) {
   options.limits.admit_after = 4;
   const auto table = EmbeddingTable::Make(options);
   for (int n = 0; n < 3; ++n) PushKeys(*table, {1});
-  std::vector<uint64_t> many(RowLimits::kMostCounted);
+  std::vector<uint64_t> many(RowLimits::kMaxCounted);
   for (size_t i = 0; i < many.size(); ++i) many[i] = 10 + i;
   PushKeys(*table, many);  // the last one finds no room: those that came once are forgotten
   EXPECT_EQ(table->Counted(), (std::vector<uint64_t>{1, 1, many.back(), 1}));

@@ -1,5 +1,5 @@
-// A store that passes everything on to another one: what tests put between a server and its store
-// overrides the calls that it is about.
+// A store that forwards all calls to another store. Tests derive from it to change single calls
+// between a server and its store.
 #pragma once
 
 #include <memory>
@@ -47,7 +47,7 @@ class ForwardingStore : public ShardStore {
                                    std::span<float> rows) const override {
     return store_->PullRows(chunk, keys, rows);
   }
-  Standing standing(int chunk) const override { return store_->standing(chunk); }
+  ChunkVersion chunk_version(int chunk) const override { return store_->chunk_version(chunk); }
   int64_t applied() const override { return store_->applied(); }
   std::map<int, TableStatistics> tables() const override { return store_->tables(); }
 

@@ -1,4 +1,4 @@
-// What a stranger may ask of a parameter server: it costs a bounded amount.
+// Tests that requests of strangers cost a parameter server a limited amount.
 #include <limits>
 #include <thread>
 
@@ -25,7 +25,7 @@ class HostileTest : public ::testing::Test {
     options.bulk = limits;
     return options;
   }
-  // One shard of chunks of that size.
+  // Creates one shard with chunks of this size.
   void CreateOne(TestPs& ps, int chunks, int64_t chunk_bytes) {
     job_.variables = {{"w", {chunks * chunk_bytes / static_cast<int64_t>(sizeof(float))}, 0}};
     job_.servers = 1;
@@ -33,7 +33,7 @@ class HostileTest : public ::testing::Test {
     ASSERT_TRUE(ps.Create(job_.Create(0)).ok());
     ASSERT_EQ(Content(job_, 0, 1).size(), static_cast<size_t>(chunks));
   }
-  // Every chunk has come.
+  // Waits until every chunk has content.
   static void AwaitServing(TestPs& ps) {
     const MonotonicTime until = In(kLong);
     for (bool serving = false; !serving; std::this_thread::yield()) {
@@ -43,7 +43,7 @@ class HostileTest : public ::testing::Test {
       serving = beat->serving_size() > 0;
     }
   }
-  // A copy "a" of what CreateOne made.
+  // Makes a copy "a" of the shard of CreateOne.
   static void MakeCopy(TestPs& ps) {
     proto::View view;
     view.set_number(1ull << 32 | 1);
@@ -67,7 +67,7 @@ class HostileTest : public ::testing::Test {
   TestPs ps_;
 };
 
-// A Fill that says nothing, or one that stops in the middle.
+// A call of Fill that sends nothing, or stops in the middle.
 class SilentFill {
  public:
   explicit SilentFill(TestPs& ps) : SilentFill(ps.stub()) {}
@@ -89,7 +89,7 @@ class SilentFill {
   std::unique_ptr<grpc::ClientWriter<proto::FillRequest>> writer_;
 };
 
-// A Read of the copy "a" of which nothing is read but the first chunk.
+// A call of Read for the copy "a" that reads only the first chunk.
 class SilentRead {
  public:
   explicit SilentRead(TestPs& ps) : context_(rpc::WithDeadline(kLong)) {
@@ -101,12 +101,12 @@ class SilentRead {
     EXPECT_TRUE(reader_->Read(&chunk));
   }
   ~SilentRead() { context_->TryCancel(); }
-  // gRPC tells the end behind what came before it, which is read here.
+  // Reads the remaining chunks first, because gRPC returns the status after them.
   grpc::Status End() {
     for (proto::ChunkContent chunk; reader_->Read(&chunk);) ++chunks;
     return reader_->Finish();
   }
-  int chunks = 1;  // that came
+  int chunks = 1;  // The number of received chunks.
 
  private:
   std::unique_ptr<grpc::ClientContext> context_;
@@ -160,12 +160,12 @@ TEST_F(HostileTest, AFillThatStopsInTheMiddleIsCancelled) {
 
 TEST_F(HostileTest, AReadThatIsNotReadIsCancelled) {
   TestPs ps(Options({.most = 1, .silence = milliseconds(500), .standstill = kLong}));
-  CreateOne(ps, 32, 512 << 10);  // more than is sent to whoever does not read
+  CreateOne(ps, 32, 512 << 10);  // More than gRPC buffers for a client that does not read.
   ASSERT_TRUE(ps.Fill(Content(job_, 0, 1)).ok());
   MakeCopy(ps);
   SilentRead stalled(ps);
   const MonotonicTime until = In(kLong);
-  // Until its place is free.
+  // Waits until the stalled call has ended.
   while (absl::IsResourceExhausted(ps.Fill({}).status())) {
     ASSERT_LT(Clock::now(), until) << "it goes on";
     std::this_thread::yield();
@@ -175,7 +175,7 @@ TEST_F(HostileTest, AReadThatIsNotReadIsCancelled) {
 }
 
 TEST_F(HostileTest, StreamsThatStandStillHoldNoThread) {
-  constexpr int kConnections = 4, kEach = 30;  // more than gRPC has threads for calls that block
+  constexpr int kConnections = 4, kEach = 30;  // More calls than gRPC has threads.
   TestPs ps(Options({.most = kConnections * kEach, .silence = kLong, .standstill = kLong}));
   CreateOne(ps, kConnections * kEach, 256);
   const std::vector<proto::ChunkContent> chunks = Content(job_, 0, 1);
@@ -228,19 +228,20 @@ TEST_F(HostileTest, StreamsNeedADeadline) {
 TEST_F(HostileTest, OneThatStandsStillGivesWay) {
   ASSERT_TRUE(ps_.Create(job_.Create(0)).ok());
   SilentFill first(ps_), second(ps_);
-  // Both are under way, and have stood still for long enough.
+  // Both calls have started and are stalled for longer than the limit.
   std::this_thread::sleep_for(milliseconds(200));
   const auto filled = ps_.Fill(Content(job_, 0, 1));
   EXPECT_TRUE(filled.ok()) << filled.status();
 }
 
-// What a server takes in one message is bounded: the chief sends large chunks in pieces.
+// The size of a message is limited, so the chief sends large chunks in pieces.
 TEST_F(HostileTest, AChunkComesInPieces) {
   job_.variables = {{"w", {1 << 20}, 0}};
   job_.servers = 1;
   job_.optimizer = R"({"name": "sgd", "momentum": 0.5})";
   job_.parameter_server = R"({"chunk_bytes": 4194304})";
-  ASSERT_TRUE(ps_.Create(job_.Create(0)).ok());
+  TestPs ps(Options({}));
+  ASSERT_TRUE(ps.Create(job_.Create(0)).ok());
   ChunkState state;
   for (int i = 0; i < 1 << 20; ++i) {
     state.parameters.push_back(static_cast<float>(i));
@@ -250,17 +251,17 @@ TEST_F(HostileTest, AChunkComesInPieces) {
   state.updates = 3;
   state.last[0] = {7, 9};
   const proto::ChunkContent content = ContentOf(0, 0, state);
-  EXPECT_THAT(std::string(ps_.Fill({content}).status().message()), HasSubstr("larger than max"));
-  ShardClient::Options options;
-  options.address = ps_.rpc_address();
-  options.epoch = [] { return 1; };
-  const auto client = *ShardClient::Make(options);
+  EXPECT_THAT(std::string(ps.Fill({content}).status().message()), HasSubstr("larger than max"));
+  chief::ShardClient::Options options;
+  options.address = ps.rpc_address();
+  options.term = [] { return 1; };
+  const auto client = *chief::ShardClient::Make(options);
   const auto filling = client->Fill();
   ASSERT_TRUE(filling->Write(content).ok());
   const absl::Status filled = filling->Finish();
   ASSERT_TRUE(filled.ok()) << filled;
-  MakeCopy(ps_);
-  const auto read = ps_.Read("a", 0);
+  MakeCopy(ps);
+  const auto read = ps.Read("a", 0);
   ASSERT_TRUE(read.ok()) << read.status();
   ASSERT_EQ(read->size(), 1u);
   EXPECT_EQ(read->front().SerializeAsString(), content.SerializeAsString());
@@ -274,10 +275,10 @@ TEST_F(HostileTest, PiecesMakeNoMoreThanTheirChunkHolds) {
   EXPECT_THAT(std::string(ps_.Fill({piece}).status().message()), HasSubstr("lacks"));
 }
 
-// Worker 0 of a view with one server, whose pushes would count as that worker's.
+// Tests who may push as worker 0, in a view with one server.
 class WorkerTest : public HostileTest {
  protected:
-  // What a worker that opens connections as `from` is told.
+  // Returns the server's answer to a worker that dials as `from` and opens as `speaks_for`.
   std::string Told(TestPs& ps, const std::string& certificate, int from, int speaks_for) {
     job_.servers = 1;
     EXPECT_TRUE(ps.Create(job_.Create(0)).ok());

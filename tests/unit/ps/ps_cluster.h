@@ -1,5 +1,5 @@
-// Several ps services in one process, with real listeners and gRPC servers on ports that the kernel
-// picks, and what a chief and a worker say to them.
+// Parameter-server services in one process, for tests, with real listeners and gRPC servers on
+// ports that the kernel picks. TestPs has the chief's calls, and TestWorker those of a worker.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ namespace muster::ps {
 inline MonotonicTime In(Duration limit) { return Clock::now() + limit; }
 inline constexpr Duration kLong = std::chrono::seconds(30);
 
-// What the chief tells: variables "w" and "b" of one optimizer.
+// A job with the variables "w" and "b" and one optimizer.
 struct TestJob {
   std::vector<VariableSpec> variables = {{"w", {40, 10}, 0}, {"b", {10}, 0}};
   std::string optimizer = R"("sgd")";
@@ -56,10 +56,10 @@ struct TestJob {
   }
 };
 
-// One ps process, in so far as it is there; the chief's calls to it.
+// The service of one ps task, and the chief's calls to it.
 class TestPs {
  public:
-  // With `security` on data connections, where there is some.
+  // `security` applies to data connections. Null: none.
   explicit TestPs(PsServiceOptions options,
                   std::shared_ptr<security::StreamSecurity> security = nullptr) {
     auto listener = transport::DataListener::Create(
@@ -84,7 +84,7 @@ class TestPs {
   template <typename Request, typename Reply>
   using Method = grpc::Status (proto::ParameterServer::Stub::*)(grpc::ClientContext*,
                                                                 const Request&, Reply*);
-  // The reply, or the error.
+  // Calls the method and returns its reply.
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(Method<Request, Reply> method, const Request& request) {
     Reply reply;
@@ -96,28 +96,28 @@ class TestPs {
   absl::StatusOr<proto::CreateReply> Create(const proto::CreateRequest& request) {
     return Call(&proto::ParameterServer::Stub::Create, request);
   }
-  absl::Status SetView(const proto::View& view, uint32_t epoch = 1) {
+  absl::Status SetView(const proto::View& view, uint32_t term = 1) {
     proto::SetViewRequest request;
-    request.set_epoch(epoch);
+    request.set_epoch(term);
     *request.mutable_view() = view;
     return Call(&proto::ParameterServer::Stub::SetView, request).status();
   }
   absl::StatusOr<proto::SetWorkersReply> SetWorkers(const std::map<int, uint64_t>& workers,
-                                                    uint64_t version, uint32_t epoch = 1) {
+                                                    uint64_t version, uint32_t term = 1) {
     proto::SetWorkersRequest request;
-    request.set_epoch(epoch);
+    request.set_epoch(term);
     request.set_version(version);
     request.mutable_incarnations()->insert(workers.begin(), workers.end());
     return Call(&proto::ParameterServer::Stub::SetWorkers, request);
   }
   absl::StatusOr<proto::FillReply> Fill(const std::vector<proto::ChunkContent>& chunks,
-                                        uint32_t epoch = 1) {
+                                        uint32_t term = 1) {
     proto::FillReply reply;
     const auto context = rpc::WithDeadline(kLong);
     const auto writer = stub_->Fill(context.get(), &reply);
     for (const proto::ChunkContent& chunk : chunks) {
       proto::FillRequest request;
-      request.set_epoch(epoch);
+      request.set_epoch(term);
       *request.mutable_chunk() = chunk;
       if (!writer->Write(request)) break;
     }
@@ -126,16 +126,16 @@ class TestPs {
     if (status.ok()) return reply;
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   }
-  absl::StatusOr<proto::CutReply> Cut(const std::string& name, uint32_t epoch = 1) {
+  absl::StatusOr<proto::CutReply> Cut(const std::string& name, uint32_t term = 1) {
     proto::CutRequest request;
-    request.set_epoch(epoch);
+    request.set_epoch(term);
     request.set_name(name);
     return Call(&proto::ParameterServer::Stub::Cut, request);
   }
   absl::StatusOr<std::vector<proto::ChunkContent>> Read(const std::string& name, int shard,
-                                                        uint32_t epoch = 1) {
+                                                        uint32_t term = 1) {
     proto::ReadRequest request;
-    request.set_epoch(epoch);
+    request.set_epoch(term);
     request.set_name(name);
     request.set_shard(shard);
     const auto context = rpc::WithDeadline(kLong);
@@ -147,7 +147,7 @@ class TestPs {
     if (status.ok()) return chunks;
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   }
-  // The file that the rows of tables make.
+  // Returns the safetensors file of the shard's rows. Sets bytes_of_rows.
   absl::StatusOr<std::string> ReadRows(const std::string& name, int shard) {
     proto::ReadRequest request;
     request.set_epoch(1);
@@ -164,16 +164,16 @@ class TestPs {
     if (status.ok()) return file;
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   }
-  int64_t bytes_of_rows = 0;  // as ReadRows was told
+  int64_t bytes_of_rows = 0;  // RowsPiece.bytes of the last ReadRows.
   absl::Status Drop(const std::string& name) {
     proto::DropRequest request;
     request.set_epoch(1);
     request.set_name(name);
     return Call(&proto::ParameterServer::Stub::Drop, request).status();
   }
-  absl::StatusOr<proto::BeatReply> Beat(const std::string& record = "", uint32_t epoch = 1) {
+  absl::StatusOr<proto::BeatReply> Beat(const std::string& record = "", uint32_t term = 1) {
     proto::BeatRequest request;
-    request.set_epoch(epoch);
+    request.set_epoch(term);
     request.set_record(record);
     return Call(&proto::ParameterServer::Stub::Beat, request);
   }
@@ -199,7 +199,7 @@ class TestWorker {
     listener_ = *transport::DataListener::Create(
         {.bind_address = "127.0.0.1", .security = std::move(security)});
   }
-  // The worker that it speaks for, once it has come.
+  // Later calls of Open name this worker, which may differ from the one in the hello.
   void SpeakFor(int worker) { speaks_for_ = worker; }
   void Abort() { abort_.Set(); }
 
@@ -227,16 +227,17 @@ class TestWorker {
     return OpenConnection(*connections_[shard], speaks_for_, incarnation_, digest, In(kLong),
                           abort_);
   }
-  // Whether it is welcome.
+  // Returns the server's answer to Open: OK or its error.
   absl::Status Hear(int shard) { return Answer(*connections_[shard], In(kLong), abort_).status(); }
-  // Those chunks of a shard that are not done yet, each with a gradient of `gradient`.
+  // Pushes the chunks that are not `done`.
   absl::Status Push(int shard, uint64_t sequence, std::vector<ChunkTransfer>& transfers,
                     int64_t lease = 0) {
     return PushPull(*connections_[shard],
                     {.sequence = sequence, .learning_rate = 1, .lease = lease}, transfers,
                     In(kLong), abort_);
   }
-  // Of all chunks of a shard; the memory is this object's.
+  // Returns transfers of all chunks of a shard. Every element of the gradient is `gradient`. This
+  // object owns the memory.
   std::vector<ChunkTransfer> Transfers(int shard, float gradient) {
     gradients_[shard].assign(layout_.elements[shard], gradient);
     parameters_[shard].assign(layout_.elements[shard], -1);
@@ -266,7 +267,7 @@ class TestWorker {
   std::map<int, std::vector<float>> gradients_, parameters_;
 };
 
-// All chunks of a shard, each parameter with that value.
+// Returns the content of all chunks of a shard. Every parameter has this value.
 inline std::vector<proto::ChunkContent> Content(const TestJob& job, int shard, float value) {
   std::vector<proto::ChunkContent> contents;
   const Layout layout = job.layout();

@@ -432,12 +432,12 @@ TEST_F(ReplicationTest, WhoeverIsNoPrimaryOfTheViewIsRefused) {
     for (const proto::ChunkContent& content : Content(job_, 0, 7))
       EXPECT_TRUE(local->Restore(content.chunk(), StateOf(content)).ok());
     const auto replicated = ReplicatedStore::Make(local, options);
-    std::string trouble;
-    for (const MonotonicTime until = In(kLong); trouble.empty() && Clock::now() < until;)
-      trouble = replicated->trouble();
+    std::string last_error;
+    for (const MonotonicTime until = In(kLong); last_error.empty() && Clock::now() < until;)
+      last_error = replicated->last_error();
     EXPECT_FALSE(replicated->synced());
     replicated->Close();
-    return trouble;
+    return last_error;
   };
   ReplicationOptions wrong = options;
   wrong.ticket = "guess";

@@ -251,7 +251,7 @@ TEST_F(RowFrames, AServerRefusesWhatDoesNotFitAndChangesNothing) {
   EXPECT_THAT(Refusal(push, {good, {3, 4, 0, 0.5}}, 32), HasSubstr("32 bytes of data, not 36"));
   EXPECT_THAT(Refusal(push, {good, {3, 4, 0, 0.5}}, 40), HasSubstr("40 bytes of data, not 36"));
   EXPECT_THAT(Refusal(push, {{3, ~0u - 3, 0, 0.5}}, 16), HasSubstr("16 bytes of data, not 171798"));
-  EXPECT_THAT(Refusal(push, {good}, kMostRowBytes), HasSubstr("has a payload of 268435480 bytes"));
+  EXPECT_THAT(Refusal(push, {good}, kMaxRowBytes), HasSubstr("has a payload of 268435480 bytes"));
   EXPECT_THAT(Refusal(pull, {{1, 3}, {3, 2}}, 32), HasSubstr("32 bytes of data, not 40"));
   EXPECT_THAT(Refusal(pull, {{1, ~0u}}, 8), HasSubstr("are asked for at once"));
   EXPECT_THAT(Refusal(pull, {{1, 12'000'000}, {1, 12'000'000}}, 8),
@@ -264,12 +264,12 @@ TEST_F(RowFrames, AServerRefusesWhatDoesNotFitAndChangesNothing) {
   request = push;
   request.checksum = true;
   EXPECT_THAT(Refusal(request, {good}, 20, data.first(20)), HasSubstr("damaged on its way"));
-  for (int c = 0; c < 4; ++c) EXPECT_EQ(store_->standing(c).updates, 0);
+  for (int c = 0; c < 4; ++c) EXPECT_EQ(store_->chunk_version(c).updates, 0);
   // A header that speaks of more parts than the payload has room for.
   FrameHeader header = EncodeRequest(pull, std::vector<RequestPart>(2), 0);
   header.payload_bytes = 24;
   EXPECT_FALSE(DecodeRequest(header).ok());
-  const std::vector<RequestPart> many(kMostParts + 1);
+  const std::vector<RequestPart> many(kMaxParts + 1);
   EXPECT_FALSE(DecodeRequest(EncodeRequest(pull, many, 0)).ok());
   EXPECT_THAT(Refusal(pull, std::vector<RequestPart>(), 8), HasSubstr("about 0 chunks"));
 }

@@ -278,7 +278,7 @@ TEST_F(RowStore, RefusesRowsThatAreNotFinite) {
     EXPECT_TRUE(pushed->refused);
     EXPECT_FALSE(pushed->applied);
     EXPECT_EQ(Rows(*store_, keys), before);
-    EXPECT_EQ(store_->standing(0).updates, 1);
+    EXPECT_EQ(store_->chunk_version(0).updates, 1);
   }
   EXPECT_TRUE(Push(*store_, 0, 2, keys, 0.5)->applied);
 }
@@ -406,7 +406,7 @@ TEST(RowPlaces, AKeyOfAnotherChunkOrTwiceInAPushIsRefused) {
 
 // Two ps tasks, each the other's backup or none.
 // Keeps what a server is to be filled with.
-class Collected final : public ShardClient::Filling {
+class Collected final : public chief::ShardClient::Filling {
  public:
   explicit Collected(std::vector<proto::ChunkContent>* all) : all_(all) {}
   absl::Status Write(const proto::ChunkContent& chunk) override {
@@ -468,10 +468,10 @@ class RowService : public ::testing::TestWithParam<bool> {
     const Layout layout = job_.layout();
     std::vector<Collected> to;
     for (auto& of_shard : *contents) to.emplace_back(&of_shard);
-    RowFiller::Fillings fillings;
+    chief::RowFiller::Fillings fillings;
     for (size_t shard = 0; shard < to.size(); ++shard)
       fillings[static_cast<int>(shard)] = {&to[shard]};
-    RowFiller filler(layout, fillings);
+    chief::RowFiller filler(layout, fillings);
     const absl::Status filled =
         filler.Fill({1, "users", OptionsOf(ParseOptimizer("adagrad")->rule)}, files);
     EXPECT_TRUE(filled.ok()) << filled;

@@ -199,10 +199,10 @@ TEST_F(ServiceTest, AnEpochThatNoRunHasReachedIsRefused) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     EXPECT_THAT(Text(status), HasSubstr("one of epoch 1 was here: no run has had so many chiefs"));
   };
-  for (const uint32_t epoch : {0xffffffffu, 0xfffffffeu, 1u << 31, 1'000'002u}) {
-    expect_refused(ps_[0]->Beat("made up", epoch).status());
+  for (const uint32_t term : {0xffffffffu, 0xfffffffeu, 1u << 31, 1'000'002u}) {
+    expect_refused(ps_[0]->Beat("made up", term).status());
     proto::CreateRequest create = job_.Create(0);
-    create.set_epoch(epoch);
+    create.set_epoch(term);
     create.set_run_id("run-2");
     expect_refused(ps_[0]->Create(create).status());
   }
@@ -223,9 +223,9 @@ TEST_F(ServiceTest, ASupersededChiefFillsNothingMore) {
     *request.mutable_chunk() = content[chunk];
     writer->Write(request);
   };
-  const auto parameters = [&](size_t chunk, uint32_t epoch) {
-    EXPECT_TRUE(ps_[0]->Cut("now", epoch).ok());
-    return ps_[0]->Read("now", 0, epoch)->at(chunk).parameters();
+  const auto parameters = [&](size_t chunk, uint32_t term) {
+    EXPECT_TRUE(ps_[0]->Cut("now", term).ok());
+    return ps_[0]->Read("now", 0, term)->at(chunk).parameters();
   };
   write(0);
   while (parameters(0, 1) != content[0].parameters()) std::this_thread::yield();

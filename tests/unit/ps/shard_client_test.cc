@@ -1,4 +1,4 @@
-// The chief's bulk calls to ps tasks, which take as long as they take.
+// Tests the chief's calls to ps tasks that transfer much data and may take long.
 #include "chief/shards/shard_client.h"
 
 #include <absl/synchronization/notification.h>
@@ -19,17 +19,17 @@ using ::testing::HasSubstr;
 
 constexpr Duration kSilence = std::chrono::milliseconds(500);
 
-std::unique_ptr<ShardClient> ClientOf(const std::string& address) {
-  ShardClient::Options options;
+std::unique_ptr<chief::ShardClient> ClientOf(const std::string& address) {
+  chief::ShardClient::Options options;
   options.address = address;
-  options.epoch = [] { return 1; };
+  options.term = [] { return 1; };
   options.silence = kSilence;
-  auto client = ShardClient::Make(options);
+  auto client = chief::ShardClient::Make(options);
   EXPECT_TRUE(client.ok()) << client.status();
   return *std::move(client);
 }
 
-// A file of a checkpoint with the rows of one server, on a disk that is slow.
+// A file of a checkpoint with the rows of one server, on a slow disk.
 class SlowRows final : public checkpoint::RowSource {
  public:
   explicit SlowRows(int server) {
@@ -57,16 +57,16 @@ class SlowRows final : public checkpoint::RowSource {
   std::vector<checkpoint::TensorInfo> tensors_;
 };
 
-// One server's stream stands still while the rows of the other pass, and both while the disk is
-// read.
-TEST(ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
+// The stream of one server is idle while rows are sent to the other. Both are idle while the disk
+// is read.
+TEST(chief::ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
   TestJob job;
   job.variables = {{"w", {40}, 0}, {"users", {0, 1}, 0}};
   job.variables[1].table = TableSpec{1, 0, 0, 9};
   std::vector<std::unique_ptr<TestPs>> servers;
-  std::vector<std::unique_ptr<ShardClient>> clients;
-  std::vector<std::unique_ptr<ShardClient::Filling>> fillings;
-  RowFiller::Fillings by_shard;
+  std::vector<std::unique_ptr<chief::ShardClient>> clients;
+  std::vector<std::unique_ptr<chief::ShardClient::Filling>> fillings;
+  chief::RowFiller::Fillings by_shard;
   checkpoint::RowSources files;
   const Layout layout = job.layout();
   for (int task : {0, 1}) {
@@ -84,7 +84,7 @@ TEST(ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
       }
   }
   EmbeddingTable::Options table{.width = 1, .rule = SgdSpec{}, .shards = 1};
-  const absl::Status filled = RowFiller(layout, by_shard).Fill({1, "users", table}, files);
+  const absl::Status filled = chief::RowFiller(layout, by_shard).Fill({1, "users", table}, files);
   EXPECT_TRUE(filled.ok()) << filled;
   for (const auto& filling : fillings) {
     const absl::Status finished = filling->Finish();
@@ -92,7 +92,7 @@ TEST(ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
   }
 }
 
-// Takes what comes, and says nothing until its end.
+// A ps task that receives everything and replies only at the end of a stream.
 class SilentPs final : public proto::ParameterServer::Service {
  public:
   grpc::Status Fill(grpc::ServerContext*, grpc::ServerReader<proto::FillRequest>*,
@@ -106,7 +106,7 @@ class SilentPs final : public proto::ParameterServer::Service {
   absl::Notification end_;
 };
 
-TEST(ShardClient, DoesNotWaitForEverForASilentServer) {
+TEST(chief::ShardClient, DoesNotWaitForEverForASilentServer) {
   SilentPs silent;
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&silent});
   ASSERT_TRUE(server.ok());
@@ -119,7 +119,7 @@ TEST(ShardClient, DoesNotWaitForEverForASilentServer) {
   silent.End();
 }
 
-// Makes copies, and for a while cannot be told to forget them.
+// A ps task that makes copies. A test can make its calls of Cut and Drop fail.
 class CopyingPs final : public proto::ParameterServer::Service {
  public:
   grpc::Status Cut(grpc::ServerContext*, const proto::CutRequest* request,
@@ -141,7 +141,7 @@ class CopyingPs final : public proto::ParameterServer::Service {
   grpc::Status cut, drop;
 };
 
-TEST(ShardClient, ACopyThatCouldNotBeDroppedIsDroppedWithALaterBeat) {
+TEST(chief::ShardClient, ACopyThatCouldNotBeDroppedIsDroppedWithALaterBeat) {
   const grpc::Status away(grpc::StatusCode::UNAVAILABLE, "away");
   CopyingPs ps;
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&ps});
@@ -158,7 +158,7 @@ TEST(ShardClient, ACopyThatCouldNotBeDroppedIsDroppedWithALaterBeat) {
   EXPECT_TRUE(client->Beat("").ok());
   EXPECT_EQ(ps.drops, 3) << "there is none any more";
 
-  // One of the same name that is made since is another one.
+  // A copy made later under the same name is another copy.
   ps.drop = away;
   EXPECT_FALSE(client->Drop("step-5").ok());
   ps.drop = grpc::Status::OK;
@@ -166,14 +166,14 @@ TEST(ShardClient, ACopyThatCouldNotBeDroppedIsDroppedWithALaterBeat) {
   EXPECT_TRUE(client->Beat("").ok());
   EXPECT_EQ(ps.copy, "step-5");
 
-  // Made, and the chief did not hear of it.
+  // The copy is made, but the chief does not receive the reply.
   ps.cut = away;
   EXPECT_FALSE(client->Cut("step-6").ok());
   EXPECT_TRUE(client->Beat("").ok());
   EXPECT_EQ(ps.copy, "");
 }
 
-// Has a table of one column whose rows are their keys.
+// A ps task with a table of width 1. The value of a row is its key.
 class RowsPs final : public proto::ParameterServer::Service {
  public:
   grpc::Status PullRows(grpc::ServerContext*, const proto::PullRowsRequest* request,
@@ -186,14 +186,15 @@ class RowsPs final : public proto::ParameterServer::Service {
   int questions = 0;
 };
 
-TEST(ServerRows, AsksForNoMoreKeysThanAMessageHolds) {
+TEST(chief::ServerRows, AsksForNoMoreKeysThanAMessageHolds) {
   RowsPs ps;
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&ps});
   ASSERT_TRUE(server.ok());
   const auto client = ClientOf(fmt::format("127.0.0.1:{}", (*server)->port()));
   const EmbeddingTable::Options table{.width = 1, .rule = SgdSpec{}, .shards = 1};
-  ServerRows served({{1, "users", table}}, 1, Duration::zero(),
-                    [&](int, bool) -> absl::StatusOr<ShardClient*> { return client.get(); });
+  chief::ServerRows served(
+      {{1, "users", table}}, 1, Duration::zero(),
+      [&](int, bool) -> absl::StatusOr<chief::ShardClient*> { return client.get(); });
   std::vector<uint64_t> keys(300'000);
   std::iota(keys.begin(), keys.end(), 0);
   std::vector<float> rows(keys.size());

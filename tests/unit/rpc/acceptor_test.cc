@@ -1,5 +1,5 @@
-// The accept loop, over loopback; each test is gRPC itself: it keeps what it is given, or closes
-// it.
+// Tests the accept loop over loopback. Each test takes the place of gRPC: it keeps or closes the
+// connections that the acceptor hands over.
 #include "common/rpc/acceptor.h"
 
 #include <arpa/inet.h>
@@ -52,7 +52,7 @@ class AcceptorTest : public ::testing::Test {
       if (came_.WaitUntil(&mu_, until)) return false;
     return true;
   }
-  // As gRPC ends one.
+  // Closes a connection as gRPC does.
   void CloseTaken(size_t i) {
     absl::MutexLock lock(&mu_);
     shutdown(taken_[i].get(), SHUT_RDWR);
@@ -73,7 +73,7 @@ class AcceptorTest : public ::testing::Test {
     EXPECT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     return client;
   }
-  // One that was handed over.
+  // Connects, sends a byte and waits until the acceptor has handed the connection over.
   Fd Speak(const char* from = "127.0.0.1", char first = 'P') {
     const size_t before = Taken();
     Fd client = Connect(from);
@@ -93,14 +93,14 @@ class AcceptorTest : public ::testing::Test {
     absl::MutexLock lock(&mu_);
     return taken_.size();
   }
-  // Whether the other end has closed it within that time.
+  // Returns whether the acceptor closes the connection within this time.
   static bool Closed(const Fd& client, Duration within = kLong) {
     pollfd wait{client.get(), POLLIN, 0};
     char byte;
     return poll(&wait, 1, static_cast<int>(std::chrono::ceil<milliseconds>(within).count())) == 1 &&
            recv(client.get(), &byte, 1, MSG_DONTWAIT) <= 0;
   }
-  // The acceptor hears of it on its own thread.
+  // Waits until `met` returns true, because the acceptor updates its counts on its own thread.
   bool Await(const std::function<bool(const Acceptor::Counts&)>& met) {
     for (const MonotonicTime until = Clock::now() + kLong; Clock::now() < until;) {
       if (met(acceptor_->counts())) return true;
@@ -135,7 +135,7 @@ TEST_F(AcceptorTest, WhatSpeaksIsHandedOverWithAllThatItSaid) {
   options.limits.first_byte = milliseconds(50);
   Start(options);
   const Fd client = Speak("127.0.0.1", 'X');
-  EXPECT_FALSE(Closed(client, milliseconds(150)));  // past the time for its first byte
+  EXPECT_FALSE(Closed(client, milliseconds(150)));  // Longer than the limit for the first byte.
   absl::MutexLock lock(&mu_);
   char first = 0;
   EXPECT_EQ(recv(taken_[0].get(), &first, 1, MSG_DONTWAIT), 1);
@@ -149,7 +149,7 @@ TEST_F(AcceptorTest, TheEndOfAConnectionIsNoticed) {
   EXPECT_EQ(acceptor_->counts().proven, 1);
   EXPECT_EQ(acceptor_->counts().strangers, 1);
   CloseTaken(0);
-  EXPECT_TRUE(Closed(first));  // the acceptor's own descriptor does not keep it open
+  EXPECT_TRUE(Closed(first));  // The acceptor's own descriptor does not keep it open.
   CloseTaken(1);
   EXPECT_TRUE(Closed(second));
   EXPECT_TRUE(Await([](const auto& counts) { return counts.proven + counts.strangers == 0; }));
@@ -157,12 +157,12 @@ TEST_F(AcceptorTest, TheEndOfAConnectionIsNoticed) {
 
 TEST_F(AcceptorTest, TheOldestStrangerGivesWay) {
   AcceptorOptions options;
-  options.limits.most_strangers = 3;
+  options.limits.max_strangers = 3;
   Start(options);
   const Fd peer = Proven();
   const Fd first = Speak(), second = Connect(), third = Speak(), fourth = Speak();
   EXPECT_TRUE(Closed(first));
-  EXPECT_EQ(acceptor_->counts().gave_way, 1);
+  EXPECT_EQ(acceptor_->counts().evicted, 1);
   EXPECT_EQ(acceptor_->counts().strangers, 3);
   const Fd fifth = Speak();
   EXPECT_TRUE(Closed(second));
@@ -172,13 +172,13 @@ TEST_F(AcceptorTest, TheOldestStrangerGivesWay) {
 
 TEST_F(AcceptorTest, TheSourceWithMostStrangersGivesWay) {
   AcceptorOptions options;
-  options.limits.most_strangers = 4;
+  options.limits.max_strangers = 4;
   Start(options);
   const Fd quiet = Speak("127.0.0.2");
   std::vector<Fd> crowd;
   for (int i = 0; i < 10; ++i) crowd.push_back(Speak("127.0.0.3"));
   EXPECT_FALSE(Closed(quiet, milliseconds(20)));
-  EXPECT_EQ(acceptor_->counts().gave_way, 7);
+  EXPECT_EQ(acceptor_->counts().evicted, 7);
 }
 
 TEST_F(AcceptorTest, NobodyWhoIsProvenGivesWay) {
@@ -203,7 +203,7 @@ TEST_F(AcceptorTest, NobodyWhoIsProvenGivesWay) {
 TEST_F(AcceptorTest, WithoutTlsOneSourceDoesNotTakeAllThereIs) {
   AcceptorOptions options;
   options.limits.most = 6;
-  options.limits.most_of_source = 4;
+  options.limits.max_per_source = 4;
   Start(options);
   std::vector<Fd> crowd;
   for (int i = 0; i < 4; ++i) crowd.push_back(Proven("127.0.0.3"));
@@ -216,7 +216,7 @@ TEST_F(AcceptorTest, WithoutTlsOneSourceDoesNotTakeAllThereIs) {
 TEST_F(AcceptorTest, WithTlsTheFirstByteTellsPlaintext) {
   AcceptorOptions options;
   options.tls = true;
-  options.limits.most_plaintext = 2;
+  options.limits.max_plaintext = 2;
   Start(options);
   const Fd tls = Speak("127.0.0.1", 0x16), first = Speak(), second = Speak(), third = Speak();
   EXPECT_TRUE(Closed(first));
@@ -234,7 +234,7 @@ TEST_F(AcceptorTest, AMissingDescriptorCostsOneConnectionAndNoTime) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const rlimit full{static_cast<rlim_t>(highest.get()) + 1, limit.rlim_max};
-  // Descriptors below the highest one that are free.
+  // Uses the free descriptors below the highest one.
   std::vector<Fd> fill;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &full), 0);
   for (Fd next(dup(0)); next; next = Fd(dup(0))) fill.push_back(std::move(next));
@@ -249,13 +249,13 @@ TEST_F(AcceptorTest, AMissingDescriptorCostsOneConnectionAndNoTime) {
     return u.ru_utime.tv_sec * 1000000 + u.ru_utime.tv_usec + u.ru_stime.tv_sec * 1000000 +
            u.ru_stime.tv_usec;
   };
-  EXPECT_LT(micros(end) - micros(start), 100000);  // of 300 ms
+  EXPECT_LT(micros(end) - micros(start), 100000);  // The wait takes 300 ms.
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   const Fd after = Speak();
   EXPECT_FALSE(Closed(before, milliseconds(20)));
 }
 
-// Whichever it is: that connection is closed, or handed over, and nothing is left of it.
+// Whichever allocation fails, its connection is closed or handed over, and leaves nothing behind.
 TEST_F(AcceptorTest, AFailedAllocationCostsOneConnection) {
   Start({.tls = true});
   {
@@ -295,7 +295,7 @@ TEST_F(AcceptorTest, ThePortIsFreeOnceItHasStopped) {
 
 TEST_F(AcceptorTest, BothAddressFamiliesOnOneSocket) {
   Start({}, "[::]:0");
-  const Fd client = Proven();  // over IPv4
+  const Fd client = Proven();  // Connects over IPv4.
   EXPECT_EQ(acceptor_->counts().proven, 1);
 }
 
@@ -306,8 +306,8 @@ TEST(ConnectionLimitsTest, ComeFromDescriptorsAndPeers) {
   EXPECT_EQ(LimitsFor(1 << 20, 2000).most, 8000);
   EXPECT_EQ(LimitsFor(INT64_MAX, 2).most, 1024);
   const ConnectionLimits least = LimitsFor(32, 2);
-  EXPECT_THAT(least.most_of_source, Ge(6));
-  EXPECT_THAT(least.most_strangers, Ge(4));
+  EXPECT_THAT(least.max_per_source, Ge(6));
+  EXPECT_THAT(least.max_strangers, Ge(4));
 }
 
 TEST(SocketsTest, PeersAreNamedAsGrpcNamesThem) {

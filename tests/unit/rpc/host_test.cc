@@ -62,7 +62,7 @@ TEST(Host, AProbeTellsAListeningPortFromARefusedOne) {
   EXPECT_EQ(ProbePort("nonsense", std::chrono::seconds(1)), PortState::kUnknown);
 }
 
-// As those of hosts that lost their power, all at once.
+// Many hosts that lost power at the same time have such ports.
 TEST(Host, ManySilentPortsAreProbedInTheTimeOfOne) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -70,14 +70,14 @@ TEST(Host, ManySilentPortsAreProbedInTheTimeOfOne) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
   ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(listen(fd, 0), 0);  // after the first one or two nobody is answered
+  ASSERT_EQ(listen(fd, 0), 0);  // Only the first one or two connections are answered.
   ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
   std::vector<std::string> where(64, JoinHostPort("127.0.0.1", ntohs(address.sin_port)));
   where.push_back("127.0.0.1:1");
   where.push_back("nonsense");
   const MonotonicTime start = Clock::now();
   const auto states = ProbePorts(where, std::chrono::milliseconds(500));
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(15));  // 30 s one after the other
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(15));  // One by one they need 30 s.
   ASSERT_EQ(states.size(), where.size());
   EXPECT_GT(std::count(states.begin(), states.begin() + 64, PortState::kUnknown), 55);
   EXPECT_EQ(states[64], PortState::kRefused);

@@ -1,4 +1,4 @@
-// Identities of the tasks of one cluster, by a run key of their own; for tests.
+// TLS identities of a cluster's tasks, for tests. Each object has its own run key.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Servers and channels over loopback. The health service is the RPC under test where any would do.
+// Tests servers and channels over loopback. Tests that need any RPC use the health service.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A service whose handlers do not look for a deadline themselves.
+// A service whose handlers do not check deadlines.
 class Careless final : public proto::Coordinator::CallbackService {
  public:
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
@@ -128,11 +128,11 @@ TEST(Rpc, ListensOnAllInterfacesWhereTheNameIsNotLocal) {
   EXPECT_TRUE(Ask(Loopback(**server), WithDeadline(std::chrono::seconds(5)).get()).ok());
 }
 
-// Of a method that no generated stub is at hand for.
+// Calls a method for which there is no generated stub.
 grpc::StatusCode AskFor(const std::string& method, const std::shared_ptr<grpc::Channel>& channel) {
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(channel);
   grpc::CompletionQueue queue;
-  // Health needs no deadline of the server's making; the test has one all the same.
+  // The server requires no deadline for health. The test has one so that it ends.
   const auto context = WithDeadline(std::chrono::seconds(5));
   auto call = stub.PrepareCall(context.get(), method, &queue);
   void* tag;
@@ -140,7 +140,7 @@ grpc::StatusCode AskFor(const std::string& method, const std::shared_ptr<grpc::C
   grpc::Status status;
   call->StartCall(reinterpret_cast<void*>(1));
   EXPECT_TRUE(queue.Next(&tag, &ok));
-  // google.protobuf.Empty, as health's request for the whole server is.
+  // An empty message, which is also health's request for the whole server.
   grpc::Slice nothing;
   grpc::ByteBuffer empty(&nothing, 1), reply;
   call->WriteLast(empty, grpc::WriteOptions(), reinterpret_cast<void*>(2));
@@ -168,7 +168,7 @@ TEST(Rpc, HealthAndReflectionAnswer) {
   EXPECT_NE(AskFor(kReflection, channel), grpc::StatusCode::UNIMPLEMENTED);
 }
 
-// A connection counts as a peer's from its first call on; health is anybody's.
+// A connection counts as a peer's from its first call on. A call of health does not count.
 TEST(Rpc, ACallTellsThatAConnectionIsAPeers) {
   Careless service;
   for (const char* address : {"127.0.0.1:0", "[::1]:0"}) {
@@ -183,7 +183,7 @@ TEST(Rpc, ACallTellsThatAConnectionIsAPeers) {
   }
 }
 
-// With TLS, the same port answers plaintext health probes, and nothing else in plaintext.
+// With TLS, the port answers health probes in plaintext, and no other plaintext call.
 TEST(Rpc, WithTlsPlaintextGetsHealthAlone) {
   const TestIdentities identities;
   Careless service;
@@ -208,12 +208,12 @@ TEST(Rpc, WithTlsPlaintextGetsHealthAlone) {
   EXPECT_EQ((*server)->connections().proven, 1);
 }
 
-// Unpacked, it could be a thousand times as large.
+// A compressed message could be a thousand times as large after decompression.
 TEST(Rpc, CompressedMessagesAreRefused) {
   Careless service;
   const auto server = StartOn("127.0.0.1:0", &service);
   ASSERT_TRUE(server.ok());
-  // As a stranger's channel is.
+  // A channel without Muster's settings, like a stranger's.
   const auto channel =
       grpc::CreateChannel("dns:///" + Loopback(**server), grpc::InsecureChannelCredentials());
   proto::FailureReport report;
@@ -226,7 +226,7 @@ TEST(Rpc, CompressedMessagesAreRefused) {
   EXPECT_THAT(status.error_message(), HasSubstr("is disabled"));
 }
 
-// Its end would wait for its threads, in whoever lets go of the last channel.
+// The end of gRPC would wait for its threads, on the thread that releases the last channel.
 TEST(Rpc, GrpcStaysUntilTheProcessEnds) {
   EXPECT_TRUE(MakeChannel("127.0.0.1:1").ok());
   EXPECT_TRUE(grpc_is_initialized());

@@ -31,7 +31,8 @@ TEST(Authority, IsTheSameForAllThatHoldTheKey) {
   EXPECT_NE(first->certificate(), other->certificate());
 }
 
-// RFC 5869 with the key of 32 bytes of 1; the value is from Python's hmac and hashlib.
+// Derives a key as RFC 5869 says from 32 bytes of value 1. The expected value is from Python's hmac
+// and hashlib.
 TEST(Authority, DerivesItsKeyAsDocumented) {
   const auto authority = Authority::FromRunKey(KeyOf(1));
   EXPECT_EQ(*authority->PrivateKey(),
@@ -50,7 +51,7 @@ TEST(Authority, CertificatesNameTaskAndHosts) {
   EXPECT_EQ(facts->peer.cluster, kCluster);
   EXPECT_EQ(facts->peer.task, "worker:12");
   EXPECT_THAT(facts->hosts, ::testing::ElementsAre("host.example", "10.0.0.7", "::1"));
-  EXPECT_EQ(EndOfChain(made->certificate), 253402300799);
+  EXPECT_EQ(ChainExpiry(made->certificate), 253402300799);
 }
 
 TEST(Authority, UrisOfTasks) {
@@ -67,7 +68,7 @@ TEST(Authority, UrisOfTasks) {
     EXPECT_FALSE(PeerFromUri(wrong).ok()) << wrong;
 }
 
-// A cluster is written in one way, and nothing else comes into a log by its place.
+// A cluster has one spelling, so that a URI cannot put any other text into a log.
 TEST(Authority, ClustersInUrisAreDigests) {
   ClusterSpec spec;
   spec.chief = Address{"host1", 2222};
@@ -108,7 +109,7 @@ TEST(Authority, OneHostInAnySpelling) {
                              {"", "host1"},
                              {"::1", "host1"}})
     EXPECT_FALSE(SameHost(a, b) || SameHost(b, a)) << a;
-  // What follows a zero byte is of the name.
+  // The bytes after a zero byte belong to the name.
   EXPECT_FALSE(SameHost(std::string("10.0.0.1\0.example", 17), "10.0.0.1"));
 }
 

@@ -28,10 +28,10 @@ TEST(ExpiryTest, ACertificateThatTakesThePlaceOfOneThatEndsIsWarnedOfByItself) {
 TEST(ExpiryTest, TheAuthorityThatSignedIsTheOneThatCounts) {
   const auto authority = Authority::Random(), other = Authority::Random();
   const auto made = authority->Issue(UriOf({"0123456789abcdef", "ps:0"}), {});
-  EXPECT_EQ(EndOfAuthority(made->certificate, other->certificate() + authority->certificate()),
+  EXPECT_EQ(AuthorityExpiry(made->certificate, other->certificate() + authority->certificate()),
             253'402'300'799);
-  EXPECT_EQ(EndOfAuthority(made->certificate, other->certificate()), std::nullopt);
-  EXPECT_EQ(EndOfChain("no certificate"), std::nullopt);
+  EXPECT_EQ(AuthorityExpiry(made->certificate, other->certificate()), std::nullopt);
+  EXPECT_EQ(ChainExpiry("no certificate"), std::nullopt);
 }
 
 }  // namespace

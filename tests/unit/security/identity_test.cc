@@ -1,4 +1,4 @@
-// Both planes: TLS over a socket pair, and calls to a gRPC server.
+// Tests identities on data connections (TLS over a socket pair) and in calls to a gRPC server.
 #include "common/security/identity.h"
 
 #include <gmock/gmock.h>
@@ -70,7 +70,7 @@ class IdentityTest : public ::testing::Test {
     options.self = {kCluster, task};
     options.files = {Path(task + ".pem"), Path(task + ".key"), Path("authority")};
     options.hosts = hosts_;
-    options.look_again = std::chrono::hours(1);  // Refresh does
+    options.look_again = std::chrono::hours(1);  // Tests call Refresh instead.
     options.wall_clock = [this] { return now_.load(); };
     return Identity::Make(options);
   }
@@ -88,12 +88,12 @@ class IdentityTest : public ::testing::Test {
     return std::string(data, size);
   }
 
-  // Who the server and the client say that the other is; the errors of a handshake that fails.
+  // The peer that the server and the client see, or the errors of a failed handshake.
   struct Met {
     absl::StatusOr<Peer> by_server, by_client;
     bool resumed = false;
   };
-  // `between`: before the client takes what follows the handshake.
+  // Calls `between` before the client reads the messages after the handshake.
   static Met Meet(Identity& server, Identity& client, const std::function<void()>& between = {}) {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -114,7 +114,7 @@ class IdentityTest : public ::testing::Test {
       met.by_client = client.PeerOf(*ssl);
       if (between) between();
       char byte = 0;
-      SSL_read(ssl.get(), &byte, 1);  // takes the ticket too, and the server's refusal
+      SSL_read(ssl.get(), &byte, 1);  // Also reads the session ticket or the server's refusal.
     }
     accepting.join();
     close(ends[0]);
@@ -123,11 +123,11 @@ class IdentityTest : public ::testing::Test {
   }
 
   std::string folder_ = std::filesystem::temp_directory_path() / "muster-identity-XXXXXX";
-  // What FromFiles writes.
+  // Options of the certificates that FromFiles writes.
   bool expire_ = false;
-  std::string other_uris_;  // "spiffe://x,URI:"
+  std::string other_uris_;  // Such as "spiffe://x,URI:".
   std::map<std::string, std::string> hosts_ = {{"worker:0", "10.0.0.1"}, {"worker:1", "10.0.0.2"}};
-  std::atomic<int64_t> now_ = 1'700'000'000;  // seconds since 1970
+  std::atomic<int64_t> now_ = 1'700'000'000;  // Seconds since 1970.
 };
 
 TEST_F(IdentityTest, HoldersOfOneKeyKnowEachOther) {
@@ -160,7 +160,7 @@ TEST_F(IdentityTest, AnotherKeyOrClusterIsRefusedByBothSides) {
 TEST_F(IdentityTest, KeysAreReplacedOneTaskAfterTheOther) {
   const auto chief = Make("chief:0"), worker = Make("worker:1");
   Write("one", Key('2') + Key('1'));
-  chief->Refresh();  // shows the new one, knows both
+  chief->Refresh();  // The chief now shows the new key and accepts both.
   EXPECT_FALSE(Meet(*chief, *worker).by_client.ok()) << "the worker knows only the old one";
   worker->Refresh();
   EXPECT_TRUE(Meet(*chief, *worker).by_client.ok());
@@ -254,7 +254,7 @@ class FlightStub final : public proto::Flight::Service {
   std::atomic<int> calls = 0;
 };
 
-// Who is refused, where gRPC says no more.
+// The text in the refused process's error when gRPC gives no other reason.
 constexpr char kSeen[] =
     "it ended the connection when it had seen this process's certificate: its own log says why";
 
@@ -321,7 +321,7 @@ TEST_F(IdentityOfCalls, GoToTheTaskThatTheyAreMeantFor) {
   EXPECT_EQ(service_.calls, 0);
 }
 
-// Each refusal says on both sides why.
+// Both sides log the reason of each refusal.
 TEST_F(IdentityOfCalls, OfAnotherKeySayWhyOnBothSides) {
   Start(Make("chief:0"));
   const LoggedLines log;
@@ -333,7 +333,7 @@ TEST_F(IdentityOfCalls, OfAnotherKeySayWhyOnBothSides) {
   EXPECT_TRUE(log.Await(std::string("ended before it proved who it is: ") + kSeen)) << log.text();
 }
 
-// The client knows both keys, the server the old one.
+// The client accepts both keys, and the server only the old one.
 TEST_F(IdentityOfCalls, OfAKeyThatTheServerAloneRefusesSayWhyOnBothSides) {
   Start(Make("chief:0"));
   const LoggedLines log;
@@ -371,7 +371,7 @@ TEST_F(IdentityOfCalls, WithAnExpiredCertificateSayWhyOnBothSides) {
       << log.text();
 }
 
-// As in a service mesh, where one certificate is for several purposes.
+// In a service mesh, one certificate serves several purposes.
 TEST_F(IdentityOfCalls, AndDataTakeACertificateWithUrisOfOthers) {
   const auto authority = Authority::Random();
   other_uris_ = "spiffe://mesh/ns/training/sa/job,URI:";
@@ -386,7 +386,7 @@ TEST_F(IdentityOfCalls, AndDataTakeACertificateWithUrisOfOthers) {
   EXPECT_EQ(reply_.reason(), "worker:1");
 }
 
-// An authority may sign what people ask it to.
+// An authority may sign any name that people request.
 TEST_F(IdentityOfCalls, OfAClusterThatIsNoDigestForgeNoLine) {
   const auto authority = Authority::Random();
   const auto own = FromFiles(*authority, "worker:0", "worker:0", "10.0.0.1");
@@ -411,7 +411,7 @@ TEST_F(IdentityOfCalls, OfAClusterThatIsNoDigestForgeNoLine) {
 
 TEST_F(IdentityOfCalls, WithoutACertificateAreNamedSo) {
   Start(Make("chief:0"));
-  std::signal(SIGPIPE, SIG_IGN);  // OpenSSL's sockets do not
+  std::signal(SIGPIPE, SIG_IGN);  // OpenSSL's sockets do not suppress the signal.
   const LoggedLines log;
   const std::unique_ptr<SSL_CTX, Freed<SSL_CTX_free>> context(SSL_CTX_new(TLS_client_method()));
   const BioPtr connection(BIO_new_ssl_connect(context.get()));
@@ -451,7 +451,7 @@ TEST_F(IdentityOfCalls, ToAServerWithoutTlsSayWhyOnBothSides) {
       << log.text();
 }
 
-// However often it tries.
+// A peer that is refused repeatedly causes one log line.
 TEST_F(IdentityOfCalls, ThatAreRefusedAgainAndAgainCostALine) {
   Start(Make("chief:0"));
   const LoggedLines log;
@@ -470,7 +470,7 @@ TEST_F(IdentityOfCalls, FollowAKeyThatIsReplacedUnderARunningServer) {
   EXPECT_TRUE(Call(Make("worker:1"), "worker:1").ok());
   Write("one", Key('2'));
   chief->Refresh();
-  // gRPC looks at the certificates once a second.
+  // gRPC checks the certificates once per second.
   const MonotonicTime until = Clock::now() + std::chrono::seconds(20);
   grpc::Status called;
   while (called = Call(Make("worker:1", "two"), "worker:1"), !called.ok() && Clock::now() < until) {

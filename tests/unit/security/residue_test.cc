@@ -1,5 +1,5 @@
-// Nothing of a key is left in memory that was given back. A program of its own: it takes the place
-// of operator delete, which looks at each block.
+// Tests that freed memory contains no part of a key. This is a separate program, because it
+// replaces operator delete by one that checks each block.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <malloc.h>
@@ -17,7 +17,7 @@
 
 namespace {
 
-// The keys of these tests; literals, of which no block is given back.
+// The keys of these tests. They are literals, whose memory is never freed.
 constexpr std::string_view kDigits =
     "5ac1e30977f2b84d9e16a3c85b0d72f4c6e8913ba57d20f4863bd1c70e95a24f";
 constexpr std::string_view kOtherDigits =
@@ -58,7 +58,7 @@ class ResidueTest : public ::testing::Test {
   ResidueTest() { EXPECT_NE(mkdtemp(folder_.data()), nullptr); }
   ~ResidueTest() override { std::filesystem::remove_all(folder_); }
 
-  // Without a stream, whose buffer would be found.
+  // Writes a file without a stream, because the test would find the stream's buffer.
   std::string Write(const char* name, std::initializer_list<std::string_view> parts) {
     std::string path = folder_ + "/" + name;
     const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -68,7 +68,7 @@ class ResidueTest : public ::testing::Test {
     return path;
   }
 
-  // Blocks that are given back meanwhile with something of a key in them.
+  // Returns how many blocks that `body` frees contain a part of a key.
   template <typename Body>
   static int LeftBy(const Body& body) {
     found = 0;

@@ -62,28 +62,28 @@ TEST_F(Pipe, IsSharedWithTheProgress) {
   const auto supervisor = MakeSupervisor();
   auto progress = MakeProgressSender(ends_[1]);
   progress->Show({.kind = ProgressState::Kind::kEpoch, .epoch = 4});
-  supervisor->Lost({"worker:0", 12, "frozen", {}});
-  supervisor->Found("chief:0");
+  supervisor->ReportLost({"worker:0", 12, "frozen", {}});
+  supervisor->ReportFound("chief:0");
   EXPECT_EQ(ProgressFromJson(Json::parse(Packet()))->epoch, 4);
   EXPECT_EQ(SupervisorLineFromJson(Json::parse(Packet()))->lost.pid, 12);
   progress.reset();  // closes the descriptor that it was given, not the copy
   EXPECT_TRUE(SupervisorLineFromJson(Json::parse(Packet()))->found);
-  supervisor->Found("chief:0");
+  supervisor->ReportFound("chief:0");
   EXPECT_THAT(Packet(), testing::EndsWith("\n"));
 }
 
 TEST_F(Pipe, NeitherBlocksNorFails) {
   const auto supervisor = MakeSupervisor();
-  for (int i = 0; i < 10000; ++i) supervisor->Found("chief:0");
+  for (int i = 0; i < 10000; ++i) supervisor->ReportFound("chief:0");
   close(ends_[0]);
-  supervisor->Found("chief:0");
+  supervisor->ReportFound("chief:0");
   ends_[0] = -1;
   close(ends_[1]);
 }
 
-TEST(Nobody, IsToldNothing) {
+TEST(NullSupervisor, IsToldNothing) {
   unsetenv(kProgressFdVariable);
-  MakeSupervisor()->Lost({"worker:0", 12, "frozen", {}});
+  MakeSupervisor()->ReportLost({"worker:0", 12, "frozen", {}});
 }
 
 }  // namespace

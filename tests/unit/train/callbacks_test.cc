@@ -1,5 +1,5 @@
-// Callbacks of a program's own: what they decide on one replica is obeyed by all of them at the
-// same step, and a run that is cut goes on as if it had not been.
+// Tests callbacks of a program. All replicas follow a decision of one replica at the same step. A
+// run that is stopped and resumed has the same results as one without a stop.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
@@ -25,13 +25,13 @@ using testing::RunOptions;
 using testing::RunResult;
 using testing::TestProgram;
 
-// 12 examples in batches of 4: three steps an epoch.
+// An epoch has 12 examples in batches of 4, so it has three steps.
 constexpr int64_t kEpochs = 4;
 
 at::Tensor X() { return at::arange(24, at::kFloat).reshape({12, 2}).sin(); }
 at::Tensor Y() { return at::matmul(X(), at::tensor({1.f, -2.f})) + 0.5; }
 
-// Writes down what it is called with, and does what the test says.
+// A callback that records its calls and then calls a function of the test.
 class Recording : public Callback {
  public:
   using Hook = std::function<void(CallbackContext&)>;
@@ -125,7 +125,7 @@ TEST(Callbacks, AreNotCalledWhereAnotherProcessOwnsTheFolder) {
   EXPECT_EQ(runs.heard.back(), "step_end 6") << "a hook might have written a file";
 }
 
-// One replica alone looks at what the others do not see.
+// Only one replica requests the stop.
 TEST(Callbacks, AStopInAStepIsObeyedByAllReplicasAtThatStep) {
   for (const int replicas : {1, 3}) {
     Runs runs;
@@ -138,7 +138,7 @@ TEST(Callbacks, AStopInAStepIsObeyedByAllReplicasAtThatStep) {
     EXPECT_EQ(result.recorder.steps.size(), 5u);
     EXPECT_EQ(result.recorder.finished, 5);
     EXPECT_EQ(runs.heard.back(), "train_end 5");
-    // The epoch that it ends has its validation.
+    // The epoch of the stop is validated.
     ASSERT_NE(result.recorder.Find("validation", 1), nullptr);
     ASSERT_EQ(runs.kept.kept.back().state.step, 5);
     EXPECT_TRUE(runs.kept.kept.back().state.extras.finished);
@@ -168,7 +168,8 @@ TEST(Callbacks, RatesThatAreSetCountFromTheNextStepOn) {
   }
 }
 
-// Cut after every step in turn, and after the passes: the rest is as it would have been.
+// Stops the run after each step and each pass. The resumed run has the same results as one without
+// a stop.
 TEST(Callbacks, ARunThatIsCutGoesOnAsIfItHadNotBeen) {
   const auto act = [](const std::string& hook, CallbackContext& context) {
     if (hook == "epoch_end" && context.epoch() == 1) context.keep_weights();
@@ -221,7 +222,7 @@ TEST(Callbacks, TheMovingAverageIsKerasAndBesideTheWeights) {
     runs.kept.wanted = [](const SaveMoment&) { return true; };
     const RunResult result = runs.Run(replicas, {.job = job});
     ASSERT_TRUE(result.status.ok()) << result.status;
-    // By the checkpoints of every step but the last of all, which comes once more at the end.
+    // Computes the expected average from the checkpoints of every second step.
     for (const checkpoint::Snapshot& snapshot : runs.kept.kept) {
       if (snapshot.state.step % 2 != 0) continue;
       const at::Tensor w = ViewOf(*snapshot.model.Find("w")).clone();
@@ -236,7 +237,7 @@ TEST(Callbacks, TheMovingAverageIsKerasAndBesideTheWeights) {
   }
 }
 
-// On every hook, with the weights of that moment, and nothing of training is another than without.
+// Each hook predicts with the current weights, and the predictions do not change training.
 TEST(Callbacks, AHookPredictsWithTheWeightsOfNow) {
   for (const int replicas : {1, 3}) {
     Runs plain;
@@ -317,7 +318,7 @@ TEST(Callbacks, WhatAHookThrowsEndsTheJobWithItsName) {
 
 TEST(Callbacks, ACheckpointWithoutTheirStateBeginsThemAnew) {
   Runs runs;
-  // The stop is obeyed with the next step.
+  // The loop stops after the next step.
   const RunResult before = runs.Run(1, {.job = TheJob(), .stop_at_step = 4});
   ASSERT_EQ(ExitCodeOf(before.status), ExitCode::kPreempted);
   checkpoint::Snapshot saved = runs.kept.kept.back();
@@ -330,8 +331,8 @@ TEST(Callbacks, ACheckpointWithoutTheirStateBeginsThemAnew) {
   EXPECT_EQ(runs.kept.kept.back().state.extras.callbacks->states.at("recording"), Json(7));
 }
 
-// A stop in the test pass saves the end as far as it has come; the rest of it belongs to the last
-// checkpoint too, which takes the place of that one.
+// A stop in the test pass saves the results so far. After a resume, the last checkpoint has all
+// results and replaces the earlier one.
 TEST(Callbacks, TheLastCheckpointHasAllThatBelongsToTheEnd) {
   Runs runs;
   runs.tests = true;
@@ -428,7 +429,7 @@ TEST(Callbacks, AJobThatGrewTellsNothingOfItsEndBefore) {
   Runs runs;
   Job job = TheJob();
   job.epochs = 10;
-  // Nothing is ever better than the first epoch.
+  // No epoch is better than the first one.
   job.callbacks = Json::array({{{"name", "early_stopping"},
                                 {"monitor", "loss"},
                                 {"min_delta", 1000},
@@ -442,7 +443,7 @@ TEST(Callbacks, AJobThatGrewTellsNothingOfItsEndBefore) {
   };
   EXPECT_EQ(note(saved, "stopped_after_epoch"), Json(3));
   EXPECT_EQ(note(saved, "restored_from_step"), Json(3));
-  saved.state.extras.finished = false;  // as SetDue has it where the job grew
+  saved.state.extras.finished = false;  // SetDue does this if the job was made longer.
   runs.kept.wanted = [](const SaveMoment& moment) { return moment.step == 10; };
   runs.kept.kept.clear();
   ASSERT_TRUE(runs.Run(2, {.job = job, .restore = &saved}).status.ok());
@@ -466,7 +467,7 @@ TEST(Callbacks, OneObjectIsListedOnce) {
             "object of that name: list it once, or register a function that makes one");
 }
 
-// Callbacks that write files.
+// Tests callbacks that write files.
 class CallbackFiles : public ::testing::Test {
  protected:
   CallbackFiles() : folder_(::testing::TempDir() + "callback_files") {
@@ -485,7 +486,7 @@ class CallbackFiles : public ::testing::Test {
     text << std::ifstream(folder_ + "/" + name).rdbuf();
     return text.str();
   }
-  // The first fields.
+  // Returns the first field of each line.
   std::vector<std::string> Epochs(const std::string& name) const {
     std::vector<std::string> epochs;
     std::istringstream lines(Read(name));
@@ -547,7 +548,7 @@ TEST_F(CallbackFiles, APipeInTheFilesPlaceCostsTheLinesAlone) {
   ASSERT_EQ(mkfifo((folder_ + "/log.csv").c_str(), 0600), 0);
   AddJobFolder(folder_);
   const testing::LoggedLines lines;
-  alarm(60);  // it waits for no reader
+  alarm(60);  // Ends the process if the callback waits for a reader.
   const RunResult result =
       runs_.Run(1, {.job = With({{"name", "csv_logger"}, {"filename", "log.csv"}})});
   alarm(0);

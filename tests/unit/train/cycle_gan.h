@@ -1,5 +1,5 @@
-// A small CycleGAN with the numbers of make_cycle_gan_reference.py: two generators, two
-// discriminators, four optimizers, and losses that share parts of one graph.
+// A small CycleGAN with the numbers of make_cycle_gan_reference.py. It has two generators, two
+// discriminators and four optimizers. The losses share parts of one autograd graph.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -51,7 +51,7 @@ struct CycleGan {
     return at::matmul(hidden, all[net + ".w2"].t()) + all[net + ".b2"];
   }
 
-  // One value for each example.
+  // Returns the losses of each network, with one value per example.
   static std::map<std::string, at::Tensor> Losses(TestProgram& self, const data::Batch& batch) {
     const at::Tensor &x = batch[0], &y = batch[1];
     const at::Tensor fake_y = Run(self, "g", x), fake_x = Run(self, "f", y);
@@ -71,7 +71,7 @@ struct CycleGan {
     return all;
   }
 
-  // In the order of the reference.
+  // Concatenates the parameters in the order of the reference.
   static at::Tensor Flat(const std::map<std::string, at::Tensor>& parameters) {
     std::vector<at::Tensor> all;
     for (const std::string net : {"g", "f", "x", "y"})

@@ -1,4 +1,4 @@
-// A program with two small embedding tables, and the examples that it learns.
+// A program with two small embedding tables, and its training examples.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -25,7 +25,7 @@ inline const EmbeddingData& TheData() {
   return data;
 }
 
-// y is the sum of two rows' sums, of one table or the other, and a bias.
+// Predicts y as the sum of a row of "left", a row of "right" and a bias.
 inline void Summed(TestProgram& p, EmbeddingOptions options) {
   p.on_build = [options](TestProgram& self, Builder& builder) {
     self.model->parameter("b", at::zeros({}));

@@ -1,5 +1,5 @@
-// One worker's replica and exchange, with servers that are made up: what the tests of
-// ParameterExchange share.
+// A worker with a replica, a ParameterExchange and fake servers, for the tests of
+// ParameterExchange.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -24,9 +24,9 @@
 
 namespace muster::testing {
 
-inline constexpr int64_t kWidth = 3;  // of rows
+inline constexpr int64_t kWidth = 3;  // The width of rows.
 
-// All shards, as parameter servers hold them; rows take plain SGD.
+// The state of all parameter servers. Rows are updated with plain SGD.
 class Servers {
  public:
   Servers(const Layout& layout, const std::vector<RuleSpec>& rules,
@@ -50,7 +50,7 @@ class Servers {
     }
   }
 
-  // Rows by chunk, and how many updates others than the test's worker made.
+  // The rows of a chunk, and the number of updates by other workers than the test's.
   struct RowChunk {
     std::unique_ptr<EmbeddingTable> table;
     int64_t others = 0;
@@ -61,7 +61,7 @@ class Servers {
       rows.table = EmbeddingTable::Make({.width = kWidth, .rule = SgdSpec{}, .shards = 1});
     return rows;
   }
-  // As a worker of its own would.
+  // Pushes the gradient of a row as another worker.
   void PushAsOther(uint64_t key, float gradient) {
     const RowPlace place = PlaceOfRow(key, static_cast<int>(layout.chunks.size()));
     const auto& chunks = layout.chunks[place.server];
@@ -80,7 +80,8 @@ class Servers {
   }
 
   const Layout layout;
-  std::vector<std::unique_ptr<ShardStore>> stores;  // ranges come before tables
+  // By shard. A store has only the dense chunks, which come before those of tables.
+  std::vector<std::unique_ptr<ShardStore>> stores;
   std::map<std::pair<int, int>, RowChunk> row_chunks;
 };
 
@@ -117,7 +118,7 @@ class FakeClient final : public ps::PushPullClient {
       Fetch(shard, index);
     }
   }
-  // With `late`: pulls what was pushed, after others have pushed.
+  // With `late`: pulls the pushed chunks. A test calls it after other workers have pushed.
   void TakeLate() {
     for (const auto& [shard, index] : std::exchange(waiting_, {})) Fetch(shard, index);
   }
@@ -141,7 +142,7 @@ class FakeClient final : public ps::PushPullClient {
     for (const auto& [shard, chunk, packed, others] : pushes) {
       auto& [table, updates] = servers_->Rows(shard, chunk);
       const PackedRows rows = *UnpackRows(packed, kWidth);
-      if (!AllFinite(rows.rows)) {  // as ShardStore does
+      if (!AllFinite(rows.rows)) {  // ShardStore refuses such pushes, too.
         refused_.emplace(shard, chunk);
         continue;
       }
@@ -149,7 +150,7 @@ class FakeClient final : public ps::PushPullClient {
       staleness[{shard, chunk}] = updates - others;
     }
   }
-  // At once: with all that was pushed before, and nothing that comes after.
+  // Pulls at once, so the rows include all earlier pushes and no later ones.
   void FetchRows(const std::vector<std::shared_ptr<ps::RowFetch>>& fetches) override {
     row_fetches += fetches.empty() ? 0 : 1;
     for (const auto& fetch : fetches) {
@@ -169,16 +170,16 @@ class FakeClient final : public ps::PushPullClient {
   void Abort(absl::Status) override {}
 
   std::vector<uint64_t> sequences;
-  std::vector<int> launched;     // optimizers of chunks that were pushed
-  int pulled = 0;                // chunks without a push
-  bool late = false;             // parameters come with TakeLate, as where others are as fast
-  std::vector<size_t> finished;  // how many were launched then
-  std::vector<size_t> fetched;   // keys
-  std::vector<size_t> awaited;   // how many fetches were launched then
-  int row_fetches = 0, row_launches = 0;  // calls
+  std::vector<int> launched;     // The optimizer of each pushed chunk.
+  int pulled = 0;                // The number of chunks that were only pulled.
+  bool late = false;             // Parameters arrive with TakeLate, after pushes of other workers.
+  std::vector<size_t> finished;  // The size of `launched` at each call of Finish.
+  std::vector<size_t> fetched;   // The number of keys of each fetch.
+  std::vector<size_t> awaited;   // The size of `fetched` at each call of Await.
+  int row_fetches = 0, row_launches = 0;  // The number of calls.
   std::map<std::pair<int, int>, int64_t> staleness;
-  absl::Status fails;
-  std::function<void()> on_wait = [] {};  // in a call that waits for servers
+  absl::Status fails;                     // The result of Finish and Await, if not OK.
+  std::function<void()> on_wait = [] {};  // Called by each call that waits for servers.
 
  private:
   void Fetch(int shard, int index) {
@@ -195,9 +196,9 @@ class FakeClient final : public ps::PushPullClient {
   const std::vector<std::vector<std::span<float>>> parameters_;
   const int worker_;
   std::vector<std::pair<int, int>> waiting_;
-  std::set<std::pair<int, int>> refused_;  // of the push under way
+  std::set<std::pair<int, int>> refused_;  // Refused chunks of the current push.
   std::vector<std::vector<float>> gradients_;
-  std::vector<double> learning_rates_;  // of the push under way
+  std::vector<double> learning_rates_;  // The rates of the current push.
 };
 
 inline LayoutOptions Small(int servers) {
@@ -209,7 +210,7 @@ inline LayoutOptions Small(int servers) {
   return options;
 }
 
-// One worker's replica; the first one of a test makes the servers.
+// A worker with one replica. The first worker of a test makes the servers.
 class Worker {
  public:
   Worker(Job job, LayoutOptions options, std::function<void(TestProgram&)> set_up,
@@ -270,7 +271,7 @@ class Worker {
   std::unique_ptr<Replica> replica;
   std::unique_ptr<FakeClient> client;
   absl::Status status;
-  double weight = 1;  // of differences of buffers
+  double weight = 1;  // The weight of changes of buffers.
   ParameterExchange& exchange() { return *exchange_; }
 
  private:

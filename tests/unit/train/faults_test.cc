@@ -50,7 +50,7 @@ TEST(Faults, OfTheProgramOnADeviceAreTheProgramsStill) {
 TEST(Faults, OfTheHostsMemoryAreTriedAgainByAnotherProcess) {
   const absl::Status status = Caught([] { throw std::bad_alloc(); });
   EXPECT_TRUE(IsProcessFault(status)) << status;
-  EXPECT_EQ(ExitCodeOf(JudgeFault(status, kUncertainFaults)), ExitCode::kProgramFailed);
+  EXPECT_EQ(ExitCodeOf(ClassifyFault(status, kUncertainFaults)), ExitCode::kProgramFailed);
 }
 
 // Every access of a device that has failed throws; here a buffer does, whose memory may no longer

@@ -1,4 +1,4 @@
-// A CheckpointSink in memory, and runs that are cut at a step and continued from what it kept.
+// A CheckpointSink that keeps snapshots in memory.
 #pragma once
 
 #include <functional>
@@ -14,10 +14,10 @@ namespace muster::testing {
 
 class KeptCheckpoints : public CheckpointSink {
  public:
-  // Which moments it wants besides the last and stopping ones; null: none.
+  // Returns whether to save at a moment that is neither the last nor a stop. Null: never.
   std::function<bool(const SaveMoment&)> wanted;
-  absl::Status drained;  // what Drain returns
-  absl::Status owner;    // what CheckOwner returns
+  absl::Status drained;  // The result of Drain.
+  absl::Status owner;    // The result of CheckOwner.
 
   bool Wanted(const SaveMoment& moment) override {
     moments.push_back(moment);

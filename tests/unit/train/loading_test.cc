@@ -318,13 +318,13 @@ TEST(DamageLog, SaysTwentyOfEachDataSet) {
   std::vector<std::string> many;
   for (int i = 0; i < 30; ++i) many.push_back(fmt::format("'{}' is damaged", i));
   EXPECT_EQ(log.Warn("train", {many[0], many[1], many[0]}), 2);
-  EXPECT_EQ(log.Warn("train", many), kMostNamedExamples - 2);
+  EXPECT_EQ(log.Warn("train", many), kMaxNamedExamples - 2);
   EXPECT_EQ(log.Warn("train", many), 0);
-  EXPECT_EQ(log.Warn("validation", many), kMostNamedExamples);
+  EXPECT_EQ(log.Warn("validation", many), kMaxNamedExamples);
 }
 
 TEST(DamagedData, IsNamedWhereItLeavesAReplicaASingleExample) {
-  const absl::Status status = ProgramError(std::string("a single example: ") + kSingleExampleMend);
+  const absl::Status status = ProgramError(std::string("a single example: ") + kSingleExampleFix);
   EXPECT_EQ(NameLeftOut(status, 0), status);
   EXPECT_EQ(NameLeftOut(ProgramError("other"), 2), ProgramError("other"));
   const absl::Status named = NameLeftOut(status, 2);

@@ -1,5 +1,5 @@
-// A replica with tensors of many types and layouts, and an optimizer's slots, all filled from a
-// seed, the same on every device; and its bits.
+// A replica with tensors of many types and layouts, and an optimizer's slots. A seed determines all
+// values, which are the same on every device. Tests compare the bits of two replicas.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -43,7 +43,7 @@ inline void BuildOdd(TestProgram& self, Builder& builder) {
   builder.dataset(Split::kTrain, Tensors2(at::ones({2, 1}), at::ones({2})));
 }
 
-// Made on the CPU, whose generator all devices share here.
+// Returns values from the CPU's random generator, for tensors on any device.
 inline at::Tensor OddValues(const at::Tensor& like) {
   if (like.scalar_type() == at::kBool) return at::rand(like.sizes()).gt(0.5);
   if (!like.is_floating_point()) return at::randint(0, 200, like.sizes()).to(like.scalar_type());

@@ -58,7 +58,7 @@ TEST(Shown, IsBounded) {
       {Pictures("large", 3, 2048), Pictures("small", 2, 16), Pictures("larger", 1, 4096)},
       {{"numbers", 0, summary::DistributionOf(std::vector<double>(2'000'000, 0.5))}}, &left_out);
   EXPECT_THAT(left_out, ElementsAre("large", "larger"));
-  EXPECT_LE(shown.ByteSizeLong(), kMostShownBytes);
+  EXPECT_LE(shown.ByteSizeLong(), kMaxShownBytes);
   EXPECT_TRUE(CheckShown(shown).ok());
   ASSERT_EQ(shown.images_size(), 2);
   EXPECT_EQ(shown.images(0).tag(), "large");

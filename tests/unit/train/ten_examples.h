@@ -1,4 +1,4 @@
-// Ten examples of a linear function, and a run over them: what tests of the loop's data share.
+// Ten examples of a linear function, and a run over them, for tests of the loop's data.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -46,7 +46,7 @@ inline RunResult RunIt(const Job& job, int replicas, const SetUp& set_up,
   return Run(std::move(options), set_up);
 }
 
-// As it is read back from the disk.
+// Returns the snapshot after a conversion to JSON and back, as when a checkpoint is read.
 inline checkpoint::Snapshot Reread(const checkpoint::Snapshot& snapshot) {
   checkpoint::Snapshot reread = snapshot;
   auto state =

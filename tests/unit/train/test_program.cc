@@ -21,7 +21,7 @@ const EpochReport* Recorder::Find(const std::string& split, int64_t epoch) const
 }
 
 namespace {
-// A membership whose generations a test gets to see.
+// A membership that passes each generation to a function of the test.
 class Watched : public Membership {
  public:
   Watched(std::unique_ptr<Membership> inner, std::function<void(Generation&)> on_generation)

@@ -1,5 +1,5 @@
-// A program made of closures, and a way to run it on N replica threads: what the tests of the
-// training loop share.
+// A program made of closures, and functions that run it on several replicas of this process, for
+// the tests of the training loop.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@
 
 namespace muster::testing {
 
-// A model of named parameters and buffers, made by hand.
+// A model with the parameters and buffers that a test registers.
 class Tensors : public torch::nn::Module {
  public:
   at::Tensor& parameter(const std::string& name, at::Tensor value) {
@@ -34,7 +34,8 @@ class Tensors : public torch::nn::Module {
   }
 };
 
-// One object a replica, made by a factory that fills in the closures.
+// A program whose functions call closures. A test's factory makes one for each replica and sets the
+// closures.
 class TestProgram : public Program {
  public:
   std::function<void(TestProgram&, Builder&)> on_build;
@@ -63,10 +64,10 @@ class TestProgram : public Program {
   std::map<std::string, EmbeddingHandle> embeddings;
 };
 
-// Keeps all that the loop reports.
+// Records all reports of the loop.
 class Recorder : public Observer {
  public:
-  // Called first; a test may ask for a stop from there.
+  // Called before the report is recorded. A test may request a stop in it.
   std::function<void(const StepReport&)> on_step;
   std::function<void(const std::string& split, int64_t done)> on_evaluate;
 
@@ -102,50 +103,52 @@ class Recorder : public Observer {
   std::vector<int64_t> saves;
   std::vector<std::pair<std::string, ImageReport>> images;
   std::vector<std::pair<std::string, HistogramReport>> histograms;
-  std::map<std::string, int64_t> left_out;  // by split
+  std::map<std::string, int64_t> left_out;  // The number of damaged examples, by split.
   std::vector<std::string> damaged;
 };
 
-// The parameters and buffers of a program by their names in `model`; those of `second` behind
-// "second.".
+// Returns the parameters and buffers of a program by name. The names of those in `second` start
+// with "second.".
 std::map<std::string, at::Tensor> Values(const TestProgram& program);
 
 struct RunResult {
   absl::Status status;
   Recorder recorder;
-  // After the run, of each replica.
+  // The Values of each replica after the run.
   std::vector<std::map<std::string, at::Tensor>> replicas;
 };
 
-// Runs the program on these devices of this process; `on_generation` sees the communicators.
 struct RunOptions {
   Job job;
   std::vector<c10::Device> devices = {c10::Device(at::kCPU)};
+  // Called with each generation, whose communicators it may replace.
   std::function<void(Generation&)> on_generation;
   CheckpointSink* checkpoints = nullptr;
   const checkpoint::Snapshot* restore = nullptr;
-  bool load = false;                // the weights that the job and the program name
-  bool separate_variables = false;  // TrainerOptions'
-  int restarts = 0;                 // likewise
-  int declared_members = 1;         // likewise
-  // Which step's report, or which pass over a split (from 1) after its first batch, asks for a
-  // stop; 0 and "": none.
+  bool load = false;                // Loads the weights that the job and the program name.
+  bool separate_variables = false;  // See TrainerOptions, here and in the next two.
+  int restarts = 0;
+  int declared_members = 1;
+  // When the run requests a stop: before the start, at the report of a step (0: never), or after
+  // the first batch of the n-th pass over a split ("": never).
   bool stop_before_start = false;
   int64_t stop_at_step = 0;
   std::string stop_in_split;
   int64_t stop_at_pass = 1;
-  // Instead of all of these devices and nobody else.
+  // Makes the membership. Null: this process is the only member.
   std::function<std::unique_ptr<Membership>()> membership;
 };
+// Runs the program on the devices. `set_up` sets the closures of each replica's program.
 RunResult Run(RunOptions options, std::function<void(TestProgram&)> set_up);
-// On `replicas` CPU replicas.
+// Runs the program on `replicas` CPU replicas.
 RunResult RunLocally(Job job, int replicas, std::function<void(TestProgram&)> set_up);
 
-// A dataset of the given tensors.
+// Returns a factory for the dataset of the examples (x[i], y[i]).
 std::function<absl::StatusOr<data::DatasetPtr>()> Tensors2(at::Tensor x, at::Tensor y);
 
-// w (scalar per feature) and b fitted by squared error: x [n, f], y [n]. The program most tests
-// use: model "net" with "w" and "b", optimizer "sgd" with rate 0.1.
+// Sets the closures of a linear regression with squared error, the program of most tests. x is
+// [n, f], and y is [n]. The model "net" has parameters "w" [f] and "b". The optimizer "sgd" has the
+// rate 0.1.
 void LeastSquares(TestProgram& program, at::Tensor x, at::Tensor y);
 at::Tensor SquaredError(TestProgram& program, const data::Batch& batch);
 

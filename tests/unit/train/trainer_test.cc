@@ -164,13 +164,13 @@ TEST(Precision, Float16SkipsAnOverflowAndHalvesTheScale) {
   for (int i = 0; i < 2000; ++i) scaler.Advance(false);
   EXPECT_EQ(scaler.scale(), scale);
   for (int i = 0; i < 100; ++i) scaler.Advance(true);
-  EXPECT_EQ(scaler.scale(), kLeastLossScale);
+  EXPECT_EQ(scaler.scale(), kMinLossScale);
 }
 
 TEST(Precision, SkippedStepsInARowAtTheLeastLossScaleAreABrokenRun) {
   EXPECT_TRUE(CheckLossScale(2, 1000, 1000).ok());
-  EXPECT_TRUE(CheckLossScale(1, kMostSkippedSteps - 1, 50).ok());
-  const absl::Status broken = CheckLossScale(1, kMostSkippedSteps, 50);
+  EXPECT_TRUE(CheckLossScale(1, kMaxSkippedSteps - 1, 50).ok());
+  const absl::Status broken = CheckLossScale(1, kMaxSkippedSteps, 50);
   EXPECT_EQ(ExitCodeOf(broken), ExitCode::kProgramFailed);
   EXPECT_EQ(
       std::string(Message(broken)),

@@ -1,5 +1,5 @@
-// A communicator whose operations a test sees before they are issued: counts them, and may cut the
-// link at any of them.
+// A communicator that counts its operations and forwards them to another one. It can abort before a
+// chosen operation.
 #pragma once
 
 #include <atomic>
@@ -44,8 +44,9 @@ class WatchedCommunicator : public Communicator {
   absl::Status status() const override { return inner_->status(); }
   void set_timeout(Duration timeout) override { inner_->set_timeout(timeout); }
 
-  std::atomic<int> all_reduces = 0;  // autograd issues some from threads of its own
-  int64_t most = 0;                  // bytes that were broadcast at once
+  std::atomic<int> all_reduces = 0;  // Atomic, because autograd's threads also call AllReduce.
+  int64_t most = 0;                  // The bytes of the largest broadcast.
+  // The number of operations so far, and the operation (from 0) before which to abort. -1: none.
   int operations = 0, breaks_at = -1;
 
  private:

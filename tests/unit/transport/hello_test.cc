@@ -35,8 +35,8 @@ TEST(HelloTest, RefusesOtherVersionsGarbageAndOtherLengths) {
 }
 
 TEST(HelloTest, AnswersBelongToAGeneration) {
-  const auto answer = EncodeAnswer(Verdict::kWrongTicket, 5);
-  EXPECT_EQ(*DecodeAnswer(answer, 5), Verdict::kWrongTicket);
+  const auto answer = EncodeAnswer(HelloResult::kWrongTicket, 5);
+  EXPECT_EQ(*DecodeAnswer(answer, 5), HelloResult::kWrongTicket);
   EXPECT_FALSE(DecodeAnswer(answer, 6).ok());
 }
 

@@ -1,4 +1,4 @@
-// What tests of listeners have in common.
+// Helpers of the tests of DataListener.
 #pragma once
 
 #include <arpa/inet.h>
@@ -15,7 +15,7 @@
 
 namespace muster::transport {
 
-inline constexpr Duration kLong = std::chrono::seconds(20);
+inline constexpr Duration kLong = std::chrono::seconds(60);
 
 inline std::unique_ptr<DataListener> Listen(ListenerOptions options = {}) {
   options.bind_address = "127.0.0.1";
@@ -52,7 +52,8 @@ inline DialRequest To(const DataListener& listener, Hello hello) {
   return To(listener.address(), std::move(hello));
 }
 
-// A socket without any manners; `from` is an address of the loopback. -1: there are no more.
+// Returns a connected socket that has sent nothing. `from` is its own address, in 127.0.0.0/8.
+// Returns -1 if the process has no more descriptors.
 inline int RawConnect(const std::string& address, const char* from = "127.0.0.1") {
   const Endpoint endpoint = *ParseEndpoint(address);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -67,7 +68,7 @@ inline int RawConnect(const std::string& address, const char* from = "127.0.0.1"
   return fd;
 }
 
-// True when the other side closes within the limit.
+// Returns whether the other side closes the connection within the limit.
 inline bool IsClosed(int fd, int limit_ms) {
   pollfd polled{fd, POLLIN, 0};
   for (char byte[64]; poll(&polled, 1, limit_ms) == 1;) {

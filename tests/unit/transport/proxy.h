@@ -1,4 +1,4 @@
-// Somebody on the path between two data listeners: keeps what passes, and changes one bit of it.
+// A TCP proxy between two data listeners. It records the bytes that pass, and can flip one bit.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace muster::testing {
 
 class Proxy {
  public:
-  // `flip`: the byte, counted from the first that whoever dials sends, of which a bit is changed.
+  // Flips a bit of byte `flip` (from 0) of all bytes that the dialing sides send.
   explicit Proxy(std::string target, size_t flip = SIZE_MAX)
       : target_(std::move(target)), flip_(flip), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in own{};
@@ -36,10 +36,12 @@ class Proxy {
     close(listener_);
   }
   const std::string& address() const { return address_; }
+  // Returns the bytes from the dialing sides.
   std::string seen_up() const {
     const std::lock_guard lock(mutex_);
     return up_;
   }
+  // Returns the bytes of both directions.
   std::string seen() const {
     const std::lock_guard lock(mutex_);
     return up_ + down_;
@@ -96,9 +98,9 @@ class Proxy {
   const int listener_;
   std::string address_;
   std::atomic<bool> stopping_ = false;
-  std::list<Pair> pairs_;  // of the thread
+  std::list<Pair> pairs_;  // Used only by the thread.
   mutable std::mutex mutex_;
-  std::string up_, down_;  // all that passed, from and to whoever dials
+  std::string up_, down_;  // The bytes from and to the dialing sides.
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// Strangers in numbers: what they take from a listener, and that they take it from nobody else.
+// Tests that many connections of strangers take little from a listener and nothing from others.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::TestAuthority;
 
-// Sets the limit of descriptors as long as it lives.
+// Sets the limit of descriptors during its life.
 class Descriptors {
  public:
   explicit Descriptors(rlim_t most) {
@@ -89,7 +89,7 @@ TEST_P(StrangersTest, ThoseOfOneAddressCloseOnlyTheirOwn) {
   const int honest = sockets.Add(RawConnect(a->address(), "127.0.0.2"));
   for (const char* const source : {"127.0.0.3", "127.0.0.4", "127.0.0.5"})
     for (int i = 0; i < 40; ++i) sockets.Add(RawConnect(a->address(), source));
-  // One more behind them all, which is through when they are.
+  // Another dial comes after all of them, and completes after them.
   const auto b = ListenAs("worker:1");
   const auto dialing = b->Dial(To(*a, {1, 1, 0, 0, "ticket"}));
   EXPECT_TRUE(Await(*b, *dialing).ok());
@@ -124,7 +124,7 @@ TEST_P(StrangersTest, OneThatStopsWithinTheHandshakeIsClosedInTime) {
 TEST_P(StrangersTest, FewDescriptorsAreNotAllForThem) {
   Sockets idle;
   const Descriptors enough(1024);
-  std::vector<int> far;  // descriptors above the limit that the listeners will have
+  std::vector<int> far;  // Descriptors above the limit that the listeners will have.
   for (int i = 0; i < 100; ++i) {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     far.push_back(idle.Add(fcntl(fd, F_DUPFD_CLOEXEC, 300)));
@@ -149,7 +149,7 @@ TEST_P(StrangersTest, FewDescriptorsAreNotAllForThem) {
   }
 }
 
-// Whichever it is: that connection is closed, or served, and the port stays open.
+// Whichever allocation fails, its connection is closed or served, and the port stays open.
 TEST(MemoryTest, AFailedAllocationCostsOneConnection) {
   const auto a = Listen();
   const auto admission = a->Admit(1, 0, "ticket");
@@ -172,7 +172,7 @@ TEST(MemoryTest, AFailedAllocationCostsOneConnection) {
   EXPECT_NE(AwaitTake(*a, *admission, 100), nullptr);
 }
 
-// It says so, or, where asio loses it, is over at its deadline.
+// The dial returns the error. If asio loses the error, the dial ends at its deadline.
 TEST(MemoryTest, ADialThatFindsNoneEnds) {
   Sockets sockets;
   const int silent = sockets.Add(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -194,8 +194,7 @@ TEST(MemoryTest, ADialThatFindsNoneEnds) {
     ASSERT_NE(Message(status), "still under way") << nth;
     failed += failing.failed();
   }
-  // Which step of the dial it hits, and so what the status says, depends on how the threads take
-  // turns.
+  // The order of the threads decides which step of the dial fails, and with which status.
   EXPECT_GE(failed, 1);
   const auto a = Listen();
   const auto admission = a->Admit(1, 0, "ticket");
@@ -216,7 +215,7 @@ TEST(DescriptorsTest, TheyMakeOneLineAWhile) {
   const Descriptors none(3);
   ASSERT_EQ(connect(client, reinterpret_cast<sockaddr*>(&other), sizeof other), 0);
   ASSERT_TRUE(lines.Await("Cannot take a data connection: Too many open files"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(350));  // of three more attempts
+  std::this_thread::sleep_for(std::chrono::milliseconds(350));  // The time of three attempts.
   EXPECT_EQ(lines.Count("Cannot take a data connection"), 1);
 }
 
@@ -255,7 +254,7 @@ TEST_P(StrangersTest, AGenerationFarAheadIsRefused) {
   EXPECT_TRUE(Await(*b, *near).ok());
 }
 
-// Each has its own share of the places for early connections.
+// Each task has its own share of the places for early connections.
 TEST(HeldTest, ThoseOfOneTaskDoNotTakeThePlacesOfAnother) {
   TestAuthority authority;
   const ListenerOptions few{
@@ -263,7 +262,7 @@ TEST(HeldTest, ThoseOfOneTaskDoNotTakeThePlacesOfAnother) {
   const auto a = Listen(few);
   const auto honest = Listen({.security = authority.Issue("worker:1")});
   const auto greedy = Listen({.security = authority.Issue("worker:2")});
-  // Its deadline passes: it is held, and not sent away to dial again.
+  // Its deadline passes, because the listener holds it and does not refuse it.
   const auto early = honest->Dial(To(*a, {9, 1, 0, 0, "ticket"}));
   EXPECT_TRUE(
       absl::IsDeadlineExceeded(Await(*honest, *early, std::chrono::milliseconds(50)).status()));

@@ -22,7 +22,7 @@ using security::X509Ptr;
 using ContextPtr = std::unique_ptr<SSL_CTX, Freed<SSL_CTX_free>>;
 using SessionPtr = std::unique_ptr<SSL_SESSION, Freed<SSL_SESSION_free>>;
 
-// It is a test's own, and has nothing to fail on.
+// Ends the process if a call of OpenSSL fails, which does not happen in tests.
 void Must(bool done) {
   if (!done) std::abort();
 }
@@ -120,7 +120,7 @@ class Security final : public TestSecurity {
  private:
   int Remember(SSL* ssl, SSL_SESSION* session) {
     const auto* const address = static_cast<const std::string*>(SSL_get_app_data(ssl));
-    if (address == nullptr) return 0;  // a server's
+    if (address == nullptr) return 0;  // The session is one of a server.
     absl::MutexLock lock(&mutex_);
     sessions_[*address].reset(session);
     return 1;
@@ -130,7 +130,7 @@ class Security final : public TestSecurity {
   const bool resume_;
   const ContextPtr context_;
   absl::Mutex mutex_;
-  std::map<std::string, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);  // by address
+  std::map<std::string, SessionPtr> sessions_ ABSL_GUARDED_BY(mutex_);  // By address.
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A certificate authority in memory, for tests and benchmarks of what needs a StreamSecurity.
+// A certificate authority in memory, for tests and benchmarks that need a StreamSecurity.
 #pragma once
 
 #include <atomic>
@@ -11,19 +11,20 @@
 namespace muster::testing {
 
 struct TestSecurity : security::StreamSecurity {
-  std::atomic<int> resumed = 0, full = 0;  // handshakes, as PeerOf saw them
+  std::atomic<int> resumed = 0, full = 0;  // The number of handshakes, counted by PeerOf.
 };
 
 class TestAuthority {
  public:
-  // Each has a key of its own, whatever the name.
+  // Every authority has its own key, even if the cluster is the same.
   explicit TestAuthority(std::string cluster = "0123456789abcdef");
   ~TestAuthority();
-  // What a task ("worker:1") of this cluster has. `resume`: sessions are kept, by address.
+  // Returns the security of a task ("worker:1") of this cluster. With `resume`, TLS sessions are
+  // kept by address and resumed.
   std::shared_ptr<TestSecurity> Issue(const std::string& task, bool resume = true);
-  // ... a task of another one, signed all the same.
+  // Returns the security of a task of another cluster, signed by this authority.
   std::shared_ptr<TestSecurity> IssueFor(const std::string& cluster, const std::string& task);
-  // ... whose certificate was valid until a day ago.
+  // Returns a security whose certificate expired a day ago.
   std::shared_ptr<TestSecurity> IssueExpired(const std::string& task);
 
  private:

@@ -11,7 +11,7 @@
 #include "common/rpc/server.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace muster {
+namespace muster::worker {
 namespace {
 
 using ::testing::ElementsAre;
@@ -495,18 +495,18 @@ TEST_F(LeaseClientTest, WhatWasShownGoesAlongUntilItHasArrived) {
 
 // Tells all of them in one go, and asks for work apart from that.
 TEST_F(LeaseClientTest, LargeIntegerBuffersComeInPieces) {
-  const std::string large(kMostIntegerBytes, 'i');
+  const std::string large(kMaxIntegerBytes, 'i');
   chief_.Answer(Batch(1));
   chief_.Answer(Batch(2));
   Begin(0);
   EXPECT_EQ(Take(), 1);
-  client_->TellIntegers({{"net.queue", large}}, 1);
+  client_->ReportIntegers({{"net.queue", large}}, 1);
   proto::BatchDone done;
   done.set_lease(1);
   client_->Complete(done);
   EXPECT_EQ(Take(), 2);
   absl::MutexLock lock(&chief_.mutex);
-  EXPECT_GT(chief_.largest_told, kMostIntegerBytes);
+  EXPECT_GT(chief_.largest_told, kMaxIntegerBytes);
   const auto told = std::find_if(chief_.requests.begin(), chief_.requests.end(),
                                  [](const auto& request) { return request.buffers_size() > 0; });
   ASSERT_NE(told, chief_.requests.end());
@@ -573,4 +573,4 @@ TEST_F(LeaseClientTest, StopWakesWhoeverWaits) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::worker

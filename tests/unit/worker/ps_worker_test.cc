@@ -13,8 +13,10 @@
 #include "common/collective/formation.h"
 #include "tests/unit/train/test_program.h"
 
-namespace muster::testing {
+namespace muster::worker::testing {
 namespace {
+
+using muster::testing::TestProgram;
 
 // A port that nobody else takes, and where nobody answers.
 class DeadPort {
@@ -113,4 +115,4 @@ TEST(PsWorker, EndsWithAJobThatFailed) {
 }
 
 }  // namespace
-}  // namespace muster::testing
+}  // namespace muster::worker::testing

@@ -1,4 +1,4 @@
-#include "common/membership/member_hands.h"
+#include "common/membership/action_executor.h"
 
 #include <utility>
 #include <variant>
@@ -10,17 +10,18 @@ namespace {
 
 using namespace membership;
 
-constexpr Duration kFarewell = std::chrono::seconds(1);  // Time for the end of the last session.
+constexpr Duration kFailureAckTimeout =
+    std::chrono::seconds(1);  // Time for the end of the last session.
 
 MemberRecordsOptions RecordsOptions(const MemberOptions& options,
                                     const std::shared_ptr<rpc::RenewableChannel>& channel,
                                     std::function<void()> on_idle) {
   MemberRecordsOptions records{
       .task = options.task, .host = options.host.name, .pid = options.host.pid};
-  if (channel) records.courier.channel = [channel] { return channel->Get(); };
-  records.courier.cluster_digest = options.cluster_digest;
-  records.courier.fallback_folder = options.flight_folder;
-  records.courier.on_idle = std::move(on_idle);
+  if (channel) records.uploader.channel = [channel] { return channel->Get(); };
+  records.uploader.cluster_digest = options.cluster_digest;
+  records.uploader.fallback_folder = options.flight_folder;
+  records.uploader.on_idle = std::move(on_idle);
   return records;
 }
 
@@ -31,12 +32,13 @@ struct Overloaded : F... {
 
 }  // namespace
 
-MemberHands::MemberHands(const MemberOptions& options, uint64_t incarnation,
-                         const std::shared_ptr<rpc::RenewableChannel>& channel, Callbacks callbacks)
+ActionExecutor::ActionExecutor(const MemberOptions& options, uint64_t incarnation,
+                               const std::shared_ptr<rpc::RenewableChannel>& channel,
+                               Callbacks callbacks)
     : options_(options),
       incarnation_(incarnation),
       records_(RecordsOptions(options, channel,
-                              [on_event = callbacks.on_event] { on_event(RecordsKept{}); })) {
+                              [on_event = callbacks.on_event] { on_event(RecordsDelivered{}); })) {
   if (channel == nullptr) return;
   session_ = std::make_unique<ChiefSession>(
       channel, options.channel.retry, incarnation,
@@ -47,7 +49,7 @@ MemberHands::MemberHands(const MemberOptions& options, uint64_t incarnation,
           }});
 }
 
-bool MemberHands::Do(const MemberAction& action, const MemberState& state, PausingTime now) {
+bool ActionExecutor::Do(const MemberAction& action, const MemberState& state, PausingTime now) {
   FlightRecorder& recorder = *records_.recorder();
   return std::visit(
       Overloaded{[&](const OpenSession&) {
@@ -61,15 +63,15 @@ bool MemberHands::Do(const MemberAction& action, const MemberState& state, Pausi
                  [&](const SendReport&) {
                    // The chief waits neither for a member that has acknowledged nor for its record.
                    const bool acknowledged = state.verdict.has_value() && !records_.busy();
-                   session_->Send(ReportOf(state, now, recorder.Stand(), acknowledged));
+                   session_->Send(ReportOf(state, now, recorder.CurrentPosition(), acknowledged));
                    return true;
                  },
                  [&](const AbortCommunicators& abort) {
                    communicators_.Abort(abort.why);
                    return true;
                  },
-                 [&](const KeepRecord& record) {
-                   records_.Keep(record, state.welcome ? state.welcome->run_id : "");
+                 [&](const SubmitRecord& record) {
+                   records_.Enqueue(record, state.welcome ? state.welcome->run_id : "");
                    return true;
                  },
                  [&](const ChiefReached&) {
@@ -96,9 +98,9 @@ bool MemberHands::Do(const MemberAction& action, const MemberState& state, Pausi
       action);
 }
 
-void MemberHands::Close() {
+void ActionExecutor::Close() {
   records_.Close();  // While the chief still waits for this member.
-  if (session_) session_->Close(kFarewell);
+  if (session_) session_->Close(kFailureAckTimeout);
 }
 
 }  // namespace muster

@@ -1,10 +1,10 @@
-#include "chief/decision/standings.h"
+#include "chief/decision/describe_members.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 constexpr size_t kListed = 8;
@@ -17,7 +17,7 @@ std::string List(const std::vector<std::string>& texts) {
   return list;
 }
 
-std::string WhereText(const MemberState& m) {
+std::string WhereText(const MemberInfo& m) {
   std::string where = m.process.host.empty() ? "" : "host " + m.process.host;
   if (m.process.pid != 0)
     where += fmt::format("{}pid {}", where.empty() ? "" : ", ", m.process.pid);
@@ -26,30 +26,30 @@ std::string WhereText(const MemberState& m) {
 
 }  // namespace
 
-std::optional<bool> HasComeTo(const MemberState& waiter, const MemberState& m) {
+std::optional<bool> HasReached(const MemberInfo& waiter, const MemberInfo& m) {
   if (waiter.report.collective_sequence == 0) return std::nullopt;
   return std::max(m.report.collective_sequence, m.report.collectives_done) >=
          waiter.report.collective_sequence;
 }
 
-std::string Standings(PausingTime now, const JobState& s) {
-  const MemberState* front = nullptr;
-  for (const MemberState& m : s.members) {
+std::string DescribeMembers(PausingTime now, const JobState& s) {
+  const MemberInfo* front = nullptr;
+  for (const MemberInfo& m : s.members) {
     if (!m.in_generation || m.report.collective_sequence == 0) continue;
     if (front == nullptr || m.report.collective_sequence > front->report.collective_sequence)
       front = &m;
   }
   if (front == nullptr) return "";
   std::vector<std::string> in, out;
-  for (const MemberState& m : s.members) {
+  for (const MemberInfo& m : s.members) {
     if (!m.in_generation) continue;
-    const std::string who = m.declared.task.Spoken();
+    const std::string who = m.declared.task.DisplayName();
     if (m.report.collective_sequence == front->report.collective_sequence) {
       const std::string other =
           m.report.collective == front->report.collective ? "" : "in " + m.report.collective + " ";
       in.push_back(fmt::format("{} ({}{}for {:.1f} s)", who, WhereText(m), other,
                                Seconds(now - m.report.collective_since)));
-    } else if (!*HasComeTo(*front, m)) {
+    } else if (!*HasReached(*front, m)) {
       const std::string frozen = now - m.process.last_heard >= std::chrono::seconds(3)
                                      ? fmt::format(" when last heard of, {:.1f} s ago",
                                                    Seconds(now - m.process.last_heard))
@@ -66,4 +66,4 @@ std::string Standings(PausingTime now, const JobState& s) {
   return fmt::format("{}: in it {}; not in it {}", what, List(in), List(out));
 }
 
-}  // namespace muster
+}  // namespace muster::chief

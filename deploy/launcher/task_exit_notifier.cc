@@ -1,12 +1,13 @@
-#include "deploy/launcher/death_notices.h"
+#include "deploy/launcher/task_exit_notifier.h"
 
 #include <utility>
 
-namespace muster {
+namespace muster::launcher {
 
-DeathNotices::DeathNotices(std::function<void(const DeathNotice&)> tell) : tell_(std::move(tell)) {}
+TaskExitNotifier::TaskExitNotifier(std::function<void(const TaskExitNotice&)> notify)
+    : notify_(std::move(notify)) {}
 
-DeathNotices::~DeathNotices() {
+TaskExitNotifier::~TaskExitNotifier() {
   {
     absl::MutexLock lock(&mutex_);
     ending_ = true;
@@ -15,25 +16,25 @@ DeathNotices::~DeathNotices() {
   if (thread_.joinable()) thread_.join();
 }
 
-void DeathNotices::Add(DeathNotice notice) {
-  if (tell_ == nullptr) return;
+void TaskExitNotifier::Add(TaskExitNotice notice) {
+  if (notify_ == nullptr) return;
   absl::MutexLock lock(&mutex_);
   waiting_.push_back(std::move(notice));
   changed_.SignalAll();
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
 }
 
-void DeathNotices::Run() {
+void TaskExitNotifier::Run() {
   absl::MutexLock lock(&mutex_);
   while (true) {
     while (!ending_ && waiting_.empty()) changed_.Wait(&mutex_);
     if (ending_) return;
-    const DeathNotice notice = std::move(waiting_.front());
+    const TaskExitNotice notice = std::move(waiting_.front());
     waiting_.pop_front();
     mutex_.Unlock();
-    tell_(notice);
+    notify_(notice);
     mutex_.Lock();
   }
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

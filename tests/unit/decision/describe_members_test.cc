@@ -1,9 +1,9 @@
-#include "chief/decision/standings.h"
+#include "chief/decision/describe_members.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-namespace muster {
+namespace muster::chief {
 namespace {
 
 using std::chrono::milliseconds;
@@ -11,14 +11,14 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class StandingsTest : public ::testing::Test {
+class DescribeMembersTest : public ::testing::Test {
  protected:
-  // `n` members in step 41, all in forward for 2.5 s.
+  // Makes `n` members, all in the forward phase of step 41 for 2.5 s.
   void Members(int n) {
     state_.stage = Stage::kRunning;
     state_.generation = 1;
     for (int i = 0; i < n; ++i) {
-      MemberState m;
+      MemberInfo m;
       m.declared.task = i == 0 ? TaskId{} : TaskId{TaskType::kWorker, i - 1};
       m.in_generation = m.process.joined = m.process.connected = true;
       m.process.host = fmt::format("node-{}", i);
@@ -32,25 +32,25 @@ class StandingsTest : public ::testing::Test {
     }
   }
   void Enter(int i, uint64_t sequence, Duration ago, std::string what = kAllReduce) {
-    MemberState& m = state_.members[i];
+    MemberInfo& m = state_.members[i];
     m.report.phase = Phase::kReduce;
     m.report.collective = std::move(what);
     m.report.collective_sequence = sequence;
     m.report.collective_since = m.report.phase_since = now_ - ago;
   }
-  std::string Line() const { return Standings(now_, state_); }
+  std::string Line() const { return DescribeMembers(now_, state_); }
 
   static constexpr char kAllReduce[] = "all_reduce(float32 x 100, sum)";
   const PausingTime now_{std::chrono::hours(1)};
   JobState state_;
 };
 
-TEST_F(StandingsTest, NobodyInACollectiveIsNoLine) {
+TEST_F(DescribeMembersTest, NobodyInACollectiveIsNoLine) {
   Members(3);
   EXPECT_EQ(Line(), "");
 }
 
-TEST_F(StandingsTest, SaysWhoIsInItAndWhoIsNotAndWhatThoseDo) {
+TEST_F(DescribeMembersTest, SaysWhoIsInItAndWhoIsNotAndWhatThoseDo) {
   Members(3);
   Enter(0, 413, milliseconds(61200));
   Enter(1, 413, seconds(61));
@@ -62,7 +62,7 @@ TEST_F(StandingsTest, SaysWhoIsInItAndWhoIsNotAndWhatThoseDo) {
   EXPECT_THAT(Line(), Not(HasSubstr("not in it")));
 }
 
-TEST_F(StandingsTest, WhoIsThroughIsNeitherInItNorOut) {
+TEST_F(DescribeMembersTest, WhoIsThroughIsNeitherInItNorOut) {
   Members(3);
   Enter(0, 413, seconds(1));
   state_.members[1].report.collectives_done = 413;
@@ -70,7 +70,7 @@ TEST_F(StandingsTest, WhoIsThroughIsNeitherInItNorOut) {
   EXPECT_THAT(Line(), HasSubstr("not in it worker 1"));
 }
 
-TEST_F(StandingsTest, AFrozenMembersAgesEndWhereItWasHeardOfLast) {
+TEST_F(DescribeMembersTest, AFrozenMembersAgesEndWhereItWasHeardOfLast) {
   Members(2);
   Enter(0, 413, seconds(10));
   state_.members[1].process.last_heard = now_ - milliseconds(10200);
@@ -78,14 +78,14 @@ TEST_F(StandingsTest, AFrozenMembersAgesEndWhereItWasHeardOfLast) {
   EXPECT_THAT(Line(), HasSubstr("forward for 0.5 s when last heard of, 10.2 s ago"));
 }
 
-TEST_F(StandingsTest, WhoCameToSomethingElseIsSeen) {
+TEST_F(DescribeMembersTest, WhoCameToSomethingElseIsSeen) {
   Members(2);
   Enter(0, 413, seconds(1));
   Enter(1, 413, seconds(1), "barrier()");
   EXPECT_THAT(Line(), HasSubstr("worker 0 (host node-1, pid 101, in barrier() for 1.0 s)"));
 }
 
-TEST_F(StandingsTest, ManyAreCountedAndTheOutsidersListed) {
+TEST_F(DescribeMembersTest, ManyAreCountedAndTheOutsidersListed) {
   Members(100);
   for (int i = 0; i < 100; ++i)
     if (i != 57) Enter(i, 413, seconds(1));
@@ -93,7 +93,7 @@ TEST_F(StandingsTest, ManyAreCountedAndTheOutsidersListed) {
   EXPECT_LT(Line().size(), 700u);
 }
 
-TEST_F(StandingsTest, WhoIsNoMemberOfTheGenerationDoesNotCount) {
+TEST_F(DescribeMembersTest, WhoIsNoMemberOfTheGenerationDoesNotCount) {
   Members(3);
   Enter(0, 413, seconds(1));
   Enter(2, 500, seconds(1));
@@ -102,13 +102,13 @@ TEST_F(StandingsTest, WhoIsNoMemberOfTheGenerationDoesNotCount) {
   EXPECT_THAT(Line(), Not(HasSubstr("worker 1")));
 }
 
-TEST_F(StandingsTest, APhaseDeadlineNamesWhoHasNotComeAndTheOperation) {
+TEST_F(DescribeMembersTest, APhaseDeadlineNamesWhoHasNotComeAndTheOperation) {
   Members(3);
   MembershipOptions options;
   options.phase[static_cast<int>(Phase::kReduce)] = seconds(60);
   Enter(0, 413, seconds(61));
   Enter(1, 413, seconds(10));
-  // In 'reduce' too, of the same step, but in an earlier operation.
+  // This member is in the reduce phase of the same step, too, but in an earlier operation.
   Enter(2, 412, seconds(20));
   state_.members[2].report.collectives_done = 411;
   const Decision d = Decide(now_, state_, options);
@@ -120,7 +120,7 @@ TEST_F(StandingsTest, APhaseDeadlineNamesWhoHasNotComeAndTheOperation) {
   EXPECT_THAT(d.verdict.message, HasSubstr("not in it worker 1 (host node-2, pid 102, step 41"));
 }
 
-TEST_F(StandingsTest, AFailedCollectiveAndAFrozenMemberSayTheSame) {
+TEST_F(DescribeMembersTest, AFailedCollectiveAndAFrozenMemberSayTheSame) {
   Members(3);
   Enter(0, 413, seconds(11));
   Enter(1, 413, seconds(11));
@@ -139,7 +139,7 @@ TEST_F(StandingsTest, AFailedCollectiveAndAFrozenMemberSayTheSame) {
   EXPECT_THAT(d.reason, HasSubstr("not in it worker 1"));
 }
 
-TEST_F(StandingsTest, TheyFollowAWholeSentenceToo) {
+TEST_F(DescribeMembersTest, TheyFollowAWholeSentenceToo) {
   Members(2);
   Enter(0, 413, seconds(11));
   state_.members[0].report.collective_error =
@@ -147,10 +147,10 @@ TEST_F(StandingsTest, TheyFollowAWholeSentenceToo) {
   EXPECT_THAT(Decide(now_, state_, {}).reason, HasSubstr("did not come; collective 413"));
 }
 
-TEST_F(StandingsTest, ALostMembersStepIsTheNewestThatAnybodyKnows) {
+TEST_F(DescribeMembersTest, ALostMembersStepIsTheNewestThatAnybodyKnows) {
   Members(3);
   state_.members[1].report.step = 57;
-  MemberState& lost = state_.members[2];
+  MemberInfo& lost = state_.members[2];
   lost.process.connected = false;
   lost.process.gone = true;
   lost.process.broken_at = now_;
@@ -161,4 +161,4 @@ TEST_F(StandingsTest, ALostMembersStepIsTheNewestThatAnybodyKnows) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::chief

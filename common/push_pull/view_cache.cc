@@ -1,4 +1,4 @@
-#include "common/push_pull/view_keeper.h"
+#include "common/push_pull/view_cache.h"
 
 #include <fmt/format.h>
 
@@ -7,12 +7,11 @@
 
 namespace muster::ps {
 
-ViewKeeper::ViewKeeper(Options options)
-    : options_(std::move(options)), thread_([this] { Run(); }) {}
+ViewCache::ViewCache(Options options) : options_(std::move(options)), thread_([this] { Run(); }) {}
 
-ViewKeeper::~ViewKeeper() { Stop(); }
+ViewCache::~ViewCache() { Stop(); }
 
-void ViewKeeper::Stop() {
+void ViewCache::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
@@ -21,24 +20,24 @@ void ViewKeeper::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::shared_ptr<const ClientView> ViewKeeper::current() const {
+std::shared_ptr<const ClientView> ViewCache::current() const {
   absl::MutexLock lock(&mutex_);
   return view_;
 }
 
-void ViewKeeper::ReportFailure(const void* channel, uint64_t number, const absl::Status& why) {
+void ViewCache::ReportFailure(const void* channel, uint64_t number, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   if (number == (view_ == nullptr ? 0 : view_->number))
     failing_.try_emplace(channel, Waiting{why, calls_});
   wanted_.Signal();
 }
 
-void ViewKeeper::ReportSuccess(const void* channel) {
+void ViewCache::ReportSuccess(const void* channel) {
   absl::MutexLock lock(&mutex_);
   failing_.erase(channel);
 }
 
-void ViewKeeper::Run() {
+void ViewCache::Run() {
   for (;;) {
     uint64_t newer_than = 0, call = 0;
     {

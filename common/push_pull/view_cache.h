@@ -1,5 +1,5 @@
-// Holds the view that a worker's connections use. It requests a newer one on its own thread while
-// any channel fails. The current view stays valid, and channels keep trying within it.
+// Holds the newest view for a worker's channels. While a channel fails, a thread of this object
+// requests a newer view. Until it has one, channels continue to try the current view. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,34 @@
 
 namespace muster::ps {
 
-class ViewKeeper {
+class ViewCache {
  public:
   struct Options {
-    // ClientOptions::next_view.
+    // See ClientOptions::next_view.
     std::function<absl::StatusOr<ClientView>(uint64_t newer_than)> next_view;
-    std::function<void()> changed;  // A new view is available. Called on the keeper's thread.
-    // No view is available for a channel that needs one. Called once, as the last call.
+    std::function<void()> changed;  // Called on the keeper's thread when a new view is there.
+    // Called when next_view failed and a channel still needs a view. The thread then ends, and no
+    // function is called again.
     std::function<void(absl::Status)> failed;
   };
-  explicit ViewKeeper(Options options);
-  ~ViewKeeper();  // Stops.
-  // Waits for a running call of next_view. Neither function is called after that.
+  explicit ViewCache(Options options);
+  ~ViewCache();  // Stops.
+  // Blocks until a running call of next_view returns. No function is called after that. Must not
+  // run on two threads at once.
   void Stop();
 
   // Null before the first view.
   std::shared_ptr<const ClientView> current() const;
-  // `channel` makes no progress in view `number` (0: there was none). The first reason is kept.
+  // Reports that `channel` makes no progress in view `number`; 0 if it had no view. Ignored if the
+  // current view is another one. The first reason of a channel is kept until ReportSuccess or a new
+  // view.
   void ReportFailure(const void* channel, uint64_t number, const absl::Status& why);
   void ReportSuccess(const void* channel);
 
  private:
   struct Waiting {
     absl::Status why;
-    uint64_t since = 0;  // The number of calls of next_view that started before.
+    uint64_t since = 0;  // How many calls of next_view had started before the failure.
   };
   void Run();
 

@@ -1,7 +1,7 @@
-// Carries out the actions of a member's state machine on its sessions with the coordinator, its
-// communicators and its flight records.
+// Carries out the actions of a member's state machine. It owns the member's session with the
+// coordinator, its communicators and its flight records.
 //
-// Thread-safe, except Do, which needs the state: the Member's mutex must be held.
+// Thread-safe. Do requires the Member's mutex, which guards the state.
 #pragma once
 
 #include <functional>
@@ -14,21 +14,22 @@
 
 namespace muster {
 
-class MemberHands {
+class ActionExecutor {
  public:
   struct Callbacks {
     std::function<void(const proto::CoordinatorMessage&)> on_message;
     std::function<void(membership::MemberEvent)> on_event;
   };
-  // `channel` leads to the chief. If it is null because none could be made, no session may be
-  // opened and records are not kept. The options outlive this object.
-  MemberHands(const MemberOptions& options, uint64_t incarnation,
-              const std::shared_ptr<rpc::RenewableChannel>& channel, Callbacks callbacks);
+  // `channel` leads to the chief. It may be null: then no session may be opened, and flight records
+  // are not kept. The options must outlive this object.
+  ActionExecutor(const MemberOptions& options, uint64_t incarnation,
+                 const std::shared_ptr<rpc::RenewableChannel>& channel, Callbacks callbacks);
 
-  // Returns false if the action is not carried out here: Log, and calls to main.
+  // Carries out the action. Returns false for actions that the caller must carry out: Log, and
+  // those that call functions of MemberOptions.
   bool Do(const membership::MemberAction& action, const membership::MemberState& state,
           PausingTime now);
-  // Ends everything in progress, the session last. Callbacks may come until it returns.
+  // Ends everything in progress, the session last. Callbacks may run until Close returns.
   void Close();
 
   ChiefSession* session() { return session_.get(); }  // Null without a channel.

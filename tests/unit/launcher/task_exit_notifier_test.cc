@@ -1,11 +1,11 @@
-#include "deploy/launcher/death_notices.h"
+#include "deploy/launcher/task_exit_notifier.h"
 
 #include <gmock/gmock.h>
 
 #include <optional>
 #include <vector>
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 using testing::ElementsAre;
@@ -15,7 +15,7 @@ constexpr auto kDeadline = std::chrono::seconds(30);
 // A chief that answers each notice when the test lets it.
 class HeldChief {
  public:
-  void Tell(const DeathNotice& notice) {
+  void Tell(const TaskExitNotice& notice) {
     absl::MutexLock lock(&mutex_);
     told_.push_back(notice.task);
     ++under_way_;
@@ -55,9 +55,9 @@ class HeldChief {
   int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-TEST(DeathNotices, WhoAddsDoesNotWaitForTheChief) {
+TEST(TaskExitNotifier, WhoAddsDoesNotWaitForTheChief) {
   HeldChief chief;
-  DeathNotices notices([&](const DeathNotice& notice) { chief.Tell(notice); });
+  TaskExitNotifier notices([&](const TaskExitNotice& notice) { chief.Tell(notice); });
   for (const char* task : {"worker:0", "worker:1", "worker:2"})
     notices.Add({.address = "localhost:1",
                  .task = task,
@@ -69,9 +69,10 @@ TEST(DeathNotices, WhoAddsDoesNotWaitForTheChief) {
   EXPECT_THAT(chief.told(), ElementsAre("worker:0", "worker:1", "worker:2"));
 }
 
-TEST(DeathNotices, TheEndWaitsForTheNoticeUnderWay) {
+TEST(TaskExitNotifier, TheEndWaitsForTheNoticeUnderWay) {
   HeldChief chief;
-  std::optional<DeathNotices> notices([&](const DeathNotice& notice) { chief.Tell(notice); });
+  std::optional<TaskExitNotifier> notices(
+      [&](const TaskExitNotice& notice) { chief.Tell(notice); });
   notices->Add({.address = "localhost:1", .task = "worker:0", .why = "was killed"});
   ASSERT_TRUE(chief.AwaitTold(1));
   std::thread answer([&] { chief.Answer(); });
@@ -80,10 +81,10 @@ TEST(DeathNotices, TheEndWaitsForTheNoticeUnderWay) {
   answer.join();
 }
 
-TEST(DeathNotices, TellsNobodyWhereNobodyListens) {
-  DeathNotices notices(nullptr);
+TEST(TaskExitNotifier, TellsNobodyWhereNobodyListens) {
+  TaskExitNotifier notices(nullptr);
   notices.Add({.address = "localhost:1", .task = "worker:0", .why = "was killed"});
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::launcher

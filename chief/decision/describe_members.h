@@ -1,0 +1,21 @@
+// These pure functions compare how far a generation's members are in its collective operations.
+// Verdicts use the result to say which members wait, and for which others.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "chief/decision/decision.h"
+
+namespace muster::chief {
+
+// Returns "collective 413, all_reduce(float32 x 100, sum): in it chief 0 (host a, pid 12, for 61.2
+// s); not in it worker 1 (host c, pid 14, step 41, forward for 60.9 s)". Each of the two lists
+// shows at most eight members and counts the rest. Returns "" if no member is in a collective.
+std::string DescribeMembers(PausingTime now, const JobState& state);
+
+// Returns true if `m` has entered or completed the operation that `waiter` is in. Returns nullopt
+// if one of the two has not reported its position.
+std::optional<bool> HasReached(const MemberInfo& waiter, const MemberInfo& m);
+
+}  // namespace muster::chief
