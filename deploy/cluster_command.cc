@@ -154,7 +154,7 @@ absl::StatusOr<std::vector<HostSlots>> HostsFrom(const std::string& text) {
       fmt::format("--hosts is \"{}\", which {}", text, Message(hosts.status())));
 }
 
-PlannedTask PlannedFor(TaskId task, const ClusterConfig& config) {
+launcher::PlannedTask PlannedFor(TaskId task, const ClusterConfig& config) {
   return {.type = std::string(TaskTypeName(task.type)),
           .index = task.index,
           .address = config.cluster.AddressOf(task).ToString()};
@@ -162,11 +162,12 @@ PlannedTask PlannedFor(TaskId task, const ClusterConfig& config) {
 
 // The value of CUDA_VISIBLE_DEVICES for this task; nullopt without GPUs.
 absl::StatusOr<std::optional<std::string>> ShareOfGpus(const ClusterConfig& config) {
-  MUSTER_ASSIGN_OR_RETURN(const GpuInventory inventory, ReadGpus());
-  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> gpus,
-                          VisibleGpus(inventory, ProcessEnvironment()("CUDA_VISIBLE_DEVICES")));
+  MUSTER_ASSIGN_OR_RETURN(const launcher::GpuInventory inventory, launcher::ReadGpus());
+  MUSTER_ASSIGN_OR_RETURN(
+      const std::vector<std::string> gpus,
+      launcher::VisibleGpus(inventory, ProcessEnvironment()("CUDA_VISIBLE_DEVICES")));
   if (gpus.empty()) return std::nullopt;
-  std::vector<PlannedTask> here;
+  std::vector<launcher::PlannedTask> here;
   size_t own = 0;
   for (const TaskId task : config.cluster.Tasks()) {
     const Address& address = config.cluster.AddressOf(task);
@@ -174,10 +175,10 @@ absl::StatusOr<std::optional<std::string>> ShareOfGpus(const ClusterConfig& conf
     if (task == *config.task) own = here.size();
     here.push_back(PlannedFor(task, config));
   }
-  GpuUse use;
+  launcher::GpuUse use;
   use.devices = "cuda";
   use.servers = !config.cluster.ps.empty();
-  const absl::StatusOr<GpuPlan> plan = AssignGpus(gpus, here, use);
+  const absl::StatusOr<launcher::GpuPlan> plan = launcher::AssignGpus(gpus, here, use);
   if (plan.ok()) return plan->visible[own];
   // The job may train on the CPU. If it does not, it is refused when its members join.
   fmt::print(stderr,
@@ -235,8 +236,8 @@ class ClusterCommand : public Command {
 
   void AddExec(CLI::App* app) {
     app->add_flag("--exec", exec_, "Run this process's task with the arguments that follow --");
-    const std::vector<std::string> policies(std::begin(kRestartPolicyNames),
-                                            std::end(kRestartPolicyNames));
+    const std::vector<std::string> policies(std::begin(launcher::kRestartPolicyNames),
+                                            std::end(launcher::kRestartPolicyNames));
     with_exec_ = {
         app->add_option("--restart", restart_,
                         "Start the task again that was killed or exited with a code from 128 on: "
@@ -346,7 +347,7 @@ class ClusterCommand : public Command {
     for (const std::string& warning : config.warnings)
       fmt::print(stderr, "muster: warning: {}\n", warning);
     const TaskId task = config.task.value_or(TaskId{TaskType::kWorker, 0});
-    TaskCommand command;
+    launcher::TaskCommand command;
     command.task = {.type = std::string(TaskTypeName(task.type)), .index = task.index};
     command.restarts = restarts_;
     if (bin_dir_.empty()) {
@@ -360,11 +361,13 @@ class ClusterCommand : public Command {
       if (gpus) command.environment["CUDA_VISIBLE_DEVICES"] = *gpus;
     }
     FindTorchByEnvironment();
-    const auto policy =
-        std::find(std::begin(kRestartPolicyNames), std::end(kRestartPolicyNames), restart_);
-    options_.restart = static_cast<RestartPolicy>(policy - std::begin(kRestartPolicyNames));
-    if (options_.restart != RestartPolicy::kNever) return SuperviseTask(command, options_);
-    return ExecTask(command);
+    const auto policy = std::find(std::begin(launcher::kRestartPolicyNames),
+                                  std::end(launcher::kRestartPolicyNames), restart_);
+    options_.restart =
+        static_cast<launcher::RestartPolicy>(policy - std::begin(launcher::kRestartPolicyNames));
+    if (options_.restart != launcher::RestartPolicy::kNever)
+      return launcher::SuperviseTask(command, options_);
+    return launcher::ExecTask(command);
   }
 
   bool json_ = false, tf_config_ = false, exec_ = false, no_chief_ = false, divide_gpus_ = false;
@@ -374,8 +377,9 @@ class ClusterCommand : public Command {
   RankRoles roles_;
   std::vector<CLI::Option*> with_from_, with_exec_;  // Those that need --from, --exec.
   std::vector<std::string> arguments_;
-  LaunchOptions options_;
-  std::string restart_{kRestartPolicyNames[static_cast<int>(LaunchOptions().restart)]};
+  launcher::LaunchOptions options_;
+  std::string restart_{
+      launcher::kRestartPolicyNames[static_cast<int>(launcher::LaunchOptions().restart)]};
 };
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 #include "common/base/restarts.h"
 
-namespace muster {
+namespace muster::launcher {
 namespace {
 
 constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP};
@@ -172,4 +172,4 @@ absl::StatusOr<int> SuperviseTask(const TaskCommand& command, const LaunchOption
   return Supervised(command, options).Run();
 }
 
-}  // namespace muster
+}  // namespace muster::launcher

@@ -10,7 +10,7 @@
 #include "deploy/launcher/verdict.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::launcher {
 
 struct TaskCommand {
   std::vector<std::string> arguments;  // The first one is the program's path.
@@ -28,4 +28,4 @@ absl::Status ExecTask(const TaskCommand& command);
 // process dies. Returns the exit code of the last child, or 128 + its signal.
 absl::StatusOr<int> SuperviseTask(const TaskCommand& command, const LaunchOptions& options);
 
-}  // namespace muster
+}  // namespace muster::launcher
