@@ -16,6 +16,7 @@
 #include "deploy/cluster_file.h"
 #include "deploy/launcher/gpus.h"
 #include "deploy/own_folder.h"
+#include "deploy/ranks/exit_codes.h"
 #include "deploy/ranks/ranked_cluster.h"
 #include "deploy/ranks/task_runner.h"
 
@@ -147,6 +148,8 @@ absl::StatusOr<std::vector<HostSlots>> HostsFrom(const std::string& text) {
     std::stringstream file;
     file << std::ifstream(text).rdbuf();
     list = file.str();
+  } else if (text.find('/') != std::string::npos) {
+    return ConfigurationError(fmt::format("--hosts is \"{}\", which is no file", text));
   }
   absl::StatusOr<std::vector<HostSlots>> hosts = ParseHosts(list);
   if (hosts.ok()) return hosts;
@@ -201,8 +204,10 @@ class ClusterCommand : public Command {
   }
 
   int Run() override {
-    const absl::StatusOr<int> code = Cluster();
-    return code.ok() ? *code : ReportError("cluster", code.status());
+    const absl::StatusOr<int> result = Cluster();
+    const int code = result.ok() ? *result : ReportError("cluster", result.status());
+    if (!exit_codes_.empty()) WriteExitCode(exit_codes_, rank_, code);
+    return code;
   }
 
  private:
@@ -254,7 +259,11 @@ class ClusterCommand : public Command {
                       "Divide the GPUs that this process sees among the tasks of this host"),
         app->add_option("--bin-dir", bin_dir_, "Where muster-chief, muster-worker, ... are")
             ->type_name("DIR")
-            ->default_str("beside this binary")};
+            ->default_str("beside this binary"),
+        app->add_option("--exit-codes", exit_codes_,
+                        "With --restart: write the exit code of rank 0 to DIR/chief, and one from "
+                        "1 to 127 of any rank to DIR/permanent")
+            ->type_name("DIR")};
     app->add_option("ARGUMENTS", arguments_, "With --exec, after --: of the task, --job FILE ...");
   }
 
@@ -275,6 +284,10 @@ class ClusterCommand : public Command {
       return ConfigurationError(fmt::format(
           "{} is given without --from: TF_CONFIG lists the tasks and their addresses itself",
           option->get_name()));
+    }
+    if (!exit_codes_.empty() && restart_ == launcher::kRestartPolicyNames[0]) {
+      return ConfigurationError(
+          "--exit-codes is given without --restart: without it this process becomes the task");
     }
     if (const CLI::Option* option = given(with_exec_); option != nullptr && !exec_) {
       return ConfigurationError(
@@ -319,6 +332,7 @@ class ClusterCommand : public Command {
           "task of it: put srun before muster cluster");
     }
     restarts_ = ranks->restarts;
+    rank_ = ranks->rank;
     roles_.chief = !no_chief_;
     absl::StatusOr<std::string> text = TfConfigOf(*ranks, roles_);
     if (!text.ok()) return Annotate(text.status(), fmt::format("--from {}: ", from_));
@@ -371,8 +385,9 @@ class ClusterCommand : public Command {
   }
 
   bool json_ = false, tf_config_ = false, exec_ = false, no_chief_ = false, divide_gpus_ = false;
-  std::string from_, hosts_, bin_dir_, cluster_file_, task_;
+  std::string from_, hosts_, bin_dir_, cluster_file_, task_, exit_codes_;
   std::optional<int> port_;
+  std::optional<int> rank_;  // With the launcher.
   int restarts_ = 0;
   RankRoles roles_;
   std::vector<CLI::Option*> with_from_, with_exec_;  // Those that need --from, --exec.

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "common/base/files/fd.h"
@@ -68,12 +69,16 @@ void TellReady() {
   const auto interval = WatchdogInterval();
   if (!interval || told.exchange(true)) return;
   // It ends with the process.
-  std::thread([socket_name, interval = *interval] {
-    while (true) {
-      Send(socket_name, "WATCHDOG=1");
-      std::this_thread::sleep_for(interval);
-    }
-  }).detach();
+  try {
+    std::thread([socket_name, interval = *interval] {
+      while (true) {
+        Send(socket_name, "WATCHDOG=1");
+        std::this_thread::sleep_for(interval);
+      }
+    }).detach();
+  } catch (const std::system_error&) {
+    told = false;  // No thread can be started. The manager ends a process that stays silent.
+  }
 }
 
 }  // namespace muster

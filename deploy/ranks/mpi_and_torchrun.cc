@@ -50,6 +50,17 @@ absl::StatusOr<Place> ReadPlace(const Names& names, const Environment& environme
   return place;
 }
 
+// One name that cannot be the host of all processes is most likely a file that is not there.
+absl::Status CheckOneHost(const Place& place, const std::vector<HostSlots>& hosts) {
+  if (hosts.size() > 1 || hosts.front().slots > 0 ||
+      place.local_size.value_or(place.size) == place.size)
+    return absl::OkStatus();
+  return ConfigurationError(
+      fmt::format("--hosts is \"{}\", which is no file, and no host for all {} processes, because "
+                  "this one has {}: name an existing file, or all hosts, a:2,b:1",
+                  hosts.front().host, place.size, *place.local_size));
+}
+
 // The hosts by rank, in blocks.
 absl::StatusOr<std::vector<std::string>> Blocks(std::vector<HostSlots> hosts, int size) {
   const auto given = [](const HostSlots& host) { return host.slots > 0; };
@@ -103,6 +114,7 @@ absl::StatusOr<std::vector<std::string>> HostsOf(const Names& names, const Place
                                                  const RankOptions& options,
                                                  const std::string& only_host) {
   if (!options.hosts.empty()) {
+    MUSTER_RETURN_IF_ERROR(CheckOneHost(place, options.hosts));
     MUSTER_ASSIGN_OR_RETURN(std::vector<std::string> hosts, Blocks(options.hosts, place.size));
     MUSTER_RETURN_IF_ERROR(CheckPlace(names, place, options, hosts));
     return hosts;

@@ -198,6 +198,7 @@ absl::StatusOr<std::vector<int>> ParsePortList(std::string_view text) {
     if (range.low < 1 || range.high > 65535)
       return ConfigurationError(
           fmt::format("has \"{}\", which is outside of 1 to 65535", Shown(part)));
+    if (ports.size() + static_cast<size_t>(range.high - range.low) >= kMaxRanks) return TooLong();
     for (int port = range.low; port <= range.high; ++port) ports.push_back(port);
   }
   return ports;

@@ -36,9 +36,10 @@ struct Ranks {
 absl::StatusOr<Ranks> ReadRanks(RankSource source, const Environment& environment,
                                 const RankOptions& options);
 
-// The ports of jobs that bring none are from 10000 up to the ephemeral range. A job gets a block of
-// them for each host: a port for each of its `width` processes there. Jobs with consecutive numbers
-// get different blocks. REQUIRES: 1 <= width.
+// The ports of jobs that bring none are from 10000 up to the ephemeral range. A job gets as many
+// in a row as a host has processes, `width`, the same on each host. 119 jobs with consecutive
+// numbers and at most 128 processes a host have no port in common, whatever their widths.
+// REQUIRES: 1 <= width.
 inline constexpr int kFirstDerivedPort = 10000;
 inline constexpr int kLastDerivedPort = 32767;  // Linux's ephemeral range begins at 32768.
 absl::StatusOr<int> DerivedPort(uint64_t job, int width);

@@ -89,22 +89,24 @@ absl::Status CheckPlace(const Environment& environment, const Nodes& nodes, int 
                   nodes.nodes_variable.name, local, host));
 }
 
-// srun --resv-ports: ports that Slurm keeps for the step on each of its nodes.
-absl::StatusOr<std::vector<int>> ReservedPorts(const Variable& variable, int width) {
-  const absl::StatusOr<std::vector<int>> ports = ParsePortList(variable.value);
+// srun --resv-ports: ports that Slurm keeps for the step on each of its nodes. nullopt: too few,
+// because a cluster may reserve a single one for each step that does not ask.
+absl::StatusOr<std::optional<std::vector<int>>> ReservedPorts(const Environment& environment,
+                                                              int width) {
+  const auto variable = FirstSet(environment, {"SLURM_STEP_RESV_PORTS"});
+  if (!variable) return std::nullopt;
+  absl::StatusOr<std::vector<int>> ports = ParsePortList(variable->value);
   if (!ports.ok())
-    return Refusal(variable, fmt::format("{}: write 12000-12003", Message(ports.status())));
-  if (ports->size() >= static_cast<size_t>(width)) return ports;
-  return Refusal(variable, fmt::format("has fewer ports than the {} tasks of a node: give srun "
-                                       "--resv-ports={}",
-                                       width, width));
+    return Refusal(*variable, fmt::format("{}: write 12000-12003", Message(ports.status())));
+  if (ports->size() < static_cast<size_t>(width)) return std::nullopt;
+  return std::optional(*std::move(ports));
 }
 
 absl::StatusOr<std::vector<int>> Ports(const Environment& environment, const RankOptions& options,
                                        int width) {
   if (options.port) return PortsFrom(*options.port, width);
-  const auto reserved = FirstSet(environment, {"SLURM_STEP_RESV_PORTS"});
-  if (reserved) return ReservedPorts(*reserved, width);
+  MUSTER_ASSIGN_OR_RETURN(const auto reserved, ReservedPorts(environment, width));
+  if (reserved) return *reserved;
   const auto job = FirstSet(environment, {"SLURM_JOB_ID", "SLURM_JOBID"});
   if (!job) return Unset("SLURM_JOB_ID");
   MUSTER_ASSIGN_OR_RETURN(const uint64_t job_number, NumberOf(*job));

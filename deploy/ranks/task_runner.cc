@@ -15,8 +15,6 @@
 namespace muster::launcher {
 namespace {
 
-constexpr int kForwarded[] = {SIGTERM, SIGINT, SIGHUP};
-
 std::vector<std::string> EnvironmentWith(const std::map<std::string, std::string>& variables) {
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -75,8 +73,10 @@ class Supervised {
     task.task.lead = true;  // Its end is the end of this process.
     state_.tasks.push_back(task);
     sigemptyset(&signals_);
-    sigaddset(&signals_, SIGCHLD);
-    for (const int signal : kForwarded) sigaddset(&signals_, signal);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT}) sigaddset(&signals_, signal);
+    struct sigaction hangup = {};  // Under nohup it is ignored, also by the task.
+    if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+      sigaddset(&signals_, SIGHUP);
   }
 
   absl::StatusOr<int> Run() {
@@ -149,7 +149,8 @@ class Supervised {
     if (signal <= 0 || signal == SIGCHLD) return;
     // From now on no failure is repaired: whoever stops the job starts it again.
     state_.stop_requests = 1;
-    if (!task().ended) kill(-task().pid, signal);
+    // A task saves on SIGTERM. SIGHUP would kill it.
+    if (!task().ended) kill(-task().pid, signal == SIGHUP ? SIGTERM : signal);
   }
 
   const TaskCommand& command_;

@@ -23,9 +23,9 @@ struct TaskCommand {
 // Replaces this process by the task. Returns only an error.
 absl::Status ExecTask(const TaskCommand& command);
 
-// Starts the task as a child, passes SIGTERM, SIGINT and SIGHUP on to it, and
-// starts it again by the rules of `muster launch --restart`. The kernel kills the child when this
-// process dies. Returns the exit code of the last child, or 128 + its signal.
+// Starts the task as a child, passes SIGTERM and SIGINT on to it, and SIGHUP as SIGTERM unless it
+// is ignored, and starts it again by the rules of `muster launch --restart`. The kernel kills the
+// child when this process dies. Returns the exit code of the last child, or 128 + its signal.
 absl::StatusOr<int> SuperviseTask(const TaskCommand& command, const LaunchOptions& options);
 
 }  // namespace muster::launcher

@@ -63,7 +63,7 @@ class Sbatch(ClusterTest):
     def sbatch(self, *arguments, tasks=3, **environment):
         env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "MUSTER_RUN", "TF_CONFIG"))}
         env.update(PATH=f"{self.tools}:{BIN}:{env['PATH']}", HOME=str(self.home), OMP_WAIT_POLICY="passive", SLURM_JOB_ID="48152",
-                   SLURM_NTASKS=str(tasks), SLURM_JOB_NODELIST="localhost", SLURM_TASKS_PER_NODE=str(tasks), SLURM_PROCID="0", **environment)
+                   SLURM_CLUSTER_NAME="tux",                   SLURM_NTASKS=str(tasks), SLURM_JOB_NODELIST="localhost", SLURM_TASKS_PER_NODE=str(tasks), SLURM_PROCID="0", **environment)
         process = self.process_class("sbatch", ["/bin/bash", str(SCRIPT), *map(str, arguments)], env, self.dir / f"log-{len(self.processes)}")
         self.processes.append(process)
         return process
@@ -106,7 +106,7 @@ class Sbatch(ClusterTest):
         model_dir = self.dir / "model"
         self.finish([self.sbatch("--job", self.job(), "--set", f"model_dir={model_dir}")])
         (call,) = self.calls()
-        self.assertEqual(call["key"], str(self.home / ".config/muster/slurm-48152.key"))
+        self.assertEqual(call["key"], str(self.home / ".config/muster/slurm-tux-48152.key"))
         self.assertNotIn(call["text"].strip(), json.dumps([call["command"], call["options"], call["environment"]]))
         self.assertEqual(list((self.home / ".config/muster").iterdir()), [])  # it is gone
         self.assertIn("--export=ALL", call["options"])
@@ -168,6 +168,43 @@ class Sbatch(ClusterTest):
         self.finish([self.sbatch("--job", "job.json")], code=138)
         self.assertEqual(list((self.home / ".config/muster").iterdir()), [])
 
+    def test_the_chief_decides_and_a_task_that_fails_for_good_ends_the_job(self):
+        fakes = self.dir / "fakes"
+        fakes.mkdir()
+        for role in "chief", "worker", "evaluator":
+            (fakes / f"muster-{role}").write_text(f"#!/bin/sh\nexit ${role}\n")
+            (fakes / f"muster-{role}").chmod(0o755)
+        requeued = 0
+        for chief, worker, evaluator, code, requeue in ((0, 0, 138, 0, 0), (1, 138, 138, 1, 0), (0, 2, 0, 0, 0), (143, 143, 0, 143, 1),
+                                                        (138, 2, 0, 2, 0), (138, 0, 3, 3, 0), (138, 0, 0, 138, 1), (3, 143, 143, 3, 0)):
+            with self.subTest(chief=chief, worker=worker, evaluator=evaluator):
+                self.finish([self.sbatch("--job", "job.json", MUSTER_TASKS=f"--bin-dir {fakes} --evaluator", chief=str(chief),
+                                         worker=str(worker), evaluator=str(evaluator))], code=code)
+                requeued += requeue
+                self.assertEqual(len(self.requeues()), requeued)
+        keys = self.home / ".config/muster"
+        self.assertEqual([path.name for path in keys.iterdir()], [])
+
+    def test_a_job_of_an_array_is_requeued_alone(self):
+        self.write("muster", f'#!/bin/sh\n[ "$1" = key ] && exec {BIN}/muster "$@"\nexit 138\n')
+        self.finish([self.sbatch("--job", "job.json", SLURM_ARRAY_JOB_ID="48152", SLURM_ARRAY_TASK_ID="7")], code=138)
+        self.assertEqual(self.requeues(), ["requeue 48152_7"])
+        self.assertEqual([path.name for path in (self.home / ".config/muster").iterdir()], ["slurm-tux-48152_7.key"])
+
+    def test_mistakes_are_found_before_anything_is_started(self):
+        for value in "many", "-1", "1e3", "08", "1000000", "a[$(touch x)]":
+            with self.subTest(value=value):
+                script = self.sbatch("--job", "job.json", MUSTER_MAX_REQUEUES=value)
+                self.finish([script], code=2)
+                self.assertIn(f'MUSTER_MAX_REQUEUES is "{value}", which is no number', script.output())
+        keys = self.home / ".config/muster"
+        keys.mkdir(parents=True)
+        (keys / "slurm-tux-48152.key").symlink_to(self.run_key())  # somebody else's
+        script = self.sbatch("--job", "job.json")
+        self.finish([script], code=2)
+        self.assertIn("only a key of your own is used", script.output())
+        self.assertEqual(self.calls(), [])
+
     def test_variables_choose_the_tasks_and_the_program(self):
         model_dir = self.dir / "model"
         job = self.job(strategy="parameter_server", max_steps=50)
@@ -176,7 +213,7 @@ class Sbatch(ClusterTest):
                                  SLURM_GPUS_PER_TASK="1")])
         (call,) = self.calls()
         self.assertEqual(call["command"][0], str(BIN / "muster"))
-        self.assertEqual(call["key"], str(self.dir / "keys" / "slurm-48152.key"))
+        self.assertEqual(call["key"], str(self.dir / "keys" / "slurm-tux-48152.key"))
         self.assertEqual(call["environment"]["SRUN_CPUS_PER_TASK"], "2")
         self.assertNotIn("--divide-gpus", call["command"])
         self.assertEqual(result(model_dir)["status"], "completed")

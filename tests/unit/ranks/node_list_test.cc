@@ -99,7 +99,7 @@ TEST(TaskCounts, RefusesWhatIsNoCount) {
 TEST(PortList, ExpandsRanges) {
   EXPECT_THAT(*ParsePortList("12000-12002,12010"), ElementsAre(12000, 12001, 12002, 12010));
   EXPECT_THAT(*ParsePortList("9"), ElementsAre(9));
-  for (const char* text : {"", "0", "65536", "1-65536", "12000-", "b"}) {
+  for (const char* text : {"", "0", "65536", "1-65536", "12000-", "b", "1-65535,1-65535"}) {
     EXPECT_FALSE(ParsePortList(text).ok()) << text;
   }
 }

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "tests/unit/ranks/environment_of.h"
 
 namespace muster {
@@ -121,6 +123,15 @@ TEST(OpenMpi, RefusesWithOneSentence) {
                 "mpirun --map-by slot"));
 }
 
+TEST(Hosts, OneNameIsNoHostOfAllProcesses) {
+  EXPECT_THAT(Refused(RankSource::kOpenMpi, kOpenMpi, Hosts({{"hosts.tx", 0}})),
+              HasSubstr("--hosts is \"hosts.tx\", which is no file, and no host for all 6 "
+                        "processes, because this one has 2: name an existing file"));
+  const std::string one_host = "PMI_RANK=0 PMI_SIZE=2 PMI_LOCAL_RANK=0 PMI_LOCAL_SIZE=2";
+  EXPECT_THAT(Addresses(Read(RankSource::kPmi, one_host, Hosts({{"a", 0}}))),
+              ElementsAre("a:20000", "a:20001"));
+}
+
 TEST(Hosts, ThisHostMustBeWhereItsRankIs) {
   const std::vector<HostSlots> hosts = {{"b.example", 4}, {"a.example", 2}};
   EXPECT_THAT(Refused(RankSource::kOpenMpi, kOpenMpi, Hosts(hosts, "b")),
@@ -193,6 +204,20 @@ TEST(DerivedPorts, DifferByJobAndNotByRank) {
   EXPECT_NE(first, Read(RankSource::kTorchrun, torchrun + "MASTER_PORT=29501", even).addresses);
 }
 
+TEST(DerivedPorts, OfConsecutiveJobsAreApart) {
+  const uint64_t kFirst = 4812345;
+  for (const std::vector<int>& widths : {std::vector{16}, {17}, {128}, {1, 128, 17, 64, 2}}) {
+    std::map<int, uint64_t> taken;
+    for (uint64_t job = kFirst; job < kFirst + 119; ++job) {
+      const int width = widths[job % widths.size()], first = *DerivedPort(job, width);
+      for (int port = first; port < first + width; ++port) {
+        const auto [it, added] = taken.emplace(port, job);
+        ASSERT_TRUE(added) << port << " of job " << job << " is a port of job " << it->second;
+      }
+    }
+  }
+}
+
 TEST(DerivedPorts, StayInTheirRange) {
   for (const int width : {1, 16, 17, 128, 1000, 22000}) {
     for (uint64_t job = 0; job < 5000; ++job) {
@@ -202,7 +227,6 @@ TEST(DerivedPorts, StayInTheirRange) {
       ASSERT_LE(*port + width - 1, kLastDerivedPort);
     }
   }
-  EXPECT_NE(*DerivedPort(4812345, 4), *DerivedPort(4812346, 4));
   EXPECT_THAT(std::string(Message(DerivedPort(1, 30000).status())), HasSubstr("give --port"));
 }
 
