@@ -206,7 +206,7 @@ class ClusterCommand : public Command {
   int Run() override {
     const absl::StatusOr<int> result = Cluster();
     const int code = result.ok() ? *result : ReportError("cluster", result.status());
-    if (!exit_codes_.empty()) WriteExitCode(exit_codes_, rank_, code);
+    if (!exit_codes_.empty() && !evaluator_) WriteExitCode(exit_codes_, rank_, code);
     return code;
   }
 
@@ -262,7 +262,7 @@ class ClusterCommand : public Command {
             ->default_str("beside this binary"),
         app->add_option("--exit-codes", exit_codes_,
                         "With --restart: write the exit code of rank 0 to DIR/chief, and one from "
-                        "1 to 127 of any rank to DIR/permanent")
+                        "1 to 127 of any rank but an evaluator to DIR/permanent")
             ->type_name("DIR")};
     app->add_option("ARGUMENTS", arguments_, "With --exec, after --: of the task, --job FILE ...");
   }
@@ -361,6 +361,7 @@ class ClusterCommand : public Command {
     for (const std::string& warning : config.warnings)
       fmt::print(stderr, "muster: warning: {}\n", warning);
     const TaskId task = config.task.value_or(TaskId{TaskType::kWorker, 0});
+    evaluator_ = task.type == TaskType::kEvaluator;
     launcher::TaskCommand command;
     command.task = {.type = std::string(TaskTypeName(task.type)), .index = task.index};
     command.restarts = restarts_;
@@ -385,6 +386,7 @@ class ClusterCommand : public Command {
   }
 
   bool json_ = false, tf_config_ = false, exec_ = false, no_chief_ = false, divide_gpus_ = false;
+  bool evaluator_ = false;  // It never decides about a job.
   std::string from_, hosts_, bin_dir_, cluster_file_, task_, exit_codes_;
   std::optional<int> port_;
   std::optional<int> rank_;  // With the launcher.

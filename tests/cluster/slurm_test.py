@@ -176,7 +176,7 @@ class Sbatch(ClusterTest):
             (fakes / f"muster-{role}").chmod(0o755)
         requeued = 0
         for chief, worker, evaluator, code, requeue in ((0, 0, 138, 0, 0), (1, 138, 138, 1, 0), (0, 2, 0, 0, 0), (143, 143, 0, 143, 1),
-                                                        (138, 2, 0, 2, 0), (138, 0, 3, 3, 0), (138, 0, 0, 138, 1), (3, 143, 143, 3, 0)):
+                                                        (138, 2, 0, 2, 0), (138, 0, 3, 138, 1), (138, 0, 0, 138, 1), (3, 143, 143, 3, 0)):
             with self.subTest(chief=chief, worker=worker, evaluator=evaluator):
                 self.finish([self.sbatch("--job", "job.json", MUSTER_TASKS=f"--bin-dir {fakes} --evaluator", chief=str(chief),
                                          worker=str(worker), evaluator=str(evaluator))], code=code)

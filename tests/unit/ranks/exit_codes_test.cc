@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 namespace muster {
 namespace {
@@ -15,18 +14,19 @@ class ExitCodes : public testing::Test {
   void SetUp() override { std::filesystem::create_directories(folder_); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
+  std::string Take(const std::string& name) {
+    const std::string path = folder_ + "/" + name;
+    std::ifstream file(path);
+    std::string line;
+    const bool there(std::getline(file, line));
+    std::filesystem::remove(path);
+    return there ? line : std::string("-");
+  }
   // "chief permanent", "-" for a file that is not there.
   std::string Written(std::optional<int> rank, int code) {
     WriteExitCode(folder_, rank, code);
-    std::string codes;
-    for (const char* name : {"/chief", "/permanent"}) {
-      std::ifstream file(folder_ + name);
-      std::string line = "-";
-      std::getline(file, line);
-      codes += (codes.empty() ? "" : " ") + (file ? line : "-");
-      std::filesystem::remove(folder_ + name);
-    }
-    return codes;
+    const std::string chief = Take("chief");
+    return chief + " " + Take("permanent");
   }
 
   const std::string folder_ = testing::TempDir() + "/exit-codes-" + std::to_string(getpid());
