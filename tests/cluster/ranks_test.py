@@ -133,6 +133,28 @@ class Ranks(ClusterTest):
         self.finish(ranks)
         self.assertEqual(result(model_dir)["steps"], saved + 10)
 
+    def test_a_hangup_asks_the_task_to_save_unless_it_is_ignored(self):
+        job = self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000})
+        for ignored in False, True:
+            with self.subTest(ignored=ignored):
+                before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if ignored else signal.getsignal(signal.SIGHUP)
+                try:  # as by nohup
+                    _, ranks = self.start_ranks("slurm", 2, job, ["--restart", "on-failure"], [f"model_dir={self.dir / str(ignored)}"])
+                finally:
+                    signal.signal(signal.SIGHUP, before)
+                ranks[0].wait_for("saved step 200:")
+                for rank in ranks:
+                    rank.signal(signal.SIGHUP)
+                if ignored:
+                    saved, deadline = ranks[0].output().count("saved step"), time.monotonic() + 30
+                    while ranks[0].output().count("saved step") < saved + 2:
+                        self.assertLess(time.monotonic(), deadline, ranks[0].output())
+                        time.sleep(0.05)
+                    for rank in ranks:
+                        rank.signal(signal.SIGTERM)
+                self.finish(ranks, code=143)
+                self.assertEqual(result(self.dir / str(ignored))["status"], "preempted")
+
     def test_a_supervisor_takes_its_task_with_it(self):
         job = self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000}, model_dir=str(self.dir / "model"))
         _, ranks = self.start_ranks("slurm", 2, job, ["--restart", "on-failure"])
@@ -174,6 +196,9 @@ class Ranks(ClusterTest):
                  ("slurm", ["--port", "0"], {}, "--port is 0"),
                  ("slurm", ["--port", "65535"], {}, "give a port from 1 to 65534"),
                  ("torchrun", ["--hosts", "a:b"], {}, '--hosts is "a:b", which has "a:b"'),
+                 ("torchrun", ["--hosts", self.dir / "none.txt"], {}, f'--hosts is "{self.dir}/none.txt", which is no file'),
+                 ("torchrun", ["--hosts", "none.txt"], {"LOCAL_WORLD_SIZE": "1"}, '--hosts is "none.txt", which is no file, and no host for'),
+                 ("slurm", ["--exit-codes", without], {}, "--exit-codes is given without --restart"),
                  ("torchrun", ["--ps", "1"], {}, "the tasks need 3"),
                  ("openmpi", [], {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "give --hosts a,b or --hosts FILE")]
         for source, arguments, more, sentence in cases:
