@@ -22,6 +22,7 @@
 #include "chief/parameter_server/director.h"
 #include "common/base/log_writer.h"
 #include "common/base/logging.h"
+#include "common/base/service_manager.h"
 #include "common/checkpoint/files/faulty_file_system.h"
 #include "common/job/cuda_presence.h"
 #include "common/job/finished_run.h"
@@ -285,6 +286,7 @@ absl::Status Chief::Start() {
     if (owner_ != nullptr) term_ = owner_->term();
     if (HasServers(job)) director_ = Director::Make(OptionsOfDirector());
     MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
+    TellReady();
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
   }

@@ -1,13 +1,24 @@
 #include "deploy/cluster_command.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "common/cluster/cluster_config.h"
+#include "deploy/cluster_file.h"
+#include "deploy/launcher/gpus.h"
+#include "deploy/own_folder.h"
+#include "deploy/ranks/exit_codes.h"
+#include "deploy/ranks/ranked_cluster.h"
+#include "deploy/ranks/task_runner.h"
 
 namespace muster {
 namespace {
@@ -123,28 +134,269 @@ void PrintForPeople(const ClusterConfig& config) {
   for (const std::string& warning : config.warnings) fmt::print("warning: {}\n", warning);
 }
 
+std::string OwnHostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+// `text` is a file of hosts if there is one of this name, else the list itself.
+absl::StatusOr<std::vector<HostSlots>> HostsFrom(const std::string& text) {
+  if (text.empty()) return std::vector<HostSlots>();
+  std::string list = text;
+  std::error_code error;
+  if (std::filesystem::is_regular_file(text, error)) {
+    std::stringstream file;
+    file << std::ifstream(text).rdbuf();
+    list = file.str();
+  } else if (text.find('/') != std::string::npos) {
+    return ConfigurationError(fmt::format("--hosts is \"{}\", which is no file", text));
+  }
+  absl::StatusOr<std::vector<HostSlots>> hosts = ParseHosts(list);
+  if (hosts.ok()) return hosts;
+  return ConfigurationError(
+      fmt::format("--hosts is \"{}\", which {}", text, Message(hosts.status())));
+}
+
+launcher::PlannedTask PlannedFor(TaskId task, const ClusterConfig& config) {
+  return {.type = std::string(TaskTypeName(task.type)),
+          .index = task.index,
+          .address = config.cluster.AddressOf(task).ToString()};
+}
+
+// The value of CUDA_VISIBLE_DEVICES for this task; nullopt without GPUs.
+absl::StatusOr<std::optional<std::string>> ShareOfGpus(const ClusterConfig& config) {
+  MUSTER_ASSIGN_OR_RETURN(const launcher::GpuInventory inventory, launcher::ReadGpus());
+  MUSTER_ASSIGN_OR_RETURN(
+      const std::vector<std::string> gpus,
+      launcher::VisibleGpus(inventory, ProcessEnvironment()("CUDA_VISIBLE_DEVICES")));
+  if (gpus.empty()) return std::nullopt;
+  std::vector<launcher::PlannedTask> here;
+  size_t own = 0;
+  for (const TaskId task : config.cluster.Tasks()) {
+    const Address& address = config.cluster.AddressOf(task);
+    if (address.host != config.cluster.AddressOf(*config.task).host) continue;
+    if (task == *config.task) own = here.size();
+    here.push_back(PlannedFor(task, config));
+  }
+  launcher::GpuUse use;
+  use.devices = "cuda";
+  use.servers = !config.cluster.ps.empty();
+  const absl::StatusOr<launcher::GpuPlan> plan = launcher::AssignGpus(gpus, here, use);
+  if (plan.ok()) return plan->visible[own];
+  // The job may train on the CPU. If it does not, it is refused when its members join.
+  fmt::print(stderr,
+             "muster: --divide-gpus: {} GPU{} for more members on this host, so each sees all\n",
+             gpus.size(), gpus.size() == 1 ? "" : "s");
+  return std::nullopt;
+}
+
 class ClusterCommand : public Command {
  public:
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
-        "cluster", "Check TF_CONFIG and print roster, ranks and chief (exit code 2: refused)");
+        "cluster",
+        "Check TF_CONFIG, or derive it from a launcher's environment, and print roster, ranks and "
+        "chief (exit code 2: refused), or run this process's task");
     app->add_flag("--json", json_, "Print one JSON object, for scripts");
+    AddFrom(app);
+    AddExec(app);
     return app;
   }
 
   int Run() override {
-    const absl::StatusOr<ClusterConfig> config = ClusterFromEnvironment(ProcessEnvironment());
-    if (!config.ok()) return ReportError("cluster", config.status());
+    const absl::StatusOr<int> result = Cluster();
+    const int code = result.ok() ? *result : ReportError("cluster", result.status());
+    if (!exit_codes_.empty() && !evaluator_) WriteExitCode(exit_codes_, rank_, code);
+    return code;
+  }
+
+ private:
+  void AddFrom(CLI::App* app) {
+    const std::vector<std::string> sources(std::begin(kRankSourceNames),
+                                           std::end(kRankSourceNames));
+    app->add_option("--from", from_,
+                    "Derive the cluster from the environment of this launcher: slurm, openmpi, "
+                    "pmi or torchrun. Rank 0 is the chief")
+        ->type_name("LAUNCHER")
+        ->check(CLI::IsMember(sources));
+    with_from_ = {
+        app->add_option("--ps", roles_.ps, "The last ranks are N parameter servers")
+            ->type_name("N"),
+        app->add_flag("--evaluator", roles_.evaluator, "The last rank is an evaluator"),
+        app->add_flag("--no-chief", no_chief_, "Rank 0 is worker 0, which takes the chief's role"),
+        app->add_option("--hosts", hosts_,
+                        "The hosts in the order of their ranks, a:4,b:4, or a file of them, for "
+                        "launchers that do not name them")
+            ->type_name("HOSTS"),
+        app->add_option("--port", port_, "Port of the first task of each host, others follow")
+            ->type_name("PORT")
+            ->default_str("by job number")};
+    app->add_option("--cluster", cluster_file_,
+                    "Take the cluster from this file instead, and the task from --task")
+        ->type_name("FILE");
+    app->add_option("--task", task_, "The task of --cluster that this process is, worker:1 for one")
+        ->type_name("TASK");
+    app->add_flag("--tf-config", tf_config_, "Print the value of TF_CONFIG of this process");
+  }
+
+  void AddExec(CLI::App* app) {
+    app->add_flag("--exec", exec_, "Run this process's task with the arguments that follow --");
+    const std::vector<std::string> policies(std::begin(launcher::kRestartPolicyNames),
+                                            std::end(launcher::kRestartPolicyNames));
+    with_exec_ = {
+        app->add_option("--restart", restart_,
+                        "Start the task again that was killed or exited with a code from 128 on: "
+                        "never, on-failure, or always (after 143 too)")
+            ->type_name("POLICY")
+            ->capture_default_str()
+            ->check(CLI::IsMember(policies)),
+        app->add_option("--max-restarts", options_.max_restarts,
+                        "Times that the task is started again")
+            ->type_name("N")
+            ->capture_default_str()
+            ->check(CLI::NonNegativeNumber),
+        app->add_flag("--divide-gpus", divide_gpus_,
+                      "Divide the GPUs that this process sees among the tasks of this host"),
+        app->add_option("--bin-dir", bin_dir_, "Where muster-chief, muster-worker, ... are")
+            ->type_name("DIR")
+            ->default_str("beside this binary"),
+        app->add_option("--exit-codes", exit_codes_,
+                        "With --restart: write the exit code of rank 0 to DIR/chief, and one from "
+                        "1 to 127 of any rank but an evaluator to DIR/permanent")
+            ->type_name("DIR")};
+    app->add_option("ARGUMENTS", arguments_, "With --exec, after --: of the task, --job FILE ...");
+  }
+
+  // What the options say together.
+  absl::Status CheckOptions() const {
+    if (json_ + tf_config_ + exec_ > 1)
+      return ConfigurationError("--json, --tf-config and --exec are given: choose one of them");
+    if (cluster_file_.empty() != task_.empty())
+      return ConfigurationError("--cluster and --task belong together: give both, or neither");
+    if (!cluster_file_.empty() && !from_.empty())
+      return ConfigurationError("--cluster and --from both give the cluster: choose one of them");
+    const auto given = [](const std::vector<CLI::Option*>& options) -> const CLI::Option* {
+      const auto it = std::find_if(options.begin(), options.end(),
+                                   [](const CLI::Option* option) { return option->count() > 0; });
+      return it == options.end() ? nullptr : *it;
+    };
+    if (const CLI::Option* option = given(with_from_); option != nullptr && from_.empty()) {
+      return ConfigurationError(fmt::format(
+          "{} is given without --from: TF_CONFIG lists the tasks and their addresses itself",
+          option->get_name()));
+    }
+    if (!exit_codes_.empty() && restart_ == launcher::kRestartPolicyNames[0]) {
+      return ConfigurationError(
+          "--exit-codes is given without --restart: without it this process becomes the task");
+    }
+    if (const CLI::Option* option = given(with_exec_); option != nullptr && !exec_) {
+      return ConfigurationError(
+          fmt::format("{} is given without --exec, which runs the task", option->get_name()));
+    }
+    if (exec_ || arguments_.empty()) return absl::OkStatus();
+    return ConfigurationError(fmt::format(
+        "there is \"{}\", and arguments are for the task that --exec runs", arguments_.front()));
+  }
+
+  absl::StatusOr<int> Cluster() {
+    MUSTER_RETURN_IF_ERROR(CheckOptions());
+    MUSTER_ASSIGN_OR_RETURN(const std::optional<std::string> text, TfConfig());
+    MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config, ParseTfConfig(text));
+    if (exec_) return Exec(config, text);
     if (json_) {
-      fmt::print("{}\n", ToJson(*config).dump());
+      fmt::print("{}\n", ToJson(config).dump());
+    } else if (tf_config_) {
+      fmt::print("{}\n", text.value_or("{}"));
     } else {
-      PrintForPeople(*config);
+      PrintForPeople(config);
     }
     return 0;
   }
 
- private:
-  bool json_ = false;
+  // The value of TF_CONFIG; nullopt if it is not set.
+  absl::StatusOr<std::optional<std::string>> TfConfig() {
+    const Environment environment = ProcessEnvironment();
+    if (!cluster_file_.empty()) return FromFile();
+    if (from_.empty()) return environment("TF_CONFIG");
+    RankOptions options;
+    options.port = port_;
+    options.own_host = OwnHostName();
+    MUSTER_ASSIGN_OR_RETURN(options.hosts, HostsFrom(hosts_));
+    const auto source = std::find(std::begin(kRankSourceNames), std::end(kRankSourceNames), from_);
+    absl::StatusOr<Ranks> ranks = ReadRanks(
+        static_cast<RankSource>(source - std::begin(kRankSourceNames)), environment, options);
+    if (!ranks.ok()) return Annotate(ranks.status(), fmt::format("--from {}: ", from_));
+    if (exec_ && !ranks->started && ranks->addresses.size() > 1) {
+      return ConfigurationError(
+          "--from slurm: SLURM_STEP_NODELIST is not set, so this is the script of the job and no "
+          "task of it: put srun before muster cluster");
+    }
+    restarts_ = ranks->restarts;
+    rank_ = ranks->rank;
+    roles_.chief = !no_chief_;
+    absl::StatusOr<std::string> text = TfConfigOf(*ranks, roles_);
+    if (!text.ok()) return Annotate(text.status(), fmt::format("--from {}: ", from_));
+    return *std::move(text);
+  }
+
+  absl::StatusOr<std::optional<std::string>> FromFile() const {
+    MUSTER_ASSIGN_OR_RETURN(const ClusterSpec cluster, ReadClusterFile(cluster_file_));
+    const std::optional<TaskId> task = ParseTaskId(task_);
+    if (!task) {
+      return ConfigurationError(fmt::format(
+          "--task is \"{}\", which is no task: write chief:0, worker:1, ps:0 or evaluator:0",
+          task_));
+    }
+    const Json json = {{"cluster", cluster.ToJson()},
+                       {"task", {{"type", TaskTypeName(task->type)}, {"index", task->index}}}};
+    return json.dump();
+  }
+
+  absl::StatusOr<int> Exec(const ClusterConfig& config, const std::optional<std::string>& text) {
+    if (arguments_.empty() || !arguments_.front().starts_with("-")) {
+      return ConfigurationError(
+          "--exec chooses the program by the task, and needs its arguments: write --exec -- --job "
+          "FILE");
+    }
+    for (const std::string& warning : config.warnings)
+      fmt::print(stderr, "muster: warning: {}\n", warning);
+    const TaskId task = config.task.value_or(TaskId{TaskType::kWorker, 0});
+    evaluator_ = task.type == TaskType::kEvaluator;
+    launcher::TaskCommand command;
+    command.task = {.type = std::string(TaskTypeName(task.type)), .index = task.index};
+    command.restarts = restarts_;
+    if (bin_dir_.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(bin_dir_, OwnFolder());
+    }
+    command.arguments = {bin_dir_ + "/" + BinaryName(task.type)};
+    command.arguments.insert(command.arguments.end(), arguments_.begin(), arguments_.end());
+    if (text) command.environment["TF_CONFIG"] = *text;
+    if (divide_gpus_ && config.cluster.Has(task)) {
+      MUSTER_ASSIGN_OR_RETURN(const std::optional<std::string> gpus, ShareOfGpus(config));
+      if (gpus) command.environment["CUDA_VISIBLE_DEVICES"] = *gpus;
+    }
+    FindTorchByEnvironment();
+    const auto policy = std::find(std::begin(launcher::kRestartPolicyNames),
+                                  std::end(launcher::kRestartPolicyNames), restart_);
+    options_.restart =
+        static_cast<launcher::RestartPolicy>(policy - std::begin(launcher::kRestartPolicyNames));
+    if (options_.restart != launcher::RestartPolicy::kNever)
+      return launcher::SuperviseTask(command, options_);
+    return launcher::ExecTask(command);
+  }
+
+  bool json_ = false, tf_config_ = false, exec_ = false, no_chief_ = false, divide_gpus_ = false;
+  bool evaluator_ = false;  // It never decides about a job.
+  std::string from_, hosts_, bin_dir_, cluster_file_, task_, exit_codes_;
+  std::optional<int> port_;
+  std::optional<int> rank_;  // With the launcher.
+  int restarts_ = 0;
+  RankRoles roles_;
+  std::vector<CLI::Option*> with_from_, with_exec_;  // Those that need --from, --exec.
+  std::vector<std::string> arguments_;
+  launcher::LaunchOptions options_;
+  std::string restart_{
+      launcher::kRestartPolicyNames[static_cast<int>(launcher::LaunchOptions().restart)]};
 };
 
 }  // namespace

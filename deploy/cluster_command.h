@@ -1,5 +1,6 @@
-// `muster cluster [--json]`. Prints the cluster in this process's environment (TF_CONFIG): tasks,
-// ranks and chief. If the configuration is wrong, prints why and how to fix it, with exit code 2.
+// `muster cluster`. Shows the cluster of TF_CONFIG: roster, ranks and chief. With --from, derives
+// it from the environment of a launcher that starts processes with ranks. With --exec, runs the
+// task of this process. If the configuration is wrong, says why and how to fix it (exit code 2).
 #pragma once
 
 #include <memory>

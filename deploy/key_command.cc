@@ -12,19 +12,10 @@
 #include "common/cluster/cluster_config.h"
 #include "common/security/authority.h"
 #include "common/security/run_key.h"
+#include "deploy/cluster_file.h"
 
 namespace muster {
 namespace {
-
-// Reads a cluster file: {"chief": [...], "worker": [...]}, or a whole TF_CONFIG.
-absl::StatusOr<ClusterSpec> ReadCluster(const std::string& path) {
-  MUSTER_ASSIGN_OR_RETURN(Json json, ReadJsonFile(path));
-  if (json.is_object() && json.contains("cluster")) json = json["cluster"];
-  absl::StatusOr<ClusterSpec> spec = SpecFromJson(json);
-  if (!spec.ok()) return Annotate(spec.status(), path + ": ");
-  if (spec->empty()) return ConfigurationError(path + " names no task");
-  return spec;
-}
 
 class KeyCommand : public Command {
  public:
@@ -61,7 +52,7 @@ class KeyCommand : public Command {
   }
 
   absl::Status Certificates() {
-    MUSTER_ASSIGN_OR_RETURN(const ClusterSpec cluster, ReadCluster(cluster_));
+    MUSTER_ASSIGN_OR_RETURN(const ClusterSpec cluster, ReadClusterFile(cluster_));
     MUSTER_ASSIGN_OR_RETURN(const security::Authority authority, security::Authority::Random());
     if (mkdir(output_.c_str(), 0700) != 0 && errno != EEXIST)
       return ConfigurationError(fmt::format("cannot make {}: {}", output_, strerror(errno)));

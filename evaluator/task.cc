@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "common/base/logging.h"
+#include "common/base/service_manager.h"
 #include "common/cluster/other_file.h"
 #include "common/cluster/verdict.h"
 #include "common/job/finished_run.h"
@@ -167,6 +168,7 @@ absl::Status EvaluatorTask::Run(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<Follower> follower,
                           Follower::Make(OptionsOfFollower()));
   signals_->SetHandler([to = follower.get()] { to->Stop(); });
+  TellReady();
   const absl::Status result = follower->Run();
   signals_->SetHandler(nullptr);
   return result;

@@ -7,6 +7,7 @@
 
 #include "common/base/fatal.h"
 #include "common/base/logging.h"
+#include "common/base/service_manager.h"
 #include "common/base/wait.h"
 #include "common/job/job_security.h"
 #include "common/process/data_port.h"
@@ -145,6 +146,7 @@ PsMembershipOptions PsTask::OptionsOfMembership() {
 }
 
 absl::Status PsTask::Serve() {
+  TellReady();
   MUSTER_ASSIGN_OR_RETURN(
       const bool finished,
       parts_.finished_without_chief(cluster_, job_, [this] { return signals_->requested(); }));

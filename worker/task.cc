@@ -11,6 +11,7 @@
 #include "common/base/faults/process_fault.h"
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
+#include "common/base/service_manager.h"
 #include "common/cluster/verdict.h"
 #include "common/collective/nccl/nccl.h"
 #include "common/job/cuda_presence.h"
@@ -389,6 +390,7 @@ absl::Status Task::DirectAndWork() {
 }
 
 absl::Status Task::Train() {
+  TellReady();
   if (has_servers() && is_chief()) {
     if (ps_worker_ != nullptr) return DirectAndWork();
     signals_->SetHandler([to = chief_.get()] { to->RequestStop(); });

@@ -12,6 +12,7 @@
 #include "common/base/log_writer.h"
 #include "common/base/logging.h"
 #include "common/base/restarts.h"
+#include "common/base/service_manager.h"
 #include "common/base/termination_message.h"
 #include "common/job/job_checks.h"
 #include "muster/version.h"
@@ -61,6 +62,7 @@ int RunTaskMain(int argc, char** argv, const TaskMain& main,
   if (!arguments) return code;
   StopSignals signals(main.on_signal, main.on_unhandled);
   const absl::Status result = body(*arguments, &signals);
+  if (result.ok()) TellReady();  // A finished run trains nothing, and is no failed start.
   ReportResult(result, main.termination_log);
   LeaveProcess(ExitCodeOf(result));
 }

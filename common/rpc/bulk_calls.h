@@ -36,8 +36,8 @@ class BulkCalls {
   // pending reads and writes then fail.
   class Call {
    public:
-    // A caller has one call at a time: a new call cancels an earlier one of the same `caller`. Calls
-    // with an empty `caller` do not count as one caller.
+    // A caller has one call at a time: a new call cancels an earlier one of the same `caller`.
+    // Calls with an empty `caller` do not count as one caller.
     Call(BulkCalls* calls, grpc::CallbackServerContext* context, const char* method,
          std::string caller = "")
         : calls_(calls), context_(context), method_(method), caller_(std::move(caller)) {}

@@ -42,9 +42,9 @@ struct PodRole {
   bool listens() const { return type == TaskType::kChief || type == TaskType::kPs; }
 };
 
-inline constexpr char kManifestName[] = "muster";            // Of objects, hosts and labels.
-inline constexpr char kRunKeySecret[] = "muster-run-key";    // With the file run.key.
-inline constexpr char kModelDirMount[] = "/var/lib/muster";  // Of the chief's volume.
+inline constexpr char kManifestName[] = "muster";                 // Of objects, hosts and labels.
+inline constexpr char kRunKeySecret[] = "muster-run-key";         // With the file run.key.
+inline constexpr char kModelDirMount[] = "/var/lib/muster";       // Of the chief's volume.
 inline constexpr char kRunKeyFile[] = "/etc/muster-key/run.key";  // In each pod.
 inline constexpr int kPodPort = 2222;
 inline constexpr int kPodUser = 65532;  // Also the group.

@@ -12,10 +12,10 @@ namespace muster {
 namespace {
 
 // TF_CONFIG is an environment variable, and Linux gives one 128 KiB.
-constexpr int kMostTasks = 1000;
-constexpr int kMostGpus = 64;  // No node has more.
-constexpr size_t kMostConfigMapBytes = 1 << 20;
-constexpr size_t kMostLabelBytes = 63, kMostNameBytes = 253;  // Of a label's value, of an object.
+constexpr int kMaxTasks = 1000;
+constexpr int kMaxGpus = 64;  // No node has more.
+constexpr size_t kMaxConfigMapBytes = 1 << 20;
+constexpr size_t kMaxLabelBytes = 63, kMaxNameBytes = 253;  // Of a label's value, of an object.
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLower(char c) { return (c >= 'a' && c <= 'z') || IsDigit(c); }
@@ -63,16 +63,16 @@ absl::Status CheckRange(const char* option, int count, int most, std::string_vie
 
 absl::Status CheckSizes(const ManifestRequest& request) {
   const std::string room = "for which TF_CONFIG has room as an environment variable";
-  MUSTER_RETURN_IF_ERROR(CheckRange("workers", request.workers, kMostTasks, room));
-  MUSTER_RETURN_IF_ERROR(CheckRange("ps", request.ps, kMostTasks, room));
-  MUSTER_RETURN_IF_ERROR(CheckRange("gpus", request.gpus, kMostGpus, "because a pod has one node"));
+  MUSTER_RETURN_IF_ERROR(CheckRange("workers", request.workers, kMaxTasks, room));
+  MUSTER_RETURN_IF_ERROR(CheckRange("ps", request.ps, kMaxTasks, room));
+  MUSTER_RETURN_IF_ERROR(CheckRange("gpus", request.gpus, kMaxGpus, "because a pod has one node"));
   if (request.ps > 0 && request.workers == 0)
     return ConfigurationError(
         "parameter servers without workers would train nothing: give --workers 1 or more");
-  if (request.members() > kMostTasks)
+  if (request.members() > kMaxTasks)
     return ConfigurationError(fmt::format(
         "{} tasks are more than the {} that TF_CONFIG has room for as an environment variable",
-        request.members(), kMostTasks));
+        request.members(), kMaxTasks));
   return absl::OkStatus();
 }
 
@@ -98,8 +98,8 @@ absl::Status CheckRequest(const ManifestRequest& request) {
   MUSTER_RETURN_IF_ERROR(CheckImage("image", request.image));
   if (!request.tensorboard.empty())
     MUSTER_RETURN_IF_ERROR(CheckImage("tensorboard", request.tensorboard));
-  MUSTER_RETURN_IF_ERROR(CheckName("queue", request.queue, kMostLabelBytes));
-  MUSTER_RETURN_IF_ERROR(CheckName("storage-class", request.storage_class, kMostNameBytes));
+  MUSTER_RETURN_IF_ERROR(CheckName("queue", request.queue, kMaxLabelBytes));
+  MUSTER_RETURN_IF_ERROR(CheckName("storage-class", request.storage_class, kMaxNameBytes));
   if (!IsQuantity(request.storage))
     return ConfigurationError(
         fmt::format("--storage is {}: give a size above 0 as Kubernetes has it, such as 5Gi",
@@ -117,11 +117,11 @@ absl::Status CheckRequest(const ManifestRequest& request) {
 
 absl::Status CheckConfigMapSize(const ManifestRequest& request) {
   const size_t bytes = request.job.size() + Dump(PodCluster(request).ToJson()).size() + 1;
-  if (bytes <= kMostConfigMapBytes) return absl::OkStatus();
+  if (bytes <= kMaxConfigMapBytes) return absl::OkStatus();
   return ConfigurationError(
       fmt::format("the job file and the cluster have {} bytes, and a ConfigMap has room for {}: "
                   "put lists and tables into files of the image",
-                  bytes, kMostConfigMapBytes));
+                  bytes, kMaxConfigMapBytes));
 }
 
 }  // namespace muster

@@ -19,10 +19,10 @@
 namespace muster::chief::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
 using muster::testing::FailingNew;
 using muster::testing::LoggedLines;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr auto kLimit = std::chrono::seconds(20);
 

@@ -1,0 +1,176 @@
+#include "deploy/ranks/task_runner.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "common/base/restarts.h"
+
+namespace muster::launcher {
+namespace {
+
+std::vector<std::string> EnvironmentWith(const std::map<std::string, std::string>& variables) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (!variables.contains(text.substr(0, text.find('=')))) result.push_back(text);
+  }
+  for (const auto& [name, value] : variables) result.push_back(name + "=" + value);
+  return result;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// argv and envp, made before a fork.
+struct Image {
+  explicit Image(const TaskCommand& command, int restarts) : arguments(command.arguments) {
+    std::map<std::string, std::string> variables = command.environment;
+    // Otherwise what this process was told holds for the task, too.
+    if (const int before = command.restarts + restarts; before > 0)
+      variables[kRestartsVariable] = std::to_string(before);
+    environment = EnvironmentWith(variables);
+    argv = Pointers(arguments);
+    envp = Pointers(environment);
+  }
+  std::vector<std::string> arguments, environment;
+  std::vector<char*> argv, envp;
+};
+
+absl::Status CannotStart(const TaskCommand& command, int error) {
+  return ConfigurationError(fmt::format("cannot start {}: {}: {}", command.task.Name(),
+                                        command.arguments.front(), std::strerror(error)));
+}
+
+// A stop request that comes while the task loads stays pending until the task is ready for it.
+void BlockStopSignals() {
+  sigset_t stops;
+  sigemptyset(&stops);
+  sigaddset(&stops, SIGINT);
+  sigaddset(&stops, SIGTERM);
+  sigprocmask(SIG_BLOCK, &stops, nullptr);
+}
+
+void Say(const std::string& line) { fmt::print(stderr, "muster: {}\n", line); }
+
+// The child and the signals that its supervisor waits for.
+class Supervised {
+ public:
+  Supervised(const TaskCommand& command, const LaunchOptions& options)
+      : command_(command), options_(options) {
+    TaskState task;
+    task.task = command.task;
+    task.task.lead = true;  // Its end is the end of this process.
+    state_.tasks.push_back(task);
+    sigemptyset(&signals_);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT}) sigaddset(&signals_, signal);
+    struct sigaction hangup = {};  // Under nohup it is ignored, also by the task.
+    if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+      sigaddset(&signals_, SIGHUP);
+  }
+
+  absl::StatusOr<int> Run() {
+    std::signal(SIGCHLD, SIG_DFL);  // Some parents ignore it, which would discard exit codes.
+    sigprocmask(SIG_BLOCK, &signals_, &inherited_);
+    MUSTER_RETURN_IF_ERROR(Start());
+    while (true) {
+      Reap();
+      const LaunchDecision decision = Decide(Clock::now(), state_, options_);
+      if (decision.action == LaunchAction::kDone) return task().report.code;
+      if (decision.action == LaunchAction::kRestart) {
+        Say(fmt::format("{} {}; {}", command_.task.Name(), Describe(task().report),
+                        decision.reason));
+        ++task().restarts;
+        MUSTER_RETURN_IF_ERROR(Start());
+      } else {
+        Wait(decision.until);
+      }
+    }
+  }
+
+ private:
+  TaskState& task() { return state_.tasks.front(); }
+
+  absl::Status Start() {
+    Image image(command_, task().restarts);
+    const pid_t parent = getpid(), pid = fork();
+    if (pid < 0) return CannotStart(command_, errno);
+    if (pid == 0) {
+      // If this process died before prctl took effect, no signal will kill the child.
+      setpgid(0, 0);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(128 + SIGKILL);
+      sigprocmask(SIG_SETMASK, &inherited_, nullptr);
+      BlockStopSignals();
+      execve(image.argv[0], image.argv.data(), image.envp.data());
+      _exit(127);
+    }
+    setpgid(pid, pid);  // Both do this, so that the order does not matter.
+    task().pid = pid;
+    task().ended = false;
+    task().report = {};
+    return absl::OkStatus();
+  }
+
+  void Reap() {
+    if (task().ended) return;
+    siginfo_t info = {};
+    // Checks before reaping: no process can get the group's id while the child is a zombie.
+    if (waitid(P_PID, static_cast<id_t>(task().pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0)
+      return;
+    kill(-task().pid, SIGKILL);
+    int status = 0;
+    if (waitpid(task().pid, &status, 0) != task().pid) return;
+    task().ended = true;
+    task().ended_at = Clock::now();
+    task().report = WIFSIGNALED(status) ? ExitReport{128 + WTERMSIG(status), WTERMSIG(status)}
+                                        : ExitReport{WEXITSTATUS(status), 0};
+  }
+
+  void Wait(std::optional<MonotonicTime> until) {
+    timespec limit = {3600, 0};
+    if (until) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
+      const int64_t ms = std::clamp<int64_t>(left.count(), 0, 3600 * 1000);
+      limit = {ms / 1000, static_cast<long>(ms % 1000) * 1'000'000};
+    }
+    const int signal = sigtimedwait(&signals_, nullptr, &limit);
+    if (signal <= 0 || signal == SIGCHLD) return;
+    // From now on no failure is repaired: whoever stops the job starts it again.
+    state_.stop_requests = 1;
+    // A task saves on SIGTERM. SIGHUP would kill it.
+    if (!task().ended) kill(-task().pid, signal == SIGHUP ? SIGTERM : signal);
+  }
+
+  const TaskCommand& command_;
+  const LaunchOptions& options_;
+  LaunchState state_;
+  sigset_t signals_, inherited_;
+};
+
+}  // namespace
+
+absl::Status ExecTask(const TaskCommand& command) {
+  Image image(command, 0);
+  BlockStopSignals();
+  execve(image.argv[0], image.argv.data(), image.envp.data());
+  return CannotStart(command, errno);
+}
+
+absl::StatusOr<int> SuperviseTask(const TaskCommand& command, const LaunchOptions& options) {
+  if (access(command.arguments.front().c_str(), X_OK) != 0) return CannotStart(command, errno);
+  return Supervised(command, options).Run();
+}
+
+}  // namespace muster::launcher
