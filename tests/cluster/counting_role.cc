@@ -203,7 +203,7 @@ int main(int argc, char** argv) {
     const auto counting = [](const muster::Json&) -> absl::StatusOr<muster::ProgramFactory> {
       return muster::ProgramFactory([] { return std::make_unique<muster::Counting>(); });
     };
-    return muster::RunEvaluator(argc, argv, {counting, ""});
+    return muster::evaluator::RunEvaluator(argc, argv, {counting, ""});
   }
   return muster::testing::RunRole<muster::Counting>(argc, argv);
 }

@@ -92,8 +92,8 @@ int main(int argc, char** argv) {
   using muster::TaskType;
   const muster::Json config = muster::Json::parse(muster::Variable("TF_CONFIG"));
   const std::string type = config.at("task").at("type");
-  if (type == "evaluator") return muster::RunEvaluator(argc, argv, {muster::Find, ""});
-  return muster::RunTask(argc, argv,
-                         {type == "chief" ? TaskType::kChief : TaskType::kWorker,
-                          muster::StartChief, muster::Find, ""});
+  if (type == "evaluator") return muster::evaluator::RunEvaluator(argc, argv, {muster::Find, ""});
+  return muster::worker::RunTask(argc, argv,
+                                 {type == "chief" ? TaskType::kChief : TaskType::kWorker,
+                                  muster::chief::StartChief, muster::Find, ""});
 }

@@ -285,5 +285,6 @@ absl::StatusOr<ProgramFactory> Find(const Json& program) {
 }  // namespace muster
 
 int main(int argc, char** argv) {
-  return muster::RunTask(argc, argv, {muster::TaskType::kWorker, muster::StartChief, muster::Find});
+  return muster::worker::RunTask(
+      argc, argv, {muster::TaskType::kWorker, muster::chief::StartChief, muster::Find});
 }

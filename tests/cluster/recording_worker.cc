@@ -219,16 +219,16 @@ class HeldFileSystem : public checkpoint::FileSystem {
 
 int main(int argc, char** argv) {
   static muster::HeldFileSystem files;
-  return muster::RunTask(argc, argv,
-                         {muster::TaskType::kWorker,
-                          [](const muster::ChiefRoleOptions& options) {
-                            auto chief = muster::StartChiefOn(files, options);
-                            if (chief.ok()) muster::checkpoints = (*chief)->checkpoints();
-                            return chief;
-                          },
-                          [](const muster::Json&) {
-                            return absl::StatusOr<muster::ProgramFactory>(
-                                [] { return std::make_unique<muster::Recording>(); });
-                          },
-                          /*termination_log=*/""});
+  return muster::worker::RunTask(argc, argv,
+                                 {muster::TaskType::kWorker,
+                                  [](const muster::ChiefRoleOptions& options) {
+                                    auto chief = muster::chief::StartChiefOn(files, options);
+                                    if (chief.ok()) muster::checkpoints = (*chief)->checkpoints();
+                                    return chief;
+                                  },
+                                  [](const muster::Json&) {
+                                    return absl::StatusOr<muster::ProgramFactory>(
+                                        [] { return std::make_unique<muster::Recording>(); });
+                                  },
+                                  /*termination_log=*/""});
 }
