@@ -128,7 +128,7 @@ class ReadGpusHere : public testing::Test {
     const int fd = mkstemp(copy.data());
     close(fd);
     std::filesystem::copy_file(FAKE_NVML, copy, std::filesystem::copy_options::overwrite_existing);
-    const auto inventory = muster::ReadGpusHere(copy.c_str(), "/nowhere");
+    const auto inventory = launcher::ReadGpusHere(copy.c_str(), "/nowhere");
     std::filesystem::remove(copy);
     return inventory;
   }
@@ -155,11 +155,11 @@ TEST_F(ReadGpusHere, CountsFoldersWithoutTheDriversLibrary) {
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   for (const char* gpu : {"/0000:01:00.0", "/0000:02:00.0"})
     std::filesystem::create_directory(folder + gpu);
-  const auto counted = muster::ReadGpusHere("libnowhere.so", folder.c_str());
+  const auto counted = launcher::ReadGpusHere("libnowhere.so", folder.c_str());
   std::filesystem::remove_all(folder);
   ASSERT_TRUE(counted.ok()) << counted.status();
   EXPECT_THAT(Visible(std::nullopt, *counted), ElementsAre("0", "1"));
-  const auto none = muster::ReadGpusHere("libnowhere.so", folder.c_str());
+  const auto none = launcher::ReadGpusHere("libnowhere.so", folder.c_str());
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_THAT(none->gpus, IsEmpty());
 }
