@@ -16,6 +16,7 @@
 namespace muster::worker::testing {
 namespace {
 
+using muster::testing::Tensors2;
 using muster::testing::TestProgram;
 
 // A port that nobody else takes, and where nobody answers.
