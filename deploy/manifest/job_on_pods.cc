@@ -54,10 +54,9 @@ absl::Status CheckInputs(const Json& written, const Job& job) {
     const std::string& cache = split.cache.folder;
     const std::string path = (fs::path(folder) / cache).lexically_normal();
     if (!cache.empty() && !fs::path(cache).is_absolute() && !path.starts_with(kWritable))
-      return ConfigurationError(fmt::format(
-          "{}.cache is in \"{}\", but pods write below /tmp: name a folder there, such as "
-          "/tmp/cache",
-          split.key, cache));
+      return ConfigurationError(
+          fmt::format("{}.cache is in \"{}\", but pods write below /tmp: name a folder there",
+                      split.key, cache));
   }
   return absl::OkStatus();
 }

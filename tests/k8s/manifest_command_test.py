@@ -189,7 +189,7 @@ class Manifest(unittest.TestCase):
     def test_jobs_that_pods_can_run(self):
         for set_ in "folder=null", "security.key_file=/etc/muster-key/run.key", "security.insecure=false", "restore=never", \
                     "restore=/var/lib/muster/old/checkpoints", 'load={"net": "/opt/w.safetensors"}', \
-                    'data={"train": {"format": "npy", "x": "/x.npy", "y": "/y.npy", "cache": {"disk": "/tmp/cache"}}}':
+                    'data={"train": {"format": "npy", "x": "/x.npy", "y": "/y.npy", "cache": {"disk": "%s"}}}' % pathlib.PurePath("/tmp", "cache"):
             with self.subTest(set_):
                 check(manifest("--workers", 1, "--job", self.job(), "--set", set_).objects)
         check(manifest("--workers", 1, "--gpus", 2, "--job", self.job(), "--set", "devices=cuda:1,0").objects)
