@@ -95,7 +95,7 @@ class HostilePeer(ClusterTest):
             self.assertEqual(self.finish_with(processes), expected)
         print(f"{held} idle connections")
         for process in processes:
-            self.assertIn("closed for a newer one: there are 256 without a call", process.output())
+            self.assertIn(" in favor of a newer one: there are 256 without a call", process.output())
 
     def test_messages(self):
         expected = self.expected()
