@@ -138,9 +138,7 @@ OrderedJson Container(const ManifestRequest& request, const PodRole& role,
         {{{"name", tfjob ? "tfjob-port" : "control"}, {"containerPort", kPodPort}}});
   if (role.listens()) container["readinessProbe"] = ReadinessProbe();
   container["resources"] = Resources(request, role);
-  container["securityContext"] = {{"allowPrivilegeEscalation", false},
-                                  {"readOnlyRootFilesystem", true},
-                                  {"capabilities", {{"drop", OrderedJson::array({"ALL"})}}}};
+  container["securityContext"] = ContainerSecurity();
   container["terminationMessagePolicy"] = "FallbackToLogsOnError";
   for (const Mount& mount : mounts) {
     OrderedJson entry = {{"name", mount.name}, {"mountPath", mount.path}};
@@ -170,17 +168,23 @@ void AddPlacement(const ManifestRequest& request, const PodRole& role, OrderedJs
   (*spec)["topologySpreadConstraints"] = SpreadConstraint(labels);
 }
 
-OrderedJson PodSecurity(const PodRole& role) {
+}  // namespace
+
+OrderedJson PodSecurity(bool mounts_model_dir) {
   OrderedJson security = {{"runAsNonRoot", true},
                           {"runAsUser", kPodUser},
                           {"runAsGroup", kPodUser},
                           {"fsGroup", kPodUser}};
-  if (role.type == TaskType::kChief) security["fsGroupChangePolicy"] = "OnRootMismatch";
+  if (mounts_model_dir) security["fsGroupChangePolicy"] = "OnRootMismatch";
   security["seccompProfile"] = {{"type", "RuntimeDefault"}};
   return security;
 }
 
-}  // namespace
+OrderedJson ContainerSecurity() {
+  return {{"allowPrivilegeEscalation", false},
+          {"readOnlyRootFilesystem", true},
+          {"capabilities", {{"drop", OrderedJson::array({"ALL"})}}}};
+}
 
 OrderedJson RoleLabels(const PodRole& role) {
   OrderedJson labels = {{"app.kubernetes.io/name", kManifestName},
@@ -216,7 +220,7 @@ OrderedJson PodTemplate(const ManifestRequest& request, const PodRole& role,
   spec["terminationGracePeriodSeconds"] = kGraceSeconds;
   spec["enableServiceLinks"] = false;
   spec["automountServiceAccountToken"] = false;
-  spec["securityContext"] = PodSecurity(role);
+  spec["securityContext"] = PodSecurity(/*mounts_model_dir=*/role.type == TaskType::kChief);
   AddPlacement(request, role, &spec);
   const std::vector<Mount> mounts = MountsOf(request, role, config_map);
   spec["containers"] = OrderedJson::array({Container(request, role, mounts, config_map)});

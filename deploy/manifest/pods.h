@@ -9,6 +9,9 @@
 
 namespace muster {
 
+// The securityContext of a pod, and of its container. `mounts_model_dir`: the pod has the volume.
+OrderedJson PodSecurity(bool mounts_model_dir);
+OrderedJson ContainerSecurity();
 // The labels of a role's Job and pods.
 OrderedJson RoleLabels(const PodRole& role);
 // The specification of a Job. `config_map` has job.json and cluster.json.

@@ -1,5 +1,6 @@
 #include "deploy/manifest/request_checks.h"
 
+#include <absl/strings/ascii.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,15 +18,14 @@ constexpr int kMaxGpus = 64;  // No node has more.
 constexpr size_t kMaxConfigMapBytes = 1 << 20;
 constexpr size_t kMaxLabelBytes = 63, kMaxNameBytes = 253;  // Of a label's value, of an object.
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-bool IsLower(char c) { return (c >= 'a' && c <= 'z') || IsDigit(c); }
-bool IsAlnum(char c) { return IsLower(c) || (c >= 'A' && c <= 'Z'); }
+bool IsLower(char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); }
 
 // Returns true for "5Gi", "5.5Gi" and "5368709120", but not for 0.
 bool IsQuantity(std::string_view text) {
   const size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
   const std::string_view number = text.substr(0, end), unit = text.substr(end);
-  const bool digits = !number.empty() && IsDigit(number.front()) && IsDigit(number.back()) &&
+  const bool digits = !number.empty() && absl::ascii_isdigit(number.front()) &&
+                      absl::ascii_isdigit(number.back()) &&
                       std::count(number.begin(), number.end(), '.') <= 1;
   constexpr std::string_view kUnits[] = {"",  "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
                                          "k", "M",  "G",  "T",  "P",  "E"};
@@ -47,9 +47,10 @@ bool IsObjectName(std::string_view text) {
 
 // Returns true for what may be a name of an image: a registry still has to know it.
 bool IsImage(std::string_view text) {
-  return !text.empty() && IsAlnum(text.front()) && IsAlnum(text.back()) &&
+  return !text.empty() && absl::ascii_isalnum(text.front()) && absl::ascii_isalnum(text.back()) &&
          std::all_of(text.begin(), text.end(), [](char c) {
-           return IsAlnum(c) || std::string_view("._-/:@+").find(c) != std::string_view::npos;
+           return absl::ascii_isalnum(c) ||
+                  std::string_view("._-/:@+").find(c) != std::string_view::npos;
          });
 }
 

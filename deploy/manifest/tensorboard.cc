@@ -1,5 +1,6 @@
 #include "deploy/manifest/tensorboard.h"
 
+#include "deploy/manifest/pods.h"
 #include "deploy/manifest/request.h"
 
 namespace muster {
@@ -33,10 +34,7 @@ OrderedJson Container(const std::string& image) {
           {"livenessProbe", liveness},
           {"resources",
            {{"requests", {{"cpu", "100m"}, {"memory", "512Mi"}}}, {"limits", {{"memory", "2Gi"}}}}},
-          {"securityContext",
-           {{"allowPrivilegeEscalation", false},
-            {"readOnlyRootFilesystem", true},
-            {"capabilities", {{"drop", OrderedJson::array({"ALL"})}}}}},
+          {"securityContext", ContainerSecurity()},
           {"volumeMounts",
            OrderedJson::array(
                {{{"name", "model-dir"}, {"mountPath", kModelDirMount}, {"readOnly", true}},
@@ -47,13 +45,7 @@ OrderedJson PodSpec(const std::string& image, const std::string& claim) {
   return {
       {"enableServiceLinks", false},
       {"automountServiceAccountToken", false},
-      {"securityContext",
-       {{"runAsNonRoot", true},
-        {"runAsUser", kPodUser},
-        {"runAsGroup", kPodUser},
-        {"fsGroup", kPodUser},
-        {"fsGroupChangePolicy", "OnRootMismatch"},
-        {"seccompProfile", {{"type", "RuntimeDefault"}}}}},
+      {"securityContext", PodSecurity(/*mounts_model_dir=*/true)},
       {"containers", OrderedJson::array({Container(image)})},
       {"volumes", OrderedJson::array(
                       {{{"name", "model-dir"}, {"persistentVolumeClaim", {{"claimName", claim}}}},

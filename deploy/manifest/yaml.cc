@@ -1,5 +1,6 @@
 #include "deploy/manifest/yaml.h"
 
+#include <absl/strings/ascii.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,21 +13,17 @@
 namespace muster {
 namespace {
 
-bool IsAlnum(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 // Words, paths and names: nothing that YAML 1.1 or 1.2 reads as a number, boolean, date or null.
 bool IsPlain(std::string_view text) {
-  if (text.empty() || !(IsAlnum(text[0]) || text[0] == '/') || (text[0] >= '0' && text[0] <= '9'))
+  if (text.empty() || !(absl::ascii_isalnum(text[0]) || text[0] == '/') ||
+      absl::ascii_isdigit(text[0]))
     return false;
   std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  absl::AsciiStrToLower(&lower);
   for (const char* word : {"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
     if (lower == word) return false;
   return std::all_of(text.begin(), text.end(), [](char c) {
-    return IsAlnum(c) || std::string_view("-_./").find(c) != std::string_view::npos;
+    return absl::ascii_isalnum(c) || std::string_view("-_./").find(c) != std::string_view::npos;
   });
 }
 
