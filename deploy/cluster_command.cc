@@ -1,7 +1,6 @@
 #include "deploy/cluster_command.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "common/cluster/cluster_config.h"
+#include "common/rpc/host.h"
 #include "deploy/cluster_file.h"
 #include "deploy/launcher/gpus.h"
 #include "deploy/own_folder.h"
@@ -134,11 +134,6 @@ void PrintForPeople(const ClusterConfig& config) {
   for (const std::string& warning : config.warnings) fmt::print("warning: {}\n", warning);
 }
 
-std::string OwnHostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
 // `text` is a file of hosts if there is one of this name, else the list itself.
 absl::StatusOr<std::vector<HostSlots>> HostsFrom(const std::string& text) {
   if (text.empty()) return std::vector<HostSlots>();
@@ -241,15 +236,13 @@ class ClusterCommand : public Command {
 
   void AddExec(CLI::App* app) {
     app->add_flag("--exec", exec_, "Run this process's task with the arguments that follow --");
-    const std::vector<std::string> policies(std::begin(launcher::kRestartPolicyNames),
-                                            std::end(launcher::kRestartPolicyNames));
     with_exec_ = {
         app->add_option("--restart", restart_,
                         "Start the task again that was killed or exited with a code from 128 on: "
                         "never, on-failure, or always (after 143 too)")
             ->type_name("POLICY")
             ->capture_default_str()
-            ->check(CLI::IsMember(policies)),
+            ->check(CLI::IsMember(launcher::RestartPolicyNames())),
         app->add_option("--max-restarts", options_.max_restarts,
                         "Times that the task is started again")
             ->type_name("N")
@@ -320,7 +313,7 @@ class ClusterCommand : public Command {
     if (from_.empty()) return environment("TF_CONFIG");
     RankOptions options;
     options.port = port_;
-    options.own_host = OwnHostName();
+    options.own_host = rpc::ThisHost().name;
     MUSTER_ASSIGN_OR_RETURN(options.hosts, HostsFrom(hosts_));
     const auto source = std::find(std::begin(kRankSourceNames), std::end(kRankSourceNames), from_);
     absl::StatusOr<Ranks> ranks = ReadRanks(
@@ -376,10 +369,7 @@ class ClusterCommand : public Command {
       if (gpus) command.environment["CUDA_VISIBLE_DEVICES"] = *gpus;
     }
     FindTorchByEnvironment();
-    const auto policy = std::find(std::begin(launcher::kRestartPolicyNames),
-                                  std::end(launcher::kRestartPolicyNames), restart_);
-    options_.restart =
-        static_cast<launcher::RestartPolicy>(policy - std::begin(launcher::kRestartPolicyNames));
+    options_.restart = launcher::RestartPolicyOf(restart_);
     if (options_.restart != launcher::RestartPolicy::kNever)
       return launcher::SuperviseTask(command, options_);
     return launcher::ExecTask(command);

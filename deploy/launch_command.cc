@@ -53,10 +53,6 @@ absl::Status CheckFaults(const std::vector<std::string>& texts, const launcher::
   return FaultsOf("", std::move(faults), tasks).status();
 }
 
-std::vector<std::string> RestartPolicies() {
-  return {std::begin(launcher::kRestartPolicyNames), std::end(launcher::kRestartPolicyNames)};
-}
-
 // Sends the notice to the chief. Best effort: without the notice, the chief waits for its own
 // deadlines.
 void NotifyChief(const LaunchKey& key, const launcher::TaskExitNotice& notice) {
@@ -125,7 +121,7 @@ class LaunchCommand : public Command {
                     "on-failure, or always (after 143 too)")
         ->type_name("POLICY")
         ->capture_default_str()
-        ->check(CLI::IsMember(RestartPolicies()));
+        ->check(CLI::IsMember(launcher::RestartPolicyNames()));
     app->add_option("--max-restarts", max_restarts_, "Times that each task is started again")
         ->type_name("N")
         ->capture_default_str()
@@ -180,14 +176,12 @@ class LaunchCommand : public Command {
       request.arguments.insert(request.arguments.end(), {"--fault", fault});
     }
     MUSTER_RETURN_IF_ERROR(CheckFaults(faults_, request.size));
-    const auto policies = RestartPolicies();
     MUSTER_ASSIGN_OR_RETURN(const LaunchKey key, LaunchKey::Make(job, key_file_));
     request.environment = key.environment();
     request.tell_chief = [&key](const launcher::TaskExitNotice& notice) {
       NotifyChief(key, notice);
     };
-    request.options.restart = static_cast<launcher::RestartPolicy>(
-        std::find(policies.begin(), policies.end(), restart_) - policies.begin());
+    request.options.restart = launcher::RestartPolicyOf(restart_);
     request.options.max_restarts = max_restarts_;
     request.options.independent = strategy == StrategyKind::kParameterServer;
     request.options.elastic = job.elastic.min_workers.has_value();
@@ -201,7 +195,8 @@ class LaunchCommand : public Command {
   bool no_chief_ = false;
   std::string workers_, job_, bin_dir_, key_file_;
   std::vector<std::string> overrides_, faults_;
-  std::string restart_ = RestartPolicies()[static_cast<int>(launcher::LaunchOptions().restart)];
+  std::string restart_{
+      launcher::kRestartPolicyNames[static_cast<int>(launcher::LaunchOptions().restart)]};
   int max_restarts_ = launcher::LaunchOptions().max_restarts;
   double end_grace_ = Seconds(launcher::LaunchOptions().end_grace);
   double verdict_timeout_ = Seconds(launcher::LaunchOptions().verdict_timeout);

@@ -10,6 +10,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "deploy/launcher/exec_image.h"
+
 namespace muster::launcher {
 namespace {
 
@@ -43,31 +45,18 @@ absl::Status MakeProgressPipe(Pipe* pipe) {
 
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-std::vector<std::string> Environment(const ChildOptions& options) {
+std::map<std::string, std::string> VariablesOf(const ChildOptions& options) {
   std::map<std::string, std::string> variables = options.environment;
   if (!options.progress_variable.empty()) {
     variables[options.progress_variable] = std::to_string(kProgressFd);
   }
-  std::vector<std::string> result;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    if (!variables.contains(text.substr(0, text.find('=')))) result.push_back(text);
-  }
-  for (const auto& [name, value] : variables) result.push_back(name + "=" + value);
-  return result;
-}
-
-std::vector<char*> Pointers(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& string : strings) pointers.push_back(string.data());
-  pointers.push_back(nullptr);
-  return pointers;
+  return variables;
 }
 
 // All data that the child needs between fork and exec, where it must not allocate.
 struct ExecPlan {
-  char** argv;
-  char** envp;
+  char* const* argv;
+  char* const* envp;
   int out, err, progress, failure;
   pid_t parent;
 };
@@ -123,9 +112,8 @@ absl::StatusOr<Child> Child::Start(const ChildOptions& options) {
   for (Pipe* pipe : {&out, &err, &failure, &progress}) {
     if (pipe->write) MUSTER_RETURN_IF_ERROR(MoveUp(&pipe->write));
   }
-  std::vector<std::string> arguments = options.arguments, environment = Environment(options);
-  std::vector<char*> argv = Pointers(arguments), envp = Pointers(environment);
-  const ExecPlan plan = {argv.data(),     envp.data(),          out.write.get(),
+  const ExecImage image(options.arguments, VariablesOf(options));
+  const ExecPlan plan = {image.argv(),    image.envp(),         out.write.get(),
                          err.write.get(), progress.write.get(), failure.write.get(),
                          getpid()};
 
@@ -162,17 +150,22 @@ void Child::Signal(int signal) const {
 
 std::optional<ExitReport> Child::Reap() {
   if (reaped_) return std::nullopt;
+  const std::optional<ExitReport> report = ReapGroup(pid_);
+  reaped_ = report.has_value();
+  return report;
+}
+
+std::optional<ExitReport> ReapGroup(pid_t leader) {
   siginfo_t info = {};
   // Kills the group before reaping. While the child is a zombie, no other process can get the
   // group's id.
-  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+  if (waitid(P_PID, static_cast<id_t>(leader), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid == 0) {
     return std::nullopt;
   }
-  kill(-pid_, SIGKILL);
+  kill(-leader, SIGKILL);
   int status = 0;
-  if (waitpid(pid_, &status, 0) != pid_) return std::nullopt;
-  reaped_ = true;
+  if (waitpid(leader, &status, 0) != leader) return std::nullopt;
   if (WIFSIGNALED(status)) return ExitReport{128 + WTERMSIG(status), WTERMSIG(status)};
   return ExitReport{WEXITSTATUS(status), 0};
 }

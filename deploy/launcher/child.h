@@ -32,6 +32,11 @@ struct ExitReport {
   friend bool operator==(const ExitReport&, const ExitReport&) = default;
 };
 
+// Returns how a child of this process ended that leads a process group, or nullopt while it runs.
+// Does not block. Once the child has ended, kills the rest of its group. Must not be called again
+// for a child that it has returned.
+std::optional<ExitReport> ReapGroup(pid_t leader);
+
 class Child {
  public:
   // Blocks until exec of the program has succeeded. SIGINT and SIGTERM are blocked in the child
@@ -47,8 +52,7 @@ class Child {
 
   // Sends the signal to the child's process group. Has no effect once the child has been reaped.
   void Signal(int signal) const;
-  // Returns how the child ended, or nullopt while it runs. Does not block. Once the child has
-  // ended, kills the rest of its process group.
+  // As ReapGroup. Returns nullopt after the call that returned how the child ended.
   std::optional<ExitReport> Reap();
 
  private:

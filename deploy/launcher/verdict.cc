@@ -168,6 +168,15 @@ bool WasAskedToStop(const ExitReport& report) {
   return report == ExitReport{static_cast<int>(ExitCode::kPreempted), 0};
 }
 
+std::vector<std::string> RestartPolicyNames() {
+  return {std::begin(kRestartPolicyNames), std::end(kRestartPolicyNames)};
+}
+
+RestartPolicy RestartPolicyOf(std::string_view name) {
+  const auto at = std::find(std::begin(kRestartPolicyNames), std::end(kRestartPolicyNames), name);
+  return static_cast<RestartPolicy>(at - std::begin(kRestartPolicyNames));
+}
+
 std::string Describe(const ExitReport& report) {
   if (report.signal != 0) {
     const char* name = sigabbrev_np(report.signal);

@@ -24,6 +24,10 @@ enum class RestartPolicy {
   kAlways,  // As kOnFailure, and also after preempted (143).
 };
 inline constexpr std::string_view kRestartPolicyNames[] = {"never", "on-failure", "always"};
+// All names, for options of commands.
+std::vector<std::string> RestartPolicyNames();
+// REQUIRES: `name` is one of the names.
+RestartPolicy RestartPolicyOf(std::string_view name);
 
 struct LaunchOptions {
   RestartPolicy restart = RestartPolicy::kNever;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,41 +10,19 @@
 #include <cstring>
 
 #include "common/base/restarts.h"
+#include "deploy/launcher/child.h"
+#include "deploy/launcher/exec_image.h"
 
 namespace muster::launcher {
 namespace {
 
-std::vector<std::string> EnvironmentWith(const std::map<std::string, std::string>& variables) {
-  std::vector<std::string> result;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    if (!variables.contains(text.substr(0, text.find('=')))) result.push_back(text);
-  }
-  for (const auto& [name, value] : variables) result.push_back(name + "=" + value);
-  return result;
+std::map<std::string, std::string> VariablesOf(const TaskCommand& command, int restarts) {
+  std::map<std::string, std::string> variables = command.environment;
+  // Without a value here, the task inherits this process's.
+  if (const int before = command.restarts + restarts; before > 0)
+    variables[kRestartsVariable] = std::to_string(before);
+  return variables;
 }
-
-std::vector<char*> Pointers(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& string : strings) pointers.push_back(string.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-// argv and envp, made before a fork.
-struct Image {
-  explicit Image(const TaskCommand& command, int restarts) : arguments(command.arguments) {
-    std::map<std::string, std::string> variables = command.environment;
-    // Otherwise what this process was told holds for the task, too.
-    if (const int before = command.restarts + restarts; before > 0)
-      variables[kRestartsVariable] = std::to_string(before);
-    environment = EnvironmentWith(variables);
-    argv = Pointers(arguments);
-    envp = Pointers(environment);
-  }
-  std::vector<std::string> arguments, environment;
-  std::vector<char*> argv, envp;
-};
 
 absl::Status CannotStart(const TaskCommand& command, int error) {
   return ConfigurationError(fmt::format("cannot start {}: {}: {}", command.task.Name(),
@@ -102,7 +79,7 @@ class Supervised {
   TaskState& task() { return state_.tasks.front(); }
 
   absl::Status Start() {
-    Image image(command_, task().restarts);
+    const ExecImage image(command_.arguments, VariablesOf(command_, task().restarts));
     const pid_t parent = getpid(), pid = fork();
     if (pid < 0) return CannotStart(command_, errno);
     if (pid == 0) {
@@ -112,7 +89,7 @@ class Supervised {
       if (getppid() != parent) _exit(128 + SIGKILL);
       sigprocmask(SIG_SETMASK, &inherited_, nullptr);
       BlockStopSignals();
-      execve(image.argv[0], image.argv.data(), image.envp.data());
+      execve(image.argv()[0], image.argv(), image.envp());
       _exit(127);
     }
     setpgid(pid, pid);  // Both do this, so that the order does not matter.
@@ -124,18 +101,11 @@ class Supervised {
 
   void Reap() {
     if (task().ended) return;
-    siginfo_t info = {};
-    // Checks before reaping: no process can get the group's id while the child is a zombie.
-    if (waitid(P_PID, static_cast<id_t>(task().pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-        info.si_pid == 0)
-      return;
-    kill(-task().pid, SIGKILL);
-    int status = 0;
-    if (waitpid(task().pid, &status, 0) != task().pid) return;
+    const std::optional<ExitReport> report = ReapGroup(task().pid);
+    if (!report) return;
     task().ended = true;
     task().ended_at = Clock::now();
-    task().report = WIFSIGNALED(status) ? ExitReport{128 + WTERMSIG(status), WTERMSIG(status)}
-                                        : ExitReport{WEXITSTATUS(status), 0};
+    task().report = *report;
   }
 
   void Wait(std::optional<MonotonicTime> until) {
@@ -147,7 +117,7 @@ class Supervised {
     }
     const int signal = sigtimedwait(&signals_, nullptr, &limit);
     if (signal <= 0 || signal == SIGCHLD) return;
-    // From now on no failure is repaired: whoever stops the job starts it again.
+    // From now on no failure is repaired: the one who stops the job starts it again.
     state_.stop_requests = 1;
     // A task saves on SIGTERM. SIGHUP would kill it.
     if (!task().ended) kill(-task().pid, signal == SIGHUP ? SIGTERM : signal);
@@ -162,9 +132,9 @@ class Supervised {
 }  // namespace
 
 absl::Status ExecTask(const TaskCommand& command) {
-  Image image(command, 0);
+  const ExecImage image(command.arguments, VariablesOf(command, 0));
   BlockStopSignals();
-  execve(image.argv[0], image.argv.data(), image.envp.data());
+  execve(image.argv()[0], image.argv(), image.envp());
   return CannotStart(command, errno);
 }
 
