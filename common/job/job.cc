@@ -111,6 +111,13 @@ void Fields(Archive& a, SecurityOptions& o) {
 }
 
 template <typename Archive>
+void Fields(Archive& a, StatusOptions& o) {
+  a("port", o.port);
+  a("metrics_port", o.metrics_port);
+  a("address", o.address);
+}
+
+template <typename Archive>
 void Fields(Archive& a, SummaryOptions& o) {
   a("every_steps", o.every_steps);
   a("histograms_every_epochs", o.histograms_every_epochs);
@@ -151,6 +158,7 @@ void Fields(Archive& a, Job& job) {
   a.Object("timeouts", job.timeouts);
   a.Object("tls", job.tls);
   a.Object("security", job.security);
+  a.Object("status", job.status);
   a("digests", job.digests);
 }
 

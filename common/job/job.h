@@ -103,6 +103,17 @@ struct SecurityOptions {
   std::string file_mode = "private";
 };
 
+// Where a running task can be watched. A port of 0 is off.
+struct StatusOptions {
+  // The port of the chief's status page.
+  int64_t port = 0;
+  // The port of /metrics of the first task on a host. The port of each further task on that host,
+  // in the order of the cluster, is one higher.
+  int64_t metrics_port = 0;
+  // The address on which both listen: "127.0.0.1", "0.0.0.0" or "::".
+  std::string address = "127.0.0.1";
+};
+
 struct Job {
   // The name of a built-in program, or the absolute path of a program file (program_path.h).
   Json program;
@@ -145,6 +156,7 @@ struct Job {
   Timeouts timeouts;
   TlsOptions tls;
   SecurityOptions security;
+  StatusOptions status;
   // The digest of each file that the job names, computed by this process (PathDigest). The keys are
   // the dotted job keys that name the files. When a member joins, its digests are compared with the
   // chief's, for the keys that both have. Digests in a job file are ignored.
@@ -159,8 +171,9 @@ absl::StatusOr<Job> JobFromJson(const Json& json);
 Json JobToJson(const Job& job);
 // Returns the first dotted key in which two jobs (results of JobToJson) differ, or "". Returns
 // "digests.<key>" if the files of that key differ. Ignores keys that may differ between hosts:
-// folder, devices, the paths of tls, security.key_file, security.insecure, collective.interface,
-// the paths of program files, and how a host loads its data (threads, prefetch, cache).
+// folder, devices, status, the paths of tls, security.key_file, security.insecure,
+// collective.interface, the paths of program files, and how a host loads its data (threads,
+// prefetch, cache).
 std::string FirstDifference(const Json& job, const Json& other);
 // As FirstDifference, but only compares the digests of files.
 std::string FirstDifferingFile(const Json& job, const Json& other);

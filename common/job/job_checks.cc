@@ -159,9 +159,19 @@ void CheckSecurity(const SecurityOptions& security, Checks* checks) {
                  "is true, but security.key_file is set: leave one of them out");
 }
 
+void CheckStatus(const StatusOptions& status, Checks* checks) {
+  for (const auto& [key, port] : {std::pair<const char*, int64_t>{"status.port", status.port},
+                                  {"status.metrics_port", status.metrics_port}}) {
+    if (port < 0 || port > 65535)
+      checks->Fail(key, fmt::format("must be a port from 1 to 65535, or 0 for none, is {}", port));
+  }
+  if (status.address.empty()) checks->Fail("status.address", "must be an IP address, is empty");
+}
+
 const std::set<std::string> kHostLocal = {
     "folder",        "devices",           "tls.certificate",   "tls.key",
-    "tls.authority", "security.key_file", "security.insecure", "collective.interface"};
+    "tls.authority", "security.key_file", "security.insecure", "collective.interface",
+    "status"};
 
 std::string Difference(const Json& a, const Json& b, const std::string& path) {
   if (a == b || kHostLocal.contains(path)) return "";
@@ -257,6 +267,7 @@ absl::Status CheckJob(const Job& job) {
   if (!job.digests.is_object())
     checks.Fail("digests", fmt::format("must be an object, is {}", Kind(job.digests)));
   CheckTls(job.tls, &checks);
+  CheckStatus(job.status, &checks);
   CheckSecurity(job.security, &checks);
   MUSTER_RETURN_IF_ERROR(checks.status());
   MUSTER_RETURN_IF_ERROR(CheckDeterministic(job));

@@ -182,6 +182,11 @@ constexpr Mistake kMistakes[] = {
      "tls.authority is missing, but TLS is asked for: name a PEM file"},
     {R"({"security": {"insecure": true, "key_file": "run.key"}})",
      "security.insecure is true, but security.key_file is set: leave one of them out"},
+    {R"({"status": {"port": 65536}})",
+     "status.port must be a port from 1 to 65535, or 0 for none, is 65536"},
+    {R"({"status": {"metrics_port": -1}})",
+     "status.metrics_port must be a port from 1 to 65535, or 0 for none, is -1"},
+    {R"({"status": {"address": ""}})", "status.address must be an IP address, is empty"},
     {R"({"devices": "cpu:2", "strategy": "one_device"})",
      "devices is \"cpu:2\", but strategy is \"one_device\": name one device, or set strategy to "
      "\"mirrored\""},
