@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "chief/coordinator/coordinator.h"
+#include "chief/coordinator/pace.h"
 #include "chief/coordinator/session.h"
 #include "chief/decision/membership_policy.h"
 #include "common/base/pausing_clock.h"
@@ -33,6 +34,8 @@ struct MemberSlot {
     PausingTime at;
   };
   std::optional<Death> death;
+  std::optional<proto::TaskStats> stats;  // The last ones of the current process.
+  Pace pace;
 };
 
 // REQUIRES for all methods: the coordinator's mutex is held.
