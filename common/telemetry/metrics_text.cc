@@ -76,8 +76,6 @@ void AddTraining(const TaskMetrics& metrics, Families* families) {
                   "Parameter servers: updates by other workers between a pull and its push, a "
                   "moving mean.",
                   stats.staleness());
-  families->Gauge("muster_queue_batches", "Batches that are loaded and not yet used.",
-                  static_cast<double>(stats.queue_depth()));
   for (const auto& [member, straggler] : metrics.straggler)
     families->Gauge("muster_straggler", "The chief: 1 if other members wait for this one.",
                     straggler ? 1 : 0, {{"member", member}});

@@ -93,11 +93,6 @@ void TaskMeter::SetRestarts(int64_t restarts) {
   totals_.set_restarts(restarts);
 }
 
-void TaskMeter::SetQueueDepth(int64_t batches) {
-  absl::MutexLock lock(&mu_);
-  totals_.set_queue_depth(batches);
-}
-
 void TaskMeter::SetSystem(SystemStats system) {
   absl::MutexLock lock(&mu_);
   system_ = std::move(system);

@@ -40,7 +40,6 @@ class TaskMeter {
   void AddGeneration();
   void AddCheckpoint();
   void SetRestarts(int64_t restarts);
-  void SetQueueDepth(int64_t batches);
   void SetSystem(SystemStats system);
   // The chief: whether other members wait for `member`.
   void SetStraggler(const std::string& member, bool straggler);

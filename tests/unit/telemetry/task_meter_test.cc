@@ -123,7 +123,6 @@ TEST_F(TaskMeterTest, TellsOfTheRest) {
   meter_.AddCheckpoint();
   meter_.AddCheckpoint();
   meter_.SetRestarts(3);
-  meter_.SetQueueDepth(4);
   meter_.traffic()->sent += 10;
   meter_.traffic()->received += 20;
   SystemStats system;
@@ -136,7 +135,6 @@ TEST_F(TaskMeterTest, TellsOfTheRest) {
   EXPECT_EQ(stats.generations(), 1);
   EXPECT_EQ(stats.checkpoints(), 2);
   EXPECT_EQ(stats.restarts(), 3);
-  EXPECT_EQ(stats.queue_depth(), 4);
   EXPECT_EQ(stats.bytes_sent(), 10);
   EXPECT_EQ(stats.bytes_received(), 20);
   EXPECT_EQ(stats.cpu_cores(), 1.5);
