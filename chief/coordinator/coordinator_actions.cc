@@ -168,11 +168,9 @@ void CoordinatorActions::Drop(PausingTime now, int member, const std::string& wh
   const uint64_t lost = m.process.incarnation;
   if (state_.options.events != nullptr && m.admitted != 0)
     state_.options.events->OnLost(m.declared.task, m.admitted, why, m.process.gone);
-  const TaskId absent_task = m.declared.task;
   m = std::move(absent);
   if (auto session = std::move(state_.slots[member].session)) session->Kill();
-  if (state_.slots[member].pace.straggler && state_.options.on_straggler)
-    state_.options.on_straggler(absent_task, false);
+  state_.stats.Forget(member);
   state_.slots[member] = MemberSlot();
   state_.slots[member].lost = lost;
 }

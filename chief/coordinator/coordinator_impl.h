@@ -36,7 +36,10 @@ class CoordinatorImpl final : public Coordinator,
   void EndFinished(const std::string& message) override;
   void EndAfterLastStep() override;
   void RequestStop() override;
-  std::map<std::string, proto::TaskStats> Stats() override;
+  std::map<std::string, proto::TaskStats> Stats() override {
+    absl::MutexLock lock(&mu_);
+    return state_.stats.All();
+  }
 
   // From Session::Handler.
   void OnMessage(const std::shared_ptr<chief::Session>& session,
@@ -64,9 +67,6 @@ class CoordinatorImpl final : public Coordinator,
   void MakeRoomForSessionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndWithoutHelloLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReportLocked(int member, const proto::Report& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Keeps what a member measured, and names it if the others wait for it.
-  void KeepStatsLocked(int member, const proto::TaskStats& stats)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int MemberOfLocked(const chief::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CoordinatorOptions options_;

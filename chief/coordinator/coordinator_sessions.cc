@@ -85,51 +85,13 @@ void CoordinatorImpl::ReportLocked(int member, const proto::Report& report) {
   MemberInfo& m = state_.job.members[member];
   // A plain heartbeat is handled at the next tick.
   if (ApplyReport(report, state_.clock.Now(), &m)) state_.Wake();
-  if (report.has_stats()) KeepStatsLocked(member, report.stats());
+  if (report.has_stats()) state_.stats.Keep(member, report.stats(), m.report.step);
   if (report.stop_requested()) actions_.Stop();
   if (report.leave_requested() && !m.report.leaving) {
     m.report.leaving = true;
     state_.Wake();
   }
   state_.slots[member].session->SendIfIdle(state_.job.stop_requested ? stop_pulse_ : pulse_);
-}
-
-void CoordinatorImpl::KeepStatsLocked(int member, const proto::TaskStats& stats) {
-  MemberSlot& slot = state_.slots[member];
-  // Without a step, the report has nothing new on the pace.
-  const bool moved = !slot.stats || slot.stats->steps() != stats.steps();
-  slot.stats = stats;
-  CleanStats(&*slot.stats);
-  if (!moved) return;
-  std::vector<double> others;
-  for (size_t i = 0; i < state_.slots.size(); ++i) {
-    if (static_cast<int>(i) != member && state_.slots[i].stats && state_.slots[i].session)
-      others.push_back(state_.slots[i].stats->local_step_seconds());
-  }
-  const bool before = slot.pace.straggler;
-  slot.pace = NextPace({}, slot.pace, stats.local_step_seconds(), std::move(others));
-  if (slot.pace.straggler == before) return;
-  const TaskId task = options_.members[member].task;
-  if (slot.pace.straggler) {
-    LogWarning(
-        "{} is a straggler at step {}: it needs {:.0f} ms of a step before it waits for others, "
-        "and they need {:.0f} ms (median); they wait for {:.0f} % of its time",
-        task.DisplayName(), state_.job.members[member].report.step,
-        1000 * stats.local_step_seconds(), 1000 * slot.pace.median_seconds, 100 * slot.pace.share);
-  } else {
-    LogInfo("{} is no straggler any more", task.DisplayName());
-  }
-  if (options_.on_straggler) options_.on_straggler(task, slot.pace.straggler);
-}
-
-std::map<std::string, proto::TaskStats> CoordinatorImpl::Stats() {
-  absl::MutexLock lock(&mu_);
-  std::map<std::string, proto::TaskStats> stats;
-  for (size_t i = 0; i < state_.slots.size(); ++i) {
-    if (const MemberSlot& slot = state_.slots[i]; slot.stats && slot.session)
-      stats[options_.members[i].task.ToString()] = *slot.stats;
-  }
-  return stats;
 }
 
 // ---- RPCs ----
@@ -207,13 +169,10 @@ grpc::ServerUnaryReactor* CoordinatorImpl::Status(grpc::CallbackServerContext* c
     reply->set_generation(state_.job.generation);
     reply->set_uptime_seconds(Seconds(now - state_.job.started));
     reply->set_roster(RosterLine(now, state_.job));
-    for (size_t i = 0; i < state_.slots.size(); ++i) {
+    for (int i = 0; i < static_cast<int>(state_.job.members.size()); ++i) {
       proto::MemberStatus* const member = reply->add_members();
       *member = StatusOfMember(state_.job.members[i], now);
-      if (const MemberSlot& slot = state_.slots[i]; slot.stats && member->joined()) {
-        *member->mutable_stats() = *slot.stats;
-        member->set_straggler(slot.pace.straggler);
-      }
+      state_.stats.AddTo(i, member);
     }
     if (state_.job.stage == Stage::kEnding)
       *reply->mutable_verdict() = VerdictToProto(state_.job.verdict);

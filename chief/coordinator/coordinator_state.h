@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "chief/coordinator/coordinator.h"
-#include "chief/coordinator/pace.h"
+#include "chief/coordinator/member_stats.h"
 #include "chief/coordinator/session.h"
 #include "chief/decision/membership_policy.h"
 #include "common/base/pausing_clock.h"
@@ -34,8 +34,6 @@ struct MemberSlot {
     PausingTime at;
   };
   std::optional<Death> death;
-  std::optional<proto::TaskStats> stats;  // The last ones of the current process.
-  Pace pace;
 };
 
 // REQUIRES for all methods: the coordinator's mutex is held.
@@ -73,6 +71,7 @@ struct CoordinatorState {
   JobState job;
   std::vector<MemberSlot> slots;  // Indexed by rank.
   AdmissionOptions admission;
+  MemberStats stats;
   uint32_t counter = 0;  // Counts generations within the term.
   // Reports Newest() to the chief. Called when the term or the counter has risen.
   void AdmitNewest() const {

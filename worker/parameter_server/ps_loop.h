@@ -21,6 +21,10 @@
 #include "common/train/step/single_example.h"
 #include "worker/parameter_server/lease_client.h"
 
+namespace muster {
+class TaskMeter;
+}
+
 namespace muster::worker {
 
 struct PsLoopContext {
