@@ -16,10 +16,12 @@
 #include "chief/evaluation/evaluation_service.h"
 #include "chief/flight_service.h"
 #include "chief/model_dir/checkpoints.h"
+#include "chief/model_dir/fenced_files.h"
 #include "chief/model_dir/owner.h"
 #include "chief/model_dir/publisher.h"
 #include "chief/model_dir/resume.h"
 #include "chief/parameter_server/director.h"
+#include "chief/status/run_watch.h"
 #include "common/base/log_writer.h"
 #include "common/base/logging.h"
 #include "common/base/service_manager.h"
@@ -44,6 +46,12 @@ double SecondsSince(const std::string& path) {
   if (error) return -1;
   const auto age = std::filesystem::file_time_type::clock::now() - written;
   return std::max(0.0, std::chrono::duration<double>(age).count());
+}
+
+// Returns the program's name for people.
+std::string ProgramText(const Json& program) {
+  const Json portable = PortableProgram(program);
+  return portable.is_string() ? portable.get<std::string>() : Dump(portable);
 }
 
 bool HasServers(const Job& job) { return job.strategy == StrategyKind::kParameterServer; }
@@ -108,7 +116,9 @@ class Chief : public ChiefRole, private Observer {
                           : checkpoint::MakeFaultyFileSystem(files, options.faults)),
         files_(faulty_files_ == nullptr ? files : *faulty_files_),
         options_(options),
-        self_(options.cluster.local() ? "" : options.cluster.task->ToString()) {}
+        self_(options.cluster.local() ? "" : options.cluster.task->ToString()),
+        watch_({ProgramText(options.job.program),
+                std::string(StrategyName(options.job.strategy)), options.job.model_dir}) {}
 
   // The Owner may outlive this object, because a checkpoint that is still being written uses it.
   // The Owner's thread must then no longer call this object.
@@ -147,6 +157,8 @@ class Chief : public ChiefRole, private Observer {
   CheckpointsOptions OptionsOfCheckpoints();
   EvaluationServiceOptions OptionsOfEvaluation();
   FlightServiceOptions OptionsOfFlight();
+  // Writes status.json, so that `muster status MODEL_DIR` finds this chief.
+  void WriteStatusFile() const;
   void Announce(int64_t step, const std::string& name, const std::string& path, bool final);
   absl::Status OpenStore(int64_t restored_step);
 
@@ -164,6 +176,7 @@ class Chief : public ChiefRole, private Observer {
   std::atomic<uint32_t> term_ = 1;
   std::atomic<uint64_t> newest_generation_ = 0;
   std::shared_ptr<Owner> owner_;  // Null without a model_dir.
+  RunWatch watch_;  // Outlives the coordinator, which reports to it.
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Checkpoints> checkpoints_;  // Null without a model_dir.
   bool begun_ = false;
@@ -227,6 +240,8 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
     supervisor_->ReportLost({lost.task.ToString(), lost.pid, lost.why,
                              lost.asked_to_exit ? kExitGrace : Duration::zero()});
   };
+  options.on_event = [this](const proto::RunEvent& event) { watch_.OnEvent(event); };
+  options.describe = [this](proto::StatusReply* reply) { watch_.Describe(reply); };
   options.versions = options_.versions;
   options.decision = Deadlines(job);
   return options;
@@ -287,10 +302,22 @@ absl::Status Chief::Start() {
     if (HasServers(job)) director_ = Director::Make(OptionsOfDirector());
     MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
     TellReady();
+    WriteStatusFile();
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
   }
   return absl::OkStatus();
+}
+
+void Chief::WriteStatusFile() const {
+  if (owner_ == nullptr) return;
+  const ClusterSpec& cluster = options_.cluster.cluster;
+  const TaskId chief = *options_.cluster.chief();
+  const FencedFiles files([owner = owner_] { return owner->Check(); }, owner_->term());
+  const absl::Status written = files.Write(
+      options_.job.model_dir + "/status.json",
+      {{"chief", chief.ToString()}, {"address", cluster.AddressOf(chief).ToString()}});
+  if (!written.ok()) LogDebug("{}", Message(written));
 }
 
 CheckpointsOptions Chief::OptionsOfCheckpoints() {
@@ -303,7 +330,10 @@ CheckpointsOptions Chief::OptionsOfCheckpoints() {
   options.versions = options_.versions;
   options.check_owner = [owner = owner_] { return owner->Check(); };
   options.on_published = [this](int64_t step, const std::string& name, const std::string& path,
-                                bool final) { Announce(step, name, path, final); };
+                                bool final) {
+    watch_.OnCheckpoint(step, path);
+    Announce(step, name, path, final);
+  };
   return options;
 }
 
@@ -319,6 +349,7 @@ EvaluationServiceOptions Chief::OptionsOfEvaluation() {
   options.unpin = [this](int64_t step) { checkpoints_->store()->Unpin(step); };
   options.on_metrics = [this](const EvaluationResult& result) {
     publisher_->OnEvaluation(result.step, result.metrics);
+    watch_.OnEvaluation(result.metrics);
     checkpoints_->Evaluated(result.step, result.metrics);
   };
   options.rules.heartbeat = job.timeouts.heartbeat;
@@ -349,7 +380,7 @@ void Chief::Announce(int64_t step, const std::string& name, const std::string& p
 }
 
 std::vector<Observer*> Chief::observers() {
-  std::vector<Observer*> observers = {publisher_.get(), this};
+  std::vector<Observer*> observers = {publisher_.get(), &watch_, this};
   if (checkpoints_ != nullptr) observers.push_back(checkpoints_.get());
   return observers;
 }

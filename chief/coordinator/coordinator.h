@@ -17,6 +17,11 @@
 #include "chief/decision/decision.h"
 #include "common/rpc/server.h"
 
+namespace muster::proto {
+class RunEvent;
+class StatusReply;
+}  // namespace muster::proto
+
 namespace muster::chief {
 
 struct MemberLossReport {
@@ -45,6 +50,11 @@ struct CoordinatorOptions {
   // of all generations that this chief or an earlier one has formed. Must not block, because the
   // caller holds the coordinator's lock.
   std::function<void(uint64_t generation)> on_newest;
+  // Called for what people want to know of: a task joined or was lost, a generation, the verdict.
+  // The age is not set. Must not block, because the caller holds the coordinator's lock.
+  std::function<void(const proto::RunEvent& event)> on_event;
+  // Adds to the answer of Status what the chief knows of training. Called without locks.
+  std::function<void(proto::StatusReply* reply)> describe;
   std::map<std::string, std::string> versions;  // The coordinator warns if a member has others.
   MembershipOptions decision;
   // Receives events about single members in a parameter-server job. May be null. Not owned.
@@ -65,6 +75,8 @@ class Coordinator {
   virtual ~Coordinator() = default;  // Ends the sessions and the server.
 
   virtual int port() const = 0;
+  // Returns what the RPC Status returns.
+  virtual proto::StatusReply Describe() = 0;
   // Blocks until the job has ended and its members have acknowledged the verdict, or their deadline
   // has passed. MembershipOptions sets the deadlines.
   virtual Verdict Wait() = 0;

@@ -160,21 +160,28 @@ grpc::ServerUnaryReactor* CoordinatorImpl::Status(grpc::CallbackServerContext* c
                                                   proto::StatusReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const grpc::Status refusal = rpc::RequireDeadline(*context, "Status");
-  if (refusal.ok()) {
-    absl::MutexLock lock(&mu_);
-    const PausingTime now = state_.clock.Now();
-    reply->set_run_id(state_.admission.run_id);
-    reply->set_stage(std::string(StageName(state_.job.stage)));
-    reply->set_generation(state_.job.generation);
-    reply->set_uptime_seconds(Seconds(now - state_.job.started));
-    reply->set_roster(RosterLine(now, state_.job));
-    for (const MemberInfo& member : state_.job.members)
-      *reply->add_members() = StatusOfMember(member, now);
-    if (state_.job.stage == Stage::kEnding)
-      *reply->mutable_verdict() = VerdictToProto(state_.job.verdict);
-  }
+  if (refusal.ok()) *reply = Describe();
   reactor->Finish(refusal);
   return reactor;
+}
+
+proto::StatusReply CoordinatorImpl::Describe() {
+  proto::StatusReply reply;
+  {
+    absl::MutexLock lock(&mu_);
+    const PausingTime now = state_.clock.Now();
+    reply.set_run_id(state_.admission.run_id);
+    reply.set_stage(std::string(StageName(state_.job.stage)));
+    reply.set_generation(state_.job.generation);
+    reply.set_uptime_seconds(Seconds(now - state_.job.started));
+    reply.set_roster(RosterLine(now, state_.job));
+    for (const MemberInfo& member : state_.job.members)
+      *reply.add_members() = StatusOfMember(member, now);
+    if (state_.job.stage == Stage::kEnding)
+      *reply.mutable_verdict() = VerdictToProto(state_.job.verdict);
+  }
+  if (options_.describe) options_.describe(&reply);
+  return reply;
 }
 
 }  // namespace muster::chief
