@@ -145,7 +145,7 @@ std::string ProgressText(const proto::RunProgress& progress) {
     text += fmt::format(" ({} pass)", progress.split());
   if (progress.examples_per_second() > 0)
     text += fmt::format(", {} examples/s", FormatCount(progress.examples_per_second()));
-  if (progress.seconds_left() >= 0)
+  if (known && progress.seconds_left() >= 0)
     text += fmt::format(", {} left", FormatSeconds(progress.seconds_left()));
   return text;
 }
