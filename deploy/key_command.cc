@@ -33,11 +33,16 @@ class KeyCommand : public Command {
     certificates_->add_option("--output", output_, "The folder to write to")
         ->type_name("DIR")
         ->capture_default_str();
+    token_ = app->add_subcommand(
+        "token", "Print the token of a run key with which /metrics and the status page are read");
+    token_->add_option("--key-file", file_, "The run key")
+        ->type_name("FILE")
+        ->default_str("as a task finds it");
     return app;
   }
 
   int Run() override {
-    const absl::Status done = new_->parsed() ? New() : Certificates();
+    const absl::Status done = new_->parsed() ? New() : token_->parsed() ? Token() : Certificates();
     return done.ok() ? 0 : ReportError("key", done);
   }
 
@@ -48,6 +53,15 @@ class KeyCommand : public Command {
     MUSTER_RETURN_IF_ERROR(security::WriteNewRunKey(path));
     fmt::print("wrote {}: copy it to each host of the cluster, readable by its owner alone\n",
                path);
+    return absl::OkStatus();
+  }
+
+  absl::Status Token() {
+    const std::string path = security::RunKeyPath(file_);
+    if (path.empty())
+      return ConfigurationError("there is no run key: name its file with --key-file");
+    MUSTER_ASSIGN_OR_RETURN(const security::RunKeys keys, security::ReadRunKeys(path));
+    fmt::print("{}\n", security::ReadingToken(keys.front()));
     return absl::OkStatus();
   }
 
@@ -84,7 +98,7 @@ class KeyCommand : public Command {
     return security::WriteNewFile(base + ".key", made.key, 0600);
   }
 
-  CLI::App *new_ = nullptr, *certificates_ = nullptr;
+  CLI::App *new_ = nullptr, *certificates_ = nullptr, *token_ = nullptr;
   std::string file_, cluster_, output_ = "certificates";
 };
 

@@ -233,6 +233,8 @@ absl::Status Identity::Use(const Source& source) {
   context_ = std::move(made);
   source_ = source.Digest();
   accepted_ = NamesOfAuthorities(credentials.certificate, credentials.authorities);
+  tokens_.clear();
+  for (const Secret& key : source.keys) tokens_.push_back(ReadingToken(key));
   if (!from_files()) return absl::OkStatus();
   std::map<std::string, int64_t> ends;
   if (const auto end = AuthorityExpiry(credentials.certificate, credentials.authorities))
@@ -331,6 +333,11 @@ absl::StatusOr<Peer> Identity::VerifyPeer(const CertificateFacts& facts) const {
 std::vector<std::string> Identity::Authorities() const {
   absl::MutexLock lock(&mu_);
   return accepted_;
+}
+
+std::vector<std::string> Identity::ReadingTokens() const {
+  absl::MutexLock lock(&mu_);
+  return tokens_;
 }
 
 Identity::Paths Identity::paths() const {

@@ -59,6 +59,11 @@ class Identity final : public StreamSecurity {
   // is none.
   std::string Expired() const { return expiry_.Ended(Now()); }
 
+  // Returns the tokens with which people and monitoring may read the state of this cluster over
+  // HTTP (common/web): ReadingToken of each run key. The first one is that of this process's own
+  // key. Empty with certificate files.
+  std::vector<std::string> ReadingTokens() const;
+
   // Returns the names of the trusted authorities, for example "Muster run authority 1a2b...". The
   // authority that signed this process's own certificate comes first. The names reveal no key.
   std::vector<std::string> Authorities() const;
@@ -94,6 +99,7 @@ class Identity final : public StreamSecurity {
   std::shared_ptr<Context> context_ ABSL_GUARDED_BY(mu_);
   std::string source_ ABSL_GUARDED_BY(mu_);                 // The Digest of context_'s Source.
   std::vector<std::string> accepted_ ABSL_GUARDED_BY(mu_);  // The result of Authorities().
+  std::vector<std::string> tokens_ ABSL_GUARDED_BY(mu_);    // The result of ReadingTokens().
   std::string last_problem_ ABSL_GUARDED_BY(mu_);
   ExpiryWatch expiry_;
   Notification end_;

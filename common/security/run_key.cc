@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -120,6 +122,17 @@ Secret FormatRunKey(const Secret& key) {
   }
   line.data()[2 * key.size()] = '\n';
   return line;
+}
+
+std::string ReadingToken(const Secret& key) {
+  constexpr std::string_view kPurpose = "status";
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+       reinterpret_cast<const unsigned char*>(kPurpose.data()), kPurpose.size(), digest, &size);
+  std::string text;
+  for (unsigned i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
+  return text;
 }
 
 absl::StatusOr<RunKeys> ReadRunKeys(const std::string& path) {

@@ -45,6 +45,10 @@ absl::StatusOr<RunKeys> ParseRunKeys(std::string_view text, const std::string& o
 // Returns the key as a line of a key file, with the newline.
 Secret FormatRunKey(const Secret& key);
 
+// Returns a token that lets its holder read the state of the cluster over HTTP, and nothing else:
+// 64 hexadecimal digits, HMAC-SHA256(key, "status"). The key cannot be computed from it.
+std::string ReadingToken(const Secret& key);
+
 // Reads a key file. Returns ConfigurationError if other users than its owner and group have access
 // to it. Follows symbolic links.
 absl::StatusOr<RunKeys> ReadRunKeys(const std::string& path);

@@ -21,9 +21,10 @@ using testing::IsEmpty;
 
 // Arrows only point up this list: a folder may include itself and those before it.
 const std::vector<std::string> kCommon = {
-    "base",      "cluster",    "flight",  "security", "rpc",        "transport",  "optim",
-    "push_pull", "collective", "data",    "nn",       "checkpoint", "summary",    "job",
-    "telemetry", "process",    "metrics", "train",    "session",    "membership", "exported"};
+    "base",    "cluster",   "flight",     "security",  "rpc",     "transport",
+    "optim",   "push_pull", "collective", "data",      "nn",      "checkpoint",
+    "summary", "job",       "web",        "telemetry", "process", "metrics",
+    "train",   "session",   "membership", "exported"};
 const std::set<std::string> kRoles = {"chief", "worker", "ps", "evaluator"};
 // Top folders, and what each may include besides itself and the public headers, which are in
 // include/ and stand on their own. Roles meet only in their main.cc.

@@ -107,5 +107,13 @@ TEST_F(RunKeyTest, TheLaunchersDescriptorIsReadFromItsBeginningAndForgotten) {
   EXPECT_EQ(TakeRunKeyDescriptor(), std::nullopt);
 }
 
+TEST_F(RunKeyTest, AReadingTokenIsAnHmacOfTheKey) {
+  const auto keys = ParseRunKeys(std::string(64, '0'), "x");
+  ASSERT_TRUE(keys.ok());
+  // printf status | openssl mac -digest SHA256 -macopt hexkey:KEY HMAC
+  EXPECT_EQ(ReadingToken(keys->front()),
+            "55fcfab3a764b7bc276bfbba23210c0c00599249324cabb90ca196d565519fbf");
+}
+
 }  // namespace
 }  // namespace muster::security

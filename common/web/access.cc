@@ -1,0 +1,60 @@
+#include "common/web/access.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace muster::web {
+namespace {
+
+bool AllLoopback(const ClusterSpec& cluster) {
+  return std::ranges::all_of(
+      cluster.Tasks(), [&](const TaskId& task) { return IsLoopback(cluster.AddressOf(task)); });
+}
+
+// The number of tasks on this task's host that come before it.
+int TasksBefore(const ClusterConfig& cluster) {
+  if (cluster.local()) return 0;
+  const ClusterSpec& spec = cluster.cluster;
+  if (!spec.Has(*cluster.task)) {
+    // An evaluator that the cluster does not list. Its host is unknown if the cluster spans hosts.
+    return AllLoopback(spec) ? static_cast<int>(spec.Tasks().size()) + cluster.task->index : 0;
+  }
+  const auto host_of = [&](const TaskId& task) {
+    Address address = spec.AddressOf(task);
+    address.port = 1;
+    return address;
+  };
+  int before = 0;
+  for (const TaskId& task : spec.Tasks()) {
+    if (task == *cluster.task) break;
+    if (host_of(task) == host_of(*cluster.task)) ++before;
+  }
+  return before;
+}
+
+}  // namespace
+
+HttpOptions OptionsFor(const ClusterConfig& cluster, const Job& job, int port) {
+  HttpOptions options;
+  options.address = job.status.address;
+  options.port = port;
+  options.bind_timeout = job.timeouts.bind;
+  const bool all_loopback =
+      AllLoopback(cluster.cluster) && IsLoopback(Address{.host = job.status.address});
+  if (!all_loopback) options.identity = cluster.identity;
+  return options;
+}
+
+absl::StatusOr<int> MetricsPort(const ClusterConfig& cluster, const Job& job) {
+  if (job.status.metrics_port == 0) return 0;
+  const int before = TasksBefore(cluster);
+  const int64_t port = job.status.metrics_port + before;
+  if (port <= 65535) return static_cast<int>(port);
+  return ConfigurationError(
+      fmt::format("status.metrics_port is {}, and {} tasks of the cluster are on this host before "
+                  "this one: the sum is above 65535",
+                  job.status.metrics_port, before));
+}
+
+}  // namespace muster::web

@@ -1,0 +1,80 @@
+#include "common/web/access.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/rpc/identities.h"
+
+namespace muster::web {
+namespace {
+
+using ::testing::HasSubstr;
+
+ClusterConfig Cluster(const std::string& cluster, const std::string& task) {
+  auto config = ParseTfConfig(R"({"cluster": )" + cluster + R"(, "task": )" + task + "}");
+  EXPECT_TRUE(config.ok()) << config.status();
+  return *std::move(config);
+}
+
+constexpr char kTwoHosts[] =
+    R"({"chief": ["a:1"], "worker": ["b:1", "a:2", "A:3", "b:2"], "evaluator": ["b:3"]})";
+
+int PortOf(const std::string& cluster, const std::string& task, int64_t first) {
+  Job job;
+  job.status.metrics_port = first;
+  const auto port = MetricsPort(Cluster(cluster, task), job);
+  EXPECT_TRUE(port.ok()) << port.status();
+  return port.value_or(-1);
+}
+
+TEST(AccessTest, EachTaskOfAHostHasTheNextPort) {
+  EXPECT_EQ(PortOf(kTwoHosts, R"({"type": "chief", "index": 0})", 9400), 9400);
+  EXPECT_EQ(PortOf(kTwoHosts, R"({"type": "worker", "index": 0})", 9400), 9400);
+  EXPECT_EQ(PortOf(kTwoHosts, R"({"type": "worker", "index": 1})", 9400), 9401);
+  EXPECT_EQ(PortOf(kTwoHosts, R"({"type": "worker", "index": 2})", 9400), 9402);
+  EXPECT_EQ(PortOf(kTwoHosts, R"({"type": "worker", "index": 3})", 9400), 9401);
+  EXPECT_EQ(PortOf(kTwoHosts, R"({"type": "evaluator", "index": 0})", 9400), 9402);
+}
+
+TEST(AccessTest, AnEvaluatorThatIsNotListedComesLastOnALoopbackHost) {
+  EXPECT_EQ(PortOf(R"({"chief": ["localhost:1"], "worker": ["localhost:2"]})",
+                   R"({"type": "evaluator", "index": 0})", 9400),
+            9402);
+  EXPECT_EQ(PortOf(R"({"chief": ["a:1"], "worker": ["b:1"]})",
+                   R"({"type": "evaluator", "index": 0})", 9400),
+            9400);
+}
+
+TEST(AccessTest, NoPortIsNone) {
+  EXPECT_EQ(PortOf(kTwoHosts, R"({"type": "worker", "index": 1})", 0), 0);
+  Job job;
+  job.status.metrics_port = 9400;
+  EXPECT_EQ(*MetricsPort(ClusterConfig(), job), 9400);
+}
+
+TEST(AccessTest, APortAbove65535IsRefused) {
+  Job job;
+  job.status.metrics_port = 65535;
+  const auto port = MetricsPort(Cluster(kTwoHosts, R"({"type": "worker", "index": 2})"), job);
+  EXPECT_EQ(ExitCodeOf(port.status()), ExitCode::kConfiguration);
+  EXPECT_EQ(Message(port.status()),
+            "status.metrics_port is 65535, and 2 tasks of the cluster are on this host before this "
+            "one: the sum is above 65535");
+}
+
+TEST(AccessTest, OnlyLoopbackNeedsNoProof) {
+  const rpc::TestIdentities identities;
+  ClusterConfig local = Cluster(R"({"chief": ["localhost:1"], "worker": ["127.0.0.1:2"]})",
+                                R"({"type": "chief", "index": 0})");
+  local.identity = identities.Of("chief:0");
+  Job job;
+  EXPECT_EQ(OptionsFor(local, job, 1).identity, nullptr);
+  job.status.address = "0.0.0.0";
+  EXPECT_EQ(OptionsFor(local, job, 1).identity, local.identity);
+  ClusterConfig remote = Cluster(kTwoHosts, R"({"type": "chief", "index": 0})");
+  remote.identity = local.identity;
+  job.status.address = "127.0.0.1";
+  EXPECT_EQ(OptionsFor(remote, job, 1).identity, local.identity);
+}
+
+}  // namespace
+}  // namespace muster::web
