@@ -22,6 +22,7 @@
 #include "chief/model_dir/resume.h"
 #include "chief/parameter_server/director.h"
 #include "chief/status/run_watch.h"
+#include "chief/status/status_page.h"
 #include "common/base/log_writer.h"
 #include "common/base/logging.h"
 #include "common/base/service_manager.h"
@@ -31,6 +32,7 @@
 #include "common/job/program_path.h"
 #include "common/process/supervisor.h"
 #include "common/rpc/host.h"
+#include "common/web/access.h"
 
 namespace muster::chief {
 namespace {
@@ -127,6 +129,7 @@ class Chief : public ChiefRole, private Observer {
       absl::MutexLock lock(&self_for_owner_->mu);
       self_for_owner_->chief = nullptr;
     }
+    page_.reset();  // It asks the coordinator.
     coordinator_.reset();
   }
 
@@ -157,8 +160,11 @@ class Chief : public ChiefRole, private Observer {
   CheckpointsOptions OptionsOfCheckpoints();
   EvaluationServiceOptions OptionsOfEvaluation();
   FlightServiceOptions OptionsOfFlight();
+  absl::Status StartPage();
   // Writes status.json, so that `muster status MODEL_DIR` finds this chief.
   void WriteStatusFile() const;
+  // Returns what Coordinator::Describe returns, also without a coordinator.
+  proto::StatusReply Describe();
   void Announce(int64_t step, const std::string& name, const std::string& path, bool final);
   absl::Status OpenStore(int64_t restored_step);
 
@@ -185,6 +191,8 @@ class Chief : public ChiefRole, private Observer {
   std::unique_ptr<EvaluationService> evaluation_;
   std::unique_ptr<FlightService> flight_;
   std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<StatusPage> page_;  // Null without status.port.
+  const MonotonicTime started_ = Clock::now();
   absl::Mutex mu_;
   absl::Mutex ending_;  // Acquired before mu_.
   std::optional<absl::Status> verdict_ ABSL_GUARDED_BY(ending_);
@@ -302,21 +310,55 @@ absl::Status Chief::Start() {
     if (HasServers(job)) director_ = Director::Make(OptionsOfDirector());
     MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
     TellReady();
-    WriteStatusFile();
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
   }
+  if (job.status.port != 0) MUSTER_RETURN_IF_ERROR(StartPage());
+  WriteStatusFile();
   return absl::OkStatus();
+}
+
+absl::Status Chief::StartPage() {
+  web::HttpOptions options = web::OptionsFor(options_.cluster, options_.job,
+                                             static_cast<int>(options_.job.status.port));
+  // With a key nobody reads without it, on this host neither: other users may be here.
+  options.identity = options_.cluster.identity;
+  auto page = StatusPage::Start(std::move(options), [this] { return Describe(); }, watch_);
+  if (!page.ok()) return Annotate(page.status(), "status.port: ");
+  page_ = *std::move(page);
+  LogInfo("status page: {}/", page_->url());
+  return absl::OkStatus();
+}
+
+proto::StatusReply Chief::Describe() {
+  if (coordinator_ != nullptr) return coordinator_->Describe();
+  proto::StatusReply reply;
+  reply.set_run_id(RunId());
+  reply.set_stage("running");
+  reply.set_uptime_seconds(Seconds(Clock::now() - started_));
+  const rpc::HostIdentity host = rpc::ThisHost();
+  proto::MemberStatus& own = *reply.add_members();
+  own.set_task("local");
+  own.set_joined(true);
+  own.set_connected(true);
+  own.set_host(host.name);
+  own.set_pid(host.pid);
+  own.set_devices(options_.job.devices);
+  watch_.Describe(&reply);
+  own.set_step(reply.progress().step());
+  return reply;
 }
 
 void Chief::WriteStatusFile() const {
   if (owner_ == nullptr) return;
-  const ClusterSpec& cluster = options_.cluster.cluster;
-  const TaskId chief = *options_.cluster.chief();
+  Json status = {{"chief", Json()}, {"address", Json()}, {"page", Json()}};
+  if (const auto chief = options_.cluster.chief()) {
+    status["chief"] = chief->ToString();
+    status["address"] = options_.cluster.cluster.AddressOf(*chief).ToString();
+  }
+  if (page_ != nullptr) status["page"] = page_->url() + "/";
   const FencedFiles files([owner = owner_] { return owner->Check(); }, owner_->term());
-  const absl::Status written = files.Write(
-      options_.job.model_dir + "/status.json",
-      {{"chief", chief.ToString()}, {"address", cluster.AddressOf(chief).ToString()}});
+  const absl::Status written = files.Write(options_.job.model_dir + "/status.json", status);
   if (!written.ok()) LogDebug("{}", Message(written));
 }
 
@@ -568,6 +610,7 @@ absl::Status Chief::End(const absl::Status& result) {
     LogInfo("result in {}/result.json", options_.job.model_dir);
   if (evaluation_ != nullptr) evaluation_->End(verdict);
   if (flight_ != nullptr) flight_->Drain(kFlightDrain);
+  if (page_ != nullptr) page_->ShowEnd();
   verdict_ = status;
   return status;
 }

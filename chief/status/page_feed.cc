@@ -124,6 +124,7 @@ void PageFeed::Refresh(MonotonicTime now) {
 
 std::optional<PageMessage> PageFeed::Next(uint64_t after, MonotonicTime now) {
   absl::MutexLock lock(&mu_);
+  read_at_ = now;
   Refresh(now);
   if (after == id_) return std::nullopt;
   if (after < id_ && !patches_.empty() && after + 1 >= patches_.front().id)
@@ -135,6 +136,12 @@ std::optional<PageMessage> PageFeed::Next(uint64_t after, MonotonicTime now) {
       id_, Dump(Json{{"state", state_},
                      {"points", PointsJson(watch_.CurvesSince(&points))},
                      {"events", EventsJson(all, events, state_["uptime_seconds"].get<double>())}})};
+}
+
+bool PageFeed::AskAgain(MonotonicTime now) {
+  absl::MutexLock lock(&mu_);
+  asked_at_.reset();
+  return read_at_ && now - *read_at_ < std::chrono::seconds(2);
 }
 
 Json PageFeed::Whole() {

@@ -42,6 +42,9 @@ class PageFeed {
   // Returns the next message for a reader that has seen the message `after`, 0 if it has seen none.
   // Returns nullopt if there is nothing new.
   std::optional<PageMessage> Next(uint64_t after, MonotonicTime now = Clock::now());
+  // Makes the next call of Next() ask for the state at once. Returns whether a reader has asked
+  // within the last two seconds.
+  bool AskAgain(MonotonicTime now = Clock::now());
   // Returns the whole state, with "curves" and "events", for scripts.
   Json Whole();
 
@@ -57,6 +60,7 @@ class PageFeed {
   absl::Mutex mu_;
   uint64_t id_ ABSL_GUARDED_BY(mu_);
   std::optional<MonotonicTime> asked_at_ ABSL_GUARDED_BY(mu_);
+  std::optional<MonotonicTime> read_at_ ABSL_GUARDED_BY(mu_);
   Json state_ ABSL_GUARDED_BY(mu_) = Json::object();
   CurveCursor points_ ABSL_GUARDED_BY(mu_);
   uint64_t events_ ABSL_GUARDED_BY(mu_) = 0;

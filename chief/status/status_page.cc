@@ -4,6 +4,7 @@
 #include <openssl/evp.h>
 
 #include <chrono>
+#include <thread>
 #include <utility>
 
 namespace muster::chief {
@@ -76,6 +77,12 @@ absl::StatusOr<std::unique_ptr<StatusPage>> StatusPage::Start(web::HttpOptions o
   });
   page->server_->Start();
   return page;
+}
+
+void StatusPage::ShowEnd() {
+  if (!feed_.AskAgain()) return;
+  // Twice the interval at which the streams look for news.
+  std::this_thread::sleep_for(2 * web::HttpOptions().event_interval);
 }
 
 }  // namespace muster::chief

@@ -25,6 +25,9 @@ class StatusPage {
                                                            PageFeed::Source source,
                                                            const RunWatch& watch);
   std::string url() const { return server_->url(); }
+  // Waits a moment, so that readers who are connected get the last state. Does not wait without
+  // readers.
+  void ShowEnd();
 
  private:
   StatusPage(PageFeed::Source source, const RunWatch& watch);
