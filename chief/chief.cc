@@ -120,7 +120,8 @@ class Chief : public ChiefRole, private Observer {
         options_(options),
         self_(options.cluster.local() ? "" : options.cluster.task->ToString()),
         watch_({ProgramText(options.job.program),
-                std::string(StrategyName(options.job.strategy)), options.job.model_dir}) {}
+                options.job.strategy ? std::string(StrategyName(*options.job.strategy)) : "",
+                options.job.model_dir}) {}
 
   // The Owner may outlive this object, because a checkpoint that is still being written uses it.
   // The Owner's thread must then no longer call this object.
