@@ -19,6 +19,7 @@
 #include "common/job/job_checks.h"
 #include "common/process/task_process.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/host.h"
 #include "deploy/launch_key.h"
 #include "deploy/launcher/gpus.h"
 #include "deploy/launcher/launcher.h"
@@ -116,6 +117,10 @@ class LaunchCommand : public Command {
                     "The run key, so that a task can be started by hand beside these")
         ->type_name("FILE")
         ->default_str("a new key for this launch");
+    app->add_option("--status-port", status_port_,
+                    "Serve the status page on this port, and print its address")
+        ->type_name("PORT")
+        ->check(CLI::Range(1, 65535));
     app->add_option("--restart", restart_,
                     "Start a task again that was killed or exited with a code from 128 on: never, "
                     "on-failure, or always (after 143 too)")
@@ -150,6 +155,7 @@ class LaunchCommand : public Command {
       MUSTER_ASSIGN_OR_RETURN(size_.workers, ParseWorkers(workers_));
       MUSTER_RETURN_IF_ERROR(Check(size_));
     }
+    if (status_port_ != 0) overrides_.push_back(fmt::format("status.port={}", status_port_));
     MUSTER_ASSIGN_OR_RETURN(const Job job, LoadJob(job_, overrides_));
     UseFileMode(job);
     MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> gpus, GpusFor(job));
@@ -187,11 +193,26 @@ class LaunchCommand : public Command {
     request.options.elastic = job.elastic.min_workers.has_value();
     request.options.end_grace = FromSeconds(end_grace_);
     request.options.verdict_timeout = FromSeconds(verdict_timeout_);
+    MUSTER_RETURN_IF_ERROR(PrintPage(job, key));
     FindTorchByEnvironment();
     return launcher::RunLaunch(request);
   }
 
+  // The token opens the page, so it goes to the terminal and into no log.
+  static absl::Status PrintPage(const Job& job, const LaunchKey& key) {
+    if (job.status.port == 0) return absl::OkStatus();
+    MUSTER_ASSIGN_OR_RETURN(const std::string token, key.ReadingToken());
+    const std::string& address = job.status.address;
+    const bool any = address == "0.0.0.0" || address == "::";
+    fmt::print(stderr, "status page: http://{}/{}\n",
+               rpc::JoinHostPort(any ? rpc::ThisHost().name : address,
+                                 static_cast<int>(job.status.port)),
+               token.empty() ? "" : "?token=" + token);
+    return absl::OkStatus();
+  }
+
   launcher::ClusterSize size_;
+  int status_port_ = 0;
   bool no_chief_ = false;
   std::string workers_, job_, bin_dir_, key_file_;
   std::vector<std::string> overrides_, faults_;

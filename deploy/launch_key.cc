@@ -73,4 +73,12 @@ absl::StatusOr<std::shared_ptr<security::Identity>> LaunchKey::IdentityIn(
   return security::Identity::Make(std::move(options));
 }
 
+absl::StatusOr<std::string> LaunchKey::ReadingToken() const {
+  if (path_.empty() && !key_) return "";
+  MUSTER_ASSIGN_OR_RETURN(const security::RunKeys keys, path_.empty()
+                                                            ? security::ReadRunKeys(key_.get())
+                                                            : security::ReadRunKeys(path_));
+  return security::ReadingToken(keys.front());
+}
+
 }  // namespace muster

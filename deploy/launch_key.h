@@ -28,6 +28,8 @@ class LaunchKey {
   // no key.
   absl::StatusOr<std::shared_ptr<security::Identity>> IdentityIn(
       const std::string& tf_config) const;
+  // Returns the token with which the status page is read, "" if the tasks use no key.
+  absl::StatusOr<std::string> ReadingToken() const;
 
  private:
   Fd key_;            // The key in memory, which the tasks inherit. Unset if a file is used.

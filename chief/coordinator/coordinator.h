@@ -18,6 +18,10 @@
 #include "common/rpc/server.h"
 #include "proto/telemetry.pb.h"
 
+namespace muster::proto {
+class StatusReply;
+}  // namespace muster::proto
+
 namespace muster::chief {
 
 struct MemberLossReport {
@@ -49,6 +53,11 @@ struct CoordinatorOptions {
   // Called when other members begin to wait for `member` in each step, and when they no longer do
   // (pace.h). Must not block, because the caller holds the coordinator's lock.
   std::function<void(const TaskId& member, bool straggler)> on_straggler;
+  // Called for what people want to know of: a task joined or was lost, a generation, the verdict.
+  // The age is not set. Must not block, because the caller holds the coordinator's lock.
+  std::function<void(const proto::RunEvent& event)> on_event;
+  // Adds to the answer of Status what the chief knows of training. Called without locks.
+  std::function<void(proto::StatusReply* reply)> describe;
   std::map<std::string, std::string> versions;  // The coordinator warns if a member has others.
   MembershipOptions decision;
   // Receives events about single members in a parameter-server job. May be null. Not owned.
@@ -69,6 +78,8 @@ class Coordinator {
   virtual ~Coordinator() = default;  // Ends the sessions and the server.
 
   virtual int port() const = 0;
+  // Returns what the RPC Status returns.
+  virtual proto::StatusReply Describe() = 0;
   // Blocks until the job has ended and its members have acknowledged the verdict, or their deadline
   // has passed. MembershipOptions sets the deadlines.
   virtual Verdict Wait() = 0;

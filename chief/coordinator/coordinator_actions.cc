@@ -139,6 +139,9 @@ void CoordinatorActions::Form(PausingTime now, int member) {
   }
   const int members = formation.members_size();
   const int64_t step = formation.newest_step();
+  state_.Tell(proto::RunEvent::GENERATION, "", step,
+              fmt::format("generation {}: {} member{}, {} replica{}", state_.counter, members,
+                          members == 1 ? "" : "s", replicas, replicas == 1 ? "" : "s"));
   LogInfo("{} member{}, {} replica{}: generation {} of run {}{}", members, members == 1 ? "" : "s",
           replicas, replicas == 1 ? "" : "s", state_.counter, state_.admission.run_id,
           step <= 0 ? ""
@@ -162,6 +165,9 @@ void CoordinatorActions::Drop(PausingTime now, int member, const std::string& wh
   MemberInfo& m = state_.job.members[member];
   if (state_.options.on_lost && !m.report.leaving)
     state_.options.on_lost({m.declared.task, m.process.pid, why, asked_to_exit, m.in_generation});
+  state_.Tell(proto::RunEvent::LOST, m.declared.task.ToString(), m.report.step,
+              fmt::format("{} {}: {}", m.declared.task.DisplayName(),
+                          m.report.leaving ? "leaves" : "was lost", why));
   MemberInfo absent = state_.policy->Absent(now, state_.job, m);
   absent.why_missing = why;
   LogHeld(now, absent);
@@ -206,6 +212,7 @@ void CoordinatorActions::End(PausingTime now, Verdict verdict, int lost) {
   state_.job.stage_since = now;
   state_.job.verdict = std::move(verdict);
   state_.ended.SignalAll();
+  TellVerdict();
   proto::CoordinatorMessage message;
   *message.mutable_verdict() = VerdictToProto(state_.job.verdict);
   state_.SendAll(message);
@@ -213,6 +220,15 @@ void CoordinatorActions::End(PausingTime now, Verdict verdict, int lost) {
   if (lost >= 0 &&
       now - state_.job.members[lost].process.last_heard >= state_.options.decision.suspect)
     state_.job.members[lost].process.connected = false;
+}
+
+void CoordinatorActions::TellVerdict() const {
+  const Verdict& verdict = state_.job.verdict;
+  const std::string why = Describe(verdict);
+  state_.Tell(proto::RunEvent::VERDICT, verdict.task, verdict.step,
+              verdict.code == ExitCode::kDone
+                  ? "the job is complete"
+                  : fmt::format("the job ends with {}: {}", static_cast<int>(verdict.code), why));
 }
 
 void CoordinatorActions::SendMissingMembers(PausingTime now) {

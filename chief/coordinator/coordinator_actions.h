@@ -33,6 +33,8 @@ class CoordinatorActions {
   // Drops a member that hangs or leaves. Sends `why` to the member's process, which then exits.
   void Expel(PausingTime now, int member, const Verdict& why);
 
+  void TellVerdict() const;
+
   CoordinatorState& state_;
   std::string last_reason_;
   PausingTime next_roster_;

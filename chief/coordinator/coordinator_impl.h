@@ -30,6 +30,7 @@ class CoordinatorImpl final : public Coordinator,
   absl::Status Listen();
 
   int port() const override { return server_->port(); }
+  proto::StatusReply Describe() override;
   Verdict Wait() override;
   Verdict WaitForEnd() override;
   void End(Verdict verdict) override;

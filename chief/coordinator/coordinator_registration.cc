@@ -137,6 +137,8 @@ void Registration::TakeProcess(PausingTime now, const proto::Hello& hello, int m
   MemberInfo& m = state_.job.members[member];
   MemberSlot& slot = state_.slots[member];
   if (m.process.joined) {
+    state_.Tell(proto::RunEvent::LOST, m.declared.task.ToString(), m.report.step,
+                m.declared.task.DisplayName() + " was lost: a new process took its place");
     if (m.admitted != 0) {
       const std::string why = "lost: a new process took its place";
       LogWarning("{} {}", m.declared.task.DisplayName(), why);
@@ -168,6 +170,9 @@ void Registration::TakeProcess(PausingTime now, const proto::Hello& hello, int m
       LogWarning("{} runs {} {}, the chief {}", m.declared.task.DisplayName(), name, theirs->second,
                  version);
   }
+  state_.Tell(proto::RunEvent::JOINED, m.declared.task.ToString(), -1,
+              fmt::format("{} joined from host {} (pid {})", m.declared.task.DisplayName(),
+                          m.process.host, m.process.pid));
 }
 
 void Registration::RaiseTerm(uint64_t highest_generation) {

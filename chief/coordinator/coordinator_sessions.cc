@@ -161,24 +161,31 @@ grpc::ServerUnaryReactor* CoordinatorImpl::Status(grpc::CallbackServerContext* c
                                                   proto::StatusReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const grpc::Status refusal = rpc::RequireDeadline(*context, "Status");
-  if (refusal.ok()) {
+  if (refusal.ok()) *reply = Describe();
+  reactor->Finish(refusal);
+  return reactor;
+}
+
+proto::StatusReply CoordinatorImpl::Describe() {
+  proto::StatusReply reply;
+  {
     absl::MutexLock lock(&mu_);
     const PausingTime now = state_.clock.Now();
-    reply->set_run_id(state_.admission.run_id);
-    reply->set_stage(std::string(StageName(state_.job.stage)));
-    reply->set_generation(state_.job.generation);
-    reply->set_uptime_seconds(Seconds(now - state_.job.started));
-    reply->set_roster(RosterLine(now, state_.job));
+    reply.set_run_id(state_.admission.run_id);
+    reply.set_stage(std::string(StageName(state_.job.stage)));
+    reply.set_generation(state_.job.generation);
+    reply.set_uptime_seconds(Seconds(now - state_.job.started));
+    reply.set_roster(RosterLine(now, state_.job));
     for (int i = 0; i < static_cast<int>(state_.job.members.size()); ++i) {
-      proto::MemberStatus* const member = reply->add_members();
+      proto::MemberStatus* const member = reply.add_members();
       *member = StatusOfMember(state_.job.members[i], now);
       state_.stats.AddTo(i, member);
     }
     if (state_.job.stage == Stage::kEnding)
-      *reply->mutable_verdict() = VerdictToProto(state_.job.verdict);
+      *reply.mutable_verdict() = VerdictToProto(state_.job.verdict);
   }
-  reactor->Finish(refusal);
-  return reactor;
+  if (options_.describe) options_.describe(&reply);
+  return reply;
 }
 
 }  // namespace muster::chief

@@ -4,6 +4,7 @@
 
 #include "chief/coordinator/admission.h"
 #include "chief/coordinator/convert.h"
+#include "common/base/json/utf8.h"
 #include "common/base/logging.h"
 
 namespace muster::chief {
@@ -79,6 +80,17 @@ void CoordinatorState::CheckDeaths(PausingTime now) {
                  death.why);
     }
   }
+}
+
+void CoordinatorState::Tell(proto::RunEvent::Kind kind, const std::string& task, int64_t step,
+                            const std::string& text) const {
+  if (!options.on_event) return;
+  proto::RunEvent event;
+  event.set_kind(kind);
+  event.set_task(task);
+  event.set_step(step);
+  event.set_text(ValidUtf8(text));
+  options.on_event(event);
 }
 
 // Limits the lines, because a caller may report in a loop.

@@ -57,6 +57,9 @@ struct CoordinatorState {
   // is silent. The report is dropped if the process sends anything after it.
   void CheckDeaths(PausingTime now);
 
+  // Reports an event to CoordinatorOptions::on_event. `task` may be "", and `step` -1.
+  void Tell(proto::RunEvent::Kind kind, const std::string& task, int64_t step,
+            const std::string& text) const;
   void LogFailure(const proto::FailureReport& report, std::string_view what);
   bool Lives(PausingTime now, const MemberInfo& member) const {
     return member.process.connected && now - member.process.last_heard < options.decision.suspect;

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -324,6 +325,27 @@ class Commands(GoldenTest):
         told = json.loads(muster("preflight", "--json", "--job", job, "--set", f"model_dir={RUNS.dir / 'preflight' / 'model_dir'}"))
         self.check(Golden("preflight.txt", "muster preflight --json"), [told])
         self.assertEqual(told["exit_code"], 0)
+
+    def test_status(self):
+        finished = json.loads(muster("status", "--json", RUNS.completed()))
+        job = RUNS.job("status", {**RATINGS, "epochs": 10**6, "summary": {"every_steps": 1000}})
+        launch = RUNS.start("status", "muster", "launch", "--workers", 1, "--job", job)
+        try:
+            deadline = time.monotonic() + 60
+            running = {}
+            while not (running.get("progress") or {}).get("checkpoint"):
+                self.assertLess(time.monotonic(), deadline, launch.output())
+                time.sleep(0.2)
+                done = subprocess.run([BIN / "muster", "status", "--json", job.parent / "model_dir"], capture_output=True, text=True, timeout=60)
+                running = json.loads(done.stdout) if done.returncode == 0 else {}
+            launch.signal(signal.SIGINT)
+            launch.wait(60)
+        finally:
+            launch.popen.kill()
+            launch.popen.wait()
+        self.check(Golden("status.txt", "muster status --json"), [finished, running])
+        self.assertEqual((finished["verdict"]["status"], finished["verdict"]["exit_code"]), ("completed", 0))
+        self.assertEqual([task["task"] for task in running["tasks"]], ["chief:0", "worker:0"])
 
     def test_jobs_are_accepted(self):
         """Every key and every name that a job file may have, in a few files."""

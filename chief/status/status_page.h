@@ -1,0 +1,39 @@
+// The status page of a chief: one HTML file, which shows a running job live by server-sent events
+// (page_feed.h). Read-only. docs/status.md describes it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "chief/status/page_feed.h"
+#include "common/web/http_server.h"
+
+namespace muster::chief {
+
+// The page, page.html.
+extern const char kStatusPage[];
+
+// Returns the Content-Security-Policy of `page`. It permits the page's own script and style, by
+// their hashes, and connections to the page's own server, and nothing else.
+std::string PolicyOf(const std::string& page);
+
+class StatusPage {
+ public:
+  // Serves "/", "/events" and "/status.json". The number of streams is set here. `source` and
+  // `watch` are used until the destructor returns. Returns the errors of HttpServer::Make.
+  static absl::StatusOr<std::unique_ptr<StatusPage>> Start(web::HttpOptions options,
+                                                           PageFeed::Source source,
+                                                           const RunWatch& watch);
+  std::string url() const { return server_->url(); }
+  // Waits a moment, so that readers who are connected get the last state. Does not wait without
+  // readers.
+  void ShowEnd();
+
+ private:
+  StatusPage(PageFeed::Source source, const RunWatch& watch);
+
+  PageFeed feed_;
+  std::unique_ptr<web::HttpServer> server_;  // Its handlers use feed_.
+};
+
+}  // namespace muster::chief

@@ -1,0 +1,231 @@
+#include "deploy/status/run_files.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <thread>
+
+#include "common/base/json/json_integer.h"
+#include "common/base/peer_text.h"
+#include "common/summary/last_scalars.h"
+#include "common/telemetry/progress.h"
+
+namespace muster::status {
+namespace {
+
+namespace fs = std::filesystem;
+
+Json ReadPart(const std::string& directory, const char* name, std::vector<std::string>* damaged) {
+  const std::string path = directory + "/" + name;
+  std::error_code error;
+  if (!fs::exists(path, error)) return Json();
+  absl::StatusOr<Json> json = ReadJsonFile(path);
+  if (json.ok() && json->is_object()) return *std::move(json);
+  damaged->push_back(json.ok() ? path + " holds no JSON object"
+                               : std::string(Message(json.status())));
+  return Json();
+}
+
+// Returns the value of a key, or null if it is missing or `json` is no object.
+const Json& At(const Json& json, const char* key) {
+  static const Json kNull;
+  if (!json.is_object()) return kNull;
+  const auto found = json.find(key);
+  return found == json.end() ? kNull : *found;
+}
+
+std::string TextOf(const Json& json) {
+  return json.is_string() ? SanitizePeerText(json.get<std::string>()) : "";
+}
+
+int64_t IntegerOf(const Json& json, int64_t otherwise = 0) {
+  try {
+    return json.is_number() ? static_cast<int64_t>(JsonInteger(json)) : otherwise;
+  } catch (const Json::exception&) {
+    return otherwise;
+  }
+}
+
+double NumberOf(const Json& json) { return json.is_number() ? json.get<double>() : 0; }
+
+std::string ProgramOf(const Json& job) {
+  const Json& program = At(job, "program");
+  if (program.is_string()) return fs::path(TextOf(program)).filename().string();
+  return program.is_null() ? "" : SanitizePeerText(Dump(program), 200);
+}
+
+void AddMetrics(const Json& metrics, proto::RunProgress* progress) {
+  for (const auto& [split, prefix] : {std::pair<const char*, const char*>{"train", ""},
+                                      {"validation", "val_"},
+                                      {"test", "test_"},
+                                      {"eval", "eval_"}}) {
+    const Json& values = At(metrics, split);
+    if (!values.is_object()) continue;
+    for (const auto& [name, value] : values.items())
+      if (value.is_number())
+        (*progress->mutable_metrics())[prefix + SanitizePeerText(name, 100)] = value.get<double>();
+  }
+}
+
+int64_t StepOfCheckpoint(std::string_view name) {
+  const size_t dash = name.rfind('-');
+  int64_t step = 0;
+  if (dash != std::string_view::npos)
+    std::from_chars(name.data() + dash + 1, name.data() + name.size(), step);
+  return step;
+}
+
+void AddLosses(const Json& recovery, proto::StatusReply* reply) {
+  const Json& losses = At(recovery, "last_losses");
+  if (!losses.is_array()) return;
+  for (const Json& loss : losses) {
+    proto::RunEvent& event = *reply->add_events();
+    event.set_kind(proto::RunEvent::LOST);
+    event.set_age_seconds(-1);
+    event.set_step(IntegerOf(At(loss, "step"), -1));
+    event.set_text(fmt::format("{}; it cost {:.1f} s", TextOf(At(loss, "cause")),
+                               NumberOf(At(loss, "seconds"))));
+  }
+}
+
+// The last values that the event files of training have.
+void AddLastScalars(const std::string& directory, proto::RunProgress* progress) {
+  for (const auto& [tag, scalar] : summary::LastScalarsOf(directory + "/train")) {
+    if (tag == "learning_rate") progress->set_learning_rate(scalar.value);
+    if (tag == "examples_per_second") progress->set_examples_per_second(scalar.value);
+    if (tag != "loss") continue;
+    (*progress->mutable_metrics())["loss"] = scalar.value;
+    progress->set_step(scalar.step);
+  }
+}
+
+// -1: unknown.
+int ExitCodeOfResult(const std::string& outcome) {
+  if (outcome == "completed") return static_cast<int>(ExitCode::kDone);
+  return outcome == "preempted" ? static_cast<int>(ExitCode::kPreempted) : -1;
+}
+
+uint64_t BeatOf(const std::string& directory) {
+  const auto owner = ReadJsonFile(directory + "/owner.json");
+  return owner.ok() ? static_cast<uint64_t>(IntegerOf(At(*owner, "beat"))) : 0;
+}
+
+std::string FirstLineOf(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+}  // namespace
+
+absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory) {
+  RunFiles run;
+  run.directory = directory;
+  for (const auto& [name, json] : {std::pair<const char*, Json*>{"job.json", &run.job},
+                                   {"owner.json", &run.owner},
+                                   {"recovery.json", &run.recovery},
+                                   {"result.json", &run.result},
+                                   {"status.json", &run.status}})
+    *json = ReadPart(directory, name, &run.damaged);
+  if (run.job.is_null() && run.owner.is_null() && run.result.is_null() && run.damaged.empty())
+    return ConfigurationError(
+        fmt::format("{} is no model_dir: it has no job.json, owner.json or result.json", directory));
+  run.checkpoint = SanitizePeerText(FirstLineOf(directory + "/checkpoints/latest"), 100);
+  return run;
+}
+
+std::string ChiefAddressOf(const RunFiles& run) { return TextOf(At(run.status, "address")); }
+
+int64_t LocalPidOf(const RunFiles& run) {
+  char space[128] = "";
+  (void)!readlink("/proc/self/ns/pid", space, sizeof space - 1);
+  const std::string here = FirstLineOf("/proc/sys/kernel/random/boot_id") + " " + space;
+  return TextOf(At(run.owner, "place")) == here ? IntegerOf(At(run.owner, "pid")) : 0;
+}
+
+bool OwnerLives(const RunFiles& run, Duration wait) {
+  if (!run.owner.is_object() || At(run.owner, "left") == true) return false;
+  const uint64_t beat = BeatOf(run.directory);
+  const MonotonicTime until = Clock::now() + wait;
+  while (Clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (BeatOf(run.directory) != beat) return true;
+  }
+  return false;
+}
+
+proto::StatusReply StatusOfFiles(const RunFiles& run) {
+  proto::StatusReply reply;
+  reply.set_run_id(TextOf(At(run.owner, "run_id")));
+  reply.set_stage(run.result.is_object() ? "ended" : "unknown");
+  proto::RunProgress& progress = *reply.mutable_progress();
+  progress.set_program(ProgramOf(run.job));
+  progress.set_strategy(TextOf(At(run.job, "strategy")));
+  progress.set_model_dir(run.directory);
+  progress.set_seconds_left(-1);
+  progress.set_checkpoint_age_seconds(-1);
+  progress.set_global_batch_size(IntegerOf(At(run.job, "global_batch_size")));
+  if (!run.checkpoint.empty()) {
+    progress.set_checkpoint(run.directory + "/checkpoints/" + run.checkpoint);
+    progress.set_checkpoint_step(StepOfCheckpoint(run.checkpoint));
+    progress.set_step(progress.checkpoint_step());
+  }
+  const Json& recovery = At(run.result, "recovery");
+  AddLosses(recovery.is_object() ? recovery : run.recovery, &reply);
+  if (!run.result.is_object()) {
+    AddLastScalars(run.directory, &progress);
+    return reply;
+  }
+  progress.set_step(IntegerOf(At(run.result, "steps")));
+  progress.set_epoch(std::max<int64_t>(IntegerOf(At(run.result, "epochs")) - 1, 0));
+  progress.set_examples_per_second(NumberOf(At(run.result, "examples_per_second")));
+  AddMetrics(At(run.result, "metrics"), &progress);
+  reply.set_uptime_seconds(NumberOf(At(run.result, "wall_seconds")));
+  proto::Verdict& verdict = *reply.mutable_verdict();
+  verdict.set_exit_code(ExitCodeOfResult(TextOf(At(run.result, "status"))));
+  verdict.set_message(TextOf(At(run.result, "cause")));
+  verdict.set_step(progress.step());
+  return reply;
+}
+
+std::vector<std::string> OutcomeLines(const RunFiles& run) {
+  std::vector<std::string> lines;
+  if (!run.result.is_object()) return lines;
+  const Json& result = run.result;
+  const Json& seconds = At(result, "step_seconds");
+  const int64_t world = IntegerOf(At(result, "world_size"));
+  lines.push_back(fmt::format(
+      "{} member{}, {} replica{}, {} generation{}; chief on host {} ({} cores)", world,
+      world == 1 ? "" : "s", IntegerOf(At(result, "num_replicas")),
+      IntegerOf(At(result, "num_replicas")) == 1 ? "" : "s", IntegerOf(At(result, "generations")),
+      IntegerOf(At(result, "generations")) == 1 ? "" : "s",
+      TextOf(At(At(result, "hardware"), "host")), IntegerOf(At(At(result, "hardware"), "cores"))));
+  if (seconds.is_object())
+    lines.push_back(fmt::format("a step: {:.2f} ms computing, {:.2f} ms waiting for others, "
+                                "{:.2f} ms waiting for input",
+                                1000 * NumberOf(At(seconds, "compute")),
+                                1000 * NumberOf(At(seconds, "wait")),
+                                1000 * NumberOf(At(seconds, "input"))));
+  const Json& recovery = At(result, "recovery");
+  if (IntegerOf(At(recovery, "losses")) > 0 || IntegerOf(At(recovery, "restarts")) > 0)
+    lines.push_back(fmt::format("{} loss{}, {} restart{}, {:.1f} s lost",
+                                IntegerOf(At(recovery, "losses")),
+                                IntegerOf(At(recovery, "losses")) == 1 ? "" : "es",
+                                IntegerOf(At(recovery, "restarts")),
+                                IntegerOf(At(recovery, "restarts")) == 1 ? "" : "s",
+                                NumberOf(At(recovery, "seconds_lost"))));
+  if (const Json& best = At(result, "best"); best.is_object())
+    lines.push_back(fmt::format("best: {} {:.4g} in {}", TextOf(At(best, "metric")),
+                                NumberOf(At(best, "value")),
+                                TextOf(At(result, "best_checkpoint"))));
+  return lines;
+}
+
+}  // namespace muster::status

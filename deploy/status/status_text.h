@@ -1,0 +1,22 @@
+// The state of a run as lines for a terminal. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "proto/coordinator.pb.h"
+
+namespace muster::status {
+
+// Returns all that `muster status` prints of a state: the run, its progress, the tasks, who is slow,
+// the last fault and the last `max_events` events.
+std::vector<std::string> StatusLines(const proto::StatusReply& reply, size_t max_events);
+// Returns one line: "step 120 of 1,200, epoch 1 of 5, ...".
+std::string ProgressText(const proto::RunProgress& progress);
+// Returns "0:31 ago  worker 1 was lost: ... (step 12)".
+std::string EventText(const proto::RunEvent& event);
+// Returns `line`, cut to at most `columns` columns.
+std::string Cut(const std::string& line, size_t columns);
+
+}  // namespace muster::status

@@ -1,0 +1,229 @@
+#include "deploy/status_command.h"
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/cluster/cluster_config.h"
+#include "common/job/job.h"
+#include "common/rpc/host.h"
+#include "common/telemetry/run_status.h"
+#include "deploy/cluster_file.h"
+#include "deploy/status/chief_link.h"
+#include "deploy/status/run_files.h"
+#include "deploy/status/status_text.h"
+
+namespace muster {
+namespace {
+
+constexpr Duration kInterval = std::chrono::seconds(1);
+// An owner writes its beat every second.
+constexpr Duration kBeat = std::chrono::milliseconds(2500);
+constexpr size_t kEvents = 8;
+
+absl::StatusOr<std::string> ChiefOf(const ClusterConfig& config) {
+  if (const auto chief = config.chief()) return config.cluster.AddressOf(*chief).ToString();
+  return ConfigurationError(
+      "whose status? Name the chief's address (host:port) or a model_dir, or give the cluster with "
+      "--cluster or TF_CONFIG");
+}
+
+class StatusCommand : public Command {
+ public:
+  CLI::App* Register(CLI::App& muster) override {
+    CLI::App* app = muster.add_subcommand(
+        "status",
+        "Show the tasks, the progress and the last events of a running job, or of the run in a "
+        "model_dir (exit code 2: wrong arguments, 138: the chief cannot be reached)");
+    app->add_option("TARGET", target_,
+                    "The chief's address (host:port), or a model_dir; otherwise --cluster or "
+                    "TF_CONFIG names the chief");
+    app->add_option("--cluster", cluster_file_, "A file with the cluster, as muster cluster reads")
+        ->type_name("FILE");
+    app->add_option("--job", job_file_, "The job file, for its tls and security")
+        ->type_name("FILE");
+    AddSet(app, &overrides_);
+    app->add_option("--key-file", key_file_, "The run key of the job")->type_name("FILE");
+    app->add_flag("--watch", watch_, "Show it again every second until the job ends");
+    app->add_flag("--json", json_, "Print one JSON object, for scripts; with --watch, one a line");
+    app->add_option("--timeout", timeout_, "Seconds to wait for an answer")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    return app;
+  }
+
+  int Run() override {
+    terminal_ = isatty(STDOUT_FILENO) == 1 && !json_;
+    const absl::Status shown = Show();
+    return shown.ok() ? 0 : ReportError("status", shown);
+  }
+
+ private:
+  absl::Status Show() {
+    if (!target_.empty() && !cluster_file_.empty())
+      return ConfigurationError("--cluster names the chief, and so does the argument: leave one out");
+    std::error_code error;
+    if (!target_.empty() && std::filesystem::is_directory(target_, error)) return ShowDirectory();
+    MUSTER_RETURN_IF_ERROR(FindChief());
+    if (!job_file_.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(link_.job, LoadJob(job_file_, overrides_));
+    }
+    return ShowChief();
+  }
+
+  // Sets the address of link_.
+  absl::Status FindChief() {
+    if (target_.empty()) {
+      ClusterConfig config;
+      if (cluster_file_.empty()) {
+        MUSTER_ASSIGN_OR_RETURN(config, ClusterFromEnvironment(ProcessEnvironment()));
+      } else {
+        MUSTER_ASSIGN_OR_RETURN(config.cluster, ReadClusterFile(cluster_file_));
+        config.task = config.cluster.Tasks().front();
+      }
+      MUSTER_ASSIGN_OR_RETURN(link_.address, ChiefOf(config));
+      return absl::OkStatus();
+    }
+    const auto at = rpc::SplitHostPort(target_);
+    if (!at.ok())
+      return ConfigurationError(fmt::format(
+          "{} is neither a folder here nor the address of a chief (host:port)", target_));
+    link_.address = target_;
+    return absl::OkStatus();
+  }
+
+  // ---- a running chief
+
+  absl::Status ShowChief() {
+    link_.key_file = key_file_;
+    const Duration timeout = FromSeconds(timeout_);
+    std::unique_ptr<status::ChiefLink> chief;
+    std::optional<proto::StatusReply> last;
+    while (true) {
+      absl::StatusOr<proto::StatusReply> reply = Ask(&chief, timeout);
+      if (!reply.ok()) {
+        if (!last) return reply.status();
+        return ShowEnd(*last, reply.status());
+      }
+      last = *std::move(reply);
+      Print(*last, {});
+      if (!watch_ || last->has_verdict()) return absl::OkStatus();
+      std::this_thread::sleep_for(kInterval);
+    }
+  }
+
+  absl::StatusOr<proto::StatusReply> Ask(std::unique_ptr<status::ChiefLink>* chief,
+                                         Duration timeout) {
+    if (*chief == nullptr) {
+      MUSTER_ASSIGN_OR_RETURN(*chief, status::ChiefLink::Open(link_, timeout));
+    }
+    return (*chief)->Ask(timeout);
+  }
+
+  // The chief was reached before, and is not any more. If the run has a result, it has ended.
+  absl::Status ShowEnd(const proto::StatusReply& last, const absl::Status& unreachable) {
+    if (last.progress().model_dir().empty()) return unreachable;
+    const auto run = status::ReadRunFiles(last.progress().model_dir());
+    if (!run.ok() || !run->result.is_object()) return unreachable;
+    proto::StatusReply ended = status::StatusOfFiles(*run);
+    if (ended.run_id() != last.run_id()) return unreachable;
+    Print(ended, status::OutcomeLines(*run));
+    return absl::OkStatus();
+  }
+
+  // ---- a model_dir
+
+  absl::Status ShowDirectory() {
+    MUSTER_ASSIGN_OR_RETURN(const status::RunFiles run, status::ReadRunFiles(target_));
+    for (const std::string& damaged : run.damaged) fmt::print(stderr, "muster status: {}\n", damaged);
+    if (run.result.is_object()) {
+      Print(status::StatusOfFiles(run), status::OutcomeLines(run));
+      return absl::OkStatus();
+    }
+    link_.address = status::ChiefAddressOf(run);
+    if (link_.address.empty()) return ShowWithoutChief(run);
+    // The run's own job names its key or certificates.
+    if (!job_file_.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(link_.job, LoadJob(job_file_, overrides_));
+    } else if (auto job = JobFromJson(run.job); run.job.is_object() && job.ok()) {
+      link_.job = *std::move(job);
+    }
+    link_.chief_pid = status::LocalPidOf(run);
+    const absl::Status shown = ShowChief();
+    if (shown.ok() || ExitCodeOf(shown) != ExitCode::kRetryable) return shown;
+    Print(status::StatusOfFiles(run),
+          {fmt::format("The run in {} has no result, and its chief is not reached: this is what "
+                       "its files say.",
+                       target_)});
+    return shown;
+  }
+
+  // The run trains in one process, or its chief has not come so far that it wrote status.json.
+  absl::Status ShowWithoutChief(status::RunFiles run) {
+    while (true) {
+      const bool lives = status::OwnerLives(run, kBeat);
+      Print(status::StatusOfFiles(run),
+            {lives ? "The run lives in one process, which has no port: this is what its files say."
+                   : "The run has no result, and nobody writes to its folder: it ended without a "
+                     "word, or was never begun."});
+      if (!watch_ || !lives) return absl::OkStatus();
+      MUSTER_ASSIGN_OR_RETURN(run, status::ReadRunFiles(target_));
+      if (!run.result.is_object()) continue;
+      Print(status::StatusOfFiles(run), status::OutcomeLines(run));
+      return absl::OkStatus();
+    }
+  }
+
+  // ---- output
+
+  void Print(const proto::StatusReply& reply, const std::vector<std::string>& notes) {
+    if (json_) {
+      fmt::print("{}\n", Dump(StatusToJson(reply)));
+      (void)fflush(stdout);
+      return;
+    }
+    std::vector<std::string> lines = status::StatusLines(reply, kEvents);
+    lines.insert(lines.end(), notes.begin(), notes.end());
+    if (watch_ && terminal_) return Redraw(lines);
+    if (watch_ && !first_) fmt::print("\n");
+    first_ = false;
+    for (const std::string& line : lines) fmt::print("{}\n", line);
+    (void)fflush(stdout);
+  }
+
+  void Redraw(const std::vector<std::string>& lines) const {
+    winsize size{};
+    const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    const size_t columns = known ? size.ws_col : 80;
+    const size_t rows = known && size.ws_row > 1 ? size.ws_row - 1 : 1000;
+    std::string screen = "\x1b[H";
+    for (size_t i = 0; i < std::min(rows, lines.size()); ++i)
+      screen += status::Cut(lines[i], columns) + "\x1b[K\n";
+    fmt::print("{}\x1b[J", screen);
+    (void)fflush(stdout);
+  }
+
+  std::string target_, cluster_file_, job_file_, key_file_;
+  std::vector<std::string> overrides_;
+  bool watch_ = false, json_ = false, terminal_ = false, first_ = true;
+  double timeout_ = 5;
+  status::ChiefLinkOptions link_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeStatusCommand() { return std::make_unique<StatusCommand>(); }
+
+}  // namespace muster

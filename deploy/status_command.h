@@ -1,0 +1,12 @@
+// `muster status`: the state of a running job, or of the run in a model_dir (docs/status.md).
+#pragma once
+
+#include <memory>
+
+#include "deploy/command.h"
+
+namespace muster {
+
+std::unique_ptr<Command> MakeStatusCommand();
+
+}  // namespace muster
