@@ -42,6 +42,7 @@ struct PsMembershipOptions {
   // A file that also receives the last line of a process that is ended because it hangs. Empty:
   // none.
   std::string termination_log;
+  std::shared_ptr<SpanRecorder> spans;  // The spans of this process, for `muster trace`.
 };
 
 struct PsParts {

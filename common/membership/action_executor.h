@@ -1,5 +1,5 @@
 // Carries out the actions of a member's state machine. It owns the member's session with the
-// coordinator, its communicators and its flight records.
+// coordinator, its communicators and its flight records, and takes part in traces.
 //
 // Thread-safe. Do requires the Member's mutex, which guards the state.
 #pragma once
@@ -11,6 +11,7 @@
 #include "common/membership/communicator_registry.h"
 #include "common/membership/member.h"
 #include "common/membership/member_records.h"
+#include "common/session/trace_client.h"
 
 namespace muster {
 
@@ -37,11 +38,16 @@ class ActionExecutor {
   MemberRecords& records() { return records_; }
 
  private:
+  // Called with the first generation, because only then there is something to trace.
+  void StartTraces();
+
   const MemberOptions& options_;
   const uint64_t incarnation_;
+  const std::shared_ptr<rpc::RenewableChannel> channel_;  // May be null.
   CommunicatorRegistry communicators_;
   MemberRecords records_;
   std::unique_ptr<ChiefSession> session_;
+  std::unique_ptr<TraceClient> traces_;
 };
 
 }  // namespace muster

@@ -26,6 +26,8 @@
 
 namespace muster {
 
+class SpanRecorder;
+
 // The effect of a planned fault (--fault) on the session with the chief.
 enum class SessionFault { kNone, kSilent, kBroken };
 
@@ -73,6 +75,8 @@ struct MemberOptions {
   // Called ten times per second. Empty: no faults. While it returns kSilent, the session passes no
   // messages. When it returns kBroken, the session ends.
   std::function<SessionFault()> session_fault;
+  // The spans of this process, for `muster trace`. Null: this process takes part in no trace.
+  std::shared_ptr<SpanRecorder> spans;
 };
 
 class Member : public Membership {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "common/flight/spans.h"
 #include "common/job/finished_run.h"
 #include "common/train/evaluation.h"
 #include "common/train/replica/precision.h"
@@ -207,6 +208,7 @@ void LoopImpl::Save(bool again, bool best) {
     return;
   }
   Enter(Phase::kSave);
+  const Span span("snapshot");
   for (Observer* observer : context_.observers) observer->OnSave(state_.steps);
   auto snapshot = context_.snapshots->Take(*replica_, state_, *own);
   state_.save_due = -1;
@@ -266,6 +268,8 @@ bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
         batch_steps_done_, batch_steps_)));
   if (!have_batch_) {
     Enter(Phase::kData);
+    EnterSpanStep(state_.steps + 1);
+    const Span span("input");
     auto loaded = feed_->Next();
     if (!loaded.ok()) throw StatusError(loaded.status());
     loaded_ = *std::move(loaded);
@@ -287,6 +291,7 @@ bool LoopImpl::NextOf(DatasetHandle dataset, data::Batch* batch) {
   if (dataset.index < 0 || dataset.index >= static_cast<int>(named_feeds_.size()))
     throw StatusError(ProgramError("next was called with a dataset that build() did not declare"));
   Enter(Phase::kData);
+  const Span span("input");
   FedBatch loaded;
   auto there = named_feeds_[dataset.index]->Next(&loaded);
   if (!there.ok()) throw StatusError(there.status());
@@ -312,6 +317,8 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
                           "call next() first, or say next(&batch, {})",
                           batch_steps_ == 1 ? "one step" : fmt::format("{} steps", batch_steps_),
                           batch_steps_ + 1)));
+  EnterSpanStep(state_.steps + 1);
+  const Span span("step");
   BeforeStep();
   StepPlan plan;
   plan.steps_done = state_.steps;
@@ -501,6 +508,7 @@ std::map<std::string, double> LoopImpl::Evaluate(Split split) {
 
 std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   if (stop_) return std::nullopt;
+  const Span span("evaluate");
   const MonotonicTime start = Clock::now();
   Enter(Phase::kEvaluate);
   PassOptions options;

@@ -184,7 +184,8 @@ class StepImpl {
   // These belong to the current step.
   int64_t local_examples_ = 0, micro_examples_ = 0;
   int micro_batch_ = 0, micro_batches_ = 1;
-  std::vector<int> minimized_;  // Optimizers minimized in this micro-batch.
+  MonotonicTime forward_begin_;  // The time at which the program began the forward pass in progress.
+  std::vector<int> minimized_;   // Optimizers minimized in this micro-batch.
   std::vector<int> updated_;    // Optimizers that this step has already updated.
   std::string shape_;           // The sequence of calls, which must be equal on all replicas.
   std::vector<int> deferred_;   // Optimizers to update at the commit.

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/flight/spans.h"
 #include "common/train/step/step_impl.h"
 
 namespace muster {
@@ -395,7 +396,9 @@ void StepImpl::Minimize(const std::vector<Objective>& objectives) {
   shape_ += ";";
   minimized_.insert(minimized_.end(), optimizers.begin(), optimizers.end());
   const std::vector<Goal> goals = Goals(objectives);
+  AddSpan("forward", forward_begin_);
   for (const Goal& goal : goals) Backward(goal, immediate_ || &goal != &goals.back());
+  forward_begin_ = Clock::now();
   if (micro_batch_ + 1 < micro_batches_) return;
   if (immediate_) {
     UpdateNow(optimizers);
@@ -442,6 +445,7 @@ void StepImpl::SwitchToImmediate() {
 }
 
 void StepImpl::Backward(const Goal& goal, bool keep_graph) {
+  const Span span("backward");
   NamedOptimizer& optimizer = replica_->optimizers()[goal.optimizer];
   const bool first = micro_batch_ == 0, last = micro_batch_ + 1 == micro_batches_;
   if (first) {
