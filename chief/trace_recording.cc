@@ -52,8 +52,7 @@ std::optional<proto::TraceAlignReply> TraceRecording::Window(const std::string& 
                                                              MonotonicTime now) {
   proto::TraceAlignReply reply;
   if (now >= stop_at_) return reply;
-  if (IsServer(task))
-    return WorkersDelivered() ? std::optional(reply) : std::nullopt;
+  if (IsServer(task)) return WorkersDelivered() ? std::optional(reply) : std::nullopt;
   if (first_step_ == 0 && now >= align_until_) Align(task, members_[task].step, now);
   if (first_step_ == 0) return std::nullopt;
   if (request_.independent) {

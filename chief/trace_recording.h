@@ -1,5 +1,6 @@
-// The state of one trace at the chief: which tasks record, which steps, and what they have delivered.
-// A plain object that decides by the time it is given. TraceService guards it and answers the calls.
+// The state of one trace at the chief: which tasks record, which steps, and what they have
+// delivered. A plain object that decides by the time it is given. TraceService guards it and
+// answers the calls.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,8 @@ class TraceRecording {
 
   TraceRecording(TraceRequest request, MonotonicTime now);
 
-  // Says that the task was asked to record. Returns false if it was before, or is no task of the job.
+  // Says that the task was asked to record. Returns false if it was before, or is no task of the
+  // job.
   bool Begin(const std::string& task);
   // Says that the task is at `step`.
   void Align(const std::string& task, int64_t step, MonotonicTime now);

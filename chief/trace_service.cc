@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "chief/trace_mailbox.h"
 #include "chief/trace_recording.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
@@ -24,10 +25,11 @@ namespace {
 using checkpoint::JoinPath;
 
 constexpr int kMaxSteps = 1000;
-constexpr Duration kMaxLimit = std::chrono::minutes(10);
-constexpr size_t kPiece = 1 << 20;    // Of a file, for Read.
-constexpr char kPart[] = ".part";     // Suffix of a file that is being written.
-constexpr char kPrefix[] = "step-";
+constexpr std::chrono::milliseconds kMaxLimit = std::chrono::minutes(10);
+constexpr size_t kPiece = 1 << 20;  // Of a file, for Read.
+constexpr char kPart[] = ".part";   // Suffix of a file that is being written.
+// How often model_dir is looked at for a request.
+constexpr Duration kLook = std::chrono::seconds(1);
 
 // A call that is answered later, under the mutex of the service.
 class HeldCall final : public grpc::ServerUnaryReactor {
@@ -46,7 +48,8 @@ class HeldCall final : public grpc::ServerUnaryReactor {
     on_cancel_();
   }
   void OnDone() override { self_.reset(); }
-  static std::shared_ptr<HeldCall> Make(absl::Mutex* mu, std::function<void()> on_cancel = [] {}) {
+  static std::shared_ptr<HeldCall> Make(
+      absl::Mutex* mu, std::function<void()> on_cancel = [] {}) {
     auto call = std::make_shared<HeldCall>(mu, std::move(on_cancel));
     call->self_ = call;
     return call;
@@ -74,7 +77,7 @@ class TraceServiceImpl final : public TraceService, public proto::Trace::Callbac
  public:
   explicit TraceServiceImpl(TraceServiceOptions options)
       : options_(std::move(options)),
-        folder_(JoinPath(options_.model_dir, "trace")),
+        folder_(JoinPath(options_.model_dir, kTraceFolder)),
         own_clock_(ClockOfThisProcess()),
         next_id_((uint64_t{std::random_device{}()} << 16) + 1),
         thread_([this] { Run(); }) {}
@@ -116,7 +119,8 @@ class TraceServiceImpl final : public TraceService, public proto::Trace::Callbac
     uint64_t id = 0;
     Duration limit{};
     TraceRecording recording;
-    Held<proto::TraceRecordReply> asked;
+    Held<proto::TraceRecordReply> asked;  // Empty if the request came through model_dir.
+    std::string mail;                     // The id of that request, else empty.
     std::map<std::string, Held<proto::TraceAlignReply>> aligning;
     bool writing = false;
   };
@@ -125,8 +129,12 @@ class TraceServiceImpl final : public TraceService, public proto::Trace::Callbac
     std::string text;
   };
 
-  grpc::Status CheckRequest(const proto::TraceRecordRequest& request) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Begins a trace if it can.
+  grpc::Status BeginLocked(int64_t steps, Duration limit, Held<proto::TraceRecordReply> asked,
+                           std::string mail) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  grpc::Status CheckRequest(int64_t steps, Duration limit) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes a request from model_dir, if there is one. Releases the mutex meanwhile.
+  void LookLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Announce(const std::string& task, proto::TraceAwaitReply* reply)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AnswerAlignedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -135,6 +143,7 @@ class TraceServiceImpl final : public TraceService, public proto::Trace::Callbac
   void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<std::string> Write(int64_t step, const std::string& text) const;
   absl::Status Prune() const;
+  void AnswerMail(const std::string& id, const proto::TraceRecordReply& reply) const;
 
   const TraceServiceOptions options_;
   const std::string folder_, own_clock_;
@@ -218,9 +227,9 @@ grpc::ServerUnaryReactor* TraceServiceImpl::Clock(grpc::CallbackServerContext* c
                                                   const proto::TraceClockRequest*,
                                                   proto::TraceClockReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reply->set_monotonic_ns(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                              muster::Clock::now().time_since_epoch())
-                              .count());
+  reply->set_monotonic_ns(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(muster::Clock::now().time_since_epoch())
+          .count());
   reactor->Finish(rpc::RequireDeadline(*context, "Clock"));
   return reactor;
 }
@@ -248,14 +257,14 @@ grpc::ServerUnaryReactor* TraceServiceImpl::Keep(grpc::CallbackServerContext* co
 
 // ---- Calls of people
 
-grpc::Status TraceServiceImpl::CheckRequest(const proto::TraceRecordRequest& request) const {
+grpc::Status TraceServiceImpl::CheckRequest(int64_t steps, Duration limit) const {
   const auto invalid = [](const std::string& why) {
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why);
   };
-  if (request.steps() < 1 || request.steps() > kMaxSteps)
+  if (steps < 1 || steps > kMaxSteps)
     return invalid(fmt::format("steps must be 1 to {}", kMaxSteps));
-  if (request.limit_ms() < 1 || std::chrono::milliseconds(request.limit_ms()) > kMaxLimit)
-    return invalid(fmt::format("the limit must be at most {:g} s", Seconds(kMaxLimit)));
+  if (limit <= Duration::zero() || limit > kMaxLimit)
+    return invalid(fmt::format("the limit must be above 0 and at most {:g} s", Seconds(kMaxLimit)));
   if (closed_) return Unavailable("the job ends");
   if (active_)
     return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
@@ -269,24 +278,29 @@ grpc::ServerUnaryReactor* TraceServiceImpl::Record(grpc::CallbackServerContext* 
   grpc::Status refusal = rpc::RequireDeadline(*context, "Record");
   const auto call = HeldCall::Make(&mu_);
   absl::MutexLock lock(&mu_);
-  if (refusal.ok()) refusal = CheckRequest(*request);
-  if (!refusal.ok()) {
-    call->Answer(refusal);
-    return call.get();
-  }
-  const Duration limit = std::chrono::milliseconds(request->limit_ms());
+  const auto limit = std::chrono::milliseconds(std::clamp<int64_t>(
+      request->limit_ms(), 0, kMaxLimit.count() + 1));
+  if (refusal.ok()) refusal = BeginLocked(request->steps(), limit, {call, reply}, "");
+  if (!refusal.ok()) call->Answer(refusal);
+  return call.get();
+}
+
+grpc::Status TraceServiceImpl::BeginLocked(int64_t steps, Duration limit,
+                                           Held<proto::TraceRecordReply> asked, std::string mail) {
+  const grpc::Status refusal = CheckRequest(steps, limit);
+  if (!refusal.ok()) return refusal;
+  TraceRequest request{options_.tasks, options_.independent, static_cast<int>(steps), limit};
   active_.emplace(Active{next_id_++,
                          limit,
-                         TraceRecording({options_.tasks, options_.independent, request->steps(),
-                                         limit},
-                                        muster::Clock::now()),
-                         {call, reply},
+                         TraceRecording(request, muster::Clock::now()),
+                         std::move(asked),
+                         std::move(mail),
                          {},
                          false});
   for (auto& [task, held] : waiting_)
     if (held.open() && Announce(task, held.reply)) held.call->Answer(grpc::Status::OK);
   changed_.SignalAll();
-  return call.get();
+  return grpc::Status::OK;
 }
 
 grpc::ServerUnaryReactor* TraceServiceImpl::Read(grpc::CallbackServerContext* context,
@@ -329,7 +343,10 @@ void TraceServiceImpl::Run() {
   absl::MutexLock lock(&mu_);
   while (!exiting_) {
     if (!active_) {
-      changed_.Wait(&mu_);
+      const bool mail = !options_.model_dir.empty() && !closed_;
+      if (changed_.WaitUntil(&mu_, mail ? muster::Clock::now() + kLook : MonotonicTime::max()) &&
+          mail)
+        LookLocked();
       continue;
     }
     AnswerAlignedLocked();
@@ -342,12 +359,29 @@ void TraceServiceImpl::Run() {
   }
 }
 
+void TraceServiceImpl::LookLocked() {
+  mu_.Unlock();
+  TraceMailbox mailbox(options_.files, folder_);
+  auto request = mailbox.Take();
+  if (request && options_.fence && !options_.fence().ok()) request.reset();
+  mu_.Lock();
+  if (!request || exiting_) return;
+  const grpc::Status begun = BeginLocked(
+      request->steps, FromSeconds(std::clamp(request->limit_seconds, 0.0, 1e6)), {}, request->id);
+  if (begun.ok()) return;
+  mu_.Unlock();
+  const absl::Status answered = mailbox.Answer(request->id, {{"error", begun.error_message()}});
+  if (!answered.ok()) LogWarning("{}", Message(answered));
+  mu_.Lock();
+}
+
 void TraceServiceImpl::FinishLocked() {
   active_->writing = true;  // Nothing more is taken.
   for (auto& [task, held] : active_->aligning)
     if (held.open()) held.call->Answer(grpc::Status::OK);
   const std::vector<TracedTask> tasks = active_->recording.Delivered();
   const std::vector<std::string> missing = active_->recording.Missing();
+  const std::string mail = active_->mail;
   mu_.Unlock();
   int64_t first = 0, last = 0;
   for (const TracedTask& task : tasks) {
@@ -364,28 +398,42 @@ void TraceServiceImpl::FinishLocked() {
             tasks.size() == 1 ? "" : "s", path.empty() ? "" : " in " + path);
   }
   for (const std::string& line : missing) LogWarning("left out of the trace: {}", line);
+  proto::TraceRecordReply reply;
+  reply.set_size(static_cast<int64_t>(text.size()));
+  reply.set_path(path);
+  reply.set_first_step(first);
+  reply.set_last_step(last);
+  for (const TracedTask& task : tasks) reply.add_tasks(task.task);
+  for (const std::string& line : missing) reply.add_missing(line);
+  if (!mail.empty()) AnswerMail(mail, reply);
   mu_.Lock();
   finished_ = {active_->id, std::move(text)};
+  reply.set_id(active_->id);
   if (active_->asked.open()) {
-    proto::TraceRecordReply& reply = *active_->asked.reply;
-    reply.set_id(finished_.id);
-    reply.set_size(static_cast<int64_t>(finished_.text.size()));
-    reply.set_path(path);
-    reply.set_first_step(first);
-    reply.set_last_step(last);
-    for (const TracedTask& task : tasks) reply.add_tasks(task.task);
-    for (const std::string& line : missing) reply.add_missing(line);
+    *active_->asked.reply = reply;
     active_->asked.call->Answer(grpc::Status::OK);
   }
   active_.reset();
   changed_.SignalAll();
 }
 
+void TraceServiceImpl::AnswerMail(const std::string& id,
+                                  const proto::TraceRecordReply& reply) const {
+  const Json answer = {
+      {"file", reply.path().empty() ? "" : checkpoint::BaseName(reply.path())},
+      {"first_step", reply.first_step()},
+      {"last_step", reply.last_step()},
+      {"tasks", std::vector<std::string>(reply.tasks().begin(), reply.tasks().end())},
+      {"missing", std::vector<std::string>(reply.missing().begin(), reply.missing().end())}};
+  const absl::Status answered = TraceMailbox(options_.files, folder_).Answer(id, answer);
+  if (!answered.ok()) LogWarning("{}", Message(answered));
+}
+
 absl::StatusOr<std::string> TraceServiceImpl::Write(int64_t step, const std::string& text) const {
   if (options_.fence) MUSTER_RETURN_IF_ERROR(options_.fence());
   checkpoint::FileSystem& files = *options_.files;
   MUSTER_RETURN_IF_ERROR(checkpoint::MakeDirectories(files, folder_));
-  const std::string path = JoinPath(folder_, fmt::format("{}{:08}.json", kPrefix, step));
+  const std::string path = JoinPath(folder_, TraceFile(step));
   MUSTER_ASSIGN_OR_RETURN(auto file, files.Create(path + kPart));
   absl::Status status = file->Append(text);
   if (status.ok()) status = file->Close();
@@ -402,7 +450,7 @@ absl::StatusOr<std::string> TraceServiceImpl::Write(int64_t step, const std::str
 absl::Status TraceServiceImpl::Prune() const {
   checkpoint::FileSystem& files = *options_.files;
   MUSTER_ASSIGN_OR_RETURN(std::vector<std::string> names, files.List(folder_));
-  std::erase_if(names, [](const std::string& name) { return !name.starts_with(kPrefix); });
+  std::erase_if(names, [](const std::string& name) { return !name.starts_with(kTracePrefix); });
   std::sort(names.rbegin(), names.rend());
   int kept = 0;
   for (const std::string& name : names)

@@ -1,6 +1,6 @@
-// TraceService makes the traces that `muster trace` asks for. It tells the tasks to record, waits for
-// their spans with a deadline, and writes one file to model_dir/trace/. A task that does not answer is
-// named and left out. It needs no LibTorch.
+// TraceService makes the traces that `muster trace` asks for. It tells the tasks to record, waits
+// for their spans with a deadline, and writes one file to model_dir/trace/. A task that does not
+// answer is named and left out. It needs no LibTorch.
 //
 // Thread-safe. The TraceService must outlive the server that it is registered with.
 #pragma once

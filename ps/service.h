@@ -36,7 +36,7 @@ struct PsServiceOptions {
   // Pushes wait after this silence of the chief (see LongestChiefSilence). Zero: pushes never wait
   // for the chief.
   Duration chief_silence = Duration::zero();
-  rpc::BulkCalls::Limits bulk;  // Limits of the chief's calls that carry state.
+  rpc::BulkCalls::Limits bulk;          // Limits of the chief's calls that carry state.
   std::shared_ptr<SpanRecorder> spans;  // Of the threads that serve workers. May be null.
 };
 

@@ -13,8 +13,8 @@ bool MayCallChief(const security::Peer& caller, std::string_view method) {
   const bool member =
       task.starts_with("chief:") || task.starts_with("worker:") || task.starts_with("ps:");
   return member &&
-         (method == "/muster.proto.Coordinator/Session" ||
-          method == "/muster.proto.Flight/Keep" || method.starts_with("/muster.proto.Trace/"));
+         (method == "/muster.proto.Coordinator/Session" || method == "/muster.proto.Flight/Keep" ||
+          method.starts_with("/muster.proto.Trace/"));
 }
 
 }  // namespace muster::chief

@@ -1,9 +1,10 @@
-// Spans of this process for `muster trace`: what each thread did from when until when. A SpanRecorder
-// keeps them while somebody asks for a trace. Otherwise a Span costs two loads and no lock.
+// Spans of this process for `muster trace`: what each thread did from when until when. A
+// SpanRecorder keeps them while somebody asks for a trace. Otherwise a Span costs two loads and no
+// lock.
 //
 // A thread that has spans is bound to a recorder by a SpanThread, which also names its lane in the
-// trace. Threads that it starts inherit the recorder through SpanThread::Recorder(). Code in between
-// needs no argument for it, and spans of unbound threads are not recorded.
+// trace. Threads that it starts inherit the recorder through SpanThread::Recorder(). Code in
+// between needs no argument for it, and spans of unbound threads are not recorded.
 //
 // SpanRecorder is thread-safe. SpanThread, Span and SpanLabel belong to one thread.
 #pragma once
@@ -37,7 +38,7 @@ struct SpanEvent {
 struct SpanRecord {
   std::vector<std::string> lanes;
   std::vector<SpanEvent> spans;
-  uint64_t lost_spans = 0;  // Spans that did not fit, the oldest ones.
+  uint64_t lost_spans = 0;                // Spans that did not fit, the oldest ones.
   int64_t first_step = 0, last_step = 0;  // 0 if no step began.
 };
 

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "common/base/json/utf8.h"
-#include "common/cluster/task.h"
+#include "common/cluster/verdict.h"
 #include "muster/json.h"
 
 namespace muster {
@@ -103,18 +103,17 @@ std::string Writer::Finish(const std::vector<TracedTask>& tasks,
   Json other = {{"run_id", description.run_id}, {"missing", description.missing}};
   other["tasks"] = Json::array();
   for (const TracedTask& task : tasks) {
-    other["tasks"].push_back(
-        {{"task", task.task},
-         {"host", ValidUtf8(task.host)},
-         {"pid", task.pid},
-         {"first_step", task.first_step},
-         {"last_step", task.last_step},
-         {"lost_spans", task.lost_spans},
-         {"clock",
-          {{"shared", task.clock.shared},
-           {"offset_us", static_cast<double>(task.clock.offset_ns) / 1000},
-           {"error_us", static_cast<double>(task.clock.error_ns) / 1000},
-           {"round_trips", task.clock.round_trips}}}});
+    other["tasks"].push_back({{"task", task.task},
+                              {"host", ValidUtf8(task.host)},
+                              {"pid", task.pid},
+                              {"first_step", task.first_step},
+                              {"last_step", task.last_step},
+                              {"lost_spans", task.lost_spans},
+                              {"clock",
+                               {{"shared", task.clock.shared},
+                                {"offset_us", static_cast<double>(task.clock.offset_ns) / 1000},
+                                {"error_us", static_cast<double>(task.clock.error_ns) / 1000},
+                                {"round_trips", task.clock.round_trips}}}});
   }
   if (text_.empty()) text_ = "{\"traceEvents\":[";
   text_ += "\n],\n\"displayTimeUnit\":\"ms\",\n\"otherData\":" + other.dump() + "}\n";
@@ -122,6 +121,11 @@ std::string Writer::Finish(const std::vector<TracedTask>& tasks,
 }
 
 }  // namespace
+
+std::string TraceFile(int64_t first_step) {
+  return fmt::format("{}{:08}.json", kTracePrefix, first_step);
+}
+std::string TraceAnswerFile(const std::string& id) { return fmt::format("answer-{}.json", id); }
 
 std::string ClockOfThisProcess() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");

@@ -1,5 +1,6 @@
 // The file of `muster trace`: Chrome's trace event format, a JSON object that Perfetto
-// (ui.perfetto.dev) and chrome://tracing open. A process of the trace is a task, a thread of it a lane.
+// (ui.perfetto.dev) and chrome://tracing open. A process of the trace is a task, a thread of it a
+// lane.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +41,20 @@ struct TraceDescription {
   std::vector<std::string> missing;  // One sentence for each task that is left out.
 };
 
+// The names in model_dir/trace: of the file of a trace from its first step on, of a request to the
+// chief, and of the answer to it.
+inline constexpr char kTraceFolder[] = "trace";
+inline constexpr char kTracePrefix[] = "step-";
+inline constexpr char kTraceRequestFile[] = "request.json";
+std::string TraceFile(int64_t first_step);           // "step-00000012.json"
+std::string TraceAnswerFile(const std::string& id);  // "answer-ID.json"
+
 // Returns the clock of this process: the boot of the host and the time namespace.
 std::string ClockOfThisProcess();
 
-// Returns the text of the file. `tasks` have the order in which they are shown. The first span of all
-// begins at time 0. Spans of one lane that overlap without nesting, which the format does not allow,
-// go to further lanes of the same name.
+// Returns the text of the file. `tasks` have the order in which they are shown. The first span of
+// all begins at time 0. Spans of one lane that overlap without nesting, which the format does not
+// allow, go to further lanes of the same name.
 std::string TraceText(const std::vector<TracedTask>& tasks, const TraceDescription& description);
 
 }  // namespace muster

@@ -113,7 +113,7 @@ void ActionExecutor::StartTraces() {
 }
 
 void ActionExecutor::Close() {
-  traces_.reset();  // A trace in progress gets what this process has.
+  traces_.reset();   // A trace in progress gets what this process has.
   records_.Close();  // While the chief still waits for this member.
   if (session_) session_->Close(kFailureAckTimeout);
 }

@@ -32,9 +32,8 @@ bool IsFinal(grpc::StatusCode code) {
 MeasuredOffset OffsetOf(const std::vector<ClockRoundTrip>& round_trips) {
   if (round_trips.empty()) return {};
   const ClockRoundTrip& best = *std::min_element(
-      round_trips.begin(), round_trips.end(), [](const auto& a, const auto& b) {
-        return a.end_ns - a.begin_ns < b.end_ns - b.begin_ns;
-      });
+      round_trips.begin(), round_trips.end(),
+      [](const auto& a, const auto& b) { return a.end_ns - a.begin_ns < b.end_ns - b.begin_ns; });
   const int64_t half = (best.end_ns - best.begin_ns) / 2;
   return {.offset_ns = best.theirs_ns - (best.begin_ns + half), .error_ns = half + 1};
 }
@@ -120,8 +119,8 @@ bool TraceClient::Await(proto::TraceAwaitReply* reply) {
 }
 
 void TraceClient::Record(const proto::TraceAwaitReply& begun) {
-  const MonotonicTime until = Clock::now() + std::chrono::milliseconds(std::clamp<int64_t>(
-                                                 begun.limit_ms(), 0, 3'600'000));
+  const MonotonicTime until =
+      Clock::now() + std::chrono::milliseconds(std::clamp<int64_t>(begun.limit_ms(), 0, 3'600'000));
   options_.recorder->Start();
   Align(begun.id(), until);
   const proto::TraceClockOffset before = MeasureClock();

@@ -1,6 +1,6 @@
-// A TraceClient takes part in the traces of `muster trace` for one process. It keeps one call open at
-// the chief. When a trace begins, the process records its spans, measures the offset of its clock,
-// and delivers both. One thread, which waits nearly always.
+// A TraceClient takes part in the traces of `muster trace` for one process. It keeps one call open
+// at the chief. When a trace begins, the process records its spans, measures the offset of its
+// clock, and delivers both. One thread, which waits nearly always.
 //
 // Thread-safe.
 #pragma once

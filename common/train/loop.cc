@@ -326,6 +326,7 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   plan.global_examples = loaded_.global_examples;
   plan.summary = reporter() && !context_.observers.empty() &&
                  (state_.steps + 1) % context_.job.summary.every_steps == 0;
+  plan.graph = reporter() && !context_.observers.empty() && state_.steps == 0;
   plan.stop_requested = first_local() && context_.membership->StopRequested();
   plan.input_seconds = std::exchange(input_seconds_, 0);
   std::optional<BatchNormWatch> watch;
@@ -337,6 +338,7 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   if (!result.ok()) throw StatusError(NameLeftOut(result.status(), loaded_.left_out.count));
   if (watch) CheckBatchNorm(*watch);
   Commit(*result);
+  if (plan.graph) ReportGraph(std::move(result->graph));
   step_start_ = Clock::now();
   return OutcomeOf(*std::move(result), state_.steps, std::move(results));
 }

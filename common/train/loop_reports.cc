@@ -2,6 +2,7 @@
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
 #include "common/train/replica/parameter_groups.h"
+#include "common/train/step/loss_graph.h"
 
 namespace muster {
 
@@ -95,6 +96,13 @@ void LoopImpl::ReportStep(const StepResult& result) {
   for (Observer* observer : context_.observers) observer->OnStep(report);
   ReportTables();
   ReportSummary(Split::kTrain, result.summary);
+}
+
+void LoopImpl::ReportGraph(std::vector<summary::GraphNode> of_losses) {
+  const auto* source = dynamic_cast<const GraphSource*>(&replica_->program());
+  const auto nodes = source == nullptr ? std::move(of_losses) : source->ForwardGraph();
+  if (nodes.empty()) return;
+  for (Observer* observer : context_.observers) observer->OnGraph(state_.steps, nodes);
 }
 
 void LoopImpl::ReportTables() {

@@ -183,6 +183,7 @@ void StepImpl::Reset() {
   increments_.clear();
   on_commit_.clear();
   summary_ = {};
+  graph_.reset();
   state_saved_ = false;
   skipped_ = false;
   committed_ = false;
@@ -283,6 +284,7 @@ absl::Status StepImpl::Commit(StepResult* result) {
   if (!skipped_) MUSTER_RETURN_IF_ERROR(embeddings_.Push(plan_.steps_done));
   result->skipped = skipped_;
   result->summary = std::move(summary_);
+  if (graph_ != nullptr) result->graph = graph_->Take();
   scaler_.Advance(skipped_);
   if (scaler_.active()) result->loss_scale = scaler_.scale();
   for (const NamedOptimizer& optimizer : replica_->optimizers())

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/flight/spans.h"
+#include "common/train/state/snapshot.h"
 #include "common/train/step/step_impl.h"
 
 namespace muster {
@@ -397,6 +398,7 @@ void StepImpl::Minimize(const std::vector<Objective>& objectives) {
   minimized_.insert(minimized_.end(), optimizers.begin(), optimizers.end());
   const std::vector<Goal> goals = Goals(objectives);
   AddSpan("forward", forward_begin_);
+  if (plan_.graph && micro_batch_ == 0) AddToGraph(goals);
   for (const Goal& goal : goals) Backward(goal, immediate_ || &goal != &goals.back());
   forward_begin_ = Clock::now();
   if (micro_batch_ + 1 < micro_batches_) return;
@@ -405,6 +407,11 @@ void StepImpl::Minimize(const std::vector<Objective>& objectives) {
   } else {
     deferred_ = optimizers;
   }
+}
+
+void StepImpl::AddToGraph(const std::vector<Goal>& goals) {
+  if (graph_ == nullptr) graph_ = LossGraph::Make(NamedParameters(*replica_));
+  for (const Goal& goal : goals) graph_->Add({NameOf(goal.optimizer), goal.objective});
 }
 
 bool StepImpl::TrainsAnything(int index) const {
