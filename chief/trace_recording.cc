@@ -51,7 +51,7 @@ void TraceRecording::Align(const std::string& task, int64_t step, MonotonicTime 
 std::optional<proto::TraceAlignReply> TraceRecording::Window(const std::string& task,
                                                              MonotonicTime now) {
   proto::TraceAlignReply reply;
-  if (now >= stop_at_) return reply;
+  if (now >= stop_at_ || !members_.contains(task)) return reply;
   if (IsServer(task)) return WorkersDelivered() ? std::optional(reply) : std::nullopt;
   if (first_step_ == 0 && now >= align_until_) Align(task, members_[task].step, now);
   if (first_step_ == 0) return std::nullopt;

@@ -19,6 +19,7 @@
 #include "chief/model_dir/run_history.h"
 #include "common/base/clock.h"
 #include "common/telemetry/progress.h"
+#include "common/train/graph_observer.h"
 #include "common/train/membership.h"
 
 namespace muster::chief {
@@ -40,7 +41,7 @@ struct PublisherOptions {
   std::function<absl::Status()> check_disk;  // EventWriter::Options::check_disk.
 };
 
-class Publisher final : public Observer {
+class Publisher final : public Observer, public GraphObserver {
  public:
   // Makes a Publisher. Does not access the disk yet.
   static std::unique_ptr<Publisher> Open(PublisherOptions options);

@@ -16,8 +16,8 @@
 #include "common/exported/losses.h"
 #include "common/exported/metric_names.h"
 #include "common/exported/model.h"
+#include "common/train/graph_observer.h"
 #include "common/train/replica/replica.h"
-#include "common/train/step/loss_graph.h"
 
 namespace muster::exported {
 namespace {

@@ -19,10 +19,6 @@
 
 namespace muster {
 
-namespace summary {
-struct GraphNode;
-}
-
 // A group of members that train together. When a member is lost or joins, the coordinator forms a
 // new generation.
 struct Generation {
@@ -192,8 +188,6 @@ class Observer {
   virtual void OnImages(const std::string& /*split*/, const ImageReport&) {}
   virtual void OnHistogram(const std::string& /*split*/, const HistogramReport&) {}
   virtual void OnScalars(const std::string& /*split*/, const ScalarReport&) {}
-  // Called after the first step of a run, with the graph of its loss.
-  virtual void OnGraph(int64_t /*step*/, const std::vector<summary::GraphNode>& /*nodes*/) {}
   // Called right after each OnStep if the program has embedding tables.
   virtual void OnTables(const TablesReport&) {}
   // Called for the reports of callbacks. OnText gets a text for TensorBoard's train folder, and

@@ -30,11 +30,4 @@ class LossGraph {
   virtual std::vector<summary::GraphNode> Take() = 0;
 };
 
-// A program that knows its graph better than autograd does, such as an exported one.
-class GraphSource {
- public:
-  virtual ~GraphSource() = default;
-  virtual std::vector<summary::GraphNode> ForwardGraph() const = 0;
-};
-
 }  // namespace muster
