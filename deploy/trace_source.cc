@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "common/base/files/created_files.h"
 #include "common/checkpoint/files/file_system.h"
 #include "common/flight/trace_file.h"
 #include "common/rpc/retry.h"
@@ -167,6 +168,7 @@ absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
   if (IsThere(JoinPath(model_dir, "result.json"))) return LastTrace(model_dir, "the run has ended");
   if (!IsThere(JoinPath(model_dir, "owner.json")))
     return LastTrace(model_dir, "no run has begun there");
+  AddJobFolder(model_dir);  // Files in it are as private as the chief's.
   const std::string folder = JoinPath(model_dir, kTraceFolder), id = NewId();
   const std::string request = JoinPath(folder, kTraceRequestFile);
   if (const absl::Status written = WriteRequest(folder, id, wanted); !written.ok())

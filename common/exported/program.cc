@@ -16,7 +16,6 @@
 #include "common/exported/losses.h"
 #include "common/exported/metric_names.h"
 #include "common/exported/model.h"
-#include "common/train/graph_observer.h"
 #include "common/train/replica/replica.h"
 
 namespace muster::exported {
@@ -30,7 +29,7 @@ struct Spec {
   int64_t output = 0;
 };
 
-class ExportedProgram : public Program, public GraphSource {
+class ExportedProgram : public Program {
  public:
   explicit ExportedProgram(std::shared_ptr<const Spec> spec) : spec_(std::move(spec)) {}
 
@@ -99,8 +98,6 @@ class ExportedProgram : public Program, public GraphSource {
     }
     return model_->Predict(inputs, spec_->output);
   }
-
-  std::vector<summary::GraphNode> ForwardGraph() const override { return model_->ForwardGraph(); }
 
  private:
   std::string Missing(const std::string& name, const std::vector<std::string>& names) const {

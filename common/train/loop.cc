@@ -10,8 +10,11 @@
 #include "common/flight/spans.h"
 #include "common/job/finished_run.h"
 #include "common/train/evaluation.h"
+#include "common/train/graph_observer.h"
 #include "common/train/replica/precision.h"
 #include "common/train/replica/replica_values.h"
+#include "common/train/state/snapshot.h"
+#include "common/train/step/loss_graph.h"
 #include "common/train/step/step_buffers.h"
 
 namespace muster {
@@ -35,6 +38,16 @@ StepRunnerOptions RunnerOptions(const LoopContext& context, int local_index,
   options.global_batch_size = global_batch_size;
   options.on_phase = std::move(on_phase);
   return options;
+}
+
+// An exported program has a graph of its own. It says more than the one that autograd recorded.
+void ReportGraph(const Program& program, std::vector<summary::GraphNode> of_losses, int64_t step,
+                 const std::vector<Observer*>& observers) {
+  const auto* source = dynamic_cast<const GraphSource*>(&program);
+  const auto nodes = source == nullptr ? std::move(of_losses) : source->ForwardGraph();
+  if (nodes.empty()) return;
+  for (Observer* observer : observers)
+    if (auto* wants = dynamic_cast<GraphObserver*>(observer)) wants->OnGraph(step, nodes);
 }
 
 }  // namespace
@@ -326,7 +339,9 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   plan.global_examples = loaded_.global_examples;
   plan.summary = reporter() && !context_.observers.empty() &&
                  (state_.steps + 1) % context_.job.summary.every_steps == 0;
-  plan.graph = reporter() && !context_.observers.empty() && state_.steps == 0;
+  std::optional<LossGraph> graph;
+  if (reporter() && !context_.observers.empty() && state_.steps == 0)
+    graph.emplace(NamedParameters(*replica_));
   plan.stop_requested = first_local() && context_.membership->StopRequested();
   plan.input_seconds = std::exchange(input_seconds_, 0);
   std::optional<BatchNormWatch> watch;
@@ -338,7 +353,7 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   if (!result.ok()) throw StatusError(NameLeftOut(result.status(), loaded_.left_out.count));
   if (watch) CheckBatchNorm(*watch);
   Commit(*result);
-  if (plan.graph) ReportGraph(std::move(result->graph));
+  if (graph) ReportGraph(replica_->program(), graph->Take(), state_.steps, context_.observers);
   step_start_ = Clock::now();
   return OutcomeOf(*std::move(result), state_.steps, std::move(results));
 }

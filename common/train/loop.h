@@ -168,7 +168,6 @@ class LoopImpl final : public LoopBackend {
   void ReportSummary(Split split, const SummaryData& summary);
   void ReportParameters();
   void ReportTables();
-  void ReportGraph(std::vector<summary::GraphNode> of_losses);
 
   const LoopContext context_;
   Replica* const replica_;

@@ -1,6 +1,5 @@
 // The reports of the loop to observers. Only rank 0's first replica makes them.
 #include "common/train/evaluation.h"
-#include "common/train/graph_observer.h"
 #include "common/train/loop.h"
 #include "common/train/replica/parameter_groups.h"
 
@@ -96,14 +95,6 @@ void LoopImpl::ReportStep(const StepResult& result) {
   for (Observer* observer : context_.observers) observer->OnStep(report);
   ReportTables();
   ReportSummary(Split::kTrain, result.summary);
-}
-
-void LoopImpl::ReportGraph(std::vector<summary::GraphNode> of_losses) {
-  const auto* source = dynamic_cast<const GraphSource*>(&replica_->program());
-  const auto nodes = source == nullptr ? std::move(of_losses) : source->ForwardGraph();
-  if (nodes.empty()) return;
-  for (Observer* observer : context_.observers)
-    if (auto* wants = dynamic_cast<GraphObserver*>(observer)) wants->OnGraph(state_.steps, nodes);
 }
 
 void LoopImpl::ReportTables() {

@@ -3,13 +3,17 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
-#include <algorithm>
 #include <unordered_map>
+
+#include "common/flight/spans.h"
 
 namespace muster {
 namespace {
 
 using torch::autograd::Node;
+
+thread_local LossGraph* current = nullptr;
+thread_local MonotonicTime forward_began;
 
 // Returns "Addmm" for "AddmmBackward0".
 std::string OperationOf(const Node& node) {
@@ -19,20 +23,22 @@ std::string OperationOf(const Node& node) {
   return end == std::string::npos || end == 0 ? name : name.substr(0, end);
 }
 
-class LossGraphImpl final : public LossGraph {
+}  // namespace
+
+class LossGraph::Walk {
  public:
-  explicit LossGraphImpl(const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
+  explicit Walk(const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
     for (const auto& [name, tensor] : parameters) names_[tensor.unsafeGetTensorImpl()] = name;
   }
 
-  void Add(const NamedLoss& loss) override {
+  void Add(const NamedLoss& loss) {
     numbers_.clear();  // Nodes of an earlier loss may be gone, and others in their place.
     const int result = Visit(loss.second.grad_fn().get());
     if (result < 0) return;
     const int root = builder_.AddOperation("loss_" + loss.first, {result});
     builder_.SetShape(root, loss.second.sizes().vec());
   }
-  std::vector<summary::GraphNode> Take() override { return builder_.Take(); }
+  std::vector<summary::GraphNode> Take() { return builder_.Take(); }
 
  private:
   // Adds the node and everything that it depends on. Without recursion, because graphs are deep.
@@ -92,11 +98,18 @@ class LossGraphImpl final : public LossGraph {
   std::unordered_map<const at::TensorImpl*, int> leaves_;
 };
 
-}  // namespace
+LossGraph::LossGraph(const std::vector<std::pair<std::string, at::Tensor>>& parameters)
+    : parameters_(parameters),
+      walk_(std::make_unique<Walk>(parameters)),
+      outer_(std::exchange(current, this)) {}
+LossGraph::~LossGraph() { current = outer_; }
 
-std::unique_ptr<LossGraph> LossGraph::Make(
-    const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
-  return std::make_unique<LossGraphImpl>(parameters);
-}
+LossGraph* LossGraph::Current() { return current; }
+void LossGraph::Add(const NamedLoss& loss) { walk_->Add(loss); }
+void LossGraph::Clear() { walk_ = std::make_unique<Walk>(parameters_); }
+std::vector<summary::GraphNode> LossGraph::Take() { return walk_->Take(); }
+
+void ForwardBegins() { forward_began = Clock::now(); }
+void ForwardEnds() { AddSpan("forward", forward_began); }
 
 }  // namespace muster

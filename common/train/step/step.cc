@@ -12,6 +12,7 @@
 #include "common/base/logging.h"
 #include "common/data/pipeline.h"
 #include "common/flight/spans.h"
+#include "common/train/step/loss_graph.h"
 #include "common/train/step/step_impl.h"
 
 namespace muster {
@@ -183,7 +184,7 @@ void StepImpl::Reset() {
   increments_.clear();
   on_commit_.clear();
   summary_ = {};
-  graph_.reset();
+  if (LossGraph* const graph = LossGraph::Current()) graph->Clear();
   state_saved_ = false;
   skipped_ = false;
   committed_ = false;
@@ -207,7 +208,7 @@ absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const StepRunne
     AutocastScope autocast(job_.precision, replica_->device());
     Step step(this);
     const Span span("train_step");
-    forward_begin_ = Clock::now();
+    ForwardBegins();
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("train_step", [&] { body(step, part); }));
     MUSTER_RETURN_IF_ERROR(CheckNothingDrawn());
     if (!extra_losses_.empty() || !regularizers_.empty()) {
@@ -284,7 +285,6 @@ absl::Status StepImpl::Commit(StepResult* result) {
   if (!skipped_) MUSTER_RETURN_IF_ERROR(embeddings_.Push(plan_.steps_done));
   result->skipped = skipped_;
   result->summary = std::move(summary_);
-  if (graph_ != nullptr) result->graph = graph_->Take();
   scaler_.Advance(skipped_);
   if (scaler_.active()) result->loss_scale = scaler_.scale();
   for (const NamedOptimizer& optimizer : replica_->optimizers())

@@ -27,7 +27,6 @@
 #include <vector>
 
 #include "common/collective/communicator.h"
-#include "common/summary/graph_def.h"
 #include "common/train/replica/replica.h"
 #include "common/train/summary_data.h"
 #include "muster/data.h"
@@ -41,7 +40,6 @@ struct StepPlan {
   bool stop_requested = false;  // This process requests a stop.
   bool summary = false;  // This replica collects the images and histograms that the program shows.
   double input_seconds = 0;  // Time that this replica waited for its part of the batch.
-  bool graph = false;        // Collect the graph of the losses.
 };
 
 struct StepResult {
@@ -61,7 +59,6 @@ struct StepResult {
   double compute_seconds = 0, wait_seconds = 0;
   double input_seconds = 0;  // The longest wait of any replica for its input.
   SummaryData summary;
-  std::vector<summary::GraphNode> graph;  // Set if the plan requests it.
 };
 
 struct StepRunnerOptions {

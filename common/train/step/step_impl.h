@@ -14,7 +14,6 @@
 
 #include "common/train/embedding/embedding_step.h"
 #include "common/train/replica/precision.h"
-#include "common/train/step/loss_graph.h"
 #include "common/train/step/step.h"
 #include "common/train/step/step_buffers.h"
 #include "common/train/step/step_collectives.h"
@@ -146,7 +145,6 @@ class StepImpl {
   // Returns the factor for a weighted sum in the mode kNominal.
   double NominalScale(const at::Tensor& value) const;
 
-  void AddToGraph(const std::vector<Goal>& goals);
   void Backward(const Goal& goal, bool keep_graph);
   absl::Status Reduce(const std::vector<int>& optimizers, at::Tensor* control);
   absl::Status Update(const std::vector<int>& optimizers);
@@ -186,8 +184,6 @@ class StepImpl {
   // These belong to the current step.
   int64_t local_examples_ = 0, micro_examples_ = 0;
   int micro_batch_ = 0, micro_batches_ = 1;
-  MonotonicTime
-      forward_begin_;           // The time at which the program began the forward pass in progress.
   std::vector<int> minimized_;  // Optimizers minimized in this micro-batch.
   std::vector<int> updated_;    // Optimizers that this step has already updated.
   std::string shape_;           // The sequence of calls, which must be equal on all replicas.
@@ -213,7 +209,6 @@ class StepImpl {
   std::map<std::string, Reported> values_;
   std::map<std::string, double> gradient_norms_;
   std::map<int, at::Tensor> increments_;  // Keyed by metric.
-  std::unique_ptr<LossGraph> graph_;      // Null unless the plan requests the graph.
   bool skipped_ = false;
   bool committed_ = false;  // True when the last reduction has completed.
   double wait_seconds_ = 0;

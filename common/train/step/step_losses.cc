@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "common/flight/spans.h"
-#include "common/train/state/snapshot.h"
+#include "common/train/step/loss_graph.h"
 #include "common/train/step/step_impl.h"
 
 namespace muster {
@@ -397,21 +397,17 @@ void StepImpl::Minimize(const std::vector<Objective>& objectives) {
   shape_ += ";";
   minimized_.insert(minimized_.end(), optimizers.begin(), optimizers.end());
   const std::vector<Goal> goals = Goals(objectives);
-  AddSpan("forward", forward_begin_);
-  if (plan_.graph && micro_batch_ == 0) AddToGraph(goals);
+  ForwardEnds();
+  if (LossGraph* const graph = LossGraph::Current(); graph != nullptr && micro_batch_ == 0)
+    for (const Goal& goal : goals) graph->Add({NameOf(goal.optimizer), goal.objective});
   for (const Goal& goal : goals) Backward(goal, immediate_ || &goal != &goals.back());
-  forward_begin_ = Clock::now();
+  ForwardBegins();
   if (micro_batch_ + 1 < micro_batches_) return;
   if (immediate_) {
     UpdateNow(optimizers);
   } else {
     deferred_ = optimizers;
   }
-}
-
-void StepImpl::AddToGraph(const std::vector<Goal>& goals) {
-  if (graph_ == nullptr) graph_ = LossGraph::Make(NamedParameters(*replica_));
-  for (const Goal& goal : goals) graph_->Add({NameOf(goal.optimizer), goal.objective});
 }
 
 bool StepImpl::TrainsAnything(int index) const {
