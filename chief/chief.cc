@@ -24,6 +24,7 @@
 #include "chief/status/run_watch.h"
 #include "chief/status/status_page.h"
 #include "chief/system_summaries.h"
+#include "chief/trace_service.h"
 #include "common/base/log_writer.h"
 #include "common/base/logging.h"
 #include "common/base/service_manager.h"
@@ -40,6 +41,8 @@ namespace muster::chief {
 namespace {
 
 constexpr Duration kFlightDrain = std::chrono::seconds(5);  // Limit for a slow disk.
+// Limit for the end of a trace that is in progress when the job ends.
+constexpr Duration kTraceDrain = std::chrono::seconds(2);
 // After this time the supervisor kills a lost member that was asked to exit.
 constexpr Duration kExitGrace = std::chrono::seconds(5);
 
@@ -171,6 +174,7 @@ class Chief : public ChiefRole, private Observer {
   void WriteStatusFile() const;
   // Returns what Coordinator::Describe returns, also without a coordinator.
   proto::StatusReply Describe();
+  TraceServiceOptions OptionsOfTrace();
   void Announce(int64_t step, const std::string& name, const std::string& path, bool final);
   absl::Status OpenStore(int64_t restored_step);
 
@@ -194,9 +198,10 @@ class Chief : public ChiefRole, private Observer {
   std::unique_ptr<Checkpoints> checkpoints_;  // Null without a model_dir.
   bool begun_ = false;
   std::unique_ptr<Director> director_;  // Null unless the job has parameter servers.
-  // All three are null if this process trains alone.
+  // All four are null if this process trains alone.
   std::unique_ptr<EvaluationService> evaluation_;
   std::unique_ptr<FlightService> flight_;
+  std::unique_ptr<TraceService> trace_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<StatusPage> page_;  // Null without status.port.
   const MonotonicTime started_ = Clock::now();
@@ -228,7 +233,7 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
   options.server.bind_timeout = job.timeouts.bind;
   options.server.identity = options_.cluster.identity;
   options.server.may_call = MayCallChief;
-  options.services = {evaluation_->service(), flight_->service()};
+  options.services = {evaluation_->service(), flight_->service(), trace_->service()};
   options.members = DeclaredMembers(cluster, job);
   if (director_ != nullptr) {
     options.services.push_back(director_->service());
@@ -330,6 +335,7 @@ absl::Status Chief::Start() {
   if (!options_.cluster.local()) {
     evaluation_ = EvaluationService::Make(OptionsOfEvaluation());
     flight_ = FlightService::Make(OptionsOfFlight());
+    trace_ = TraceService::Make(OptionsOfTrace());
     if (owner_ != nullptr) term_ = owner_->term();
     if (HasServers(job)) director_ = Director::Make(OptionsOfDirector());
     MUSTER_ASSIGN_OR_RETURN(coordinator_, Coordinator::Start(OptionsOfCoordinator()));
@@ -434,6 +440,19 @@ FlightServiceOptions Chief::OptionsOfFlight() {
   for (const DeclaredMember& member : DeclaredMembers(options_.cluster.cluster, options_.job))
     options.tasks.insert(member.task.ToString());
   options.newest = [this] { return newest_generation_.load(); };
+  if (owner_ != nullptr) options.fence = [owner = owner_] { return owner->Check(); };
+  options.files = &files_;
+  return options;
+}
+
+TraceServiceOptions Chief::OptionsOfTrace() {
+  TraceServiceOptions options;
+  options.model_dir = options_.job.model_dir;
+  options.cluster_digest = options_.cluster.cluster.Digest();
+  options.run_id = [this] { return RunId(); };
+  for (const DeclaredMember& member : DeclaredMembers(options_.cluster.cluster, options_.job))
+    options.tasks.push_back(member.task.ToString());
+  options.independent = HasServers(options_.job);
   if (owner_ != nullptr) options.fence = [owner = owner_] { return owner->Check(); };
   options.files = &files_;
   return options;
@@ -642,6 +661,7 @@ absl::Status Chief::End(const absl::Status& result) {
   if (evaluation_ != nullptr) evaluation_->End(verdict);
   if (flight_ != nullptr) flight_->Drain(kFlightDrain);
   if (page_ != nullptr) page_->ShowEnd();
+  if (trace_ != nullptr) trace_->Close(kTraceDrain);
   verdict_ = status;
   return status;
 }

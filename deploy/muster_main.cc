@@ -21,6 +21,7 @@
 #include "deploy/preflight_command.h"
 #include "deploy/status_command.h"
 #include "deploy/tool_command.h"
+#include "deploy/trace_command.h"
 #include "muster/json.h"
 #include "muster/version.h"
 
@@ -45,6 +46,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(MakeToolCommand("predict", "Write the outputs of a checkpoint for an input"));
   commands.push_back(MakePreflightCommand());
   commands.push_back(MakeStatusCommand());
+  commands.push_back(MakeTraceCommand());
   return commands;
 }
 

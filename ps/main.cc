@@ -28,6 +28,7 @@ class PsMember final : public PsMembership {
       EndNow(why + "; ending this process", log, ExitCode::kRetryable);
     };
     member.stats = options.stats;
+    member.spans = options.spans;
     ReportSilentChief(supervisor_.get(), &member);
     if (faulty != nullptr) faulty->Adapt(&member);
     member_ = Member::Make(std::move(member));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/files/crc32c.h"
+#include "common/flight/spans.h"
 #include "common/push_pull/narrow.h"
 #include "common/push_pull/wire.h"
 
@@ -284,6 +285,7 @@ absl::Status Server::Apply(const RequestPart& part, std::span<const float> gradi
   if (options_.chief != nullptr)
     MUSTER_RETURN_IF_ERROR(options_.chief->Await(abort_, options_.new_view));
   NoteLease(request_.lease);
+  const Span span("update chunk", static_cast<int32_t>(part.chunk));
   MUSTER_ASSIGN_OR_RETURN(const Pushed pushed,
                           store_.Apply(static_cast<int>(part.chunk), push, out));
   ahead_.push_back(static_cast<int>(part.chunk));

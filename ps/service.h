@@ -18,6 +18,8 @@
 
 namespace muster {
 
+class SpanRecorder;
+
 // Returns the time for which this task may apply pushes without a message from the chief. It is
 // shorter than the time after which the chief removes this task. The chief does so after
 // `heartbeat` without a message, or after `resume` without a session. It may notice a broken
@@ -34,7 +36,8 @@ struct PsServiceOptions {
   // Pushes wait after this silence of the chief (see LongestChiefSilence). Zero: pushes never wait
   // for the chief.
   Duration chief_silence = Duration::zero();
-  rpc::BulkCalls::Limits bulk;  // Limits of the chief's calls that carry state.
+  rpc::BulkCalls::Limits bulk;          // Limits of the chief's calls that carry state.
+  std::shared_ptr<SpanRecorder> spans;  // Of the threads that serve workers. May be null.
 };
 
 // For the log and for status lines.

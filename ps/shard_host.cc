@@ -17,6 +17,7 @@
 #include "common/base/fan_out.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
+#include "common/flight/spans.h"
 #include "common/push_pull/wire.h"
 #include "ps/replication/replication.h"
 #include "ps/replication/replication_wire.h"
@@ -282,6 +283,8 @@ void ShardHostImpl::ServeOne(Run& run, DataConnection& connection) {
   options.chief = &chief_;
   options.newest_lease = &newest_lease_;
   options.new_view = options_.new_view;
+  const SpanThread thread(options_.spans,
+                          fmt::format("shard {}, worker {}", shard, connection.info().from));
   const absl::Status status = ps::Serve(connection, *found->second, options, run.abort);
   if (!status.ok() && !run.abort.is_set())
     LogInfo("the connection of worker {} to shard {} has ended: {}", connection.info().from, shard,

@@ -10,6 +10,7 @@
 #include "common/base/restarts.h"
 #include "common/base/service_manager.h"
 #include "common/base/wait.h"
+#include "common/flight/spans.h"
 #include "common/job/job_security.h"
 #include "common/process/data_port.h"
 #include "common/process/task_identity.h"
@@ -80,6 +81,7 @@ class PsTask {
 
   const PsParts& parts_;
   StopSignals* const signals_;
+  const std::shared_ptr<SpanRecorder> spans_ = std::make_shared<SpanRecorder>();
   ClusterConfig cluster_;
   Job job_;
   std::unique_ptr<Faults> faults_;  // Null if no faults are planned.
@@ -122,6 +124,7 @@ absl::Status PsTask::OpenPorts() {
   MUSTER_ASSIGN_OR_RETURN(listener_, transport::DataListener::Create(data));
   PsServiceOptions options;
   options.task = cluster_.task->index;
+  options.spans = spans_;
   options.listener = listener_.get();
   options.chief_silence = LongestChiefSilence(job_.timeouts.heartbeat, job_.timeouts.resume);
   service_ = PsService::Make(options);
@@ -156,6 +159,7 @@ PsMembershipOptions PsTask::OptionsOfMembership() {
   options.stats = [meter = telemetry_->meter()](proto::TaskStats* stats) {
     *stats = meter->Stats();
   };
+  options.spans = spans_;
   return options;
 }
 

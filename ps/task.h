@@ -48,6 +48,7 @@ struct PsMembershipOptions {
   std::string termination_log;
   // MemberOptions::stats.
   std::function<void(proto::TaskStats*)> stats;
+  std::shared_ptr<SpanRecorder> spans;  // The spans of this process, for `muster trace`.
 };
 
 struct PsParts {

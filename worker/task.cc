@@ -14,6 +14,7 @@
 #include "common/base/service_manager.h"
 #include "common/cluster/verdict.h"
 #include "common/collective/nccl/nccl.h"
+#include "common/flight/spans.h"
 #include "common/job/cuda_presence.h"
 #include "common/job/job_checks.h"
 #include "common/job/job_files.h"
@@ -123,6 +124,7 @@ class Task {
   std::unique_ptr<Replica> directed_;    // For the chief of a parameter-server job.
   DirectParts direct_;
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
+  const std::shared_ptr<SpanRecorder> spans_ = std::make_shared<SpanRecorder>();
   const std::shared_ptr<std::atomic<bool>> back_ = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -323,6 +325,7 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   options.stats = [meter = telemetry_->meter()](proto::TaskStats* stats) {
     *stats = meter->Stats();
   };
+  options.spans = spans_;
   if (faulty_member_ != nullptr) faulty_member_->Adapt(&options);
   return options;
 }
@@ -349,6 +352,7 @@ absl::Status Task::Work(Membership* membership, const PsWorkerPeers& peers) {
     faulty = MakeFaultyMembership(membership, faults_.get());
     membership = faulty.get();
   }
+  if (!CudaIndices(devices_).empty()) UseNvtx();
   if (trainer_ != nullptr) return EndIfFaulty(trainer_->Run(membership));
   return EndIfFaulty(ps_worker_->Run({membership, peers.incarnation, peers.listener}));
 }
@@ -428,6 +432,7 @@ absl::Status Task::Train() {
 }
 
 absl::Status Task::Run(const TaskArguments& arguments) {
+  const SpanThread thread(spans_, "main loop");
   absl::Status result = ReadConfiguration(arguments);
   if (result.ok() && is_chief()) {
     auto chief =

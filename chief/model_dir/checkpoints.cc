@@ -18,6 +18,7 @@
 #include "common/base/logging.h"
 #include "common/base/wait.h"
 #include "common/checkpoint/manifest.h"
+#include "common/flight/spans.h"
 #include "common/job/metric_direction.h"
 
 namespace muster::chief {
@@ -83,6 +84,7 @@ struct Shared {
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return !tasks.empty() || exiting; }
 
   const CheckpointsOptions options;
+  const std::shared_ptr<SpanRecorder> spans = SpanThread::Recorder();
   std::shared_ptr<checkpoint::Store> store;  // Set before the thread starts.
 
   mutable absl::Mutex mu;
@@ -109,6 +111,7 @@ struct Shared {
 void Shared::Run() {
   pthread_setname_np(pthread_self(), "checkpoints");
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNiceness);
+  const SpanThread thread(spans, "checkpoints");
   absl::MutexLock lock(&mu);
   while (true) {
     mu.Await(absl::Condition(this, &Shared::HasWork));
@@ -148,7 +151,10 @@ void Shared::SaveLocked(Task task) {
   const bool own = HasOwnWeights(task.snapshot->state);
   mu.Unlock();
   const MonotonicTime start = Clock::now();
-  const absl::StatusOr<std::string> path = store->Write(*task.snapshot);
+  const absl::StatusOr<std::string> path = [&] {
+    const Span span("save");
+    return store->Write(*task.snapshot);
+  }();
   const double seconds = Seconds(Clock::now() - start) + task.snapshot->staged_seconds;
   task.snapshot.reset();
   mu.Lock();

@@ -9,6 +9,8 @@
 
 #include "common/base/files/created_files.h"
 #include "common/base/logging.h"
+#include "common/summary/graph_def.h"
+#include "common/summary/hyperparameters.h"
 
 namespace muster::chief {
 namespace {
@@ -41,6 +43,10 @@ std::string ModelText(const StartReport& report) {
   for (const auto& [model, count] : report.parameter_counts)
     text += fmt::format("- {}: {}\n", model, FormatGrouped(count));
   return text;
+}
+
+double WallSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -140,7 +146,34 @@ void Publisher::DescribeLocked(const StartReport& report) {
   LogOnceLocked(writer->Text(report.start_step, "job", JobText(options_.job)));
   if (!report.parameters.empty())
     LogOnceLocked(writer->Text(report.start_step, "model", ModelText(report)));
+  LogOnceLocked(writer->PluginData(
+      report.start_step, summary::kSessionStartTag, summary::kHyperparametersPlugin,
+      summary::SessionStart(summary::Hyperparameters(options_.job), WallSeconds())));
   LogOnceLocked(writer->Flush());
+}
+
+void Publisher::OnGraph(int64_t step, const std::vector<summary::GraphNode>& nodes) {
+  absl::MutexLock lock(&mu_);
+  if (finished_) return;
+  if (summary::EventWriter* writer = WriterLocked("train", step))
+    LogOnceLocked(writer->Graph(step, summary::GraphDefOf(nodes)));
+}
+
+// Writes how the run ended, with the last metrics of each split, as columns of TensorBoard's table
+// of hyperparameters. A run that another process may continue has not ended.
+void Publisher::SummarizeEndLocked(const absl::Status& verdict) {
+  const ExitCode code = ExitCodeOf(verdict);
+  if (code == ExitCode::kRetryable || code == ExitCode::kPreempted || !started_once_) return;
+  summary::EventWriter* writer = WriterLocked("train", last_step_);
+  if (writer == nullptr) return;
+  summary::EventWriter::Values values;
+  for (const auto& [split, metrics] : last_metrics_)
+    for (const auto& [name, value] : metrics)
+      values.emplace_back(fmt::format("final/{}/{}", split, name), value);
+  if (!values.empty()) LogOnceLocked(writer->Scalars(last_step_, values));
+  LogOnceLocked(writer->PluginData(last_step_, summary::kSessionEndTag,
+                                   summary::kHyperparametersPlugin,
+                                   summary::SessionEnd(verdict.ok(), WallSeconds())));
 }
 
 void Publisher::OnStep(const StepReport& report) {
@@ -299,6 +332,7 @@ void Publisher::SummarizePassLocked(const std::string& folder, int64_t step,
                                     const std::map<std::string, double>& metrics) {
   summary::EventWriter* writer = WriterLocked(folder, step);
   if (writer == nullptr) return;
+  last_metrics_[folder] = metrics;
   summary::EventWriter::Values values;
   for (const auto& [name, value] : metrics) values.emplace_back("epoch_" + name, value);
   LogOnceLocked(writer->Scalars(step, values));
@@ -426,7 +460,9 @@ void Publisher::LogOnceLocked(const absl::Status& status) {
 
 absl::Status Publisher::Finish(const absl::Status& verdict, const CheckpointRecord& checkpoints) {
   absl::MutexLock lock(&mu_);
-  if (std::exchange(finished_, true)) return absl::OkStatus();
+  if (finished_) return absl::OkStatus();
+  SummarizeEndLocked(verdict);
+  finished_ = true;
   if (options_.progress != nullptr) options_.progress->Show({.kind = Kind::kEnd});
   if (options_.model_dir.empty()) return absl::OkStatus();
   MUSTER_RETURN_IF_ERROR(files_.Check());

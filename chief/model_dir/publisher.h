@@ -19,6 +19,7 @@
 #include "chief/model_dir/run_history.h"
 #include "common/base/clock.h"
 #include "common/telemetry/progress.h"
+#include "common/train/graph_observer.h"
 #include "common/train/membership.h"
 
 namespace muster::chief {
@@ -40,7 +41,7 @@ struct PublisherOptions {
   std::function<absl::Status()> check_disk;  // EventWriter::Options::check_disk.
 };
 
-class Publisher final : public Observer {
+class Publisher final : public Observer, public GraphObserver {
  public:
   // Makes a Publisher. Does not access the disk yet.
   static std::unique_ptr<Publisher> Open(PublisherOptions options);
@@ -64,6 +65,7 @@ class Publisher final : public Observer {
   void OnHistogram(const std::string& split, const HistogramReport& report) override;
   void OnScalars(const std::string& split, const ScalarReport& report) override;
   void OnTables(const TablesReport& report) override;
+  void OnGraph(int64_t step, const std::vector<summary::GraphNode>& nodes) override;
   void OnText(int64_t step, const std::string& tag, const std::string& text) override;
   void OnCallback(const std::string& name, const Json& note) override;
   void OnLeftOut(const std::string& split, int64_t examples,
@@ -103,6 +105,7 @@ class Publisher final : public Observer {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SummarizeEvaluationLocked(int64_t step, const std::map<std::string, double>& metrics)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SummarizeEndLocked(const absl::Status& verdict) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the writer for a summary folder, null if there are no summaries.
   summary::EventWriter* WriterLocked(const std::string& folder, int64_t step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -134,6 +137,8 @@ class Publisher final : public Observer {
   double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // The loss scale after the last step.
   // Evaluations that arrived before training had begun.
   std::map<int64_t, std::map<std::string, double>> early_ ABSL_GUARDED_BY(mu_);
+  // The metrics of the last pass of each split.
+  std::map<std::string, std::map<std::string, double>> last_metrics_ ABSL_GUARDED_BY(mu_);
   // The step of the last summary of the embedding tables.
   int64_t tables_step_ ABSL_GUARDED_BY(mu_) = -1;
   bool summaries_fail_ ABSL_GUARDED_BY(mu_) = false;

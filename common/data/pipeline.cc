@@ -19,6 +19,7 @@
 #include "common/data/job/load_examples.h"
 #include "common/data/loader_tuner.h"
 #include "common/data/single_thread.h"
+#include "common/flight/spans.h"
 
 namespace muster::data {
 namespace {
@@ -63,6 +64,7 @@ class Loader {
   }
 
   absl::Status Load(LoadedBatch* plan) const {
+    const Span span("load batch");
     return LoadInto(*dataset_, plan->local, Context{options_.seed, plan->position.epoch}, options_,
                     plan);
   }
@@ -226,6 +228,7 @@ class ThreadedPipeline final : public Pipeline {
     while (static_cast<int>(threads_.size()) < tuner_.setting().threads) {
       threads_.emplace_back([this, i = static_cast<int>(threads_.size())] {
         pthread_setname_np(pthread_self(), fmt::format("data-{}", i).c_str());
+        const SpanThread thread(spans_, fmt::format("input thread {}", i));
         UseOneIntraOpThread();
         Work(i);
       });
@@ -324,6 +327,7 @@ class ThreadedPipeline final : public Pipeline {
   }
 
   const Loader loader_;
+  const std::shared_ptr<SpanRecorder> spans_ = SpanThread::Recorder();
   mutable absl::Mutex mutex_;
   CondVar work_, parked_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

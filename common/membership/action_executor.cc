@@ -37,6 +37,7 @@ ActionExecutor::ActionExecutor(const MemberOptions& options, uint64_t incarnatio
                                Callbacks callbacks)
     : options_(options),
       incarnation_(incarnation),
+      channel_(channel),
       records_(RecordsOptions(options, channel,
                               [on_event = callbacks.on_event] { on_event(RecordsDelivered{}); })) {
   if (channel == nullptr) return;
@@ -87,6 +88,7 @@ bool ActionExecutor::Do(const MemberAction& action, const MemberState& state, Pa
                    for (const RosterMember& member : state.roster->members)
                      members += (members.empty() ? "" : ", ") + member.task;
                    recorder.EnterGeneration(state.generation, members);
+                   StartTraces();
                    return true;
                  },
                  [&](const NotePhase&) {
@@ -110,7 +112,20 @@ void ActionExecutor::AddStats(proto::Report* report) {
   options_.stats(report->mutable_stats());
 }
 
+void ActionExecutor::StartTraces() {
+  if (traces_ != nullptr || options_.spans == nullptr || channel_ == nullptr) return;
+  TraceClientOptions traces;
+  traces.channel = [channel = channel_] { return channel->Get(); };
+  traces.task = options_.task;
+  traces.cluster_digest = options_.cluster_digest;
+  traces.host = options_.host.name;
+  traces.pid = options_.host.pid;
+  traces.recorder = options_.spans;
+  traces_ = std::make_unique<TraceClient>(std::move(traces));
+}
+
 void ActionExecutor::Close() {
+  traces_.reset();   // A trace in progress gets what this process has.
   records_.Close();  // While the chief still waits for this member.
   if (session_) session_->Close(kFailureAckTimeout);
 }

@@ -1,5 +1,5 @@
 // Carries out the actions of a member's state machine. It owns the member's session with the
-// coordinator, its communicators and its flight records.
+// coordinator, its communicators and its flight records, and takes part in traces.
 //
 // Thread-safe. Do requires the Member's mutex, which guards the state.
 #pragma once
@@ -11,6 +11,7 @@
 #include "common/membership/communicator_registry.h"
 #include "common/membership/member.h"
 #include "common/membership/member_records.h"
+#include "common/session/trace_client.h"
 
 namespace muster {
 
@@ -40,12 +41,17 @@ class ActionExecutor {
   // Adds what this task measures, about once a second.
   void AddStats(proto::Report* report);
 
+  // Called with the first generation, because only then there is something to trace.
+  void StartTraces();
+
   const MemberOptions& options_;
   const uint64_t incarnation_;
+  const std::shared_ptr<rpc::RenewableChannel> channel_;  // May be null.
   CommunicatorRegistry communicators_;
   MemberRecords records_;
   std::unique_ptr<ChiefSession> session_;
   MonotonicTime stats_sent_;  // The last time at which a report had statistics.
+  std::unique_ptr<TraceClient> traces_;
 };
 
 }  // namespace muster

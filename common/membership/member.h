@@ -30,6 +30,8 @@ namespace proto {
 class TaskStats;
 }
 
+class SpanRecorder;
+
 // The effect of a planned fault (--fault) on the session with the chief.
 enum class SessionFault { kNone, kSilent, kBroken };
 
@@ -79,6 +81,8 @@ struct MemberOptions {
   std::function<SessionFault()> session_fault;
   // Writes what this task measures, for a heartbeat. Called about once a second. May be null.
   std::function<void(proto::TaskStats*)> stats;
+  // The spans of this process, for `muster trace`. Null: this process takes part in no trace.
+  std::shared_ptr<SpanRecorder> spans;
 };
 
 class Member : public Membership {

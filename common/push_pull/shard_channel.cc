@@ -289,6 +289,8 @@ void ShardChannel::Round() {
 }
 
 void ShardChannel::Run() {
+  const SpanThread thread(spans_, fmt::format("push and pull, shard {}, connection {}",
+                                              options_.shard, options_.connection));
   try {
     while (!stopping_) Round();
   } catch (const std::bad_alloc&) {

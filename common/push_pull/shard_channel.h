@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/flight/spans.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/shard_connection.h"
 #include "common/push_pull/view_cache.h"
@@ -85,6 +86,7 @@ class ShardChannel {
   // The number of the last connection. No two connections to a shard have the same number.
   uint32_t channel_ = 0;
   Duration backoff_{};
+  const std::shared_ptr<SpanRecorder> spans_ = SpanThread::Recorder();
   std::thread thread_;
 };
 

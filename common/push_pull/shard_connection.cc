@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "common/base/files/crc32c.h"
+#include "common/flight/spans.h"
 #include "common/push_pull/narrow.h"
 #include "common/push_pull/rows/row_pull.h"
 
@@ -57,6 +58,20 @@ size_t BytesOf(const Transfer& transfer) {
   if (const ChunkPush* const push = transfer.push()) return push->gradient.size_bytes();
   const RowPull& pull = *transfer.rows();
   return std::max(pull.keys.size_bytes(), pull.rows.size_bytes());
+}
+
+// A reply to a push has the new parameters, so a push is a pull as well.
+const char* SpanNameOf(Operation operation) {
+  switch (operation) {
+    case Operation::kPush:
+      return "push and pull chunk";
+    case Operation::kPushRows:
+      return "push rows of chunk";
+    case Operation::kPullRows:
+      return "pull rows of chunk";
+    default:
+      return "pull chunk";
+  }
 }
 
 }  // namespace
@@ -129,6 +144,7 @@ void ShardConnection::AddPart(const Transfer& transfer, Frame* frame) const {
 void ShardConnection::AddFrame() {
   Frame& frame = frames_.emplace_back();
   frame.operation = OperationOf(queued_.front());
+  frame.begun = Clock::now();
   const bool rows = IsRows(frame.operation);
   Request request;
   if (const ChunkPush* const push = queued_.front().push()) {
@@ -295,6 +311,7 @@ absl::Status ShardConnection::Finish(std::vector<ChunkAnswer>* answers) {
   } else {
     MUSTER_RETURN_IF_ERROR(CheckReply());
     const Frame& frame = frames_.front();
+    int64_t moved = 0;
     const int64_t each = in_memory_ ? 4 : BytesPerElement(options_.compression);
     for (size_t i = 0; i < parts_.size(); ++i) {
       const Transfer& transfer = frame.transfers[i];
@@ -307,9 +324,11 @@ absl::Status ShardConnection::Finish(std::vector<ChunkAnswer>* answers) {
         bytes = ((transfer.push() != nullptr ? 1 : 0) + (part.same == 0 ? 1 : 0)) * each *
                 options_.chunks[transfer.chunk].elements();
       }
+      moved += bytes;
       answers->push_back(
           {transfer, {part.applied != 0, part.updates, part.staleness, part.refused != 0}, bytes});
     }
+    AddSpan(SpanNameOf(frame.operation), frame.begun, frame.transfers.front().chunk, moved);
   }
   frames_.pop_front();
   --sent_frames_;

@@ -96,6 +96,7 @@ class ShardConnection {
     size_t bytes = 0, data_bytes = 0;
     size_t reply_bytes = 0;  // Bytes of data in the expected reply.
     uint32_t data_crc = 0;
+    MonotonicTime begun;  // When the frame was prepared.
   };
   enum class Incoming { kHeader, kReply, kMessage };
 

@@ -165,6 +165,23 @@ absl::Status EventWriter::Histogram(int64_t step, const std::string& tag,
   return Append(event);
 }
 
+absl::Status EventWriter::PluginData(int64_t step, const std::string& tag, const char* plugin,
+                                     std::string content) {
+  Event event = At(step);
+  Summary::Value* value = AddTensor(tag, plugin, DATA_CLASS_TENSOR, &event);
+  value->mutable_metadata()->mutable_plugin_data()->set_content(std::move(content));
+  // The tag needs a value. An empty one, because all is in the metadata.
+  value->mutable_tensor()->set_dtype(Tensor::FLOAT);
+  value->mutable_tensor()->mutable_tensor_shape()->add_dim()->set_size(0);
+  return Append(event);
+}
+
+absl::Status EventWriter::Graph(int64_t step, std::string graph_def) {
+  Event event = At(step);
+  event.set_graph_def(std::move(graph_def));
+  return Append(event);
+}
+
 absl::Status EventWriter::Append(const Event& event) {
   if (!refused_.ok()) return refused_;
   if (pending_.size() < kMaxPending) AppendRecord(event.SerializeAsString(), &pending_);

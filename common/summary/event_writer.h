@@ -72,6 +72,12 @@ class EventWriter {
   // "<tag>/not_finite".
   absl::Status Histogram(int64_t step, const std::string& tag, const Distribution& distribution);
 
+  // Writes data of a TensorBoard plugin that is in the metadata of a tag, such as "hparams".
+  absl::Status PluginData(int64_t step, const std::string& tag, const char* plugin,
+                          std::string content);
+  // Writes the graph of the run, a serialized GraphDef.
+  absl::Status Graph(int64_t step, std::string graph_def);
+
   absl::Status Flush();
   // Flushes, and blocks until the file's contents are on the disk (fdatasync).
   absl::Status Sync();

@@ -7,11 +7,15 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "common/flight/spans.h"
 #include "common/job/finished_run.h"
 #include "common/telemetry/task_meter.h"
 #include "common/train/evaluation.h"
+#include "common/train/graph_observer.h"
 #include "common/train/replica/precision.h"
 #include "common/train/replica/replica_values.h"
+#include "common/train/state/snapshot.h"
+#include "common/train/step/loss_graph.h"
 #include "common/train/step/step_buffers.h"
 
 namespace muster {
@@ -35,6 +39,16 @@ StepRunnerOptions RunnerOptions(const LoopContext& context, int local_index,
   options.global_batch_size = global_batch_size;
   options.on_phase = std::move(on_phase);
   return options;
+}
+
+// An exported program has a graph of its own. It says more than the one that autograd recorded.
+void ReportGraph(const Program& program, std::vector<summary::GraphNode> of_losses, int64_t step,
+                 const std::vector<Observer*>& observers) {
+  const auto* source = dynamic_cast<const GraphSource*>(&program);
+  const auto nodes = source == nullptr ? std::move(of_losses) : source->ForwardGraph();
+  if (nodes.empty()) return;
+  for (Observer* observer : observers)
+    if (auto* wants = dynamic_cast<GraphObserver*>(observer)) wants->OnGraph(step, nodes);
 }
 
 }  // namespace
@@ -208,6 +222,7 @@ void LoopImpl::Save(bool again, bool best) {
     return;
   }
   Enter(Phase::kSave);
+  const Span span("snapshot");
   for (Observer* observer : context_.observers) observer->OnSave(state_.steps);
   auto snapshot = context_.snapshots->Take(*replica_, state_, *own);
   state_.save_due = -1;
@@ -267,6 +282,8 @@ bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
         batch_steps_done_, batch_steps_)));
   if (!have_batch_) {
     Enter(Phase::kData);
+    EnterSpanStep(state_.steps + 1);
+    const Span span("input");
     auto loaded = feed_->Next();
     if (!loaded.ok()) throw StatusError(loaded.status());
     loaded_ = *std::move(loaded);
@@ -288,6 +305,7 @@ bool LoopImpl::NextOf(DatasetHandle dataset, data::Batch* batch) {
   if (dataset.index < 0 || dataset.index >= static_cast<int>(named_feeds_.size()))
     throw StatusError(ProgramError("next was called with a dataset that build() did not declare"));
   Enter(Phase::kData);
+  const Span span("input");
   FedBatch loaded;
   auto there = named_feeds_[dataset.index]->Next(&loaded);
   if (!there.ok()) throw StatusError(there.status());
@@ -313,6 +331,8 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
                           "call next() first, or say next(&batch, {})",
                           batch_steps_ == 1 ? "one step" : fmt::format("{} steps", batch_steps_),
                           batch_steps_ + 1)));
+  EnterSpanStep(state_.steps + 1);
+  const Span span("step");
   BeforeStep();
   StepPlan plan;
   plan.steps_done = state_.steps;
@@ -320,6 +340,9 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   plan.global_examples = loaded_.global_examples;
   plan.summary = reporter() && !context_.observers.empty() &&
                  (state_.steps + 1) % context_.job.summary.every_steps == 0;
+  std::optional<LossGraph> graph;
+  if (reporter() && !context_.observers.empty() && state_.steps == 0)
+    graph.emplace(NamedParameters(*replica_));
   plan.stop_requested = first_local() && context_.membership->StopRequested();
   plan.input_seconds = std::exchange(input_seconds_, 0);
   std::optional<BatchNormWatch> watch;
@@ -331,6 +354,7 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   if (!result.ok()) throw StatusError(NameLeftOut(result.status(), loaded_.left_out.count));
   if (watch) CheckBatchNorm(*watch);
   Commit(*result);
+  if (graph) ReportGraph(replica_->program(), graph->Take(), state_.steps, context_.observers);
   step_start_ = Clock::now();
   return OutcomeOf(*std::move(result), state_.steps, std::move(results));
 }
@@ -510,6 +534,7 @@ std::map<std::string, double> LoopImpl::Evaluate(Split split) {
 
 std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   if (stop_) return std::nullopt;
+  const Span span("evaluate");
   const MonotonicTime start = Clock::now();
   Enter(Phase::kEvaluate);
   PassOptions options;

@@ -15,6 +15,7 @@
 #include "common/base/cores.h"
 #include "common/base/faults/process_fault.h"
 #include "common/base/logging.h"
+#include "common/flight/spans.h"
 #include "common/train/callbacks/kept_weights.h"
 #include "common/train/embedding/central_storage.h"
 #include "common/train/evaluation.h"
@@ -249,8 +250,11 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
     const absl::Status to_peers = PeerLost(Message(status));
     for (auto& communicator : generation->replicas) communicator->Abort(to_peers);
   });
+  const auto spans = SpanThread::Recorder();
   const auto run = [&](size_t i) {
     at::set_num_threads(threads);
+    const SpanThread thread(spans,
+                            i == 0 ? "main loop" : fmt::format("main loop, local replica {}", i));
     Communicator* communicator = generation->replicas[i].get();
     // A failed device may throw at any access.
     outcome.Set(CatchProgramErrors("training", [&] {

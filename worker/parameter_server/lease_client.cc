@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/base/wait.h"
+#include "common/flight/spans.h"
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/renewable_channel.h"
 #include "common/rpc/retry.h"
@@ -180,6 +181,7 @@ class LeaseClientImpl final : public LeaseClient {
   ChangedIntegers integers_ ABSL_GUARDED_BY(mu_);
   std::optional<IntegerBuffers> begins_with_ ABSL_GUARDED_BY(mu_);
 
+  const std::shared_ptr<SpanRecorder> spans_ = SpanThread::Recorder();
   std::thread thread_;
 };
 
@@ -342,6 +344,7 @@ void LeaseClientImpl::LoadLocked() {
 
 void LeaseClientImpl::Run() {
   pthread_setname_np(pthread_self(), "leases");
+  const SpanThread thread(spans_, "input thread");
   Patience patience;
   absl::MutexLock lock(&mu_);
   while (error_.ok() && !finished_) {

@@ -11,6 +11,7 @@
 #include "common/data/pipeline.h"
 #include "common/data/single_thread.h"
 #include "common/telemetry/task_meter.h"
+#include "common/flight/spans.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop_data.h"
 #include "common/train/replica/integer_buffers.h"
@@ -38,6 +39,7 @@ absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::Data
                                                 const data::PipelineOptions& options,
                                                 const proto::Lease& lease, Replica* replica,
                                                 ParameterExchange* exchange) {
+  const Span span("load batch");
   thread_local const bool one_thread = (data::UseOneIntraOpThread(), true);
   (void)one_thread;
   const bool pass = lease.has_evaluation();
@@ -109,6 +111,7 @@ void PsLoop::Begin() {
 }
 
 bool PsLoop::Pull() {
+  const Span span("wait for pulls");
   const MonotonicTime start = Clock::now();
   const absl::Status pulled = context_.exchange->Pull();
   wait_seconds_ += Seconds(Clock::now() - start);
@@ -122,6 +125,7 @@ bool PsLoop::Next(data::Batch* batch, int64_t steps) {
   CheckSteps(steps);
   while (!have_batch_) {
     Enter(Phase::kData);
+    const Span span("input");
     const MonotonicTime start = Clock::now();
     auto work = context_.leases->Take();
     if (!work.ok()) throw StatusError(work.status());
@@ -164,6 +168,7 @@ bool PsLoop::Next(data::Batch* batch, int64_t steps) {
 }
 
 void PsLoop::EvaluateLease() {
+  const Span span("evaluate");
   Enter(Phase::kEvaluate);
   ThrowIfError(context_.replica->CheckNothingRegisteredLate());
   proto::EvaluationDone done;
@@ -200,6 +205,8 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   if (!have_batch_)
     throw StatusError(ProgramError("step was called without a batch: call next() first"));
   have_batch_ = false;
+  EnterSpanStep(lease_.steps() + 1);
+  const Span span("step");
   SetRates();
   StepPlan plan;
   plan.steps_done = lease_.steps();
@@ -220,7 +227,10 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
     ThrowIfError(context_.replica->CheckNothingRegisteredLate());
   }
   absl::Status status = NameLeftOut(result.status(), left_out_.count);
-  if (status.ok()) status = context_.exchange->FinishStep();
+  if (status.ok()) {
+    const Span wait("wait for pushes");
+    status = context_.exchange->FinishStep();
+  }
   if (!status.ok()) {
     if (ExitCodeOf(status) != ExitCode::kRetryable || !context_.recover())
       throw StatusError(status);

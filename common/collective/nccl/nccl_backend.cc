@@ -16,6 +16,7 @@
 #include "common/collective/failed_work.h"
 #include "common/collective/formation.h"
 #include "common/collective/nccl/cuda_streams.h"
+#include "common/flight/spans.h"
 
 namespace muster::collective {
 namespace {
@@ -107,6 +108,10 @@ class NcclWork : public Work {
   WorkPtr comparison;
   cudaEvent_t event = nullptr;
   MonotonicTime deadline{};
+  // For the span: from the call to the time at which the host saw the end.
+  const MonotonicTime begin = Clock::now();
+  const char* const label = SpanLabel::Name();
+  const int32_t label_index = SpanLabel::Index();
   std::atomic<bool> done{false};
   absl::Status status;
 };
@@ -121,7 +126,9 @@ class NcclCommunicator : public Communicator {
         device_(device.device),
         stream_(device.stream),
         comm_(device.comm),
-        timeout_(timeout) {}
+        timeout_(timeout) {
+    if (spans_ != nullptr) lane_ = spans_->Lane(fmt::format("communication, replica {}", rank()));
+  }
   ~NcclCommunicator() override {
     Finalize();
     // Other ranks may be in an operation. They must regard this rank as lost.
@@ -217,12 +224,23 @@ class NcclCommunicator : public Communicator {
     // Read after the event. An operation that was aborted completes its event too, but the
     // communicator was poisoned before.
     result = status();
-    if (recorder_ != nullptr)
-      recorder_->Ends(collective::CallOf(work.signature, rank()), Message(result));
+    const CollectiveCall call = collective::CallOf(work.signature, rank());
+    if (recorder_ != nullptr) recorder_->Ends(call, Message(result));
+    if (spans_ != nullptr && spans_->recording()) AddSpanOf(work, call);
     return result;
   }
 
  private:
+  void AddSpanOf(const NcclWork& work, const CollectiveCall& call) {
+    spans_->Add({.name = work.label != nullptr ? work.label : call.operation,
+                 .lane = lane_,
+                 .begin = work.begin,
+                 .end = Clock::now(),
+                 .bytes = call.bytes,
+                 .sequence = call.sequence,
+                 .index = work.label_index});
+  }
+
   absl::Status CheckReduction(const Buffer& buffer) const {
     return buffer.type == DataType::kByte ? ProgramError("Bytes cannot be reduced.")
                                           : absl::OkStatus();
@@ -377,6 +395,9 @@ class NcclCommunicator : public Communicator {
 
   const std::unique_ptr<Communicator> shadow_;
   const std::shared_ptr<FlightRecorder> recorder_;
+  // The recorder of the thread that made this communicator. May be null.
+  const std::shared_ptr<SpanRecorder> spans_ = SpanThread::Recorder();
+  int lane_ = 0;
   const int device_;
   const cudaStream_t stream_;
   uint64_t sequence_ = 0;  // Not guarded, because one thread at a time issues operations.

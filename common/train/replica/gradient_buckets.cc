@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "common/collective/tensor.h"
+#include "common/flight/spans.h"
 #include "common/optim/optimizer.h"
 
 namespace muster {
@@ -158,6 +159,7 @@ void GradientBuckets::LaunchComplete(bool all_but_last) {
     Bucket& bucket = buckets_[next_launch_++];
     // A parameter without a gradient in this micro-batch has no hook call, so its bucket is not
     // complete here. EndBackward completes it.
+    const SpanLabel label("reduce bucket", next_launch_ - 1);
     bucket.work = communicator_->AllReduce(BufferOf(bucket.storage), ReduceOp::kSum);
   }
 }
@@ -176,6 +178,7 @@ void GradientBuckets::LaunchAll(const at::Tensor& control) {
   const at::Tensor launched = last.storage.narrow(0, 0, last.count + flags + control_count_);
   next_launch_ = num_buckets();
   all_launched_ = true;
+  const SpanLabel label("reduce bucket", num_buckets() - 1);
   last.work = communicator_->AllReduce(BufferOf(launched), ReduceOp::kSum);
 }
 

@@ -11,6 +11,8 @@
 #include "common/base/faults/process_fault.h"
 #include "common/base/logging.h"
 #include "common/data/pipeline.h"
+#include "common/flight/spans.h"
+#include "common/train/step/loss_graph.h"
 #include "common/train/step/step_impl.h"
 
 namespace muster {
@@ -32,6 +34,7 @@ int ShapeHash(const std::string& shape, int num_replicas) {
 
 absl::Status StepImpl::Reduce(const std::vector<int>& optimizers, at::Tensor* control) {
   Enter(Phase::kReduce);
+  const Span span("wait for reductions");
   const MonotonicTime start = Clock::now();
   absl::Status status;
   std::vector<GradientSink*> sinks;
@@ -69,6 +72,7 @@ absl::Status StepImpl::Reduce(const std::vector<int>& optimizers, at::Tensor* co
 }
 
 absl::Status StepImpl::Update(const std::vector<int>& optimizers) {
+  const Span span("update");
   std::vector<at::Tensor> reduced;
   for (const int o : optimizers) {
     const GradientSink& sink = *replica_->optimizers()[o].gradients;
@@ -180,6 +184,7 @@ void StepImpl::Reset() {
   increments_.clear();
   on_commit_.clear();
   summary_ = {};
+  if (LossGraph* const graph = LossGraph::Current()) graph->Clear();
   state_saved_ = false;
   skipped_ = false;
   committed_ = false;
@@ -202,6 +207,8 @@ absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const StepRunne
     const Scope current(this);
     AutocastScope autocast(job_.precision, replica_->device());
     Step step(this);
+    const Span span("train_step");
+    ForwardBegins();
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("train_step", [&] { body(step, part); }));
     MUSTER_RETURN_IF_ERROR(CheckNothingDrawn());
     if (!extra_losses_.empty() || !regularizers_.empty()) {
@@ -248,6 +255,7 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
 absl::Status StepImpl::ExchangeEmbeddings() {
   if (replica_->embeddings().empty()) return absl::OkStatus();
   Enter(Phase::kReduce);
+  const Span span("exchange embeddings");
   const MonotonicTime start = Clock::now();
   const absl::Status status = embeddings_.Exchange();
   wait_seconds_ += Seconds(Clock::now() - start);

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/flight/spans.h"
+#include "common/train/step/loss_graph.h"
 #include "common/train/step/step_impl.h"
 
 namespace muster {
@@ -395,7 +397,11 @@ void StepImpl::Minimize(const std::vector<Objective>& objectives) {
   shape_ += ";";
   minimized_.insert(minimized_.end(), optimizers.begin(), optimizers.end());
   const std::vector<Goal> goals = Goals(objectives);
+  ForwardEnds();
+  if (LossGraph* const graph = LossGraph::Current(); graph != nullptr && micro_batch_ == 0)
+    for (const Goal& goal : goals) graph->Add({NameOf(goal.optimizer), goal.objective});
   for (const Goal& goal : goals) Backward(goal, immediate_ || &goal != &goals.back());
+  ForwardBegins();
   if (micro_batch_ + 1 < micro_batches_) return;
   if (immediate_) {
     UpdateNow(optimizers);
@@ -442,6 +448,7 @@ void StepImpl::SwitchToImmediate() {
 }
 
 void StepImpl::Backward(const Goal& goal, bool keep_graph) {
+  const Span span("backward");
   NamedOptimizer& optimizer = replica_->optimizers()[goal.optimizer];
   const bool first = micro_batch_ == 0, last = micro_batch_ + 1 == micro_batches_;
   if (first) {

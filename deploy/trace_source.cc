@@ -1,0 +1,187 @@
+#include "deploy/trace_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+
+#include "common/base/files/created_files.h"
+#include "common/checkpoint/files/file_system.h"
+#include "common/flight/trace_file.h"
+#include "common/rpc/retry.h"
+#include "muster/json.h"
+#include "proto/trace.grpc.pb.h"
+
+namespace muster {
+namespace {
+
+using checkpoint::JoinPath;
+
+// The chief answers this much after the limit at the latest.
+constexpr Duration kAfterLimit = std::chrono::seconds(10);
+constexpr Duration kReadDeadline = std::chrono::seconds(10);
+// A chief looks into its model_dir every second.
+constexpr Duration kTakes = std::chrono::seconds(5);
+constexpr Duration kPoll = std::chrono::milliseconds(50);
+
+absl::Status StatusOfCall(const grpc::Status& status, const std::string& address) {
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+      status.error_code() == grpc::StatusCode::PERMISSION_DENIED)
+    return ConfigurationError(
+        fmt::format("the chief at {} asks who calls: set TF_CONFIG as one of its tasks has it, and "
+                    "name the run "
+                    "key with --key-file or the certificates with --job ({})",
+                    address, status.error_message()));
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
+    return ConfigurationError(
+        fmt::format("the chief at {} makes no traces: it is of another version "
+                    "of Muster, or no chief",
+                    address));
+  if (rpc::IsUnreachable(status))
+    return PeerLost(
+        fmt::format("cannot reach the chief at {}: {}", address, rpc::WhyUnreachable(status)));
+  return rpc::FromGrpc(status, fmt::format("the chief at {} made no trace", address));
+}
+
+absl::StatusOr<std::string> ReadAll(proto::Trace::Stub* stub, const proto::TraceRecordReply& made,
+                                    const std::string& address) {
+  std::string text;
+  while (static_cast<int64_t>(text.size()) < made.size()) {
+    proto::TraceReadRequest request;
+    request.set_id(made.id());
+    request.set_offset(static_cast<int64_t>(text.size()));
+    proto::TraceReadReply reply;
+    const grpc::Status status = stub->Read(rpc::WithDeadline(kReadDeadline).get(), request, &reply);
+    if (!status.ok()) return StatusOfCall(status, address);
+    if (reply.piece().empty())
+      return PeerLost(fmt::format("the chief at {} sent only {} of {} bytes of the trace", address,
+                                  text.size(), made.size()));
+    text += reply.piece();
+  }
+  return text;
+}
+
+std::string NewId() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}", device(), device());
+}
+
+absl::Status WriteRequest(const std::string& folder, const std::string& id,
+                          const WantedTrace& wanted) {
+  checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
+  MUSTER_RETURN_IF_ERROR(checkpoint::MakeDirectories(files, folder));
+  const Json request = {
+      {"id", id}, {"steps", wanted.steps}, {"limit_seconds", Seconds(wanted.limit)}};
+  const std::string part = JoinPath(folder, "request-" + id + ".part");
+  MUSTER_ASSIGN_OR_RETURN(auto file, files.Create(part));
+  MUSTER_RETURN_IF_ERROR(file->Append(Dump(request) + "\n"));
+  MUSTER_RETURN_IF_ERROR(file->Close());
+  return files.Rename(part, JoinPath(folder, kTraceRequestFile));
+}
+
+bool IsThere(const std::string& path) {
+  const auto there = checkpoint::PosixFileSystem().Exists(path);
+  return there.ok() && *there;
+}
+
+// Blocks until `path` is there or not there any more. Returns false after `limit`.
+bool AwaitFile(const std::string& path, bool there, Duration limit) {
+  const MonotonicTime until = Clock::now() + limit;
+  while (IsThere(path) != there) {
+    if (Clock::now() > until) return false;
+    std::this_thread::sleep_for(kPoll);
+  }
+  return true;
+}
+
+absl::StatusOr<GivenTrace> LastTrace(const std::string& model_dir, const std::string& why) {
+  checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
+  const std::string folder = JoinPath(model_dir, kTraceFolder);
+  std::vector<std::string> names = files.List(folder).value_or(std::vector<std::string>());
+  std::erase_if(names, [](const std::string& name) {
+    return !name.starts_with(kTracePrefix) || !name.ends_with(".json");
+  });
+  if (names.empty())
+    return ConfigurationError(
+        fmt::format("{}, and {} holds no trace: ask while the job runs", why, model_dir));
+  const std::string name = *std::max_element(names.begin(), names.end());
+  GivenTrace given;
+  MUSTER_ASSIGN_OR_RETURN(given.text, checkpoint::ReadFile(files, JoinPath(folder, name)));
+  MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(given.text, JoinPath(folder, name)));
+  const Json other = json.value("otherData", Json::object());
+  given.missing = other.value("missing", std::vector<std::string>());
+  for (const Json& task : other.value("tasks", Json::array())) {
+    given.tasks.push_back(task.value("task", ""));
+    const int64_t first = task.value("first_step", int64_t{0});
+    if (first > 0 && (given.first_step == 0 || first < given.first_step)) given.first_step = first;
+    given.last_step = std::max(given.last_step, task.value("last_step", int64_t{0}));
+  }
+  given.note = fmt::format("{}: this is its last trace", why);
+  return given;
+}
+
+absl::StatusOr<GivenTrace> TakeAnswer(const std::string& folder, const std::string& path) {
+  checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, checkpoint::ReadFile(files, path));
+  (void)files.Remove(path);
+  MUSTER_ASSIGN_OR_RETURN(const Json answer, ParseJson(text, path));
+  if (answer.contains("error")) return ConfigurationError(answer.value("error", ""));
+  GivenTrace given;
+  given.first_step = answer.value("first_step", int64_t{0});
+  given.last_step = answer.value("last_step", int64_t{0});
+  given.tasks = answer.value("tasks", std::vector<std::string>());
+  given.missing = answer.value("missing", std::vector<std::string>());
+  if (given.tasks.empty()) return given;
+  const std::string file = answer.value("file", "");
+  if (file.empty() || file.find('/') != std::string::npos)
+    return StatusFor(ExitCode::kRetryable, "the chief could not write the trace; its log says why");
+  MUSTER_ASSIGN_OR_RETURN(given.text, checkpoint::ReadFile(files, JoinPath(folder, file)));
+  return given;
+}
+
+}  // namespace
+
+absl::StatusOr<GivenTrace> TraceFromChief(const std::string& address,
+                                          const rpc::ChannelOptions& options,
+                                          const WantedTrace& wanted) {
+  MUSTER_ASSIGN_OR_RETURN(const auto channel, rpc::MakeChannel(address, options));
+  const auto stub = proto::Trace::NewStub(channel);
+  proto::TraceRecordRequest request;
+  request.set_steps(wanted.steps);
+  request.set_limit_ms(std::chrono::duration_cast<std::chrono::milliseconds>(wanted.limit).count());
+  proto::TraceRecordReply reply;
+  const grpc::Status status =
+      stub->Record(rpc::WithDeadline(wanted.limit + kAfterLimit).get(), request, &reply);
+  if (!status.ok()) return StatusOfCall(status, address);
+  GivenTrace given;
+  given.first_step = reply.first_step();
+  given.last_step = reply.last_step();
+  given.tasks.assign(reply.tasks().begin(), reply.tasks().end());
+  given.missing.assign(reply.missing().begin(), reply.missing().end());
+  MUSTER_ASSIGN_OR_RETURN(given.text, ReadAll(stub.get(), reply, address));
+  return given;
+}
+
+absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
+                                             const WantedTrace& wanted) {
+  if (IsThere(JoinPath(model_dir, "result.json"))) return LastTrace(model_dir, "the run has ended");
+  if (!IsThere(JoinPath(model_dir, "owner.json")))
+    return LastTrace(model_dir, "no run has begun there");
+  AddJobFolder(model_dir);  // Files in it are as private as the chief's.
+  const std::string folder = JoinPath(model_dir, kTraceFolder), id = NewId();
+  const std::string request = JoinPath(folder, kTraceRequestFile);
+  if (const absl::Status written = WriteRequest(folder, id, wanted); !written.ok())
+    return ConfigurationError(Message(written));
+  if (!AwaitFile(request, /*there=*/false, kTakes)) {
+    (void)checkpoint::PosixFileSystem().Remove(request);
+    return LastTrace(model_dir,
+                     fmt::format("no chief took the request within {:g} s", Seconds(kTakes)));
+  }
+  const std::string answer = JoinPath(folder, TraceAnswerFile(id));
+  if (!AwaitFile(answer, /*there=*/true, wanted.limit + kAfterLimit))
+    return PeerLost("the chief took the request and did not answer: it may have ended");
+  return TakeAnswer(folder, answer);
+}
+
+}  // namespace muster

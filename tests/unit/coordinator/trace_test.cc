@@ -1,0 +1,250 @@
+// Tasks, a chief and somebody who asks, in one process.
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "chief/trace_service.h"
+#include "common/checkpoint/files/memory_file_system.h"
+#include "common/flight/trace_file.h"
+#include "common/rpc/server.h"
+#include "common/session/trace_client.h"
+#include "muster/json.h"
+
+namespace muster::chief {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// A task that makes a step each millisecond.
+class SteppingTask {
+ public:
+  SteppingTask(std::string name, std::shared_ptr<grpc::Channel> channel) {
+    TraceClientOptions options;
+    options.channel = [channel] { return channel; };
+    options.task = std::move(name);
+    options.cluster_digest = "digest-a";
+    options.host = "host-a";
+    options.recorder = recorder_;
+    options.retry = milliseconds(20);
+    client_ = std::make_unique<TraceClient>(options);
+    loop_ = std::thread([this] {
+      const SpanThread thread(recorder_, "main loop");
+      for (int64_t step = 1; !stop_; ++step) {
+        EnterSpanStep(step);
+        const Span span("step");
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    });
+  }
+  ~SteppingTask() {
+    stop_ = true;
+    loop_.join();
+    client_.reset();
+  }
+  void Leave() { client_.reset(); }
+
+ private:
+  const std::shared_ptr<SpanRecorder> recorder_ = std::make_shared<SpanRecorder>();
+  std::atomic<bool> stop_ = false;
+  std::unique_ptr<TraceClient> client_;
+  std::thread loop_;
+};
+
+class Tracing : public ::testing::Test {
+ protected:
+  Tracing() { Open({"chief:0", "worker:0"}); }
+  ~Tracing() override {
+    tasks_.clear();
+    service_->Close(seconds(1));
+    server_->Shutdown(Duration::zero());
+    server_.reset();
+  }
+  void Open(std::vector<std::string> tasks) {
+    TraceServiceOptions options;
+    options.model_dir = "/model";
+    options.cluster_digest = "digest-a";
+    options.run_id = [] { return "run-a"; };
+    options.tasks = std::move(tasks);
+    options.files = &files_;
+    options.keep = 2;
+    service_ = TraceService::Make(options);
+    auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {service_->service()});
+    ASSERT_TRUE(server.ok()) << Message(server.status());
+    server_ = *std::move(server);
+    channel_ = *rpc::MakeChannel("127.0.0.1:" + std::to_string(server_->port()));
+  }
+  void StartTasks(const std::vector<std::string>& names) {
+    for (const std::string& name : names)
+      tasks_.push_back(std::make_unique<SteppingTask>(name, channel_));
+  }
+  grpc::Status Ask(int steps, Duration limit, proto::TraceRecordReply* reply) {
+    proto::TraceRecordRequest request;
+    request.set_steps(steps);
+    request.set_limit_ms(std::chrono::duration_cast<milliseconds>(limit).count());
+    return proto::Trace::NewStub(channel_)->Record(rpc::WithDeadline(seconds(30)).get(), request,
+                                                   reply);
+  }
+  // Asks until all tasks have opened their calls.
+  proto::TraceRecordReply AskAll(int steps) {
+    proto::TraceRecordReply reply;
+    for (int i = 0; i < 100; ++i) {
+      reply.Clear();
+      EXPECT_TRUE(Ask(steps, seconds(10), &reply).ok());
+      if (reply.missing().empty()) break;
+    }
+    return reply;
+  }
+  Json Read(const std::string& path) {
+    const auto text = checkpoint::ReadFile(files_, path);
+    EXPECT_TRUE(text.ok()) << path;
+    auto json = ParseJson(text.value_or("{}"), path);
+    EXPECT_TRUE(json.ok());
+    return json.value_or(Json::object());
+  }
+  checkpoint::MemoryFileSystem files_;
+  std::unique_ptr<TraceService> service_;
+  std::unique_ptr<rpc::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::vector<std::unique_ptr<SteppingTask>> tasks_;
+};
+
+TEST_F(Tracing, AllTasksRecordTheSameSteps) {
+  StartTasks({"chief:0", "worker:0"});
+  const proto::TraceRecordReply reply = AskAll(4);
+  EXPECT_THAT(reply.missing(), IsEmpty());
+  EXPECT_THAT(reply.tasks(), ElementsAre("chief:0", "worker:0"));
+  EXPECT_EQ(reply.last_step(), reply.first_step() + 3);
+  EXPECT_EQ(reply.path(), "/model/trace/" + TraceFile(reply.first_step()));
+  const Json trace = Read(reply.path());
+  for (const Json& task : trace.at("otherData").at("tasks")) {
+    EXPECT_EQ(task.at("first_step"), reply.first_step());
+    EXPECT_EQ(task.at("last_step"), reply.last_step());
+    EXPECT_EQ(task.at("clock").at("shared"), true);
+    EXPECT_GT(task.at("clock").at("round_trips"), 0);
+  }
+  // The caller gets the file too.
+  proto::TraceReadRequest request;
+  request.set_id(reply.id());
+  proto::TraceReadReply piece;
+  const auto stub = proto::Trace::NewStub(channel_);
+  ASSERT_TRUE(stub->Read(rpc::WithDeadline(seconds(5)).get(), request, &piece).ok());
+  EXPECT_EQ(piece.piece(), checkpoint::ReadFile(files_, reply.path()).value_or(""));
+  EXPECT_EQ(static_cast<int64_t>(piece.piece().size()), reply.size());
+  request.set_id(reply.id() + 1);
+  EXPECT_EQ(stub->Read(rpc::WithDeadline(seconds(5)).get(), request, &piece).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(Tracing, OnlyTheNewestFilesStay) {
+  StartTasks({"chief:0", "worker:0"});
+  for (int i = 0; i < 4; ++i) AskAll(1);
+  EXPECT_THAT(files_.List("/model/trace").value_or(std::vector<std::string>()), SizeIs(2));
+}
+
+TEST_F(Tracing, ATaskThatIsNotThereIsNamed) {
+  StartTasks({"chief:0"});
+  proto::TraceRecordReply reply;
+  do {
+    reply.Clear();
+    ASSERT_TRUE(Ask(2, seconds(1), &reply).ok());
+  } while (reply.missing_size() == 2);  // Not even the other one had come yet.
+  EXPECT_THAT(reply.tasks(), ElementsAre("chief:0"));
+  EXPECT_THAT(reply.missing(), ElementsAre("worker 0: it was not connected to the chief"));
+}
+
+TEST_F(Tracing, ATaskThatLeavesInTheMiddleDeliversWhatItHas) {
+  StartTasks({"chief:0", "worker:0"});
+  AskAll(1);
+  proto::TraceRecordReply reply;
+  std::thread asking([&] { EXPECT_TRUE(Ask(1000, seconds(30), &reply).ok()); });
+  std::this_thread::sleep_for(milliseconds(200));
+  for (const auto& task : tasks_) task->Leave();
+  asking.join();
+  EXPECT_THAT(reply.tasks(), ElementsAre("chief:0", "worker:0"));
+  EXPECT_LT(reply.last_step(), reply.first_step() + 999);
+}
+
+TEST_F(Tracing, OneTraceAtATimeAndOnlySensibleOnes) {
+  StartTasks({"chief:0", "worker:0"});
+  AskAll(1);
+  proto::TraceRecordReply reply, other;
+  EXPECT_THAT(Ask(0, seconds(1), &other).error_message(), HasSubstr("steps must be 1 to 1000"));
+  EXPECT_THAT(Ask(1, seconds(601), &other).error_message(), HasSubstr("limit"));
+  std::thread asking([&] { EXPECT_TRUE(Ask(300, seconds(30), &reply).ok()); });
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(Ask(1, seconds(1), &other).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  asking.join();
+}
+
+TEST_F(Tracing, StrangersAreRefused) {
+  const auto stub = proto::Trace::NewStub(channel_);
+  proto::TraceAwaitRequest request;
+  request.set_task("worker:0");
+  request.set_cluster_digest("digest-b");
+  proto::TraceAwaitReply reply;
+  EXPECT_EQ(stub->Await(rpc::WithDeadline(seconds(5)).get(), request, &reply).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+  request.set_cluster_digest("digest-a");
+  request.set_task("worker:9");
+  EXPECT_EQ(stub->Await(rpc::WithDeadline(seconds(5)).get(), request, &reply).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+  grpc::ClientContext without_deadline;
+  EXPECT_EQ(stub->Await(&without_deadline, request, &reply).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(Tracing, ARequestThroughTheModelDirIsAnswered) {
+  StartTasks({"chief:0", "worker:0"});
+  AskAll(1);
+  ASSERT_TRUE(checkpoint::MakeDirectories(files_, "/model/trace").ok());
+  auto file = *files_.Create("/model/trace/request.json");
+  ASSERT_TRUE(file->Append(R"({"id": "0a1b", "steps": 2, "limit_seconds": 10})").ok());
+  ASSERT_TRUE(file->Close().ok());
+  const std::string answer = "/model/trace/" + TraceAnswerFile("0a1b");
+  const MonotonicTime until = Clock::now() + seconds(20);
+  while (!files_.Exists(answer).value_or(false) && Clock::now() < until)
+    std::this_thread::sleep_for(milliseconds(10));
+  const Json given = Read(answer);
+  EXPECT_THAT(given.at("tasks"), ElementsAre("chief:0", "worker:0"));
+  EXPECT_TRUE(files_.Exists("/model/trace/" + given.at("file").get<std::string>()).value_or(false));
+  EXPECT_FALSE(files_.Exists("/model/trace/request.json").value_or(true));
+}
+
+TEST_F(Tracing, TheEndOfTheJobEndsHeldCalls) {
+  StartTasks({"chief:0", "worker:0"});
+  AskAll(1);
+  const MonotonicTime begin = Clock::now();
+  service_->Close(seconds(1));
+  server_->Shutdown(seconds(20));
+  EXPECT_LT(Clock::now() - begin, seconds(10));
+}
+
+TEST(TraceClientTest, TheShortestRoundTripGivesTheOffset) {
+  EXPECT_EQ(OffsetOf({}).error_ns, 0);
+  const MeasuredOffset offset =
+      OffsetOf({{100, 500, 9'000}, {1'000, 1'100, 6'050}, {2'000, 2'900, 0}});
+  EXPECT_EQ(offset.offset_ns, 5'000);
+  EXPECT_EQ(offset.error_ns, 51);
+}
+
+TEST(TraceClientTest, ManySpansTravelInPieces) {
+  SpanRecord record;
+  record.lanes = {"main loop"};
+  const MonotonicTime now = Clock::now();
+  for (int i = 0; i < 20'000; ++i)
+    record.spans.push_back({.name = i % 2 == 0 ? "step" : "save", .begin = now, .end = now});
+  const auto pieces = TracePieces(record);
+  ASSERT_THAT(pieces, SizeIs(3));
+  EXPECT_THAT(pieces[0].names(), ElementsAre("step", "save"));
+  EXPECT_FALSE(pieces[1].last());
+  EXPECT_TRUE(pieces[2].last());
+  for (const auto& piece : pieces) EXPECT_LT(piece.ByteSizeLong(), size_t{1} << 20);
+}
+
+}  // namespace
+}  // namespace muster::chief
