@@ -42,7 +42,7 @@ struct RemoteTask {
   std::optional<ExitReport> ended;  // Until Reap.
 };
 
-class SshProcesses final : public launcher::Processes, private ConnectionListener {
+class SshProcesses final : public launcher::Processes, public ConnectionListener {
  public:
   SshProcesses(HostsRequest request, launcher::ProcessOutput& output)
       : request_(std::move(request)), output_(output) {}
