@@ -20,6 +20,7 @@
 #include "deploy/new_command.h"
 #include "deploy/preflight_command.h"
 #include "deploy/status_command.h"
+#include "deploy/run_tasks_command.h"
 #include "deploy/tool_command.h"
 #include "deploy/trace_command.h"
 #include "muster/json.h"
@@ -47,6 +48,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(MakePreflightCommand());
   commands.push_back(MakeStatusCommand());
   commands.push_back(MakeTraceCommand());
+  commands.push_back(MakeRunTasksCommand());
   return commands;
 }
 
