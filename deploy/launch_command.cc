@@ -184,7 +184,7 @@ class LaunchCommand : public Command {
     request.options.restart = launcher::RestartPolicyOf(restart_);
     request.options.max_restarts = max_restarts_;
     request.options.independent = strategy == StrategyKind::kParameterServer;
-    request.options.elastic = job.elastic.min_workers.has_value();
+    request.options.elastic = job.elastic.min_workers.has_value() || job.elastic.spares > 0;
     request.options.end_grace = FromSeconds(end_grace_);
     request.options.verdict_timeout = FromSeconds(verdict_timeout_);
     FindTorchByEnvironment();
