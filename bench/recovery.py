@@ -5,7 +5,8 @@
 
 Three processes (a chief and two workers) under `muster launch --restart on-failure`; a worker, or the chief, is killed in the
 middle of training. Printed: seconds from the kill to the next finished step, by the events in the summary, for the linear model
-and for the convnet on Fashion-MNIST; that no step is missing is checked. --torchrun: the same kill under
+and for the convnet on Fashion-MNIST, and with a spare worker that takes the lost one's place (elastic.spares); that no step is missing is
+checked. --torchrun: the same kill under
 torchrun with DistributedDataParallel over gloo and a model as small, by the Python that deploy/bootstrap installed, which loses in
 addition all that was done since its last checkpoint. It gets a store of its own for each attempt: with the one that it shares by
 default, torch 2.11 over gloo does not come up again.
@@ -65,13 +66,14 @@ def step_times(model_dir):
     return {event.step: event.wall_time for event in events(model_dir / "train") if any(v.tag == "loss" for v in event.summary.value)}
 
 
-def kill_once(program, victim, keys=None):
-    """Seconds from the kill to the next finished step. `keys`: more of the job file."""
+def kill_once(program, victim, keys=None, spares=0):
+    """Seconds from the kill to the next finished step. `keys`: more of the job file. `spares`: workers beside the two that train."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
         folder = pathlib.Path(name)
         model_dir = folder / "model"
-        (folder / "job.json").write_text(json.dumps({**JOBS[program], "model_dir": str(model_dir), "summary": {"every_steps": 1}, "devices": "cpu", **(keys or {})}))
-        command = [str(BIN / "muster"), "launch", "--workers", "2", "--restart", "on-failure", "--job", str(folder / "job.json")]
+        (folder / "job.json").write_text(json.dumps({**JOBS[program], "model_dir": str(model_dir), "summary": {"every_steps": 1}, "devices": "cpu",
+                                                     "elastic": {"spares": spares}, **(keys or {})}))
+        command = [str(BIN / "muster"), "launch", "--workers", str(2 + spares), "--restart", "on-failure", "--job", str(folder / "job.json")]
         with open(folder / "log", "wb") as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         try:
@@ -136,6 +138,7 @@ def main():
     for program in JOBS:
         for victim in "worker:1", "chief:0":
             say(f"{program}, {victim} killed: to the next finished step", [kill_once(program, victim) for _ in range(arguments.rounds)])
+        say(f"{program}, worker:1 killed, with a spare: to the next finished step", [kill_once(program, "worker:1", spares=1) for _ in range(arguments.rounds)])
     if arguments.torchrun:
         say("torchrun, a worker killed: to the next finished step, and all since the checkpoint is lost", [torchrun_once() for _ in range(arguments.rounds)])
 

@@ -102,8 +102,10 @@ MembershipOptions Deadlines(const Job& job) {
     options.spare_servers = section.ok() ? static_cast<int>(section->copies) - 1 : 0;
   }
   options.rejoin = timeouts.rejoin;
-  if (!options.independent)
+  if (!options.independent) {
     options.min_members = static_cast<int>(job.elastic.min_workers.value_or(0));
+    options.spares = static_cast<int>(job.elastic.spares);
+  }
   options.grace = job.elastic.grace;
   options.join = timeouts.join;
   options.resume = timeouts.resume;

@@ -191,7 +191,7 @@ class LaunchCommand : public Command {
     request.tell_chief = [&key](const launcher::TaskExitNotice& notice) {
       NotifyChief(key, notice);
     };
-    SetOptions(job, strategy, &request.options);
+    SetOptions(job, strategy, &request.options) || job.elastic.spares > 0;
     MUSTER_RETURN_IF_ERROR(PrintPage(job, key));
     FindTorchByEnvironment();
     return launcher::RunLaunch(request);

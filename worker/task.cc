@@ -237,7 +237,9 @@ absl::Status Task::Prepare(const StartingPoint& start) {
   }
   options.restarts = Restarts();
   options.meter = telemetry_->meter();
-  if (!alone()) options.declared_members = cluster_.world_size().value_or(1);
+  if (!alone())
+    options.declared_members =
+        cluster_.world_size().value_or(1) - static_cast<int>(job_.elastic.spares);
   MUSTER_ASSIGN_OR_RETURN(trainer_, Trainer::Make(std::move(options)));
   if (start.restore) return trainer_->Restore(*start.restore);
   if (chief_ == nullptr) return absl::OkStatus();
@@ -297,7 +299,8 @@ absl::StatusOr<MemberDevices> Task::DevicesHeld() const {
 
 MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   MemberOptions options = MemberOptionsOf(cluster_, job_);
-  options.may_leave = job_.elastic.min_workers.has_value() && !is_chief() && !has_servers();
+  const bool replaceable = job_.elastic.min_workers.has_value() || job_.elastic.spares > 0;
+  options.may_leave = replaceable && !is_chief() && !has_servers();
   options.versions = Versions();
   options.num_replicas = has_servers() ? 1 : trainer_->num_replicas();
   options.devices = job_.devices;

@@ -46,6 +46,8 @@ struct MembershipOptions {
   // admitted.
   int min_members = 0;
   Duration grace = std::chrono::seconds(30);
+  // This many of the declared members wait, ready, until they replace a lost member.
+  int spares = 0;
   // A chief that has just started may replace a lost chief. Members may then hold newer state than
   // any checkpoint, and may not have found the new chief yet. For this long after its start, the
   // chief decides nothing without the absent members: it neither stops the job nor applies `grace`.
@@ -154,8 +156,9 @@ struct MemberInfo {
   int quick_losses = 0;
   PausingTime backoff_until;
   uint64_t admitted = 0;  // Independent members: the admitted incarnation, 0 if none.
-  std::string abandoned;  // Why the task ended for good. Empty: a process may come back.
-  bool left = false;      // The member left when asked to. No other member waits for it.
+  // Why the task's process ended and nothing restarts it. Empty: a process may come back.
+  std::string abandoned;
+  bool left = false;  // The member left when asked to. No other member waits for it.
   // The failure that the task itself reported. The task may never have joined.
   std::optional<ReportedFailure> failure;
 };
@@ -218,7 +221,8 @@ std::string RosterLine(PausingTime now, const JobState& state);
 bool Ready(const MemberInfo& member);
 
 // Returns the members of a generation that would be formed now, by rank. These are the ready
-// members. Members whose `backoff_until` has not passed are omitted if the others are enough.
+// members, without spares. Members whose `backoff_until` has not passed are omitted if the others
+// are enough.
 std::vector<int> NextMembers(PausingTime now, const JobState& state,
                              const MembershipOptions& options);
 

@@ -45,11 +45,12 @@ std::vector<int> NextMembers(PausingTime now, const JobState& s, const Membershi
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i)
     if (Ready(s.members[i]) && (with_backing_off || !IsBackingOff(now, s.members[i], o)))
       next.push_back(i);
+  LeaveOutSpares(s, o, &next);
   return next;
 }
 
 std::optional<Decision> DecideLeave(const JobState& s, const MembershipOptions& o) {
-  if (s.stop_requested || o.min_members == 0) return std::nullopt;
+  if (s.stop_requested || (o.min_members == 0 && o.spares == 0)) return std::nullopt;
   int size = 0, remaining = 0, leaver = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
     const MemberInfo& m = s.members[i];
@@ -64,7 +65,8 @@ std::optional<Decision> DecideLeave(const JobState& s, const MembershipOptions& 
   --remaining;
   const std::string who = m.declared.task.DisplayName();
   const bool missed = m.in_generation && s.stage != Stage::kJoining;
-  const bool enough = remaining >= o.min_members && 2 * remaining > size;
+  const bool enough = (o.min_members > 0 && remaining >= o.min_members && 2 * remaining > size) ||
+                      remaining + SparesReady(s) >= FullSize(s, o);
   if (leaver == 0 || s.generation == 0 || (m.in_generation && !enough))
     return Make(Action::kStop, fmt::format("{} was asked to stop: all stop", who));
   Decision decision = Make(missed ? Action::kAbortGeneration : Action::kDrop,
@@ -80,6 +82,7 @@ std::string ReasonForFewer(PausingTime now, const JobState& s, const MembershipO
         return Ready(m) && (with_backing_off || !IsBackingOff(now, m, o));
       }))
     return "all members are ready";
+  if (std::string why = ReasonWithSpares(now, s, o, with_backing_off); !why.empty()) return why;
   // members[0] is the chief.
   if ((Fresh(s) && !s.all_steps_done) || !Ready(s.members[0])) return "";
   int ready = 0, before = s.generation == 0 ? s.adopted_size : 0;
@@ -111,10 +114,12 @@ std::optional<Decision> DecideNewMember(PausingTime now, const JobState& s,
                                         const MembershipOptions& o) {
   if (s.stop_requested) return std::nullopt;
   List who;
+  int training = 0;
   bool others = false, on_their_way = false;
   PausingTime first = PausingTime::max(), last = PausingTime::min();
   for (const MemberInfo& m : s.members) {
     if (m.in_generation && m.report.finished) return std::nullopt;
+    training += m.in_generation ? 1 : 0;
     if (m.in_generation || IsBackingOff(now, m, o)) continue;
     if (Ready(m)) {
       who.AddTask(m);
@@ -125,7 +130,7 @@ std::optional<Decision> DecideNewMember(PausingTime now, const JobState& s,
       on_their_way = on_their_way || m.process.joined;
     }
   }
-  if (who.empty()) return std::nullopt;
+  if (who.empty() || training >= FullSize(s, o)) return std::nullopt;
   const bool gathering = on_their_way || (others && now - last < o.gather);
   if (gathering && now - first < o.gather_most) return std::nullopt;
   return Make(Action::kAbortGeneration, "taking in " + who.text());

@@ -68,6 +68,20 @@ std::optional<Decision> DecideNewMember(PausingTime now, const JobState& s,
 // enough others remain. Otherwise all members stop.
 std::optional<Decision> DecideLeave(const JobState& s, const MembershipOptions& o);
 
+// Jobs with spares: the number of members that train while none is missing. Equal to the number of
+// declared members if the job has no spares.
+int FullSize(const JobState& s, const MembershipOptions& o);
+// Returns the number of members that could replace a lost one at once.
+int SparesReady(const JobState& s);
+// Returns why a generation of FullSize members may be formed now although not all members are
+// ready, or "" if it may not or the job has no spares. `with_backing_off` is that of
+// ReasonForFewer.
+std::string ReasonWithSpares(PausingTime now, const JobState& s, const MembershipOptions& o,
+                             bool with_backing_off);
+// Reduces the ready members to FullSize. Keeps the chief, then members of the last generation, then
+// those with the newest state, then those of lower index. The result is in order of the index.
+void LeaveOutSpares(const JobState& s, const MembershipOptions& o, std::vector<int>* ready);
+
 // Returns the decision to end the job, because some members did not join in time.
 Decision DecideMissingMembers(PausingTime now, const JobState& s, const MembershipOptions& o);
 

@@ -271,8 +271,15 @@ class Synchronous final : public MembershipPolicy {
       return "";
     return m.declared.task.DisplayName() + " had lost touch with the chief and left the generation";
   }
-  bool ContinueWithout(int, const std::string&, JobState*) const override {
-    return options_.min_members > 0;
+  bool ContinueWithout(int member, const std::string& why, JobState* s) const override {
+    if (options_.min_members > 0) return true;
+    if (options_.spares == 0) return false;
+    s->members[member].abandoned = why;
+    const auto abandoned =
+        std::count_if(s->members.begin(), s->members.end(), [](const MemberInfo& m) {
+          return !m.abandoned.empty() && (m.process.gone || !m.process.joined);
+        });
+    return member != 0 && abandoned <= options_.spares;
   }
   bool WaitsForRestart(const MemberInfo& m) const override { return !m.process.joined; }
 

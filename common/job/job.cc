@@ -78,6 +78,7 @@ template <typename Archive>
 void Fields(Archive& a, ElasticOptions& o) {
   a("min_workers", o.min_workers);
   a("grace", o.grace);
+  a("spares", o.spares);
 }
 
 template <typename Archive>
@@ -320,6 +321,11 @@ absl::StatusOr<StrategyKind> StrategyFor(const Job& job, const ClusterConfig& cl
     // A run of an older version may continue with ps tasks. For other runs the chief, which knows
     // model_dir, refuses the job.
     if (options.max_staleness == 0) return StrategyKind::kMultiWorkerMirrored;
+    if (job.elastic.spares > 0)
+      return ConfigurationError(fmt::format(
+          "elastic.spares is {}, but the strategy is parameter_server, in which workers "
+          "join and leave without spares: leave it out",
+          job.elastic.spares));
     if (const size_t servers = cluster.cluster.ps.size();
         options.copies > static_cast<int64_t>(servers))
       return ConfigurationError(

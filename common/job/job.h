@@ -64,6 +64,8 @@ struct ElasticOptions {
   std::optional<int64_t> min_workers;
   // Training waits this long for a missing member before it continues without that member.
   Duration grace = std::chrono::seconds(30);
+  // This many of the declared members wait, ready, until they replace a lost member.
+  int64_t spares = 0;
 };
 
 struct Timeouts {

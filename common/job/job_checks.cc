@@ -138,6 +138,7 @@ void CheckOptions(const Job& job, Checks* checks) {
   checks->AtLeast(1, "collective.first_bucket_bytes", job.collective.first_bucket_bytes);
   checks->Add(ParseParameterServer(job.parameter_server).status());
   checks->AtLeast(1, "elastic.min_workers", job.elastic.min_workers);
+  checks->AtLeast(0, "elastic.spares", job.elastic.spares);
 }
 
 void CheckTls(const TlsOptions& tls, Checks* checks) {
@@ -210,10 +211,15 @@ OrderedJson ParseValue(const std::string& text) {
 
 absl::Status CheckMembers(const Job& job, int members) {
   const auto least = job.elastic.min_workers;
-  if (!least || *least <= members) return absl::OkStatus();
+  const int64_t spares = job.elastic.spares;
+  if (spares >= members)
+    return ConfigurationError(
+        fmt::format("elastic.spares is {}, but the cluster has {} members (chief and workers)",
+                    spares, members));
+  if (!least || *least <= members - spares) return absl::OkStatus();
   return ConfigurationError(
-      fmt::format("elastic.min_workers is {}, but the cluster has {} members (chief and workers)",
-                  *least, members));
+      fmt::format("elastic.min_workers is {}, but the cluster has {} members (chief and workers){}",
+                  *least, members, spares == 0 ? "" : fmt::format(", {} of them spares", spares)));
 }
 
 absl::Status CheckDeterministic(const Job& job) {

@@ -32,7 +32,7 @@ RestartPolicy RestartPolicyOf(std::string_view name);
 struct LaunchOptions {
   RestartPolicy restart = RestartPolicy::kNever;
   int max_restarts = 10;  // Limit per task, for the whole launch.
-  // The job continues without a lost worker (elastic.min_workers).
+  // The job continues without a lost worker (elastic.min_workers or elastic.spares).
   bool elastic = false;
   // The job continues without a lost worker or ps (parameter_server). The chief decides which tasks
   // the job needs.

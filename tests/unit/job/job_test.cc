@@ -169,6 +169,7 @@ constexpr Mistake kMistakes[] = {
      "another "
      "order in each run: set strategy to \"multi_worker_mirrored\", or deterministic to false"},
     {R"({"elastic": {"min_workers": 0}})", "elastic.min_workers must be at least 1, is 0"},
+    {R"({"elastic": {"spares": -1}})", "elastic.spares must be at least 0, is -1"},
     {R"({"timeouts": {"join": 0}})",
      "timeouts.join must be a number of seconds from 0.001 to 31536000 (a year), is 0"},
     {R"({"timeouts": {"join": 1e300}})",
