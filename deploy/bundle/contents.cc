@@ -102,10 +102,13 @@ class Planner {
                         {"glibc", fmt::format("{}.{}", major, minor)},
                         {"programs", job_programs_}};
     bundle_.entries.push_back({"bundle.json", "", Dump(about, 1) + "\n", ""});
-    if (const std::string path = Beside(
-            request_.bin_dir, {"../muster.spdx.json", "../share/doc/muster/muster.spdx.json"});
-        !path.empty())
-      bundle_.entries.push_back({"doc/muster.spdx.json", path, "", ""});
+    for (const char* name : {"LICENSE", "muster.spdx.json"}) {
+      // Of a build folder, and of an installation.
+      const std::string path =
+          Beside(request_.bin_dir,
+                 {fmt::format("../{}", name), fmt::format("../share/doc/muster/{}", name)});
+      if (!path.empty()) bundle_.entries.push_back({fmt::format("doc/{}", name), path, "", ""});
+    }
     for (const auto& [name, path] : FindLicenses(libraries))
       bundle_.entries.push_back({fmt::format("doc/licenses/{}", name), path, "", ""});
   }

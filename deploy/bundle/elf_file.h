@@ -54,7 +54,7 @@ class ElfFile {
 
  private:
   struct Unmap {
-    size_t size = 0;
+    size_t size;
     void operator()(char* map) const;
   };
   class Reader;
