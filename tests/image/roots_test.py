@@ -1,6 +1,7 @@
 """A bundle in empty roots of Debian 12, Debian 13 and Ubuntu 24.04, and the image that the Containerfile describes, built and run without an engine.
 
-  roots_test.py   (MUSTER_BIN_DIR: the programs; MUSTER_ROOTS: where roots are kept; MUSTER_UBUNTU_ARCHIVE: the address of Ubuntu's archive)
+  roots_test.py   (MUSTER_BIN_DIR: the programs; MUSTER_ROOTS: where roots are kept; MUSTER_UBUNTU_ARCHIVE: the address of Ubuntu's archive;
+                  MUSTER_IMAGE_BUNDLE: a bundle in the place of the image's first stage)
 
 Needs root, debootstrap, zstd and package archives.
 """
@@ -41,6 +42,7 @@ class RootsTest(unittest.TestCase):
         (cls.dir / "jobs").mkdir()
         for name, job in ("linear", LINEAR), ("fashion", FASHION):
             (cls.dir / "jobs" / f"{name}.json").write_text(json.dumps(job))
+        (cls.dir / "jobs" / "message").touch()
 
     def out(self, name):
         folder = self.dir / name
@@ -111,7 +113,8 @@ class Image(RootsTest):
     def setUpClass(cls):
         super().setUpClass()
         cache = pathlib.Path(os.environ.get("MUSTER_IMAGE_CACHE", roots.ROOTS / "cache"))
-        builder = containerfile.Builder(SOURCE, roots.ROOTS / "stages", {"debian:12-slim": roots.empty_root("bookworm")}, cache)
+        builder = containerfile.Builder(SOURCE, roots.ROOTS / "stages", {"debian:12-slim": roots.empty_root("bookworm")}, cache,
+                                        os.environ.get("MUSTER_IMAGE_BUNDLE"))
         cls.image = builder.build()
         cls.user = cls.image.last("USER")
 
@@ -119,10 +122,9 @@ class Image(RootsTest):
         message = self.dir / "message"
         message.touch()
         message.chmod(EVERYBODY)
-        (self.image.root / "dev/termination-log").touch()
         return roots.command_in(self.image.root, *(command or containerfile.command_of(self.image)), user=self.user, read_only=True,
                                 environment=self.image.environment(), folder=self.image.last("WORKDIR"),
-                                binds=[(out, "/var/lib/muster", "rw"), (self.dir / "jobs", "/srv", "ro"), (message, "/run/message", "rw")], **how)
+                                binds=[(out, "/var/lib/muster", "rw"), (self.dir / "jobs", "/srv", "ro"), (message, "/srv/message", "rw")], **how)
 
     def test_tells_its_commands(self):
         done = subprocess.run(self.container(out=self.out("help")), capture_output=True, text=True, timeout=60)
@@ -140,7 +142,7 @@ class Image(RootsTest):
     def test_leaves_a_termination_message_and_stops_on_its_signal(self):
         out = self.out("image-stopped")
         with open(out / "log", "wb") as log:
-            process = subprocess.Popen(self.container("env", "MUSTER_TERMINATION_LOG=/run/message", "muster-worker", "--job", "/srv/linear.json", "--set",
+            process = subprocess.Popen(self.container("env", "MUSTER_TERMINATION_LOG=/srv/message", "muster-worker", "--job", "/srv/linear.json", "--set",
                                                       "max_steps=100000000", "--set", "model_dir=/var/lib/muster/linear", out=out), stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while not (out / "linear" / "owner.json").exists() and time.monotonic() < deadline:
