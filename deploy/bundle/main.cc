@@ -20,10 +20,16 @@ namespace {
 struct Arguments {
   BundleRequest request;
   std::string output;
+  bool cpu = false;
   int compression = 9;
 };
 
 absl::Status MakeBundle(Arguments arguments) {
+  if (arguments.cpu && arguments.request.cuda)
+    return ConfigurationError("--cpu and --cuda exclude each other: give one of them");
+  if (arguments.compression < kMinCompression || arguments.compression > kMaxCompression)
+    return ConfigurationError(fmt::format("--compression must be from {} to {}, is {}",
+                                          kMinCompression, kMaxCompression, arguments.compression));
   MUSTER_ASSIGN_OR_RETURN(arguments.request.bin_dir, OwnFolder());
   arguments.request.folders = ReadLoaderFolders(std::getenv("LD_LIBRARY_PATH"), "/etc/ld.so.conf");
   MUSTER_ASSIGN_OR_RETURN(const Bundle bundle, PlanBundle(arguments.request));
@@ -47,14 +53,11 @@ int Main(int argc, char** argv) {
       ->required();
   AddRepeated(bundle, "--program", &arguments.request.programs, "FILE",
               "The program of a job, built as a shared library; may be repeated");
-  CLI::Option* cuda =
-      bundle->add_flag("--cuda", arguments.request.cuda, "Add what training on GPUs needs");
-  bool cpu = false;
-  bundle->add_flag("--cpu", cpu, "Leave that out (the default)")->excludes(cuda);
+  bundle->add_flag("--cuda", arguments.request.cuda, "Add what training on GPUs needs");
+  bundle->add_flag("--cpu", arguments.cpu, "Leave that out (the default)");
   bundle->add_option("--compression", arguments.compression, "From 1, quick, to 19, small")
       ->type_name("N")
-      ->capture_default_str()
-      ->check(CLI::Range(kMinCompression, kMaxCompression));
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -131,7 +131,7 @@ class Bundle(OutsideTest):
         text.write_text("no library")
         for arguments, said in ((["out.zip"], ".tar.zst or .tar.gz"), (["none/out.tar.zst"], "No such file or directory"),
                                 (["out.tar.zst", "--program", "none.so"], "none.so"), (["out.tar.zst", "--program", str(text)], "not a 64-bit program"),
-                                (["out.tar.zst", "--cpu", "--cuda"], "excludes"), ([], "OUT"), (["out.tar.zst", "--compression", "20"], "20")):
+                                (["out.tar.zst", "--cpu", "--cuda"], "exclude each other"), ([], "OUT"), (["out.tar.zst", "--compression", "20"], "from 1 to 19, is 20")):
             with self.subTest(arguments=arguments):
                 printed = self.run_command(BIN / "muster", "bundle", *arguments, code=2)
                 self.assertIn(said, printed)
