@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <set>
 #include <utility>
 
@@ -22,8 +21,6 @@ namespace {
 
 // 1980-01-01, the oldest time that every archiver knows.
 constexpr int64_t kFixedTime = 315'532'800;
-// A file system stores no block of this size that is a hole.
-constexpr uint64_t kBlock = 4096;
 
 struct EndEntry {
   void operator()(archive_entry* entry) const { archive_entry_free(entry); }
@@ -40,23 +37,6 @@ Entry MakeEntry(const std::string& name, mode_t type, mode_t permissions, uint64
   archive_entry_set_uid(entry.get(), 0);
   archive_entry_set_gid(entry.get(), 0);
   return entry;
-}
-
-// Lists what is not in a hole, in whole blocks.
-void ListData(const std::vector<FileRange>& holes, uint64_t size, archive_entry* entry) {
-  uint64_t at = 0;
-  for (const FileRange& hole : holes) {
-    const uint64_t begin = (hole.offset + kBlock - 1) / kBlock * kBlock;
-    const uint64_t end = (hole.offset + hole.size) / kBlock * kBlock;
-    if (begin < at || end <= begin) continue;
-    if (begin > at)
-      archive_entry_sparse_add_entry(entry, static_cast<int64_t>(at),
-                                     static_cast<int64_t>(begin - at));
-    at = end;
-  }
-  if (at > 0 && at < size)
-    archive_entry_sparse_add_entry(entry, static_cast<int64_t>(at),
-                                   static_cast<int64_t>(size - at));
 }
 
 }  // namespace
@@ -120,11 +100,10 @@ absl::Status ArchiveWriter::State::AddFolders(const std::string& name) {
   return absl::OkStatus();
 }
 
-absl::Status ArchiveWriter::Add(const std::string& name, std::string_view content, bool executable,
-                                const std::vector<FileRange>& holes) {
+absl::Status ArchiveWriter::Add(const std::string& name, std::string_view content,
+                                bool executable) {
   MUSTER_RETURN_IF_ERROR(state_->AddFolders(name));
   const Entry entry = MakeEntry(name, AE_IFREG, executable ? 0755 : 0644, content.size());
-  ListData(holes, content.size(), entry.get());
   if (archive_write_header(state_->writer, entry.get()) != ARCHIVE_OK) return state_->Problem();
   while (!content.empty()) {
     const la_ssize_t written = archive_write_data(state_->writer, content.data(), content.size());

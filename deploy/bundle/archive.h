@@ -2,12 +2,10 @@
 // permissions of the originals do not count.
 #pragma once
 
-#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "deploy/bundle/elf_file.h"
 #include "muster/status.h"
 
 namespace muster {
@@ -24,10 +22,7 @@ class ArchiveWriter {
   // ConfigurationError if the name has another ending, or the file cannot be created.
   static absl::StatusOr<ArchiveWriter> Open(const std::string& path, int compression);
 
-  // Appends a file. `holes` are ranges of zeros, in order, which take no room on the disk where the
-  // archive is unpacked.
-  absl::Status Add(const std::string& name, std::string_view content, bool executable,
-                   const std::vector<FileRange>& holes = {});
+  absl::Status Add(const std::string& name, std::string_view content, bool executable);
   absl::Status Finish();
 
  private:

@@ -139,8 +139,7 @@ absl::Status AddBinary(const BundleEntry& entry, const std::string& name, Archiv
   }
   elf.DropSymbols();
   *size += elf.bytes().size();
-  for (const FileRange& hole : elf.holes()) *size -= hole.size;
-  return archive->Add(name, elf.bytes(), entry.name.starts_with("bin/"), elf.holes());
+  return archive->Add(name, elf.bytes(), entry.name.starts_with("bin/"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cstring>
 
@@ -58,7 +59,7 @@ class ElfFile::Reader {
       return ConfigurationError(
           fmt::format("{} is not a 64-bit program or shared library (ELF)", path_));
     file_->machine_ = header_.e_machine;
-    MUSTER_RETURN_IF_ERROR(ReadSegments());
+    MUSTER_RETURN_IF_ERROR(ReadTables());
     bool dynamic = false;
     Elf_Scn* section = nullptr;
     while ((section = elf_nextscn(elf_.get(), section)) != nullptr) {
@@ -90,13 +91,20 @@ class ElfFile::Reader {
     return offset <= file_->size_ && size <= file_->size_ - offset;
   }
 
-  absl::Status ReadSegments() {
-    size_t count = 0;
-    if (elf_getphdrnum(elf_.get(), &count) != 0) return Damaged();
-    for (size_t i = 0; i < count; ++i) {
+  absl::Status ReadTables() {
+    size_t segments = 0, sections = 0;
+    if (elf_getphdrnum(elf_.get(), &segments) != 0 || elf_getshdrnum(elf_.get(), &sections) != 0)
+      return Damaged();
+    file_->segments_ = {header_.e_phoff, segments * sizeof(Elf64_Phdr)};
+    file_->sections_ = {header_.e_shoff, sections * sizeof(Elf64_Shdr)};
+    if (!InFile(header_.e_phoff, file_->segments_.size) ||
+        !InFile(header_.e_shoff, file_->sections_.size))
+      return ConfigurationError(fmt::format("{} is damaged: it ends early", path_));
+    used_ = {{0, sizeof(Elf64_Ehdr)}, file_->segments_, file_->sections_};
+    for (size_t i = 0; i < segments; ++i) {
       GElf_Phdr segment;
       if (gelf_getphdr(elf_.get(), static_cast<int>(i), &segment) == nullptr) return Damaged();
-      if (segment.p_type == PT_LOAD) loaded_.push_back({segment.p_offset, segment.p_filesz});
+      used_.push_back({segment.p_offset, segment.p_filesz});
     }
     return absl::OkStatus();
   }
@@ -157,24 +165,34 @@ class ElfFile::Reader {
     const std::string_view name = text == nullptr ? "" : text;
     const bool debug = shape.sh_type == SHT_PROGBITS && name.starts_with(".debug_");
     const bool symbols = shape.sh_type == SHT_SYMTAB || name == ".strtab";
-    const uint64_t type_at =
-        header_.e_shoff + elf_ndxscn(section) * header_.e_shentsize + offsetof(Elf64_Shdr, sh_type);
     const FileRange range{shape.sh_offset, shape.sh_size};
     if ((!debug && !symbols) || (shape.sh_flags & SHF_ALLOC) != 0 ||
-        elf_ndxscn(section) == header_.e_shstrndx || !InFile(range.offset, range.size) ||
-        !InFile(type_at, sizeof(Elf64_Word)))
+        elf_ndxscn(section) == header_.e_shstrndx || !InFile(range.offset, range.size))
       return;
-    for (const FileRange& loaded : loaded_)
-      if (Overlaps(loaded, range)) return;
-    file_->droppable_.push_back({range, type_at});
+    for (const FileRange& used : used_)
+      if (Overlaps(used, range)) return;
+    used_.push_back(range);
+    file_->droppable_[elf_ndxscn(section)] = range;
   }
 
   ElfFile* file_;
   const std::string& path_;
   std::unique_ptr<Elf, EndElf> elf_;
   GElf_Ehdr header_;
-  std::vector<FileRange> loaded_;
+  // What must stay: headers and segments.
+  std::vector<FileRange> used_;
 };
+
+template <typename Entry, typename Change>
+void ElfFile::ForEach(const FileRange& table, const Change& change) {
+  for (uint64_t at = table.offset; at < table.offset + table.size; at += sizeof(Entry)) {
+    // A table may begin anywhere, so it is not changed in place.
+    Entry entry;
+    std::memcpy(&entry, map_.get() + at, sizeof(entry));
+    change(entry);
+    std::memcpy(map_.get() + at, &entry, sizeof(entry));
+  }
+}
 
 void ElfFile::Unmap::operator()(char* map) const { munmap(map, size); }
 
@@ -226,15 +244,44 @@ void ElfFile::RemoveSearchPath() {
 }
 
 void ElfFile::DropSymbols() {
-  const Elf64_Word unused = SHT_NULL;
-  for (const auto& [range, type_at] : droppable_) {
+  std::vector<FileRange> ranges;
+  const Elf64_Shdr unused{};
+  for (const auto& [number, range] : droppable_) {
+    std::memcpy(map_.get() + sections_.offset + number * sizeof(unused), &unused, sizeof(unused));
     std::memset(map_.get() + range.offset, 0, range.size);
-    std::memcpy(map_.get() + type_at, &unused, sizeof(unused));
-    holes_.push_back(range);
+    ranges.push_back(range);
   }
   droppable_.clear();
-  std::sort(holes_.begin(), holes_.end(),
-            [](const FileRange& a, const FileRange& b) { return a.offset < b.offset; });
+  // From the last one on: those before it stay where they are.
+  std::sort(ranges.begin(), ranges.end(),
+            [](const FileRange& a, const FileRange& b) { return a.offset > b.offset; });
+  for (const FileRange& range : ranges) Cut(range);
+}
+
+void ElfFile::Cut(const FileRange& range) {
+  // The loader maps whole pages, so offsets keep their place within a page of the segment.
+  uint64_t page = 4096;
+  ForEach<Elf64_Phdr>(segments_, [&](const Elf64_Phdr& segment) {
+    if (segment.p_type == PT_LOAD && segment.p_offset >= range.offset)
+      page = std::max<uint64_t>(page, segment.p_align);
+  });
+  const uint64_t size = range.size / page * page, end = range.offset + size;
+  if (size == 0 || !std::has_single_bit(page)) return;
+  std::memmove(map_.get() + range.offset, map_.get() + end, size_ - end);
+  size_ -= size;
+  const auto move = [&](uint64_t* offset) {
+    if (*offset >= end) *offset -= size;
+  };
+  for (uint64_t* offset :
+       {&segments_.offset, &sections_.offset, &search_text_.offset, &dynamic_end_})
+    move(offset);
+  for (uint64_t& entry : search_entries_) move(&entry);
+  ForEach<Elf64_Ehdr>({0, sizeof(Elf64_Ehdr)}, [&](Elf64_Ehdr& header) {
+    header.e_phoff = segments_.offset;
+    header.e_shoff = sections_.offset;
+  });
+  ForEach<Elf64_Phdr>(segments_, [&](Elf64_Phdr& segment) { move(&segment.p_offset); });
+  ForEach<Elf64_Shdr>(sections_, [&](Elf64_Shdr& section) { move(&section.sh_offset); });
 }
 
 }  // namespace muster

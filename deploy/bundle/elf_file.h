@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -44,13 +45,11 @@ class ElfFile {
   bool SetSearchPath(std::string_view path);
   // Removes the search path.
   void RemoveSearchPath();
-  // Fills debug information and symbols that only debuggers read with zeros.
+  // Removes debug information and symbols that only debuggers read.
   void DropSymbols();
 
   // The content, with all changes.
   std::string_view bytes() const { return {map_.get(), size_}; }
-  // What DropSymbols has filled, in order of offset.
-  const std::vector<FileRange>& holes() const { return holes_; }
 
  private:
   struct Unmap {
@@ -58,6 +57,11 @@ class ElfFile {
     void operator()(char* map) const;
   };
   class Reader;
+
+  // Removes a range that nothing uses, in whole pages, and corrects what lies behind it.
+  void Cut(const FileRange& range);
+  template <typename Entry, typename Change>
+  void ForEach(const FileRange& table, const Change& change);
 
   std::unique_ptr<char, Unmap> map_;
   size_t size_ = 0;
@@ -71,9 +75,10 @@ class ElfFile {
   std::vector<uint64_t> search_entries_;
   uint64_t dynamic_end_ = 0;
   GlibcVersion glibc_{0, 0};
-  // Sections that no program needs, and where the type of each is in the section headers.
-  std::vector<std::pair<FileRange, uint64_t>> droppable_;
-  std::vector<FileRange> holes_;
+  // The tables of segments and of sections.
+  FileRange segments_, sections_;
+  // Sections that no program needs, by number.
+  std::map<size_t, FileRange> droppable_;
 };
 
 }  // namespace muster
