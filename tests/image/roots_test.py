@@ -106,6 +106,27 @@ class Bundle(RootsTest):
         self.trains("noble", "tar.gz")
 
 
+class Cuda(RootsTest):
+    def test_every_library_finds_those_that_it_needs(self):
+        """Without a GPU. The driver's own library is the only one that is not there."""
+        archive = self.dir / "cuda.tar.zst"
+        done = subprocess.run([BIN / "muster", "bundle", archive, "--cuda", "--compression", "1"], capture_output=True, text=True, timeout=1800)
+        if "built without CUDA" in done.stderr:
+            self.skipTest("this Muster was built without CUDA")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        subprocess.run(["tar", "-xf", archive, "-C", self.dir], check=True, timeout=600)
+        archive.unlink()
+        root, muster = roots.empty_root("bookworm"), self.dir / "muster"
+        names = sorted(path.name for path in (muster / "lib").iterdir())
+        for name in "muster_nccl.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so", "libnccl.so.2", "libcudnn.so.9", "libcudnn_ops.so.9":
+            self.assertIn(name, names)
+        loop = 'for name in "$@"; do echo "$name:"; /lib64/ld-linux-x86-64.so.2 --list /mnt/lib/$name; done'
+        printed = roots.run_in(root, "sh", "-c", loop, "sh", *names, binds=[(muster, "/mnt", "ro")], read_only=True)
+        missing = {line.split()[0] for line in printed.splitlines() if "not found" in line}
+        self.assertLessEqual(missing, {"libcuda.so.1"})
+        self.assertRegex(printed, r"libtorch_cuda.so => /mnt/lib/")
+
+
 class Image(RootsTest):
     """The Containerfile's own steps. A container is then the image read-only, with volumes, and the manifests' user."""
 
