@@ -33,6 +33,9 @@ Each target installs and builds what it needs.
   make nightly           sanitizers, debug, no LibTorch, soak, fuzzing, coverage: hours; MINUTES=, STEPS=
   make coverage          lines that the tests run, by folder
   make bench             run all benchmarks, or one: BENCH=identity, FLAGS=--quick
+  make image             build the container image: IMAGE=muster, DEVICES=cuda, ENGINE=docker
+  make test-roots        a bundle and the image in empty roots of Debian and Ubuntu: root, an hour
+
   make format            format the sources; make format-check compares
   make tidy              clang-tidy on what was changed: SINCE=main; make hooks checks each commit
   make bootstrap         install what the programs need; make bootstrap-test also what the tests need
@@ -64,7 +67,7 @@ build: bootstrap-test $(BUILD)/tests/CTestTestfile.cmake
 	@$(COMPILE)
 
 programs: bootstrap $(BUILD)/build.ninja
-	@$(COMPILE) --target muster muster-chief muster-worker muster-ps muster-evaluator muster-tool
+	@$(COMPILE) --target muster muster-bundle muster-chief muster-worker muster-ps muster-evaluator muster-tool
 
 # Without muster-tool, whose commands are for models that have been trained.
 training_programs: bootstrap $(BUILD)/build.ninja
@@ -152,6 +155,20 @@ coverage: bootstrap-test
 	@find build-coverage -name '*.gcda' -delete
 	@ctest --test-dir build-coverage -L '^(unit|cluster|interop|fuzz)$$' --output-on-failure; code=$$?; \
 	  /usr/bin/python3 tests/coverage.py build-coverage && exit $$code
+
+# The image of k8s/, from the Containerfile, by podman or docker.
+IMAGE ?= muster
+DEVICES ?= cpu
+ENGINE ?= $(shell command -v podman || command -v docker)
+.PHONY: image
+image:
+	@test -n "$(ENGINE)" || { echo "make image needs podman or docker: install one, or name it with ENGINE=" >&2; exit 2; }
+	@$(ENGINE) build --file Containerfile --build-arg DEVICES=$(DEVICES) --tag $(IMAGE) .
+
+# Roots are kept in build-roots. Needs debootstrap and zstd, package archives, and MUSTER_UBUNTU_ARCHIVE for Ubuntu.
+.PHONY: test-roots
+test-roots: programs
+	@MUSTER_BIN_DIR=$(abspath $(BUILD))/bin PYTHONDONTWRITEBYTECODE=1 $$(deploy/bootstrap --prefix)/bin/python tests/image/roots_test.py
 
 # A line of result for each step (tests/nightly).
 .PHONY: nightly

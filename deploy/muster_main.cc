@@ -32,6 +32,9 @@ namespace {
 std::vector<std::unique_ptr<Command>> Commands() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(MakeToolCommand(
+      "bundle", "Write programs and libraries as an archive, for hosts where nothing is installed",
+      "muster-bundle"));
+  commands.push_back(MakeToolCommand(
       "check", "Run one batch of each split of a job on the CPU, before a cluster is started"));
   commands.push_back(MakeCheckpointCommand());
   commands.push_back(MakeClusterCommand());

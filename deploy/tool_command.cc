@@ -15,11 +15,12 @@ namespace {
 
 class ToolCommand : public Command {
  public:
-  ToolCommand(const std::string& name, const std::string& about) : name_(name), about_(about) {}
+  ToolCommand(const std::string& name, const std::string& about, const std::string& binary)
+      : name_(name), about_(about), binary_(binary) {}
 
   CLI::App* Register(CLI::App& muster) override {
     app_ = muster.add_subcommand(name_, about_);
-    app_->set_help_flag();  // muster-tool handles --help.
+    app_->set_help_flag();  // The other binary handles --help.
     app_->prefix_command();
     return app_;
   }
@@ -27,7 +28,7 @@ class ToolCommand : public Command {
   int Run() override {
     const absl::StatusOr<std::string> folder = OwnFolder();
     if (!folder.ok()) return ReportError(name_.c_str(), folder.status());
-    const std::string tool = *folder + "/muster-tool";
+    const std::string tool = fmt::format("{}/{}", *folder, binary_);
     std::vector<std::string> arguments = app_->remaining();
     arguments.insert(arguments.begin(), {tool, name_});
     std::vector<char*> pointers;
@@ -42,14 +43,15 @@ class ToolCommand : public Command {
   }
 
  private:
-  const std::string name_, about_;
+  const std::string name_, about_, binary_;
   CLI::App* app_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<Command> MakeToolCommand(const std::string& name, const std::string& about) {
-  return std::make_unique<ToolCommand>(name, about);
+std::unique_ptr<Command> MakeToolCommand(const std::string& name, const std::string& about,
+                                         const std::string& binary) {
+  return std::make_unique<ToolCommand>(name, about, binary);
 }
 
 }  // namespace muster

@@ -1,5 +1,6 @@
 // Commands of `muster` that need LibTorch run in another binary, muster-tool (deploy/tool/).
-// `muster` itself therefore starts fast and needs no LibTorch.
+// `muster` itself therefore starts fast and needs no LibTorch. So does the command that needs
+// libarchive (deploy/bundle/).
 #pragma once
 
 #include <memory>
@@ -9,8 +10,8 @@
 
 namespace muster {
 
-// Makes the command `muster NAME ...`, which runs `muster-tool NAME ...` from the folder of this
-// binary.
-std::unique_ptr<Command> MakeToolCommand(const std::string& name, const std::string& about);
+// Makes the command `muster NAME ...`, which runs `BINARY NAME ...` from the folder of this binary.
+std::unique_ptr<Command> MakeToolCommand(const std::string& name, const std::string& about,
+                                         const std::string& binary = "muster-tool");
 
 }  // namespace muster
