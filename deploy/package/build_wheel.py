@@ -15,6 +15,8 @@ import staging
 from staging import PROGRAMS, SOURCE, PackageError, run
 
 DISTRIBUTION = "muster_train"
+# Debian's packages whose headers are compiled in or come with the wheel.
+HEADERS = ("libabsl-dev", "libasio-dev", "libcli11-dev", "libxxhash-dev", "nlohmann-json3-dev")
 # Relative to the folder muster/ of site-packages. NCCL's module finds CUDA and NCCL where pip puts them.
 TORCH, CUDA = ["$ORIGIN/../../torch/lib"], ["$ORIGIN/../../nvidia/nccl/lib", "$ORIGIN/../../nvidia/cu13/lib"]
 
@@ -59,28 +61,27 @@ def add_licences(folder, needed):
     """Of Muster, and of each Debian package whose libraries or headers are in the wheel. Their names, relative to `folder`."""
     folder.mkdir(parents=True)
     shutil.copy(SOURCE / "LICENSE", folder / "LICENSE")
-    for library in [*needed.other.values(), pathlib.Path("/usr/include/nlohmann/json.hpp"), pathlib.Path("/usr/include/absl/status/status.h")]:
-        package, path = staging.debian_copyright(library)
-        shutil.copy(path, folder / f"{package}.txt")
+    for package in {*map(staging.debian_package, needed.other.values()), *HEADERS}:
+        shutil.copy(staging.debian_copyright(package), folder / f"{package}.txt")
     return sorted(path.name for path in folder.iterdir())
 
 
 def add_metadata(build, info, tag, licences):
-    filled = (SOURCE / "deploy" / "package" / "wheel" / "METADATA.in").read_text()
+    filled = (SOURCE / "deploy" / "package" / "python" / "METADATA.in").read_text()
     for name, value in {"VERSION": staging.version(), "TORCH": torch_version(),
                         "LICENCES": "\n".join(f"License-File: {name}" for name in licences)}.items():
         filled = filled.replace(f"@{name}@", value)
-    readme = (SOURCE / "deploy" / "package" / "wheel" / "README.md").read_text()
+    readme = (SOURCE / "deploy" / "package" / "python" / "README.md").read_text()
     (info / "METADATA").write_text(f"{filled.rstrip()}\n\n{readme}")
     (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: muster ({staging.version()})\nRoot-Is-Purelib: false\nTag: {tag}\n")
-    shutil.copy(SOURCE / "deploy" / "package" / "wheel" / "entry_points.txt", info)
+    shutil.copy(SOURCE / "deploy" / "package" / "python" / "entry_points.txt", info)
     (info / "sboms").mkdir()
     bill = pathlib.Path(build) / "muster.spdx.json"
     shutil.copy(bill, info / "sboms" / bill.name)
 
 
 def add_package(package):
-    text = (SOURCE / "deploy" / "package" / "wheel" / "__init__.py").read_text()
+    text = (SOURCE / "deploy" / "package" / "python" / "__init__.py").read_text()
     (package / "__init__.py").write_text(text.replace("@TORCH@", torch_version()))
     examples = package / "share" / "muster" / "examples"
     examples.mkdir(parents=True)

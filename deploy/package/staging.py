@@ -117,18 +117,20 @@ def check_complete(files, inside, **environment):
                 raise PackageError(f"{path} would load {name} from {where}, outside of the package")
 
 
-def debian_copyright(library):
-    """The Debian package of a library, and the file with its licence."""
+def debian_package(library):
     names = [str(library), str(library.resolve())]
     for name in [*names, *(re.sub("^/usr", "", name) for name in names), *("/usr" + name for name in names)]:
         done = subprocess.run(["dpkg", "-S", name], capture_output=True, text=True)
         if done.returncode == 0:
-            package = done.stdout.split(":")[0]
-            path = pathlib.Path("/usr/share/doc") / package / "copyright"
-            if not path.is_file():
-                raise PackageError(f"{package} has no {path}: its licence must go into the package")
-            return package, path
+            return done.stdout.split(":")[0]
     raise PackageError(f"{library} belongs to no Debian package, so its licence is unknown")
+
+
+def debian_copyright(package):
+    path = pathlib.Path("/usr/share/doc") / package / "copyright"
+    if not path.is_file():
+        raise PackageError(f"there is no {path}: the licence of {package} must go into the package")
+    return path
 
 
 def wheel_licences(libraries):

@@ -68,7 +68,7 @@ class Deb(OutsideTest):
                 if path.name != "muster.spdx.json":
                     content = path.read_bytes()
                     for tree in SOURCE, BUILD:
-                        self.assertNotIn(f"{tree}/".encode(), content, f"{path} names {tree}")
+                        self.assertFalse(f"{tree}/".encode() in content, f"{path} names {tree}")
 
     def test_lintian(self):
         if not shutil.which("lintian"):
