@@ -19,6 +19,10 @@ from staging import PROGRAMS, SOURCE, PackageError, run
 HERE = SOURCE / "deploy" / "package"
 PRIVATE = "lib/muster"  # the folder of libraries that are no package of Debian: ours, LibTorch, and what LibTorch loads
 
+PURPOSES = {"muster": "launch, check and inspect distributed training", "muster-chief": "chief of a training cluster",
+            "muster-worker": "worker of a training cluster", "muster-ps": "parameter server of a training cluster",
+            "muster-evaluator": "evaluator of a training cluster", "muster-tool": "the commands of muster that need LibTorch"}
+
 
 def add_programs(build, usr, needed):
     with tempfile.TemporaryDirectory(prefix="muster-deb-") as folder:
@@ -52,26 +56,28 @@ def add_service(usr):
 def add_documents(build, usr, torch):
     folder = usr / "share" / "doc" / "muster"
     shutil.copytree(SOURCE / "examples", folder / "examples", ignore=lambda _, names: [n for n in names if not n.endswith(".json")])
-    texts = [(HERE / "debian" / "copyright").read_text().rstrip()]
-    texts += [f"{'=' * 80}\n{name}\n\n{path.read_text(errors='replace').rstrip()}" for name, path in sorted(staging.wheel_licences(torch).items())]
-    (folder / "copyright").write_text("\n\n".join(texts) + "\n")
+    shutil.copy(HERE / "debian" / "copyright", folder)
+    (folder / "licenses").mkdir()
+    for name, path in staging.wheel_licences(torch).items():
+        pack(folder / "licenses" / f"{name}.gz", path.read_bytes())
     when = email.utils.formatdate(int(os.environ["SOURCE_DATE_EPOCH"]))
     log = f"muster ({staging.version()}) unstable; urgency=medium\n\n  * CHANGELOG.md of the sources lists the changes.\n\n -- {maintainer()}  {when}\n"
-    with open(folder / "changelog.gz", "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
-        packed.write(log.encode())
-    overrides = usr / "share" / "lintian" / "overrides" / "muster"
-    overrides.parent.mkdir(parents=True)
-    shutil.copy(HERE / "debian" / "lintian-overrides", overrides)
+    pack(folder / "changelog.gz", log.encode())
 
 
 def add_manual(usr):
     """One page for each program, of what its --help says."""
     folder = usr / "share" / "man" / "man1"
     folder.mkdir(parents=True)
-    for name in PROGRAMS:
-        page = run("help2man", "--no-info", "--no-discard-stderr", f"--version-string={staging.version()}", usr / "bin" / name)
-        with open(folder / f"{name}.1.gz", "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
-            packed.write(page.encode())
+    for name, what in PURPOSES.items():
+        page = run("help2man", "--no-info", "--no-discard-stderr", f"--version-string={staging.version()}", f"--name={what}", usr / "bin" / name)
+        pack(folder / f"{name}.1.gz", page.encode())
+
+
+def pack(path, content):
+    """gzip with the same bytes each time."""
+    with open(path, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
+        packed.write(content)
 
 
 def maintainer():
@@ -88,19 +94,22 @@ def set_modes(root):
 def build_deb(build, output, compression):
     needed = staging.Needed(build)
     with tempfile.TemporaryDirectory(prefix="muster-deb-") as folder:
-        usr = pathlib.Path(folder) / "usr"
-        usr.mkdir()
+        stage = pathlib.Path(folder) / "stage"
+        usr = stage / "usr"
+        usr.mkdir(parents=True)
         torch = add_programs(build, usr, needed)
         add_service(usr)
         add_documents(build, usr, torch)
         add_manual(usr)
-        set_modes(usr)
+        set_modes(stage)
         staging.check_complete([usr / "bin" / name for name in PROGRAMS], [usr, *{where.resolve().parent for where in needed.other.values()}])
         output.mkdir(parents=True, exist_ok=True)
         before = set(output.glob("*.deb"))
-        run("cpack", "-G", "DEB", "--config", HERE / "CPackConfig.cmake", "-B", output, "-D", f"MUSTER_STAGE={usr}", "-D",
-            f"CPACK_PACKAGE_VERSION={staging.version()}", "-D", f"CPACK_PACKAGE_CONTACT={maintainer()}", "-D", f"MUSTER_DEBIAN={HERE / 'debian'}", "-D",
-            f"CPACK_DEBIAN_COMPRESSION_TYPE={compression}")
+        config = pathlib.Path(folder) / "CPackConfig.cmake"
+        config.write_text("".join(f"set({name} [==[{value}]==])\n" for name, value in {
+            "CPACK_PACKAGE_VERSION": staging.version(), "CPACK_PACKAGE_CONTACT": maintainer(), "CPACK_DEBIAN_COMPRESSION_TYPE": compression,
+            "MUSTER_STAGE": stage, "MUSTER_SCRIPTS": HERE / "debian"}.items()) + f"include({HERE / 'CPackConfig.cmake'})\n")
+        run("cpack", "-G", "DEB", "--config", config, "-B", output)
         shutil.rmtree(output / "_CPack_Packages", ignore_errors=True)
     architecture = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
     package = output / f"muster_{staging.version()}_{architecture}.deb"

@@ -72,7 +72,7 @@ def loaded(path, **environment):
     found = {}
     for line in run("ldd", path, env={**os.environ, "LC_ALL": "C", **environment}).splitlines():
         if match := re.match(r"\s*(\S+) => (not found|/\S+)", line):
-            found[match[1]] = None if match[2] == "not found" else pathlib.Path(match[2])
+            found[match[1]] = None if match[2] == "not found" else pathlib.Path(os.path.normpath(match[2]))
     return found
 
 
