@@ -75,14 +75,14 @@ class Deb(OutsideTest):
                         self.assertFalse(f"{tree}/".encode() in content, f"{path} names {tree}")
 
     def test_lintian(self):
-        """It has no word to say; to the compression, which `make deb` does not use, it has."""
+        """No error and no warning, but for the compression of this package, which `make deb` does not use."""
         if not shutil.which("lintian"):
             self.skipTest("there is no lintian: apt-get install lintian")
         printed = self.run_command("lintian", "--fail-on", "error,warning", "--allow-root", "--suppress-tags", "malformed-deb-archive", self.deb, timeout=500)
         self.assertNotRegex(printed, r"(?m)^[EW]:")
 
     def test_scripts_without_systemd(self):
-        """In the place of systemd's commands: none is there, then both are, and the call is written down."""
+        """Nothing fails where systemd's commands are missing; where they are there, the user is made."""
         scripts = SOURCE / "deploy" / "package" / "debian"
         tools = self.dir / "tools"
         tools.mkdir()
