@@ -32,6 +32,8 @@ Each target installs and builds what it needs.
   make soak              disturb training at random, 40 minutes: SEED=
   make nightly           sanitizers, debug, no LibTorch, soak, fuzzing, coverage: hours; MINUTES=, STEPS=
   make coverage          lines that the tests run, by folder
+  make wheel             a wheel for pip, in build/packages: programs and libraries, LibTorch by its dependency torch
+  make deb               a package for apt, in build/packages: programs, LibTorch for CPUs, the systemd unit
   make bench             run all benchmarks, or one: BENCH=identity, FLAGS=--quick
   make image             build the container image: IMAGE=muster, DEVICES=cuda, ENGINE=docker
   make test-roots        a bundle and the image in empty roots of Debian and Ubuntu: root, an hour
@@ -174,6 +176,22 @@ test-roots: programs
 .PHONY: nightly
 nightly:
 	@MINUTES=$(MINUTES) tests/nightly $(STEPS)
+
+# docs/packages.md. bootstrap-test: making packages needs more than building.
+PACKAGES = $(BUILD)/packages
+.PHONY: wheel deb
+wheel: bootstrap-test programs
+	@cmake --build $(BUILD) --target sbom
+	@/usr/bin/python3 -B deploy/package/build_wheel.py $(BUILD) $(PACKAGES)
+
+deb: bootstrap-test programs
+	@cmake --build $(BUILD) --target sbom
+	@/usr/bin/python3 -B deploy/package/build_deb.py $(BUILD) $(PACKAGES)
+
+# Both packages on a Debian where nothing is installed (tests/package/empty_root), as root; some gigabytes are downloaded.
+.PHONY: try-packages
+try-packages: wheel deb
+	@root=$$(mktemp -d) && trap 'rm -rf --one-file-system "$$root"' EXIT && tests/package/empty_root "$$root" $(PACKAGES)/*.deb $(PACKAGES)/*.whl
 
 # Each with the Python that has what it needs (bench/run.py). They print ratios of times: the machine should be idle.
 .PHONY: bench
