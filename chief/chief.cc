@@ -263,13 +263,18 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
     supervisor_->ReportLost({lost.task.ToString(), lost.pid, lost.why,
                              lost.asked_to_exit ? kExitGrace : Duration::zero()});
   };
-  if (TaskMeter* const meter = options_.meter; meter != nullptr) {
-    for (const DeclaredMember& member : options.members)
-      meter->SetStraggler(member.task.ToString(), false);
-    options.on_straggler = [meter](const TaskId& member, bool straggler) {
-      meter->SetStraggler(member.ToString(), straggler);
-    };
-  }
+  for (const DeclaredMember& member : options.members)
+    if (options_.meter != nullptr) options_.meter->SetStraggler(member.task.ToString(), false);
+  options.on_straggler = [this](const TaskId& member, bool straggler) {
+    if (options_.meter != nullptr) options_.meter->SetStraggler(member.ToString(), straggler);
+    proto::RunEvent event;
+    event.set_kind(proto::RunEvent::STRAGGLER);
+    event.set_task(member.ToString());
+    event.set_step(-1);
+    event.set_text(straggler ? "the others wait for it in each step"
+                             : "the others do not wait for it any more");
+    watch_.OnEvent(event);
+  };
   options.on_event = [this](const proto::RunEvent& event) { watch_.OnEvent(event); };
   options.describe = [this](proto::StatusReply* reply) { watch_.Describe(reply); };
   options.versions = options_.versions;
@@ -351,11 +356,12 @@ absl::Status Chief::Start() {
 }
 
 absl::Status Chief::StartPage() {
-  web::HttpOptions options = web::OptionsFor(options_.cluster, options_.job,
-                                             static_cast<int>(options_.job.status.port));
+  web::HttpOptions options =
+      web::OptionsFor(options_.cluster, options_.job, static_cast<int>(options_.job.status.port));
   // With a key nobody reads without it, on this host neither: other users may be here.
   options.identity = options_.cluster.identity;
-  auto page = StatusPage::Start(std::move(options), [this] { return Describe(); }, watch_);
+  auto page = StatusPage::Start(
+      std::move(options), [this] { return Describe(); }, watch_);
   if (!page.ok()) return Annotate(page.status(), "status.port: ");
   page_ = *std::move(page);
   LogInfo("status page: {}/", page_->url());

@@ -191,7 +191,7 @@ class LaunchCommand : public Command {
     request.tell_chief = [&key](const launcher::TaskExitNotice& notice) {
       NotifyChief(key, notice);
     };
-    SetOptions(job, strategy, &request.options) || job.elastic.spares > 0;
+    SetOptions(job, strategy, &request.options);
     MUSTER_RETURN_IF_ERROR(PrintPage(job, key));
     FindTorchByEnvironment();
     return launcher::RunLaunch(request);
@@ -203,10 +203,10 @@ class LaunchCommand : public Command {
     MUSTER_ASSIGN_OR_RETURN(const std::string token, key.ReadingToken());
     const std::string& address = job.status.address;
     const bool any = address == "0.0.0.0" || address == "::";
-    fmt::print(stderr, "status page: http://{}/{}\n",
-               rpc::JoinHostPort(any ? rpc::ThisHost().name : address,
-                                 static_cast<int>(job.status.port)),
-               token.empty() ? "" : "?token=" + token);
+    fmt::print(
+        stderr, "status page: http://{}/{}\n",
+        rpc::JoinHostPort(any ? rpc::ThisHost().name : address, static_cast<int>(job.status.port)),
+        token.empty() ? "" : "?token=" + token);
     return absl::OkStatus();
   }
 
@@ -248,7 +248,7 @@ class LaunchCommand : public Command {
     options->restart = launcher::RestartPolicyOf(restart_);
     options->max_restarts = max_restarts_;
     options->independent = strategy == StrategyKind::kParameterServer;
-    options->elastic = job.elastic.min_workers.has_value();
+    options->elastic = job.elastic.min_workers.has_value() || job.elastic.spares > 0;
     options->end_grace = FromSeconds(end_grace_);
     options->verdict_timeout = FromSeconds(verdict_timeout_);
   }

@@ -73,7 +73,8 @@ class StatusCommand : public Command {
  private:
   absl::Status Show() {
     if (!target_.empty() && !cluster_file_.empty())
-      return ConfigurationError("--cluster names the chief, and so does the argument: leave one out");
+      return ConfigurationError(
+          "--cluster names the chief, and so does the argument: leave one out");
     std::error_code error;
     if (!target_.empty() && std::filesystem::is_directory(target_, error)) return ShowDirectory();
     MUSTER_RETURN_IF_ERROR(FindChief());
@@ -147,7 +148,8 @@ class StatusCommand : public Command {
 
   absl::Status ShowDirectory() {
     MUSTER_ASSIGN_OR_RETURN(const status::RunFiles run, status::ReadRunFiles(target_));
-    for (const std::string& damaged : run.damaged) fmt::print(stderr, "muster status: {}\n", damaged);
+    for (const std::string& damaged : run.damaged)
+      fmt::print(stderr, "muster status: {}\n", damaged);
     if (run.result.is_object()) {
       Print(status::StatusOfFiles(run), status::OutcomeLines(run));
       return absl::OkStatus();

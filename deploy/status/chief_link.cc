@@ -87,9 +87,9 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ChiefLinkO
                           security::Identity::Make(std::move(options)));
   const std::vector<std::string> known = identity->Authorities();
   if (from_key && std::find(known.begin(), known.end(), server.issuer) == known.end())
-    return ConfigurationError(
-        fmt::format("the chief at {} has another run key ({}, not {})", link.address,
-                    server.issuer, known.empty() ? "none" : known[0]));
+    return ConfigurationError(fmt::format("the chief at {} has another run key ({}, not {})",
+                                          link.address, server.issuer,
+                                          known.empty() ? "none" : known[0]));
   return identity;
 }
 

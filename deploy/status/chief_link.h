@@ -31,9 +31,9 @@ absl::StatusOr<std::optional<ServerCertificate>> CertificateOfServer(const std::
 Fd OpenKeyOfLauncher(int64_t pid);
 
 struct ChiefLinkOptions {
-  std::string address;  // "host:port".
-  std::string key_file; // Empty: that of the job, of the launcher, or the default one.
-  Job job;              // Its tls and security are used.
+  std::string address;    // "host:port".
+  std::string key_file;   // Empty: that of the job, of the launcher, or the default one.
+  Job job;                // Its tls and security are used.
   int64_t chief_pid = 0;  // Of a chief on this host, to find its launcher. 0: unknown.
 };
 
