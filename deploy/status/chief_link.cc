@@ -47,21 +47,14 @@ std::string PathIn(const Job& job, const std::string& path) {
   return PathOfTask(path, "chief", 0, job.folder);
 }
 
-// Sets the source of the certificate that this process shows.
-absl::Status SetCredentials(const ChiefLinkOptions& link, const ServerCertificate& server,
-                            security::IdentityOptions* options) {
+// Finds the source of the certificate that this process shows. Returns false if there is none.
+bool FindCredentials(const ChiefLinkOptions& link, security::IdentityOptions* options) {
   const Job& job = link.job;
-  options->self = {server.peer.cluster, "launcher"};
   if (!link.key_file.empty()) {
     options->run_key = link.key_file;
   } else if (!job.tls.certificate.empty()) {
     options->files = {PathIn(job, job.tls.certificate), PathIn(job, job.tls.key),
                       PathIn(job, job.tls.authority)};
-    MUSTER_ASSIGN_OR_RETURN(const security::CertificateFacts own,
-                            security::FactsOfPem(ReadAll(options->files.certificate)));
-    options->self = own.peer;
-    MUSTER_ASSIGN_OR_RETURN(const rpc::HostPort at, rpc::SplitHostPort(link.address));
-    options->hosts[server.peer.task] = at.host;
   } else if (!job.security.key_file.empty()) {
     options->run_key = PathIn(job, job.security.key_file);
   } else if (Fd key = OpenKeyOfLauncher(link.chief_pid)) {
@@ -69,20 +62,22 @@ absl::Status SetCredentials(const ChiefLinkOptions& link, const ServerCertificat
   } else {
     options->run_key = security::RunKeyPath("");
   }
-  if (!options->files.certificate.empty() || !options->run_key.empty() ||
-      options->run_key_descriptor)
-    return absl::OkStatus();
-  return ConfigurationError(fmt::format(
-      "the chief at {} asks who calls: name its run key with --key-file, or the job whose "
-      "tls.certificate or security.key_file it uses with --job",
-      link.address));
+  return !options->files.certificate.empty() || !options->run_key.empty() ||
+         options->run_key_descriptor;
 }
 
-absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ChiefLinkOptions& link,
-                                                                const ServerCertificate& server) {
-  security::IdentityOptions options;
-  MUSTER_RETURN_IF_ERROR(SetCredentials(link, server, &options));
+absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(
+    const ChiefLinkOptions& link, const ServerCertificate& server,
+    security::IdentityOptions options) {
   const bool from_key = options.files.certificate.empty();
+  options.self = {server.peer.cluster, "launcher"};
+  if (!from_key) {
+    MUSTER_ASSIGN_OR_RETURN(const security::CertificateFacts own,
+                            security::FactsOfPem(ReadAll(options.files.certificate)));
+    options.self = own.peer;
+    MUSTER_ASSIGN_OR_RETURN(const rpc::HostPort at, rpc::SplitHostPort(link.address));
+    options.hosts[server.peer.task] = at.host;
+  }
   MUSTER_ASSIGN_OR_RETURN(std::shared_ptr<security::Identity> identity,
                           security::Identity::Make(std::move(options)));
   const std::vector<std::string> known = identity->Authorities();
@@ -155,25 +150,37 @@ Fd OpenKeyOfLauncher(int64_t pid) {
 
 absl::StatusOr<std::unique_ptr<ChiefLink>> ChiefLink::Open(const ChiefLinkOptions& options,
                                                            Duration timeout) {
-  MUSTER_ASSIGN_OR_RETURN(const std::optional<ServerCertificate> server,
-                          CertificateOfServer(options.address, timeout));
+  security::IdentityOptions credentials;
   rpc::ChannelOptions channel;
-  if (server) {
-    MUSTER_ASSIGN_OR_RETURN(channel.identity, IdentityFor(options, *server));
-    channel.server_task = server->peer.task;
+  // A chief without a key logs a warning about who speaks TLS, so try that with a key only.
+  if (FindCredentials(options, &credentials)) {
+    MUSTER_ASSIGN_OR_RETURN(const std::optional<ServerCertificate> server,
+                            CertificateOfServer(options.address, timeout));
+    if (server) {
+      MUSTER_ASSIGN_OR_RETURN(channel.identity,
+                              IdentityFor(options, *server, std::move(credentials)));
+      channel.server_task = server->peer.task;
+    }
   }
   MUSTER_ASSIGN_OR_RETURN(auto made, rpc::MakeChannel(options.address, channel));
-  return std::unique_ptr<ChiefLink>(new ChiefLink(options.address, std::move(made)));
+  return std::unique_ptr<ChiefLink>(new ChiefLink(options.address, channel.identity != nullptr, std::move(made)));
 }
 
 absl::StatusOr<proto::StatusReply> ChiefLink::Ask(Duration timeout) {
   proto::StatusReply reply;
   const grpc::Status asked = stub_->Status(rpc::WithDeadline(timeout).get(), {}, &reply);
   if (asked.ok()) return reply;
-  const std::string why = SanitizePeerText(asked.error_message());
   if (asked.error_code() == grpc::StatusCode::UNIMPLEMENTED)
     return ConfigurationError(fmt::format("{} is no chief of a job", address_));
-  return NotReached(address_, why);
+  // The reason that gRPC gives is hard to read. Look what is there.
+  MUSTER_ASSIGN_OR_RETURN(const std::optional<ServerCertificate> server,
+                          CertificateOfServer(address_, timeout));
+  if (server && !has_identity_)
+    return ConfigurationError(fmt::format(
+        "the chief at {} asks who calls: name its run key with --key-file, or with --job the job "
+        "file whose security.key_file or tls.certificate it uses",
+        address_));
+  return NotReached(address_, SanitizePeerText(asked.error_message()));
 }
 
 }  // namespace muster::status

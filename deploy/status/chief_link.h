@@ -40,17 +40,21 @@ struct ChiefLinkOptions {
 class ChiefLink {
  public:
   // Finds out how to call the chief. The server's certificate names the cluster, so a run key is
-  // enough. Returns PeerLost if the chief cannot be reached within `timeout`, and
-  // ConfigurationError if the key is missing or is another one.
+  // enough. Returns ConfigurationError if the chief has another key. With a key, returns PeerLost if
+  // the chief cannot be reached within `timeout`; without one, the first Ask finds that out.
   static absl::StatusOr<std::unique_ptr<ChiefLink>> Open(const ChiefLinkOptions& options,
                                                          Duration timeout);
+  // Returns PeerLost if the chief is not reached, and ConfigurationError if it asks for a key.
   absl::StatusOr<proto::StatusReply> Ask(Duration timeout);
 
  private:
-  ChiefLink(std::string address, std::shared_ptr<grpc::Channel> channel)
-      : address_(std::move(address)), stub_(proto::Coordinator::NewStub(std::move(channel))) {}
+  ChiefLink(std::string address, bool has_identity, std::shared_ptr<grpc::Channel> channel)
+      : address_(std::move(address)),
+        has_identity_(has_identity),
+        stub_(proto::Coordinator::NewStub(std::move(channel))) {}
 
   const std::string address_;
+  const bool has_identity_;
   const std::unique_ptr<proto::Coordinator::Stub> stub_;
 };
 

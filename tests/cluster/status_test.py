@@ -11,7 +11,7 @@ import time
 import unittest
 
 from browser import CHROMIUM, WHY_NOT, Browser
-from harness import BIN, SOURCE, ClusterTest, ask_to_stop, free_ports, main
+from harness import BIN, SOURCE, ClusterTest, free_ports, main
 
 PREEMPTED, RETRYABLE = 143, 138
 
@@ -47,7 +47,8 @@ class StatusTest(ClusterTest):
             time.sleep(0.1)
 
     def stop(self, processes):
-        ask_to_stop(*processes)
+        for process in processes:
+            process.signal(signal.SIGTERM)
         self.finish(processes, code=PREEMPTED)
 
 
@@ -106,11 +107,12 @@ class Running(StatusTest):
         config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
         self.assertIn("worker 0", self.status(environment={"TF_CONFIG": config}))
         self.stop(tasks)
+        self.assertNotIn("refused", tasks[0].output(), "nothing is wrong with who asks")
 
     def test_parameter_servers(self):
         cluster = self.cluster(2, ps=1)
         tasks = self.start_all(cluster, self.endless())
-        tasks[0].wait_for("Number of devices")
+        tasks[0].wait_for("of run ")
         state = self.until(lambda s: s["progress"]["step"] > 5, cluster["chief"][0])
         self.assertEqual(sorted(t["task"] for t in state["tasks"]), ["ps:0", "worker:0", "worker:1"])
         self.assertEqual(state["progress"]["strategy"], "parameter_server")
@@ -136,7 +138,7 @@ class Running(StatusTest):
         certificates = self.dir / "certificates"
         cluster = self.cluster(1)
         (self.dir / "cluster.json").write_text(json.dumps(cluster))
-        subprocess.run([BIN / "muster", "key", "certificates", "--cluster", self.dir / "cluster.json", certificates], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([BIN / "muster", "key", "certificates", self.dir / "cluster.json", "--output", certificates], check=True, stdout=subprocess.DEVNULL)
         tls = {"certificate": f"{certificates}/{{type}}-{{index}}.pem", "key": f"{certificates}/{{type}}-{{index}}.key", "authority": f"{certificates}/authority.pem"}
         job = self.endless(tls=tls)
         tasks = self.start_all(cluster, job)
