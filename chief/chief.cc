@@ -23,6 +23,7 @@
 #include "chief/parameter_server/director.h"
 #include "chief/status/run_watch.h"
 #include "chief/status/status_page.h"
+#include "chief/system_summaries.h"
 #include "common/base/log_writer.h"
 #include "common/base/logging.h"
 #include "common/base/service_manager.h"
@@ -32,6 +33,7 @@
 #include "common/job/program_path.h"
 #include "common/process/supervisor.h"
 #include "common/rpc/host.h"
+#include "common/telemetry/task_meter.h"
 #include "common/web/access.h"
 
 namespace muster::chief {
@@ -131,6 +133,7 @@ class Chief : public ChiefRole, private Observer {
       self_for_owner_->chief = nullptr;
     }
     page_.reset();  // It asks the coordinator.
+    system_.reset();
     coordinator_.reset();
   }
 
@@ -150,6 +153,8 @@ class Chief : public ChiefRole, private Observer {
   void OnStart(const StartReport& report) override;
   void OnStep(const StepReport& report) override;
   void OnSuperseded(const absl::Status& superseded);
+  // Returns what all tasks measured last, keyed by task.
+  std::map<std::string, proto::TaskStats> Stats();
   Verdict VerdictOf(const absl::Status& failure) const;
   std::string RunId();
   // Returns OwnerOptions::identity. It is equal for all starts of one job, even if workers were
@@ -182,8 +187,9 @@ class Chief : public ChiefRole, private Observer {
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
   std::atomic<uint32_t> term_ = 1;
   std::atomic<uint64_t> newest_generation_ = 0;
-  std::shared_ptr<Owner> owner_;  // Null without a model_dir.
-  RunWatch watch_;  // Outlives the coordinator, which reports to it.
+  std::atomic<int64_t> step_ = 0;  // The last completed step.
+  std::shared_ptr<Owner> owner_;   // Null without a model_dir.
+  RunWatch watch_;                 // Outlives the coordinator, which reports to it.
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Checkpoints> checkpoints_;  // Null without a model_dir.
   bool begun_ = false;
@@ -200,6 +206,7 @@ class Chief : public ChiefRole, private Observer {
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   std::string run_id_ ABSL_GUARDED_BY(mu_) = NewRunId();  // Used without a model_dir.
   Coordinator* to_end_ ABSL_GUARDED_BY(mu_) = nullptr;    // coordinator_, for the Owner's thread.
+  std::unique_ptr<SystemSummaries> system_;               // Uses most of the members above.
 };
 
 std::string Chief::RunId() {
@@ -251,9 +258,26 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
   };
   options.on_event = [this](const proto::RunEvent& event) { watch_.OnEvent(event); };
   options.describe = [this](proto::StatusReply* reply) { watch_.Describe(reply); };
+  if (options_.meter != nullptr) {
+    for (const DeclaredMember& member : options.members)
+      options_.meter->SetStraggler(member.task.ToString(), false);
+  }
+  options.on_straggler = [this](const TaskId& member, bool straggler) {
+    if (options_.meter != nullptr) options_.meter->SetStraggler(member.ToString(), straggler);
+    watch_.OnStraggler(member, straggler);
+  };
   options.versions = options_.versions;
   options.decision = Deadlines(job);
   return options;
+}
+
+std::map<std::string, proto::TaskStats> Chief::Stats() {
+  std::map<std::string, proto::TaskStats> stats;
+  if (coordinator_ != nullptr) stats = coordinator_->Stats();
+  // A chief that trains is a member too. Its own numbers are the newest.
+  if (options_.meter != nullptr)
+    stats[options_.cluster.local() ? "worker:0" : self_] = options_.meter->Stats();
+  return stats;
 }
 
 DirectorOptions Chief::OptionsOfDirector() {
@@ -345,6 +369,10 @@ proto::StatusReply Chief::Describe() {
   own.set_host(host.name);
   own.set_pid(host.pid);
   own.set_devices(options_.job.devices);
+  if (options_.meter != nullptr) {
+    *own.mutable_stats() = options_.meter->Stats();
+    own.set_phase(std::string(PhaseName(options_.meter->phase().first)));
+  }
   watch_.Describe(&reply);
   own.set_step(reply.progress().step());
   return reply;
@@ -374,6 +402,7 @@ CheckpointsOptions Chief::OptionsOfCheckpoints() {
   options.check_owner = [owner = owner_] { return owner->Check(); };
   options.on_published = [this](int64_t step, const std::string& name, const std::string& path,
                                 bool final) {
+    if (options_.meter != nullptr) options_.meter->AddCheckpoint();
     watch_.OnCheckpoint(step, path);
     Announce(step, name, path, final);
   };
@@ -479,6 +508,10 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
   const bool has_begun = !previous.empty() && previous == RunId();
   MUSTER_RETURN_IF_ERROR(publisher_->Begin(decision.continues, has_begun));
   begun_ = true;
+  system_ = std::make_unique<SystemSummaries>(SystemSummaryOptions{
+      .stats = [this] { return Stats(); },
+      .step = [this] { return step_.load(); },
+      .write = [this](const ScalarReport& report) { publisher_->OnScalars("system", report); }});
   if (owner_ != nullptr && prepared.snapshot) {
     const checkpoint::TrainingState& state = prepared.snapshot->state;
     const bool last = TrainedToItsEnd(options_.job, state.step, state.epoch);
@@ -513,6 +546,7 @@ void Chief::OnStart(const StartReport& report) {
 
 // Triggers planned faults on a chief that computes no steps itself, at the steps of the workers.
 void Chief::OnStep(const StepReport& report) {
+  step_ = report.step;
   if (director_ == nullptr || options_.faults == nullptr) return;
   try {
     options_.faults->At(Phase::kForward, report.step);
@@ -583,6 +617,7 @@ absl::Status Chief::End(const absl::Status& result) {
     absl::MutexLock lock(&mu_);
     ended_ = true;
   }
+  system_.reset();  // While members are still connected.
   absl::Status status = result;
   Verdict verdict;
   if (coordinator_ != nullptr) {

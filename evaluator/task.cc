@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "common/base/logging.h"
+#include "common/base/restarts.h"
 #include "common/base/service_manager.h"
 #include "common/cluster/other_file.h"
 #include "common/cluster/verdict.h"
@@ -18,6 +19,7 @@
 #include "common/process/task_identity.h"
 #include "common/process/task_process.h"
 #include "common/rpc/host.h"
+#include "common/telemetry/task_telemetry.h"
 #include "common/train/replica/devices.h"
 #include "common/train/state/checkpoint_evaluator.h"
 #include "evaluator/follower.h"
@@ -51,6 +53,7 @@ class EvaluatorTask {
   std::unique_ptr<Faults> faults_;  // Null: none are planned.
   // The job of the command line. The chief's job replaces it, except for settings of this host.
   Job own_;
+  std::unique_ptr<TaskTelemetry> telemetry_;
   std::unique_ptr<CheckpointEvaluator> evaluator_;
 };
 
@@ -71,6 +74,7 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
   if (own_.deterministic) ComputeDeterministically();
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, own_));
+  MUSTER_ASSIGN_OR_RETURN(telemetry_, TaskTelemetry::Start(cluster_, own_, Restarts()));
   // Resolves the strategy as the chief does, so that the two jobs can be compared.
   if (const auto strategy = StrategyFor(own_, cluster_); strategy.ok()) own_.strategy = *strategy;
   return absl::OkStatus();
@@ -115,8 +119,13 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
 absl::StatusOr<Evaluated> EvaluatorTask::Evaluate(const checkpoint::Snapshot& snapshot,
                                                   const FollowerOptions::Hooks& hooks) {
   if (faults_ != nullptr) faults_->At(Phase::kEvaluate, snapshot.state.step);
-  MUSTER_ASSIGN_OR_RETURN(CheckpointEvaluation evaluation,
-                          evaluator_->Evaluate(snapshot, {hooks.progress, hooks.cancelled}));
+  TaskMeter& meter = *telemetry_->meter();
+  meter.EnterPhase(Phase::kEvaluate, snapshot.state.step);
+  absl::StatusOr<CheckpointEvaluation> result =
+      evaluator_->Evaluate(snapshot, {hooks.progress, hooks.cancelled});
+  meter.EnterPhase(Phase::kStarting, snapshot.state.step);
+  MUSTER_ASSIGN_OR_RETURN(CheckpointEvaluation evaluation, std::move(result));
+  meter.AddExamples(evaluation.examples);
   return Evaluated{std::move(evaluation.metrics), evaluation.examples, evaluation.seconds};
 }
 

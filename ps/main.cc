@@ -27,6 +27,7 @@ class PsMember final : public PsMembership {
     member.on_stuck = [log = options.termination_log](const std::string& why) {
       EndNow(why + "; ending this process", log, ExitCode::kRetryable);
     };
+    member.stats = options.stats;
     ReportSilentChief(supervisor_.get(), &member);
     if (faulty != nullptr) faulty->Adapt(&member);
     member_ = Member::Make(std::move(member));

@@ -7,6 +7,7 @@
 
 #include "common/base/fatal.h"
 #include "common/base/logging.h"
+#include "common/base/restarts.h"
 #include "common/base/service_manager.h"
 #include "common/base/wait.h"
 #include "common/job/job_security.h"
@@ -14,6 +15,7 @@
 #include "common/process/task_identity.h"
 #include "common/process/task_process.h"
 #include "common/rpc/server.h"
+#include "common/telemetry/task_telemetry.h"
 #include "muster/version.h"
 
 namespace muster {
@@ -30,21 +32,25 @@ constexpr Duration kLookForFaults = std::chrono::milliseconds(5);
 // Reports the number of applied updates to the membership and to planned faults.
 class UpdateReporter {
  public:
-  UpdateReporter(const PsService* service, Faults* faults, PsMembership* membership)
-      : thread_([=, this] { Run(service, faults, membership); }) {}
+  // `faults` may be null.
+  UpdateReporter(const PsService* service, Faults* faults, PsMembership* membership,
+                 TaskMeter* meter)
+      : thread_([=, this] { Run(service, faults, membership, meter); }) {}
   ~UpdateReporter() {
     end_.Notify();
     thread_.join();
   }
 
  private:
-  void Run(const PsService* service, Faults* faults, PsMembership* membership) {
+  void Run(const PsService* service, Faults* faults, PsMembership* membership, TaskMeter* meter) {
     const Duration interval = faults == nullptr ? kReportInterval : kLookForFaults;
     int64_t reported = 0;
     while (!end_.WaitFor(interval)) {
       const int64_t updates = service->status().updates;
       if (updates == reported) continue;
-      membership->SetUpdates(reported = updates);
+      meter->EnterPhase(Phase::kUpdate, updates);
+      meter->AddUpdates(updates - std::exchange(reported, updates));
+      membership->SetUpdates(updates);
       if (faults == nullptr) continue;
       try {
         faults->At(Phase::kForward, updates);
@@ -77,6 +83,7 @@ class PsTask {
   ClusterConfig cluster_;
   Job job_;
   std::unique_ptr<Faults> faults_;  // Null if no faults are planned.
+  std::unique_ptr<TaskTelemetry> telemetry_;
   std::unique_ptr<transport::DataListener> listener_;
   std::unique_ptr<PsService> service_;
   std::unique_ptr<rpc::Server> server_;
@@ -97,6 +104,7 @@ absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   MUSTER_RETURN_IF_ERROR(CheckSupported(job_));
   MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, job_));
+  MUSTER_ASSIGN_OR_RETURN(telemetry_, TaskTelemetry::Start(cluster_, job_, Restarts()));
   return absl::OkStatus();
 }
 
@@ -107,6 +115,9 @@ absl::Status PsTask::OpenPorts() {
   MUSTER_ASSIGN_OR_RETURN(transport::ListenerOptions data, DataPortOptions(job_, cluster_, [this] {
                             return signals_->requested();
                           }));
+  data.wrap = [traffic = telemetry_->meter()->traffic()](auto stream) {
+    return transport::CountBytes(std::move(stream), traffic);
+  };
   if (faults_ != nullptr && parts_.adapt) parts_.adapt(faults_.get(), &data);
   MUSTER_ASSIGN_OR_RETURN(listener_, transport::DataListener::Create(data));
   PsServiceOptions options;
@@ -142,6 +153,9 @@ PsMembershipOptions PsTask::OptionsOfMembership() {
     }).detach();
   };
   options.termination_log = parts_.termination_log;
+  options.stats = [meter = telemetry_->meter()](proto::TaskStats* stats) {
+    *stats = meter->Stats();
+  };
   return options;
 }
 
@@ -155,7 +169,8 @@ absl::Status PsTask::Serve() {
   signals_->SetHandler([to = membership.get()] { to->RequestStop(); });
   absl::Status result;
   {
-    const UpdateReporter teller(service_.get(), faults_.get(), membership.get());
+    const UpdateReporter teller(service_.get(), faults_.get(), membership.get(),
+                                telemetry_->meter());
     result = membership->WaitForVerdict();
   }
   signals_->SetHandler(nullptr);

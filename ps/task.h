@@ -17,6 +17,10 @@
 
 namespace muster {
 
+namespace proto {
+class TaskStats;
+}
+
 // This process's membership in the job. ps/main.cc implements it with a Member
 // (common/membership/member.h).
 class PsMembership {
@@ -42,6 +46,8 @@ struct PsMembershipOptions {
   // A file that also receives the last line of a process that is ended because it hangs. Empty:
   // none.
   std::string termination_log;
+  // MemberOptions::stats.
+  std::function<void(proto::TaskStats*)> stats;
 };
 
 struct PsParts {

@@ -21,11 +21,13 @@
 #include "common/job/program_path.h"
 #include "common/membership/faulty_membership.h"
 #include "common/membership/member_options.h"
+#include "common/membership/metered_membership.h"
 #include "common/process/data_port.h"
 #include "common/process/supervisor.h"
 #include "common/process/task_identity.h"
 #include "common/process/task_process.h"
 #include "common/rpc/host.h"
+#include "common/telemetry/task_telemetry.h"
 #include "common/train/evaluation.h"
 #include "common/train/replica/devices.h"
 #include "common/train/replica/integer_buffers.h"
@@ -113,6 +115,7 @@ class Task {
   Job job_;
   std::unique_ptr<Faults> faults_;  // Null if no faults are planned.
   std::unique_ptr<FaultyMember> faulty_member_;
+  std::unique_ptr<TaskTelemetry> telemetry_;
   std::unique_ptr<ChiefRole> chief_;
   std::vector<c10::Device> devices_;
   std::unique_ptr<Trainer> trainer_;     // For synchronous training.
@@ -143,6 +146,7 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   DigestFiles(&job_);
   MUSTER_RETURN_IF_ERROR(CheckSupported());
   MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, job_));
+  MUSTER_ASSIGN_OR_RETURN(telemetry_, TaskTelemetry::Start(cluster_, job_, Restarts()));
   return absl::OkStatus();
 }
 
@@ -182,6 +186,7 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
                       [&](const Address& address) { return address.host == host; }));
     options.chief_address = cluster_.cluster.AddressOf(*cluster_.chief()).ToString();
     options.channel = ChannelToChief(cluster_);
+    options.meter = telemetry_->meter();
     MUSTER_ASSIGN_OR_RETURN(ps_worker_, PsWorker::Make(std::move(options)));
   }
   if (chief_ == nullptr) return absl::OkStatus();
@@ -229,6 +234,7 @@ absl::Status Task::Prepare(const StartingPoint& start) {
     };
   }
   options.restarts = Restarts();
+  options.meter = telemetry_->meter();
   if (!alone()) options.declared_members = cluster_.world_size().value_or(1);
   MUSTER_ASSIGN_OR_RETURN(trainer_, Trainer::Make(std::move(options)));
   if (start.restore) return trainer_->Restore(*start.restore);
@@ -262,18 +268,27 @@ absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
   MUSTER_ASSIGN_OR_RETURN(
       transport::ListenerOptions options,
       DataPortOptions(job_, cluster_, [this] { return signals_->requested(); }));
+  options.wrap = [traffic = telemetry_->meter()->traffic()](auto stream) {
+    return transport::CountBytes(std::move(stream), traffic);
+  };
   if (faulty_member_ != nullptr) faulty_member_->Adapt(&options);
   return transport::DataListener::Create(options);
 }
 
 absl::StatusOr<MemberDevices> Task::DevicesHeld() const {
   MemberDevices held_devices;
-  if (has_servers()) return held_devices;  // The workers of such a job may have different devices.
   const std::vector<int> cuda = CudaIndices(devices_);
+  // The workers of a job with servers may have different devices.
+  if (has_servers() || alone()) {
+    if (cuda.empty()) return held_devices;
+    if (const auto uuids = CudaUuids(cuda); uuids.ok()) telemetry_->WatchGpus(*uuids);
+    return held_devices;
+  }
   held_devices.kind = cuda.empty() ? "cpu" : "cuda";
   held_devices.driver = DriverVersionHere();
   if (!cuda.empty()) {
     MUSTER_ASSIGN_OR_RETURN(held_devices.uuids, CudaUuids(cuda));
+    telemetry_->WatchGpus(held_devices.uuids);
   }
   return held_devices;
 }
@@ -305,6 +320,9 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   options.on_stuck = [log = parts_.termination_log](const std::string& why) {
     EndNow(fmt::format("{}; ending this process", why), log, ExitCode::kRetryable);
   };
+  options.stats = [meter = telemetry_->meter()](proto::TaskStats* stats) {
+    *stats = meter->Stats();
+  };
   if (faulty_member_ != nullptr) faulty_member_->Adapt(&options);
   return options;
 }
@@ -323,6 +341,9 @@ absl::Status Task::EndIfFaulty(const absl::Status& result) const {
 }
 
 absl::Status Task::Work(Membership* membership, const PsWorkerPeers& peers) {
+  const std::unique_ptr<Membership> metered =
+      MakeMeteredMembership(membership, telemetry_->meter());
+  membership = metered.get();
   std::unique_ptr<Membership> faulty;
   if (faults_ != nullptr) {
     faulty = MakeFaultyMembership(membership, faults_.get());
@@ -397,6 +418,7 @@ absl::Status Task::Train() {
     return Direct();
   }
   if (!alone()) return TrainAsMember();
+  MUSTER_RETURN_IF_ERROR(DevicesHeld().status());
   const std::unique_ptr<Membership> membership = MakeLocalMembership(
       trainer_->num_replicas(), job_.timeouts.collective, CudaIndices(devices_));
   signals_->SetHandler([to = membership.get()] { to->RequestStop(); });
@@ -408,8 +430,9 @@ absl::Status Task::Train() {
 absl::Status Task::Run(const TaskArguments& arguments) {
   absl::Status result = ReadConfiguration(arguments);
   if (result.ok() && is_chief()) {
-    auto chief = parts_.start_chief({cluster_, job_, Versions(), Restarts() > 0, faults_.get(),
-                                     [this] { return signals_->requested(); }});
+    auto chief =
+        parts_.start_chief({cluster_, job_, Versions(), Restarts() > 0, faults_.get(),
+                            [this] { return signals_->requested(); }, telemetry_->meter()});
     if (chief.ok()) chief_ = *std::move(chief);
     result = chief.status();
   }

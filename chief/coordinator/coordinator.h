@@ -16,6 +16,7 @@
 #include "chief/coordinator/member_events.h"
 #include "chief/decision/decision.h"
 #include "common/rpc/server.h"
+#include "proto/telemetry.pb.h"
 
 namespace muster::proto {
 class RunEvent;
@@ -55,6 +56,9 @@ struct CoordinatorOptions {
   std::function<void(const proto::RunEvent& event)> on_event;
   // Adds to the answer of Status what the chief knows of training. Called without locks.
   std::function<void(proto::StatusReply* reply)> describe;
+  // Called when other members begin to wait for `member` in each step, and when they no longer do
+  // (pace.h). Must not block, because the caller holds the coordinator's lock.
+  std::function<void(const TaskId& member, bool straggler)> on_straggler;
   std::map<std::string, std::string> versions;  // The coordinator warns if a member has others.
   MembershipOptions decision;
   // Receives events about single members in a parameter-server job. May be null. Not owned.
@@ -95,6 +99,8 @@ class Coordinator {
   virtual void EndAfterLastStep() = 0;
   // Stops all members at an agreed step, as SIGTERM at any member does.
   virtual void RequestStop() = 0;
+  // Returns what each connected member measured last, keyed by task.
+  virtual std::map<std::string, proto::TaskStats> Stats() = 0;
 };
 
 }  // namespace muster::chief

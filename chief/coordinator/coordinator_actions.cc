@@ -176,6 +176,7 @@ void CoordinatorActions::Drop(PausingTime now, int member, const std::string& wh
     state_.options.events->OnLost(m.declared.task, m.admitted, why, m.process.gone);
   m = std::move(absent);
   if (auto session = std::move(state_.slots[member].session)) session->Kill();
+  state_.stats.Forget(member);
   state_.slots[member] = MemberSlot();
   state_.slots[member].lost = lost;
 }

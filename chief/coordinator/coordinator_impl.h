@@ -37,6 +37,10 @@ class CoordinatorImpl final : public Coordinator,
   void EndFinished(const std::string& message) override;
   void EndAfterLastStep() override;
   void RequestStop() override;
+  std::map<std::string, proto::TaskStats> Stats() override {
+    absl::MutexLock lock(&mu_);
+    return state_.stats.All();
+  }
 
   // From Session::Handler.
   void OnMessage(const std::shared_ptr<chief::Session>& session,

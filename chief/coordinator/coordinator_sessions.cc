@@ -85,6 +85,7 @@ void CoordinatorImpl::ReportLocked(int member, const proto::Report& report) {
   MemberInfo& m = state_.job.members[member];
   // A plain heartbeat is handled at the next tick.
   if (ApplyReport(report, state_.clock.Now(), &m)) state_.Wake();
+  if (report.has_stats()) state_.stats.Keep(member, report.stats(), m.report.step);
   if (report.stop_requested()) actions_.Stop();
   if (report.leave_requested() && !m.report.leaving) {
     m.report.leaving = true;
@@ -175,8 +176,11 @@ proto::StatusReply CoordinatorImpl::Describe() {
     reply.set_generation(state_.job.generation);
     reply.set_uptime_seconds(Seconds(now - state_.job.started));
     reply.set_roster(RosterLine(now, state_.job));
-    for (const MemberInfo& member : state_.job.members)
-      *reply.add_members() = StatusOfMember(member, now);
+    for (int i = 0; i < static_cast<int>(state_.job.members.size()); ++i) {
+      proto::MemberStatus* const member = reply.add_members();
+      *member = StatusOfMember(state_.job.members[i], now);
+      state_.stats.AddTo(i, member);
+    }
     if (state_.job.stage == Stage::kEnding)
       *reply.mutable_verdict() = VerdictToProto(state_.job.verdict);
   }

@@ -9,11 +9,22 @@
 
 namespace muster::chief {
 
+namespace {
+
+std::vector<TaskId> TasksOf(const std::vector<DeclaredMember>& members) {
+  std::vector<TaskId> tasks;
+  for (const DeclaredMember& member : members) tasks.push_back(member.task);
+  return tasks;
+}
+
+}  // namespace
+
 CoordinatorState::CoordinatorState(const CoordinatorOptions& coordinator_options)
     : options(coordinator_options),
       policy(MembershipPolicy::Of(options.decision)),
       slots(options.members.size()),
-      admission(options.admission) {
+      admission(options.admission),
+      stats(TasksOf(options.members), options.on_straggler) {
   admission.first_term = admission.term;
   AdmitNewest();
   job.started = job.stage_since = clock.Now();

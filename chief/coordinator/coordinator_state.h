@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "chief/coordinator/coordinator.h"
+#include "chief/coordinator/member_stats.h"
 #include "chief/coordinator/session.h"
 #include "chief/decision/membership_policy.h"
 #include "common/base/pausing_clock.h"
@@ -73,6 +74,7 @@ struct CoordinatorState {
   JobState job;
   std::vector<MemberSlot> slots;  // Indexed by rank.
   AdmissionOptions admission;
+  MemberStats stats;
   uint32_t counter = 0;  // Counts generations within the term.
   // Reports Newest() to the chief. Called when the term or the counter has risen.
   void AdmitNewest() const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/base/peer_text.h"
+#include "common/base/phase.h"
 
 namespace muster::chief {
 namespace {
@@ -14,6 +15,8 @@ constexpr size_t kMaxDocumentBytes = 768 << 10;
 constexpr int kMaxReplicas = 1024;
 constexpr int kMaxCores = 1 << 14;
 constexpr int kMaxVersions = 64;
+constexpr int kMaxGpus = 64;
+constexpr size_t kMaxUuidBytes = 100;
 
 void Clean(std::string* text, size_t most = kMaxPeerText) {
   std::string clean = SanitizePeerText(*text, most);
@@ -73,6 +76,13 @@ void CleanText(proto::Hello* hello) {
                             hello->mutable_host_id(), hello->mutable_data_address()})
     Clean(text);
   for (auto& [name, version] : *hello->mutable_versions()) Clean(&version);
+}
+
+void CleanStats(proto::TaskStats* stats) {
+  if (stats->phase_seconds_size() > kNumPhases)
+    stats->mutable_phase_seconds()->Truncate(kNumPhases);
+  while (stats->gpus_size() > kMaxGpus) stats->mutable_gpus()->RemoveLast();
+  for (proto::GpuStats& gpu : *stats->mutable_gpus()) Clean(gpu.mutable_uuid(), kMaxUuidBytes);
 }
 
 void CleanText(proto::Report* report) {

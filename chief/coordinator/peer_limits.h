@@ -23,6 +23,8 @@ bool IsRunId(std::string_view id);
 
 // Cleans the text fields that go into the log, verdicts and files.
 void CleanText(proto::Hello* hello);
+// Drops entries beyond the limits, and makes text printable.
+void CleanStats(proto::TaskStats* stats);
 void CleanText(proto::Report* report);
 void CleanText(proto::FailureReport* report);
 

@@ -63,7 +63,10 @@ bool ActionExecutor::Do(const MemberAction& action, const MemberState& state, Pa
                  [&](const SendReport&) {
                    // The chief waits neither for a member that has acknowledged nor for its record.
                    const bool acknowledged = state.verdict.has_value() && !records_.busy();
-                   session_->Send(ReportOf(state, now, recorder.CurrentPosition(), acknowledged));
+                   proto::Report report =
+                       ReportOf(state, now, recorder.CurrentPosition(), acknowledged);
+                   AddStats(&report);
+                   session_->Send(report);
                    return true;
                  },
                  [&](const AbortCommunicators& abort) {
@@ -96,6 +99,15 @@ bool ActionExecutor::Do(const MemberAction& action, const MemberState& state, Pa
                  },
                  [](const auto&) { return false; }},
       action);
+}
+
+void ActionExecutor::AddStats(proto::Report* report) {
+  // A little shorter than the interval of heartbeats, so that each of them has statistics.
+  constexpr Duration kInterval = std::chrono::milliseconds(900);
+  const MonotonicTime now = Clock::now();
+  if (!options_.stats || now - stats_sent_ < kInterval) return;
+  stats_sent_ = now;
+  options_.stats(report->mutable_stats());
 }
 
 void ActionExecutor::Close() {

@@ -37,11 +37,15 @@ class ActionExecutor {
   MemberRecords& records() { return records_; }
 
  private:
+  // Adds what this task measures, about once a second.
+  void AddStats(proto::Report* report);
+
   const MemberOptions& options_;
   const uint64_t incarnation_;
   CommunicatorRegistry communicators_;
   MemberRecords records_;
   std::unique_ptr<ChiefSession> session_;
+  MonotonicTime stats_sent_;  // The last time at which a report had statistics.
 };
 
 }  // namespace muster

@@ -26,6 +26,10 @@
 
 namespace muster {
 
+namespace proto {
+class TaskStats;
+}
+
 // The effect of a planned fault (--fault) on the session with the chief.
 enum class SessionFault { kNone, kSilent, kBroken };
 
@@ -73,6 +77,8 @@ struct MemberOptions {
   // Called ten times per second. Empty: no faults. While it returns kSilent, the session passes no
   // messages. When it returns kBroken, the session ends.
   std::function<SessionFault()> session_fault;
+  // Writes what this task measures, for a heartbeat. Called about once a second. May be null.
+  std::function<void(proto::TaskStats*)> stats;
 };
 
 class Member : public Membership {

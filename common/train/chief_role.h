@@ -18,6 +18,8 @@
 
 namespace muster {
 
+class TaskMeter;
+
 struct ChiefRoleOptions {
   ClusterConfig cluster;  // A local cluster has no other task to coordinate.
   Job job;
@@ -27,6 +29,7 @@ struct ChiefRoleOptions {
   // Returns true if this process was asked to stop before the job had other members. Null if that
   // cannot happen.
   std::function<bool()> asked_to_stop = nullptr;
+  TaskMeter* meter = nullptr;  // Measures this process. Must outlive the role. May be null.
 };
 
 // The state from which training begins.

@@ -8,6 +8,7 @@
 
 #include "common/base/logging.h"
 #include "common/job/finished_run.h"
+#include "common/telemetry/task_meter.h"
 #include "common/train/evaluation.h"
 #include "common/train/replica/precision.h"
 #include "common/train/replica/replica_values.h"
@@ -372,6 +373,13 @@ void LoopImpl::Account(const StepResult& result) {
   }
 }
 
+void LoopImpl::Measure(const StepResult& result) {
+  TaskMeter* const meter = context_.meter;
+  if (meter == nullptr) return;
+  meter->AddExamples(loaded_.local_examples);
+  if (first_local()) meter->AddStep(result.wait_seconds, result.input_seconds);
+}
+
 void LoopImpl::MoveOn() {
   begun_batch_ = true;
   ++batch_steps_done_;
@@ -394,6 +402,7 @@ void LoopImpl::MoveOn() {
 // Updates counters and sums. Needs no communication.
 void LoopImpl::Commit(const StepResult& result) {
   Account(result);
+  Measure(result);
   MoveOn();
   state_.loss_scaler = runner_.scaler_state();
   state_.validation_due = state_.test_due = false;

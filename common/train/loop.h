@@ -27,6 +27,8 @@
 
 namespace muster {
 
+class TaskMeter;
+
 // What the loops of all replicas of a process share during one generation.
 struct LoopContext {
   const Job& job;
@@ -50,6 +52,7 @@ struct LoopContext {
   int replicas_on_host = 1;         // Replicas of all members on this host.
   DamageLog* damage_log = nullptr;  // Lasts for the whole run.
   int declared_replicas = 0;        // Replicas of the whole cluster. Equal in all members.
+  TaskMeter* meter = nullptr;       // Null: nothing is measured.
 };
 
 // Returns the retryable error for a job that must save its state after `step` and cannot.
@@ -103,7 +106,8 @@ class LoopImpl final : public LoopBackend {
   void CheckBatchNorm(const BatchNormWatch& watch);
   void Commit(const StepResult& result);
   void Account(const StepResult& result);
-  void MoveOn();  // Advances the position in the data after a step.
+  void Measure(const StepResult& result);  // Feeds the meter.
+  void MoveOn();                           // Advances the position in the data after a step.
   bool TestDue() const;
   void EndEpoch();
   void ResetEpoch();

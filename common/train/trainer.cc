@@ -240,7 +240,8 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
                             &pipelines,
                             generation->replicas_on_host,
                             &damage_log_,
-                            DeclaredReplicas(num_replicas, generation->world_size())};
+                            DeclaredReplicas(num_replicas, generation->world_size()),
+                            options_.meter};
   Outcome outcome([&](const absl::Status& status) {
     exchange.Abort(status);
     // All peers receive the message of the abort. They treat it as a lost peer and get the reason

@@ -23,6 +23,7 @@
 namespace muster {
 
 struct LoopContext;
+class TaskMeter;
 struct TrainData;
 
 struct TrainerOptions {
@@ -55,6 +56,7 @@ struct TrainerOptions {
   // cause is treated as an error of the program. This does not apply once the process has completed
   // a step, because an error of the program would have occurred before.
   int restarts = 0;
+  TaskMeter* meter = nullptr;  // Measures the steps. Must outlive the trainer. May be null.
 };
 
 class Trainer {

@@ -51,10 +51,10 @@ absl::StatusOr<int> MetricsPort(const ClusterConfig& cluster, const Job& job) {
   const int before = TasksBefore(cluster);
   const int64_t port = job.status.metrics_port + before;
   if (port <= 65535) return static_cast<int>(port);
-  return ConfigurationError(
-      fmt::format("status.metrics_port is {}, and {} tasks of the cluster are on this host before "
-                  "this one: the sum is above 65535",
-                  job.status.metrics_port, before));
+  return ConfigurationError(fmt::format(
+      "status.metrics_port is {}, and this is task {} of its host, for which it would be "
+      "{}: choose a lower one, ports end at 65535",
+      job.status.metrics_port, before + 1, port));
 }
 
 }  // namespace muster::web

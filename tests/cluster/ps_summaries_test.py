@@ -17,7 +17,7 @@ def shown(model_dir):
     from tensorboard.util import tensor_util
     found = collections.defaultdict(dict)
     for folder in model_dir.iterdir():
-        if not any(folder.glob("events.out.tfevents.*")):
+        if folder.name == "system" or not any(folder.glob("events.out.tfevents.*")):
             continue
         for event in events(folder):
             for value in event.summary.value:

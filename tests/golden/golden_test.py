@@ -371,7 +371,7 @@ class Tags(GoldenTest):
     def test_tags(self):
         found = {}  # (run, tag): kind
         for model_dir in RUNS.completed(), RUNS.servers(), RUNS.fashion(), RUNS.cyclegan(), RUNS.reported(), RUNS.float16(), RUNS.not_a_number():
-            for run in "train", "validation", "test", "eval":
+            for run in "train", "validation", "test", "eval", "system":
                 for event in events(model_dir / run):
                     for value in event.summary.value:
                         found[run, value.tag] = self.kind(value)

@@ -42,6 +42,14 @@ TFJOB = fields(
     spec=fields(["tfReplicaSpecs"], enableDynamicWorker=FLAG, runPolicy=RUN_POLICY, successPolicy=enum("", "AllWorkers"),
                 tfReplicaSpecs=fields(Chief=REPLICA, Master=REPLICA, Worker=REPLICA, PS=REPLICA, Evaluator=REPLICA)))
 
+# prometheus-operator/prometheus-operator (Apache License 2.0): what of a PodMonitor is used here.
+SECRET_KEY = fields(["name", "key"], name=TEXT, key=TEXT)
+POD_MONITOR = fields(
+    ["apiVersion", "kind", "metadata", "spec"], apiVersion=enum("monitoring.coreos.com/v1"), kind=enum("PodMonitor"), metadata=METADATA,
+    spec=fields(["selector", "podMetricsEndpoints"], selector=fields(matchLabels=ANY), podMetricsEndpoints=array(
+        fields(["port"], port=TEXT, path=TEXT, interval={"type": "string", "pattern": "^[0-9]+(s|m)$"},
+               authorization=fields(type=TEXT, credentials=SECRET_KEY)))))
+
 REASONS = "BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"
 RULE = fields(["name", "action"], name={"type": "string", "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "maxLength": 128},
               # RestartJob and RestartJobAndIgnoreMaxRestarts need a feature gate that is off.
@@ -99,7 +107,7 @@ def check_jobset(o):
 
 def check(objects):
     """An error for what an API server with these operators would refuse or silently leave out."""
-    own = {"TFJob": check_tfjob, "JobSet": check_jobset}
+    own = {"TFJob": check_tfjob, "JobSet": check_jobset, "PodMonitor": lambda o: jsonschema.validate(o, POD_MONITOR)}
     check_schemas([o for o in objects if o["kind"] not in own])
     for o in objects:
         own.get(o["kind"], lambda _: None)(o)

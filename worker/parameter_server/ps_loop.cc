@@ -10,6 +10,7 @@
 #include "common/collective/formation.h"
 #include "common/data/pipeline.h"
 #include "common/data/single_thread.h"
+#include "common/telemetry/task_meter.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop_data.h"
 #include "common/train/replica/integer_buffers.h"
@@ -232,8 +233,16 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   if (result->skipped)
     ThrowIfError(CheckLossScale(result->loss_scale, skipped_.in_a_row, lease_.steps() + 1));
   ReportIntegers();
+  Measure(*result);
   context_.leases->Complete(DoneOf(*result));
   return OutcomeOf(*std::move(result), lease_.steps() + 1, std::move(results));
+}
+
+void PsLoop::Measure(const StepResult& result) {
+  if (context_.meter == nullptr) return;
+  context_.meter->AddExamples(examples_);
+  context_.meter->AddStep(result.wait_seconds + wait_seconds_, input_seconds_);
+  context_.meter->AddStaleness(context_.exchange->outcome().staleness_mean);
 }
 
 // Applies the learning rates that the chief's callbacks have set. Removes them if the servers have

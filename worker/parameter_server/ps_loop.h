@@ -21,6 +21,10 @@
 #include "common/train/step/single_example.h"
 #include "worker/parameter_server/lease_client.h"
 
+namespace muster {
+class TaskMeter;
+}
+
 namespace muster::worker {
 
 struct PsLoopContext {
@@ -42,6 +46,7 @@ struct PsLoopContext {
   // Set to the number of steps that were completed before the current one.
   std::atomic<int64_t>* steps;
   std::atomic<bool>* has_trained;  // Set to true after the first step.
+  TaskMeter* meter = nullptr;      // Null: nothing is measured.
 };
 
 // Loads the examples of a lease, for LeaseClientOptions::load. If the lease may start now, also
@@ -82,6 +87,7 @@ class PsLoop final : public LeasedLoop {
   // not by Next, so that a rate for the next epoch does not take effect at the end of this one.
   void SetRates();
   void CheckBatchNorm(const BatchNormWatch& watch) const;
+  void Measure(const StepResult& result);  // Feeds the meter.
   proto::BatchDone DoneOf(const StepResult& result);
   void ReportIntegers();
   proto::Shown MessageOf(const SummaryData& shown);

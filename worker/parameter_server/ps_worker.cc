@@ -293,7 +293,8 @@ absl::Status PsWorkerImpl::WorkOnDevice() {
                         [this](int64_t global_batch) { return Begin(global_batch); },
                         [this] { return Recover(); },
                         &steps_,
-                        &has_trained_};
+                        &has_trained_,
+                        options_.meter};
   return PsLoop(context).Run();
 }
 

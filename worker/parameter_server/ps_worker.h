@@ -15,6 +15,10 @@
 #include "muster/program.h"
 #include "muster/status.h"
 
+namespace muster {
+class TaskMeter;
+}
+
 namespace muster::worker {
 
 struct PsWorkerOptions {
@@ -27,6 +31,7 @@ struct PsWorkerOptions {
   int servers = 1;                   // Number of ps tasks in the cluster.
   std::string chief_address;         // The address at which the chief serves proto::Leases.
   rpc::ChannelOptions channel;
+  TaskMeter* meter = nullptr;  // Measures the steps. Must outlive the worker. May be null.
 };
 
 // The objects with which this process reaches its peers. They must outlive Run.

@@ -14,6 +14,8 @@
 namespace muster {
 namespace {
 
+// The delay of each step by `slow` without a value.
+constexpr Duration kSlowStep = std::chrono::milliseconds(200);
 constexpr char kForm[] = "write it like kill@worker:1:step=30";
 
 std::vector<std::string> Split(std::string_view text, char at) {
@@ -98,6 +100,7 @@ absl::Status ReadSteps(const std::string& text, Fault* fault) {
 
 std::vector<std::string> KeysOf(FaultKind kind) {
   if (kind == FaultKind::kRandom) return {"seed", "steps"};
+  if (kind == FaultKind::kSlow) return {"step", "phase"};
   std::vector<std::string> keys = {"step", "phase", "nth"};
   if (kind == FaultKind::kStop || kind == FaultKind::kDiskFull) keys.emplace_back("for");
   if (kind == FaultKind::kFreeze) keys.emplace_back("link");
@@ -143,6 +146,12 @@ absl::Status ReadValue(const std::optional<std::string>& value, Fault* fault) {
       MUSTER_ASSIGN_OR_RETURN(fault->duration, Time(*value, name));
       return absl::OkStatus();
     }
+    case FaultKind::kSlow: {
+      fault->duration = kSlowStep;
+      if (!value) return absl::OkStatus();
+      MUSTER_ASSIGN_OR_RETURN(fault->duration, Time(*value, name));
+      return absl::OkStatus();
+    }
     case FaultKind::kDrop: {
       if (!value) return absl::OkStatus();
       MUSTER_ASSIGN_OR_RETURN(const int link, Find(*value, "link", kFaultLinkNames));
@@ -171,7 +180,7 @@ absl::Status Check(const Fault& fault) {
                ? absl::OkStatus()
                : ConfigurationError("it does not say of which steps: add :steps=5-100");
   }
-  if (fault.step == 0 && !fault.phase)
+  if (fault.step == 0 && !fault.phase && fault.kind != FaultKind::kSlow)
     return ConfigurationError("it does not say when: add :step=30, or :phase=save");
   if (fault.kind == FaultKind::kException) {
     const Phase phase = fault.phase.value_or(Phase::kForward);
@@ -302,7 +311,8 @@ std::string Fault::Describe() const {
   if (kind == FaultKind::kDrop || kind == FaultKind::kFreeze)
     text += fmt::format(" {} connections", kFaultLinkNames[static_cast<int>(link)]);
   if (duration > Duration::zero() && kind != FaultKind::kDrop)
-    text += fmt::format(" for {:g} s", Seconds(duration));
+    text += fmt::format("{} {:g} s", kind == FaultKind::kSlow ? ", each step by" : " for",
+                        Seconds(duration));
   return text;
 }
 

@@ -71,9 +71,13 @@ struct Faults::State {
     Fault fault;
     int seen = 0;  // The number of matching calls of At so far.
     bool over = false;
+    int64_t slowed_step = -1;  // For kSlow: the last step that it has delayed.
   };
 
-  // Returns the fault that is due at this call of At, if any. At most one is due.
+  // Returns how long the faults of kind kSlow delay this call of At: once in each step.
+  Duration SlowedLocked(Phase phase, int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Returns the fault that is due at this call of At, if any. At most one is due, and kSlow never
+  // is, except for the log line of its first step.
   std::optional<Fault> TakeLocked(Phase phase, int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void BeginLocked(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
@@ -121,6 +125,19 @@ void Faults::State::BeginLocked(int64_t begin) {
   }
 }
 
+Duration Faults::State::SlowedLocked(Phase phase, int64_t now) {
+  Duration delay{};
+  for (Planned& plan : planned) {
+    const Fault& fault = plan.fault;
+    if (fault.kind != FaultKind::kSlow || plan.seen == 0 || plan.slowed_step == now ||
+        fault.phase.value_or(Phase::kForward) != phase || now < fault.step)
+      continue;
+    plan.slowed_step = now;
+    delay += fault.duration;
+  }
+  return delay;
+}
+
 std::optional<Fault> Faults::State::TakeLocked(Phase phase, int64_t now) {
   if (phase != Phase::kSave) step = now;  // A save continues during the next steps.
   if (!first_step) {
@@ -155,13 +172,16 @@ void Faults::At(Phase phase, int64_t step) {
   std::optional<Fault> due;
   Links links;
   int fired = 0;
+  Duration slowed{};
   {
     absl::MutexLock lock(&state_->mutex);
     due = state_->TakeLocked(phase, step);
-    if (!due) return;
+    slowed = state_->SlowedLocked(phase, step);
     links = state_->links;
     fired = state_->fired;
   }
+  if (slowed > Duration::zero()) state_->actions.sleep(slowed);
+  if (!due) return;
   LogWarning("fault {}: {} at step {}, phase {} ({} so far in this process)", due->number,
              due->Describe(), step, PhaseName(phase), fired);
   FlushLog();
@@ -185,8 +205,9 @@ void Faults::At(Phase phase, int64_t step) {
                                     ? Duration::max().count()
                                     : (Clock::now() + due->duration).time_since_epoch().count();
       return;
-    case FaultKind::kRandom:
-      return;  // Already drawn.
+    case FaultKind::kRandom:  // Already drawn.
+    case FaultKind::kSlow:    // Slept above.
+      return;
   }
 }
 

@@ -4,8 +4,9 @@
 //   KIND[=VALUE]@TASK:INDEX[:key=value...]      kill@worker:1:step=30
 //
 // A training process calls Faults::At whenever it enters a phase. If a fault is due, the call does
-// not return, returns late, or throws. A fault fires once in the life of a process. A fault that
-// killed a process does not fire again in the restarted process.
+// not return, returns late, or throws. A fault fires once in the life of a process, except `slow`,
+// which delays each step. A fault that killed a process does not fire again in the restarted
+// process.
 #pragma once
 
 #include <functional>
@@ -21,9 +22,19 @@
 
 namespace muster {
 
-enum class FaultKind { kKill, kStop, kDelay, kDrop, kFreeze, kException, kDiskFull, kRandom };
-inline constexpr std::string_view kFaultNames[] = {"kill",   "stop",      "delay",     "drop",
-                                                   "freeze", "exception", "disk-full", "random"};
+enum class FaultKind {
+  kKill,
+  kStop,
+  kDelay,
+  kDrop,
+  kFreeze,
+  kException,
+  kDiskFull,
+  kRandom,
+  kSlow
+};
+inline constexpr std::string_view kFaultNames[] = {
+    "kill", "stop", "delay", "drop", "freeze", "exception", "disk-full", "random", "slow"};
 // The connections that a fault affects: the data connections to peers, the session with the chief,
 // or both.
 enum class FaultLink { kData, kControl, kAll };
@@ -35,7 +46,8 @@ struct Fault {
   int64_t step = 0;            // The fault is due at this step or later. 0: at any step.
   std::optional<Phase> phase;  // Absent: forward, the phase that runs the program's code.
   int nth = 1;                 // Due at the n-th call of At that matches `step` and `phase`.
-  // The duration of delay and freeze. For stop and disk-full, zero means without end.
+  // The duration of delay and freeze, and of slow in each step. For stop and disk-full, zero means
+  // without end.
   Duration duration{};
   FaultLink link = FaultLink::kData;  // For drop and freeze.
   int number = 0;                     // The fault's position on the command line, from 1.

@@ -50,6 +50,11 @@ TEST(ParseFaults, ReadsEveryKind) {
   EXPECT_EQ(One("freeze=2s@worker:0:step=5:link=all").link, FaultLink::kAll);
   EXPECT_EQ(One("exception@worker:0:step=4").kind, FaultKind::kException);
   EXPECT_EQ(One("disk-full@chief:0:step=20:for=3s").duration, std::chrono::seconds(3));
+  fault = One("slow@worker:1");
+  EXPECT_EQ(fault.kind, FaultKind::kSlow);
+  EXPECT_EQ(fault.duration, std::chrono::milliseconds(200));
+  EXPECT_EQ(One("slow=1.5s@worker:1:step=3").duration, std::chrono::milliseconds(1500));
+  EXPECT_EQ(One("slow@worker:1").Describe(), "slow, each step by 0.2 s");
   fault = One("random=10@*:seed=7:steps=5-100");
   EXPECT_EQ(fault.count, 10);
   EXPECT_EQ(fault.seed, 7u);
@@ -170,6 +175,19 @@ TEST(Faults, HappenOnceEach) {
   planned.Steps(1, 9);
   EXPECT_THAT(planned.done, ElementsAre("drop 2 reduce", "kill 3 forward", "freeze 4 data",
                                         "stop 5 forward", "sleep 5 update"));
+}
+
+TEST(Faults, SlowDelaysEachStepOnce) {
+  Planned planned({"slow@worker:0:step=3", "kill@worker:0:step=4:phase=update"});
+  planned.Steps(1, 5);
+  EXPECT_THAT(planned.done, ElementsAre("sleep 3 forward", "sleep 4 forward", "kill 4 update",
+                                        "sleep 5 forward"));
+}
+
+TEST(Faults, SlowEndsWithTheProcess) {
+  Planned planned({"slow@worker:0"}, 1);
+  planned.Steps(7, 9);
+  EXPECT_THAT(planned.done, IsEmpty());
 }
 
 TEST(Faults, AreDueAtTheFirstMomentFromTheirStepOn) {

@@ -57,8 +57,8 @@ TEST(AccessTest, APortAbove65535IsRefused) {
   const auto port = MetricsPort(Cluster(kTwoHosts, R"({"type": "worker", "index": 2})"), job);
   EXPECT_EQ(ExitCodeOf(port.status()), ExitCode::kConfiguration);
   EXPECT_EQ(Message(port.status()),
-            "status.metrics_port is 65535, and 2 tasks of the cluster are on this host before this "
-            "one: the sum is above 65535");
+            "status.metrics_port is 65535, and this is task 3 of its host, for which it would be "
+            "65537: choose a lower one, ports end at 65535");
 }
 
 TEST(AccessTest, OnlyLoopbackNeedsNoProof) {

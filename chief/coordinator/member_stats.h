@@ -1,0 +1,47 @@
+// What the members measured last, and who is a straggler (pace.h). For people and monitoring only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chief/coordinator/pace.h"
+#include "common/cluster/task.h"
+#include "proto/coordinator.pb.h"
+
+namespace muster::chief {
+
+// REQUIRES for all methods: the coordinator's mutex is held.
+class MemberStats {
+ public:
+  // `tasks` are the members, indexed by rank. `on_straggler` is that of CoordinatorOptions.
+  MemberStats(std::vector<TaskId> tasks,
+              std::function<void(const TaskId& member, bool straggler)> on_straggler)
+      : tasks_(std::move(tasks)), on_straggler_(std::move(on_straggler)), kept_(tasks_.size()) {}
+
+  // Keeps what a member measured. Logs once if the others wait for it, and once if they no longer
+  // do. `step` is the member's step, for the log.
+  void Keep(int member, proto::TaskStats stats, int64_t step);
+  // Called when a member is lost.
+  void Forget(int member);
+
+  // Adds what is known of a member.
+  void AddTo(int member, proto::MemberStatus* status) const;
+  // Returns the measurements of all members that sent some, keyed by task.
+  std::map<std::string, proto::TaskStats> All() const;
+
+ private:
+  struct Kept {
+    std::optional<proto::TaskStats> stats;
+    Pace pace;
+  };
+  void Tell(int member, int64_t step) const;
+
+  const std::vector<TaskId> tasks_;
+  const std::function<void(const TaskId& member, bool straggler)> on_straggler_;
+  std::vector<Kept> kept_;  // Indexed by rank.
+};
+
+}  // namespace muster::chief

@@ -1,0 +1,147 @@
+#include "common/telemetry/metrics_text.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "muster/version.h"
+
+namespace muster {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+class Families {
+ public:
+  explicit Families(const std::string& task) : task_(task) {}
+
+  void Counter(const char* name, const char* help, double value, Labels labels = {}) {
+    ClientMetric& metric = Add(MetricType::Counter, name, help, std::move(labels));
+    metric.counter.value = value;
+  }
+  void Gauge(const char* name, const char* help, double value, Labels labels = {}) {
+    ClientMetric& metric = Add(MetricType::Gauge, name, help, std::move(labels));
+    metric.gauge.value = value;
+  }
+  std::string Text() const { return prometheus::TextSerializer().Serialize(families_); }
+
+ private:
+  // Metrics of one name follow each other.
+  ClientMetric& Add(MetricType type, const char* name, const char* help, Labels labels) {
+    if (families_.empty() || families_.back().name != name) {
+      MetricFamily& family = families_.emplace_back();
+      family.name = name;
+      family.help = help;
+      family.type = type;
+    }
+    ClientMetric& metric = families_.back().metric.emplace_back();
+    metric.label.push_back({"task", task_});
+    metric.label.insert(metric.label.end(), labels.begin(), labels.end());
+    return metric;
+  }
+
+  const std::string task_;
+  std::vector<MetricFamily> families_;
+};
+
+void AddTraining(const TaskMetrics& metrics, Families* families) {
+  const proto::TaskStats& stats = metrics.stats;
+  families->Gauge("muster_step", "The step that the task works on.",
+                  static_cast<double>(metrics.step));
+  families->Counter("muster_steps_total",
+                    "Steps that the process has applied; of a ps task, updates.",
+                    static_cast<double>(stats.steps()));
+  families->Counter("muster_examples_total", "Examples that the process's replicas have computed.",
+                    static_cast<double>(stats.examples()));
+  const int phases = std::min(stats.phase_seconds_size(), kNumPhases);
+  for (int i = 0; i < phases; ++i)
+    families->Counter("muster_phase_seconds_total", "Time of the first replica in each phase.",
+                      stats.phase_seconds(i), {{"phase", std::string(kPhaseNames[i])}});
+  families->Counter("muster_input_wait_seconds_total", "Time for which steps waited for input.",
+                    stats.input_wait_seconds());
+  families->Counter("muster_peer_wait_seconds_total",
+                    "Time for which steps waited for other tasks.", stats.peer_wait_seconds());
+  if (stats.local_step_seconds() > 0)
+    families->Gauge("muster_local_step_seconds",
+                    "Time of a step before its first wait for other tasks; the median of the last "
+                    "five steps.",
+                    stats.local_step_seconds());
+  families->Gauge("muster_staleness_updates",
+                  "Parameter servers: updates by other workers between a pull and its push, a "
+                  "moving mean.",
+                  stats.staleness());
+  for (const auto& [member, straggler] : metrics.straggler)
+    families->Gauge("muster_straggler", "The chief: 1 if other members wait for this one.",
+                    straggler ? 1 : 0, {{"member", member}});
+}
+
+void AddJob(const proto::TaskStats& stats, Families* families) {
+  families->Counter("muster_sent_bytes_total", "Bytes on data connections to other tasks.",
+                    static_cast<double>(stats.bytes_sent()));
+  families->Counter("muster_received_bytes_total", "Bytes on data connections from other tasks.",
+                    static_cast<double>(stats.bytes_received()));
+  families->Counter("muster_generations_total", "Generations that the process has formed.",
+                    static_cast<double>(stats.generations()));
+  families->Counter("muster_restarts_total", "Starts of the task by its launcher, after the first.",
+                    static_cast<double>(stats.restarts()));
+  families->Counter("muster_checkpoints_total",
+                    "Complete checkpoints that the process has written.",
+                    static_cast<double>(stats.checkpoints()));
+}
+
+void AddSystem(const TaskMetrics& metrics, Families* families) {
+  const proto::TaskStats& stats = metrics.stats;
+  families->Counter("process_cpu_seconds_total", "User and system time of all threads.",
+                    stats.cpu_seconds());
+  families->Gauge("process_resident_memory_bytes", "Resident memory.",
+                  static_cast<double>(stats.rss_bytes()));
+  families->Gauge("process_start_time_seconds", "Start of the process, in seconds since 1970.",
+                  static_cast<double>(metrics.start_time));
+  families->Gauge("muster_cpu_cores", "Busy cores, over about the last five seconds.",
+                  stats.cpu_cores());
+  families->Counter("muster_network_sent_bytes_total",
+                    "Bytes sent over the interfaces that the process sees, without loopback.",
+                    static_cast<double>(stats.network_sent_bytes()));
+  families->Counter("muster_network_received_bytes_total",
+                    "Bytes received over the interfaces that the process sees, without loopback.",
+                    static_cast<double>(stats.network_received_bytes()));
+}
+
+void AddGpus(const proto::TaskStats& stats, Families* families) {
+  const auto add = [&](const char* name, const char* help, auto value) {
+    for (const proto::GpuStats& gpu : stats.gpus())
+      if (const auto number = static_cast<double>(value(gpu)); number >= 0)
+        families->Gauge(name, help, number, {{"device", std::to_string(gpu.index())}});
+  };
+  using Gpu = proto::GpuStats;
+  add("muster_gpu_utilization_ratio", "The fraction of time in which a kernel ran.",
+      [](const Gpu& gpu) { return gpu.utilization(); });
+  add("muster_gpu_memory_access_ratio",
+      "The fraction of time in which device memory was read or written.",
+      [](const Gpu& gpu) { return gpu.memory_access(); });
+  add("muster_gpu_memory_used_bytes", "Device memory that is in use, by all processes.",
+      [](const Gpu& gpu) { return gpu.memory_used_bytes(); });
+  add("muster_gpu_memory_size_bytes", "Device memory.",
+      [](const Gpu& gpu) { return gpu.memory_total_bytes(); });
+}
+
+}  // namespace
+
+std::string MetricsText(const TaskMetrics& metrics) {
+  Families families(metrics.task);
+  families.Gauge("muster_build_info", "The version; the value is 1.", 1,
+                 {{"version", MUSTER_VERSION}});
+  AddTraining(metrics, &families);
+  AddJob(metrics.stats, &families);
+  AddSystem(metrics, &families);
+  AddGpus(metrics.stats, &families);
+  return families.Text();
+}
+
+}  // namespace muster

@@ -1,0 +1,58 @@
+// What Linux and NVML say of this process and its devices.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "proto/telemetry.pb.h"
+
+namespace muster {
+
+struct SystemStats {
+  double cpu_seconds = 0;  // User and system time of all threads.
+  double cpu_cores = 0;    // Busy cores over about the last five seconds.
+  int64_t rss_bytes = 0;
+  // Over the interfaces that this process sees, loopback excluded.
+  int64_t network_sent_bytes = 0, network_received_bytes = 0;
+  std::vector<proto::GpuStats> gpus;
+};
+void AddTo(const SystemStats& system, proto::TaskStats* stats);
+
+// Parse the texts of files in /proc. Return nullopt if the text is not understood.
+std::optional<double> CpuSecondsOf(std::string_view proc_self_stat);
+std::optional<int64_t> RssBytesOf(std::string_view proc_self_statm);
+// Returns the sums of sent and received bytes.
+std::pair<int64_t, int64_t> NetworkBytesOf(std::string_view proc_net_dev);
+
+// The GPUs of this host, by NVML.
+class GpuReader {
+ public:
+  virtual ~GpuReader() = default;
+  // Reads the devices. A driver that hangs blocks this call.
+  virtual std::vector<proto::GpuStats> Read() = 0;
+};
+// Loads `library`, and looks for the devices with these UUIDs ("GPU-8932f937-..."). Returns null if
+// the library is missing or finds none of them.
+std::unique_ptr<GpuReader> OpenNvml(const std::vector<std::string>& uuids,
+                                    const char* library = "libnvidia-ml.so.1");
+
+// Reads the numbers of this process. Used by one thread.
+class SystemSampler {
+ public:
+  // `gpus` may be null.
+  explicit SystemSampler(std::unique_ptr<GpuReader> gpus = nullptr) : gpus_(std::move(gpus)) {}
+  void set_gpus(std::unique_ptr<GpuReader> gpus) { gpus_ = std::move(gpus); }
+  SystemStats Sample(MonotonicTime now = Clock::now());
+
+ private:
+  std::unique_ptr<GpuReader> gpus_;
+  std::deque<std::pair<MonotonicTime, double>> cpu_;  // Earlier samples of cpu_seconds.
+};
+
+}  // namespace muster
