@@ -344,11 +344,12 @@ absl::Status Chief::Start() {
 }
 
 absl::Status Chief::StartPage() {
-  web::HttpOptions options = web::OptionsFor(options_.cluster, options_.job,
-                                             static_cast<int>(options_.job.status.port));
+  web::HttpOptions options =
+      web::OptionsFor(options_.cluster, options_.job, static_cast<int>(options_.job.status.port));
   // With a key nobody reads without it, on this host neither: other users may be here.
   options.identity = options_.cluster.identity;
-  auto page = StatusPage::Start(std::move(options), [this] { return Describe(); }, watch_);
+  auto page = StatusPage::Start(
+      std::move(options), [this] { return Describe(); }, watch_);
   if (!page.ok()) return Annotate(page.status(), "status.port: ");
   page_ = *std::move(page);
   LogInfo("status page: {}/", page_->url());

@@ -204,10 +204,10 @@ class LaunchCommand : public Command {
     MUSTER_ASSIGN_OR_RETURN(const std::string token, key.ReadingToken());
     const std::string& address = job.status.address;
     const bool any = address == "0.0.0.0" || address == "::";
-    fmt::print(stderr, "status page: http://{}/{}\n",
-               rpc::JoinHostPort(any ? rpc::ThisHost().name : address,
-                                 static_cast<int>(job.status.port)),
-               token.empty() ? "" : "?token=" + token);
+    fmt::print(
+        stderr, "status page: http://{}/{}\n",
+        rpc::JoinHostPort(any ? rpc::ThisHost().name : address, static_cast<int>(job.status.port)),
+        token.empty() ? "" : "?token=" + token);
     return absl::OkStatus();
   }
 

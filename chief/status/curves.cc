@@ -35,8 +35,8 @@ void Curves::Halve() {
 
 void Curves::Rewind(int64_t step) {
   open_ = Sum();
-  const auto after = std::find_if(sums_.begin(), sums_.end(),
-                                  [step](const Sum& sum) { return sum.step > step; });
+  const auto after =
+      std::find_if(sums_.begin(), sums_.end(), [step](const Sum& sum) { return sum.step > step; });
   if (after == sums_.end()) return;
   sums_.erase(after, sums_.end());
   ++version_;
@@ -48,8 +48,7 @@ CurvePoint Curves::PointOf(const Sum& sum) {
   point.step = sum.step;
   point.loss = sum.loss / steps;
   point.step_seconds = sum.seconds / steps;
-  if (sum.seconds > 0)
-    point.examples_per_second = static_cast<double>(sum.examples) / sum.seconds;
+  if (sum.seconds > 0) point.examples_per_second = static_cast<double>(sum.examples) / sum.seconds;
   return point;
 }
 

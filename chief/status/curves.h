@@ -10,10 +10,10 @@
 namespace muster::chief {
 
 struct CurvePoint {
-  int64_t step = 0;              // The last step of the point.
-  double loss = 0;               // The mean of the steps' losses.
+  int64_t step = 0;  // The last step of the point.
+  double loss = 0;   // The mean of the steps' losses.
   double examples_per_second = 0;
-  double step_seconds = 0;       // The mean time of a step.
+  double step_seconds = 0;  // The mean time of a step.
 };
 
 // How far a reader has read.

@@ -12,10 +12,11 @@ namespace muster::chief {
 namespace {
 
 // What the page shows of a task's stats.
-constexpr const char* kShownStats[] = {"steps_per_second",   "examples_per_second", "input_share",
-                                       "wait_share",         "local_step_seconds",  "staleness",
-                                       "restarts",           "cpu_cores",           "rss_bytes",
-                                       "gpus"};
+constexpr const char* kShownStats[] = {"steps_per_second",   "examples_per_second",
+                                       "input_share",        "wait_share",
+                                       "local_step_seconds", "staleness",
+                                       "restarts",           "cpu_cores",
+                                       "rss_bytes",          "gpus"};
 
 double FourDigits(double value) {
   if (value == 0 || !std::isfinite(value)) return value;

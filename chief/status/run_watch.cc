@@ -125,8 +125,7 @@ void RunWatch::Describe(proto::StatusReply* reply) const {
   const MonotonicTime now = Clock::now();
   absl::MutexLock lock(&mu_);
   proto::RunProgress& progress = *reply->mutable_progress() = progress_;
-  if (!progress.checkpoint().empty())
-    progress.set_checkpoint_age_seconds(Seconds(now - saved_at_));
+  if (!progress.checkpoint().empty()) progress.set_checkpoint_age_seconds(Seconds(now - saved_at_));
   for (const Event& event : events_) *reply->add_events() = Aged(event, now);
 }
 
@@ -135,8 +134,8 @@ std::vector<proto::RunEvent> RunWatch::EventsSince(uint64_t* last) const {
   absl::MutexLock lock(&mu_);
   const uint64_t missing = newest_ - std::min(*last, newest_);
   std::vector<proto::RunEvent> events;
-  for (size_t i = events_.size() - std::min<uint64_t>(missing, events_.size());
-       i < events_.size(); ++i)
+  for (size_t i = events_.size() - std::min<uint64_t>(missing, events_.size()); i < events_.size();
+       ++i)
     events.push_back(Aged(events_[i], now));
   *last = newest_;
   return events;

@@ -28,8 +28,7 @@ std::string HashBetween(const std::string& page, std::string_view begin, std::st
 // wrong id gets the whole state.
 uint64_t FirstId() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(
-             std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) *
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) *
          1000;
 }
 

@@ -31,17 +31,17 @@ absl::StatusOr<std::optional<ServerCertificate>> CertificateOfServer(const std::
 Fd OpenKeyOfLauncher(int64_t pid);
 
 struct ChiefLinkOptions {
-  std::string address;  // "host:port".
-  std::string key_file; // Empty: that of the job, of the launcher, or the default one.
-  Job job;              // Its tls and security are used.
+  std::string address;    // "host:port".
+  std::string key_file;   // Empty: that of the job, of the launcher, or the default one.
+  Job job;                // Its tls and security are used.
   int64_t chief_pid = 0;  // Of a chief on this host, to find its launcher. 0: unknown.
 };
 
 class ChiefLink {
  public:
   // Finds out how to call the chief. The server's certificate names the cluster, so a run key is
-  // enough. Returns ConfigurationError if the chief has another key. With a key, returns PeerLost if
-  // the chief cannot be reached within `timeout`; without one, the first Ask finds that out.
+  // enough. Returns ConfigurationError if the chief has another key. With a key, returns PeerLost
+  // if the chief cannot be reached within `timeout`; without one, the first Ask finds that out.
   static absl::StatusOr<std::unique_ptr<ChiefLink>> Open(const ChiefLinkOptions& options,
                                                          Duration timeout);
   // Returns PeerLost if the chief is not reached, and ConfigurationError if it asks for a key.

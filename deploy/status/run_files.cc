@@ -135,8 +135,8 @@ absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory) {
                                    {"status.json", &run.status}})
     *json = ReadPart(directory, name, &run.damaged);
   if (run.job.is_null() && run.owner.is_null() && run.result.is_null() && run.damaged.empty())
-    return ConfigurationError(
-        fmt::format("{} is no model_dir: it has no job.json, owner.json or result.json", directory));
+    return ConfigurationError(fmt::format(
+        "{} is no model_dir: it has no job.json, owner.json or result.json", directory));
   run.checkpoint = SanitizePeerText(FirstLineOf(directory + "/checkpoints/latest"), 100);
   return run;
 }
@@ -208,19 +208,18 @@ std::vector<std::string> OutcomeLines(const RunFiles& run) {
       IntegerOf(At(result, "generations")) == 1 ? "" : "s",
       TextOf(At(At(result, "hardware"), "host")), IntegerOf(At(At(result, "hardware"), "cores"))));
   if (seconds.is_object())
-    lines.push_back(fmt::format("a step: {:.2f} ms computing, {:.2f} ms waiting for others, "
-                                "{:.2f} ms waiting for input",
-                                1000 * NumberOf(At(seconds, "compute")),
-                                1000 * NumberOf(At(seconds, "wait")),
-                                1000 * NumberOf(At(seconds, "input"))));
+    lines.push_back(
+        fmt::format("a step: {:.2f} ms computing, {:.2f} ms waiting for others, "
+                    "{:.2f} ms waiting for input",
+                    1000 * NumberOf(At(seconds, "compute")), 1000 * NumberOf(At(seconds, "wait")),
+                    1000 * NumberOf(At(seconds, "input"))));
   const Json& recovery = At(result, "recovery");
   if (IntegerOf(At(recovery, "losses")) > 0 || IntegerOf(At(recovery, "restarts")) > 0)
-    lines.push_back(fmt::format("{} loss{}, {} restart{}, {:.1f} s lost",
-                                IntegerOf(At(recovery, "losses")),
-                                IntegerOf(At(recovery, "losses")) == 1 ? "" : "es",
-                                IntegerOf(At(recovery, "restarts")),
-                                IntegerOf(At(recovery, "restarts")) == 1 ? "" : "s",
-                                NumberOf(At(recovery, "seconds_lost"))));
+    lines.push_back(fmt::format(
+        "{} loss{}, {} restart{}, {:.1f} s lost", IntegerOf(At(recovery, "losses")),
+        IntegerOf(At(recovery, "losses")) == 1 ? "" : "es", IntegerOf(At(recovery, "restarts")),
+        IntegerOf(At(recovery, "restarts")) == 1 ? "" : "s",
+        NumberOf(At(recovery, "seconds_lost"))));
   if (const Json& best = At(result, "best"); best.is_object())
     lines.push_back(fmt::format("best: {} {:.4g} in {}", TextOf(At(best, "metric")),
                                 NumberOf(At(best, "value")),

@@ -44,14 +44,15 @@ std::string PhaseText(const proto::MemberStatus& task) {
 
 using Row = std::vector<std::string>;
 
-const Row kHeads = {"task", "phase", "step", "examples/s", "input", "wait",
-                    "CPU",  "GPU",   "memory", "restarts"};
+const Row kHeads = {"task", "phase", "step", "examples/s", "input",
+                    "wait", "CPU",   "GPU",  "memory",     "restarts"};
 constexpr size_t kLeftColumns = 2;  // The others are right-aligned.
 
 Row RowOf(const proto::MemberStatus& task) {
   std::string name = TaskText(task.task());
   if (task.straggler()) name += " *";
-  Row row = {std::move(name), PhaseText(task), task.joined() ? FormatGrouped(task.step()) : kUnknown};
+  Row row = {std::move(name), PhaseText(task),
+             task.joined() ? FormatGrouped(task.step()) : kUnknown};
   if (!task.has_stats()) {
     row.resize(kHeads.size(), kUnknown);
     return row;
@@ -136,9 +137,9 @@ std::string ProgressText(const proto::RunProgress& progress) {
   const bool known = progress.total_steps() > 0;
   std::string text = "step " + FormatGrouped(progress.step());
   if (known)
-    text += fmt::format(" of {} ({:.0f}%)", FormatGrouped(progress.total_steps()),
-                        100.0 * static_cast<double>(progress.step()) /
-                            static_cast<double>(progress.total_steps()));
+    text += fmt::format(
+        " of {} ({:.0f}%)", FormatGrouped(progress.total_steps()),
+        100.0 * static_cast<double>(progress.step()) / static_cast<double>(progress.total_steps()));
   text += fmt::format(", epoch {}", progress.epoch() + 1);
   if (progress.epochs() > 0) text += fmt::format(" of {}", progress.epochs());
   if (!progress.split().empty() && progress.split() != "train")
@@ -151,9 +152,8 @@ std::string ProgressText(const proto::RunProgress& progress) {
 }
 
 std::string EventText(const proto::RunEvent& event) {
-  std::string text = event.age_seconds() < 0
-                         ? ""
-                         : fmt::format("{:>7} ago  ", FormatSeconds(event.age_seconds()));
+  std::string text =
+      event.age_seconds() < 0 ? "" : fmt::format("{:>7} ago  ", FormatSeconds(event.age_seconds()));
   text += event.text();
   if (event.step() >= 0 && event.kind() != proto::RunEvent::CHECKPOINT)
     text += fmt::format(" (step {})", FormatGrouped(event.step()));
@@ -163,8 +163,9 @@ std::string EventText(const proto::RunEvent& event) {
 std::vector<std::string> StatusLines(const proto::StatusReply& reply, size_t max_events) {
   std::vector<std::string> lines = {Head(reply)};
   if (reply.has_verdict() && !reply.verdict().message().empty())
-    lines.push_back((reply.verdict().task().empty() ? "" : TaskText(reply.verdict().task()) + ": ") +
-                    reply.verdict().message());
+    lines.push_back(
+        (reply.verdict().task().empty() ? "" : TaskText(reply.verdict().task()) + ": ") +
+        reply.verdict().message());
   lines.push_back(ProgressText(reply.progress()));
   if (const std::string metrics = Metrics(reply.progress()); !metrics.empty())
     lines.push_back(metrics);
@@ -175,8 +176,7 @@ std::vector<std::string> StatusLines(const proto::StatusReply& reply, size_t max
   }
   const std::vector<Straggler> stragglers = StragglersOf(reply);
   if (!stragglers.empty()) lines.emplace_back();
-  for (const Straggler& straggler : stragglers)
-    lines.push_back("* " + StragglerText(straggler));
+  for (const Straggler& straggler : stragglers) lines.push_back("* " + StragglerText(straggler));
   if (!reply.has_verdict() && reply.stage() == "joining" && !reply.roster().empty())
     lines.push_back(reply.roster());
   const auto fault = std::find_if(
