@@ -1,14 +1,16 @@
-// What recording an event costs the training loop: one thread, and several at once.
+// What recording an event or a span costs the training loop: one thread, and several at once.
 //
 //   flight_recorder_bench [threads...]      default 1 2
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "common/flight/flight_recorder.h"
+#include "common/flight/spans.h"
 
 namespace muster {
 namespace {
@@ -16,13 +18,15 @@ namespace {
 constexpr int kRounds = 7, kEvents = 200'000;
 
 template <typename Body>
-double BestNs(int threads, const Body& body) {
+double BestNs(int threads, const Body& body,
+              const std::shared_ptr<SpanRecorder>& recorder = nullptr) {
   double best = 1e9;
   for (int round = 0; round < kRounds; ++round) {
     std::vector<std::thread> all;
     const auto start = Clock::now();
     for (int t = 0; t < threads; ++t) {
       all.emplace_back([&] {
+        const SpanThread bound(recorder, "bench");
         for (int i = 0; i < kEvents; ++i) body(i);
       });
     }
@@ -30,6 +34,13 @@ double BestNs(int threads, const Body& body) {
     best = std::min(best, Seconds(Clock::now() - start) * 1e9 / kEvents);
   }
   return best;
+}
+
+double SpanNs(int threads, bool recording) {
+  const auto recorder = std::make_shared<SpanRecorder>();
+  if (recording) recorder->Start();
+  return BestNs(
+      threads, [](int) { const Span span("forward"); }, recorder);
 }
 
 void Report(int threads) {
@@ -44,8 +55,9 @@ void Report(int threads) {
   });
   fmt::print(
       "{} thread{}: a phase {:.0f} ns, an operation {:.0f} ns, an event with text {:.0f} ns, "
-      "a heartbeat's look {:.0f} ns\n",
-      threads, threads == 1 ? "" : "s", phase, operation, note, standing * 1000);
+      "a heartbeat's look {:.0f} ns, a span {:.1f} ns, or {:.0f} ns while a trace is recorded\n",
+      threads, threads == 1 ? "" : "s", phase, operation, note, standing * 1000,
+      SpanNs(threads, false), SpanNs(threads, true));
 }
 
 }  // namespace

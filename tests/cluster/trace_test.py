@@ -110,10 +110,10 @@ class Trace(TraceTest):
         self.process_class = lambda name, command, *rest, **how: Process(name, APART + command if name == "worker:0" else command, *rest, **how)
         cluster = self.cluster(1)
         # Several buckets, and a backward pass that takes a while after the first of them.
-        self.running(cluster, self.job(**LONG, program="convnet", program_args={"examples": 2048}, global_batch_size=1024,
-                                       collective={"bucket_bytes": 64, "first_bucket_bytes": 16}, checkpoint={"every_steps": 1000000},
+        self.running(cluster, self.job(**LONG, program="fashion_mnist", program_args={"train_examples": 2000, "validation": 100},
+                                       global_batch_size=128, collective={"bucket_bytes": 65536, "first_bucket_bytes": 1024},
                                        model_dir=str(self.model_dir)),
-                     environment={"OMP_NUM_THREADS": "1"}, binary="../tests/convnet_worker")
+                     environment={"OMP_NUM_THREADS": "1"})
         overlapping = 0
         for _ in range(5):
             trace = self.trace(self.model_dir, "--steps", "5")
