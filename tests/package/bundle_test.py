@@ -100,7 +100,7 @@ class Bundle(OutsideTest):
         self.torch = {}
         self.assertIn("needs libtorch_cpu.so", self.run_command(muster, "bundle", archive, *QUICK, code=2))
 
-    def test_no_path_of_the_build_is_left(self):
+    def test_no_search_path_of_the_build_is_left(self):
         for path in [*(self.muster / "bin").iterdir(), *(self.muster / "lib").iterdir(), *(self.muster / "programs").iterdir()]:
             printed = subprocess.run(["readelf", "-dW", path], check=True, capture_output=True, text=True).stdout
             found = re.findall(r"\((RPATH|RUNPATH)\).*\[(.*)\]", printed)
