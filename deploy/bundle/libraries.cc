@@ -112,7 +112,8 @@ class Finder {
       const std::string path = Look(name, places);
       if (path.empty())
         return ConfigurationError(fmt::format(
-            "{} needs {}, which is nowhere: install it, or name its folder in LD_LIBRARY_PATH",
+            "{} needs {}, which is in no folder that the loader searches: install it, or name its "
+            "folder in LD_LIBRARY_PATH",
             file.path, name));
       Add(name, path, rpath);
     }

@@ -4,11 +4,15 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 from outside import BIN, BUILD, OutsideTest
 from harness import SOURCE, losses, result
+
+sys.path.insert(0, str(SOURCE / "tests" / "golden"))
+from golden import STAYS, rows, type_of  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 PLUGINS = BUILD / "tests" / "plugins"
@@ -78,7 +82,25 @@ class Bundle(OutsideTest):
         self.assertTrue(any(name.startswith("torch-") for name in licenses), licenses)
         self.assertTrue(any(name.startswith("libgrpc") for name in licenses), licenses)
 
-    def test_no_path_of_the_build_is_left(self):
+    def test_published_names(self):
+        about = json.loads((self.muster / "bundle.json").read_text())
+        for name, kind, _ in rows("bundle.txt", 3):
+            path = self.muster.parent / name if name == "muster" else self.muster / name
+            found = ("folder" if path.is_dir() else "file") if kind in ("folder", "file") and path.exists() else type_of(about.get(name))
+            self.assertEqual(found, kind, f"{name}. {STAYS}")
+        self.assertEqual(sorted(about), sorted(name for name, kind, _ in rows("bundle.txt", 3) if kind in ("string", "array")), "new keys: add them to bundle.txt")
+
+    def test_from_an_installation(self):
+        muster = self.install() / "bin" / "muster"
+        archive = self.dir / "installed.tar.gz"
+        self.assertIn("CPU only", self.run_command(muster, "bundle", archive, *QUICK))
+        listed = set(subprocess.run(["tar", "-tf", archive], check=True, capture_output=True, text=True).stdout.split())
+        here = {str(path.relative_to(self.muster.parent)) + "/" * path.is_dir() for path in self.muster.rglob("*")} | {"muster/"}
+        self.assertEqual(listed ^ here, {"muster/programs/", "muster/programs/own.so"})
+        self.torch = {}
+        self.assertIn("needs libtorch_cpu.so", self.run_command(muster, "bundle", archive, *QUICK, code=2))
+
+    def test_no_search_path_of_the_build_is_left(self):
         for path in [*(self.muster / "bin").iterdir(), *(self.muster / "lib").iterdir(), *(self.muster / "programs").iterdir()]:
             printed = subprocess.run(["readelf", "-dW", path], check=True, capture_output=True, text=True).stdout
             found = re.findall(r"\((RPATH|RUNPATH)\).*\[(.*)\]", printed)
