@@ -102,7 +102,7 @@ def build_wheel(build, output):
         add_headers(package)
         add_package(package)
         add_metadata(build, info, tag, add_licences(info / "licenses", needed))
-        files = [*(package / "bin" / name for name in PROGRAMS), *(package / "lib").glob("*.so*")]
+        files = [*(package / "bin" / name for name in PROGRAMS), *(package / "lib").glob("muster_*.so")]  # all that starts or is loaded by name
         torch = pathlib.Path(staging.cached(build, "MUSTER_TORCH_ROOT"))
         beside = [torch / "lib", *(torch.parent / "nvidia").glob("*/lib")]
         staging.check_complete(files, [package, torch.parent], LD_LIBRARY_PATH=":".join(map(str, beside)))

@@ -26,6 +26,8 @@ OUTSIDE = re.compile(r"^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv
 
 
 class Wheel(OutsideTest):
+    shared = None
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -37,9 +39,9 @@ class Wheel(OutsideTest):
         cls.wheel = pathlib.Path(done.stdout.strip())
         print(f"made in {time.monotonic() - started:.1f} s: {cls.wheel.name}, {cls.wheel.stat().st_size / 1e6:.1f} MB")
 
-    def environment(self, *linked, name="venv"):
+    def environment(self, *linked, parent=None):
         """An empty virtual environment, with links to these folders of the environment with LibTorch, and the wheel."""
-        folder = self.dir / name
+        folder = (parent or self.dir) / "venv"
         venv.create(folder, with_pip=False, symlinks=True)
         (site,) = folder.glob("lib/python3*/site-packages")
         for each in linked:
@@ -49,7 +51,10 @@ class Wheel(OutsideTest):
         return folder, site
 
     def with_torch(self):
-        return self.environment("torch", "nvidia", next(SITE.glob("torch-*.dist-info")).name)
+        """One for all tests: they leave it as it is."""
+        if not Wheel.shared:
+            Wheel.shared = self.environment("torch", "nvidia", next(SITE.glob("torch-*.dist-info")).name, parent=self.made)
+        return Wheel.shared
 
     def linear(self, program, *arguments, run):
         self.run_command(program, *arguments, "--job", SOURCE / "examples" / "linear.json", "--set", f"model_dir={self.dir / run}")
