@@ -20,8 +20,8 @@ constexpr size_t kWidthOfValue = 60;
 
 // "1.2 ms", "3.1 s".
 std::string TimeText(double seconds) {
-  if (std::abs(seconds) < 1e-3) return fmt::format("{:.2g} us", seconds * 1e6);
-  if (std::abs(seconds) < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
+  if (std::abs(seconds) < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
+  if (std::abs(seconds) < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
   return fmt::format("{:.1f} s", seconds);
 }
 
@@ -280,7 +280,7 @@ double UsualRate(const std::vector<PathFacts>& paths) {
     if (path.problem.empty()) rates.push_back(path.bits_per_second);
   if (rates.empty()) return 0;
   std::sort(rates.begin(), rates.end());
-  return rates.size() <= 6 ? rates.back() : rates[rates.size() / 2];
+  return rates[rates.size() <= 6 ? rates.size() * 3 / 4 : rates.size() / 2];
 }
 
 std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths, size_t most_pairs) {

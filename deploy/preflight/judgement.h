@@ -34,8 +34,8 @@ std::vector<std::vector<Path>> Rounds(const std::vector<Facts>& tasks);
 // pairs whose MTU is smaller than that of their interfaces, and those that are slow compared with
 // the others. With more than `most_pairs` pairs, leaves out those in which nothing is wrong.
 std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths, size_t most_pairs = 28);
-// Returns the rate with which others are compared: the median, but with less than four pairs the
-// highest, because one slow host then makes most of the paths slow.
+// Returns the rate with which others are compared: the median, but with up to three pairs the upper
+// quartile, because one slow host of three makes most of their paths slow.
 double UsualRate(const std::vector<PathFacts>& paths);
 
 }  // namespace muster::preflight
