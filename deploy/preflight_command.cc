@@ -222,7 +222,7 @@ class PreflightCommand : public Command {
     std::string obstacle = leads ? FirstObstacle() : Obstacle(Leader());
     if (obstacle.empty() && !found_.complete)
       obstacle = "not every task has reached every other one";
-    if (obstacle.empty() && identity_.empty()) obstacle = "this task has no key";
+    if (!identified_) obstacle = "this task cannot prove which one it is";
     if (!obstacle.empty()) {
       checks_.push_back({.name = "comparison",
                          .what = fmt::format("nothing is compared: {}", obstacle),
@@ -283,6 +283,7 @@ class PreflightCommand : public Command {
                  .what = fmt::format("the certificate {} has expired: peers refuse it", file),
                  .fix = "put a new one in its place"};
     }
+    identified_ = check.ok;
     checks_.push_back(std::move(check));
     return identity_;
   }
@@ -410,6 +411,7 @@ class PreflightCommand : public Command {
   Reachability found_;
   std::vector<std::string> identity_;  // Empty: not available.
   std::shared_ptr<security::Identity> peer_identity_;
+  bool identified_ = false;  // The check of the identity has not failed.
   preflight::GpuReport gpus_;
   std::vector<preflight::PathFacts> paths_;
   std::vector<Check> checks_;

@@ -105,7 +105,7 @@ void CompareVersions(const Facts& chief, const Facts& other, std::vector<Check>*
 }
 
 Check ClockCheck(const Facts& chief, const Facts& other, const ClockOffset& clock) {
-  const std::string offset = fmt::format("{}{} (within {})", clock.seconds < 0 ? "-" : "+",
+  const std::string offset = fmt::format("{}{} (within {})", clock.seconds < -5e-7 ? "-" : "+",
                                          TimeText(std::abs(clock.seconds)),
                                          TimeText(clock.uncertainty));
   if (std::abs(clock.seconds) - clock.uncertainty <= kMaxClockOffset)

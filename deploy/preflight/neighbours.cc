@@ -178,7 +178,7 @@ void NeighboursImpl::Call(const std::string& task) {
 // Returns why the task does not answer, "" if it does.
 std::string NeighboursImpl::CallNeighbour(const std::string& task, const addrinfo& address) {
   const MonotonicTime until = Clock::now() + options_.call;
-  const absl::StatusOr<Fd> socket = ConnectTo(address, /*own_host=*/"", until);
+  const absl::StatusOr<Fd> socket = ConnectTo(address, {}, until);
   if (!socket.ok()) return std::string(Message(socket.status()));
   if (!SendText(socket->get(), Write(Mine()), until)) return "connected, but nothing could be sent";
   const absl::StatusOr<Line> line = Read(ReceiveLine(socket->get(), until));

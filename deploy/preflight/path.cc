@@ -196,10 +196,15 @@ absl::StatusOr<PathMtu> ProbeMtu(const std::string& own_host, const ProbePorts& 
   return mtu;
 }
 
-absl::Status SendTransfer(const std::string& own_host, const ProbePorts& to, MonotonicTime until) {
+absl::Status SendTransfer(const std::string& own_host, const ProbePorts& to, const PathMtu& mtu,
+                          MonotonicTime until) {
   MUSTER_ASSIGN_OR_RETURN(const AddressList list, Resolve(rpc::JoinHostPort(to.host, to.tcp),
                                                           SOCK_STREAM, AI_NUMERICHOST));
-  MUSTER_ASSIGN_OR_RETURN(const Fd socket, ConnectTo(*list, own_host, until));
+  // Segments that fit into the packets that pass, with the largest headers.
+  const ConnectOptions options = {
+      .own_host = own_host,
+      .max_segment = std::max((mtu.found > 0 ? mtu.found : kLeastIPv6) - 120, kSmallSegment)};
+  MUSTER_ASSIGN_OR_RETURN(const Fd socket, ConnectTo(*list, options, until));
   if (!SendText(socket.get(), to.token, until)) return PeerLost("the transfer could not start");
   const std::vector<char> zeros(256 * 1024);
   const MonotonicTime end = std::min(until, Clock::now() + 2 * kTransfer);

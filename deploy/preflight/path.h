@@ -73,7 +73,9 @@ struct PathMtu {
 // of the path: an answer is awaited for a few times as long.
 absl::StatusOr<PathMtu> ProbeMtu(const std::string& own_host, const ProbePorts& to,
                                  Duration round_trip, MonotonicTime until);
-// Sends zeros for kTransfer, or until the receiver has enough. The receiver counts them.
-absl::Status SendTransfer(const std::string& own_host, const ProbePorts& to, MonotonicTime until);
+// Sends zeros for kTransfer, or until the receiver has enough, in packets that `mtu` says to pass.
+// The receiver counts them.
+absl::Status SendTransfer(const std::string& own_host, const ProbePorts& to, const PathMtu& mtu,
+                          MonotonicTime until);
 
 }  // namespace muster::preflight

@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Dial(const SessionOptions& opt
   MUSTER_ASSIGN_OR_RETURN(const AddressList list, Resolve(address, SOCK_STREAM, 0));
   absl::StatusOr<Fd> socket = PeerLost("no address");
   for (const addrinfo* a = list.get(); a != nullptr && !socket.ok(); a = a->ai_next)
-    socket = ConnectTo(*a, /*own_host=*/"", until);
+    socket = ConnectTo(*a, {}, until);
   MUSTER_RETURN_IF_ERROR(socket.status());
   if (!SendText(socket->get(), OpeningLine(options), until))
     return PeerLost("connected, but nothing could be sent");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -56,18 +57,20 @@ absl::StatusOr<AddressList> Resolve(const std::string& address, int socktype, in
   return AddressList(list, &freeaddrinfo);
 }
 
-absl::StatusOr<Fd> ConnectTo(const addrinfo& address, const std::string& own_host,
+absl::StatusOr<Fd> ConnectTo(const addrinfo& address, const ConnectOptions& options,
                              MonotonicTime until) {
   const MonotonicTime start = Clock::now();
   Fd socket(
       ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
   if (socket.get() < 0) return PeerLost(std::strerror(errno));
-  if (!own_host.empty()) {
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_MAXSEG, &options.max_segment,
+             sizeof options.max_segment);
+  if (!options.own_host.empty()) {
     MUSTER_ASSIGN_OR_RETURN(
         const AddressList own,
-        Resolve(rpc::JoinHostPort(own_host, 0), SOCK_STREAM, AI_NUMERICHOST));
+        Resolve(rpc::JoinHostPort(options.own_host, 0), SOCK_STREAM, AI_NUMERICHOST));
     if (bind(socket.get(), own->ai_addr, own->ai_addrlen) != 0)
-      return PeerLost(fmt::format("cannot use {}: {}", own_host, std::strerror(errno)));
+      return PeerLost(fmt::format("cannot use {}: {}", options.own_host, std::strerror(errno)));
   }
   if (connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0) return socket;
   if (errno != EINPROGRESS) return PeerLost(std::strerror(errno));

@@ -29,9 +29,14 @@ std::string ReceiveLine(int fd, MonotonicTime until);
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 // Resolves "host:port". Returns PeerLost if the name does not resolve.
 absl::StatusOr<AddressList> Resolve(const std::string& address, int socktype, int flags);
-// Connects to one resolved address, from `own_host` unless that is empty (a numeric address). A
-// PeerLost says why the other side does not answer.
-absl::StatusOr<Fd> ConnectTo(const addrinfo& address, const std::string& own_host,
+// Segments of this size pass every path, also one that swallows longer packets.
+inline constexpr int kSmallSegment = 500;
+struct ConnectOptions {
+  std::string own_host;            // A numeric address of this host. Empty: the kernel chooses.
+  int max_segment = kSmallSegment;  // Of TCP, in both directions.
+};
+// Connects to one resolved address. A PeerLost says why the other side does not answer.
+absl::StatusOr<Fd> ConnectTo(const addrinfo& address, const ConnectOptions& options,
                              MonotonicTime until);
 // Binds a new socket of type `socktype` to `host`, a numeric address, and a port that the kernel
 // chooses. Sets `*port`. Listens if it is a stream socket.

@@ -32,6 +32,8 @@ constexpr int kPings = 8;
 // What the leader does besides measuring takes less than this: sessions, facts, the path that is
 // measured when the time is up, and the report.
 constexpr Duration kLeaderSlack = seconds(45);
+// A follower waits so long for the leader's first question, after it has met all other tasks.
+constexpr Duration kLeaderComes = seconds(20);
 // Of one session, besides a measurement of each path.
 constexpr size_t kMaxQuestions = 400;
 
@@ -135,7 +137,7 @@ class SurveyImpl final : public Survey {
   CondVar changed_;
   std::optional<Facts> facts_ ABSL_GUARDED_BY(mu_);
   std::optional<SurveyResult> report_ ABSL_GUARDED_BY(mu_);
-  bool leader_left_ ABSL_GUARDED_BY(mu_) = false;
+  bool leader_came_ ABSL_GUARDED_BY(mu_) = false, leader_left_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 Check SurveyImpl::NotCompared(const Other& other) {
@@ -177,7 +179,7 @@ void SurveyImpl::Accept(Fd socket, std::string line) {
 void SurveyImpl::Serve(Session& session) {
   const MonotonicTime end = Clock::now() + options_.measuring + 2 * kLeaderSlack;
   std::optional<PathReceiver> receiver;
-  bool compares = false;  // It asked for the facts.
+  bool compares = false;  // The leader asked for the facts here.
   const size_t most = kMaxQuestions + 2 * options_.addresses.size();
   for (size_t questions = 0; questions < most && !ended_ && Clock::now() < end;) {
     const MonotonicTime wake = Clock::now() + std::chrono::milliseconds(100);
@@ -186,11 +188,16 @@ void SurveyImpl::Serve(Session& session) {
     const absl::StatusOr<Json> question = session.Receive(Clock::now() + seconds(2));
     if (!question.ok()) break;
     ++questions;
-    compares = compares || *question == Question("facts");
+    if (*question == Question("facts") && session.peer() == options_.leader) {
+      compares = true;
+      absl::MutexLock lock(&mu_);
+      leader_came_ = true;
+      changed_.SignalAll();
+    }
     if (!session.Send(Answer(session, *question, &receiver), Clock::now() + seconds(2)).ok()) break;
   }
   if (receiver) --receiving_;
-  if (!compares || session.peer() != options_.leader) return;
+  if (!compares) return;
   absl::MutexLock lock(&mu_);
   leader_left_ = true;
   changed_.SignalAll();
@@ -268,17 +275,22 @@ absl::StatusOr<Facts> SurveyImpl::WaitForFacts() {
 }
 
 SurveyResult SurveyImpl::Follow() {
-  const Duration limit = MostTime(options_.measuring);
-  const MonotonicTime until = Clock::now() + limit;
+  const MonotonicTime start = Clock::now();
   absl::MutexLock lock(&mu_);
-  while (!report_ && !leader_left_)
-    if (changed_.WaitUntil(&mu_, until)) break;
+  Duration limit = kLeaderComes;
+  while (!report_ && !leader_left_) {
+    if (leader_came_) limit = MostTime(options_.measuring);
+    if (Clock::now() - start >= limit) break;
+    changed_.WaitUntil(&mu_, start + limit);
+  }
   if (report_) return *report_;
-  const std::string when =
-      leader_left_ ? "before its end" : fmt::format("within {:g} s", Seconds(limit));
+  const std::string what =
+      leader_left_ ? "has sent no result before its end"
+                   : fmt::format("has {} within {:g} s",
+                                 leader_came_ ? "sent no result" : "asked nothing", Seconds(limit));
   return {.checks = {{.name = "comparison",
                       .ok = false,
-                      .what = fmt::format("{} has sent no result {}", TaskText(options_.leader), when),
+                      .what = fmt::format("{} {}", TaskText(options_.leader), what),
                       .fix = "see what it says there",
                       .configuration = false}}};
 }
@@ -339,7 +351,7 @@ absl::Status SurveyImpl::MeasurePath(Session& session, PathFacts* path) {
   path->own_mtu = mtu.own;
   path->mtu = mtu.found;
   path->told_mtu = mtu.told;
-  MUSTER_RETURN_IF_ERROR(SendTransfer(own.data_address, ports, until));
+  MUSTER_RETURN_IF_ERROR(SendTransfer(own.data_address, ports, mtu, until));
   MUSTER_ASSIGN_OR_RETURN(const Json received, session.Ask(Question("received"), until));
   Received count;
   JsonObject object(received, "received");

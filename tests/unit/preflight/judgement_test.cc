@@ -108,7 +108,7 @@ TEST(CompareFactsTest, AShiftedClockIsAWarning) {
                               {.seconds = seconds, .uncertainty = uncertainty}));
   };
   EXPECT_THAT(clock(2.5, 0.001),
-              ElementsAre(HasSubstr("the clock of worker 1 is +2.5 s (within 1 ms) ahead of that "
+              ElementsAre(HasSubstr("the clock of worker 1 is +2.5 s (within 1.0 ms) ahead of that "
                                     "of chief 0")));
   EXPECT_THAT(clock(-3600, 0.001), ElementsAre(HasSubstr("behind that of chief 0")));
   EXPECT_THAT(clock(0.4, 0.001), IsEmpty());

@@ -17,6 +17,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+constexpr PathMtu kMtu{.own = 1500, .found = 1500, .told = 1500};
+
 // Serves one receiver on a thread.
 class PathTest : public testing::Test {
  protected:
@@ -57,7 +59,7 @@ TEST_F(PathTest, AnotherTokenGetsNoAnswer) {
   const auto mtu = ProbeMtu("127.0.0.1", ports, milliseconds(1), Clock::now() + seconds(5));
   ASSERT_TRUE(mtu.ok()) << mtu.status();
   EXPECT_EQ(mtu->found, 0);
-  EXPECT_TRUE(SendTransfer("127.0.0.1", ports, Clock::now() + seconds(5)).ok());
+  EXPECT_TRUE(SendTransfer("127.0.0.1", ports, kMtu, Clock::now() + seconds(5)).ok());
   Stop();
   EXPECT_EQ(receiver_.received().bytes, 0);
 }
@@ -65,7 +67,7 @@ TEST_F(PathTest, AnotherTokenGetsNoAnswer) {
 TEST_F(PathTest, ATransferIsCountedAndEnds) {
   const MonotonicTime start = Clock::now();
   const absl::Status sent =
-      SendTransfer("127.0.0.1", receiver_.ports(), Clock::now() + seconds(10));
+      SendTransfer("127.0.0.1", receiver_.ports(), kMtu, Clock::now() + seconds(10));
   EXPECT_TRUE(sent.ok()) << sent;
   EXPECT_LT(Clock::now() - start, seconds(5));
   Stop();
@@ -77,13 +79,13 @@ TEST_F(PathTest, ReceivesFewTransfers) {
   for (int i = 0; i < 8; ++i) {
     const auto list = Resolve("127.0.0.1:" + std::to_string(receiver_.ports().tcp), SOCK_STREAM, 0);
     ASSERT_TRUE(list.ok());
-    const auto socket = ConnectTo(**list, "", Clock::now() + seconds(2));
+    const auto socket = ConnectTo(**list, {}, Clock::now() + seconds(2));
     ASSERT_TRUE(socket.ok()) << socket.status();
     // The receiver closes one that does not begin with the token.
     EXPECT_TRUE(SendText(socket->get(), std::string(64, 'x'), Clock::now() + seconds(2)));
     EXPECT_EQ(ReceiveLine(socket->get(), Clock::now() + seconds(2)), "");
   }
-  EXPECT_TRUE(SendTransfer("127.0.0.1", receiver_.ports(), Clock::now() + seconds(5)).ok());
+  EXPECT_TRUE(SendTransfer("127.0.0.1", receiver_.ports(), kMtu, Clock::now() + seconds(5)).ok());
   Stop();
   EXPECT_EQ(receiver_.received().bytes, 0) << "a fifth connection is not counted";
 }

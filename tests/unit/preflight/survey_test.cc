@@ -184,6 +184,15 @@ TEST_F(SurveyTest, ALeaderThatLeavesIsNotAwaited) {
   Close();
 }
 
+TEST_F(SurveyTest, ALeaderThatDoesNotComeIsNotAwaitedForLong) {
+  Start();
+  const MonotonicTime start = Clock::now();
+  const SurveyResult result = surveys_[1]->Follow();
+  EXPECT_LT(Clock::now() - start, seconds(40));
+  EXPECT_THAT(Lines(result.checks), Each(HasSubstr("worker 0 has asked nothing within 20 s")));
+  Close();
+}
+
 TEST_F(SurveyTest, ALeaderThatCannotCompareSaysSo) {
   Start();
   std::thread tell([this] { surveys_[0]->Tell({Name(1)}, "worker 2 was not reached"); });
