@@ -49,7 +49,8 @@ class PreflightCommand : public Command {
     CLI::App* app = muster.add_subcommand(
         "preflight",
         "Run in every task before the job: checks names, ports both ways, interface, /dev/shm, "
-        "model_dir and GPUs, compares job files, versions and clocks, measures MTU and rate between "
+        "model_dir and GPUs, compares job files, versions and clocks, measures MTU and rate "
+        "between "
         "hosts (exit code 2: configuration, 138: somebody was not reached)");
     app->add_option("--job", job_file_, "The job file")->type_name("FILE");
     AddSet(app, &overrides_);
@@ -185,9 +186,8 @@ class PreflightCommand : public Command {
 
   std::unique_ptr<Survey> MakeSurvey(const preflight::NeighbourOptions& options) {
     preflight::SurveyOptions survey;
-    survey.session = {.self = options.self,
-                      .cluster_digest = options.cluster_digest,
-                      .identity = peer_identity_};
+    survey.session = {
+        .self = options.self, .cluster_digest = options.cluster_digest, .identity = peer_identity_};
     survey.leader = Leader();
     survey.addresses = options.addresses;
     survey.measuring = FromSeconds(measure_);
@@ -234,7 +234,7 @@ class PreflightCommand : public Command {
       return survey.Tell(tasks, obstacle);
     }
     survey.SetFacts(OwnFacts());
-    preflight::SurveyResult result = leads    ? survey.Lead()
+    preflight::SurveyResult result = leads      ? survey.Lead()
                                      : listed() ? survey.Follow()
                                                 : survey.CompareWithLeader();
     for (Check& check : result.checks) checks_.push_back(std::move(check));
@@ -243,10 +243,9 @@ class PreflightCommand : public Command {
 
   preflight::Facts OwnFacts() {
     preflight::Facts facts;
-    const auto address =
-        job_.collective.interface.empty()
-            ? rpc::LocalAddressTowards(DataRoute(config_))
-            : transport::InterfaceAddress(job_.collective.interface);
+    const auto address = job_.collective.interface.empty()
+                             ? rpc::LocalAddressTowards(DataRoute(config_))
+                             : transport::InterfaceAddress(job_.collective.interface);
     if (address.ok()) facts.data_address = *address;
     const rpc::HostIdentity host = rpc::ThisHost();
     facts.task = self();
@@ -380,12 +379,11 @@ class PreflightCommand : public Command {
                            reached = nlohmann::ordered_json::object(),
                            paths = nlohmann::ordered_json::array();
     for (const Check& check : checks_)
-      checks.push_back(
-          {{"name", check.name},
-           {"ok", check.ok},
-           {"warning", check.warning},
-           {"what", check.what},
-           {"mend", check.fix}});
+      checks.push_back({{"name", check.name},
+                        {"ok", check.ok},
+                        {"warning", check.warning},
+                        {"what", check.what},
+                        {"mend", check.fix}});
     for (const auto& [task, others] : found_.reached) reached[task] = others;
     for (const preflight::PathFacts& path : paths_)
       paths.push_back({{"from", path.from},

@@ -44,9 +44,12 @@ absl::StatusOr<std::vector<Check>> ChecksFromJson(const Json& json) {
 }
 
 Json ToJson(const Facts& facts) {
-  return {{"task", facts.task},         {"host", facts.host},
-          {"host_id", facts.host_id},   {"job", facts.job},
-          {"versions", facts.versions}, {"data_address", facts.data_address},
+  return {{"task", facts.task},
+          {"host", facts.host},
+          {"host_id", facts.host_id},
+          {"job", facts.job},
+          {"versions", facts.versions},
+          {"data_address", facts.data_address},
           {"checks", ToJson(facts.checks)}};
 }
 

@@ -35,8 +35,8 @@ struct ClockOffset {
 
 // The path from one task to another.
 struct PathFacts {
-  std::string from, to;  // Tasks.
-  std::string problem;   // Why it could not be measured. "": it was.
+  std::string from, to;                    // Tasks.
+  std::string problem;                     // Why it could not be measured. "": it was.
   int own_mtu = 0, mtu = 0, told_mtu = 0;  // PathMtu
   double bits_per_second = 0;
   double round_trip = 0;  // Seconds.

@@ -76,12 +76,14 @@ GpuState ReadGpu(void* library, Device device) {
   GpuState gpu;
   char text[128] = {};
   using Text = int(Device, char*, unsigned);
-  if (Call<Text>(library, "nvmlDeviceGetName", device, text, unsigned{sizeof text})) gpu.name = text;
-  if (Call<Text>(library, "nvmlDeviceGetUUID", device, text, unsigned{sizeof text})) gpu.uuid = text;
+  if (Call<Text>(library, "nvmlDeviceGetName", device, text, unsigned{sizeof text}))
+    gpu.name = text;
+  if (Call<Text>(library, "nvmlDeviceGetUUID", device, text, unsigned{sizeof text}))
+    gpu.uuid = text;
   ReadMemory(library, device, &gpu);
   unsigned long long reasons = 0;
-  if (Call<int(Device, unsigned long long*)>(
-          library, "nvmlDeviceGetCurrentClocksThrottleReasons", device, &reasons))
+  if (Call<int(Device, unsigned long long*)>(library, "nvmlDeviceGetCurrentClocksThrottleReasons",
+                                             device, &reasons))
     gpu.throttle_reasons = reasons;
   unsigned degrees = 0;
   if (Call<int(Device, int, unsigned*)>(library, "nvmlDeviceGetTemperature", device,
@@ -260,7 +262,8 @@ std::vector<Check> JudgeGpus(const GpuReport& report) {
     links += static_cast<size_t>(report.gpus[i].links_up);
   }
   if (!checks.empty()) return checks;
-  std::string what = fmt::format("{} GPU{}", report.gpus.size(), report.gpus.size() == 1 ? "" : "s");
+  std::string what =
+      fmt::format("{} GPU{}", report.gpus.size(), report.gpus.size() == 1 ? "" : "s");
   if (!report.gpus.empty()) what += fmt::format(" ({})", report.gpus[0].name);
   return {{.name = kName,
            .what = fmt::format("{}, driver {}, {} NVLinks up: no errors", what,

@@ -18,15 +18,15 @@ struct GpuState {
   int64_t uncorrected_errors = -1, corrected_errors = -1;
   // Rows or pages of memory wait to be replaced at the next reset of the GPU.
   bool repair_pending = false;
-  bool repair_failed = false;  // There are no rows left to replace them.
-  uint64_t throttle_reasons = 0;  // nvmlClocksThrottleReason bits.
-  int temperature = -1;           // Degrees Celsius.
+  bool repair_failed = false;        // There are no rows left to replace them.
+  uint64_t throttle_reasons = 0;     // nvmlClocksThrottleReason bits.
+  int temperature = -1;              // Degrees Celsius.
   int links_up = 0, links_down = 0;  // NVLinks.
 };
 
 struct GpuReport {
-  std::string problem;  // Why the library does not answer. "": it does.
-  bool library = false;  // It is there.
+  std::string problem;                       // Why the library does not answer. "": it does.
+  bool library = false;                      // It is there.
   std::string driver_version, nccl_version;  // "": unknown.
   std::vector<GpuState> gpus;
 };

@@ -41,8 +41,8 @@ std::string ValueOf(const Json& job, std::string_view key) {
       continue;
     }
     const size_t end = std::min(key.find_first_of(".["), key.size());
-    const auto found = value->is_object() ? value->find(std::string(key.substr(0, end)))
-                                          : value->end();
+    const auto found =
+        value->is_object() ? value->find(std::string(key.substr(0, end))) : value->end();
     value = value->is_object() && found != value->end() ? &*found : nullptr;
     key.remove_prefix(end);
     if (key.starts_with('.')) key.remove_prefix(1);
@@ -57,13 +57,14 @@ void CompareJobs(const Facts& chief, const Facts& other, std::vector<Check>* che
   if (chief.job.is_null() || other.job.is_null()) {
     if (chief.job.is_null() == other.job.is_null()) return;
     const Facts& without = chief.job.is_null() ? chief : other;
-    return checks->push_back({.name = "job",
-                              .what = fmt::format("{} has no job file, so that of {} is not "
-                                                  "compared",
-                                                  TaskText(without.task),
-                                                  TaskText((&without == &chief ? other : chief).task)),
-                              .fix = "give every task --job",
-                              .warning = true});
+    return checks->push_back(
+        {.name = "job",
+         .what = fmt::format("{} has no job file, so that of {} is not "
+                             "compared",
+                             TaskText(without.task),
+                             TaskText((&without == &chief ? other : chief).task)),
+         .fix = "give every task --job",
+         .warning = true});
   }
   const std::string key = FirstDifference(chief.job, other.job);
   if (key.empty()) return same->push_back("job");
@@ -75,12 +76,12 @@ void CompareJobs(const Facts& chief, const Facts& other, std::vector<Check>* che
          .what = fmt::format("{} has another file than {} for {}", who, TaskText(chief.task),
                              key.substr(kDigests.size())),
          .fix = "copy the same file to all hosts"});
-  checks->push_back({.name = "job",
-                     .ok = false,
-                     .what = fmt::format("{} has another {} than {}: {}, not {}", who, key,
-                                         TaskText(chief.task), ValueOf(other.job, key),
-                                         ValueOf(chief.job, key)),
-                     .fix = "give all tasks the same job file and --set"});
+  checks->push_back(
+      {.name = "job",
+       .ok = false,
+       .what = fmt::format("{} has another {} than {}: {}, not {}", who, key, TaskText(chief.task),
+                           ValueOf(other.job, key), ValueOf(chief.job, key)),
+       .fix = "give all tasks the same job file and --set"});
 }
 
 void CompareVersions(const Facts& chief, const Facts& other, std::vector<Check>* checks,
@@ -97,24 +98,26 @@ void CompareVersions(const Facts& chief, const Facts& other, std::vector<Check>*
                        .ok = driver,
                        .what = fmt::format("{} has {} {}, {} has {}", TaskText(other.task), name,
                                            version, TaskText(chief.task), at->second),
-                       .fix = driver ? "install one version on all hosts, if GPUs behave differently"
-                                     : "install one build of Muster, with one LibTorch, on all hosts",
+                       .fix = driver
+                                  ? "install one version on all hosts, if GPUs behave differently"
+                                  : "install one build of Muster, with one LibTorch, on all hosts",
                        .warning = driver});
   }
   if (equal) same->push_back("versions");
 }
 
 Check ClockCheck(const Facts& chief, const Facts& other, const ClockOffset& clock) {
-  const std::string offset = fmt::format("{}{} (within {})", clock.seconds < -5e-7 ? "-" : "+",
-                                         TimeText(std::abs(clock.seconds)),
-                                         TimeText(clock.uncertainty));
+  const std::string offset =
+      fmt::format("{}{} (within {})", clock.seconds < -5e-7 ? "-" : "+",
+                  TimeText(std::abs(clock.seconds)), TimeText(clock.uncertainty));
   if (std::abs(clock.seconds) - clock.uncertainty <= kMaxClockOffset)
     return {.name = "clock", .what = offset};
   return {.name = "clock",
           .what = fmt::format("the clock of {} is {} {} that of {}", TaskText(other.task), offset,
                               clock.seconds < 0 ? "behind" : "ahead of", TaskText(chief.task)),
-          .fix = "synchronize the clocks (chrony, systemd-timesyncd): times in logs and traces of "
-                 "several hosts do not match",
+          .fix =
+              "synchronize the clocks (chrony, systemd-timesyncd): times in logs and traces of "
+              "several hosts do not match",
           .warning = true};
 }
 
@@ -133,9 +136,10 @@ Check MtuCheck(const PathFacts& path) {
             .fix = "let UDP pass, or ignore this: training uses TCP",
             .warning = true};
   if (path.mtu >= path.own_mtu) return {.name = ""};
-  const std::string what = fmt::format("packets of more than {} bytes do not pass {}, and the "
-                                       "interface sends up to {}",
-                                       path.mtu, way, path.own_mtu);
+  const std::string what = fmt::format(
+      "packets of more than {} bytes do not pass {}, and the "
+      "interface sends up to {}",
+      path.mtu, way, path.own_mtu);
   if (path.told_mtu <= path.mtu)
     return {.name = "",
             .what = what + "; routers tell the sender",
@@ -155,8 +159,9 @@ Check SpeedCheck(const PathFacts& path, double usual) {
           .what = fmt::format("slow from {} to {}: {} percent of the {} of other pairs",
                               TaskText(path.from), TaskText(path.to),
                               std::lround(100 * path.bits_per_second / usual), RateText(usual)),
-          .fix = "look at the cable, the speed of the interface (ethtool), the switch port, and what "
-                 "else uses the link",
+          .fix =
+              "look at the cable, the speed of the interface (ethtool), the switch port, and what "
+              "else uses the link",
           .warning = true};
 }
 
@@ -244,8 +249,8 @@ std::vector<Check> CompareFacts(const Facts& chief, const Facts& other, const Cl
   if (!same.empty())
     sum.what = fmt::format("same {} as {}; ", absl::StrJoin(same, " and "), TaskText(chief.task));
   if (!time.warning) sum.what += fmt::format("clock {}, ", time.what);
-  sum.what += fmt::format("data address {}", other.data_address.empty() ? "unknown"
-                                                                        : other.data_address);
+  sum.what +=
+      fmt::format("data address {}", other.data_address.empty() ? "unknown" : other.data_address);
   checks.insert(checks.begin(), sum);
   for (Check check : other.checks) {
     check.name = fmt::format("{}, {}", TaskText(other.task), check.name);
@@ -293,7 +298,8 @@ std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths, size_t most_p
   std::vector<Check> checks;
   for (const auto& [tasks, pair] : pairs) {
     Check check = PairCheck(pair, usual);
-    if (pairs.size() <= most_pairs || !check.ok || check.warning) checks.push_back(std::move(check));
+    if (pairs.size() <= most_pairs || !check.ok || check.warning)
+      checks.push_back(std::move(check));
   }
   if (pairs.size() > most_pairs)
     checks.push_back({.name = "all pairs",

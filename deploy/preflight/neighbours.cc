@@ -128,8 +128,7 @@ absl::Status NeighboursImpl::Listen() {
 void NeighboursImpl::Serve(int fd) {
   while (!exiting_) {
     if (!WaitFor(fd, POLLIN, Clock::now() + std::chrono::milliseconds(100))) continue;
-    auto caller =
-        std::make_shared<Fd>(accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    auto caller = std::make_shared<Fd>(accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (*caller) answering_.Start([this, caller] { Answer(std::move(*caller)); });
   }
 }

@@ -28,8 +28,8 @@ struct NeighbourOptions {
   std::vector<std::string> identity;
   Duration between_calls = std::chrono::milliseconds(300);
   Duration call = std::chrono::seconds(2);  // Timeout of one call.
-  // Takes over a connection that begins with a line of a session (session.h). May be empty. Called by
-  // several threads, until the Neighbours object is destroyed.
+  // Takes over a connection that begins with a line of a session (session.h). May be empty. Called
+  // by several threads, until the Neighbours object is destroyed.
   std::function<void(Fd socket, std::string line)> on_session;
 };
 

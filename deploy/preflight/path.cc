@@ -79,8 +79,8 @@ absl::StatusOr<Prober> OpenProber(const std::string& own_host, const ProbePorts&
   int port = 0;
   Prober prober{.token = to.token, .wait = std::max<Duration>(milliseconds(40), 4 * round_trip)};
   MUSTER_ASSIGN_OR_RETURN(prober.socket, BindTo(own_host, SOCK_DGRAM, &port));
-  MUSTER_ASSIGN_OR_RETURN(const AddressList list, Resolve(rpc::JoinHostPort(to.host, to.udp),
-                                                          SOCK_DGRAM, AI_NUMERICHOST));
+  MUSTER_ASSIGN_OR_RETURN(const AddressList list,
+                          Resolve(rpc::JoinHostPort(to.host, to.udp), SOCK_DGRAM, AI_NUMERICHOST));
   prober.v6 = list->ai_family == AF_INET6;
   const int level = prober.v6 ? IPPROTO_IPV6 : IPPROTO_IP;
   // PROBE sets the don't-fragment bit, and sends packets that are longer than the known path MTU.
@@ -88,8 +88,8 @@ absl::StatusOr<Prober> OpenProber(const std::string& own_host, const ProbePorts&
   const int name = prober.v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER;
   if (setsockopt(prober.socket.get(), level, name, &discover, sizeof discover) != 0 ||
       connect(prober.socket.get(), list->ai_addr, list->ai_addrlen) != 0)
-    return PeerLost(fmt::format("no way from {} to {}: {}", own_host, to.host,
-                                std::strerror(errno)));
+    return PeerLost(
+        fmt::format("no way from {} to {}: {}", own_host, to.host, std::strerror(errno)));
   return prober;
 }
 
@@ -198,8 +198,8 @@ absl::StatusOr<PathMtu> ProbeMtu(const std::string& own_host, const ProbePorts& 
 
 absl::Status SendTransfer(const std::string& own_host, const ProbePorts& to, const PathMtu& mtu,
                           MonotonicTime until) {
-  MUSTER_ASSIGN_OR_RETURN(const AddressList list, Resolve(rpc::JoinHostPort(to.host, to.tcp),
-                                                          SOCK_STREAM, AI_NUMERICHOST));
+  MUSTER_ASSIGN_OR_RETURN(const AddressList list,
+                          Resolve(rpc::JoinHostPort(to.host, to.tcp), SOCK_STREAM, AI_NUMERICHOST));
   // Segments that fit into the packets that pass, with the largest headers.
   const ConnectOptions options = {
       .own_host = own_host,

@@ -31,7 +31,9 @@ struct ProbePorts {
 struct Received {
   int64_t bytes = 0;
   double seconds = 0;
-  double BitsPerSecond() const { return seconds > 0 ? 8.0 * static_cast<double>(bytes) / seconds : 0; }
+  double BitsPerSecond() const {
+    return seconds > 0 ? 8.0 * static_cast<double>(bytes) / seconds : 0;
+  }
 };
 
 // Answers the probes of one other task. Used by one thread.
@@ -54,9 +56,9 @@ class PathReceiver {
 
   ProbePorts ports_;
   Fd udp_, tcp_, transfer_;
-  int probes_left_ = 400;     // The most that are answered.
-  int transfers_left_ = 4;    // The most connections that are accepted.
-  std::string head_;          // The first bytes of the transfer, until the token is complete.
+  int probes_left_ = 400;   // The most that are answered.
+  int transfers_left_ = 4;  // The most connections that are accepted.
+  std::string head_;        // The first bytes of the transfer, until the token is complete.
   std::optional<MonotonicTime> first_, counted_from_;
   Received received_;
 };
@@ -69,8 +71,8 @@ struct PathMtu {
   int told = 0;
 };
 
-// Sends packets that must not be fragmented and finds the largest that arrives. `round_trip` is that
-// of the path: an answer is awaited for a few times as long.
+// Sends packets that must not be fragmented and finds the largest that arrives. `round_trip` is
+// that of the path: an answer is awaited for a few times as long.
 absl::StatusOr<PathMtu> ProbeMtu(const std::string& own_host, const ProbePorts& to,
                                  Duration round_trip, MonotonicTime until);
 // Sends zeros for kTransfer, or until the receiver has enough, in packets that `mtu` says to pass.

@@ -94,8 +94,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Accept(const SessionOptions& o
   return session;
 }
 
-absl::Status Session::Secure(const SessionOptions& options, bool server,
-                             const std::string& address, MonotonicTime until) {
+absl::Status Session::Secure(const SessionOptions& options, bool server, const std::string& address,
+                             MonotonicTime until) {
   if (options.identity == nullptr) return absl::OkStatus();
   MUSTER_ASSIGN_OR_RETURN(security::SslPtr ssl, options.identity->NewSession(server, address));
   MUSTER_ASSIGN_OR_RETURN(auto stream,
@@ -135,7 +135,8 @@ absl::Status Session::Send(const Json& message, MonotonicTime until) {
 absl::StatusOr<Json> Session::Receive(MonotonicTime until) {
   unsigned char head[4];
   MUSTER_RETURN_IF_ERROR(ReadAll(reinterpret_cast<char*>(head), sizeof head, until));
-  const size_t size = head[0] | size_t{head[1]} << 8 | size_t{head[2]} << 16 | size_t{head[3]} << 24;
+  const size_t size =
+      head[0] | size_t{head[1]} << 8 | size_t{head[2]} << 16 | size_t{head[3]} << 24;
   if (size > kMaxMessage) return PeerLost("it sends a message of more than 4 MiB");
   std::string text(size, '\0');
   MUSTER_RETURN_IF_ERROR(ReadAll(text.data(), size, until));

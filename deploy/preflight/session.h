@@ -1,8 +1,8 @@
 // Session is a connection between two tasks on which `muster preflight` compares and measures. It
 // starts on the port of a task with one plaintext line in each direction. If the tasks have a run
 // key or certificates, TLS with certificates of both sides follows, and each side knows which task
-// the other one is. Then one side asks and the other one answers, one JSON object for each question.
-// One thread at a time uses a session.
+// the other one is. Then one side asks and the other one answers, one JSON object for each
+// question. One thread at a time uses a session.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Threads for the connections that other tasks, or anybody, opens to `muster preflight`. Their number
-// is bounded. Thread-safe.
+// Threads for the connections that other tasks, or anybody, opens to `muster preflight`. Their
+// number is bounded. Thread-safe.
 #pragma once
 
 #include <atomic>

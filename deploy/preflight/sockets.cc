@@ -52,8 +52,7 @@ absl::StatusOr<AddressList> Resolve(const std::string& address, int socktype, in
   hints.ai_flags = flags | AI_NUMERICSERV;
   if (const auto where = rpc::SplitHostPort(address); where.ok())
     error = getaddrinfo(where->host.c_str(), std::to_string(where->port).c_str(), &hints, &list);
-  if (error != 0)
-    return PeerLost(fmt::format("cannot resolve its name: {}", gai_strerror(error)));
+  if (error != 0) return PeerLost(fmt::format("cannot resolve its name: {}", gai_strerror(error)));
   return AddressList(list, &freeaddrinfo);
 }
 
@@ -66,9 +65,8 @@ absl::StatusOr<Fd> ConnectTo(const addrinfo& address, const ConnectOptions& opti
   setsockopt(socket.get(), IPPROTO_TCP, TCP_MAXSEG, &options.max_segment,
              sizeof options.max_segment);
   if (!options.own_host.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(
-        const AddressList own,
-        Resolve(rpc::JoinHostPort(options.own_host, 0), SOCK_STREAM, AI_NUMERICHOST));
+    MUSTER_ASSIGN_OR_RETURN(const AddressList own, Resolve(rpc::JoinHostPort(options.own_host, 0),
+                                                           SOCK_STREAM, AI_NUMERICHOST));
     if (bind(socket.get(), own->ai_addr, own->ai_addrlen) != 0)
       return PeerLost(fmt::format("cannot use {}: {}", options.own_host, std::strerror(errno)));
   }
@@ -96,9 +94,9 @@ absl::StatusOr<Fd> BindTo(const std::string& host, int socktype, int* port) {
       (socktype == SOCK_STREAM && listen(socket.get(), 4) != 0) ||
       getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0)
     return PeerLost(fmt::format("cannot listen on {}: {}", host, std::strerror(errno)));
-  *port = ntohs(bound.ss_family == AF_INET6
-                    ? reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port
-                    : reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+  *port =
+      ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port
+                                        : reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
   return socket;
 }
 

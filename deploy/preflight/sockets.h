@@ -22,8 +22,8 @@ bool WaitFor(int fd, short events, MonotonicTime until);
 
 // Sends all bytes. Returns false after an error or at the deadline.
 bool SendText(int fd, const std::string& text, MonotonicTime until);
-// Receives one line, with its newline. Returns "" after an error, at the deadline, or if the line is
-// longer than kMaxLine. The other side must send nothing after the line.
+// Receives one line, with its newline. Returns "" after an error, at the deadline, or if the line
+// is longer than kMaxLine. The other side must send nothing after the line.
 std::string ReceiveLine(int fd, MonotonicTime until);
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -32,7 +32,7 @@ absl::StatusOr<AddressList> Resolve(const std::string& address, int socktype, in
 // Segments of this size pass every path, also one that swallows longer packets.
 inline constexpr int kSmallSegment = 500;
 struct ConnectOptions {
-  std::string own_host;            // A numeric address of this host. Empty: the kernel chooses.
+  std::string own_host;             // A numeric address of this host. Empty: the kernel chooses.
   int max_segment = kSmallSegment;  // Of TCP, in both directions.
 };
 // Connects to one resolved address. A PeerLost says why the other side does not answer.

@@ -62,8 +62,10 @@ std::string FromHex(const std::string& text) {
 absl::StatusOr<ProbePorts> PortsFromJson(const Json& json) {
   ProbePorts ports;
   JsonObject object(json, "ports");
-  object.Read("host", &ports.host).Read("udp", &ports.udp).Read("tcp", &ports.tcp).Read(
-      "token", &ports.token);
+  object.Read("host", &ports.host)
+      .Read("udp", &ports.udp)
+      .Read("tcp", &ports.tcp)
+      .Read("token", &ports.token);
   MUSTER_RETURN_IF_ERROR(object.Finish());
   ports.token = FromHex(ports.token);
   const auto is_port = [](int port) { return port > 0 && port < 65536; };
@@ -240,10 +242,8 @@ Json SurveyImpl::Receive(std::optional<PathReceiver>* receiver) {
   }
   receiver->emplace(*std::move(opened));
   const ProbePorts& ports = (*receiver)->ports();
-  return {{"host", ports.host},
-          {"udp", ports.udp},
-          {"tcp", ports.tcp},
-          {"token", Hex(ports.token)}};
+  return {
+      {"host", ports.host}, {"udp", ports.udp}, {"tcp", ports.tcp}, {"token", Hex(ports.token)}};
 }
 
 Json SurveyImpl::TakeReport(const Json& question) {
@@ -317,9 +317,8 @@ absl::StatusOr<ClockOffset> SurveyImpl::CompareClocks(Session& session) const {
 
 absl::Status SurveyImpl::Ask(Other* other) {
   const MonotonicTime until = Clock::now() + options_.answer;
-  MUSTER_ASSIGN_OR_RETURN(other->session,
-                          Session::Dial(options_.session, other->task,
-                                        options_.addresses.at(other->task), until));
+  MUSTER_ASSIGN_OR_RETURN(other->session, Session::Dial(options_.session, other->task,
+                                                        options_.addresses.at(other->task), until));
   MUSTER_ASSIGN_OR_RETURN(
       const Json facts, other->session->Ask(Question("facts"), Clock::now() + 2 * options_.answer));
   MUSTER_ASSIGN_OR_RETURN(other->facts, FactsFromJson(facts));
@@ -345,9 +344,9 @@ absl::Status SurveyImpl::MeasurePath(Session& session, PathFacts* path) {
   MUSTER_ASSIGN_OR_RETURN(const Json answer, session.Ask(Question("receive"), until));
   MUSTER_ASSIGN_OR_RETURN(const ProbePorts ports, PortsFromJson(answer));
   // The MTU is worth most of the time. The transfer needs less than a second.
-  MUSTER_ASSIGN_OR_RETURN(const PathMtu mtu,
-                          ProbeMtu(own.data_address, ports, FromSeconds(clock.round_trip),
-                                   until - kPathLimit / 3));
+  MUSTER_ASSIGN_OR_RETURN(
+      const PathMtu mtu,
+      ProbeMtu(own.data_address, ports, FromSeconds(clock.round_trip), until - kPathLimit / 3));
   path->own_mtu = mtu.own;
   path->mtu = mtu.found;
   path->told_mtu = mtu.told;
@@ -364,8 +363,8 @@ absl::Status SurveyImpl::MeasurePath(Session& session, PathFacts* path) {
 PathFacts SurveyImpl::LetMeasure(const Path& path, std::vector<Other>& others) {
   if (path.from == options_.session.self) return MeasurePath(path.to);
   const auto from = std::ranges::find(others, path.from, &Other::task);
-  absl::StatusOr<Json> answer = from->session->Ask(
-      {{"ask", "measure"}, {"to", path.to}}, Clock::now() + kPathLimit + 2 * options_.answer);
+  absl::StatusOr<Json> answer = from->session->Ask({{"ask", "measure"}, {"to", path.to}},
+                                                   Clock::now() + kPathLimit + 2 * options_.answer);
   absl::StatusOr<PathFacts> facts =
       answer.ok() ? PathFactsFromJson(*answer) : absl::StatusOr<PathFacts>(answer.status());
   if (!facts.ok()) {
@@ -457,12 +456,12 @@ SurveyResult SurveyImpl::Lead() {
 void SurveyImpl::Tell(const std::vector<std::string>& tasks, const std::string& reason) {
   std::vector<Other> others;
   for (const std::string& task : tasks) others.push_back({.task = task});
-  const Check check{.name = "comparison",
-                    .ok = false,
-                    .what = fmt::format("{} has compared nothing: {}",
-                                        TaskText(options_.session.self), reason),
-                    .fix = "see what it says there",
-                    .configuration = false};
+  const Check check{
+      .name = "comparison",
+      .ok = false,
+      .what = fmt::format("{} has compared nothing: {}", TaskText(options_.session.self), reason),
+      .fix = "see what it says there",
+      .configuration = false};
   ForEach(others, [&](Other* other) {
     auto session = Session::Dial(options_.session, other->task, options_.addresses.at(other->task),
                                  Clock::now() + seconds(2));

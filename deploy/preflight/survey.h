@@ -1,6 +1,7 @@
 // Survey compares the tasks of a cluster and measures the paths between their hosts, before a job
-// starts. The chief leads: it asks every task for its facts (facts.h), lets one task after the other
-// measure the paths to the others, and sends the result to all. Tasks talk in sessions (session.h).
+// starts. The chief leads: it asks every task for its facts (facts.h), lets one task after the
+// other measure the paths to the others, and sends the result to all. Tasks talk in sessions
+// (session.h).
 //
 // Used by the thread of `muster preflight`. Accept may be called by other threads.
 #pragma once
@@ -20,8 +21,8 @@ namespace muster::preflight {
 
 struct SurveyOptions {
   SessionOptions session;
-  std::string leader;                            // The chief, "chief:0".
-  std::map<std::string, std::string> addresses;  // Of all tasks, by name.
+  std::string leader;                             // The chief, "chief:0".
+  std::map<std::string, std::string> addresses;   // Of all tasks, by name.
   Duration measuring = std::chrono::seconds(60);  // For all paths. 0: none is measured.
   Duration answer = std::chrono::seconds(5);  // Timeout of a question that needs no measurement.
   // Microseconds since 1970. Null: the host's clock.

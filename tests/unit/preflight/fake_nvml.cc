@@ -41,7 +41,8 @@ int nvmlInit_v2() {
         while (true) pause();
       if (part.rfind("init=", 0) == 0) return static_cast<int>(Number(part));
       if (part.rfind("ecc=", 0) == 0) gpu.errors = Number(part);
-      if (part.rfind("reasons=", 0) == 0) gpu.reasons = static_cast<unsigned long long>(Number(part));
+      if (part.rfind("reasons=", 0) == 0)
+        gpu.reasons = static_cast<unsigned long long>(Number(part));
       if (part.rfind("links=", 0) == 0) {
         gpu.up = static_cast<unsigned>(Number(part));
         gpu.down = static_cast<unsigned>(std::atol(part.c_str() + part.find('/') + 1));

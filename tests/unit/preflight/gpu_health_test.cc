@@ -62,9 +62,8 @@ TEST(GpuHealthTest, SomeLinksDownAreAWarning) {
 }
 
 TEST(GpuHealthTest, ADriverThatDoesNotWorkFails) {
-  EXPECT_THAT(Said("init=18"),
-              ElementsAre(AllOf(HasSubstr("FAILED  GPU health"),
-                                HasSubstr("Driver/library version mismatch"))));
+  EXPECT_THAT(Said("init=18"), ElementsAre(AllOf(HasSubstr("FAILED  GPU health"),
+                                                 HasSubstr("Driver/library version mismatch"))));
   EXPECT_THAT(Said("init=9"), ElementsAre(HasSubstr("not checked: no NVIDIA driver")));
 }
 
@@ -83,8 +82,8 @@ TEST(OutputOfChildTest, GivesUpOnOneThatHangsAndReadsOneThatDies) {
       },
       std::chrono::milliseconds(200));
   EXPECT_THAT(late.status().ToString(), HasSubstr("no answer within 0.2 s"));
-  const auto dead = launcher::OutputOfChild(
-      []() -> std::string { _exit(1); }, std::chrono::seconds(20));
+  const auto dead =
+      launcher::OutputOfChild([]() -> std::string { _exit(1); }, std::chrono::seconds(20));
   EXPECT_EQ(dead.value_or("?"), "");
 }
 

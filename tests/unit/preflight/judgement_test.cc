@@ -49,16 +49,17 @@ TEST(CompareFactsTest, EqualTasksAreOneLine) {
 TEST(CompareFactsTest, NamesTheKeyInWhichJobsDiffer) {
   const auto checks =
       CompareFacts(Task("chief:0"), Task("worker:1", {{"checkpoint", {{"keep", 7}}}}), kGoodClock);
-  EXPECT_THAT(Wrong(checks), ElementsAre(AllOf(
-                                 HasSubstr("FAILED  job"),
-                                 HasSubstr("worker 1 has another checkpoint.keep than chief 0: 7, "
-                                           "not 3: give all tasks the same job file"))));
+  EXPECT_THAT(Wrong(checks),
+              ElementsAre(AllOf(HasSubstr("FAILED  job"),
+                                HasSubstr("worker 1 has another checkpoint.keep than chief 0: 7, "
+                                          "not 3: give all tasks the same job file"))));
   EXPECT_EQ(CodeOf(checks), ExitCode::kConfiguration);
 }
 
 TEST(CompareFactsTest, KeysOfTheHostMayDiffer) {
-  const Facts other = Task(
-      "worker:1", {{"devices", "cpu:2"}, {"collective", {{"interface", "eth7"}}}, {"folder", "/x"}});
+  const Facts other =
+      Task("worker:1",
+           {{"devices", "cpu:2"}, {"collective", {{"interface", "eth7"}}}, {"folder", "/x"}});
   EXPECT_THAT(Wrong(CompareFacts(Task("chief:0"), other, kGoodClock)), IsEmpty());
 }
 
@@ -196,18 +197,18 @@ TEST(JudgePathsTest, NamesASlowHostOfThree) {
     Find(paths, 2, other)->bits_per_second = 1e9;
     Find(paths, other, 2)->bits_per_second = 1e9;
   }
-  EXPECT_THAT(Wrong(JudgePaths(paths)), ElementsAre(HasSubstr("worker 0, worker 2"),
-                                                    HasSubstr("worker 1, worker 2")));
+  EXPECT_THAT(Wrong(JudgePaths(paths)),
+              ElementsAre(HasSubstr("worker 0, worker 2"), HasSubstr("worker 1, worker 2")));
 }
 
 TEST(JudgePathsTest, APathThatSwallowsLongPacketsFails) {
   auto paths = Network(2);
   Find(paths, 0, 1)->mtu = 1400;
   const auto checks = JudgePaths(paths);
-  EXPECT_THAT(Wrong(checks),
-              ElementsAre(AllOf(HasSubstr("FAILED"), HasSubstr("packets of more than 1400 bytes do "
-                                                               "not pass from worker 0 to worker 1"),
-                                HasSubstr("nothing tells the sender"))));
+  EXPECT_THAT(Wrong(checks), ElementsAre(AllOf(HasSubstr("FAILED"),
+                                               HasSubstr("packets of more than 1400 bytes do "
+                                                         "not pass from worker 0 to worker 1"),
+                                               HasSubstr("nothing tells the sender"))));
   EXPECT_EQ(CodeOf(checks), ExitCode::kConfiguration);
 }
 
@@ -221,16 +222,18 @@ TEST(JudgePathsTest, APathWhoseRoutersSayItsMtuIsAWarning) {
 TEST(JudgePathsTest, InterfacesWithDifferentMtusAreAWarning) {
   auto paths = Network(2);
   Find(paths, 1, 0)->own_mtu = Find(paths, 1, 0)->mtu = 9000;
-  EXPECT_THAT(Wrong(JudgePaths(paths)),
-              ElementsAre(HasSubstr("the interface of worker 0 has MTU 1500, that of worker 1 9000")));
+  EXPECT_THAT(
+      Wrong(JudgePaths(paths)),
+      ElementsAre(HasSubstr("the interface of worker 0 has MTU 1500, that of worker 1 9000")));
 }
 
 TEST(JudgePathsTest, ADataAddressThatCannotBeReachedFails) {
   auto paths = Network(2);
   *Find(paths, 0, 1) = {.from = "worker:0", .to = "worker:1", .problem = "no route to host"};
   const auto checks = JudgePaths(paths);
-  EXPECT_THAT(Wrong(checks),
-              ElementsAre(HasSubstr("worker 0 cannot reach the data address of worker 1: no route")));
+  EXPECT_THAT(
+      Wrong(checks),
+      ElementsAre(HasSubstr("worker 0 cannot reach the data address of worker 1: no route")));
   EXPECT_EQ(CodeOf(checks), ExitCode::kRetryable);
 }
 

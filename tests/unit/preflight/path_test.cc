@@ -45,8 +45,8 @@ class PathTest : public testing::Test {
 };
 
 TEST_F(PathTest, LoopbackPassesThePacketsOfItsInterface) {
-  const auto mtu = ProbeMtu("127.0.0.1", receiver_.ports(), milliseconds(1),
-                            Clock::now() + seconds(10));
+  const auto mtu =
+      ProbeMtu("127.0.0.1", receiver_.ports(), milliseconds(1), Clock::now() + seconds(10));
   ASSERT_TRUE(mtu.ok()) << mtu.status();
   EXPECT_EQ(mtu->found, mtu->own);
   EXPECT_EQ(mtu->told, mtu->own);
@@ -99,7 +99,8 @@ TEST(ProbeMtuTest, APathWithoutAnAnswerEndsInTime) {
   int port = 0;
   const auto silent = BindTo("127.0.0.1", SOCK_DGRAM, &port);
   ASSERT_TRUE(silent.ok());
-  const ProbePorts ports{.host = "127.0.0.1", .udp = port, .tcp = port, .token = std::string(16, 'x')};
+  const ProbePorts ports{
+      .host = "127.0.0.1", .udp = port, .tcp = port, .token = std::string(16, 'x')};
   const MonotonicTime start = Clock::now();
   const auto mtu = ProbeMtu("127.0.0.1", ports, milliseconds(1), start + seconds(5));
   ASSERT_TRUE(mtu.ok()) << mtu.status();

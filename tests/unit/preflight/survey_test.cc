@@ -169,7 +169,8 @@ TEST_F(SurveyTest, ADataAddressThatIsNoneOfTheHostIsNamed) {
 TEST_F(SurveyTest, ALeaderThatLeavesIsNotAwaited) {
   Start();
   const MonotonicTime start = Clock::now();
-  auto session = Session::Dial(options_[0].session, Name(1), doors_[1].address(), start + seconds(5));
+  auto session =
+      Session::Dial(options_[0].session, Name(1), doors_[1].address(), start + seconds(5));
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_TRUE((*session)->Ask({{"ask", "facts"}}, start + seconds(5)).ok());
   std::thread leave([&session] {
@@ -272,8 +273,7 @@ class KeyedSession : public testing::Test {
       const auto question = (*session)->Receive(until);
       if (question.ok()) (*session)->Send({{"heard", *question}}, until).IgnoreError();
     });
-    auto session =
-        Session::Dial(caller, expected, fmt::format("127.0.0.1:{}", port), until);
+    auto session = Session::Dial(caller, expected, fmt::format("127.0.0.1:{}", port), until);
     absl::Status status = session.status();
     if (session.ok()) {
       const auto answer = (*session)->Ask({{"text", std::string(100'000, 'x')}}, until);
@@ -301,15 +301,14 @@ TEST_F(KeyedSession, AnotherKeyIsRefused) {
 }
 
 TEST_F(KeyedSession, ATaskMustProveItsName) {
-  const absl::Status status =
-      Open({"worker:0", kDigest, IdentityOf("worker:0", "01")},
-           {"worker:1", kDigest, IdentityOf("worker:2", "01")}, "worker:1");
+  const absl::Status status = Open({"worker:0", kDigest, IdentityOf("worker:0", "01")},
+                                   {"worker:1", kDigest, IdentityOf("worker:2", "01")}, "worker:1");
   EXPECT_THAT(status.ToString(), HasSubstr("its certificate is that of worker:2, not of worker:1"));
 }
 
 TEST_F(KeyedSession, OneSideWithoutAKeyIsRefused) {
-  const absl::Status status = Open({"worker:0", kDigest, IdentityOf("worker:0", "01")},
-                                   {"worker:1", kDigest}, "worker:1");
+  const absl::Status status =
+      Open({"worker:0", kDigest, IdentityOf("worker:0", "01")}, {"worker:1", kDigest}, "worker:1");
   EXPECT_THAT(status.ToString(), HasSubstr("the other one has none"));
 }
 
