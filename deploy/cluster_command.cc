@@ -235,7 +235,9 @@ class ClusterCommand : public Command {
   }
 
   void AddExec(CLI::App* app) {
-    app->add_flag("--exec", exec_, "Run this process's task with the arguments that follow --");
+    app->add_flag("--exec", exec_,
+                  "Run this process's task with the arguments that follow --, or in its place the "
+                  "command of muster that follows, muster preflight");
     with_exec_ = {
         app->add_option("--restart", restart_,
                         "Start the task again that was killed or exited with a code from 128 on: "
@@ -346,10 +348,12 @@ class ClusterCommand : public Command {
   }
 
   absl::StatusOr<int> Exec(const ClusterConfig& config, const std::optional<std::string>& text) {
-    if (arguments_.empty() || !arguments_.front().starts_with("-")) {
+    // A command of muster runs in the place of the task: muster preflight.
+    const bool own_command = !arguments_.empty() && arguments_.front() == "muster";
+    if (arguments_.empty() || (!own_command && !arguments_.front().starts_with("-"))) {
       return ConfigurationError(
           "--exec chooses the program by the task, and needs its arguments: write --exec -- --job "
-          "FILE");
+          "FILE, or --exec -- muster preflight --job FILE");
     }
     for (const std::string& warning : config.warnings)
       fmt::print(stderr, "muster: warning: {}\n", warning);
@@ -361,8 +365,9 @@ class ClusterCommand : public Command {
     if (bin_dir_.empty()) {
       MUSTER_ASSIGN_OR_RETURN(bin_dir_, OwnFolder());
     }
-    command.arguments = {bin_dir_ + "/" + BinaryName(task.type)};
-    command.arguments.insert(command.arguments.end(), arguments_.begin(), arguments_.end());
+    command.arguments = {bin_dir_ + "/" + (own_command ? "muster" : BinaryName(task.type))};
+    command.arguments.insert(command.arguments.end(), arguments_.begin() + (own_command ? 1 : 0),
+                             arguments_.end());
     if (text) command.environment["TF_CONFIG"] = *text;
     if (divide_gpus_ && config.cluster.Has(task)) {
       MUSTER_ASSIGN_OR_RETURN(const std::optional<std::string> gpus, ShareOfGpus(config));

@@ -85,6 +85,8 @@ class ManifestCommand : public Command {
         ->check(CLI::IsMember(std::vector<std::string>(std::begin(kManifestOperatorNames),
                                                        std::end(kManifestOperatorNames))));
     app->add_flag("--no-evaluator", no_evaluator_, "Leave the evaluator out");
+    app->add_flag("--preflight", request_.preflight,
+                  "The pods run muster preflight on the job's nodes, instead of the job");
     app->add_option("--key-file", key_file_, "The run key, for a Secret; without it you make one")
         ->type_name("FILE");
     app->add_option("--queue", request_.queue, "The Kueue queue that admits the run as a whole")

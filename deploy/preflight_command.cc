@@ -4,20 +4,27 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
 #include "common/cluster/cluster_config.h"
 #include "common/cluster/verdict.h"
+#include "common/job/cuda_presence.h"
 #include "common/job/job.h"
+#include "common/job/job_files.h"
+#include "common/process/data_port.h"
 #include "common/process/task_identity.h"
 #include "common/rpc/host.h"
 #include "common/rpc/listen.h"
 #include "common/security/identity.h"
 #include "common/transport/address.h"
 #include "deploy/preflight/checks.h"
+#include "deploy/preflight/gpu_health.h"
 #include "deploy/preflight/neighbours.h"
+#include "deploy/preflight/survey.h"
 #include "muster/version.h"
 
 namespace muster {
@@ -27,6 +34,7 @@ using preflight::Check;
 using preflight::Neighbour;
 using preflight::Neighbours;
 using preflight::Reachability;
+using preflight::Survey;
 
 constexpr char kPlaintext[] = "plaintext";
 
@@ -40,11 +48,17 @@ class PreflightCommand : public Command {
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
         "preflight",
-        "Run in every task before the job: checks names, ports both ways, interface, versions, "
-        "/dev/shm, model_dir, GPUs (exit code 2: configuration, 138: somebody was not reached)");
+        "Run in every task before the job: checks names, ports both ways, interface, /dev/shm, "
+        "model_dir and GPUs, compares job files, versions and clocks, measures MTU and rate "
+        "between "
+        "hosts (exit code 2: configuration, 138: somebody was not reached)");
     app->add_option("--job", job_file_, "The job file")->type_name("FILE");
     AddSet(app, &overrides_);
     app->add_option("--timeout", timeout_, "Seconds to wait for the other tasks")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    app->add_option("--measure", measure_,
+                    "Seconds at most for measuring the paths between all hosts; 0: do not")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
     app->add_flag("--json", json_, "Print one JSON object, for scripts");
@@ -63,6 +77,7 @@ class PreflightCommand : public Command {
       absl::StatusOr<Job> job = LoadJob(job_file_, overrides_);
       if (!job.ok()) return ReportError("preflight", job.status());
       job_ = *std::move(job);
+      DigestFiles(&job_);
     }
     CheckHere();
     if (!config_.local()) CheckNeighbours();
@@ -90,14 +105,20 @@ class PreflightCommand : public Command {
              .what = "not needed: what parameter servers share is in no file system"});
       CheckInterface();
     }
-    if (job_file_.empty()) return;
+    if (job_file_.empty()) return CheckGpuHealth();
     const auto strategy = StrategyFor(job_, config_);
     checks_.push_back(FromStatus("strategy", strategy.status(),
                                  strategy.ok() ? std::string(StrategyName(*strategy)) : ""));
     if (config_.role() == TaskType::kChief)
       checks_.push_back(preflight::CheckModelDir(job_.model_dir));
-    if (strategy.ok() && Computes(*strategy))
-      checks_.push_back(preflight::CheckGpus(job_.devices, preflight::CountGpus()));
+    if (!strategy.ok() || !Computes(*strategy)) return;
+    checks_.push_back(preflight::CheckGpus(job_.devices, preflight::CountGpus()));
+    if (MayUseCuda(job_.devices)) CheckGpuHealth();
+  }
+
+  void CheckGpuHealth() {
+    gpus_ = preflight::ReadGpuHealth();
+    for (Check& check : preflight::JudgeGpus(gpus_)) checks_.push_back(std::move(check));
   }
 
   // True if this task trains or evaluates. A ps does not, nor does a chief with servers.
@@ -140,20 +161,115 @@ class PreflightCommand : public Command {
       if (!plan.ok()) return;
       options.listen = plan->addresses;
     }
+    const std::unique_ptr<Survey> survey = MakeSurvey(options);
+    options.on_session = [&survey](Fd socket, std::string line) {
+      survey->Accept(std::move(socket), std::move(line));
+    };
     auto neighbours = Neighbours::Start(options);
     if (!neighbours.ok()) {
       checks_.push_back(FromStatus("own port", neighbours.status(), ""));
       return;
     }
+    const MonotonicTime start = Clock::now();
     found_ = (*neighbours)->Wait(FromSeconds(timeout_));
+    const MonotonicTime met = Clock::now();
     for (const auto& [task, neighbour] : found_.neighbours)
       Judge(task, options.addresses.at(task), neighbour);
+    Compare(*survey);
+    checks_.push_back(
+        {.name = "time",
+         .what = fmt::format("{:.1f} s to meet (at most {:g}), {:.1f} s to compare and measure "
+                             "(at most {:g})",
+                             Seconds(met - start), timeout_, Seconds(Clock::now() - met),
+                             Seconds(Survey::MostTime(FromSeconds(measure_))))});
+  }
+
+  std::unique_ptr<Survey> MakeSurvey(const preflight::NeighbourOptions& options) {
+    preflight::SurveyOptions survey;
+    survey.session = {
+        .self = options.self, .cluster_digest = options.cluster_digest, .identity = peer_identity_};
+    survey.leader = Leader();
+    survey.addresses = options.addresses;
+    survey.measuring = FromSeconds(measure_);
+    return Survey::Make(survey);
+  }
+
+  // The task that compares: the one with the chief's role, or the first one.
+  std::string Leader() const {
+    return config_.chief().value_or(config_.cluster.Tasks().front()).ToString();
+  }
+
+  // Returns why no session with `task` is possible, "" if one is.
+  std::string Obstacle(const std::string& task) const {
+    const Neighbour& neighbour = found_.neighbours.at(task);
+    const std::string who = TaskText(task);
+    if (!neighbour.reached) return who + " was not reached";
+    if (neighbour.version != MUSTER_VERSION) return who + " has another version";
+    if (neighbour.cluster_digest != config_.cluster.Digest()) return who + " has another cluster";
+    if (!preflight::AcceptEachOther(identity_, neighbour.identity)) return who + " has another key";
+    return "";
+  }
+
+  std::string FirstObstacle() const {
+    for (const auto& [task, neighbour] : found_.neighbours)
+      if (std::string obstacle = Obstacle(task); !obstacle.empty()) return obstacle;
+    return found_.complete ? "" : "not every task has reached every other one";
+  }
+
+  // Compares the tasks and measures the paths between them, if sessions between them are possible.
+  void Compare(Survey& survey) {
+    const bool leads = self() == Leader();
+    std::string obstacle = leads ? FirstObstacle() : Obstacle(Leader());
+    if (obstacle.empty() && !found_.complete)
+      obstacle = "not every task has reached every other one";
+    if (!identified_) obstacle = "this task cannot prove which one it is";
+    if (!obstacle.empty()) {
+      checks_.push_back({.name = "comparison",
+                         .what = fmt::format("nothing is compared: {}", obstacle),
+                         .warning = true});
+      if (!leads) return;
+      std::vector<std::string> tasks;
+      for (const auto& [task, neighbour] : found_.neighbours)
+        if (Obstacle(task).empty()) tasks.push_back(task);
+      return survey.Tell(tasks, obstacle);
+    }
+    survey.SetFacts(OwnFacts());
+    preflight::SurveyResult result = leads      ? survey.Lead()
+                                     : listed() ? survey.Follow()
+                                                : survey.CompareWithLeader();
+    for (Check& check : result.checks) checks_.push_back(std::move(check));
+    paths_ = std::move(result.paths);
+  }
+
+  preflight::Facts OwnFacts() {
+    preflight::Facts facts;
+    const auto address = job_.collective.interface.empty()
+                             ? rpc::LocalAddressTowards(DataRoute(config_))
+                             : transport::InterfaceAddress(job_.collective.interface);
+    if (address.ok()) facts.data_address = *address;
+    const rpc::HostIdentity host = rpc::ThisHost();
+    facts.task = self();
+    facts.host = host.name;
+    facts.host_id = host.id;
+    if (!job_file_.empty()) facts.job = JobToJson(job_);
+    facts.versions["Muster"] = MUSTER_VERSION;
+#ifdef MUSTER_TORCH_VERSION
+    facts.versions["LibTorch"] = MUSTER_TORCH_VERSION;
+#endif
+    const std::string driver =
+        gpus_.driver_version.empty() ? DriverVersionHere() : gpus_.driver_version;
+    if (!driver.empty()) facts.versions["NVIDIA driver"] = driver;
+    if (!gpus_.nccl_version.empty()) facts.versions["NCCL"] = gpus_.nccl_version;
+    for (const Check& check : checks_)
+      if (!check.ok || check.warning) facts.checks.push_back(check);
+    return facts;
   }
 
   // Checks this task's identity. Returns the names of the certificate authorities that it accepts,
   // its own first.
   std::vector<std::string> CheckIdentity() {
     const auto identity = IdentityFor(config_, job_);
+    if (identity.ok()) peer_identity_ = *identity;
     Check check = FromStatus("identity", identity.status(), kPlaintext);
     if (identity.ok()) identity_ = {kPlaintext};
     if (identity.ok() && *identity != nullptr) {
@@ -166,6 +282,7 @@ class PreflightCommand : public Command {
                  .what = fmt::format("the certificate {} has expired: peers refuse it", file),
                  .fix = "put a new one in its place"};
     }
+    identified_ = check.ok;
     checks_.push_back(std::move(check));
     return identity_;
   }
@@ -259,26 +376,42 @@ class PreflightCommand : public Command {
 
   void PrintJson() const {
     nlohmann::ordered_json checks = nlohmann::ordered_json::array(),
-                           reached = nlohmann::ordered_json::object();
+                           reached = nlohmann::ordered_json::object(),
+                           paths = nlohmann::ordered_json::array();
     for (const Check& check : checks_)
-      checks.push_back(
-          {{"name", check.name}, {"ok", check.ok}, {"what", check.what}, {"mend", check.fix}});
+      checks.push_back({{"name", check.name},
+                        {"ok", check.ok},
+                        {"warning", check.warning},
+                        {"what", check.what},
+                        {"mend", check.fix}});
     for (const auto& [task, others] : found_.reached) reached[task] = others;
+    for (const preflight::PathFacts& path : paths_)
+      paths.push_back({{"from", path.from},
+                       {"to", path.to},
+                       {"problem", path.problem},
+                       {"mtu", path.mtu},
+                       {"bits_per_second", path.bits_per_second},
+                       {"round_trip_seconds", path.round_trip}});
     const nlohmann::ordered_json json = {
         {"exit_code", static_cast<int>(preflight::CodeOf(checks_))},
         {"checks", checks},
-        {"reached", reached}};
+        {"reached", reached},
+        {"paths", paths}};
     fmt::print("{}\n", Dump(json));
   }
 
   std::string job_file_;
   std::vector<std::string> overrides_;
-  double timeout_ = 30;
+  double timeout_ = 30, measure_ = 60;
   bool json_ = false;
   ClusterConfig config_;
   Job job_;
   Reachability found_;
   std::vector<std::string> identity_;  // Empty: not available.
+  std::shared_ptr<security::Identity> peer_identity_;
+  bool identified_ = false;  // The check of the identity has not failed.
+  preflight::GpuReport gpus_;
+  std::vector<preflight::PathFacts> paths_;
   std::vector<Check> checks_;
 };
 

@@ -6,10 +6,7 @@
 #include "common/transport/address.h"
 
 namespace muster {
-namespace {
 
-// Returns the address to which data connections would go. The route to this address determines the
-// interface.
 std::string DataRoute(const ClusterConfig& config) {
   const std::string chief = config.cluster.AddressOf(*config.chief()).ToString();
   if (config.role() != TaskType::kChief) return chief;
@@ -25,8 +22,6 @@ std::string DataRoute(const ClusterConfig& config) {
   }
   return chief;
 }
-
-}  // namespace
 
 absl::StatusOr<transport::ListenerOptions> DataPortOptions(const Job& job,
                                                            const ClusterConfig& config,

@@ -3,12 +3,17 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "common/cluster/cluster_config.h"
 #include "common/job/job.h"
 #include "common/transport/data_listener.h"
 
 namespace muster {
+
+// Returns the address, "host:port", to which data connections would go. The local address on the
+// route to it is that of this task's data connections, if the job names no interface.
+std::string DataRoute(const ClusterConfig& config);
 
 // Blocks until the required host names resolve, for at most timeouts.join, or until `give_up`
 // returns true. Requires a cluster with a chief.

@@ -1,21 +1,15 @@
 #include "deploy/launcher/gpus.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
-#include <csignal>
 #include <filesystem>
 #include <set>
-#include <thread>
 
-#include "common/base/files/fd.h"
+#include "deploy/launcher/child_output.h"
 
 namespace muster::launcher {
 namespace {
@@ -23,7 +17,6 @@ namespace {
 // ---- The driver's library. These declarations are all that is called, so its header is not
 // needed.
 
-constexpr Duration kReap = std::chrono::seconds(1);
 constexpr int kSuccess = 0, kNoPermission = 4, kDriverNotLoaded = 9;
 
 struct Nvml {
@@ -196,44 +189,9 @@ absl::StatusOr<GpuInventory> ReadGpusHere(const char* library, const char* folde
 }
 
 absl::StatusOr<GpuInventory> ReadGpus(Duration timeout) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return DriverError("reading the list of GPUs", "no pipe");
-  Fd from(ends[0]), to(ends[1]);
-  const pid_t child = fork();
-  if (child < 0) return DriverError("reading the list of GPUs", "no process can be started");
-  if (child == 0) {
-    const std::string text = Encode(ReadGpusHere());
-    for (size_t done = 0; done < text.size();) {
-      const ssize_t written = write(to.get(), text.data() + done, text.size() - done);
-      if (written <= 0) break;
-      done += static_cast<size_t>(written);
-    }
-    _exit(0);
-  }
-  to.Reset();
-  std::string text;
-  bool late = false;
-  for (const MonotonicTime end = Clock::now() + timeout; !late;) {
-    pollfd polled{from.get(), POLLIN, 0};
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
-    const int ready = poll(&polled, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
-    if (ready < 0 && errno == EINTR) continue;
-    late = ready <= 0;
-    char bytes[4096];
-    const ssize_t size = late ? 0 : read(from.get(), bytes, sizeof bytes);
-    if (size <= 0) break;
-    text.append(bytes, static_cast<size_t>(size));
-  }
-  kill(child, SIGKILL);
-  // A child that hangs in the driver cannot be reaped.
-  const MonotonicTime given_up = Clock::now() + kReap;
-  while (waitpid(child, nullptr, WNOHANG) == 0 && Clock::now() < given_up)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  if (late) {
-    return DriverError("reading the list of GPUs",
-                       fmt::format("no answer within {:g} s", Seconds(timeout)));
-  }
-  return Decode(text);
+  const auto text = OutputOfChild([] { return Encode(ReadGpusHere()); }, timeout);
+  if (!text.ok()) return DriverError("reading the list of GPUs", Message(text.status()));
+  return Decode(*text);
 }
 
 absl::StatusOr<std::vector<std::string>> VisibleGpus(const GpuInventory& inventory,

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kGraceSeconds = 300;
 constexpr int kRestarts = 6;
+constexpr char kPreflightTimeout[] = "600";  // Seconds: nodes may have to pull the image.
 // Enough for years. Any failure of a Job that no rule names makes a JobSet start all Jobs again, so
 // the Job of a JobSet's evaluator must not fail.
 constexpr int kUncounted = 100'000;
@@ -74,6 +75,8 @@ OrderedJson Arguments(const ManifestRequest& request, const PodRole& role) {
   const bool on_cpu =
       role.type == TaskType::kEvaluator || (role.type == TaskType::kChief && !role.computes);
   if (on_cpu) set("devices=cpu");
+  if (request.preflight)
+    for (const char* argument : {"--timeout", kPreflightTimeout}) args.push_back(argument);
   return args;
 }
 
@@ -123,6 +126,11 @@ OrderedJson ReadinessProbe() {
   return {{"grpc", {{"port", kPodPort}}}, {"periodSeconds", 5}, {"timeoutSeconds", 5}};
 }
 
+OrderedJson Command(const ManifestRequest& request, const PodRole& role) {
+  if (request.preflight) return OrderedJson::array({"muster", "preflight"});
+  return OrderedJson::array({"muster-" + role.Name()});
+}
+
 OrderedJson Container(const ManifestRequest& request, const PodRole& role,
                       const std::vector<Mount>& mounts, const std::string& config_map) {
   const bool tfjob = request.manifest_operator == ManifestOperator::kTfJob;
@@ -130,13 +138,13 @@ OrderedJson Container(const ManifestRequest& request, const PodRole& role,
   AddCommonVariables(request, role, &env);
   OrderedJson container = {{"name", tfjob ? "tensorflow" : kManifestName},
                            {"image", request.image},
-                           {"command", OrderedJson::array({"muster-" + role.Name()})},
+                           {"command", Command(request, role)},
                            {"args", Arguments(request, role)},
                            {"env", env}};
   if (role.listens() || tfjob)
     container["ports"] = OrderedJson::array(
         {{{"name", tfjob ? "tfjob-port" : "control"}, {"containerPort", kPodPort}}});
-  if (role.listens()) container["readinessProbe"] = ReadinessProbe();
+  if (role.listens() && !request.preflight) container["readinessProbe"] = ReadinessProbe();
   container["resources"] = Resources(request, role);
   container["securityContext"] = ContainerSecurity();
   container["terminationMessagePolicy"] = "FallbackToLogsOnError";
@@ -197,6 +205,12 @@ OrderedJson JobSpec(const ManifestRequest& request, const PodRole& role,
                     const std::string& config_map) {
   OrderedJson spec = {
       {"completions", role.count}, {"parallelism", role.count}, {"completionMode", "Indexed"}};
+  if (request.preflight) {
+    // Each pod runs once, whatever the others find.
+    spec["backoffLimitPerIndex"] = 0;
+    spec["template"] = PodTemplate(request, role, config_map);
+    return spec;
+  }
   const bool may_fail =
       role.type != TaskType::kEvaluator || request.manifest_operator != ManifestOperator::kJobSet;
   if (role.type == TaskType::kWorker || role.type == TaskType::kPs) {

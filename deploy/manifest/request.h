@@ -19,6 +19,7 @@ struct ManifestRequest {
   int gpus = 0;  // Of each task that computes steps.
   bool evaluator = true;
   bool chief_computes = true;  // False with parameter servers.
+  bool preflight = false;      // The pods run `muster preflight` instead of their tasks.
   ManifestOperator manifest_operator = ManifestOperator::kNone;
   std::string image;
   std::string job;                     // The text of the job file.

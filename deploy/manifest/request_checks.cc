@@ -109,6 +109,10 @@ absl::Status CheckRequest(const ManifestRequest& request) {
     return ConfigurationError(
         "--queue needs --operator tfjob or jobset: Kueue admits Jobs one by one, and two runs "
         "could each wait for the rest of the other");
+  if (request.preflight && request.manifest_operator != ManifestOperator::kNone)
+    return ConfigurationError(
+        "--preflight prints Jobs of Kubernetes' own, which need the same nodes and network: leave "
+        "--operator out");
   if (request.shares_volume() && request.storage_class.empty())
     return ConfigurationError(
         "--tensorboard needs --storage-class: TensorBoard and the chief may run on two nodes, so "

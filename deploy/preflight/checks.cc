@@ -109,9 +109,9 @@ std::vector<std::string> Lines(const std::vector<Check>& checks) {
   for (const Check& check : checks) width = std::max(width, check.name.size());
   std::vector<std::string> lines;
   for (const Check& check : checks) {
-    std::string line =
-        fmt::format("{:<6}  {:<{}}  {}", check.ok ? "ok" : "FAILED", check.name, width, check.what);
-    if (!check.ok && !check.fix.empty()) line += ": " + check.fix;
+    const char* state = !check.ok ? "FAILED" : check.warning ? "warn" : "ok";
+    std::string line = fmt::format("{:<6}  {:<{}}  {}", state, check.name, width, check.what);
+    if (!check.fix.empty()) line += ": " + check.fix;
     lines.push_back(std::move(line));
   }
   return lines;

@@ -12,9 +12,11 @@ struct Check {
   std::string name;
   bool ok = true;
   std::string what;      // What the check found.
-  std::string fix = "";  // How to fix the problem; "" if `ok`.
-  // Set for a failed check. True if the configuration is wrong (exit code 2). False if another task
-  // was not reached in time (exit code 138).
+  std::string fix = "";  // How to fix the problem; "" if there is none.
+  // True if the job can run, but something is not as it should be. `ok` is then true as well.
+  bool warning = false;
+  // For a failed check. True if the configuration is wrong (exit code 2). False if another task was
+  // not reached in time (exit code 138).
   bool configuration = true;
 };
 
@@ -29,7 +31,8 @@ Check CheckGpus(const std::string& devices, int gpus);
 // Returns the number of NVIDIA devices that this process can see.
 int CountGpus(const std::string& folder = "/dev");
 
-// Returns one line for each check: "ok      name   what" or "FAILED  name   what: fix".
+// Returns one line for each check: "ok      name   what", "warn    name   what: fix" or
+// "FAILED  name   what: fix".
 std::vector<std::string> Lines(const std::vector<Check>& checks);
 // Returns the exit code for all checks: 0, 2 or 138.
 ExitCode CodeOf(const std::vector<Check>& checks);

@@ -4,7 +4,6 @@
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,48 +16,15 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/base/files/fd.h"
 #include "common/base/peer_text.h"
 #include "common/rpc/host.h"
-#include "common/rpc/listen.h"
+#include "deploy/preflight/session.h"
+#include "deploy/preflight/session_threads.h"
+#include "deploy/preflight/sockets.h"
 #include "muster/json.h"
 
 namespace muster::preflight {
 namespace {
-
-constexpr size_t kMaxBytes = 64 * 1024;  // Limit for one line.
-
-int Milliseconds(MonotonicTime until) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000));
-}
-
-bool WaitFor(int fd, short events, MonotonicTime until) {
-  pollfd polled{fd, events, 0};
-  return poll(&polled, 1, Milliseconds(until)) == 1;
-}
-
-bool SendLine(int fd, const std::string& line, MonotonicTime until) {
-  for (size_t at = 0; at < line.size();) {
-    if (!WaitFor(fd, POLLOUT, until)) return false;
-    const ssize_t n = send(fd, line.data() + at, line.size() - at, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n < 0 && errno != EAGAIN) return false;
-    if (n > 0) at += static_cast<size_t>(n);
-  }
-  return true;
-}
-
-std::string ReceiveLine(int fd, MonotonicTime until) {
-  std::string line;
-  while (line.size() < kMaxBytes && WaitFor(fd, POLLIN, until)) {
-    char bytes[4096];
-    const ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && errno != EAGAIN)) break;
-    if (n > 0) line.append(bytes, static_cast<size_t>(n));
-    if (line.ends_with('\n')) return line;
-  }
-  return "";
-}
 
 struct Line {
   std::string task, version, cluster_digest, host;
@@ -107,6 +73,7 @@ class NeighboursImpl final : public Neighbours {
   ~NeighboursImpl() override {
     exiting_ = true;
     for (std::thread& thread : threads_) thread.join();
+    answering_.Join();
   }
 
   absl::Status Listen();
@@ -114,7 +81,7 @@ class NeighboursImpl final : public Neighbours {
 
  private:
   void Serve(int fd);
-  void Answer(int fd);
+  void Answer(Fd caller);
   void CallUntilReached(const std::string& task);
   void Call(const std::string& task);
   std::string CallNeighbour(const std::string& task, const addrinfo& address);
@@ -128,6 +95,7 @@ class NeighboursImpl final : public Neighbours {
   std::atomic<bool> exiting_ = false;
   std::vector<Fd> listening_;
   std::vector<std::thread> threads_;
+  SessionThreads answering_;  // A caller that says nothing does not keep others waiting.
 
   absl::Mutex mu_;
   Reachability found_ ABSL_GUARDED_BY(mu_);
@@ -135,22 +103,17 @@ class NeighboursImpl final : public Neighbours {
 
 absl::Status NeighboursImpl::Listen() {
   for (const std::string& address : options_.listen) {
-    MUSTER_ASSIGN_OR_RETURN(const rpc::HostPort where, rpc::SplitHostPort(address));
-    addrinfo hints{}, *list = nullptr;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
-    if (getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &hints, &list) != 0)
-      return ConfigurationError(fmt::format("'{}' is no numeric address", address));
-    Fd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const absl::StatusOr<AddressList> list =
+        Resolve(address, SOCK_STREAM, AI_NUMERICHOST | AI_PASSIVE);
+    if (!list.ok()) return ConfigurationError(fmt::format("'{}' is no numeric address", address));
+    const addrinfo& where = **list;
+    Fd socket(::socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
     setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    const bool bound = bind(socket.get(), list->ai_addr, list->ai_addrlen) == 0 &&
-                       listen(socket.get(), SOMAXCONN) == 0;
-    const int error = errno;
-    freeaddrinfo(list);
-    if (!bound)
+    if (bind(socket.get(), where.ai_addr, where.ai_addrlen) != 0 ||
+        listen(socket.get(), SOMAXCONN) != 0)
       return ConfigurationError(
-          fmt::format("cannot listen on {}: {}", address, std::strerror(error)));
+          fmt::format("cannot listen on {}: {}", address, std::strerror(errno)));
     listening_.push_back(std::move(socket));
   }
   for (const Fd& socket : listening_)
@@ -165,17 +128,20 @@ absl::Status NeighboursImpl::Listen() {
 void NeighboursImpl::Serve(int fd) {
   while (!exiting_) {
     if (!WaitFor(fd, POLLIN, Clock::now() + std::chrono::milliseconds(100))) continue;
-    const Fd caller(accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (caller.get() >= 0) Answer(caller.get());
+    auto caller = std::make_shared<Fd>(accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (*caller) answering_.Start([this, caller] { Answer(std::move(*caller)); });
   }
 }
 
-void NeighboursImpl::Answer(int fd) {
+void NeighboursImpl::Answer(Fd caller) {
   const MonotonicTime until = Clock::now() + options_.call;
-  const absl::StatusOr<Line> line = Read(ReceiveLine(fd, until));
+  const std::string text = ReceiveLine(caller.get(), until);
+  if (options_.on_session && Session::Begins(text))
+    return options_.on_session(std::move(caller), text);
+  const absl::StatusOr<Line> line = Read(text);
   if (!line.ok()) return;  // The caller is not a preflight.
   TakeIn(*line, /*called=*/true);
-  SendLine(fd, Write(Mine()), until);
+  SendText(caller.get(), Write(Mine()), until);
 }
 
 void NeighboursImpl::CallUntilReached(const std::string& task) {
@@ -192,26 +158,15 @@ void NeighboursImpl::CallUntilReached(const std::string& task) {
 }
 
 void NeighboursImpl::Call(const std::string& task) {
-  const absl::StatusOr<rpc::HostPort> where = rpc::SplitHostPort(options_.addresses.at(task));
-  addrinfo hints{}, *list = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  int error = EAI_NONAME;
-  if (where.ok())
-    error = getaddrinfo(where->host.c_str(), std::to_string(where->port).c_str(), &hints, &list);
-  std::string why;
-  if (error != 0) {
-    why = fmt::format("cannot resolve its name: {}", gai_strerror(error));
-  } else {
-    for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
-      why = CallNeighbour(task, *a);
-      if (why.empty()) break;
-    }
-    freeaddrinfo(list);
+  const absl::StatusOr<AddressList> list = Resolve(options_.addresses.at(task), SOCK_STREAM, 0);
+  std::string why(Message(list.status()));
+  for (const addrinfo* a = list.ok() ? list->get() : nullptr; a != nullptr; a = a->ai_next) {
+    why = CallNeighbour(task, *a);
+    if (why.empty()) break;
   }
   absl::MutexLock lock(&mu_);
   Neighbour& neighbour = found_.neighbours[task];
-  neighbour.resolved = neighbour.resolved || error == 0;
+  neighbour.resolved = neighbour.resolved || list.ok();
   if (neighbour.reached) return;
   neighbour.why = why;
   if (!why.empty()) return;
@@ -222,22 +177,10 @@ void NeighboursImpl::Call(const std::string& task) {
 // Returns why the task does not answer, "" if it does.
 std::string NeighboursImpl::CallNeighbour(const std::string& task, const addrinfo& address) {
   const MonotonicTime until = Clock::now() + options_.call;
-  const Fd socket(
-      ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
-  if (socket.get() < 0) return std::strerror(errno);
-  if (connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) return std::strerror(errno);
-    if (!WaitFor(socket.get(), POLLOUT, until))
-      return fmt::format("no answer within {:g} s (packets are dropped on the way: a firewall?)",
-                         Seconds(options_.call));
-    int error = 0;
-    socklen_t length = sizeof error;
-    getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error == ECONNREFUSED) return "connection refused: nobody listens there yet";
-    if (error != 0) return std::strerror(error);
-  }
-  if (!SendLine(socket.get(), Write(Mine()), until)) return "connected, but nothing could be sent";
-  const absl::StatusOr<Line> line = Read(ReceiveLine(socket.get(), until));
+  const absl::StatusOr<Fd> socket = ConnectTo(address, {}, until);
+  if (!socket.ok()) return std::string(Message(socket.status()));
+  if (!SendText(socket->get(), Write(Mine()), until)) return "connected, but nothing could be sent";
+  const absl::StatusOr<Line> line = Read(ReceiveLine(socket->get(), until));
   if (!line.ok()) return "somebody listens there, but it is no muster preflight (a running job?)";
   if (line->task != task) return fmt::format("{} answers there", line->task);
   TakeIn(*line, /*called=*/false);
@@ -262,7 +205,8 @@ void NeighboursImpl::TakeIn(const Line& line, bool called) {
   neighbour.identity = line.identity;
   neighbour.host = line.host;
   std::set<std::string>& reached = found_.reached[line.task];
-  reached.insert(line.reached.begin(), line.reached.end());
+  for (const std::string& name : line.reached)
+    if (options_.addresses.contains(name)) reached.insert(name);
   if (called) reached.insert(options_.self);
 }
 

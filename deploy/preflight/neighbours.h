@@ -4,6 +4,7 @@
 // object do the work. Used by one thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/files/fd.h"
 #include "muster/status.h"
 
 namespace muster::preflight {
@@ -26,6 +28,9 @@ struct NeighbourOptions {
   std::vector<std::string> identity;
   Duration between_calls = std::chrono::milliseconds(300);
   Duration call = std::chrono::seconds(2);  // Timeout of one call.
+  // Takes over a connection that begins with a line of a session (session.h). May be empty. Called
+  // by several threads, until the Neighbours object is destroyed.
+  std::function<void(Fd socket, std::string line)> on_session;
 };
 
 struct Neighbour {

@@ -3,11 +3,16 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
+import time
 import unittest
 
-from harness import BIN, ClusterTest
+from harness import BIN, ClusterTest, free_ports
+from ranks_test import FROM, LAUNCHERS
 from recording import wait_until
+
+CLOCK = BIN.parent / "tests" / "test_clock.so"
 
 
 class Preflight(ClusterTest):
@@ -155,7 +160,8 @@ class Preflight(ClusterTest):
         processes = [self.preflight(cluster, task, "--timeout", 10, *arguments) for task in ("chief:0", "worker:0")]
         self.finish(processes[1:], code=2)
         self.assertRegex(processes[1].output(), r"FAILED +identity +the certificate \S+/worker-0.pem has expired: peers refuse it")
-        self.finish(processes[:1])
+        self.finish(processes[:1], code=138)
+        self.assertRegex(processes[0].output(), r"FAILED +worker 0 +cannot be compared: ")
 
     def test_a_taken_port_and_a_bad_job_are_configuration_errors(self):
         cluster = self.cluster(1)
@@ -169,6 +175,89 @@ class Preflight(ClusterTest):
         self.finish([self.preflight(cluster, "chief:0", "--timeout", 1)], code=2)
         self.finish([first], code=138)
         self.finish([self.preflight(cluster, "chief:0", "--job", self.job(epoch=1))], code=2)
+
+
+    # ---- what all tasks compare ----
+
+    def run_all(self, cluster, arguments, code, **environment):
+        """`arguments`: of each task its own. What each has printed."""
+        processes = [self.preflight(cluster, task, *more, **environment.get(task.replace(":", "_"), {})) for task, more in arguments.items()]
+        self.finish(processes, code=code)
+        return [process.output() for process in processes]
+
+    def test_the_differing_key_of_a_job_file_is_named_in_every_task(self):
+        job, cluster = self.job(), self.cluster(2)
+        common = ["--job", job]
+        for told in self.run_all(cluster, {"chief:0": common, "worker:0": common, "worker:1": [*common, "--set", "checkpoint.keep=7"]}, code=2):
+            self.assertRegex(told, "FAILED +job +worker 1 has another checkpoint.keep than chief 0: 7, not 3: give all tasks the same job file")
+            self.assertRegex(told, "ok +worker 0 +same job and versions as chief 0; clock ")
+        # What belongs to a host may differ.
+        told = self.run_all(cluster, {"chief:0": common, "worker:0": [*common, "--set", "devices=cpu:2"], "worker:1": []}, code=0)
+        self.assertRegex(told[1], "warn +job +worker 1 has no job file")
+
+    def test_a_check_that_fails_in_one_task_is_seen_in_all(self):
+        cluster, common = self.cluster(1), ["--job", self.job()]
+        told = self.run_all(cluster, {"chief:0": common, "worker:0": [*common, "--set", "devices=cuda:0,63"]}, code=2)
+        self.assertRegex(told[0], 'FAILED +worker 0, devices +devices is "cuda:0,63", 0 GPUs on this host')
+        self.assertEqual(told[1].count("devices is"), 1)
+
+    @unittest.skipUnless(CLOCK.exists(), "the test clock is for x86-64")
+    def test_a_clock_that_is_off_is_a_warning(self):
+        (self.dir / "clock").write_bytes(struct.pack("q", 90 * 10**9))
+        shifted = {"LD_PRELOAD": str(CLOCK), "MUSTER_TEST_CLOCK": str(self.dir / "clock")}
+        for told in self.run_all(self.cluster(1), {"chief:0": [], "worker:0": []}, code=0, worker_0=shifted):
+            self.assertRegex(told, r"warn +clock +the clock of worker 0 is \+90.0 s \(within [0-9.]+ .s\) ahead of that of chief 0: synchronize")
+
+    def test_a_gpu_that_is_not_well_is_named(self):
+        fake = {"LD_LIBRARY_PATH": str(BIN.parent / "tests" / "fake_gpu_health")}
+        told = self.run_all(self.cluster(1), {"chief:0": [], "worker:0": []}, code=2, chief_0={**fake, "FAKE_GPU_HEALTH": "ok ok"},
+                            worker_0={**fake, "FAKE_GPU_HEALTH": "ok ecc=2,reasons=64"})
+        self.assertRegex(told[0], "ok +GPU health +2 GPUs .NVIDIA Fake., driver 580.65.06")
+        self.assertRegex(told[0], "FAILED +worker 0, GPU 1 +2 memory errors that ECC could not correct")
+        self.assertRegex(told[1], "warn +GPU 1 +its clock is held down: it is hot")
+
+    def test_it_ends_in_time_whatever_strangers_do(self):
+        """Connections that say nothing, too much or nonsense, and one that wants a session, hold nobody up."""
+        cluster = self.cluster(1)
+        first = self.preflight(cluster, "chief:0", "--timeout", 30)
+        host, port = cluster["chief"][0].split(":")
+        strangers = []
+
+        def connected():
+            try:
+                strangers.append(socket.create_connection((host, int(port)), timeout=5))
+            except OSError:
+                return False
+            return True
+        wait_until("the first one listens", connected)
+        for text in b"", b"x" * 200_000, b'{"muster_preflight_session": 1, "task": "worker:9", "cluster_digest": "", "tls": true}\n', b"[" * 60_000 + b"\n":
+            for _ in range(10):
+                strangers.append(socket.create_connection((host, int(port)), timeout=5))
+                try:
+                    strangers[-1].sendall(text)
+                except OSError:
+                    pass  # It has heard enough.
+        begin = time.monotonic()
+        self.finish([self.preflight(cluster, "worker:0", "--timeout", 30), first])
+        self.assertLess(time.monotonic() - begin, 20)
+        for stranger in strangers:
+            stranger.close()
+
+    def test_launchers_with_ranks(self):
+        job = self.job()
+        for source, variables in FROM.items():
+            with self.subTest(source=source):
+                ports = free_ports(2)
+                port = () if source == "slurm" else ("--port", ports[0])
+                processes = []
+                for rank in range(2):
+                    env = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+                    env.update({name: str(value) for name, value in variables(rank, 2, ports).items()})
+                    command = [BIN / "muster", "cluster", "--from", source, *port, "--exec", "--", "muster", "preflight", "--job", job]
+                    processes.append(self.process_class(f"rank {rank}", [str(part) for part in command], env, self.dir / f"log-{len(self.processes)}"))
+                    self.processes.append(processes[-1])
+                self.finish(processes)
+                self.assertRegex(processes[1].output(), "ok +worker 0 +same job and versions as chief 0")
 
 
 if __name__ == "__main__":

@@ -58,6 +58,8 @@ TEST(Summary, SaysWhatFailedAndHowToMendIt) {
       {.name = "a", .what = "fine"},
       {.name = "long", .ok = false, .what = "gone", .fix = "bring it", .configuration = false}};
   EXPECT_THAT(Lines(checks), ElementsAre("ok      a     fine", "FAILED  long  gone: bring it"));
+  EXPECT_THAT(Lines({{.name = "b", .what = "odd", .fix = "look at it", .warning = true}}),
+              ElementsAre("warn    b  odd: look at it"));
 }
 
 TEST(Summary, PutsTheConfigurationFirst) {

@@ -1,0 +1,273 @@
+#include "deploy/preflight/gpu_health.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "absl/strings/str_join.h"
+#include "common/base/peer_text.h"
+#include "deploy/launcher/child_output.h"
+#include "muster/json.h"
+
+namespace muster::preflight {
+namespace {
+
+// ---- The driver's library: nvml.h of NVIDIA's NVML API, of which these functions are called.
+
+constexpr int kSuccess = 0, kNoPermission = 4, kDriverNotLoaded = 9;
+constexpr int kUncorrected = 1, kCorrected = 0;  // nvmlMemoryErrorType_t
+constexpr int kVolatile = 0;                     // nvmlEccCounterType_t
+constexpr int kTemperatureGpu = 0;               // nvmlTemperatureSensors_t
+constexpr unsigned kMaxLinks = 18;               // NVML_NVLINK_MAX_LINKS
+
+struct Reason {
+  uint64_t bit;
+  const char* text;
+};
+// nvmlClocksThrottleReason*. Those that are left out are normal: idle, set by the user, the power
+// limit under load.
+constexpr Reason kReasons[] = {{0x20, "it is hot (software thermal slowdown)"},
+                               {0x40, "it is hot (hardware thermal slowdown)"},
+                               {0x80, "its power supply says so (hardware power brake)"},
+                               {0x08, "the hardware slows it down"}};
+
+using Device = void*;
+
+// A function of a library, or null.
+template <typename Signature>
+Signature* Find(void* library, const char* name) {
+  return reinterpret_cast<Signature*>(dlsym(library, name));
+}
+
+// Calls a function of the library if there is one. Returns whether it succeeded.
+template <typename Signature, typename... Arguments>
+bool Call(void* library, const char* name, Arguments... arguments) {
+  auto* function = Find<Signature>(library, name);
+  return function != nullptr && function(arguments...) == kSuccess;
+}
+
+std::string ErrorText(void* library, int error) {
+  auto* text = Find<const char*(int)>(library, "nvmlErrorString");
+  return text == nullptr ? fmt::format("error {}", error) : (*text)(error);
+}
+
+void ReadMemory(void* library, Device device, GpuState* gpu) {
+  using Errors = int(Device, int, int, unsigned long long*);
+  unsigned long long count = 0;
+  if (Call<Errors>(library, "nvmlDeviceGetTotalEccErrors", device, kUncorrected, kVolatile, &count))
+    gpu->uncorrected_errors = static_cast<int64_t>(count);
+  if (Call<Errors>(library, "nvmlDeviceGetTotalEccErrors", device, kCorrected, kVolatile, &count))
+    gpu->corrected_errors = static_cast<int64_t>(count);
+  unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
+  using Rows = int(Device, unsigned*, unsigned*, unsigned*, unsigned*);
+  if (Call<Rows>(library, "nvmlDeviceGetRemappedRows", device, &corrected, &uncorrected, &pending,
+                 &failed)) {
+    gpu->repair_pending = pending != 0;
+    gpu->repair_failed = failed != 0;
+  }
+  int retired = 0;  // GPUs before Ampere retire pages instead.
+  if (Call<int(Device, int*)>(library, "nvmlDeviceGetRetiredPagesPendingStatus", device, &retired))
+    gpu->repair_pending = gpu->repair_pending || retired != 0;
+}
+
+GpuState ReadGpu(void* library, Device device) {
+  GpuState gpu;
+  char text[128] = {};
+  using Text = int(Device, char*, unsigned);
+  if (Call<Text>(library, "nvmlDeviceGetName", device, text, unsigned{sizeof text}))
+    gpu.name = text;
+  if (Call<Text>(library, "nvmlDeviceGetUUID", device, text, unsigned{sizeof text}))
+    gpu.uuid = text;
+  ReadMemory(library, device, &gpu);
+  unsigned long long reasons = 0;
+  if (Call<int(Device, unsigned long long*)>(library, "nvmlDeviceGetCurrentClocksThrottleReasons",
+                                             device, &reasons))
+    gpu.throttle_reasons = reasons;
+  unsigned degrees = 0;
+  if (Call<int(Device, int, unsigned*)>(library, "nvmlDeviceGetTemperature", device,
+                                        kTemperatureGpu, &degrees))
+    gpu.temperature = static_cast<int>(degrees);
+  for (unsigned link = 0; link < kMaxLinks; ++link) {
+    int active = 0;
+    if (Call<int(Device, unsigned, int*)>(library, "nvmlDeviceGetNvLinkState", device, link,
+                                          &active))
+      ++(active != 0 ? gpu.links_up : gpu.links_down);
+  }
+  return gpu;
+}
+
+void ReadGpus(void* library, GpuReport* report) {
+  unsigned count = 0;
+  using Count = int(unsigned*);
+  auto* counter = Find<Count>(library, "nvmlDeviceGetCount_v2");
+  if (counter == nullptr || (*counter)(&count) != kSuccess) {
+    report->problem = "nvmlDeviceGetCount does not work";
+    return;
+  }
+  auto* handle = Find<int(unsigned, Device*)>(library, "nvmlDeviceGetHandleByIndex_v2");
+  for (unsigned i = 0; i < count && handle != nullptr; ++i) {
+    Device device = nullptr;
+    const int error = (*handle)(i, &device);
+    if (error == kNoPermission) continue;  // The GPU belongs to another container.
+    if (error != kSuccess) {
+      report->problem = fmt::format("GPU {}: {}", i, ErrorText(library, error));
+      return;
+    }
+    report->gpus.push_back(ReadGpu(library, device));
+  }
+  char version[96] = {};
+  if (Call<int(char*, unsigned)>(library, "nvmlSystemGetDriverVersion", version,
+                                 unsigned{sizeof version}))
+    report->driver_version = version;
+}
+
+std::string NcclVersion(const char* name) {
+  void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  int version = 0;
+  if (library == nullptr || !Call<int(int*)>(library, "ncclGetVersion", &version)) return "";
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+// ---- From the child process.
+
+std::string Encode(const GpuReport& report) {
+  Json gpus = Json::array();
+  for (const GpuState& gpu : report.gpus)
+    gpus.push_back({{"name", gpu.name},
+                    {"uuid", gpu.uuid},
+                    {"uncorrected_errors", gpu.uncorrected_errors},
+                    {"corrected_errors", gpu.corrected_errors},
+                    {"repair_pending", gpu.repair_pending},
+                    {"repair_failed", gpu.repair_failed},
+                    {"throttle_reasons", gpu.throttle_reasons},
+                    {"temperature", gpu.temperature},
+                    {"links_up", gpu.links_up},
+                    {"links_down", gpu.links_down}});
+  return Dump(Json{{"problem", report.problem},
+                   {"library", report.library},
+                   {"driver_version", report.driver_version},
+                   {"nccl_version", report.nccl_version},
+                   {"gpus", gpus}});
+}
+
+absl::StatusOr<GpuReport> Decode(const std::string& text) {
+  MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "GPUs"));
+  GpuReport report;
+  Json gpus = Json::array();
+  JsonObject object(json, "GPUs");
+  object.Read("problem", &report.problem)
+      .Read("library", &report.library)
+      .Read("driver_version", &report.driver_version)
+      .Read("nccl_version", &report.nccl_version)
+      .Read("gpus", &gpus);
+  MUSTER_RETURN_IF_ERROR(object.Finish());
+  for (const Json& item : gpus) {
+    GpuState& gpu = report.gpus.emplace_back();
+    JsonObject one(item, "GPU");
+    one.Read("name", &gpu.name)
+        .Read("uuid", &gpu.uuid)
+        .Read("uncorrected_errors", &gpu.uncorrected_errors)
+        .Read("corrected_errors", &gpu.corrected_errors)
+        .Read("repair_pending", &gpu.repair_pending)
+        .Read("repair_failed", &gpu.repair_failed)
+        .Read("throttle_reasons", &gpu.throttle_reasons)
+        .Read("temperature", &gpu.temperature)
+        .Read("links_up", &gpu.links_up)
+        .Read("links_down", &gpu.links_down);
+    MUSTER_RETURN_IF_ERROR(one.Finish());
+  }
+  return report;
+}
+
+// ---- Judging.
+
+void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* checks) {
+  const auto fail = [&](std::string what, std::string fix) {
+    checks->push_back({.name = name, .ok = false, .what = std::move(what), .fix = std::move(fix)});
+  };
+  const auto warn = [&](std::string what, std::string fix) {
+    checks->push_back(
+        {.name = name, .what = std::move(what), .fix = std::move(fix), .warning = true});
+  };
+  if (gpu.repair_failed)
+    fail("its memory has defects that cannot be repaired", "replace the GPU, or leave it out");
+  if (gpu.uncorrected_errors > 0)
+    fail(fmt::format("{} memory errors that ECC could not correct, since the driver was loaded",
+                     gpu.uncorrected_errors),
+         "reset the GPU (nvidia-smi --gpu-reset) or reboot; replace it if they come again");
+  if (gpu.repair_pending && !gpu.repair_failed)
+    warn("a part of its memory is to be replaced by a spare one at the next reset",
+         "reset the GPU (nvidia-smi --gpu-reset) or reboot");
+  for (const Reason& reason : kReasons) {
+    if ((gpu.throttle_reasons & reason.bit) == 0) continue;
+    warn(fmt::format("its clock is held down: {}{}", reason.text,
+                     gpu.temperature < 0 ? "" : fmt::format(", {} degrees", gpu.temperature)),
+         "look at cooling and power; all members wait for the slowest GPU");
+    break;  // The hardware reports several bits for one cause.
+  }
+  if (gpu.links_up > 0 && gpu.links_down > 0)
+    warn(fmt::format("{} of {} NVLinks are down", gpu.links_down, gpu.links_up + gpu.links_down),
+         "see nvidia-smi nvlink --status, and the log of the fabric manager");
+}
+
+}  // namespace
+
+GpuReport ReadGpuHealthHere(const char* nvml, const char* nccl) {
+  GpuReport report;
+  report.nccl_version = NcclVersion(nccl);
+  void* library = dlopen(nvml, RTLD_NOW | RTLD_LOCAL);
+  auto* init = library == nullptr ? nullptr : Find<int()>(library, "nvmlInit_v2");
+  if (init == nullptr) return report;
+  report.library = true;
+  if (const int error = (*init)(); error != kSuccess) {
+    report.library = error != kDriverNotLoaded;
+    if (report.library) report.problem = ErrorText(library, error);
+    return report;
+  }
+  ReadGpus(library, &report);
+  Call<int()>(library, "nvmlShutdown");
+  return report;
+}
+
+GpuReport ReadGpuHealth(Duration timeout) {
+  const auto text = launcher::OutputOfChild([] { return Encode(ReadGpuHealthHere()); }, timeout);
+  GpuReport report;
+  report.library = true;
+  if (!text.ok()) {
+    report.problem = Message(text.status());
+    return report;
+  }
+  const absl::StatusOr<GpuReport> decoded = Decode(*text);
+  if (decoded.ok()) return *decoded;
+  report.problem = "the process that asks it died";
+  return report;
+}
+
+std::vector<Check> JudgeGpus(const GpuReport& report) {
+  constexpr char kName[] = "GPU health";
+  if (!report.library)
+    return {{.name = kName, .what = "not checked: no NVIDIA driver on this host"}};
+  if (!report.problem.empty())
+    return {{.name = kName,
+             .ok = false,
+             .what = fmt::format("the NVIDIA driver of this host does not work: {}",
+                                 SanitizePeerText(report.problem, 200)),
+             .fix = "see what nvidia-smi says, or train on the CPU (--set devices=cpu)"}};
+  std::vector<Check> checks;
+  size_t links = 0;
+  for (size_t i = 0; i < report.gpus.size(); ++i) {
+    JudgeGpu(report.gpus[i], fmt::format("GPU {}", i), &checks);
+    links += static_cast<size_t>(report.gpus[i].links_up);
+  }
+  if (!checks.empty()) return checks;
+  std::string what =
+      fmt::format("{} GPU{}", report.gpus.size(), report.gpus.size() == 1 ? "" : "s");
+  if (!report.gpus.empty()) what += fmt::format(" ({})", report.gpus[0].name);
+  return {{.name = kName,
+           .what = fmt::format("{}, driver {}, {} NVLinks up: no errors", what,
+                               report.driver_version, links)}};
+}
+
+}  // namespace muster::preflight

@@ -1,0 +1,38 @@
+// Threads for the connections that other tasks, or anybody, opens to `muster preflight`. Their
+// number is bounded. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <list>
+#include <memory>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace muster::preflight {
+
+class SessionThreads {
+ public:
+  explicit SessionThreads(size_t most = 64) : most_(most) {}
+  ~SessionThreads() { Join(); }
+
+  // Runs `call` on a new thread. Returns false, and does not run it, if `most` calls are running.
+  bool Start(std::function<void()> call);
+  // Blocks until all calls have returned. Start must not be called any more.
+  void Join();
+
+ private:
+  struct Running {
+    std::atomic<bool> done = false;
+    std::thread thread;
+  };
+  void ReapLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const size_t most_;
+  absl::Mutex mu_;
+  std::list<std::unique_ptr<Running>> running_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace muster::preflight

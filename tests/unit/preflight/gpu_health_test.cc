@@ -1,0 +1,91 @@
+#include "deploy/preflight/gpu_health.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "deploy/launcher/child_output.h"
+
+namespace muster::preflight {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// What is said of a host with these GPUs. The fake library reads the variable when it is loaded.
+std::vector<std::string> Said(const char* gpus) {
+  const auto text = launcher::OutputOfChild(
+      [gpus] {
+        setenv("FAKE_GPU_HEALTH", gpus, 1);
+        std::string lines;
+        for (const std::string& line :
+             Lines(JudgeGpus(ReadGpuHealthHere(FAKE_NVML, "libno-nccl.so"))))
+          lines += line + '\n';
+        return lines;
+      },
+      std::chrono::seconds(20));
+  EXPECT_TRUE(text.ok()) << text.status();
+  std::vector<std::string> lines;
+  std::istringstream stream(text.value_or(""));
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(GpuHealthTest, WellOnesAreOneLine) {
+  EXPECT_THAT(Said("ok,links=4/0 ok,links=4/0"),
+              ElementsAre("ok      GPU health  2 GPUs (NVIDIA Fake), driver 580.65.06, 8 NVLinks "
+                          "up: no errors"));
+  EXPECT_THAT(Said("old"), ElementsAre(HasSubstr("1 GPU (NVIDIA Fake)")));
+}
+
+TEST(GpuHealthTest, MemoryErrorsFail) {
+  EXPECT_THAT(Said("ok ecc=3"), ElementsAre(AllOf(HasSubstr("FAILED  GPU 1  3 memory errors"),
+                                                  HasSubstr("nvidia-smi --gpu-reset"))));
+  EXPECT_THAT(Said("failed"), ElementsAre(HasSubstr("FAILED  GPU 0  its memory has defects")));
+  EXPECT_THAT(Said("pending"), ElementsAre(HasSubstr("warn    GPU 0  a part of its memory")));
+}
+
+TEST(GpuHealthTest, AClockThatIsHeldDownIsAWarningWithTheCause) {
+  EXPECT_THAT(Said("reasons=72"),  // Hardware slowdown, because it is hot.
+              ElementsAre(AllOf(HasSubstr("warn    GPU 0  its clock is held down"),
+                                HasSubstr("it is hot (hardware thermal slowdown), 91 degrees"))));
+  EXPECT_THAT(Said("reasons=128"), ElementsAre(HasSubstr("power brake")));
+  EXPECT_THAT(Said("reasons=7"), ElementsAre(HasSubstr("no errors"))) << "idle, power limit";
+}
+
+TEST(GpuHealthTest, SomeLinksDownAreAWarning) {
+  EXPECT_THAT(Said("links=4/2"), ElementsAre(HasSubstr("2 of 6 NVLinks are down")));
+  EXPECT_THAT(Said("links=0/6"), ElementsAre(HasSubstr("no errors"))) << "without a bridge";
+}
+
+TEST(GpuHealthTest, ADriverThatDoesNotWorkFails) {
+  EXPECT_THAT(Said("init=18"), ElementsAre(AllOf(HasSubstr("FAILED  GPU health"),
+                                                 HasSubstr("Driver/library version mismatch"))));
+  EXPECT_THAT(Said("init=9"), ElementsAre(HasSubstr("not checked: no NVIDIA driver")));
+}
+
+TEST(GpuHealthTest, WithoutALibraryItIsSkippedWithAReason) {
+  const GpuReport report = ReadGpuHealthHere("libno-such-library.so", "libno-nccl.so");
+  EXPECT_THAT(Lines(JudgeGpus(report)),
+              ElementsAre("ok      GPU health  not checked: no NVIDIA driver on this host"));
+  EXPECT_EQ(report.nccl_version, "");
+}
+
+TEST(OutputOfChildTest, GivesUpOnOneThatHangsAndReadsOneThatDies) {
+  const auto late = launcher::OutputOfChild(
+      [] {
+        while (true) pause();
+        return std::string();
+      },
+      std::chrono::milliseconds(200));
+  EXPECT_THAT(late.status().ToString(), HasSubstr("no answer within 0.2 s"));
+  const auto dead =
+      launcher::OutputOfChild([]() -> std::string { _exit(1); }, std::chrono::seconds(20));
+  EXPECT_EQ(dead.value_or("?"), "");
+}
+
+}  // namespace
+}  // namespace muster::preflight
