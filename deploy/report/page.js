@@ -88,7 +88,7 @@
       this.card = make("article", {className: "chart"},
         make("div", {className: "head"}, make("h3", {textContent: this.title}), make("label", {}, log, " log")),
         this.svg, this.read, this.note, this.legend, details);
-      if (this.series.length > 1) for (const one of this.series) this.legend.append(this.toggle(one));
+      if (this.series.some((one) => one.own)) for (const one of this.series) this.legend.append(this.toggle(one));
       this.listen();
     }
 
@@ -144,7 +144,7 @@
         draw("line", {class: "grid-line", x1: box.left, x2: box.right, y1: scale.y(y), y2: scale.y(y)}, this.svg);
         draw("text", {x: box.left - 5, y: scale.y(y) + 4, "text-anchor": "end"}, this.svg).textContent = short(y);
       }
-      for (const x of ticks(scale.left, scale.right, Math.max(2, Math.floor(scale.width / 110)))) {
+      for (const x of ticks(scale.left, scale.right, Math.max(3, Math.floor(scale.width / 100)))) {
         draw("line", {class: "grid-line", x1: scale.x(x), x2: scale.x(x), y1: box.top, y2: box.bottom}, this.svg);
         draw("text", {x: scale.x(x), y: box.bottom + 16, "text-anchor": "middle"}, this.svg).textContent = position(x);
       }
@@ -366,7 +366,9 @@
       one.runColour = colourOf(one.run);
       one.colour = alone ? colourOf(place) : one.runColour;
       one.dash = DASHES[(alone ? Math.floor(place / COLOURS) : place + Math.floor(one.run / COLOURS)) % DASHES.length];
-      one.label = alone ? one.folder : folders.length > 1 || !SPLITS.includes(one.folder) ? `${data.runs[one.run].name} ${one.folder}` : data.runs[one.run].name;
+      // The legend of the page has what is one curve of each run.
+      one.own = alone ? folders.length > 1 : folders.length > 1 || !SPLITS.includes(one.folder);
+      one.label = alone ? one.folder : one.own ? `${data.runs[one.run].name} ${one.folder}` : data.runs[one.run].name;
     });
     return series;
   }

@@ -202,9 +202,9 @@ class Report(ClusterTest):
         self.assertTrue(page.evaluate("document.getElementById('reset').hidden"))
         self.assertEqual(page.complaints, [])
 
-    @unittest.skipIf(browser.BINARY, "")
-    def test_browser(self):
-        self.skipTest(browser.WHY_NOT)
+    if not browser.BINARY:
+        def test_in_a_browser(self):
+            self.skipTest(browser.WHY_NOT)
 
     def test_damaged_and_partial_runs_have_a_row_that_says_so(self):
         whole = self.with_a_killed_worker()
