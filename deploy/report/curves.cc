@@ -55,6 +55,19 @@ Json CurveJson(const std::string& folder, const std::string& tag, const std::vec
           {"values", std::move(values)}};
 }
 
+// Returns how many points a curve may have, so that all curves together stay within their limit.
+size_t MostPoints(const std::vector<Run>& runs) {
+  size_t most = kMaxPoints;
+  for (; most > kFewestPoints; most -= 10) {
+    size_t all = 0;
+    for (const Run& run : runs)
+      for (const auto& [folder, content] : run.folders)
+        for (const auto& [tag, points] : content.scalars) all += std::min(points.size(), most);
+    if (all <= kMaxPagePoints) break;
+  }
+  return most;
+}
+
 }  // namespace
 
 std::vector<Point> Downsampled(const std::vector<Point>& points, size_t most) {
@@ -70,10 +83,7 @@ std::vector<Point> Downsampled(const std::vector<Point>& points, size_t most) {
 }
 
 Json CurvesJson(const std::vector<Run>& runs, const std::vector<std::vector<Mark>>& marks) {
-  size_t curves = 1;
-  for (const Run& run : runs)
-    for (const auto& [folder, content] : run.folders) curves += content.scalars.size();
-  const size_t most = std::clamp<size_t>(kMaxPagePoints / curves, 50, kMaxPoints);
+  const size_t most = MostPoints(runs);
   Json list = Json::array();
   for (size_t i = 0; i < runs.size(); ++i) {
     const Run& run = runs[i];

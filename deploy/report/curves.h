@@ -13,7 +13,8 @@
 namespace muster::report {
 
 inline constexpr size_t kMaxPoints = 1000;       // Of one curve.
-inline constexpr size_t kMaxPagePoints = 60000;  // Of all curves together.
+inline constexpr size_t kMaxPagePoints = 60000;  // Of all curves together, unless ...
+inline constexpr size_t kFewestPoints = 50;      // ... each has only so many.
 
 // Returns at most `most` of the points, in their order. Keeps the first and the last point, and of
 // each part between them the smallest and the largest value and the first value that is not finite.

@@ -350,25 +350,31 @@
       for (const curve of run.curves) {
         const split = SPLITS.includes(curve.folder);
         const group = groups[GROUPS.findIndex(([, takes]) => takes(curve.tag, split))];
-        if (!group.has(curve.tag)) group.set(curve.tag, []);
-        group.get(curve.tag).push({run: index, folder: curve.folder, points: curve});
+        // "cpu_cores/worker_0" of another folder is the curve worker_0 of the chart cpu_cores.
+        const [title, ...rest] = split ? [curve.tag] : curve.tag.split("/");
+        if (!group.has(title)) group.set(title, []);
+        group.get(title).push({run: index, folder: curve.folder, part: rest.join("/") || curve.folder, points: curve});
       }
     });
     return groups;
   }
   const colourOf = (index) => `var(--c${index % COLOURS})`;
   function style(series) {
-    const rank = (folder) => (SPLITS.includes(folder) ? SPLITS.indexOf(folder) : SPLITS.length);
-    series.sort((a, b) => a.run - b.run || rank(a.folder) - rank(b.folder) || (a.folder < b.folder ? -1 : 1));
-    const folders = [...new Set(series.map((one) => one.folder))].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
+    const rank = ({part}) => (SPLITS.includes(part) ? SPLITS.indexOf(part) : SPLITS.length);
+    series.sort((a, b) => a.run - b.run || rank(a) - rank(b) || (a.part < b.part ? -1 : 1));
+    const order = [...series].sort((a, b) => rank(a) - rank(b) || (a.part < b.part ? -1 : 1));
+    const parts = [...new Set(order.map((one) => one.part))];
+    const single = data.runs.length === 1;
+    // Colours are runs. Where all curves are of one run, they are parts: folders, tasks.
+    const byPart = single || (new Set(series.map((one) => one.run)).size === 1 && !SPLITS.includes(series[0].folder));
     series.forEach((one) => {
-      const place = folders.indexOf(one.folder), alone = data.runs.length === 1;
+      const place = parts.indexOf(one.part);
       one.runColour = colourOf(one.run);
-      one.colour = alone ? colourOf(place) : one.runColour;
-      one.dash = DASHES[(alone ? Math.floor(place / COLOURS) : place + Math.floor(one.run / COLOURS)) % DASHES.length];
+      one.colour = byPart ? colourOf(place) : one.runColour;
+      one.dash = DASHES[(byPart ? Math.floor(place / COLOURS) : place + Math.floor(one.run / COLOURS)) % DASHES.length];
       // The legend of the page has what is one curve of each run.
-      one.own = alone ? folders.length > 1 : folders.length > 1 || !SPLITS.includes(one.folder);
-      one.label = alone ? one.folder : one.own ? `${data.runs[one.run].name} ${one.folder}` : data.runs[one.run].name;
+      one.own = parts.length > 1 || (!single && !SPLITS.includes(one.folder));
+      one.label = single ? one.part : one.own ? `${data.runs[one.run].name} ${one.part}` : data.runs[one.run].name;
     });
     return series;
   }

@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 import subprocess
+import time
 import unittest
 
 import browser
@@ -91,7 +92,7 @@ class Report(ClusterTest):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         got = {(curve["folder"], curve["tag"]): curve for curve in run["curves"]}
         seen = 0
-        for split in SPLITS:
+        for split in (*SPLITS, "system"):
             if not (model_dir / split).is_dir():
                 continue
             witness = EventAccumulator(str(model_dir / split), size_guidance={"scalars": 0, "tensors": 0, "images": 0})
@@ -106,8 +107,20 @@ class Report(ClusterTest):
         self.assertEqual(list(got), [], "curves that TensorBoard does not know")
         self.assertGreater(seen, 50)
 
+    def write_system_metrics(self, model_dir):
+        """A run folder of another writer."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        writer = EventFileWriter(str(model_dir / "system"))
+        for step in 5, 10:
+            values = [Summary.Value(tag=f"cores/{task}", simple_value=step / 4) for task in ("chief_0", "worker_0")]
+            writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        writer.close()
+
     def test_two_runs(self):
         lossy, fashion = self.with_a_killed_worker(), self.launch("fashion", FASHION, "--workers", "1")
+        self.write_system_metrics(fashion)
         page = self.page(lossy, fashion, "--price-per-hour", "7.5")
         runs = page.data["runs"]
         self.assertEqual([run["name"] for run in runs], ["lossy", "fashion"])
@@ -119,7 +132,7 @@ class Report(ClusterTest):
         self.assertIn("program", page.rows("jobs"))
         self.assertEqual(page.rows("jobs")["program"], {"lossy": "linear", "fashion": "fashion_mnist"})
         if browser.BINARY:
-            self.in_a_browser(len({curve["tag"] for run in runs for curve in run["curves"]}))
+            self.in_a_browser(len({curve["tag"].removesuffix("/chief_0").removesuffix("/worker_0") for run in runs for curve in run["curves"]}))
 
     def check_table(self, page, lossy, fashion):
         told = json.loads(self.report("--json", lossy, fashion, "--price-per-hour", "7.5").stdout)
@@ -178,6 +191,8 @@ class Report(ClusterTest):
         def lines():
             return page.evaluate("[...document.querySelectorAll('.chart')].find(c => c.querySelector('h3').textContent == 'loss').querySelectorAll('path.line').length")
         self.assertEqual(lines(), 2, "a curve for each run")
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('.chart')].at(-1).innerText.split('\\n').filter(t => t.startsWith('fashion'))"),
+                         ["fashion chief_0", "fashion worker_0"], "one chart for all tasks")
         label = page.evaluate("document.querySelector('.plot').getAttribute('aria-label')")
         self.assertRegex(label, r"^loss by step: lossy from [\d.]+ to [\d.e-]+; fashion from [\d.]+ to [\d.]+\. The table below has the values\.$")
         page.evaluate("document.querySelector('#legend button').click()")

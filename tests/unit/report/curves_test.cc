@@ -79,6 +79,16 @@ TEST(CurvesJson, WritesWhatIsNotFiniteAsText) {
   EXPECT_EQ(json["runs"][0]["marks"][0]["kind"], "loss");
 }
 
+TEST(CurvesJson, ShortCurvesLeaveTheirPointsToLongOnes) {
+  report::Run run{.name = "a"};
+  for (int i = 0; i < 300; ++i)
+    run.folders["train"].scalars["tag " + std::to_string(i)] =
+        Points(10, [](size_t step) { return static_cast<double>(step); });
+  run.folders["train"].scalars["long"] = Points(5000, [](size_t i) { return i % 3 * 1.5; });
+  const Json json = CurvesJson({run}, {{}});
+  EXPECT_GE(json["runs"][0]["curves"][0]["values"].size(), kMaxPoints - 10);
+}
+
 TEST(CurvesJson, ManyCurvesShareThePagesPoints) {
   report::Run run{.name = "a"};
   for (int i = 0; i < 300; ++i)
