@@ -1,6 +1,7 @@
 // Makes model_dirs for the tests of reports.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <filesystem>
@@ -10,7 +11,6 @@
 #include <vector>
 
 #include "common/summary/event_writer.h"
-#include "gtest/gtest.h"
 #include "muster/json.h"
 
 namespace muster::report {
