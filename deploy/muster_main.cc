@@ -21,6 +21,7 @@
 #include "deploy/preflight_command.h"
 #include "deploy/run_tasks_command.h"
 #include "deploy/status_command.h"
+#include "deploy/report_command.h"
 #include "deploy/tool_command.h"
 #include "deploy/trace_command.h"
 #include "muster/json.h"
@@ -52,6 +53,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(MakeStatusCommand());
   commands.push_back(MakeTraceCommand());
   commands.push_back(MakeRunTasksCommand());
+  commands.push_back(MakeReportCommand());
   return commands;
 }
 

@@ -321,6 +321,12 @@ class Commands(GoldenTest):
         self.check(golden, [told])
         self.assertEqual((told["generation"], sorted(told["members"])), ("1.1", ["chief:0", "worker:0", "worker:1"]))
 
+    def test_report(self):
+        told = json.loads(muster("report", "--json", "--price-per-hour", "2", RUNS.completed(), RUNS.fashion(), RUNS.servers()))
+        self.check(Golden("report.txt", "muster report --json"), [told])
+        self.assertEqual([run["program"] for run in told["runs"]], ["matrix_factorization", "fashion_mnist", "linear"])
+        self.assertEqual(told["runs"][0]["metrics"]["eval"], result(RUNS.completed())["metrics"]["eval"])
+
     def test_preflight(self):
         job = RUNS.job("preflight", LINEAR)
         told = json.loads(muster("preflight", "--json", "--job", job, "--set", f"model_dir={RUNS.dir / 'preflight' / 'model_dir'}"))

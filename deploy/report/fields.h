@@ -1,0 +1,36 @@
+// Reads fields of JSON files that another version wrote or that are damaged: a field that is
+// missing or of another type is empty.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+
+#include "muster/json.h"
+
+namespace muster::report {
+
+// Returns the value at a path of keys, null if there is none.
+inline const Json& FieldAt(const Json& json, std::initializer_list<const char*> path) {
+  static const Json null;
+  const Json* at = &json;
+  for (const char* key : path) {
+    if (!at->is_object()) return null;
+    const auto found = at->find(key);
+    if (found == at->end()) return null;
+    at = &*found;
+  }
+  return *at;
+}
+
+inline std::optional<double> NumberAt(const Json& json, std::initializer_list<const char*> path) {
+  const Json& field = FieldAt(json, path);
+  return field.is_number() ? std::optional(field.get<double>()) : std::nullopt;
+}
+
+inline std::string TextAt(const Json& json, std::initializer_list<const char*> path) {
+  const Json& field = FieldAt(json, path);
+  return field.is_string() ? field.get<std::string>() : "";
+}
+
+}  // namespace muster::report

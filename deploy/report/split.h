@@ -1,0 +1,26 @@
+// How the time of a step is divided into input, computation and waiting, by task.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "deploy/report/run.h"
+
+namespace muster::report {
+
+// Seconds per step.
+struct StepSplit {
+  std::string task;    // "worker:1", or "rank 0".
+  std::string source;  // Where the numbers are from, for people.
+  double input = 0;    // Waiting for the input pipeline.
+  double compute = 0;  // Forward, backward and update.
+  double wait = 0;     // In reductions, including waiting for other tasks.
+  int64_t steps = 0;   // The steps that were measured. 0: all.
+};
+
+// Returns the split of rank 0 (medians of result.json), and of each task that has flight records
+// (means over the whole steps of its newest record).
+std::vector<StepSplit> SplitsOf(const Run& run);
+
+}  // namespace muster::report

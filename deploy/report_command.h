@@ -1,0 +1,13 @@
+// `muster report RUN... -o FILE`. Writes a page that compares runs. See docs/report.md. Exit code
+// 2: a RUN is no run, or FILE cannot be written. A damaged run is no failure: the page says so.
+#pragma once
+
+#include <memory>
+
+#include "deploy/command.h"
+
+namespace muster {
+
+std::unique_ptr<Command> MakeReportCommand();
+
+}  // namespace muster
