@@ -267,13 +267,7 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
     if (options_.meter != nullptr) options_.meter->SetStraggler(member.task.ToString(), false);
   options.on_straggler = [this](const TaskId& member, bool straggler) {
     if (options_.meter != nullptr) options_.meter->SetStraggler(member.ToString(), straggler);
-    proto::RunEvent event;
-    event.set_kind(proto::RunEvent::STRAGGLER);
-    event.set_task(member.ToString());
-    event.set_step(-1);
-    event.set_text(straggler ? "the others wait for it in each step"
-                             : "the others do not wait for it any more");
-    watch_.OnEvent(event);
+    watch_.OnStraggler(member, straggler);
   };
   options.on_event = [this](const proto::RunEvent& event) { watch_.OnEvent(event); };
   options.describe = [this](proto::StatusReply* reply) { watch_.Describe(reply); };
@@ -382,6 +376,10 @@ proto::StatusReply Chief::Describe() {
   own.set_host(host.name);
   own.set_pid(host.pid);
   own.set_devices(options_.job.devices);
+  if (options_.meter != nullptr) {
+    *own.mutable_stats() = options_.meter->Stats();
+    own.set_phase(std::string(PhaseName(options_.meter->phase().first)));
+  }
   watch_.Describe(&reply);
   own.set_step(reply.progress().step());
   return reply;

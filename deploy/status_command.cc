@@ -31,6 +31,8 @@ namespace {
 constexpr Duration kInterval = std::chrono::seconds(1);
 // An owner writes its beat every second.
 constexpr Duration kBeat = std::chrono::milliseconds(2500);
+// With --watch: how long a chief that was lost may take to be started again.
+constexpr Duration kAwaitChief = std::chrono::seconds(30);
 constexpr size_t kEvents = 8;
 
 absl::StatusOr<std::string> ChiefOf(const ClusterConfig& config) {
@@ -109,20 +111,35 @@ class StatusCommand : public Command {
 
   absl::Status ShowChief() {
     link_.key_file = key_file_;
-    const Duration timeout = FromSeconds(timeout_);
     std::unique_ptr<status::ChiefLink> chief;
     std::optional<proto::StatusReply> last;
+    MonotonicTime reached_at = Clock::now();
     while (true) {
-      absl::StatusOr<proto::StatusReply> reply = Ask(&chief, timeout);
-      if (!reply.ok()) {
-        if (!last) return reply.status();
-        return ShowEnd(*last, reply.status());
+      absl::StatusOr<proto::StatusReply> reply = Ask(&chief, FromSeconds(timeout_));
+      if (reply.ok()) {
+        last = *std::move(reply);
+        reached_at = Clock::now();
+        Print(*last, {});
+        if (!watch_ || last->has_verdict()) return absl::OkStatus();
+      } else {
+        if (last && ShowEnd(*last)) return absl::OkStatus();
+        const bool may_return = watch_ && last && Clock::now() - reached_at < kAwaitChief &&
+                                ExitCodeOf(reply.status()) == ExitCode::kRetryable;
+        if (!may_return) return reply.status();
+        chief.reset();
+        LookForChief();
       }
-      last = *std::move(reply);
-      Print(*last, {});
-      if (!watch_ || last->has_verdict()) return absl::OkStatus();
       std::this_thread::sleep_for(kInterval);
     }
+  }
+
+  // Finds the process that replaces the chief, if the argument is a model_dir.
+  void LookForChief() {
+    const auto run = status::ReadRunFiles(target_);
+    if (!run.ok()) return;
+    link_.chief_pid = status::LocalPidOf(*run);
+    if (const std::string address = status::ChiefAddressOf(*run); !address.empty())
+      link_.address = address;
   }
 
   absl::StatusOr<proto::StatusReply> Ask(std::unique_ptr<status::ChiefLink>* chief,
@@ -133,15 +150,17 @@ class StatusCommand : public Command {
     return (*chief)->Ask(timeout);
   }
 
-  // The chief was reached before, and is not any more. If the run has a result, it has ended.
-  absl::Status ShowEnd(const proto::StatusReply& last, const absl::Status& unreachable) {
-    if (last.progress().model_dir().empty()) return unreachable;
-    const auto run = status::ReadRunFiles(last.progress().model_dir());
-    if (!run.ok() || !run->result.is_object()) return unreachable;
-    proto::StatusReply ended = status::StatusOfFiles(*run);
-    if (ended.run_id() != last.run_id()) return unreachable;
+  // Called if the chief was reached before, and is not any more. Returns whether the run has ended.
+  bool ShowEnd(const proto::StatusReply& last) {
+    if (last.progress().model_dir().empty()) return false;
+    std::error_code error;
+    const bool named = std::filesystem::is_directory(target_, error);
+    const auto run = status::ReadRunFiles(named ? target_ : last.progress().model_dir());
+    if (!run.ok() || !run->result.is_object()) return false;
+    const proto::StatusReply ended = status::StatusOfFiles(*run);
+    if (ended.run_id() != last.run_id()) return false;
     Print(ended, status::OutcomeLines(*run));
-    return absl::OkStatus();
+    return true;
   }
 
   // ---- a model_dir

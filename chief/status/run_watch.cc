@@ -98,6 +98,16 @@ void RunWatch::OnEvent(proto::RunEvent event) {
   KeepLocked(std::move(event));
 }
 
+void RunWatch::OnStraggler(const TaskId& task, bool straggler) {
+  proto::RunEvent event;
+  event.set_kind(proto::RunEvent::STRAGGLER);
+  event.set_task(task.ToString());
+  event.set_step(-1);
+  event.set_text(task.DisplayName() + (straggler ? " is a straggler: the others wait for it"
+                                                 : " is no straggler any more"));
+  OnEvent(std::move(event));
+}
+
 void RunWatch::KeepLocked(proto::RunEvent event) {
   event.set_text(SanitizePeerText(event.text(), kMaxEventBytes));
   events_.push_back({std::move(event), Clock::now()});

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "chief/status/curves.h"
 #include "common/base/clock.h"
+#include "common/cluster/task.h"
 #include "common/telemetry/progress.h"
 #include "common/train/membership.h"
 #include "proto/coordinator.pb.h"
@@ -39,6 +40,9 @@ class RunWatch final : public Observer {
   void OnCheckpoint(int64_t step, const std::string& path);
   // Keeps an event. Ignores its age. A step of -1 becomes that of training. Does not block.
   void OnEvent(proto::RunEvent event);
+
+  // As CoordinatorOptions::on_straggler.
+  void OnStraggler(const TaskId& task, bool straggler);
 
   // Sets progress and events of `reply`.
   void Describe(proto::StatusReply* reply) const;

@@ -184,7 +184,8 @@ std::vector<Straggler> StragglersOf(const proto::StatusReply& reply) {
 }
 
 std::string StragglerText(const Straggler& straggler) {
-  std::string text = fmt::format("{} is slow: the others wait for it", TaskText(straggler.task));
+  std::string text =
+      fmt::format("{} is a straggler: the others wait for it", TaskText(straggler.task));
   if (straggler.share > 0) text += fmt::format(" {:.0f}% of their time", 100 * straggler.share);
   if (straggler.seconds <= 0) return text;
   text += fmt::format("; its own part of a step takes {:.3g} s", straggler.seconds);

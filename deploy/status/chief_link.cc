@@ -66,9 +66,9 @@ bool FindCredentials(const ChiefLinkOptions& link, security::IdentityOptions* op
          options->run_key_descriptor;
 }
 
-absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(
-    const ChiefLinkOptions& link, const ServerCertificate& server,
-    security::IdentityOptions options) {
+absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ChiefLinkOptions& link,
+                                                                const ServerCertificate& server,
+                                                                security::IdentityOptions options) {
   const bool from_key = options.files.certificate.empty();
   options.self = {server.peer.cluster, "launcher"};
   if (!from_key) {
@@ -163,7 +163,8 @@ absl::StatusOr<std::unique_ptr<ChiefLink>> ChiefLink::Open(const ChiefLinkOption
     }
   }
   MUSTER_ASSIGN_OR_RETURN(auto made, rpc::MakeChannel(options.address, channel));
-  return std::unique_ptr<ChiefLink>(new ChiefLink(options.address, channel.identity != nullptr, std::move(made)));
+  return std::unique_ptr<ChiefLink>(
+      new ChiefLink(options.address, channel.identity != nullptr, std::move(made)));
 }
 
 absl::StatusOr<proto::StatusReply> ChiefLink::Ask(Duration timeout) {

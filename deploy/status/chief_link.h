@@ -40,8 +40,8 @@ struct ChiefLinkOptions {
 class ChiefLink {
  public:
   // Finds out how to call the chief. The server's certificate names the cluster, so a run key is
-  // enough. Returns ConfigurationError if the chief has another key. With a key, returns PeerLost if
-  // the chief cannot be reached within `timeout`; without one, the first Ask finds that out.
+  // enough. Returns ConfigurationError if the chief has another key. With a key, returns PeerLost
+  // if the chief cannot be reached within `timeout`; without one, the first Ask finds that out.
   static absl::StatusOr<std::unique_ptr<ChiefLink>> Open(const ChiefLinkOptions& options,
                                                          Duration timeout);
   // Returns PeerLost if the chief is not reached, and ConfigurationError if it asks for a key.

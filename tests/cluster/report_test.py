@@ -131,7 +131,7 @@ class Report(ClusterTest):
         self.check_pictures(page, fashion)
         self.assertIn("program", page.rows("jobs"))
         self.assertEqual(page.rows("jobs")["program"], {"lossy": "linear", "fashion": "fashion_mnist"})
-        if browser.BINARY:
+        if browser.CHROMIUM:
             self.in_a_browser(len({curve["tag"].removesuffix("/chief_0").removesuffix("/worker_0") for run in runs for curve in run["curves"]}))
 
     def check_table(self, page, lossy, fashion):
@@ -177,7 +177,7 @@ class Report(ClusterTest):
             self.assertRegex(picture["alt"], r"^(test|validation) input of fashion, picture \d+$")
 
     def in_a_browser(self, charts):
-        with browser.Browser(self.dir) as page:
+        with browser.Browser() as page:
             for dark, width in ((False, 1200), (True, 1200), (False, 380)):
                 page.open((self.dir / "page.html").as_uri(), dark=dark, width=width)
                 self.assertEqual((page.complaints, len(page.requests)), ([], 1), f"nothing but the page is loaded: {page.requests}")
@@ -217,7 +217,7 @@ class Report(ClusterTest):
         self.assertTrue(page.evaluate("document.getElementById('reset').hidden"))
         self.assertEqual(page.complaints, [])
 
-    if not browser.BINARY:
+    if not browser.CHROMIUM:
         def test_in_a_browser(self):
             self.skipTest(browser.WHY_NOT)
 

@@ -81,7 +81,7 @@ chief 0     reduce         120         617     2%     -  1.5  50%  512 MB       
 worker 0 *  forward 0:31   119           -      -     -    -    -       -         -
 worker 1    not joined       -           -      -     -    -    -       -         -
 
-* worker 0 is slow: the others wait for it
+* worker 0 is a straggler: the others wait for it
 
 last fault:    0:31 ago  worker 1 was lost: its process is gone (step 87)
    0:31 ago  worker 1 was lost: its process is gone (step 87)

@@ -73,9 +73,10 @@ TEST(Stragglers, AreComparedWithTheOthers) {
   EXPECT_EQ(slow[0].task, "worker:1");
   EXPECT_DOUBLE_EQ(slow[0].others, 0.05);
   EXPECT_DOUBLE_EQ(slow[0].share, 0.6);
-  EXPECT_EQ(StragglerText(slow[0]),
-            "worker 1 is slow: the others wait for it 60% of their time; its own part of a step "
-            "takes 0.2 s, 4.0 times the others' median");
+  EXPECT_EQ(
+      StragglerText(slow[0]),
+      "worker 1 is a straggler: the others wait for it 60% of their time; its own part of a step "
+      "takes 0.2 s, 4.0 times the others' median");
 }
 
 TEST(Stragglers, NeedNoNumbers) {
@@ -84,7 +85,8 @@ TEST(Stragglers, NeedNoNumbers) {
   reply.add_members()->set_task("worker:0");
   reply.mutable_members(0)->set_straggler(true);
   ASSERT_THAT(StragglersOf(reply), SizeIs(1));
-  EXPECT_EQ(StragglerText(StragglersOf(reply)[0]), "worker 0 is slow: the others wait for it");
+  EXPECT_EQ(StragglerText(StragglersOf(reply)[0]),
+            "worker 0 is a straggler: the others wait for it");
 }
 
 }  // namespace
