@@ -2,6 +2,8 @@
 // missing or of another type is empty.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -26,6 +28,13 @@ inline const Json& FieldAt(const Json& json, std::initializer_list<const char*> 
 inline std::optional<double> NumberAt(const Json& json, std::initializer_list<const char*> path) {
   const Json& field = FieldAt(json, path);
   return field.is_number() ? std::optional(field.get<double>()) : std::nullopt;
+}
+
+// Returns the whole part of a number that an int64 holds.
+inline std::optional<int64_t> IntegerAt(const Json& json, std::initializer_list<const char*> path) {
+  const std::optional<double> number = NumberAt(json, path);
+  if (!number || !(std::fabs(*number) < 9e15)) return std::nullopt;
+  return static_cast<int64_t>(*number);
 }
 
 inline std::string TextAt(const Json& json, std::initializer_list<const char*> path) {

@@ -53,7 +53,7 @@ std::vector<Mark> LossesOf(const Run& run) {
   if (!losses.is_array()) return marks;
   for (const Json& loss : losses) {
     Mark mark{.kind = Mark::Kind::kLoss,
-              .step = static_cast<int64_t>(NumberAt(loss, {"step"}).value_or(0)),
+              .step = IntegerAt(loss, {"step"}).value_or(0),
               .seconds = NumberAt(loss, {"seconds"}).value_or(-1),
               .text = TextAt(loss, {"cause"})};
     mark.wall = NextPoint(run, mark.step);

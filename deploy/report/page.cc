@@ -43,6 +43,7 @@ std::string Section(const char* id, const char* title, const char* note, const s
 std::string MarkTime(const Mark& mark, const Run& run) {
   if (mark.wall <= 0 || run.began <= 0) return "–";
   const double seconds = std::max(0.0, mark.wall - run.began);
+  if (!(seconds < 4e9)) return "–";  // Damaged.
   return (mark.estimated ? "about " : "") +
          (seconds < 60 ? fmt::format("{:.1f} s", seconds) : FormatSeconds(seconds));
 }

@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSplits[] = {"train", "validation", "test", "eval"};
 constexpr size_t kMaxFlights = 500;
+constexpr double kLatest = 4e10;  // Year 3237. Later wall times are damage.
 
 // Returns the names of the folders directly in `folder`, sorted.
 std::vector<std::string> Folders(const std::string& folder) {
@@ -81,7 +82,7 @@ void ReadEvents(const std::string& name, Run* run) {
   if (!summary::HasEvents(folder)) return;
   summary::RunContent content = summary::ReadRun(folder);
   for (const summary::WriterFile& file : content.files) {
-    if (file.first > 0) {
+    if (file.first > 0 && file.last < kLatest) {
       run->began = run->began == 0 ? file.first : std::min(run->began, file.first);
       run->last = std::max(run->last, file.last);
     }
@@ -177,7 +178,7 @@ double SecondsOf(const Run& run) {
     const auto folder = run.folders.find(split);
     if (folder == run.folders.end()) continue;
     for (const summary::WriterFile& file : folder->second.files)
-      if (file.first > 0 && file.first < started)
+      if (file.first > 0 && file.first < started && file.last < kLatest)
         spans.emplace_back(file.first, std::min(file.last, started));
   }
   std::sort(spans.begin(), spans.end());

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "deploy/report/fields.h"
@@ -48,6 +50,47 @@ std::optional<StepSplit> SplitOf(const FlightRecord& record) {
   return split;
 }
 
+using Curves = std::map<std::string, std::vector<summary::Point>>;
+
+// Returns the mean of a curve's values that are known, nothing if there are none.
+std::optional<double> MeanOf(const Curves& curves, const std::string& tag) {
+  const auto curve = curves.find(tag);
+  if (curve == curves.end()) return std::nullopt;
+  double sum = 0;
+  int64_t count = 0;
+  for (const summary::Point& point : curve->second) {
+    if (!(point.value >= 0)) continue;  // Negative: unknown.
+    sum += point.value;
+    ++count;
+  }
+  return count == 0 ? std::nullopt : std::optional(sum / static_cast<double>(count));
+}
+
+// Returns the splits of all tasks in the folder system/, by task.
+std::map<std::string, StepSplit> MeasuredSplits(const Run& run) {
+  constexpr std::string_view kRate = "steps_per_second/";
+  std::map<std::string, StepSplit> splits;
+  const auto system = run.folders.find("system");
+  if (system == run.folders.end()) return splits;
+  const Curves& curves = system->second.scalars;
+  for (const auto& [tag, points] : curves) {
+    if (!tag.starts_with(kRate)) continue;
+    std::string task = tag.substr(kRate.size());
+    const std::optional<double> rate = MeanOf(curves, tag);
+    const std::optional<double> input = MeanOf(curves, "input_share/" + task);
+    const std::optional<double> wait = MeanOf(curves, "wait_share/" + task);
+    if (!rate || *rate <= 0 || !input || !wait) continue;
+    // The chief writes "worker_1" for "worker:1".
+    if (const size_t at = task.rfind('_'); at != std::string::npos) task[at] = ':';
+    StepSplit split{.task = task, .source = "system metrics: means of the run"};
+    split.input = *input / *rate;
+    split.wait = *wait / *rate;
+    split.compute = std::max(0.0, 1 - *input - *wait) / *rate;
+    splits[task] = std::move(split);
+  }
+  return splits;
+}
+
 }  // namespace
 
 std::vector<StepSplit> SplitsOf(const Run& run) {
@@ -62,6 +105,7 @@ std::vector<StepSplit> SplitsOf(const Run& run) {
   std::map<std::string, StepSplit> by_task;  // Later records replace earlier ones.
   for (const FlightRecord& record : run.flights)
     if (auto split = SplitOf(record)) by_task[record.header.task] = *std::move(split);
+  for (auto& [task, split] : MeasuredSplits(run)) by_task[task] = std::move(split);
   for (auto& [task, split] : by_task) splits.push_back(std::move(split));
   return splits;
 }

@@ -16,11 +16,13 @@ struct StepSplit {
   double input = 0;    // Waiting for the input pipeline.
   double compute = 0;  // Forward, backward and update.
   double wait = 0;     // In reductions, including waiting for other tasks.
-  int64_t steps = 0;   // The steps that were measured. 0: all.
+  int64_t steps = 0;   // The steps that were measured. 0: all, or unknown.
 };
 
-// Returns the split of rank 0 (medians of result.json), and of each task that has flight records
-// (means over the whole steps of its newest record).
+// Returns the split of rank 0 (medians of result.json), and of each other task that was measured.
+// Sources of the latter: the scalars "steps_per_second/<task>", "input_share/<task>" and
+// "wait_share/<task>" of the folder system/ (means of the run). If a task has none, its newest
+// flight record (means over its whole steps).
 std::vector<StepSplit> SplitsOf(const Run& run);
 
 }  // namespace muster::report

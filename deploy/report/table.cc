@@ -72,19 +72,13 @@ std::optional<double> MedianOf(const Run& run, const char* name) {
   return *middle;
 }
 
-std::optional<double> StepsOf(const Run& run) {
-  if (run.result.is_object()) return NumberAt(run.result, {"steps"});
-  double last = -1;
+std::optional<int64_t> StepsOf(const Run& run) {
+  if (run.result.is_object()) return IntegerAt(run.result, {"steps"});
+  int64_t last = -1;
   if (const auto train = run.folders.find("train"); train != run.folders.end())
     for (const auto& [tag, points] : train->second.scalars)
-      for (const summary::Point& point : points)
-        last = std::max(last, static_cast<double>(point.step));
+      for (const summary::Point& point : points) last = std::max(last, point.step);
   return last < 0 ? std::nullopt : std::optional(last);
-}
-
-std::optional<int64_t> Whole(const std::optional<double>& number) {
-  if (!number || !(std::fabs(*number) < 9e15)) return std::nullopt;
-  return static_cast<int64_t>(*number);
 }
 
 std::string StatusOf(const Run& run) {
@@ -111,12 +105,11 @@ OrderedJson RowOf(const Run& run, std::optional<double> price) {
                      {"input_wait_share", OrNull(MedianOf(run, "input_wait_share"))}};
   for (const char* part : {"compute", "wait", "input"})
     row["step_seconds"][part] = OrNull(NumberAt(run.result, {"step_seconds", part}));
-  row["steps"] = OrNull(Whole(StepsOf(run)));
+  row["steps"] = OrNull(StepsOf(run));
   for (const char* key : {"epochs", "examples", "world_size", "num_replicas"})
-    row[key] = OrNull(Whole(NumberAt(run.result, {key})));
-  row["global_batch_size"] = OrNull(Whole(NumberAt(run.job, {"global_batch_size"})));
-  for (const char* key : {"losses", "restarts"})
-    row[key] = OrNull(Whole(NumberAt(run.recovery, {key})));
+    row[key] = OrNull(IntegerAt(run.result, {key}));
+  row["global_batch_size"] = OrNull(IntegerAt(run.job, {"global_batch_size"}));
+  for (const char* key : {"losses", "restarts"}) row[key] = OrNull(IntegerAt(run.recovery, {key}));
   row["seconds_lost"] = OrNull(NumberAt(run.recovery, {"seconds_lost"}));
   row["hardware"] = hardware.is_object() ? std::move(hardware) : OrderedJson();
   row["versions"] = FieldAt(run.result, {"versions"});
@@ -156,16 +149,21 @@ Column Text(const char* title, const char* pointer) {
           }};
 }
 
-std::string Grouped(double value) { return FormatGrouped(static_cast<int64_t>(value)); }
+std::string Grouped(double value) {
+  return std::fabs(value) < 9e15 ? FormatGrouped(static_cast<int64_t>(value))
+                                 : fmt::format("{:.3g}", value);
+}
 std::string Percent(double value) { return fmt::format("{:.1f} %", 100 * value); }
 std::string Money(double value) {
   return value < 1 ? fmt::format("{:.2g}", value) : fmt::format("{:.2f}", value);
 }
 std::string Milliseconds(double value) { return fmt::format("{:.3g} ms", 1000 * value); }
 std::string Time(double value) {
+  if (!(value < 4e9)) return fmt::format("{:.3g} s", value);  // Damaged.
   return value < 60 ? fmt::format("{:.1f} s", value) : FormatSeconds(value);
 }
 std::string Utc(double value) {
+  if (!(value > 0 && value < 4e10)) return "";  // Damaged.
   const auto seconds = static_cast<std::time_t>(value);
   return fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(seconds));
 }

@@ -69,6 +69,27 @@ TEST_F(PageTest, FieldsOfAnotherTypeAreEmpty) {
   EXPECT_THAT(Page(runs, 1.0), HasSubstr("</html>"));
 }
 
+TEST_F(PageTest, NumbersMayBeOfAnySize) {
+  WriteRun("a");
+  Write("a/result.json", R"({"steps": 1e300, "wall_seconds": 1e300, "world_size": -7,
+        "examples_per_second": 1e300, "step_seconds": {"compute": -1e300, "wait": 1e300},
+        "recovery": {"losses": 1e300, "seconds_lost": 1e300, "last_losses": [{"step": 1e300,
+        "seconds": -1e300, "cause": "x"}]}, "hardware": {"cores": 1e300, "memory_bytes": -1}})");
+  const std::vector<report::Run> runs = Read({"a"});
+  EXPECT_TRUE(TableJson(runs, 1.0)["runs"][0]["steps"].is_null());
+  EXPECT_THAT(Page(runs, 1e300), HasSubstr("</html>"));
+}
+
+TEST_F(PageTest, WallTimesMayBeWrong) {
+  WriteRun("a");
+  for (const double wall : {1e300, -5.0, std::nan("")}) {
+    std::vector<report::Run> runs = Read({"a"});
+    runs[0].began = wall;
+    for (auto& point : runs[0].folders["train"].scalars["loss"]) point.wall = wall;
+    EXPECT_THAT(Page(runs, 1.0), HasSubstr("</html>")) << wall;
+  }
+}
+
 TEST_F(PageTest, NothingOfARunIsMarkup) {
   const std::string evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'";
   const std::string name = "a<b onload=x>\"&'";

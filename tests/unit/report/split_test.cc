@@ -42,6 +42,26 @@ TEST(Splits, AreMeansOfTheWholeStepsOfEachTask) {
   EXPECT_EQ(splits[0].source, "flight record of generation 1.1: mean of steps 2 to 5");
 }
 
+TEST(Splits, SystemMetricsAreBetterThanFlightRecords) {
+  report::Run run;
+  run.flights = {RecordOf("worker:1", 6), RecordOf("worker:2", 6)};
+  auto& scalars = run.folders["system"].scalars;
+  scalars["steps_per_second/worker_1"] = {{1, 1, 10}, {2, 2, 30}};
+  scalars["input_share/worker_1"] = {{1, 1, 0.2}, {2, 2, -1}};
+  scalars["wait_share/worker_1"] = {{1, 1, 0.5}};
+  scalars["steps_per_second/worker_2"] = {{1, 1, 10}};  // Its shares are unknown.
+  scalars["steps_per_second/worker_3"] = {{1, 1, 0}};
+  const std::vector<StepSplit> splits = SplitsOf(run);
+  ASSERT_EQ(splits.size(), 2u);
+  EXPECT_EQ(splits[0].task, "worker:1");
+  EXPECT_NEAR(splits[0].input, 0.01, 1e-9);
+  EXPECT_NEAR(splits[0].wait, 0.025, 1e-9);
+  EXPECT_NEAR(splits[0].compute, 0.015, 1e-9);
+  EXPECT_EQ(splits[0].source, "system metrics: means of the run");
+  EXPECT_EQ(splits[1].task, "worker:2");
+  EXPECT_EQ(splits[1].steps, 4);
+}
+
 TEST(Splits, RankZeroIsFromTheResult) {
   report::Run run;
   run.result = {{"step_seconds", {{"compute", 0.02}, {"wait", 0.01}, {"input", "damaged"}}}};
