@@ -16,6 +16,12 @@ ScalarReport SystemScalars(int64_t step, const std::map<std::string, proto::Task
     std::replace(name.begin(), name.end(), ':', '_');
     add("cpu_cores", name, of_task.cpu_cores());
     add("rss_bytes", name, static_cast<double>(of_task.rss_bytes()));
+    // `muster report` divides the time of a step by these.
+    if (of_task.steps_per_second() > 0) {
+      add("steps_per_second", name, of_task.steps_per_second());
+      if (of_task.input_share() >= 0) add("input_share", name, of_task.input_share());
+      if (of_task.wait_share() >= 0) add("wait_share", name, of_task.wait_share());
+    }
     for (const proto::GpuStats& gpu : of_task.gpus()) {
       const std::string device = name + "/gpu_" + std::to_string(gpu.index());
       if (gpu.utilization() >= 0) add("gpu_utilization", device, gpu.utilization());

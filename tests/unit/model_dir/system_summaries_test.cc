@@ -20,6 +20,9 @@ std::map<std::string, proto::TaskStats> TwoTasks() {
   proto::TaskStats& worker = stats["worker:1"];
   worker.set_cpu_cores(0.5);
   worker.set_rss_bytes(200);
+  worker.set_steps_per_second(2);
+  worker.set_input_share(-1);
+  worker.set_wait_share(0.5);
   proto::GpuStats& gpu = *worker.add_gpus();
   gpu.set_index(3);
   gpu.set_utilization(0.75);
@@ -38,6 +41,7 @@ TEST(SystemSummariesTest, OneCurveForEachTaskAndDevice) {
   EXPECT_THAT(report.values,
               ElementsAre(Pair("cpu_cores/chief_0", 1.5), Pair("rss_bytes/chief_0", 100),
                           Pair("cpu_cores/worker_1", 0.5), Pair("rss_bytes/worker_1", 200),
+                          Pair("steps_per_second/worker_1", 2), Pair("wait_share/worker_1", 0.5),
                           Pair("gpu_utilization/worker_1/gpu_3", 0.75),
                           Pair("gpu_memory_access/worker_1/gpu_3", 0.25),
                           Pair("gpu_memory_used_bytes/worker_1/gpu_3", 1000),
