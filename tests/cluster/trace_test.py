@@ -45,9 +45,11 @@ class TraceTest(ClusterTest):
     def running(self, cluster, job, **how):
         """Starts all tasks; they have made steps when it returns."""
         processes = [self.start(cluster, f"{kind}:{i}", job, **how) for kind, addresses in cluster.items() for i in range(len(addresses))]
+        if "ps" in cluster:
+            processes[0].wait_for("saved step", timeout=60)
+            return processes
         for process in processes:
-            if not process.name.startswith("ps:"):
-                process.wait_for("Number of devices" if "ps" not in cluster else "in run", timeout=60)
+            process.wait_for("Number of devices", timeout=60)
         return processes
 
     def spans(self, trace, category, task=None):
