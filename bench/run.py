@@ -32,6 +32,7 @@ BENCHMARKS = {
     "parameter_server": ["parameter_server.py"],
     "recovery": ["recovery.py"],
     "saving": ["saving.py"],
+    "tracing": ["tracing.py"],
     "training": ["training.py"],
 }
 
