@@ -33,6 +33,7 @@ BENCHMARKS = {
     "recovery": ["recovery.py"],
     "saving": ["saving.py"],
     "status": ["status.py"],
+    "tracing": ["tracing.py"],
     "training": ["training.py"],
 }
 

@@ -23,7 +23,8 @@ bool IsTime(int64_t ns) { return ns > -kMaxTime && ns < kMaxTime; }
 
 TraceRecording::TraceRecording(TraceRequest request, MonotonicTime now)
     : request_(std::move(request)),
-      align_until_(now + std::min<Duration>(kAlign, request_.limit / 2)),
+      align_(std::min<Duration>(kAlign, request_.limit / 2)),
+      align_until_(now + align_),
       stop_at_(now + request_.limit),
       until_(stop_at_ + kDelivery) {
   for (const std::string& task : request_.tasks) members_[task].traced.task = task;
@@ -156,7 +157,7 @@ std::vector<std::string> TraceRecording::Missing() const {
     } else if (!member.begun) {
       why = "it was not connected to the chief";
     } else if (!member.aligned) {
-      why = fmt::format("it did not answer within {:g} s", Seconds(kAlign));
+      why = fmt::format("it did not answer within {:g} s", Seconds(align_));
     } else if (!member.delivered) {
       why = fmt::format("it did not deliver its spans within {:g} s",
                         Seconds(request_.limit + kDelivery));

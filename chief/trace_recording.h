@@ -64,6 +64,7 @@ class TraceRecording {
   std::string Problem(const Member& member, const proto::TraceKeepRequest& piece) const;
 
   const TraceRequest request_;
+  const Duration align_;  // kAlign, or less if the limit is short.
   const MonotonicTime align_until_, stop_at_, until_;
   std::map<std::string, Member> members_;
   int64_t first_step_ = 0;  // 0 until the steps are known.

@@ -5,6 +5,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -274,6 +275,29 @@ std::set<int> Graph::Reaching(const std::vector<size_t>& outputs) const {
     if (needed[input_slots_[i]] != 0) inputs.insert(static_cast<int>(i));
   }
   return inputs;
+}
+
+void Graph::AddTo(summary::GraphBuilder* builder, const std::vector<int>& inputs) const {
+  std::vector<int> made_by(num_slots_, -1);  // The builder's number of each slot's producer.
+  for (size_t i = 0; i < input_slots_.size(); ++i)
+    if (input_slots_[i] >= 0) made_by[input_slots_[i]] = inputs[i];
+  for (const Node& node : nodes_) {
+    if (builder->size() >= summary::kMaxGraphNodes) return;
+    if (!node.op && node.graphs.empty()) continue;  // Arithmetic on sizes, and modes.
+    std::vector<int> from;
+    const auto take = [&](const Operand& operand) {
+      if (operand.slot >= 0 && made_by[operand.slot] >= 0) from.push_back(made_by[operand.slot]);
+    };
+    for (const Fill& fill : node.fills)
+      std::for_each(fill.operands.begin(), fill.operands.end(), take);
+    std::for_each(node.operands.begin(), node.operands.end(), take);
+    std::string name = node.op ? node.op->operator_name().name : "graph";
+    if (const size_t at = name.rfind("::"); at != std::string::npos) name = name.substr(at + 2);
+    const int number = builder->AddOperation(name, from);
+    for (const NodeOutput& output : node.outputs)
+      for (const int slot : output.slots)
+        if (slot >= 0) made_by[slot] = number;
+  }
 }
 
 }  // namespace muster::exported

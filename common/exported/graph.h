@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/exported/symbolic.h"
+#include "common/summary/graph_def.h"
 #include "muster/json.h"
 #include "muster/status.h"
 
@@ -90,6 +91,8 @@ class Graph {
   // Returns the indices of the inputs that at least one of `outputs` depends on.
   std::set<int> Reaching(const std::vector<size_t>& outputs) const;
   size_t node_count() const { return nodes_.size(); }
+  // Adds the operators to a graph for people. `inputs` are the builder's numbers of the inputs.
+  void AddTo(summary::GraphBuilder* builder, const std::vector<int>& inputs) const;
 
  private:
   friend class GraphCompiler;

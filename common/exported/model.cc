@@ -305,4 +305,24 @@ at::Tensor Model::Zero(size_t output) const {
   return zero;
 }
 
+std::vector<summary::GraphNode> Model::ForwardGraph() const {
+  summary::GraphBuilder builder;
+  std::vector<int> inputs;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Source& source = sources_[i];
+    std::string name = graph_->input_names()[i];
+    for (const auto& [of_state, tensor] : state_)
+      if (source.tensor.defined() && tensor.is_same(source.tensor)) name = of_state;
+    const char* const kind = source.kind == Source::kUser    ? "input"
+                             : source.kind != Source::kState ? "constant"
+                             : source.tensor.requires_grad() ? summary::kParameterOp
+                                                             : "buffer";
+    inputs.push_back(builder.AddLeaf(
+        name, kind,
+        source.tensor.defined() ? source.tensor.sizes().vec() : std::vector<int64_t>()));
+  }
+  graph_->AddTo(&builder, inputs);
+  return builder.Take();
+}
+
 }  // namespace muster::exported

@@ -44,6 +44,8 @@ class Model {
   // not change the results, because in kEvaluate an example's result does not depend on other
   // examples.
   at::Tensor Predict(const std::vector<at::Tensor>& inputs, size_t output);
+  // Returns the operators of forward() for people, with parameters by their names in Python.
+  std::vector<summary::GraphNode> ForwardGraph() const;
   // Returns a scalar zero that depends on the same parameters as the output. A replica with an
   // empty batch minimizes this zero.
   at::Tensor Zero(size_t output) const;

@@ -16,6 +16,7 @@
 #include "common/exported/losses.h"
 #include "common/exported/metric_names.h"
 #include "common/exported/model.h"
+#include "common/train/graph_observer.h"
 #include "common/train/replica/replica.h"
 
 namespace muster::exported {
@@ -29,7 +30,7 @@ struct Spec {
   int64_t output = 0;
 };
 
-class ExportedProgram : public Program {
+class ExportedProgram : public Program, public GraphSource {
  public:
   explicit ExportedProgram(std::shared_ptr<const Spec> spec) : spec_(std::move(spec)) {}
 
@@ -98,6 +99,8 @@ class ExportedProgram : public Program {
     }
     return model_->Predict(inputs, spec_->output);
   }
+
+  std::vector<summary::GraphNode> ForwardGraph() const override { return model_->ForwardGraph(); }
 
  private:
   std::string Missing(const std::string& name, const std::vector<std::string>& names) const {

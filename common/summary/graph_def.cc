@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <set>
+#include <string_view>
 
 #include "proto/tf_graph.pb.h"
 
@@ -21,6 +23,20 @@ std::string ValidName(const std::string& name) {
                  : '_';
   const bool good = !valid.empty() && std::isalnum(static_cast<unsigned char>(valid.front())) != 0;
   return good ? valid : fmt::format("n{}", valid);
+}
+
+// Operations whose result is a parameter as another operation needs it: another view, order or
+// type.
+constexpr std::array<std::string_view, 12> kViews = {
+    "T",      "Transpose", "Permute",   "View",   "UnsafeView", "Reshape",
+    "Expand", "Squeeze",   "Unsqueeze", "ToCopy", "Flatten",    "_to_copy"};
+
+bool IsView(const std::string& op) {
+  std::string capital = op;
+  if (!capital.empty())
+    capital[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(op[0])));
+  return std::find(kViews.begin(), kViews.end(), op) != kViews.end() ||
+         std::find(kViews.begin(), kViews.end(), capital) != kViews.end();
 }
 
 }  // namespace
@@ -43,7 +59,7 @@ int GraphBuilder::AddLeaf(const std::string& name, const std::string& op,
 
 int GraphBuilder::AddOperation(const std::string& op, const std::vector<int>& inputs) {
   GraphNode node{.op = op};
-  Place place{.of_parameters = !inputs.empty()};
+  Place place{.of_parameters = inputs.size() == 1 && IsView(op)};
   for (const int input : inputs) {
     node.inputs.push_back(nodes_[input].name);
     const Place& from = places_[input];

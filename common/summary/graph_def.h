@@ -38,7 +38,7 @@ class GraphBuilder {
  private:
   struct Place {
     std::string scope;
-    bool of_parameters = false;  // Depends on nothing but parameters of one scope.
+    bool of_parameters = false;  // A parameter, or a view of one.
   };
   std::string Unique(const std::string& name);
 

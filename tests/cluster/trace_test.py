@@ -45,9 +45,11 @@ class TraceTest(ClusterTest):
     def running(self, cluster, job, **how):
         """Starts all tasks; they have made steps when it returns."""
         processes = [self.start(cluster, f"{kind}:{i}", job, **how) for kind, addresses in cluster.items() for i in range(len(addresses))]
+        if "ps" in cluster:
+            processes[0].wait_for("saved step", timeout=60)
+            return processes
         for process in processes:
-            if not process.name.startswith("ps:"):
-                process.wait_for("Number of devices" if "ps" not in cluster else "in run", timeout=60)
+            process.wait_for("Number of devices", timeout=60)
         return processes
 
     def spans(self, trace, category, task=None):
@@ -73,15 +75,20 @@ class Trace(TraceTest):
                 self.assertEqual({span["args"]["step"] for span in self.spans(trace, category, task)} & steps, steps, f"{category} of {task}")
         self.check_nested(trace)
         self.check_collectives(trace)
+        # An epoch has 200 steps, and ends with a save.
+        longer = self.trace(cluster["chief"][0], "--steps", "400")
+        for category in "snapshot", "save":
+            self.assertTrue(self.spans(longer, category, "chief 0"), category)
+            self.assertFalse(self.spans(longer, category, "worker 0"), category)
         # The chief has kept it, and the run is not over: who asks in model_dir gets a new one.
-        (kept,) = (self.model_dir / "trace").iterdir()
+        first_kept, kept = sorted((self.model_dir / "trace").iterdir())
         self.assertEqual(kept.read_bytes(), self.output.read_bytes())
         again = self.trace(self.model_dir, "--steps", "2")
         first = again["other"]["tasks"][0]
         self.assertEqual(first["last_step"] - first["first_step"], 1)
         self.assertGreater(first["first_step"], tasks[0]["last_step"])
         self.assertEqual(sorted(path.name for path in (self.model_dir / "trace").iterdir()),
-                         [kept.name, f"step-{first['first_step']:08}.json"])
+                         [first_kept.name, kept.name, f"step-{first['first_step']:08}.json"])
 
     def check_nested(self, trace):
         """Each span of a step lies in a step's span of the same thread; backward in the program's."""

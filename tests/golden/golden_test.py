@@ -376,6 +376,8 @@ class Tags(GoldenTest):
             return "text"
         if value.metadata.plugin_data.plugin_name == "images":
             return "image"
+        if value.metadata.plugin_data.plugin_name == "hparams":
+            return "hparams"
         return "histogram" if value.HasField("histo") else "scalar"
 
     def test_tags(self):

@@ -77,9 +77,9 @@ def check_provider(provider, reader):
     info = plugin.info_impl(ctx, "")
     check(all(info[run]["run_graph"] for run in ("a/train", "b/train")), f"{reader}: graphs of {info}")
     # As the dashboard reads it, with inputs of all nodes there.
-    body, kind = plugin.graph_impl(ctx, "a/train", graphs.RUN_GRAPH_NAME, "", None, None)
+    body, kind = plugin.graph_impl(ctx, "a/train", None, False, experiment="")
     check(kind == "text/x-protobuf" and 'name: "net/layer/Mm"' in body, f"{reader}: the dashboard shows {kind}, {body}")
-    (series,) = provider.read_blob_sequences(ctx, experiment_id="", plugin_name=graphs.PLUGIN_NAME_RUN_GRAPH, downsample=1)["a/train"].values()
+    (series,) = provider.read_blob_sequences(ctx, experiment_id="", plugin_name=graphs.PLUGIN_NAME, downsample=1)["a/train"].values()
     check_graph(provider.read_blob(ctx, blob_key=series[0].values[0].blob_key), reader)
 
 

@@ -14,6 +14,7 @@
 #include "common/base/faults/process_fault.h"
 #include "common/base/logging.h"
 #include "common/base/wait.h"
+#include "common/flight/spans.h"
 #include "common/push_pull/client.h"
 #include "common/push_pull/options.h"
 #include "common/rpc/host.h"
@@ -244,7 +245,8 @@ bool PsWorkerImpl::Recover() {
 class PsWorkerImpl::WorkerThread {
  public:
   explicit WorkerThread(std::function<absl::Status()> work)
-      : thread_([this, work = std::move(work)] {
+      : thread_([this, work = std::move(work), spans = SpanThread::Recorder()] {
+          const SpanThread thread(spans, "main loop");
           absl::Status ended = work();
           absl::MutexLock lock(&mutex_);
           ended_ = std::move(ended);

@@ -239,7 +239,7 @@ TEST(TraceClientTest, ManySpansTravelInPieces) {
   for (int i = 0; i < 20'000; ++i)
     record.spans.push_back({.name = i % 2 == 0 ? "step" : "save", .begin = now, .end = now});
   const auto pieces = TracePieces(record);
-  ASSERT_THAT(pieces, SizeIs(3));
+  ASSERT_EQ(pieces.size(), 3u);
   EXPECT_THAT(pieces[0].names(), ElementsAre("step", "save"));
   EXPECT_FALSE(pieces[1].last());
   EXPECT_TRUE(pieces[2].last());

@@ -3,10 +3,16 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdint>
+
 #include "common/flight/spans.h"
 
 #ifdef MUSTER_NVTX
+// The header uses this pointer, and leaves its definition to a profiler that is linked.
 #define NVTX_STATIC_INJECTION_IMPL
+extern "C" {
+extern int (*InitializeInjectionNvtx2_fnptr)(const void* (*get)(uint32_t));
+}
 #include <nvtx3/nvToolsExt.h>
 
 namespace {
@@ -40,7 +46,7 @@ int Attach(NvtxGetExportTableFunc_t get) {
 
 }  // namespace
 
-extern "C" NvtxInitializeInjectionNvtxFunc_t InitializeInjectionNvtx2_fnptr = &Attach;
+int (*InitializeInjectionNvtx2_fnptr)(const void* (*get)(uint32_t)) = &Attach;
 
 namespace muster {
 namespace {

@@ -124,16 +124,18 @@ TEST_F(Publishing, WritesAllOfARun) {
   for (int64_t step = 1; step <= 25; ++step) publisher->OnStep(Step(step));
   publisher->OnEpoch({.split = "train", .epoch = 0, .step = 20, .metrics = {{"loss", 0.5}}});
   ASSERT_TRUE(publisher->Finish(absl::OkStatus()).ok());
-  EXPECT_THAT(Summaries(),
-              ElementsAre(Pair("START", ElementsAre(1)), Pair("d_loss", ElementsAre(10, 20)),
-                          Pair("epoch_loss", ElementsAre(20)),
-                          Pair("examples_per_second", ElementsAre(10, 20)),
-                          Pair("gradient_norm/adam", ElementsAre(12)),
-                          Pair("input_wait_share", ElementsAre(10, 20)),
-                          Pair("job", ElementsAre(0)), Pair("learning_rate", ElementsAre(10, 20)),
-                          Pair("learning_rate/adam", ElementsAre(10, 20)),
-                          Pair("learning_rate/sgd", ElementsAre(10, 20)),
-                          Pair("loss", ElementsAre(10, 20)), Pair("model", ElementsAre(0))));
+  EXPECT_THAT(
+      Summaries(),
+      ElementsAre(
+          Pair("START", ElementsAre(1)), Pair("_hparams_/session_end_info", ElementsAre(25)),
+          Pair("_hparams_/session_start_info", ElementsAre(0)), Pair("d_loss", ElementsAre(10, 20)),
+          Pair("epoch_loss", ElementsAre(20)), Pair("examples_per_second", ElementsAre(10, 20)),
+          Pair("final/train/loss", ElementsAre(25)), Pair("gradient_norm/adam", ElementsAre(12)),
+          Pair("input_wait_share", ElementsAre(10, 20)), Pair("job", ElementsAre(0)),
+          Pair("learning_rate", ElementsAre(10, 20)),
+          Pair("learning_rate/adam", ElementsAre(10, 20)),
+          Pair("learning_rate/sgd", ElementsAre(10, 20)), Pair("loss", ElementsAre(10, 20)),
+          Pair("model", ElementsAre(0))));
   // Nothing was written to the others.
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/run/validation"));
   const Json result = ReadJson("result.json");
