@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <climits>
 #include <cstring>
+#include <utility>
 
 #include "common/base/files/created_files.h"
 #include "common/base/files/fd.h"
@@ -66,7 +68,9 @@ class ElfFile::Reader {
       GElf_Shdr shape;
       if (gelf_getshdr(section, &shape) == nullptr) return Damaged();
       if (shape.sh_type == SHT_DYNAMIC) {
-        dynamic = true;
+        if (std::exchange(dynamic, true))
+          return ConfigurationError(
+              fmt::format("{} is damaged: it has two dynamic sections", path_));
         MUSTER_RETURN_IF_ERROR(ReadDynamic(section, shape));
       } else if (shape.sh_type == SHT_GNU_verneed) {
         MUSTER_RETURN_IF_ERROR(ReadVersions(section, shape));
@@ -143,19 +147,24 @@ class ElfFile::Reader {
   absl::Status ReadVersions(Elf_Scn* section, const GElf_Shdr& shape) {
     Elf_Data* data = elf_getdata(section, nullptr);
     if (data == nullptr) return Damaged();
-    GElf_Verneed needed;
-    int at = 0;
-    // sh_info is the number of libraries. A next offset of 0 ends the list.
-    for (unsigned i = 0; i < shape.sh_info && gelf_getverneed(data, at, &needed) != nullptr; ++i) {
+    // Lists whose entries say how far it is to the next one; 0 ends a list. The numbers of entries
+    // are not used: a damaged file may have any.
+    const auto add = [](uint64_t* at, uint64_t next) {
+      *at += next;
+      return next != 0 && *at <= INT_MAX;
+    };
+    GElf_Verneed library;
+    uint64_t at = 0;
+    while (gelf_getverneed(data, static_cast<int>(at), &library) != nullptr) {
       GElf_Vernaux version;
-      int version_at = at + static_cast<int>(needed.vn_aux);
-      for (int j = 0; j < needed.vn_cnt && gelf_getvernaux(data, version_at, &version) != nullptr;
-           ++j) {
+      uint64_t version_at = at;
+      bool more = add(&version_at, library.vn_aux);
+      while (more && gelf_getvernaux(data, static_cast<int>(version_at), &version) != nullptr) {
         if (const char* name = elf_strptr(elf_.get(), shape.sh_link, version.vna_name))
           file_->glibc_ = std::max(file_->glibc_, ParseGlibcVersion(name));
-        version_at += static_cast<int>(version.vna_next);
+        more = add(&version_at, version.vna_next);
       }
-      at += static_cast<int>(needed.vn_next);
+      if (!add(&at, library.vn_next)) break;
     }
     return absl::OkStatus();
   }

@@ -89,8 +89,8 @@ TEST(ElfFile, DropsSymbolsThatDebuggersRead) {
   EXPECT_THAT(again->needed(), ElementsAreArray(file->needed()));
   EXPECT_EQ(again->search_path(), file->search_path());
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  EXPECT_EQ(std::system((path + " --version >" + folder.Path("said")).c_str()), 0);
-  EXPECT_THAT(TestFolder::Read(folder.Path("said")), HasSubstr("."));
+  EXPECT_EQ(std::system((path + " >" + folder.Path("said")).c_str()), 0);
+  EXPECT_THAT(TestFolder::Read(folder.Path("said")), StartsWith("sample, libarchive"));
 }
 
 TEST(ElfFile, RefusesOtherFilesWithOneSentence) {

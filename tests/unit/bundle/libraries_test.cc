@@ -53,8 +53,7 @@ TEST(FindLibraries, FindsAllThatAProgramLoads) {
   ASSERT_TRUE(found.ok()) << found.status();
   const std::map<std::string, std::string>& libraries = *found;
   // By its own search path; from the system's folders; what these need.
-  EXPECT_THAT(libraries,
-              testing::Contains(Pair(StartsWith("libmuster_core.so."), Not(StartsWith("/usr/")))));
+  EXPECT_THAT(libraries, testing::Contains(Pair(kItsLibrary, Not(StartsWith("/usr/")))));
   EXPECT_THAT(libraries, testing::Contains(Key(StartsWith("libarchive.so."))));
   EXPECT_THAT(libraries, testing::Contains(Key(StartsWith("libnettle.so."))));
   EXPECT_THAT(libraries, testing::Contains(Key("libstdc++.so.6")));
@@ -66,8 +65,9 @@ TEST(FindLibraries, NamesWhatIsMissing) {
   const auto found = FindLibraries({kAProgram}, LoaderFolders{});
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(ExitCodeOf(found.status()), ExitCode::kConfiguration);
-  EXPECT_THAT(std::string(Message(found.status())),
-              AllOf(HasSubstr("muster"), HasSubstr(" needs lib"), HasSubstr("LD_LIBRARY_PATH")));
+  EXPECT_THAT(
+      std::string(Message(found.status())),
+      AllOf(HasSubstr("bundle_sample"), HasSubstr(" needs lib"), HasSubstr("LD_LIBRARY_PATH")));
 }
 
 // As the loader: LD_LIBRARY_PATH comes before DT_RUNPATH, and DT_RPATH before both.
@@ -76,24 +76,20 @@ TEST(FindLibraries, KeepsTheLoadersOrder) {
   LoaderFolders folders = ReadLoaderFolders(nullptr, "/etc/ld.so.conf");
   const auto found = FindLibraries({kAProgram}, folders);
   ASSERT_TRUE(found.ok()) << found.status();
-  const auto core = std::find_if(found->begin(), found->end(), [](const auto& library) {
-    return library.first.starts_with("libmuster_core.so.");
-  });
-  ASSERT_NE(core, found->end());
-  const std::string content = TestFolder::Read(core->second);
-  const std::string named = folder.Write("named/" + core->first, content);
-  const std::string beside = folder.Write("lib/" + core->first, content);
+  const std::string content = TestFolder::Read(found->at(kItsLibrary));
+  const std::string named = folder.Write(std::string("named/") + kItsLibrary, content);
+  const std::string beside = folder.Write(std::string("lib/") + kItsLibrary, content);
   // Of another kind, which the loader passes over.
-  folder.Write("text/" + core->first, "no library");
+  folder.Write(std::string("text/") + kItsLibrary, "no library");
   folders.first = {folder.Path("text"), folder.Path("named")};
-  EXPECT_EQ((*FindLibraries({kAProgram}, folders))[core->first], named);
+  EXPECT_EQ((*FindLibraries({kAProgram}, folders))[kItsLibrary], named);
   absl::StatusOr<ElfFile> program = ElfFile::Read(kAProgram);
   ASSERT_TRUE(program.ok());
   ASSERT_TRUE(program->SetSearchPath("$ORIGIN/../lib"));
   const std::string moved = folder.Write("bin/program", program->bytes());
   const auto by_rpath = FindLibraries({moved}, folders);
   ASSERT_TRUE(by_rpath.ok()) << by_rpath.status();
-  EXPECT_TRUE(std::filesystem::equivalent(by_rpath->at(core->first), beside));
+  EXPECT_TRUE(std::filesystem::equivalent(by_rpath->at(kItsLibrary), beside));
 }
 
 // cuDNN and NVRTC load their parts when they are used, which no list in the file tells.

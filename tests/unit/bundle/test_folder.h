@@ -35,7 +35,8 @@ class TestFolder {
   std::string path_;
 };
 
-// A program and a library of this build.
-inline const char* const kAProgram = MUSTER_BIN_DIR "/muster-bundle";
+// A program that needs libbundle_sample_library.so, of its own folder, and libarchive.
+inline const char* const kAProgram = MUSTER_SAMPLE_PROGRAM;
+inline constexpr char kItsLibrary[] = "libbundle_sample_library.so";
 
 }  // namespace muster
