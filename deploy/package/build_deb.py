@@ -2,7 +2,7 @@
 """Makes a Debian package of a build folder with CPack: programs, LibTorch for CPUs, the systemd unit. It depends on the shared libraries of
 the Debian release that it is built on, and is for that release.
 
-  build_deb.py BUILD OUTPUT_FOLDER [xz|zstd]      prints the package's path. zstd is faster, xz, the default, smaller
+  build_deb.py BUILD OUTPUT_FOLDER         prints the package's path
 """
 import email.utils
 import gzip
@@ -91,7 +91,7 @@ def set_modes(root):
             path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" or path.suffix == ".sbatch" else 0o644)
 
 
-def build_deb(build, output, compression):
+def build_deb(build, output):
     needed = staging.Needed(build)
     with tempfile.TemporaryDirectory(prefix="muster-deb-") as folder:
         stage = pathlib.Path(folder) / "stage"
@@ -107,8 +107,8 @@ def build_deb(build, output, compression):
         before = set(output.glob("*.deb"))
         config = pathlib.Path(folder) / "CPackConfig.cmake"
         config.write_text("".join(f"set({name} [==[{value}]==])\n" for name, value in {
-            "CPACK_PACKAGE_VERSION": staging.version(), "CPACK_PACKAGE_CONTACT": maintainer(), "CPACK_DEBIAN_COMPRESSION_TYPE": compression,
-            "MUSTER_STAGE": stage, "MUSTER_SCRIPTS": HERE / "debian"}.items()) + f"include({HERE / 'CPackConfig.cmake'})\n")
+            "CPACK_PACKAGE_VERSION": staging.version(), "CPACK_PACKAGE_CONTACT": maintainer(), "MUSTER_STAGE": stage,
+            "MUSTER_SCRIPTS": HERE / "debian"}.items()) + f"include({HERE / 'CPackConfig.cmake'})\n")
         run("cpack", "-G", "DEB", "--config", config, "-B", output)
         shutil.rmtree(output / "_CPack_Packages", ignore_errors=True)
     architecture = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
@@ -119,12 +119,12 @@ def build_deb(build, output, compression):
 
 
 def main():
-    if len(sys.argv) not in (3, 4) or sys.argv[3:] not in ([], ["xz"], ["zstd"]):
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
     try:
         staging.require(patchelf="patchelf", strip="binutils", cpack="cmake", file="file", dpkg_shlibdeps="dpkg-dev", help2man="help2man")
         os.environ.setdefault("SOURCE_DATE_EPOCH", run("git", "-C", SOURCE, "log", "-1", "--format=%ct").strip())
-        print(build_deb(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve(), *(sys.argv[3:] or ["xz"])))
+        print(build_deb(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()))
     except (PackageError, OSError) as error:
         print(f"build_deb: {error}", file=sys.stderr)
         sys.exit(2)

@@ -15,8 +15,6 @@ import staging
 from staging import PROGRAMS, SOURCE, PackageError, run
 
 DISTRIBUTION = "muster_train"
-# Debian's packages whose headers are compiled in or come with the wheel.
-HEADERS = ("libabsl-dev", "libasio-dev", "libcli11-dev", "libxxhash-dev", "nlohmann-json3-dev")
 # Relative to the folder muster/ of site-packages. NCCL's module finds CUDA and NCCL where pip puts them.
 TORCH, CUDA = ["$ORIGIN/../../torch/lib"], ["$ORIGIN/../../nvidia/nccl/lib", "$ORIGIN/../../nvidia/cu13/lib"]
 
@@ -57,11 +55,17 @@ def add_headers(package):
     config.write_text(text)
 
 
+def development_packages():
+    names = [line.split("|")[0].strip() for line in (SOURCE / "deploy" / "packages.txt").read_text().splitlines()]
+    return [name for name in names if name.endswith("-dev")]
+
+
 def add_licences(folder, needed):
-    """Of Muster, and of each Debian package whose libraries or headers are in the wheel. Their names, relative to `folder`."""
+    """Of Muster, of each Debian package whose libraries are in the wheel, and of those whose headers are compiled in or in the wheel. Their
+    names, relative to `folder`."""
     folder.mkdir(parents=True)
     shutil.copy(SOURCE / "LICENSE", folder / "LICENSE")
-    for package in {*map(staging.debian_package, needed.other.values()), *HEADERS}:
+    for package in {*map(staging.debian_package, needed.other.values()), *development_packages()}:
         shutil.copy(staging.debian_copyright(package), folder / f"{package}.txt")
     return sorted(path.name for path in folder.iterdir())
 

@@ -137,7 +137,9 @@ def wheel_licences(libraries):
     """{name of a file: path} of the licences of the wheels that these libraries came in: LibTorch's, NVIDIA's."""
     found = {}
     for where in libraries.values():
-        site = next(folder for folder in where.parents if folder.name == "site-packages")
+        site = next((folder for folder in where.parents if folder.name == "site-packages"), None)
+        if site is None:
+            raise PackageError(f"{where} is in no site-packages, so its licence is unknown: build with the LibTorch of deploy/bootstrap")
         inside = where.relative_to(site).as_posix()
         owners = [record.parent for record in site.glob("*.dist-info/RECORD")
                   if any(line.startswith(f"{inside},") for line in record.read_text().splitlines())]

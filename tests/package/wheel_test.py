@@ -140,7 +140,7 @@ class Wheel(OutsideTest):
             licences = metadata.get_all("License-File")
             for name in licences:
                 self.assertGreater(len(archive.read(f"{info}/licenses/{name}")), 200, name)
-            for package in "libgrpc++", "libabsl", "libssl", "libprotobuf", "nlohmann-json3-dev":
+            for package in "libgrpc++", "libabsl", "libssl", "libprotobuf", "nlohmann-json3-dev", "libasio-dev", "libcli11-dev":
                 self.assertTrue(any(name.startswith(package) for name in licences), f"{package} among {licences}")
             scripts = configparser.ConfigParser()
             scripts.read_string(archive.read(f"{info}/entry_points.txt").decode())
