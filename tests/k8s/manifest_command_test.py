@@ -119,7 +119,7 @@ class Manifest(unittest.TestCase):
 
     def test_preflight_runs_in_the_place_of_the_tasks(self):
         for ps in 0, 2:
-            job, preflight = (manifest("--workers", 2, "--ps", ps, "--gpus", 1, "--job", self.job(), *more) for more in ((), ("--preflight",)))
+            job, preflight = (manifest("--workers", 2, "--ps", ps, "--gpus", 1, "--job", self.job(), more) for more in ("--no-evaluator", "--preflight"))
             check(preflight.objects)
             self.assertEqual([(p.name, p.environment()) for p in preflight.pods()], [(p.name, p.environment()) for p in job.pods()])
             for own, other in zip(preflight.pods(), job.pods()):
