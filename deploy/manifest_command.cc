@@ -110,7 +110,8 @@ class ManifestCommand : public Command {
 
  private:
   absl::Status Print() {
-    request_.evaluator = !no_evaluator_;
+    // The cluster does not list an evaluator, so the others would not wait for a late one.
+    request_.evaluator = !no_evaluator_ && !request_.preflight;
     const auto* name =
         std::find(std::begin(kManifestOperatorNames), std::end(kManifestOperatorNames), operator_);
     request_.manifest_operator =

@@ -92,16 +92,17 @@ void CompareVersions(const Facts& chief, const Facts& other, std::vector<Check>*
     // A host without GPUs has no driver, which is no difference: it may be that of a ps.
     if (at == chief.versions.end() || at->second == version) continue;
     equal = false;
-    // A driver of another version works; the others are parts of one program.
-    const bool driver = name == "NVIDIA driver";
+    // Another driver works, and the NCCL that is found here need not be that of LibTorch. The
+    // others are parts of one program.
+    const bool works = name == "NVIDIA driver" || name == "NCCL";
     checks->push_back({.name = "version",
-                       .ok = driver,
+                       .ok = works,
                        .what = fmt::format("{} has {} {}, {} has {}", TaskText(other.task), name,
                                            version, TaskText(chief.task), at->second),
-                       .fix = driver
+                       .fix = works
                                   ? "install one version on all hosts, if GPUs behave differently"
                                   : "install one build of Muster, with one LibTorch, on all hosts",
-                       .warning = driver});
+                       .warning = works});
   }
   if (equal) same->push_back("versions");
 }
@@ -226,12 +227,14 @@ Check PairCheck(const Pair& pair, double usual) {
   return all;
 }
 
-// The tasks that stand for the hosts: the first of each host and data address.
+// The tasks that stand for the hosts: the first of each host and data address. An evaluator has no
+// data connections.
 std::vector<const Facts*> OnePerHost(const std::vector<Facts>& tasks) {
   std::vector<const Facts*> chosen;
   std::set<std::pair<std::string, std::string>> seen;
   for (const Facts& task : tasks)
-    if (!task.data_address.empty() && seen.insert({task.host_id, task.data_address}).second)
+    if (!task.task.starts_with("evaluator") && !task.data_address.empty() &&
+        seen.insert({task.host_id, task.data_address}).second)
       chosen.push_back(&task);
   return chosen;
 }

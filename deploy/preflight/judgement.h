@@ -26,8 +26,8 @@ struct Path {
   bool operator==(const Path&) const = default;
 };
 // Returns the paths between all hosts, in both directions: from one task of each host and data
-// address to one of each other. The paths of one element can be measured at the same time: no host
-// is in two of them.
+// address to one of each other. Evaluators are left out. The paths of one element can be measured
+// at the same time: no host is in two of them.
 std::vector<std::vector<Path>> Rounds(const std::vector<Facts>& tasks);
 
 // Returns a check for each pair of tasks whose paths were measured, and one that sums up. Names the

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -94,6 +95,29 @@ absl::StatusOr<Prober> OpenProber(const std::string& own_host, const ProbePorts&
 }
 
 }  // namespace
+
+Json ToJson(const ProbePorts& ports) {
+  std::string token;
+  for (const unsigned char byte : ports.token) token += fmt::format("{:02x}", byte);
+  return {{"host", ports.host}, {"udp", ports.udp}, {"tcp", ports.tcp}, {"token", token}};
+}
+
+absl::StatusOr<ProbePorts> ProbePortsFromJson(const Json& json) {
+  ProbePorts ports;
+  std::string token;
+  JsonObject object(json, "ports");
+  object.Read("host", &ports.host)
+      .Read("udp", &ports.udp)
+      .Read("tcp", &ports.tcp)
+      .Read("token", &token);
+  MUSTER_RETURN_IF_ERROR(object.Finish());
+  for (size_t i = 0; i + 1 < token.size(); i += 2)
+    ports.token += static_cast<char>(std::strtoul(token.substr(i, 2).c_str(), nullptr, 16));
+  const auto is_port = [](int port) { return port > 0 && port < 65536; };
+  if (ports.token.size() != kTokenBytes || !is_port(ports.udp) || !is_port(ports.tcp))
+    return PeerLost("it names no ports");
+  return ports;
+}
 
 absl::StatusOr<PathReceiver> PathReceiver::Open(const std::string& host) {
   PathReceiver receiver;

@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/files/fd.h"
+#include "muster/json.h"
 #include "muster/status.h"
 
 namespace muster::preflight {
@@ -26,6 +27,9 @@ struct ProbePorts {
   int udp = 0, tcp = 0;
   std::string token;  // kTokenBytes bytes.
 };
+
+Json ToJson(const ProbePorts& ports);
+absl::StatusOr<ProbePorts> ProbePortsFromJson(const Json& json);
 
 // What has arrived of a transfer.
 struct Received {

@@ -46,41 +46,17 @@ int64_t HostClock() {
 Json Question(const char* name) { return {{"ask", name}}; }
 Json Error(std::string_view text) { return {{"error", text}}; }
 
-std::string Hex(const std::string& bytes) {
-  std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
-std::string FromHex(const std::string& text) {
-  std::string bytes;
-  for (size_t i = 0; i + 1 < text.size(); i += 2)
-    bytes += static_cast<char>(std::strtoul(text.substr(i, 2).c_str(), nullptr, 16));
-  return bytes;
-}
-
-absl::StatusOr<ProbePorts> PortsFromJson(const Json& json) {
-  ProbePorts ports;
-  JsonObject object(json, "ports");
-  object.Read("host", &ports.host)
-      .Read("udp", &ports.udp)
-      .Read("tcp", &ports.tcp)
-      .Read("token", &ports.token);
-  MUSTER_RETURN_IF_ERROR(object.Finish());
-  ports.token = FromHex(ports.token);
-  const auto is_port = [](int port) { return port > 0 && port < 65536; };
-  if (ports.token.size() != kTokenBytes || !is_port(ports.udp) || !is_port(ports.tcp))
-    return PeerLost("it names no ports");
-  return ports;
-}
-
 class SurveyImpl final : public Survey {
  public:
   explicit SurveyImpl(SurveyOptions options) : options_(std::move(options)) {
     if (!options_.wall_clock) options_.wall_clock = HostClock;
   }
   ~SurveyImpl() override {
-    ended_ = true;
+    {
+      absl::MutexLock lock(&mu_);
+      ended_ = true;
+      changed_.SignalAll();
+    }
     threads_.Join();
   }
 
@@ -241,9 +217,7 @@ Json SurveyImpl::Receive(std::optional<PathReceiver>* receiver) {
     return Error(Message(opened.status()));
   }
   receiver->emplace(*std::move(opened));
-  const ProbePorts& ports = (*receiver)->ports();
-  return {
-      {"host", ports.host}, {"udp", ports.udp}, {"tcp", ports.tcp}, {"token", Hex(ports.token)}};
+  return ToJson((*receiver)->ports());
 }
 
 Json SurveyImpl::TakeReport(const Json& question) {
@@ -342,7 +316,7 @@ absl::Status SurveyImpl::MeasurePath(Session& session, PathFacts* path) {
   MUSTER_ASSIGN_OR_RETURN(const ClockOffset clock, CompareClocks(session));
   path->round_trip = clock.round_trip;
   MUSTER_ASSIGN_OR_RETURN(const Json answer, session.Ask(Question("receive"), until));
-  MUSTER_ASSIGN_OR_RETURN(const ProbePorts ports, PortsFromJson(answer));
+  MUSTER_ASSIGN_OR_RETURN(const ProbePorts ports, ProbePortsFromJson(answer));
   // The MTU is worth most of the time. The transfer needs less than a second.
   MUSTER_ASSIGN_OR_RETURN(
       const PathMtu mtu,
@@ -483,7 +457,13 @@ absl::Status SurveyImpl::Report(Session& session, const std::vector<Check>& chec
 SurveyResult SurveyImpl::CompareWithLeader() {
   Other leader{.task = options_.leader};
   leader.status = Ask(&leader);
-  if (!leader.status.ok()) return {.checks = {NotCompared(leader)}};
+  if (!leader.status.ok()) {
+    // The leader waits for no task that the cluster does not list.
+    Check check = NotCompared(leader);
+    check.ok = check.warning = true;
+    check.fix = "start this task's preflight before the others'";
+    return {.checks = {check}};
+  }
   return {.checks = CompareFacts(leader.facts, *WaitForFacts(),
                                  {.seconds = -leader.clock.seconds,
                                   .uncertainty = leader.clock.uncertainty,

@@ -46,8 +46,7 @@ class PreflightHosts(ClusterTest):
     def test_an_interface_with_a_smaller_mtu_is_named(self):
         run("ip", "-n", self.network.names[2], "link", "set", "eth0", "mtu", "1280")
         for told in self.check(0):
-            self.assertRegex(told, r"warn +worker 0, worker 2 +MTU 1500 and 1280, .*the interface of worker 0 has MTU 1500, that of worker 2 1280.*"
-                                   "give all interfaces one MTU|look at the cable")
+            self.assertRegex(told, r"warn +worker 0, worker 2 +MTU 1500 and 1280, .*the interface of worker 0 has MTU 1500, that of worker 2 1280")
             self.assertNotIn("FAILED", told)
 
     def test_a_switch_that_swallows_long_packets_fails(self):

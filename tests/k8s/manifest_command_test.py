@@ -119,7 +119,7 @@ class Manifest(unittest.TestCase):
 
     def test_preflight_runs_in_the_place_of_the_tasks(self):
         for ps in 0, 2:
-            job, preflight = (manifest("--workers", 2, "--ps", ps, "--gpus", 1, "--job", self.job(), *more) for more in ((), ("--preflight",)))
+            job, preflight = (manifest("--workers", 2, "--ps", ps, "--gpus", 1, "--job", self.job(), more) for more in ("--no-evaluator", "--preflight"))
             check(preflight.objects)
             self.assertEqual([(p.name, p.environment()) for p in preflight.pods()], [(p.name, p.environment()) for p in job.pods()])
             for own, other in zip(preflight.pods(), job.pods()):
@@ -129,6 +129,9 @@ class Manifest(unittest.TestCase):
                 self.assertNotIn("readinessProbe", own.container)
             for spec in (o["spec"] for o in preflight.jobs.values()):
                 self.assertEqual((spec["backoffLimitPerIndex"], "podFailurePolicy" in spec), (0, False))
+        done = run("--image", "muster", "--workers", 2, "--job", self.job(), "--operator", "jobset", "--preflight")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--preflight prints Jobs of Kubernetes' own", done.stderr)
 
     def test_the_job_file_is_kept_as_it_is(self):
         for text in '// A comment.\n{"program": "linear", "global_batch_size": 5}\n', '{"program": "linear",\n\n\t"global_batch_size": 5}', \
@@ -244,7 +247,7 @@ class Manifest(unittest.TestCase):
             ({"--workers": -1}, "--workers is -1"), ({"--gpus": -1}, "--gpus is -1"), ({"--storage": "5GB"}, "5GB"), ({"--workers": "two"}, "--workers"), ({"--workers": None}, "--workers"),
             ({"--image": None}, "--image"), ({"--job": None}, "--job"), ({"--job": self.dir / "none.json"}, "none.json"),
             ({"--operator": "tfjobs"}, "tfjobs"), ({"--workers": 0, "--ps": 1}, "train nothing"), ({"--workers": 1000}, "TF_CONFIG"),
-            ({"--queue": "team"}, "--operator"), ({"--preflight": None, "--operator": "jobset"}, "--preflight"), ({"--set": "devices=cpu", "--gpus": 1}, "devices"), ({"--set": "epoch=3"}, "epochs"),
+            ({"--queue": "team"}, "--operator"), ({"--set": "devices=cpu", "--gpus": 1}, "devices"), ({"--set": "epoch=3"}, "epochs"),
             ({**servers, "--set": "strategy=multi_worker_mirrored"}, "parameter_server"),
             ({"--set": "strategy=parameter_server"}, "ps"), ({"--set": "strategy=mirrored"}, "mirrored"),
             ({**servers, "--set": "parameter_server.copies=2"}, "copies"), ({"--job": self.dir / "plugin.json"}, "own.so"),

@@ -95,6 +95,10 @@ TEST(CompareFactsTest, AnotherLibraryFailsAndAnotherDriverIsAWarning) {
               ElementsAre(AllOf(HasSubstr("FAILED  version"),
                                 HasSubstr("worker 1 has LibTorch 2.10.0, chief 0 has 2.11.0"))));
   other = Task("worker:1");
+  chief.versions["NCCL"] = "2.28.9";
+  other.versions["NCCL"] = "2.20.5";
+  EXPECT_EQ(CodeOf(CompareFacts(chief, other, kGoodClock)), ExitCode::kDone);
+  other = Task("worker:1");
   other.versions["NVIDIA driver"] = "570";
   EXPECT_THAT(Wrong(CompareFacts(chief, other, kGoodClock)), IsEmpty()) << "the chief has no GPU";
   chief.versions["NVIDIA driver"] = "580";
@@ -145,6 +149,9 @@ TEST(RoundsTest, OneTaskStandsForItsHost) {
   tasks[1].host_id = tasks[0].host_id;
   EXPECT_THAT(Rounds(tasks), ElementsAre(ElementsAre(Path{"chief:0", "worker:1"}),
                                          ElementsAre(Path{"worker:1", "chief:0"})));
+  tasks.push_back(Task("evaluator:0"));
+  EXPECT_THAT(Rounds(tasks), SizeIs(2)) << "an evaluator has no data connections";
+  tasks.pop_back();
   tasks[2].data_address = "";
   EXPECT_THAT(Rounds(tasks), IsEmpty()) << "nowhere to measure to";
 }

@@ -90,6 +90,22 @@ TEST_F(PathTest, ReceivesFewTransfers) {
   EXPECT_EQ(receiver_.received().bytes, 0) << "a fifth connection is not counted";
 }
 
+TEST(ProbePortsTest, ComeBackFromJson) {
+  const ProbePorts ports{.host = "::1",
+                         .udp = 1,
+                         .tcp = 65535,
+                         .token = std::string("\0\x7f\xff", 3) + "0123456789abc"};
+  const auto read = ProbePortsFromJson(ToJson(ports));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->token, ports.token);
+  EXPECT_EQ(read->tcp, 65535);
+  for (const char* key : {"udp", "tcp", "token"}) {
+    Json wrong = ToJson(ports);
+    wrong[key] = key == std::string("token") ? Json("00ff") : Json(70'000);
+    EXPECT_FALSE(ProbePortsFromJson(wrong).ok()) << key;
+  }
+}
+
 TEST(PathReceiverTest, NeedsAnAddressOfThisHost) {
   EXPECT_FALSE(PathReceiver::Open("").ok());
   EXPECT_FALSE(PathReceiver::Open("192.0.2.1").ok());

@@ -163,7 +163,7 @@ TEST_F(SurveyTest, ADataAddressThatIsNoneOfTheHostIsNamed) {
   const auto found = Run();
   EXPECT_THAT(found[0], Contains(AllOf(HasSubstr("FAILED  worker 1, worker 2"),
                                        HasSubstr("cannot reach the data address of worker 2"))));
-  EXPECT_THAT(found[0], Contains(HasSubstr("ok      worker 0, worker 1")));
+  EXPECT_THAT(found[0], Contains(HasSubstr("worker 0, worker 1  MTU ")));
 }
 
 TEST_F(SurveyTest, ALeaderThatLeavesIsNotAwaited) {
@@ -201,6 +201,22 @@ TEST_F(SurveyTest, ALeaderThatCannotCompareSaysSo) {
   tell.join();
   EXPECT_THAT(Lines(result.checks),
               Each(HasSubstr("worker 0 has compared nothing: worker 2 was not reached")));
+  Close();
+}
+
+TEST_F(SurveyTest, AnEvaluatorThatIsNotListedComparesItself) {
+  SurveyOptions options = options_[1];
+  options.session.self = "evaluator:0";
+  Facts facts = facts_[1];
+  facts.task = "evaluator:0";
+  facts.job["seed"] = 5;
+  const auto evaluator = Survey::Make(options);
+  evaluator->SetFacts(facts);
+  const auto gone = Lines(evaluator->CompareWithLeader().checks);
+  EXPECT_THAT(gone, Each(AllOf(HasSubstr("warn    worker 0"), HasSubstr("cannot be compared"))));
+  Start();
+  EXPECT_THAT(Lines(evaluator->CompareWithLeader().checks),
+              Contains(HasSubstr("evaluator 0 has another seed than worker 0: 5, not 1")));
   Close();
 }
 
