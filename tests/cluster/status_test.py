@@ -46,6 +46,14 @@ class StatusTest(ClusterTest):
             self.assertLess(time.monotonic(), deadline, f"this is the last state: {json.dumps(state, indent=1)}")
             time.sleep(0.1)
 
+    def launch(self, *arguments, **keys):
+        command = [BIN / "muster", "launch", "--job", self.endless(**keys), *arguments]
+        env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
+        launch = self.process_class("launch", list(map(str, command)), {**env, "OMP_WAIT_POLICY": "passive"}, self.dir / "launch.log")
+        self.processes.append(launch)
+        launch.wait_for("Number of devices")
+        return launch
+
     def stop(self, processes):
         for process in processes:
             process.signal(signal.SIGTERM)
@@ -119,6 +127,20 @@ class Running(StatusTest):
         self.assertGreater(state["progress"]["metrics"]["loss"], 0)
         self.stop(tasks)
 
+    def test_a_straggler_is_named(self):
+        launch = self.launch("--workers", "2", "--fault", "slow=50ms@worker:1:step=5")
+        state = self.until(lambda s: any(task["straggler"] for task in s["tasks"]), self.model_dir)
+        self.assertEqual([task["task"] for task in state["tasks"] if task["straggler"]], ["worker:1"])
+        self.assertIn({"kind": "straggler", "task": "worker:1"}, [{"kind": e["kind"], "task": e["task"]} for e in state["events"]])
+        text = self.status(self.model_dir)
+        self.assertRegex(text, r"\nworker 1 \* ")
+        self.assertRegex(text, r"\n\* worker 1 is a straggler: the others wait for it \d+% of their time; its own part of a step takes 0\.\d+ s, [\d.]+ times the others' median\n")
+        for task in state["tasks"]:
+            self.assertGreater(task["stats"]["rss_bytes"], 1_000_000)
+            self.assertGreater(task["stats"]["steps"], 0)
+        launch.signal(signal.SIGINT)
+        launch.wait(30)
+
     def test_the_chief_asks_for_the_run_key(self):
         cluster = self.cluster(1)
         tasks = self.start_all(cluster, self.endless(security={"key_file": str(self.run_key())}))
@@ -148,11 +170,7 @@ class Running(StatusTest):
         self.stop(tasks)
 
     def test_the_user_of_a_launch_needs_no_key(self):
-        env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
-        command = [BIN / "muster", "launch", "--workers", "1", "--job", self.endless()]
-        launch = self.process_class("launch", list(map(str, command)), {**env, "OMP_WAIT_POLICY": "passive"}, self.dir / "launch.log")
-        self.processes.append(launch)
-        launch.wait_for("Number of devices")
+        launch = self.launch("--workers", "1")
         state = self.until(trains, self.model_dir)
         address = json.loads((self.model_dir / "status.json").read_text())["address"]
         self.assertIn("asks who calls", self.status(address, code=2))
@@ -163,8 +181,8 @@ class Running(StatusTest):
 
 class Folders(StatusTest):
     def test_a_finished_run(self):
-        self.train(2, self.job(), [f"model_dir={self.model_dir}"])
-        text = self.status(self.dir / "model-0") if (self.dir / "model-0").exists() else self.status(self.model_dir)
+        self.train(2, self.job())
+        text = self.status(self.dir / "model-0")
         self.assertRegex(text, r"\Alinear, multi_worker_mirrored, run \w+: completed, running for ")
         self.assertRegex(text, r"\nstep 20, epoch \d+")
         self.assertRegex(text, r"\n2 members, 2 replicas, 1 generation; chief on host ")
@@ -267,12 +285,8 @@ class Page(StatusTest):
         self.stop(tasks)
 
     def test_a_launch_prints_its_address(self):
-        env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
-        command = [BIN / "muster", "launch", "--workers", "1", "--job", self.endless(), "--status-port", self.port]
-        launch = self.process_class("launch", list(map(str, command)), {**env, "OMP_WAIT_POLICY": "passive"}, self.dir / "launch.log")
-        self.processes.append(launch)
+        launch = self.launch("--workers", "1", "--status-port", self.port)
         token = launch.matches(rf"status page: http://127\.0\.0\.1:{self.port}/\?token=([0-9a-f]{{32,}})\n")[1]
-        launch.wait_for("Number of devices")
         self.assertEqual(self.get().status, 401)
         self.assertEqual(self.get(f"/?token={token}").status, 200)
         for log in (self.model_dir / "logs").iterdir():

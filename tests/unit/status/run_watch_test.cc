@@ -122,6 +122,17 @@ TEST(RunWatch, TellsOfTheLastCheckpoint) {
   EXPECT_EQ(reply.events(0).kind(), proto::RunEvent::CHECKPOINT);
 }
 
+TEST(RunWatch, NamesAStraggler) {
+  RunWatch watch({});
+  watch.OnStraggler({TaskType::kWorker, 1}, true);
+  watch.OnStraggler({TaskType::kWorker, 1}, false);
+  const proto::StatusReply reply = Described(watch);
+  EXPECT_EQ(reply.events(0).kind(), proto::RunEvent::STRAGGLER);
+  EXPECT_EQ(reply.events(0).task(), "worker:1");
+  EXPECT_EQ(reply.events(0).text(), "worker 1 is a straggler: the others wait for it");
+  EXPECT_EQ(reply.events(1).text(), "worker 1 is no straggler any more");
+}
+
 TEST(RunWatch, MayBeReadWhileItIsWritten) {
   RunWatch watch({});
   std::thread writer([&watch] {
