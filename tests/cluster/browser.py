@@ -92,12 +92,16 @@ class Browser:
         return done["result"].get("value")
 
     def until(self, expression):
-        """Until the expression is true of the page; its value."""
-        while not (value := self.evaluate(expression)):
+        """Until the expression is true of the page, and no error, as before the page has loaded; its value."""
+        while True:
+            try:
+                if value := self.evaluate(expression):
+                    return value
+            except RuntimeError:
+                pass
             if time.monotonic() > self.deadline:
                 raise TimeoutError(f"{expression} never came true; the page: {self.evaluate('document.body.innerText')}; its console: {self.complaints}")
             time.sleep(0.05)
-        return value
 
     def picture(self, path):
         pathlib.Path(path).write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
