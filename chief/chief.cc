@@ -21,8 +21,7 @@
 #include "chief/model_dir/publisher.h"
 #include "chief/model_dir/resume.h"
 #include "chief/parameter_server/director.h"
-#include "chief/status/run_watch.h"
-#include "chief/status/status_page.h"
+#include "chief/status/chief_status.h"
 #include "chief/system_summaries.h"
 #include "chief/trace_service.h"
 #include "common/base/log_writer.h"
@@ -35,7 +34,6 @@
 #include "common/process/supervisor.h"
 #include "common/rpc/host.h"
 #include "common/telemetry/task_meter.h"
-#include "common/web/access.h"
 
 namespace muster::chief {
 namespace {
@@ -53,12 +51,6 @@ double SecondsSince(const std::string& path) {
   if (error) return -1;
   const auto age = std::filesystem::file_time_type::clock::now() - written;
   return std::max(0.0, std::chrono::duration<double>(age).count());
-}
-
-// Returns the program's name for people.
-std::string ProgramText(const Json& program) {
-  const Json portable = PortableProgram(program);
-  return portable.is_string() ? portable.get<std::string>() : Dump(portable);
 }
 
 bool HasServers(const Job& job) { return job.strategy == StrategyKind::kParameterServer; }
@@ -126,9 +118,7 @@ class Chief : public ChiefRole, private Observer {
         files_(faulty_files_ == nullptr ? files : *faulty_files_),
         options_(options),
         self_(options.cluster.local() ? "" : options.cluster.task->ToString()),
-        watch_({ProgramText(options.job.program),
-                options.job.strategy ? std::string(StrategyName(*options.job.strategy)) : "",
-                options.job.model_dir}) {}
+        status_(options_.cluster, options_.job) {}
 
   // The Owner may outlive this object, because a checkpoint that is still being written uses it.
   // The Owner's thread must then no longer call this object.
@@ -137,6 +127,7 @@ class Chief : public ChiefRole, private Observer {
       absl::MutexLock lock(&self_for_owner_->mu);
       self_for_owner_->chief = nullptr;
     }
+    status_.Close();  // It asks the coordinator.
     system_.reset();
     page_.reset();  // It asks the coordinator.
     coordinator_.reset();
@@ -171,11 +162,8 @@ class Chief : public ChiefRole, private Observer {
   CheckpointsOptions OptionsOfCheckpoints();
   EvaluationServiceOptions OptionsOfEvaluation();
   FlightServiceOptions OptionsOfFlight();
-  absl::Status StartPage();
-  // Writes status.json, so that `muster status MODEL_DIR` finds this chief.
-  void WriteStatusFile() const;
-  // Returns what Coordinator::Describe returns, also without a coordinator.
-  proto::StatusReply Describe();
+  // Returns the state of this process for ChiefStatus::Open.
+  proto::StatusReply OwnState();
   TraceServiceOptions OptionsOfTrace();
   void Announce(int64_t step, const std::string& name, const std::string& path, bool final);
   absl::Status OpenStore(int64_t restored_step);
@@ -195,7 +183,7 @@ class Chief : public ChiefRole, private Observer {
   std::atomic<uint64_t> newest_generation_ = 0;
   std::atomic<int64_t> step_ = 0;  // The last completed step.
   std::shared_ptr<Owner> owner_;   // Null without a model_dir.
-  RunWatch watch_;                 // Outlives the coordinator, which reports to it.
+  ChiefStatus status_;             // Outlives the coordinator, which reports to it.
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Checkpoints> checkpoints_;  // Null without a model_dir.
   bool begun_ = false;
@@ -205,8 +193,6 @@ class Chief : public ChiefRole, private Observer {
   std::unique_ptr<FlightService> flight_;
   std::unique_ptr<TraceService> trace_;
   std::unique_ptr<Coordinator> coordinator_;
-  std::unique_ptr<StatusPage> page_;  // Null without status.port.
-  const MonotonicTime started_ = Clock::now();
   absl::Mutex mu_;
   absl::Mutex ending_;  // Acquired before mu_.
   std::optional<absl::Status> verdict_ ABSL_GUARDED_BY(ending_);
@@ -263,11 +249,12 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
     supervisor_->ReportLost({lost.task.ToString(), lost.pid, lost.why,
                              lost.asked_to_exit ? kExitGrace : Duration::zero()});
   };
-  for (const DeclaredMember& member : options.members)
-    if (options_.meter != nullptr) options_.meter->SetStraggler(member.task.ToString(), false);
+  for status_.Follow(const DeclaredMember& member : options.members&options)
+    ;
+  if (options_.meter != nullptr) options_.meter->SetStraggler(member.task.ToString(), false);
   options.on_straggler = [this](const TaskId& member, bool straggler) {
     if (options_.meter != nullptr) options_.meter->SetStraggler(member.ToString(), straggler);
-    watch_.OnStraggler(member, straggler);
+    status_.watch().OnStraggler(member, straggler);
   };
   options.on_event = [this](const proto::RunEvent& event) { watch_.OnEvent(event); };
   options.describe = [this](proto::StatusReply* reply) { watch_.Describe(reply); };
@@ -344,58 +331,20 @@ absl::Status Chief::Start() {
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
   }
-  if (job.status.port != 0) MUSTER_RETURN_IF_ERROR(StartPage());
-  WriteStatusFile();
+  MUSTER_RETURN_IF_ERROR(status_.Open(coordinator_.get(), [this] { return OwnState(); }));
+  if (owner_ != nullptr)
+    status_.WriteFile(FencedFiles([owner = owner_] { return owner->Check(); }, owner_->term()));
   return absl::OkStatus();
 }
 
-absl::Status Chief::StartPage() {
-  web::HttpOptions options =
-      web::OptionsFor(options_.cluster, options_.job, static_cast<int>(options_.job.status.port));
-  // With a key nobody reads without it, on this host neither: other users may be here.
-  options.identity = options_.cluster.identity;
-  auto page = StatusPage::Start(
-      std::move(options), [this] { return Describe(); }, watch_);
-  if (!page.ok()) return Annotate(page.status(), "status.port: ");
-  page_ = *std::move(page);
-  LogInfo("status page: {}/", page_->url());
-  return absl::OkStatus();
-}
-
-proto::StatusReply Chief::Describe() {
-  if (coordinator_ != nullptr) return coordinator_->Describe();
+proto::StatusReply Chief::OwnState() {
   proto::StatusReply reply;
   reply.set_run_id(RunId());
-  reply.set_stage("running");
-  reply.set_uptime_seconds(Seconds(Clock::now() - started_));
-  const rpc::HostIdentity host = rpc::ThisHost();
   proto::MemberStatus& own = *reply.add_members();
-  own.set_task("local");
-  own.set_joined(true);
-  own.set_connected(true);
-  own.set_host(host.name);
-  own.set_pid(host.pid);
-  own.set_devices(options_.job.devices);
-  if (options_.meter != nullptr) {
-    *own.mutable_stats() = options_.meter->Stats();
-    own.set_phase(std::string(PhaseName(options_.meter->phase().first)));
-  }
-  watch_.Describe(&reply);
-  own.set_step(reply.progress().step());
+  if (options_.meter == nullptr) return reply;
+  *own.mutable_stats() = options_.meter->Stats();
+  own.set_phase(std::string(PhaseName(options_.meter->phase().first)));
   return reply;
-}
-
-void Chief::WriteStatusFile() const {
-  if (owner_ == nullptr) return;
-  Json status = {{"chief", Json()}, {"address", Json()}, {"page", Json()}};
-  if (const auto chief = options_.cluster.chief()) {
-    status["chief"] = chief->ToString();
-    status["address"] = options_.cluster.cluster.AddressOf(*chief).ToString();
-  }
-  if (page_ != nullptr) status["page"] = page_->url() + "/";
-  const FencedFiles files([owner = owner_] { return owner->Check(); }, owner_->term());
-  const absl::Status written = files.Write(options_.job.model_dir + "/status.json", status);
-  if (!written.ok()) LogDebug("{}", Message(written));
 }
 
 CheckpointsOptions Chief::OptionsOfCheckpoints() {
@@ -410,7 +359,7 @@ CheckpointsOptions Chief::OptionsOfCheckpoints() {
   options.on_published = [this](int64_t step, const std::string& name, const std::string& path,
                                 bool final) {
     if (options_.meter != nullptr) options_.meter->AddCheckpoint();
-    watch_.OnCheckpoint(step, path);
+    status_.watch().OnCheckpoint(step, path);
     Announce(step, name, path, final);
   };
   return options;
@@ -428,7 +377,7 @@ EvaluationServiceOptions Chief::OptionsOfEvaluation() {
   options.unpin = [this](int64_t step) { checkpoints_->store()->Unpin(step); };
   options.on_metrics = [this](const EvaluationResult& result) {
     publisher_->OnEvaluation(result.step, result.metrics);
-    watch_.OnEvaluation(result.metrics);
+    status_.watch().OnEvaluation(result.metrics);
     checkpoints_->Evaluated(result.step, result.metrics);
   };
   options.rules.heartbeat = job.timeouts.heartbeat;
@@ -472,7 +421,7 @@ void Chief::Announce(int64_t step, const std::string& name, const std::string& p
 }
 
 std::vector<Observer*> Chief::observers() {
-  std::vector<Observer*> observers = {publisher_.get(), &watch_, this};
+  std::vector<Observer*> observers = {publisher_.get(), &status_.watch(), this};
   if (checkpoints_ != nullptr) observers.push_back(checkpoints_.get());
   return observers;
 }
@@ -666,7 +615,7 @@ absl::Status Chief::End(const absl::Status& result) {
     LogInfo("result in {}/result.json", options_.job.model_dir);
   if (evaluation_ != nullptr) evaluation_->End(verdict);
   if (flight_ != nullptr) flight_->Drain(kFlightDrain);
-  if (page_ != nullptr) page_->ShowEnd();
+  status_.ShowEnd();
   if (trace_ != nullptr) trace_->Close(kTraceDrain);
   verdict_ = status;
   return status;

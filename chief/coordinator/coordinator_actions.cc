@@ -21,6 +21,12 @@ std::string RandomBytes(size_t size) {
   return bytes;
 }
 
+// `why` may begin with the member's name.
+std::string LossText(const std::string& name, bool leaves, const std::string& why) {
+  if (why.starts_with(name + " ")) return why;
+  return fmt::format("{} {}: {}", name, leaves ? "leaves" : "was lost", why);
+}
+
 void LogHeld(PausingTime now, const MemberInfo& m) {
   if (m.backoff_until > now)
     LogWarning(
@@ -166,8 +172,7 @@ void CoordinatorActions::Drop(PausingTime now, int member, const std::string& wh
   if (state_.options.on_lost && !m.report.leaving)
     state_.options.on_lost({m.declared.task, m.process.pid, why, asked_to_exit, m.in_generation});
   state_.Tell(proto::RunEvent::LOST, m.declared.task.ToString(), m.report.step,
-              fmt::format("{} {}: {}", m.declared.task.DisplayName(),
-                          m.report.leaving ? "leaves" : "was lost", why));
+              LossText(m.declared.task.DisplayName(), m.report.leaving, why));
   MemberInfo absent = state_.policy->Absent(now, state_.job, m);
   absent.why_missing = why;
   LogHeld(now, absent);

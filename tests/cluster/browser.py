@@ -116,13 +116,17 @@ class Browser:
         return answer["result"].get("value")
 
     def until(self, expression, timeout=60):
-        """Until the expression is true of the page; its value."""
+        """Until the expression is true of the page, and no error, as before the page has loaded; its value."""
         deadline = time.monotonic() + timeout
-        while not (value := self.evaluate(expression)):
+        while True:
+            try:
+                if value := self.evaluate(expression):
+                    return value
+            except RuntimeError:
+                pass
             if time.monotonic() > deadline:
                 raise AssertionError(f"{expression} never came true; the page: {self.evaluate('document.body.innerText')}; its console: {self.complaints}")
             time.sleep(0.05)
-        return value
 
     def press(self, key):
         for kind in "keyDown", "keyUp":

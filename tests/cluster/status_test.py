@@ -96,7 +96,7 @@ class Running(StatusTest):
         self.assertRegex(text, r"\nstep [\d,]+ of 10,000,000 \(\d+%\), epoch [\d,]+ of 10000000")
         self.assertRegex(text, r"\ncheckpoint: step [\d,]+, \d+:\d\d ago, ")
         self.assertRegex(text, r"\nworker 1 +\w+ .* [\d,]+ ")
-        self.assertRegex(text, r"\nlast fault: .*worker 1 was lost: .*\(step [\d,]+\)")
+        self.assertRegex(text, r"\nlast fault: .*worker 1 .*lost: .*\(step [\d,]+\)")
 
         self.stop(tasks)
         self.assertEqual(watch.wait(20), 0, watch.output())
@@ -120,7 +120,7 @@ class Running(StatusTest):
     def test_parameter_servers(self):
         cluster = self.cluster(2, ps=1)
         tasks = self.start_all(cluster, self.endless())
-        tasks[0].wait_for("of run ")
+        tasks[0].wait_for(" joined")
         state = self.until(lambda s: s["progress"]["step"] > 5, cluster["chief"][0])
         self.assertEqual(sorted(t["task"] for t in state["tasks"]), ["ps:0", "worker:0", "worker:1"])
         self.assertEqual(state["progress"]["strategy"], "parameter_server")

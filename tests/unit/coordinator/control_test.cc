@@ -360,6 +360,36 @@ TEST(Control, StatusShowsWhoDoesWhat) {
   EXPECT_THAT(refused.error_message(), HasSubstr("without a deadline"));
 }
 
+TEST(Control, EventsTellWhoJoinedAndHowTheJobEnds) {
+  TestCluster cluster(1);
+  CoordinatorOptions options = cluster.coordinator_options();
+  absl::Mutex mu;
+  std::vector<proto::RunEvent> events;
+  options.on_event = [&](const proto::RunEvent& event) {
+    absl::MutexLock lock(&mu);
+    events.push_back(event);
+  };
+  options.describe = [](proto::StatusReply* reply) { reply->mutable_progress()->set_step(7); };
+  ASSERT_TRUE(cluster.StartChief(std::move(options)).ok());
+  Crew crew;
+  for (int rank : {0, 1}) crew.Add(cluster.member_options(rank), FinishAt7);
+  crew.Join();
+  EXPECT_EQ(cluster.coordinator().Wait().code, ExitCode::kDone);
+  EXPECT_EQ(cluster.coordinator().Describe().progress().step(), 7);
+  cluster.StopChief();
+  absl::MutexLock lock(&mu);
+  ASSERT_EQ(events.size(), 4u);
+  for (int i : {0, 1}) {
+    EXPECT_EQ(events[i].kind(), proto::RunEvent::JOINED);
+    EXPECT_THAT(events[i].text(), HasSubstr(" joined from host "));
+  }
+  EXPECT_NE(events[0].task(), events[1].task());
+  EXPECT_EQ(events[2].kind(), proto::RunEvent::GENERATION);
+  EXPECT_EQ(events[2].text(), "generation 1: 2 members, 2 replicas");
+  EXPECT_EQ(events[3].kind(), proto::RunEvent::VERDICT);
+  EXPECT_EQ(events[3].text(), "the job is complete");
+}
+
 TEST(Control, ASessionWithoutAHelloEnds) {
   TestCluster cluster(1);
   CoordinatorOptions options = cluster.coordinator_options();
