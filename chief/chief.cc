@@ -129,7 +129,6 @@ class Chief : public ChiefRole, private Observer {
     }
     status_.Close();  // It asks the coordinator.
     system_.reset();
-    page_.reset();  // It asks the coordinator.
     coordinator_.reset();
   }
 
@@ -249,15 +248,15 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
     supervisor_->ReportLost({lost.task.ToString(), lost.pid, lost.why,
                              lost.asked_to_exit ? kExitGrace : Duration::zero()});
   };
-  for status_.Follow(const DeclaredMember& member : options.members&options)
-    ;
-  if (options_.meter != nullptr) options_.meter->SetStraggler(member.task.ToString(), false);
+  status_.Follow(&options);
+  if (options_.meter != nullptr) {
+    for (const DeclaredMember& member : options.members)
+      options_.meter->SetStraggler(member.task.ToString(), false);
+  }
   options.on_straggler = [this](const TaskId& member, bool straggler) {
     if (options_.meter != nullptr) options_.meter->SetStraggler(member.ToString(), straggler);
     status_.watch().OnStraggler(member, straggler);
   };
-  options.on_event = [this](const proto::RunEvent& event) { watch_.OnEvent(event); };
-  options.describe = [this](proto::StatusReply* reply) { watch_.Describe(reply); };
   options.versions = options_.versions;
   options.decision = Deadlines(job);
   return options;

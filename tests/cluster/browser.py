@@ -122,7 +122,7 @@ class Browser:
             try:
                 if value := self.evaluate(expression):
                     return value
-            except RuntimeError:
+            except AssertionError:
                 pass
             if time.monotonic() > deadline:
                 raise AssertionError(f"{expression} never came true; the page: {self.evaluate('document.body.innerText')}; its console: {self.complaints}")
