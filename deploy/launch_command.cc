@@ -19,6 +19,7 @@
 #include "common/job/job_checks.h"
 #include "common/process/task_process.h"
 #include "common/rpc/channel.h"
+#include "deploy/launch_hosts.h"
 #include "deploy/launch_key.h"
 #include "deploy/launcher/gpus.h"
 #include "deploy/launcher/launcher.h"
@@ -97,9 +98,13 @@ class LaunchCommand : public Command {
  public:
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
-        "launch", "Run a job on a cluster of processes on this host; exits with the job's verdict");
-    app->add_option("--workers", workers_,
-                    "Number of worker tasks, a chief is added; auto: one member for each GPU")
+        "launch",
+        "Run a job on a cluster of processes on this host, or on others with --hosts; exits with "
+        "the job's verdict");
+    app->add_option(
+           "--workers", workers_,
+           "Number of worker tasks, a chief is added; auto: one member for each GPU, or for "
+           "each slot of --hosts")
         ->required()
         ->type_name("N");
     app->add_option("--ps", size_.ps, "Number of parameter servers")->type_name("N");
@@ -134,6 +139,7 @@ class LaunchCommand : public Command {
                     "Seconds that the chief may take after a task has failed")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
+    hosts_.Register(app);
     return app;
   }
 
@@ -150,48 +156,85 @@ class LaunchCommand : public Command {
       MUSTER_ASSIGN_OR_RETURN(size_.workers, ParseWorkers(workers_));
       MUSTER_RETURN_IF_ERROR(Check(size_));
     }
+    MUSTER_ASSIGN_OR_RETURN(hosts::HostsRequest remote, hosts_.Request());
     MUSTER_ASSIGN_OR_RETURN(const Job job, LoadJob(job_, overrides_));
     UseFileMode(job);
-    MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> gpus, GpusFor(job));
+    std::vector<std::string> gpus;
+    if (!hosts_.used()) {
+      MUSTER_ASSIGN_OR_RETURN(gpus, GpusFor(job));
+    }
     if (workers_ == "auto") {
-      size_.workers = launcher::WorkersFor(static_cast<int>(gpus.size()), size_);
+      size_.workers = hosts_.used() ? hosts::WorkersFor(remote.hosts, size_)
+                                    : launcher::WorkersFor(static_cast<int>(gpus.size()), size_);
       MUSTER_RETURN_IF_ERROR(Check(size_));
     }
     request.size = size_;
     MUSTER_ASSIGN_OR_RETURN(const StrategyKind strategy, StrategyOn(job, request.size));
     const launcher::GpuUse use{job.devices, strategy == StrategyKind::kParameterServer,
                                strategy == StrategyKind::kOneDevice};
-    MUSTER_ASSIGN_OR_RETURN(request.gpus, launcher::AssignGpus(gpus, PlanOf(request.size), use));
-    request.model_dir = job.model_dir;
-    request.bin_dir = bin_dir_;
-    if (bin_dir_.empty()) {
-      MUSTER_ASSIGN_OR_RETURN(request.bin_dir, OwnFolder());
-    }
-    request.program = program_invocation_name;
-    request.job = {"--job", job_};
-    for (const std::string& override : overrides_) {
-      request.job.insert(request.job.end(), {"--set", override});
-    }
-    for (const std::string& fault : faults_) {
-      request.arguments.insert(request.arguments.end(), {"--fault", fault});
-    }
     MUSTER_RETURN_IF_ERROR(CheckFaults(faults_, request.size));
     MUSTER_ASSIGN_OR_RETURN(const LaunchKey key, LaunchKey::Make(job, key_file_));
-    request.environment = key.environment();
+    request.model_dir = job.model_dir;
+    MUSTER_RETURN_IF_ERROR(SetTasks(&request));
+    if (hosts_.used()) {
+      MUSTER_RETURN_IF_ERROR(SetHosts(key, use, &remote, &request));
+    } else {
+      MUSTER_ASSIGN_OR_RETURN(request.gpus, launcher::AssignGpus(gpus, PlanOf(request.size), use));
+      request.environment = key.environment();
+    }
     request.tell_chief = [&key](const launcher::TaskExitNotice& notice) {
       NotifyChief(key, notice);
     };
-    request.options.restart = launcher::RestartPolicyOf(restart_);
-    request.options.max_restarts = max_restarts_;
-    request.options.independent = strategy == StrategyKind::kParameterServer;
-    request.options.elastic = job.elastic.min_workers.has_value();
-    request.options.end_grace = FromSeconds(end_grace_);
-    request.options.verdict_timeout = FromSeconds(verdict_timeout_);
+    SetOptions(job, strategy, &request.options);
     FindTorchByEnvironment();
     return launcher::RunLaunch(request);
   }
 
+  // What all tasks are started with.
+  absl::Status SetTasks(launcher::LaunchRequest* request) const {
+    request->bin_dir = bin_dir_;
+    if (bin_dir_.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(request->bin_dir, OwnFolder());
+    }
+    request->program = program_invocation_name;
+    request->job = {"--job", job_};
+    for (const std::string& override : overrides_)
+      request->job.insert(request->job.end(), {"--set", override});
+    for (const std::string& fault : faults_)
+      request->arguments.insert(request->arguments.end(), {"--fault", fault});
+    return absl::OkStatus();
+  }
+
+  // Starts the tasks on the hosts of `remote`.
+  static absl::Status SetHosts(const LaunchKey& key, const launcher::GpuUse& use,
+                               hosts::HostsRequest* remote, launcher::LaunchRequest* request) {
+    remote->size = request->size;
+    remote->gpus = use;
+    remote->model_dir = request->model_dir;
+    remote->bin_dir = request->bin_dir;
+    remote->arguments = request->job;
+    remote->arguments.insert(remote->arguments.end(), request->arguments.begin(),
+                             request->arguments.end());
+    MUSTER_ASSIGN_OR_RETURN(const security::Secret text, key.Text());
+    remote->key = text.text();
+    MUSTER_RETURN_IF_ERROR(hosts::PlaceTasks(remote->size, remote->hosts).status());
+    request->make_processes = [remote = *remote](launcher::ProcessOutput& output) {
+      return hosts::MakeSshProcesses(remote, output);
+    };
+    return absl::OkStatus();
+  }
+
+  void SetOptions(const Job& job, StrategyKind strategy, launcher::LaunchOptions* options) const {
+    options->restart = launcher::RestartPolicyOf(restart_);
+    options->max_restarts = max_restarts_;
+    options->independent = strategy == StrategyKind::kParameterServer;
+    options->elastic = job.elastic.min_workers.has_value();
+    options->end_grace = FromSeconds(end_grace_);
+    options->verdict_timeout = FromSeconds(verdict_timeout_);
+  }
+
   launcher::ClusterSize size_;
+  LaunchHosts hosts_;
   bool no_chief_ = false;
   std::string workers_, job_, bin_dir_, key_file_;
   std::vector<std::string> overrides_, faults_;

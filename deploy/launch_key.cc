@@ -51,6 +51,7 @@ absl::StatusOr<LaunchKey> LaunchKey::Make(const Job& job, const std::string& key
   LaunchKey key;
   if (!own_file.empty()) {
     key.path_ = PathOfTask(own_file, "launcher", 0, job.folder);
+    key.of_job_ = true;
   } else if (!key_file.empty()) {
     key.path_ = std::filesystem::absolute(key_file);
     key.environment_["MUSTER_RUN_KEY_FILE"] = key.path_;
@@ -60,6 +61,19 @@ absl::StatusOr<LaunchKey> LaunchKey::Make(const Job& job, const std::string& key
   }
   if (!key.path_.empty()) MUSTER_RETURN_IF_ERROR(security::ReadRunKeys(key.path_).status());
   return key;
+}
+
+absl::StatusOr<security::Secret> LaunchKey::Text() const {
+  constexpr size_t kMaxSize = 4096;  // A key file has two lines at the most.
+  if (of_job_ || (path_.empty() && !key_)) return security::Secret(0);
+  const Fd opened(key_ ? -1 : open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  security::Secret read(kMaxSize);
+  const ssize_t size = pread(key_ ? key_.get() : opened.get(), read.data(), read.size(), 0);
+  if (size <= 0)
+    return ConfigurationError(fmt::format("cannot read the run key: {}", strerror(errno)));
+  security::Secret text(static_cast<size_t>(size));
+  std::memcpy(text.data(), read.data(), text.size());
+  return text;
 }
 
 absl::StatusOr<std::shared_ptr<security::Identity>> LaunchKey::IdentityIn(

@@ -9,6 +9,7 @@
 #include "common/base/files/fd.h"
 #include "common/job/job.h"
 #include "common/security/identity.h"
+#include "common/security/run_key.h"
 #include "muster/status.h"
 
 namespace muster {
@@ -24,14 +25,18 @@ class LaunchKey {
 
   // Returns the variables to add to the environment of the tasks.
   const std::map<std::string, std::string>& environment() const { return environment_; }
+  // Returns the text of the key file, for tasks on other hosts. "": the tasks have a key of their
+  // own (security.key_file), or use none.
+  absl::StatusOr<security::Secret> Text() const;
   // Returns the launcher's identity in the cluster of this TF_CONFIG. Returns null if the tasks use
   // no key.
   absl::StatusOr<std::shared_ptr<security::Identity>> IdentityIn(
       const std::string& tf_config) const;
 
  private:
-  Fd key_;            // The key in memory, which the tasks inherit. Unset if a file is used.
-  std::string path_;  // The key file, "" if none.
+  Fd key_;               // The key in memory, which the tasks inherit. Unset if a file is used.
+  std::string path_;     // The key file, "" if none.
+  bool of_job_ = false;  // The file is the job's, and each host has its own.
   std::map<std::string, std::string> environment_;
 };
 

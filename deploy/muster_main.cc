@@ -19,6 +19,7 @@
 #include "deploy/manifest_command.h"
 #include "deploy/new_command.h"
 #include "deploy/preflight_command.h"
+#include "deploy/run_tasks_command.h"
 #include "deploy/tool_command.h"
 #include "muster/json.h"
 #include "muster/version.h"
@@ -43,6 +44,7 @@ std::vector<std::unique_ptr<Command>> Commands() {
   commands.push_back(MakeNewCommand());
   commands.push_back(MakeToolCommand("predict", "Write the outputs of a checkpoint for an input"));
   commands.push_back(MakePreflightCommand());
+  commands.push_back(MakeRunTasksCommand());
   return commands;
 }
 

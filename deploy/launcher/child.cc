@@ -57,7 +57,7 @@ std::map<std::string, std::string> VariablesOf(const ChildOptions& options) {
 struct ExecPlan {
   char* const* argv;
   char* const* envp;
-  int out, err, progress, failure;
+  int in, out, err, progress, failure;
   pid_t parent;
 };
 
@@ -74,11 +74,11 @@ struct ExecPlan {
   sigaddset(&waiting, SIGINT);
   sigaddset(&waiting, SIGTERM);
   sigprocmask(SIG_SETMASK, &waiting, nullptr);
-  const int null = open("/dev/null", O_RDONLY);
-  ready = ready && null >= 0;
-  if (null > STDIN_FILENO) {  // The descriptor is 0 if the launcher has no standard input.
-    ready = ready && dup2(null, STDIN_FILENO) >= 0;
-    close(null);
+  const int in = plan.in >= 0 ? plan.in : open("/dev/null", O_RDONLY);
+  ready = ready && in >= 0;
+  if (in > STDIN_FILENO) {  // The descriptor is 0 if the launcher has no standard input.
+    ready = ready && dup2(in, STDIN_FILENO) >= 0;
+    close(in);
   }
   ready = ready && dup2(plan.out, STDOUT_FILENO) >= 0 && dup2(plan.err, STDERR_FILENO) >= 0 &&
           (plan.progress < 0 || dup2(plan.progress, kProgressFd) >= 0);
@@ -113,9 +113,9 @@ absl::StatusOr<Child> Child::Start(const ChildOptions& options) {
     if (pipe->write) MUSTER_RETURN_IF_ERROR(MoveUp(&pipe->write));
   }
   const ExecImage image(options.arguments, VariablesOf(options));
-  const ExecPlan plan = {image.argv(),    image.envp(),         out.write.get(),
-                         err.write.get(), progress.write.get(), failure.write.get(),
-                         getpid()};
+  const ExecPlan plan = {image.argv(),        image.envp(),    options.input,
+                         out.write.get(),     err.write.get(), progress.write.get(),
+                         failure.write.get(), getpid()};
 
   const pid_t pid = fork();
   if (pid < 0) {

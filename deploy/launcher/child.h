@@ -23,12 +23,16 @@ struct ChildOptions {
   // lines to this descriptor, about its progress and about tasks that its job has lost. Empty:
   // none.
   std::string progress_variable;
+  int input = -1;  // The descriptor that becomes the standard input. Below 0: there is none.
 };
 
 // How a process ended.
 struct ExitReport {
   int code = 0;    // The child's exit code, or 128 + signal.
   int signal = 0;  // 0: the process exited.
+  // Not empty: the connection to this host was lost, and the task with it. `code` says that a
+  // restart can help.
+  std::string host = {};
   friend bool operator==(const ExitReport&, const ExitReport&) = default;
 };
 

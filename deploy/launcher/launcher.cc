@@ -2,23 +2,16 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
-#include <filesystem>
+#include <cstdlib>
 #include <memory>
-#include <random>
 
 #include "common/base/files/created_files.h"
-#include "common/base/logging.h"
-#include "common/base/restarts.h"
 #include "common/telemetry/progress.h"
-#include "deploy/launcher/child.h"
 #include "deploy/launcher/console.h"
-#include "deploy/launcher/lines.h"
-#include "deploy/launcher/ports.h"
+#include "deploy/launcher/local_processes.h"
 #include "deploy/launcher/report.h"
 #include "deploy/launcher/signals.h"
 #include "deploy/launcher/task_log.h"
@@ -29,38 +22,30 @@ namespace {
 
 using Stream = Console::Stream;
 
-// A task's process and its output. running_ has the same indices as LaunchState::tasks.
-struct Running {
-  Child child;
-  LineSplitter out, err, progress;
-  TaskLog log;
-};
-
-class Launcher {
+class Launcher final : public ProcessOutput {
  public:
   Launcher(const LaunchRequest& request, SignalQueue signals)
       : request_(request),
         signals_(std::move(signals)),
         console_(ConsoleOptions()),
-        notices_(request.tell_chief) {}
+        notices_(request.tell_chief),
+        processes_(request.make_processes ? request.make_processes(*this)
+                                          : MakeLocalProcesses(request, *this)) {}
 
   absl::Status Start();
   int Run();
 
+  void OnLine(size_t index, Stream stream, std::string_view line) override;
+  void OnProgress(size_t index, std::string_view line) override;
+  void Say(std::string_view line) override;
+
  private:
   static Console::Options ConsoleOptions();
-  absl::StatusOr<PortReservation> ReservePorts() const;
-  absl::StatusOr<Child> StartChild(size_t index) const;
   absl::Status StartTask(size_t index);
   void StartAgain(size_t index);
   void StopAll();
 
   void Wait(std::optional<MonotonicTime> until);
-  void ReadProgress(size_t index);
-  bool ReadSome(size_t index, Stream stream);
-  void Drain(size_t index);
-  void OnLine(size_t index, Stream stream, std::string_view line);
-  void OnProgress(size_t index, std::string_view line);
   void HandleSignals();
   void RequestStop(int signal, std::string_view why);
   void Suspend();
@@ -68,7 +53,6 @@ class Launcher {
   void NotifyChief(const TaskState& task);
   bool Act(const LaunchDecision& decision);
   void SignalAll(int signal);
-  void Say(std::string_view line);
   void Conclude(const LaunchVerdict& verdict);
 
   const LaunchRequest& request_;
@@ -76,14 +60,12 @@ class Launcher {
   Console console_;
   ProgressDisplay display_{console_.has_terminal(), LocaleIsUtf8()};
   std::vector<PlannedTask> plan_;
-  std::vector<std::unique_ptr<Running>> running_;
-  std::optional<PortReservation> ports_;
+  std::vector<std::unique_ptr<TaskLog>> logs_;  // In the order of LaunchState::tasks.
   LaunchState state_;
   MonotonicTime started_;
-  // Distinguishes this run's result.json from an older one.
-  std::filesystem::file_time_type started_wall_;
   std::string root_cause_;  // The lead's first line that names a root cause.
   TaskExitNotifier notices_;
+  std::unique_ptr<Processes> processes_;  // Their indices are those of LaunchState::tasks.
 };
 
 Console::Options Launcher::ConsoleOptions() {
@@ -95,39 +77,10 @@ Console::Options Launcher::ConsoleOptions() {
   return options;
 }
 
-absl::StatusOr<PortReservation> Launcher::ReservePorts() const {
-  constexpr const char* kRangeFile = "/proc/sys/net/ipv4/ip_local_port_range";
-  PortRange ephemeral = {32768, 60999};  // Linux's default.
-  if (std::FILE* file = std::fopen(kRangeFile, "r")) {
-    char text[64] = {};
-    const bool read = std::fgets(text, sizeof text, file) != nullptr;
-    std::fclose(file);
-    if (read) {
-      MUSTER_ASSIGN_OR_RETURN(ephemeral, ParsePortRange(text));
-    }
-  }
-  return PortReservation::Reserve(request_.size.processes(), ephemeral, std::random_device{}());
-}
-
 absl::Status Launcher::Start() {
   MUSTER_RETURN_IF_ERROR(Check(request_.size));
   started_ = Clock::now();
-  started_wall_ = std::filesystem::file_time_type::clock::now();
-  MUSTER_ASSIGN_OR_RETURN(PortReservation ports, ReservePorts());
-  ports_.emplace(std::move(ports));
-  plan_ = PlanCluster(request_.size, ports_->ports());
-  for (const PlannedTask& task : plan_) {
-    const std::string binary = request_.bin_dir + "/" + task.Binary();
-    if (access(binary.c_str(), X_OK) != 0) {
-      return ConfigurationError(
-          errno == ENOENT
-              ? fmt::format(
-                    "cannot start {}: there is no {}; this installation cannot run {} tasks",
-                    task.Name(), binary, task.type)
-              : fmt::format("cannot start {}: {}: {}", task.Name(), binary, std::strerror(errno)));
-    }
-  }
-  if (!request_.gpus.note.empty()) Say(request_.gpus.note);
+  MUSTER_ASSIGN_OR_RETURN(plan_, processes_->Plan(signals_));
   for (size_t i = 0; i < plan_.size(); ++i) {
     if (absl::Status status = StartTask(i); !status.ok()) {
       StopAll();
@@ -137,24 +90,6 @@ absl::Status Launcher::Start() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Child> Launcher::StartChild(size_t index) const {
-  const PlannedTask& task = plan_[index];
-  ChildOptions options;
-  options.arguments = {request_.bin_dir + "/" + task.Binary()};
-  for (const std::vector<std::string>* more : {&request_.job, &request_.arguments})
-    options.arguments.insert(options.arguments.end(), more->begin(), more->end());
-  options.environment = request_.environment;
-  options.environment["TF_CONFIG"] = TfConfigFor(plan_, task);
-  if (index < state_.tasks.size())
-    options.environment[kRestartsVariable] = std::to_string(state_.tasks[index].restarts);
-  if (index < request_.gpus.visible.size() && request_.gpus.visible[index])
-    options.environment["CUDA_VISIBLE_DEVICES"] = *request_.gpus.visible[index];
-  // The launcher adds the task's name to each line.
-  options.environment.emplace(kLogTaskVariable, "0");
-  options.progress_variable = kProgressFdVariable;
-  return Child::Start(options);
-}
-
 absl::Status Launcher::StartTask(size_t index) {
   const PlannedTask& task = plan_[index];
   TaskLog log;
@@ -162,11 +97,10 @@ absl::Status Launcher::StartTask(size_t index) {
     AddJobFolder(request_.model_dir);
     MUSTER_ASSIGN_OR_RETURN(log, TaskLog::Open(request_.model_dir + "/logs", task));
   }
-  MUSTER_ASSIGN_OR_RETURN(Child child, StartChild(index));
-  running_.push_back(
-      std::make_unique<Running>(Running{std::move(child), {}, {}, {}, std::move(log)}));
+  MUSTER_RETURN_IF_ERROR(processes_->Start(index, 0));
+  logs_.push_back(std::make_unique<TaskLog>(std::move(log)));
   state_.tasks.push_back({task});
-  state_.tasks.back().pid = running_.back()->child.pid();
+  state_.tasks.back().pid = processes_->Pid(index);
   return absl::OkStatus();
 }
 
@@ -174,15 +108,13 @@ absl::Status Launcher::StartTask(size_t index) {
 void Launcher::StartAgain(size_t index) {
   TaskState& task = state_.tasks[index];
   ++task.restarts;
-  absl::StatusOr<Child> child = StartChild(index);
-  if (!child.ok()) {
+  if (absl::Status status = processes_->Start(index, task.restarts); !status.ok()) {
     // Treats this as a process that ended at once: the next attempt comes after the delay.
-    Say(Message(child.status()));
+    Say(Message(status));
     task.ended_at = Clock::now();
     return;
   }
-  task.pid = child->pid();
-  running_[index]->child = *std::move(child);
+  task.pid = processes_->Pid(index);
   task.ended = false;
   task.report = {};
   if (task.task.lead) root_cause_.clear();  // The old line belongs to the previous process.
@@ -216,6 +148,7 @@ int Launcher::Run() {
     }
     if (decision.action != LaunchAction::kWait) continue;
     std::optional<MonotonicTime> until = decision.until;
+    if (const auto due = processes_->Tick(now)) until = std::min(until.value_or(*due), *due);
     if (const auto change = display_.NextChange(now))
       until = std::min(until.value_or(*change), *change);
     Wait(until);
@@ -232,80 +165,16 @@ void Launcher::Wait(std::optional<MonotonicTime> until) {
   for (int fd : {console_.out_waiting(), console_.err_waiting()})
     polled.push_back({fd, POLLOUT, 0});
   const size_t first_task = polled.size();
-  for (const auto& running : running_) {
-    const bool read = !console_.congested();
-    polled.push_back({read ? running->child.out.get() : -1, POLLIN, 0});
-    polled.push_back({read ? running->child.err.get() : -1, POLLIN, 0});
-    polled.push_back({running->child.progress.get(), POLLIN, 0});
-  }
+  processes_->AddPolled(!console_.congested(), &polled);
   int timeout = -1;
   if (until) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
     timeout = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3600 * 1000));
   }
   if (poll(polled.data(), polled.size(), timeout) <= 0) return;
-  for (size_t i = 0; i < running_.size(); ++i) {
-    const pollfd* fds = &polled[first_task + 3 * i];
-    if (fds[0].revents != 0) ReadSome(i, Stream::kOut);
-    if (fds[1].revents != 0) ReadSome(i, Stream::kErr);
-    if (fds[2].revents != 0) ReadProgress(i);
-    if (absl::Status status = running_[i]->log.Flush(); !status.ok()) Say(Message(status));
-  }
-}
-
-// Returns false if nothing more can be read now.
-bool Launcher::ReadSome(size_t index, Stream stream) {
-  Running& running = *running_[index];
-  Fd& fd = stream == Stream::kOut ? running.child.out : running.child.err;
-  if (!fd) return false;
-  LineSplitter& lines = stream == Stream::kOut ? running.out : running.err;
-  auto on_line = [&](std::string_view line) { OnLine(index, stream, line); };
-  char bytes[64 * 1024];
-  const ssize_t size = read(fd.get(), bytes, sizeof bytes);
-  if (size > 0) {
-    lines.Append({bytes, static_cast<size_t>(size)}, on_line);
-    return true;
-  }
-  if (size < 0 && errno == EINTR) return true;
-  if (size < 0 && errno == EAGAIN) return false;
-  lines.Finish(on_line);
-  fd.Reset();
-  return false;
-}
-
-// Reads the remaining output of a task that has ended. Does not wait for the end of the pipe,
-// because a process that left the group may hold it open.
-void Launcher::Drain(size_t index) {
-  constexpr int kMaxReads = 64;  // More than a pipe holds.
-  Running& running = *running_[index];
-  ReadProgress(index);
-  for (Stream stream : {Stream::kOut, Stream::kErr}) {
-    for (int i = 0; i < kMaxReads && ReadSome(index, stream); ++i) {
-    }
-    (stream == Stream::kOut ? running.out : running.err).Finish([&](std::string_view line) {
-      OnLine(index, stream, line);
-    });
-  }
-  running.progress.Finish([](std::string_view) {});  // An incomplete line is ignored.
-  running.child.out.Reset();
-  running.child.err.Reset();
-  running.child.progress.Reset();
-}
-
-void Launcher::ReadProgress(size_t index) {
-  Running& running = *running_[index];
-  auto on_line = [&](std::string_view line) { OnProgress(index, line); };
-  char bytes[128 * 1024];  // No packet is larger.
-  while (running.child.progress) {
-    const ssize_t size = read(running.child.progress.get(), bytes, sizeof bytes);
-    if (size > 0) {
-      running.progress.Append({bytes, static_cast<size_t>(size)}, on_line);
-    } else if (size < 0 && errno == EAGAIN) {
-      return;
-    } else if (size == 0 || errno != EINTR) {
-      running.child.progress.Reset();
-    }
-  }
+  processes_->Read(polled.data() + first_task);
+  for (const auto& log : logs_)
+    if (absl::Status status = log->Flush(); !status.ok()) Say(Message(status));
 }
 
 void Launcher::OnLine(size_t index, Stream stream, std::string_view line) {
@@ -316,7 +185,7 @@ void Launcher::OnLine(size_t index, Stream stream, std::string_view line) {
     root_cause_ = line.substr(place);
   }
   console_.Line(stream, fmt::format("[{}] ", task.Name()), static_cast<int>(index), line);
-  if (absl::Status status = running_[index]->log.Append(line); !status.ok()) Say(Message(status));
+  if (absl::Status status = logs_[index]->Append(line); !status.ok()) Say(Message(status));
 }
 
 void Launcher::OnProgress(size_t index, std::string_view line) {
@@ -375,13 +244,13 @@ void Launcher::Suspend() {
 }
 
 void Launcher::ReapAll() {
-  for (size_t i = 0; i < running_.size(); ++i) {
+  for (size_t i = 0; i < state_.tasks.size(); ++i) {
     TaskState& task = state_.tasks[i];
     if (task.ended) continue;
-    const std::optional<ExitReport> report = running_[i]->child.Reap();
+    task.pid = processes_->Pid(i);
+    const std::optional<ExitReport> report = processes_->Reap(i);
     if (!report) continue;
-    Drain(i);
-    if (absl::Status status = running_[i]->log.Flush(); !status.ok()) Say(Message(status));
+    if (absl::Status status = logs_[i]->Flush(); !status.ok()) Say(Message(status));
     task.ended = true;
     task.report = *report;
     task.ended_at = Clock::now();
@@ -432,7 +301,7 @@ bool Launcher::Act(const LaunchDecision& decision) {
       return false;
     case LaunchAction::kKillTask:
       state_.tasks[decision.task].lost.reset();
-      running_[decision.task]->child.Signal(SIGKILL);
+      processes_->Signal(static_cast<size_t>(decision.task), SIGKILL);
       return false;
     case LaunchAction::kRestart:
       StartAgain(static_cast<size_t>(decision.task));
@@ -444,7 +313,7 @@ bool Launcher::Act(const LaunchDecision& decision) {
 }
 
 void Launcher::SignalAll(int signal) {
-  for (const auto& running : running_) running->child.Signal(signal);
+  for (size_t i = 0; i < state_.tasks.size(); ++i) processes_->Signal(i, signal);
 }
 
 void Launcher::Say(std::string_view line) { console_.Line(Stream::kErr, "muster: ", -1, line); }
@@ -454,17 +323,9 @@ void Launcher::Conclude(const LaunchVerdict& verdict) {
                            .elapsed = Clock::now() - started_,
                            .model_dir = request_.model_dir,
                            .root_cause = root_cause_,
-                           .result = {},
+                           .result = processes_->Result(),
                            .program = request_.program,
                            .job = request_.job};
-  if (!request_.model_dir.empty()) {
-    const std::string path = request_.model_dir + "/result.json";
-    std::error_code error;
-    const auto written = std::filesystem::last_write_time(path, error);
-    if (!error && written >= started_wall_) {
-      if (absl::StatusOr<Json> result = ReadJsonFile(path); result.ok()) outcome.result = *result;
-    }
-  }
   for (const std::string& line : Report(state_, outcome)) Say(line);
 }
 

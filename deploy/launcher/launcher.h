@@ -1,15 +1,17 @@
-// Runs a local cluster to its end. RunLaunch starts the tasks, forwards their output and signals,
-// and collects every exit code. It uses one poll loop and the thread of TaskExitNotifier. When it
+// Runs a cluster to its end. RunLaunch starts the tasks, forwards their output and signals, and
+// collects every exit code. It uses one poll loop and the thread of TaskExitNotifier. When it
 // returns, all processes of the cluster have ended.
 #pragma once
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "deploy/launcher/gpus.h"
 #include "deploy/launcher/plan.h"
+#include "deploy/launcher/processes.h"
 #include "deploy/launcher/task_exit_notifier.h"
 #include "deploy/launcher/verdict.h"
 #include "muster/status.h"
@@ -31,6 +33,8 @@ struct LaunchRequest {
   // Reports to the chief that a task has ended and will not be restarted, so that the chief does
   // not wait for it. Called on the thread of TaskExitNotifier. Null: the chief is not notified.
   std::function<void(const TaskExitNotice&)> tell_chief;
+  // Makes the processes of the launch. Null: they are processes of this host.
+  std::function<std::unique_ptr<Processes>(ProcessOutput& output)> make_processes;
 };
 
 // Blocks until the cluster has ended. Prints a report on the console and returns the job's exit

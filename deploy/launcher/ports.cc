@@ -19,14 +19,14 @@ namespace {
 constexpr int kLowest = 10000;
 constexpr int kHighest = 65535;
 
-bool IsFree(int port) {
-  // Does not set SO_REUSEADDR. A port with a listener on any address, or with one that has just
-  // closed, then counts as taken.
+bool IsFree(int port, bool on_all_addresses) {
+  // Does not set SO_REUSEADDR. A port with a listener on this or on any address, or with one that
+  // has just closed, then counts as taken.
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
   sockaddr_in address = {};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(on_all_addresses ? INADDR_ANY : INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(port));
   const bool free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   close(fd);
@@ -77,8 +77,18 @@ absl::StatusOr<PortRange> ParsePortRange(const std::string& text) {
   return range;
 }
 
+absl::StatusOr<PortRange> EphemeralRange() {
+  constexpr PortRange kDefault = {32768, 60999};
+  std::FILE* file = std::fopen("/proc/sys/net/ipv4/ip_local_port_range", "r");
+  if (file == nullptr) return kDefault;
+  char text[64] = {};
+  const bool read = std::fgets(text, sizeof text, file) != nullptr;
+  std::fclose(file);
+  return read ? ParsePortRange(text) : kDefault;
+}
+
 absl::StatusOr<PortReservation> PortReservation::Reserve(int count, PortRange ephemeral,
-                                                         unsigned first) {
+                                                         unsigned first, bool on_all_addresses) {
   std::vector<int> candidates;
   for (int port = kLowest; port <= kHighest; ++port) {
     if (port < ephemeral.low || port > ephemeral.high) candidates.push_back(port);
@@ -91,20 +101,20 @@ absl::StatusOr<PortReservation> PortReservation::Reserve(int count, PortRange ep
     Fd mark;
     const Holder holder = Mark(port, &mark);
     if (holder == Holder::kOther) of_others.push_back(port);
-    if (holder != Holder::kThis || !IsFree(port)) continue;
+    if (holder != Holder::kThis || !IsFree(port, on_all_addresses)) continue;
     reservation.ports_.push_back(port);
     reservation.marks_.push_back(std::move(mark));
   }
   // Uses ports with marks of other users last.
   for (size_t i = 0; i < of_others.size() && !full(); ++i)
-    if (IsFree(of_others[i])) reservation.ports_.push_back(of_others[i]);
+    if (IsFree(of_others[i], on_all_addresses)) reservation.ports_.push_back(of_others[i]);
   if (static_cast<int>(reservation.ports_.size()) < count) {
     return ConfigurationError(fmt::format(
-        "{} free ports are needed on 127.0.0.1, but only {} of the {} between {} and {} outside "
+        "{} free ports are needed on {}, but only {} of the {} between {} and {} outside "
         "the ephemeral range {}-{} are free; narrow the range with `sysctl "
         "net.ipv4.ip_local_port_range=\"32768 60999\"`",
-        count, reservation.ports_.size(), candidates.size(), kLowest, kHighest, ephemeral.low,
-        ephemeral.high));
+        count, on_all_addresses ? "all addresses" : "127.0.0.1", reservation.ports_.size(),
+        candidates.size(), kLowest, kHighest, ephemeral.low, ephemeral.high));
   }
   return reservation;
 }

@@ -17,6 +17,8 @@ struct PortRange {
 
 // Parses "low high" in the format of /proc/sys/net/ipv4/ip_local_port_range.
 absl::StatusOr<PortRange> ParsePortRange(const std::string& text);
+// Reads the ephemeral range of this host. Where the kernel does not say, returns Linux's default.
+absl::StatusOr<PortRange> EphemeralRange();
 
 // A PortReservation holds ports that are free and that no other launch on this host has reserved.
 // It marks each port with an abstract Unix socket, so two launches never get the same port. Such a
@@ -26,7 +28,10 @@ class PortReservation {
  public:
   // `first` is any number. It sets where the search starts, so that launches are spread over the
   // range. Returns ConfigurationError if it cannot reserve `count` ports.
-  static absl::StatusOr<PortReservation> Reserve(int count, PortRange ephemeral, unsigned first);
+  // With `on_all_addresses`, a port is free only if it is on every address of this host, not only
+  // on 127.0.0.1.
+  static absl::StatusOr<PortReservation> Reserve(int count, PortRange ephemeral, unsigned first,
+                                                 bool on_all_addresses = false);
   PortReservation(PortReservation&& other) noexcept = default;
   PortReservation& operator=(PortReservation&&) = delete;
 

@@ -1,10 +1,10 @@
 #include "deploy/launcher/report.h"
 
-#include <absl/strings/str_replace.h>
 #include <fmt/format.h>
 
 #include "common/telemetry/input_wait.h"
 #include "common/telemetry/progress.h"
+#include "deploy/launcher/shell_word.h"
 #include "muster/status.h"
 
 namespace muster::launcher {
@@ -96,14 +96,6 @@ std::string BestMetrics(const Json& result) {
     ++shown;
   }
   return shown > 1 ? fmt::format("the best one: {}", text) : "";
-}
-
-// Quotes a word for a POSIX shell.
-std::string ShellWord(const std::string& word) {
-  constexpr char kPlain[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./=,:@%+-";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  return fmt::format("'{}'", absl::StrReplaceAll(word, {{"'", "'\\''"}}));
 }
 
 std::string Command(const std::string& program, const std::vector<std::string>& words) {

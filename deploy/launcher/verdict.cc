@@ -178,6 +178,7 @@ RestartPolicy RestartPolicyOf(std::string_view name) {
 }
 
 std::string Describe(const ExitReport& report) {
+  if (!report.host.empty()) return fmt::format("was lost with the connection to {}", report.host);
   if (report.signal != 0) {
     const char* name = sigabbrev_np(report.signal);
     return name != nullptr ? fmt::format("was killed by SIG{}", name)

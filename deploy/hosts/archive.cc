@@ -1,0 +1,122 @@
+#include "deploy/hosts/archive.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+#include "deploy/hosts/local_command.h"
+#include "deploy/launcher/shell_word.h"
+
+namespace muster::hosts {
+namespace {
+
+namespace fs = std::filesystem;
+using launcher::ShellWord;
+
+constexpr Duration kArchiveTimeout = std::chrono::hours(1);
+constexpr char kFolders[] = "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/muster/hosts";
+
+absl::StatusOr<std::string> DigestOf(int fd, int64_t* bytes) {
+  constexpr size_t kShown = 16;  // Bytes of the digest in a name.
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
+                                                                        EVP_MD_CTX_free);
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  std::vector<char> part(1 << 20);
+  bool ok = context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
+  *bytes = 0;
+  while (ok) {
+    const ssize_t size = pread(fd, part.data(), part.size(), *bytes);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) ok = false;
+    if (size <= 0) break;
+    ok = EVP_DigestUpdate(context.get(), part.data(), static_cast<size_t>(size)) == 1;
+    *bytes += size;
+  }
+  if (!ok || EVP_DigestFinal_ex(context.get(), digest, nullptr) != 1)
+    return ConfigurationError("cannot read the archive of --copy back");
+  std::string text;
+  for (size_t i = 0; i < kShown; ++i) text += fmt::format("{:02x}", digest[i]);
+  return text;
+}
+
+std::string Shell(const std::string& script) { return "exec sh -c " + ShellWord(script); }
+
+}  // namespace
+
+absl::StatusOr<std::string> PathWithin(const std::string& path, const std::string& current) {
+  const fs::path absolute = (fs::path(current) / path).lexically_normal();
+  fs::path relative = absolute.lexically_relative(fs::path(current).lexically_normal());
+  if (!relative.has_filename()) relative = relative.parent_path();
+  if (relative.empty() || *relative.begin() == "..") {
+    return ConfigurationError(fmt::format(
+        "--copy is {}, which is outside of the current folder: start muster launch in a folder "
+        "that holds it",
+        path));
+  }
+  return relative.string();
+}
+
+absl::StatusOr<Archive> MakeArchive(const std::vector<std::string>& paths,
+                                    launcher::SignalQueue& signals) {
+  std::error_code error;
+  const std::string current = fs::current_path(error).string();
+  std::string name = (fs::temp_directory_path(error) / "muster-copy-XXXXXX").string();
+  const Fd made(mkostemp(name.data(), O_CLOEXEC));
+  if (!made)
+    return ConfigurationError(
+        fmt::format("cannot make the archive of --copy {}: {}", name, std::strerror(errno)));
+  // The order of the names, the owners and the times of access do not change the content.
+  std::vector<std::string> arguments = {
+      "tar",          "--sort=name", "--owner=0", "--group=0", "--numeric-owner",
+      "--format=gnu", "-cf",         name,        "--"};
+  absl::Status status;
+  for (const std::string& path : paths) {
+    const absl::StatusOr<std::string> relative = PathWithin(path, current);
+    if (!relative.ok()) {
+      status = relative.status();
+      break;
+    }
+    arguments.push_back(*relative);
+  }
+  absl::StatusOr<CommandResult> result =
+      status.ok() ? RunCommand(arguments, signals, kArchiveTimeout) : status;
+  Archive archive;
+  archive.file = Fd(open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  unlink(name.c_str());
+  if (!result.ok()) return result.status();
+  if (result->code != 0) {
+    return ConfigurationError(
+        fmt::format("--copy: {}", result->err.substr(0, result->err.find('\n'))));
+  }
+  archive.path = fmt::format("/proc/self/fd/{}", archive.file.get());
+  MUSTER_ASSIGN_OR_RETURN(archive.digest, DigestOf(archive.file.get(), &archive.bytes));
+  return archive;
+}
+
+std::string ContentFolder(const std::string& digest) {
+  return fmt::format("{}/{}", kFolders, digest);
+}
+
+std::string NamedFolder(const std::string& folder) { return ShellWord(folder); }
+
+std::string UnpackOnceCommand(const std::string& digest) {
+  return Shell(fmt::format(
+      "d={0}; f=\"$d\"/{1}; test -d \"$f\" && exit 0; mkdir -p \"$d\" && "
+      "n=$(mktemp -d \"$f.XXXXXX\") || exit 1; tar -x --no-same-owner -f - -C \"$n\" && "
+      "{{ mv -T \"$n\" \"$f\" 2>/dev/null || test -d \"$f\"; }}; c=$?; rm -rf \"$n\"; exit $c",
+      kFolders, digest));
+}
+
+std::string UnpackOverCommand(const std::string& folder) {
+  return Shell(
+      fmt::format("mkdir -p {0} && exec tar -x --no-same-owner -f - -C {0}", NamedFolder(folder)));
+}
+
+}  // namespace muster::hosts

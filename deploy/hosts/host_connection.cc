@@ -1,0 +1,292 @@
+#include "deploy/hosts/host_connection.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "deploy/hosts/local_command.h"
+#include "deploy/hosts/ssh_command.h"
+#include "muster/version.h"
+
+namespace muster::hosts {
+namespace {
+
+// For ssh to connect and to authenticate. ssh itself gives up earlier in most cases.
+constexpr Duration kConnectLimit = std::chrono::seconds(45);
+constexpr Duration kCopyLimit = std::chrono::hours(4);
+// run-tasks waits for the end of an earlier one before it answers.
+constexpr Duration kStartLimit = std::chrono::seconds(45);
+// How often the end of ssh is looked for without a signal.
+constexpr Duration kLookEvery = std::chrono::seconds(1);
+constexpr size_t kRemarks = 20;
+
+}  // namespace
+
+HostConnection::HostConnection(ConnectionOptions options, size_t index,
+                               ConnectionListener& listener)
+    : options_(std::move(options)), index_(index), listener_(listener) {}
+
+HostConnection::~HostConnection() { Forget(); }
+
+// Waits for the end of the previous ssh, which was killed.
+void HostConnection::Forget() {
+  const MonotonicTime limit = Clock::now() + std::chrono::seconds(2);
+  if (copy_) copy_->Signal(SIGKILL);
+  if (ssh_) ssh_->Signal(SIGKILL);
+  while (Clock::now() < limit) {
+    if (copy_ && copy_->Reap()) copy_.reset();
+    if (Ended() && !copy_) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+absl::Status HostConnection::Open() {
+  Forget();
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    return ConfigurationError(fmt::format("cannot open a pipe: {}", std::strerror(errno)));
+  const Fd read_end(ends[0]);
+  input_ = Fd(ends[1]);
+  fcntl(input_.get(), F_SETFL, fcntl(input_.get(), F_GETFL) | O_NONBLOCK);
+  launcher::ChildOptions options;
+  options.arguments = FirstSession(options_.ssh, options_.control, options_.target, ShellCommand());
+  MUSTER_ASSIGN_OR_RETURN(options.arguments[0], FindProgram(options.arguments[0]));
+  options.input = read_end.get();
+  unlink(options_.control.c_str());  // Of a connection that was lost.
+  MUSTER_ASSIGN_OR_RETURN(launcher::Child child, launcher::Child::Start(options));
+  ssh_.emplace(std::move(child));
+  out_ = err_ = launcher::LineSplitter();
+  pending_.clear();
+  remarks_.clear();
+  phase_ = Phase::kConnecting;
+  limit_ = Clock::now() + kConnectLimit;
+  status_ = absl::OkStatus();
+  return absl::OkStatus();
+}
+
+void HostConnection::Send(const Json& message) {
+  std::string line = Dump(message) + "\n";
+  if (phase_ != Phase::kReady) {
+    waiting_.push_back(std::move(line));
+    return;
+  }
+  pending_ += line;
+  sent_ = Clock::now();
+  Write();
+}
+
+void HostConnection::AddPolled(bool output, std::vector<pollfd>* polled) const {
+  // Before the host is ready, nothing of it is printed.
+  const bool read = output || phase_ != Phase::kReady;
+  polled->push_back({ssh_ && read ? ssh_->out.get() : -1, POLLIN, 0});
+  polled->push_back({ssh_ ? ssh_->err.get() : -1, POLLIN, 0});
+  polled->push_back({pending_.empty() ? -1 : input_.get(), POLLOUT, 0});
+  polled->push_back({copy_ ? copy_->out.get() : -1, POLLIN, 0});
+  polled->push_back({copy_ ? copy_->err.get() : -1, POLLIN, 0});
+}
+
+void HostConnection::Read(const pollfd* polled) {
+  if (polled[1].revents != 0 && ssh_) ReadSome(&ssh_->err, &err_, true);
+  if (polled[0].revents != 0 && ssh_) ReadSome(&ssh_->out, &out_, false);
+  if (polled[2].revents != 0) Write();
+  if (polled[3].revents != 0 && copy_) ReadSome(&copy_->out, &copy_err_, true);
+  if (polled[4].revents != 0 && copy_) ReadSome(&copy_->err, &copy_err_, true);
+}
+
+std::optional<MonotonicTime> HostConnection::Tick(MonotonicTime now) {
+  if (phase_ == Phase::kLost) return std::nullopt;
+  if (copy_) {
+    if (const auto report = copy_->Reap()) EndCopy(report->code);
+  }
+  if (ssh_) {
+    if (const auto report = ssh_->Reap()) {
+      Drain();
+      Fail(WhyEnded(report->code));
+      return std::nullopt;
+    }
+  }
+  if (phase_ == Phase::kLost) return std::nullopt;
+  if (phase_ != Phase::kReady) {
+    if (now > limit_) {
+      Fail(PeerLost(fmt::format("{}: no answer for {:.0f} s", options_.target,
+                                Seconds(phase_ == Phase::kCopying ? kCopyLimit : kConnectLimit))));
+      return std::nullopt;
+    }
+    return std::min(limit_, now + kLookEvery);
+  }
+  if (now >= sent_ + kPingEvery) Send(Ping());
+  return std::min(sent_ + kPingEvery, now + kLookEvery);
+}
+
+bool HostConnection::Ended() {
+  if (ssh_ && ssh_->Reap()) ssh_.reset();
+  return !ssh_;
+}
+
+void HostConnection::OnLine(std::string_view line) {
+  switch (phase_) {
+    case Phase::kConnecting:
+      if (line != kShellReady) return;  // Of the user's login files.
+      if (options_.unpack.empty() || has_copy_) return SendStartLine();
+      return StartCopy();
+    case Phase::kStarting:
+      if (line.starts_with(kVersionIs)) CheckVersion(line.substr(kVersionIs.size()));
+      return;
+    case Phase::kReady: {
+      if (const std::optional<TaskLine> text = ParseTaskLine(line))
+        return listener_.OnTaskLine(index_, *text);
+      const absl::StatusOr<Json> message = ParseJson(line, options_.target);
+      if (message.ok()) return listener_.OnMessage(index_, *message);
+      return listener_.OnRemark(index_, line);
+    }
+    case Phase::kCopying:
+    case Phase::kLost:
+      return;
+  }
+}
+
+void HostConnection::OnError(std::string_view line) {
+  if (phase_ == Phase::kReady) {
+    listener_.OnRemark(index_, line);
+    remarks_.clear();  // The last one says why the connection ended, if it does.
+  }
+  remarks_.emplace_back(line);
+  if (remarks_.size() > kRemarks) remarks_.pop_front();
+}
+
+void HostConnection::StartCopy() {
+  phase_ = Phase::kCopying;
+  limit_ = Clock::now() + kCopyLimit;
+  const Fd archive(open(options_.archive.c_str(), O_RDONLY | O_CLOEXEC));
+  launcher::ChildOptions options;
+  options.arguments =
+      FurtherSession(options_.ssh, options_.control, options_.target, options_.unpack);
+  options.input = archive.get();
+  absl::StatusOr<std::string> program = FindProgram(options.arguments[0]);
+  if (!program.ok()) return Fail(program.status());
+  options.arguments[0] = *program;
+  absl::StatusOr<launcher::Child> child = launcher::Child::Start(options);
+  if (!child.ok()) return Fail(child.status());
+  copy_.emplace(*std::move(child));
+}
+
+void HostConnection::EndCopy(int code) {
+  while (ReadSome(&copy_->err, &copy_err_, true)) {
+  }
+  copy_.reset();
+  if (phase_ != Phase::kCopying) return;
+  if (code == 0) {
+    has_copy_ = true;
+    return SendStartLine();
+  }
+  Fail(ConfigurationError(
+      fmt::format("{}: cannot copy: {}", options_.target,
+                  remarks_.empty() ? fmt::format("exit code {}", code) : remarks_.back())));
+}
+
+void HostConnection::SendStartLine() {
+  phase_ = Phase::kStarting;
+  limit_ = Clock::now() + kStartLimit;
+  pending_ += options_.start_line + "\n";
+  Write();
+}
+
+void HostConnection::CheckVersion(std::string_view version) {
+  constexpr std::string_view kOwn = MUSTER_VERSION;
+  if (version.empty()) {
+    return Fail(ConfigurationError(
+        fmt::format("{}: there is no program {}: install Muster there, or name its folder with "
+                    "--bin-dir, or copy one with --copy and --bin-dir",
+                    options_.target, options_.muster)));
+  }
+  if (version != kOwn) {
+    return Fail(ConfigurationError(
+        fmt::format("{}: {} is version {}, and this is {}: install the same version on all hosts",
+                    options_.target, options_.muster, version, kOwn)));
+  }
+  phase_ = Phase::kReady;
+  sent_ = Clock::now();
+  for (const std::string& line : waiting_) pending_ += line;
+  waiting_.clear();
+  Write();
+}
+
+// Returns false if nothing more can be read now.
+bool HostConnection::ReadSome(Fd* from, launcher::LineSplitter* lines, bool error) {
+  if (!*from) return false;
+  char bytes[64 * 1024];
+  const ssize_t size = read(from->get(), bytes, sizeof bytes);
+  const auto on_line = [&](std::string_view line) { error ? OnError(line) : OnLine(line); };
+  if (size > 0) {
+    lines->Append({bytes, static_cast<size_t>(size)}, on_line);
+    return true;
+  }
+  if (size < 0 && errno == EINTR) return true;
+  if (size < 0 && errno == EAGAIN) return false;
+  lines->Finish(on_line);
+  from->Reset();
+  return false;
+}
+
+// Reads what ssh has left. Does not wait for the end of the pipe, which a process of the user's
+// ssh configuration may hold open.
+void HostConnection::Drain() {
+  constexpr int kMaxReads = 64;  // More than a pipe holds.
+  for (int i = 0; i < kMaxReads && ReadSome(&ssh_->out, &out_, false); ++i) {
+  }
+  for (int i = 0; i < kMaxReads && ReadSome(&ssh_->err, &err_, true); ++i) {
+  }
+}
+
+void HostConnection::Write() {
+  while (input_ && !pending_.empty()) {
+    const ssize_t size = write(input_.get(), pending_.data(), pending_.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return;
+    if (size < 0) {  // ssh has ended: Tick sees it.
+      pending_.clear();
+      return;
+    }
+    pending_.erase(0, static_cast<size_t>(size));
+  }
+}
+
+absl::Status HostConnection::WhyEnded(int code) const {
+  const std::string last =
+      remarks_.empty() ? fmt::format("ssh ended with code {}", code) : remarks_.back();
+  switch (phase_) {
+    case Phase::kConnecting:
+      return CannotConnect(options_.target, last);
+    case Phase::kStarting:
+      // ssh's own code is 255: the connection ended, not the command.
+      if (code == 255) return PeerLost(fmt::format("{}: {}", options_.target, last));
+      return ConfigurationError(fmt::format("{}: {}", options_.target, last));
+    default:
+      return PeerLost(fmt::format("the connection to {} ended: {}", options_.target,
+                                  code == 255 || !remarks_.empty()
+                                      ? last
+                                      : fmt::format("muster run-tasks ended with code {}", code)));
+  }
+}
+
+void HostConnection::Fail(absl::Status status) {
+  if (phase_ == Phase::kLost) return;
+  status_ = std::move(status);
+  // The last one is in the status.
+  for (size_t i = 0; i + 1 < remarks_.size(); ++i) listener_.OnRemark(index_, remarks_[i]);
+  remarks_.clear();
+  phase_ = Phase::kLost;
+  input_.Reset();
+  pending_.clear();
+  if (copy_) copy_->Signal(SIGKILL);
+  if (ssh_) ssh_->Signal(SIGKILL);
+  listener_.OnLost(index_);
+}
+
+}  // namespace muster::hosts

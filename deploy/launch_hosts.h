@@ -1,0 +1,34 @@
+// The options of `muster launch` that start the tasks on other hosts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "deploy/hosts/ssh_processes.h"
+#include "deploy/launcher/plan.h"
+#include "muster/status.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace muster {
+
+class LaunchHosts {
+ public:
+  // CLI11 writes the options into this object, so the object must outlive the parsing.
+  void Register(CLI::App* app);
+  // True with --hosts. Otherwise the tasks run on this host.
+  bool used() const { return !hosts_.empty(); }
+  // Returns a request with what the options say. Returns ConfigurationError for wrong values, and
+  // for an option that is given without --hosts.
+  absl::StatusOr<hosts::HostsRequest> Request() const;
+
+ private:
+  std::string hosts_, ssh_ = "ssh", folder_;
+  std::vector<std::string> copy_, environment_;
+  std::vector<CLI::Option*> with_hosts_;  // Those that need --hosts.
+};
+
+}  // namespace muster

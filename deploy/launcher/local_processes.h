@@ -1,0 +1,14 @@
+// The processes of a launch on this host: children of the launcher, on free ports of the loopback.
+#pragma once
+
+#include <memory>
+
+#include "deploy/launcher/launcher.h"
+#include "deploy/launcher/processes.h"
+
+namespace muster::launcher {
+
+// `request` and `output` must outlive the result.
+std::unique_ptr<Processes> MakeLocalProcesses(const LaunchRequest& request, ProcessOutput& output);
+
+}  // namespace muster::launcher

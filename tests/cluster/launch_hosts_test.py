@@ -1,0 +1,246 @@
+"""`muster launch --hosts` through real sshds: trains what `muster launch` trains, survives a lost task and a lost connection, stops as it
+does, says what is wrong, and leaves nothing running on any host.
+"""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+from harness import BIN, ClusterTest, Process, checkpoints, curve, losses, main, result
+from hosts import Network
+from ssh_hosts import Hosts, require
+
+STEPS = 300
+
+
+class LaunchHosts(ClusterTest):
+    count = 2
+
+    def setUp(self):
+        require()
+        super().setUp()
+        (self.dir / "ssh").mkdir()
+        self.make_hosts()
+        self.addCleanup(self.hosts.close)
+
+    def make_hosts(self):
+        self.hosts = Hosts(self.dir / "ssh", self.count)
+
+    def prefix(self):
+        return []
+
+    def launch(self, *arguments, hosts="h1:2,h2", directory=None):
+        command = [*self.prefix(), BIN / "muster", "launch", "--hosts", hosts, "--ssh", self.hosts.ssh, *arguments]
+        environment = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "MUSTER_RUN_KEY_FILE")}
+        process = Process("launch", list(map(str, command)), environment, self.dir / f"log-{len(self.processes)}", directory)
+        self.processes.append(process)
+        return process
+
+    def ends(self, launch, code, timeout=90):
+        self.finish([launch], timeout, code)
+        self.assertEqual(self.hosts.wait_until_nothing_runs(), [], launch.output())
+        return launch.output()
+
+    def launched(self, job):
+        """The losses of `muster launch` on this host."""
+        model_dir = self.dir / "launched"
+        done = subprocess.run([BIN / "muster", "launch", "--workers", "2", "--job", job, "--set", f"model_dir={model_dir}"],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout.decode())
+        return losses(model_dir)
+
+    def long_job(self):
+        return self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000})
+
+
+class Loopback(LaunchHosts):
+    def test_trains_what_launch_trains(self):
+        job, model_dir = self.job(max_steps=STEPS), self.dir / "model"
+        launch = self.launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}")
+        output = self.ends(launch, 0)
+        self.assertEqual(losses(model_dir), self.launched(job))
+        self.assertIn("muster: h1: chief 0, worker 0\n", output)
+        self.assertIn("muster: h2: worker 1\n", output)
+        self.assertRegex(output, r"muster: completed in .*, exit code 0\n")
+        self.assertIn(f"muster: result in {model_dir}/result.json", output)
+        self.assertIn("[worker 1] ", output)
+        self.assertEqual(sorted(path.name for path in (model_dir / "logs").iterdir()), ["chief-0.log", "worker-0.log", "worker-1.log"])
+        self.assertEqual(result(model_dir)["world_size"], 3)
+
+    def test_auto_fills_the_slots_and_servers_take_none(self):
+        (self.dir / "hosts.txt").write_text("h1 slots=2\nh2 slots=1 # two hosts\n")
+        job, model_dir = self.job(max_steps=STEPS, strategy="parameter_server"), self.dir / "model"
+        launch = self.launch("--workers", "auto", "--ps", 2, "--evaluator", "--job", job, "--set", f"model_dir={model_dir}",
+                             hosts=self.dir / "hosts.txt")
+        output = self.ends(launch, 0)
+        self.assertIn("muster: h1: chief 0, worker 0, ps 0\n", output)
+        self.assertIn("muster: h2: worker 1, ps 1, evaluator 0\n", output)
+        self.assertEqual(result(model_dir)["status"], "completed")
+
+    def test_a_killed_worker_is_started_again(self):
+        job, model_dir = self.job(max_steps=STEPS), self.dir / "model"
+        launch = self.launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}", "--restart", "on-failure", "--fault",
+                             "kill@worker:1:step=100")
+        output = self.ends(launch, 0)
+        self.assertIn("muster: worker 1 was killed by SIGKILL\n", output)
+        self.assertIn("muster: starting worker 1 again (1 of at most 10 times)\n", output)
+        self.assertEqual(result(model_dir)["generations"], 2)
+        self.assertEqual(curve(model_dir), self.launched(job))
+
+    def test_a_signal_stops_the_job_at_a_step_and_no_command_line_has_the_key(self):
+        model_dir = self.dir / "model"
+        launch = self.launch("--workers", 2, "--job", self.long_job(), "--set", f"model_dir={model_dir}", "--restart", "on-failure")
+        launch.wait_for("saved step 200:")
+        shown = b"".join(pathlib.Path(f"/proc/{pid}/{name}").read_bytes() for pid in [launch.popen.pid, *self.hosts.all()]
+                         for name in ("cmdline", "environ"))
+        self.assertIn(b"MUSTER_RUN_KEY_FD", shown)
+        self.assertIsNone(re.search(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", shown))
+        launch.signal(signal.SIGINT)
+        output = self.ends(launch, 143)
+        self.assertIn("muster: SIGINT: asked all tasks to stop; once more ends them at once\n", output)
+        self.assertEqual(result(model_dir)["status"], "preempted")
+        # The same command goes on.
+        steps = checkpoints(model_dir)[-1] + 10
+        self.ends(self.launch("--workers", 2, "--job", self.long_job(), "--set", f"model_dir={model_dir}", "--set", f"max_steps={steps}"), 0)
+        self.assertEqual(result(model_dir)["steps"], steps)
+
+    def test_a_second_signal_and_the_death_of_the_launcher_end_all_tasks(self):
+        launch = self.launch("--workers", 2, "--job", self.long_job(), "--fault", "stop@worker:1:step=50")
+        launch.wait_for("fault 1: stop at step 50")
+        launch.signal(signal.SIGINT)
+        launch.wait_for("asked all tasks to stop")
+        launch.signal(signal.SIGINT)
+        self.assertIn("asked twice to stop", self.ends(launch, 137, timeout=20))
+        launch = self.launch("--workers", 2, "--job", self.long_job())
+        launch.wait_for("training from step 1")
+        self.assertGreaterEqual(len(self.hosts.all()), 5)  # two run-tasks and three tasks
+        launch.signal(signal.SIGKILL)
+        launch.wait(10)
+        self.assertEqual(self.hosts.wait_until_nothing_runs(), [])
+
+    def test_a_lost_connection_is_made_again(self):
+        job, model_dir = self.job(max_steps=STEPS), self.dir / "model"
+        launch = self.launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}", "--restart", "on-failure", "--fault",
+                             "stop@worker:1:step=100")
+        launch.wait_for("fault 1: stop at step 100")
+        before = self.hosts.on(1)
+        self.hosts.cut(1)
+        output = self.ends(launch, 0)
+        self.assertIn("muster: the connection to h2 ended: ", output)
+        self.assertIn("muster: worker 1 was lost with the connection to h2\n", output)
+        self.assertIn("muster: connecting to h2 again\n", output)
+        self.assertFalse([pid for pid in before if os.path.exists(f"/proc/{pid}")])
+        self.assertEqual(result(model_dir)["generations"], 2)
+        self.assertEqual(curve(model_dir), self.launched(job))
+
+    def test_without_restarts_a_lost_connection_ends_the_job(self):
+        launch = self.launch("--workers", 2, "--job", self.long_job())
+        launch.wait_for("training from step 1")
+        self.hosts.stop(1)
+        self.hosts.cut(1)
+        output = self.ends(launch, 138, timeout=60)
+        self.assertIn("muster: worker 1 was lost with the connection to h2\n", output)
+
+    def test_a_host_that_cannot_be_reached_is_named(self):
+        job = self.job()
+        config = self.dir / "ssh" / "config"
+        whole = config.read_text()
+        # Another key than the host knows; another key of the host; nobody listens.
+        config.write_text(whole.replace(str(self.dir / "ssh" / "user"), str(self.dir / "ssh" / "stranger")))
+        output = self.ends(self.launch("--workers", 2, "--job", job), 2)
+        self.assertRegex(output, r"muster launch: h\d: ssh cannot connect: .*Permission denied \(publickey\)")
+        config.write_text(whole)
+        known = self.dir / "ssh" / "known"
+        lines = known.read_text().splitlines(keepends=True)
+        known.write_text(lines[0])
+        output = self.ends(self.launch("--workers", 2, "--job", job), 2)
+        self.assertIn("muster launch: h2: ssh cannot connect: Host key verification failed.\n", output)
+        known.write_text("".join(lines))
+        self.hosts.stop(1)
+        output = self.ends(self.launch("--workers", 2, "--job", job), 138)
+        self.assertRegex(output, r"muster launch: h2: ssh cannot connect: .*Connection refused")
+        self.assertEqual(output.count("muster launch:"), 1)
+
+    def test_copies_what_the_hosts_need_once_and_compares_versions(self):
+        folder = self.dir / "project"
+        (folder / "bin").mkdir(parents=True)
+        for name in "muster", "muster-chief", "muster-worker":
+            (folder / "bin" / name).symlink_to(BIN / name)
+        self.job(max_steps=12).rename(folder / "job.json")
+        arguments = ["--workers", 1, "--copy", "bin", "--copy", "job.json", "--bin-dir", "bin", "--job", "job.json", "--set", "model_dir=model"]
+        output = self.ends(self.launch(*arguments, hosts="h1,h2", directory=folder), 0)
+        self.assertIn("completed in", output)
+        self.assertIn("result in model/result.json", output)
+        (first,), (second,) = ([*(self.hosts.cache(i) / "muster" / "hosts").iterdir()] for i in range(2))
+        self.assertEqual(first.name, second.name)
+        self.assertEqual(result(first / "model")["steps"], 12)
+        self.assertFalse((second / "model").exists())
+        # The second launch finds the folder, and goes on in it.
+        (first / "here").touch()
+        output = self.ends(self.launch(*arguments, "--set", "max_steps=24", hosts="h1,h2", directory=folder), 0)
+        self.assertTrue((first / "here").exists())
+        self.assertEqual(result(first / "model")["steps"], 24)
+        (second / "bin" / "muster").unlink()
+        output = self.ends(self.launch(*arguments, hosts="h1,h2", directory=folder), 2)
+        self.assertIn("muster launch: h2: there is no program bin/muster: install Muster there", output)
+        (second / "bin" / "muster").write_text("#!/bin/sh\necho 0.0.9\n")
+        (second / "bin" / "muster").chmod(0o755)
+        output = self.ends(self.launch(*arguments, hosts="h1,h2", directory=folder), 2)
+        self.assertRegex(output, r"muster launch: h2: bin/muster is version 0\.0\.9, and this is [0-9.]+: install the same version on all hosts\n")
+        # In a named folder, the files of the user's are written over.
+        named = self.dir / "named"
+        self.ends(self.launch(*arguments, "--remote-folder", named, hosts="h1,h2", directory=folder), 0)
+        self.assertEqual(result(named / "model")["steps"], 12)
+
+    def test_wrong_options_are_refused(self):
+        job = self.job()
+        for hosts, arguments, said in (
+                ("h1,h2", ["--workers", 2], "3 members need as many slots, and --hosts has 2: give the hosts more, as in h1:2, or start fewer workers"),
+                ("h1,h2,h1", ["--workers", 1], 'names h1 twice: give it once, with its slots'),
+                (self.dir / "none.txt", ["--workers", 1], "which is no file"),
+                ("h1,h2", ["--workers", 1, "--copy", "/etc/passwd"], "--copy is /etc/passwd, which is outside of the current folder"),
+                ("h1,h2", ["--workers", 1, "--env", "MUSTER_NOT_SET"], "--env is MUSTER_NOT_SET, which is not set here"),
+                ("h1,h2", ["--workers", 1, "--remote-folder", self.dir / "none"], "h1: sh: ")):
+            with self.subTest(said=said):
+                output = self.ends(self.launch("--job", job, *arguments, hosts=hosts), 2)
+                self.assertIn(said, output)
+        done = subprocess.run([BIN / "muster", "launch", "--workers", "1", "--job", job, "--copy", "x"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--copy is given without --hosts", done.stderr)
+
+
+class Namespaces(LaunchHosts):
+    """Two hosts with addresses of their own, and a launcher on the first one."""
+
+    def make_hosts(self):
+        self.network = Network(2)
+        self.addCleanup(self.network.close)
+        self.hosts = Hosts(self.dir / "ssh", 2, [(["ip", "netns", "exec", name], address)
+                                                 for name, address in zip(self.network.names, self.network.addresses)])
+
+    def prefix(self):
+        return ["ip", "netns", "exec", self.network.names[0]]
+
+    def test_a_dead_link_ends_the_tasks_behind_it_and_is_made_again(self):
+        job, model_dir = self.job(max_steps=STEPS, timeouts={"rejoin": 200}), self.dir / "model"
+        launch = self.launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}", "--restart", "on-failure", "--fault",
+                             "stop@worker:1:step=100")
+        launch.wait_for("fault 1: stop at step 100")
+        before = self.hosts.on(1)
+        self.assertTrue(before)
+        self.network.set_cut(self.network.between(0, 1))
+        # The host ends its tasks by itself, before anybody reaches it.
+        deadline = time.monotonic() + 40
+        while self.hosts.on(1) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        self.assertEqual(self.hosts.on(1), [])
+        launch.wait_for("worker 1 was lost with the connection to h2", timeout=60)
+        self.network.set_cut(self.network.between(0, 1), False)
+        self.ends(launch, 0, timeout=120)
+        self.assertEqual(result(model_dir)["status"], "completed")
+
+
+if __name__ == "__main__":
+    main()
