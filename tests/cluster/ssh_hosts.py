@@ -106,9 +106,12 @@ class Hosts:
                       if parent == pid and os.path.basename(os.readlink(f"/proc/{child}/exe")).startswith("sshd")]
         return found[1:]
 
-    def cut(self, index):
-        """Ends the connections to a host, as when its sshd dies."""
-        for pid in self.sessions(index):
+    def cut(self, index, refuse=False):
+        """Ends the connections to a host; `refuse`: it takes no more."""
+        sessions = self.sessions(index)
+        if refuse:
+            self.stop(index)
+        for pid in sessions:
             os.kill(pid, signal.SIGKILL)
 
     def wait_until_nothing_runs(self, timeout=20):
