@@ -102,8 +102,8 @@ std::string ShellCommand() {
 std::string StartLine(const std::string& folder, const std::string& muster,
                       const std::string& launch) {
   const std::string program = launcher::ShellWord(muster);
-  return fmt::format("cd {0} && echo \"{1}$({2} --version)\" && exec {2} run-tasks {3}", folder,
-                     kVersionIs, program, launch);
+  return fmt::format("cd {0} && echo \"{1}$({2} --version </dev/null)\" && exec {2} run-tasks {3}",
+                     folder, kVersionIs, program, launch);
 }
 
 absl::Status CannotConnect(const std::string& target, std::string_view message) {

@@ -88,6 +88,7 @@ class SshProcesses final : public launcher::Processes, public ConnectionListener
   std::vector<RemoteTask> tasks_;
   std::vector<std::optional<std::string>> visible_gpus_;  // By task.
   bool planned_ = false;
+  bool killed_ = false;  // A task was killed on purpose.
   Json result_;
 };
 
@@ -307,6 +308,7 @@ void SshProcesses::Signal(size_t task, int signal) {
   if (task >= tasks_.size() || !tasks_[task].running) return;
   RemoteTask& remote = tasks_[task];
   HostConnection& connection = *connections_[remote.host];
+  killed_ = killed_ || signal == SIGKILL;
   if (connection.ready())
     return connection.Send(ToJson(SignalRequest{static_cast<int>(task), signal}));
   if (signal != SIGKILL && signal != SIGTERM && signal != SIGINT) return;
@@ -326,7 +328,8 @@ std::optional<ExitReport> SshProcesses::Reap(size_t task) {
 }
 
 size_t SshProcesses::AddPolled(bool output, std::vector<pollfd>* polled) const {
-  for (const auto& connection : connections_) connection->AddPolled(output, polled);
+  // The ends of killed tasks come after their output.
+  for (const auto& connection : connections_) connection->AddPolled(output || killed_, polled);
   return connections_.size() * HostConnection::kPolled;
 }
 

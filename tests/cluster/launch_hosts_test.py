@@ -120,6 +120,31 @@ class Loopback(LaunchHosts):
         launch.wait(10)
         self.assertEqual(self.hosts.wait_until_nothing_runs(), [])
 
+    def test_a_signal_ends_a_launch_that_still_connects(self):
+        command = [BIN / "muster", "launch", "--hosts", "h1", "--ssh", "sh -c 'exec sleep 60'", "--workers", "0", "--job", self.job()]
+        launch = Process("launch", list(map(str, command)), dict(os.environ), self.dir / "log")
+        self.processes.append(launch)
+        time.sleep(1)
+        launch.signal(signal.SIGINT)
+        self.assertIn("asked to stop before any task had started", self.ends(launch, 143, timeout=10))
+
+    def test_suspended_tasks_go_on(self):
+        model_dir = self.dir / "model"
+        launch = self.launch("--workers", 2, "--job", self.long_job(), "--set", f"model_dir={model_dir}")
+        launch.wait_for("epoch 1/")
+        launch.signal(signal.SIGTSTP)
+        launch.wait_for("suspended, with all tasks")
+        deadline = time.monotonic() + 10
+        stopped = []
+        while len(stopped) < 3 and time.monotonic() < deadline:
+            stopped = [pid for pid in self.hosts.all() if " T " in pathlib.Path(f"/proc/{pid}/stat").read_text()]
+            time.sleep(0.05)
+        self.assertEqual(len(stopped), 3)  # the tasks, and nothing of ssh's
+        launch.signal(signal.SIGCONT)
+        launch.signal(signal.SIGTERM)
+        self.ends(launch, 143)
+        self.assertEqual(result(model_dir)["status"], "preempted")
+
     def test_a_lost_connection_is_made_again(self):
         job, model_dir = self.job(max_steps=STEPS), self.dir / "model"
         launch = self.launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}", "--restart", "on-failure", "--fault",

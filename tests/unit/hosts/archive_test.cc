@@ -1,0 +1,115 @@
+#include "deploy/hosts/archive.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "deploy/hosts/local_command.h"
+
+namespace muster::hosts {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::string Within(const std::string& path) {
+  const auto within = PathWithin(path, "/a/b");
+  return within.ok() ? *within : "refused";
+}
+
+TEST(PathWithin, IsRelativeToTheCurrentFolder) {
+  EXPECT_EQ(Within("x"), "x");
+  EXPECT_EQ(Within("x/"), "x");
+  EXPECT_EQ(Within("./x/../y"), "y");
+  EXPECT_EQ(Within("/a/b/c/d"), "c/d");
+  EXPECT_EQ(Within("."), ".");
+  EXPECT_EQ(Within("/a/bc"), "refused");
+  EXPECT_EQ(Within("../x"), "refused");
+  EXPECT_EQ(Within("/a"), "refused");
+}
+
+class ArchiveTest : public testing::Test {
+ protected:
+  ArchiveTest() : before_(fs::current_path()) {
+    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
+    fs::create_directories(folder_ + "/work folder/data");
+    fs::current_path(folder_ + "/work folder");
+    std::ofstream("data/x") << "1";
+    setenv("XDG_CACHE_HOME", (folder_ + "/cache it").c_str(), 1);
+  }
+  ~ArchiveTest() override {
+    fs::current_path(before_);
+    fs::remove_all(folder_);
+    unsetenv("XDG_CACHE_HOME");
+  }
+
+  // Runs a command as a login shell would, with the archive as its input.
+  int Shell(const std::string& command, const Archive& archive) {
+    const auto result = RunCommand(
+        {"sh", "-c", "exec <\"$1\"; eval \"$0\"", command,
+         "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(archive.file.get())},
+        signals_, std::chrono::seconds(30));
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? result->code : -1;
+  }
+
+  std::string folder_ = testing::TempDir() + "muster-archive-XXXXXX";
+  const fs::path before_;
+  launcher::SignalQueue signals_ = *launcher::SignalQueue::Open();
+};
+
+TEST_F(ArchiveTest, IsUnpackedOnceInAFolderOfItsContent) {
+  const auto archive = MakeArchive({"data"}, signals_);
+  ASSERT_TRUE(archive.ok()) << archive.status();
+  EXPECT_EQ(MakeArchive({"data"}, signals_)->digest, archive->digest);
+  const std::string command = UnpackOnceCommand(archive->digest);
+  EXPECT_EQ(Shell(command, *archive), 0);
+  const fs::path hosts = folder_ + "/cache it/muster/hosts";
+  const fs::path unpacked = hosts / archive->digest;
+  EXPECT_TRUE(fs::exists(unpacked / "data/x"));
+  std::ofstream(unpacked / "data/y") << "kept";
+  EXPECT_EQ(Shell(command, *archive), 0);
+  EXPECT_TRUE(fs::exists(unpacked / "data/y"));
+  // Nothing else is left there.
+  EXPECT_EQ(std::distance(fs::directory_iterator(hosts), fs::directory_iterator()), 1);
+  // The shell of the host finds it by the same name.
+  EXPECT_EQ(Shell("cd " + ContentFolder(archive->digest) + " && test -f data/x", *archive), 0);
+  std::ofstream("data/x") << "2";
+  EXPECT_NE(MakeArchive({"data"}, signals_)->digest, archive->digest);
+}
+
+TEST_F(ArchiveTest, AnArchiveThatIsCutLeavesNoFolder) {
+  auto archive = MakeArchive({"data"}, signals_);
+  ASSERT_TRUE(archive.ok()) << archive.status();
+  std::ofstream("cut") << "no archive";
+  archive->file = Fd(open("cut", O_RDONLY));
+  EXPECT_NE(Shell(UnpackOnceCommand(archive->digest), *archive), 0);
+  const fs::path hosts = folder_ + "/cache it/muster/hosts";
+  EXPECT_EQ(std::distance(fs::directory_iterator(hosts), fs::directory_iterator()), 0);
+}
+
+TEST_F(ArchiveTest, IsUnpackedOverANamedFolder) {
+  const auto archive = MakeArchive({"data"}, signals_);
+  ASSERT_TRUE(archive.ok()) << archive.status();
+  const std::string named = folder_ + "/my 'own' folder";
+  fs::create_directories(named + "/data");
+  std::ofstream(named + "/data/x") << "old";
+  EXPECT_EQ(Shell(UnpackOverCommand(named), *archive), 0);
+  std::string text;
+  std::ifstream(named + "/data/x") >> text;
+  EXPECT_EQ(text, "1");
+}
+
+TEST_F(ArchiveTest, APathThatDoesNotExistIsNamed) {
+  const auto archive = MakeArchive({"none"}, signals_);
+  ASSERT_FALSE(archive.ok());
+  EXPECT_EQ(ExitCodeOf(archive.status()), ExitCode::kConfiguration);
+  EXPECT_THAT(std::string(Message(archive.status())), HasSubstr("none"));
+}
+
+}  // namespace
+}  // namespace muster::hosts
