@@ -51,6 +51,14 @@ TEST_F(Verdict, IsTheChiefsExitCode) {
   EXPECT_EQ(VerdictOf(state_).code, 0);
 }
 
+TEST_F(Verdict, ATaskThatWasLostWithItsHostIsStartedAgain) {
+  End(kWorker1, {138, 0, "gpu2"}, 1);
+  EXPECT_FALSE(Restartable(state_, state_.tasks[kWorker1], options_));
+  options_.restart = RestartPolicy::kOnFailure;
+  EXPECT_TRUE(Restartable(state_, state_.tasks[kWorker1], options_));
+  EXPECT_EQ(At(1).action, LaunchAction::kRestart);
+}
+
 TEST_F(Verdict, IsTheFirstFailuresWhenTheChiefWasKilled) {
   End(kChief, kKilled, 5);
   End(kWorker0, {138}, 6);
@@ -111,7 +119,7 @@ TEST_F(Verdict, AsksTheOthersToEndAfterAChiefThatFailedForGood) {
   EXPECT_EQ(At(4).until, start_ + seconds(13));
   EXPECT_EQ(VerdictOf(state_).code, 2);
   state_.asked_to_end = false;
-  for (const ExitReport report : {ExitReport{0}, ExitReport{138}, ExitReport{143}, kKilled}) {
+  for (const ExitReport& report : {ExitReport{0}, ExitReport{138}, ExitReport{143}, kKilled}) {
     state_.tasks[kChief].report = report;
     EXPECT_EQ(At(4).action, LaunchAction::kWait) << report.code;
   }
@@ -169,6 +177,7 @@ TEST(Describe, NamesCodesAndSignals) {
   EXPECT_EQ(Describe({2, 0}), "exited with code 2 (configuration)");
   EXPECT_EQ(Describe({7, 0}), "exited with code 7");
   EXPECT_EQ(Describe({137, SIGKILL}), "was killed by SIGKILL");
+  EXPECT_EQ(Describe({138, 0, "gpu2"}), "was lost with the connection to gpu2");
 }
 
 TEST_F(Verdict, RestartsWhatDiedAndNothingElse) {
