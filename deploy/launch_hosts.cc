@@ -43,8 +43,9 @@ void LaunchHosts::Register(CLI::App* app) {
                       "The folder on the hosts in which the tasks start")
           ->type_name("DIR")
           ->default_str("named by the content of --copy, else the current one"),
-      AddRepeated(app, "--env", &environment_, "NAME[=VALUE]",
-                  "A variable of the environment of the tasks; may be repeated")};
+      AddRepeated(app, "--env", &environment_, "VARIABLE",
+                  "A variable of the environment of the tasks, NAME=VALUE, or NAME with the value "
+                  "that it has here; may be repeated")};
 }
 
 absl::StatusOr<hosts::HostsRequest> LaunchHosts::Request() const {

@@ -4,11 +4,12 @@ does, says what is wrong, and leaves nothing running on any host.
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
 
-from harness import BIN, ClusterTest, Process, checkpoints, curve, losses, main, result
+from harness import BIN, SOURCE, ClusterTest, Process, checkpoints, curve, losses, main, result
 from hosts import Network
 from ssh_hosts import Hosts, require
 
@@ -233,6 +234,45 @@ class Loopback(LaunchHosts):
         done = subprocess.run([BIN / "muster", "launch", "--workers", "1", "--job", job, "--copy", "x"], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--copy is given without --hosts", done.stderr)
+
+
+class Page(LaunchHosts):
+    """The commands of docs/hosts.md and README.md as they stand there, on hosts of the names that they have; with fewer slots and steps."""
+
+    def make_hosts(self):
+        self.hosts = Hosts(self.dir / "ssh", 2, alias="gpu")
+        config = self.dir / "ssh" / "config"
+        config.write_text(re.sub(r"Host gpu(\d)", r"Host gpu\1 host\1", config.read_text()))
+
+    def run_as_it_stands(self, page, text, folder):
+        whole = (SOURCE / page).read_text()
+        blocks = re.findall(r"^```\n(.*?)^```$", whole, re.M | re.S)
+        inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```\n(.*?)^```$", "", whole, flags=re.M | re.S))
+        (command,) = {found for found in [*blocks, *inline] if text in found}
+        tools = self.dir / "tools"
+        tools.mkdir(exist_ok=True)
+        (tools / "ssh").write_text(f"#!/bin/sh\nexec {shutil.which('ssh')} -F {self.dir / 'ssh' / 'config'} \"$@\"\n")
+        (tools / "ssh").chmod(0o755)
+        environment = {"HOME": str(self.dir), "PATH": f"{tools}:{BIN}:{os.environ['PATH']}", "TMPDIR": os.environ["TMPDIR"]}
+        command = re.sub(r"(gpu\d|host\d):\d", r"\1:2", command.strip()).replace("/shared", str(self.dir))
+        process = Process("launch", ["bash", "-ec", command], environment, self.dir / f"log-{len(self.processes)}", folder)
+        self.processes.append(process)
+        return self.ends(process, 0)
+
+    def test_the_commands_of_the_pages_train(self):
+        folder = self.dir / "project"
+        (folder / "muster" / "bin").mkdir(parents=True)
+        for name in "muster", "muster-chief", "muster-worker":
+            (folder / "muster" / "bin" / name).symlink_to(BIN / name)
+        (folder / "data").mkdir()
+        self.job(max_steps=12).rename(folder / "job.json")
+        output = self.run_as_it_stands("docs/hosts.md", "--restart on-failure --job", folder)
+        self.assertIn("muster: gpu1: chief 0, worker 0\nmuster: gpu2: worker 1, worker 2\n", output)
+        self.assertEqual(result(self.dir / "runs" / "a")["world_size"], 4)
+        output = self.run_as_it_stands("docs/hosts.md", "--copy muster --bin-dir", folder)
+        self.assertRegex(output, r"muster: copied [0-9.]+ MB to the folder ")
+        self.assertIn("completed in", output)
+        self.run_as_it_stands("README.md", "--hosts host1:4,host2:4 --workers auto", folder)
 
 
 class Namespaces(LaunchHosts):

@@ -40,9 +40,9 @@ def processes():
 
 
 class Hosts:
-    """h1, h2, ...; `prefixes`: for each the words before its sshd, and the address on which it listens."""
+    """h1, h2, ..., or NAME1, ...; `prefixes`: for each the words before its sshd, and the address on which it listens."""
 
-    def __init__(self, folder, count, prefixes=None):
+    def __init__(self, folder, count, prefixes=None, alias="h"):
         require()
         self.dir, self.count = folder, count
         self.prefixes = prefixes or [([], "127.0.0.1")] * count
@@ -57,7 +57,7 @@ class Hosts:
         for i in range(count):
             address = self.prefixes[i][1]
             known.append(f"[{address}]:{self.ports[i]} {(folder / f'host{i + 1}.pub').read_text()}")
-            config.append(f"Host h{i + 1}\n  HostName {address}\n  Port {self.ports[i]}\n")
+            config.append(f"Host {alias}{i + 1}\n  HostName {address}\n  Port {self.ports[i]}\n")
         (folder / "known").write_text("".join(known))
         (folder / "config").write_text("".join(config) + f"Host *\n  User {getpass.getuser()}\n  IdentityFile {folder / 'user'}\n"
                                        f"  IdentitiesOnly yes\n  UserKnownHostsFile {folder / 'known'}\n  StrictHostKeyChecking yes\n")
