@@ -215,8 +215,8 @@ class LaunchCommand : public Command {
     remote->arguments = request->job;
     remote->arguments.insert(remote->arguments.end(), request->arguments.begin(),
                              request->arguments.end());
-    MUSTER_ASSIGN_OR_RETURN(const security::Secret text, key.Text());
-    remote->key = text.text();
+    MUSTER_ASSIGN_OR_RETURN(const std::optional<security::Secret> text, key.Text());
+    if (text) remote->key = text->text();
     MUSTER_RETURN_IF_ERROR(hosts::PlaceTasks(remote->size, remote->hosts).status());
     request->make_processes = [remote = *remote](launcher::ProcessOutput& output) {
       return hosts::MakeSshProcesses(remote, output);

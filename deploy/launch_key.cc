@@ -63,9 +63,9 @@ absl::StatusOr<LaunchKey> LaunchKey::Make(const Job& job, const std::string& key
   return key;
 }
 
-absl::StatusOr<security::Secret> LaunchKey::Text() const {
+absl::StatusOr<std::optional<security::Secret>> LaunchKey::Text() const {
   constexpr size_t kMaxSize = 4096;  // A key file has two lines at the most.
-  if (of_job_ || (path_.empty() && !key_)) return security::Secret(0);
+  if (of_job_ || (path_.empty() && !key_)) return std::nullopt;
   const Fd opened(key_ ? -1 : open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   security::Secret read(kMaxSize);
   const ssize_t size = pread(key_ ? key_.get() : opened.get(), read.data(), read.size(), 0);

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/base/files/fd.h"
@@ -25,9 +26,9 @@ class LaunchKey {
 
   // Returns the variables to add to the environment of the tasks.
   const std::map<std::string, std::string>& environment() const { return environment_; }
-  // Returns the text of the key file, for tasks on other hosts. "": the tasks have a key of their
-  // own (security.key_file), or use none.
-  absl::StatusOr<security::Secret> Text() const;
+  // Returns the text of the key file, for tasks on other hosts. nullopt: the tasks have a key file
+  // of their own (security.key_file), or use none.
+  absl::StatusOr<std::optional<security::Secret>> Text() const;
   // Returns the launcher's identity in the cluster of this TF_CONFIG. Returns null if the tasks use
   // no key.
   absl::StatusOr<std::shared_ptr<security::Identity>> IdentityIn(

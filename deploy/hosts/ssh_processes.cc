@@ -274,8 +274,10 @@ void SshProcesses::Announce(const Archive* archive) {
         fmt::format("{}: {}", connections_[host]->target(), tasks.empty() ? "no task" : tasks));
   }
   if (archive != nullptr)
-    output_.Say(fmt::format("copied {:.1f} MB to the folder {} of each host",
-                            static_cast<double>(archive->bytes) / 1e6, folder_));
+    output_.Say(fmt::format(
+        "the files of --copy ({:.1f} MB) are in {} on each host",
+        static_cast<double>(archive->bytes) / 1e6,
+        request_.folder.empty() ? "~/.cache/muster/hosts/" + archive->digest : request_.folder));
 }
 
 absl::Status SshProcesses::Start(size_t task, int restarts) {

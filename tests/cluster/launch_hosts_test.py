@@ -70,6 +70,12 @@ class Loopback(LaunchHosts):
         self.assertEqual(sorted(path.name for path in (model_dir / "logs").iterdir()), ["chief-0.log", "worker-0.log", "worker-1.log"])
         self.assertEqual(result(model_dir)["world_size"], 3)
 
+    def test_keys_of_files_and_none(self):
+        for arguments in (["--key-file", self.run_key()], ["--set", f"security.key_file={self.run_key()}"], ["--set", "security.insecure=true"]):
+            with self.subTest(arguments=arguments):
+                output = self.ends(self.launch("--workers", 2, "--job", self.job(), *arguments), 0)
+                self.assertEqual("security.insecure" in output, "security.insecure=true" in arguments)
+
     def test_auto_fills_the_slots_and_servers_take_none(self):
         (self.dir / "hosts.txt").write_text("h1 slots=2\nh2 slots=1 # two hosts\n")
         job, model_dir = self.job(max_steps=STEPS, strategy="parameter_server"), self.dir / "model"
@@ -147,18 +153,33 @@ class Loopback(LaunchHosts):
         self.assertEqual(result(model_dir)["status"], "preempted")
 
     def test_a_lost_connection_is_made_again(self):
-        job, model_dir = self.job(max_steps=STEPS), self.dir / "model"
+        job = self.job(max_steps=STEPS)
+        want = self.launched(job)
+        # On h2 is worker 1; on h1 are the chief and worker 0, and worker 1 keeps the state.
+        for host, frozen, lost in (1, "worker:1", ["worker 1"]), (0, "worker:0", ["chief 0", "worker 0"]):
+            with self.subTest(host=host):
+                model_dir = self.dir / f"model-{host}"
+                launch = self.launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}", "--restart", "on-failure", "--fault",
+                                     f"stop@{frozen}:step=100")
+                launch.wait_for("fault 1: stop at step 100")
+                before = self.hosts.on(host)
+                self.hosts.cut(host)
+                output = self.ends(launch, 0)
+                name = f"h{host + 1}"
+                self.assertIn(f"muster: the connection to {name} ended: ", output)
+                for task in lost:
+                    self.assertIn(f"muster: {task} was lost with the connection to {name}\n", output)
+                self.assertEqual(output.count(f"muster: connecting to {name} again\n"), 1)
+                self.assertFalse([pid for pid in before if os.path.exists(f"/proc/{pid}")])
+                self.assertEqual(result(model_dir)["generations"], 2)
+                self.assertEqual(curve(model_dir), want)
+
+    def test_a_frozen_worker_is_killed_on_its_host_and_replaced(self):
+        job, model_dir = self.job(max_steps=STEPS, timeouts={"heartbeat": 3}), self.dir / "model"
         launch = self.launch("--workers", 2, "--job", job, "--set", f"model_dir={model_dir}", "--restart", "on-failure", "--fault",
                              "stop@worker:1:step=100")
-        launch.wait_for("fault 1: stop at step 100")
-        before = self.hosts.on(1)
-        self.hosts.cut(1)
         output = self.ends(launch, 0)
-        self.assertIn("muster: the connection to h2 ended: ", output)
-        self.assertIn("muster: worker 1 was lost with the connection to h2\n", output)
-        self.assertIn("muster: connecting to h2 again\n", output)
-        self.assertFalse([pid for pid in before if os.path.exists(f"/proc/{pid}")])
-        self.assertEqual(result(model_dir)["generations"], 2)
+        self.assertRegex(output, r"muster: killing worker 1 \(pid \d+\), which is lost to the job")
         self.assertEqual(curve(model_dir), self.launched(job))
 
     def test_without_restarts_a_lost_connection_ends_the_job(self):
@@ -251,7 +272,8 @@ class Page(LaunchHosts):
         (command,) = {found for found in [*blocks, *inline] if text in found}
         tools = self.dir / "tools"
         tools.mkdir(exist_ok=True)
-        (tools / "ssh").write_text(f"#!/bin/sh\nexec {shutil.which('ssh')} -F {self.dir / 'ssh' / 'config'} \"$@\"\n")
+        # A host may greet before it runs a command.
+        (tools / "ssh").write_text(f"#!/bin/sh\necho Welcome\necho Maintenance on Sunday >&2\nexec {shutil.which('ssh')} -F {self.dir / 'ssh' / 'config'} \"$@\"\n")
         (tools / "ssh").chmod(0o755)
         environment = {"HOME": str(self.dir), "PATH": f"{tools}:{BIN}:{os.environ['PATH']}", "TMPDIR": os.environ["TMPDIR"]}
         command = re.sub(r"(gpu\d|host\d):\d", r"\1:2", command.strip()).replace("/shared", str(self.dir))
@@ -270,7 +292,7 @@ class Page(LaunchHosts):
         self.assertIn("muster: gpu1: chief 0, worker 0\nmuster: gpu2: worker 1, worker 2\n", output)
         self.assertEqual(result(self.dir / "runs" / "a")["world_size"], 4)
         output = self.run_as_it_stands("docs/hosts.md", "--copy muster --bin-dir", folder)
-        self.assertRegex(output, r"muster: copied [0-9.]+ MB to the folder ")
+        self.assertRegex(output, r"muster: the files of --copy \([0-9.]+ MB\) are in ~/\.cache/muster/hosts/[0-9a-f]+ on each host\n")
         self.assertIn("completed in", output)
         self.run_as_it_stands("README.md", "--hosts host1:4,host2:4 --workers auto", folder)
 

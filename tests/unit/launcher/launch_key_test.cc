@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "common/security/run_key.h"
 
@@ -76,6 +77,28 @@ TEST_F(LaunchKeyTest, OfTheJobIsTheLaunchersToo) {
   job_.security.key_file.clear();
   EXPECT_EQ(AuthorityWith(""), "");
   EXPECT_TRUE(environment_.empty());
+}
+
+// What tasks on other hosts get.
+TEST_F(LaunchKeyTest, HasATextUnlessTheTasksHaveAFileOfTheirOwn) {
+  const auto text = [this](const std::string& key_file) -> std::string {
+    const auto key = LaunchKey::Make(job_, key_file);
+    if (!key.ok()) return "refused";
+    const auto secret = key->Text();
+    EXPECT_TRUE(secret.ok()) << secret.status();
+    return secret.ok() && *secret ? std::string((*secret)->text()) : "none";
+  };
+  EXPECT_TRUE(security::ParseRunKeys(text(""), "a new key").ok());
+  EXPECT_NE(text(""), text(""));
+  std::string line;
+  std::ifstream file(key_file_);
+  std::getline(file, line);
+  EXPECT_EQ(text(key_file_), line + "\n");
+  job_.security.key_file = "run.key";
+  EXPECT_EQ(text(""), "none");
+  job_.security.key_file.clear();
+  job_.security.insecure = true;
+  EXPECT_EQ(text(""), "none");
 }
 
 TEST_F(LaunchKeyTest, OfEachTaskIsTheLaunchersByItsName) {
