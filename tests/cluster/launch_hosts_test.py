@@ -325,7 +325,10 @@ class Namespaces(LaunchHosts):
         launch.wait_for("worker 1 was lost with the connection to h2", timeout=60)
         self.network.set_cut(self.network.between(0, 1), False)
         self.ends(launch, 0, timeout=120)
-        self.assertEqual(result(model_dir)["status"], "completed")
+        got, want = curve(model_dir), self.launched(job)
+        self.assertEqual(sorted(got), sorted(want))
+        # Across hosts the sums are taken in another order.
+        self.assertLess(max(abs(got[step] - want[step]) for step in want), 1e-6)
 
 
 if __name__ == "__main__":
