@@ -218,6 +218,7 @@ class LaunchCommand : public Command {
     MUSTER_ASSIGN_OR_RETURN(const std::optional<security::Secret> text, key.Text());
     if (text) remote->key = text->text();
     MUSTER_RETURN_IF_ERROR(hosts::PlaceTasks(remote->size, remote->hosts).status());
+    request->logs_optional = true;
     request->make_processes = [remote = *remote](launcher::ProcessOutput& output) {
       return hosts::MakeSshProcesses(remote, output);
     };

@@ -35,6 +35,9 @@ constexpr Duration kPrepareLimit = std::chrono::seconds(60);
 // For the hosts to end their tasks when the launcher is done.
 constexpr Duration kCloseLimit = std::chrono::seconds(8);
 
+// An archive of more bytes takes its time.
+constexpr int64_t kLarge = 10'000'000;
+
 struct RemoteTask {
   size_t host = 0;
   bool running = false;
@@ -126,6 +129,9 @@ absl::StatusOr<std::vector<PlannedTask>> SshProcesses::Plan(SignalQueue& signals
     MUSTER_ASSIGN_OR_RETURN(archive, MakeArchive(request_.copy, signals));
   }
   const Archive* copied = archive ? &*archive : nullptr;
+  if (archive && archive->bytes > kLarge)
+    output_.Say(fmt::format("copying {:.0f} MB to each host that does not have it",
+                            static_cast<double>(archive->bytes) / 1e6));
   MUSTER_RETURN_IF_ERROR(MakeControlFolder());
   MUSTER_RETURN_IF_ERROR(Connect(copied, signals));
   MUSTER_RETURN_IF_ERROR(Prepare(signals));

@@ -34,6 +34,8 @@ class Launcher final : public ProcessOutput {
 
   absl::Status Start();
   int Run();
+  // Writes everything that was said. Blocks.
+  void Close() { console_.Close(); }
 
   void OnLine(size_t index, Stream stream, std::string_view line) override;
   void OnProgress(size_t index, std::string_view line) override;
@@ -61,6 +63,7 @@ class Launcher final : public ProcessOutput {
   ProgressDisplay display_{console_.has_terminal(), LocaleIsUtf8()};
   std::vector<PlannedTask> plan_;
   std::vector<std::unique_ptr<TaskLog>> logs_;  // In the order of LaunchState::tasks.
+  bool has_logs_ = true;                        // False if the files of logs_ cannot be written.
   LaunchState state_;
   MonotonicTime started_;
   std::string root_cause_;  // The lead's first line that names a root cause.
@@ -95,7 +98,15 @@ absl::Status Launcher::StartTask(size_t index) {
   TaskLog log;
   if (!request_.model_dir.empty()) {
     AddJobFolder(request_.model_dir);
-    MUSTER_ASSIGN_OR_RETURN(log, TaskLog::Open(request_.model_dir + "/logs", task));
+    absl::StatusOr<TaskLog> opened = TaskLog::Open(request_.model_dir + "/logs", task);
+    if (opened.ok()) {
+      log = *std::move(opened);
+    } else if (request_.logs_optional) {
+      if (has_logs_) Say(fmt::format("{}; this output is the only log", Message(opened.status())));
+      has_logs_ = false;
+    } else {
+      return opened.status();
+    }
   }
   MUSTER_RETURN_IF_ERROR(processes_->Start(index, 0));
   logs_.push_back(std::make_unique<TaskLog>(std::move(log)));
@@ -316,7 +327,10 @@ void Launcher::SignalAll(int signal) {
   for (size_t i = 0; i < state_.tasks.size(); ++i) processes_->Signal(i, signal);
 }
 
-void Launcher::Say(std::string_view line) { console_.Line(Stream::kErr, "muster: ", -1, line); }
+void Launcher::Say(std::string_view line) {
+  console_.Line(Stream::kErr, "muster: ", -1, line);
+  if (plan_.empty()) console_.Flush();  // The start may take long.
+}
 
 void Launcher::Conclude(const LaunchVerdict& verdict) {
   LaunchOutcome outcome = {.verdict = verdict,
@@ -325,7 +339,8 @@ void Launcher::Conclude(const LaunchVerdict& verdict) {
                            .root_cause = root_cause_,
                            .result = processes_->Result(),
                            .program = request_.program,
-                           .job = request_.job};
+                           .job = request_.job,
+                           .logs = has_logs_};
   for (const std::string& line : Report(state_, outcome)) Say(line);
 }
 
@@ -334,7 +349,10 @@ void Launcher::Conclude(const LaunchVerdict& verdict) {
 absl::StatusOr<int> RunLaunch(const LaunchRequest& request) {
   MUSTER_ASSIGN_OR_RETURN(SignalQueue signals, SignalQueue::Open());
   Launcher launcher(request, std::move(signals));
-  MUSTER_RETURN_IF_ERROR(launcher.Start());
+  if (absl::Status status = launcher.Start(); !status.ok()) {
+    launcher.Close();
+    return status;
+  }
   return launcher.Run();
 }
 

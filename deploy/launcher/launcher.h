@@ -27,6 +27,8 @@ struct LaunchRequest {
   std::string program = "muster";  // The name with which the user called this program.
   // The job's model_dir. The logs go to a file per task in its logs/. Empty: no files.
   std::string model_dir;
+  // The launch goes on if the files of the logs cannot be made: model_dir may be on other hosts.
+  bool logs_optional = false;
   // In the order of PlanCluster. Empty: every task sees the launcher's GPUs.
   GpuPlan gpus;
   LaunchOptions options;

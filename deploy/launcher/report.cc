@@ -1,6 +1,7 @@
 #include "deploy/launcher/report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/telemetry/input_wait.h"
 #include "common/telemetry/progress.h"
@@ -191,11 +192,11 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
       if (const std::string saved = Checkpoints(outcome.result, outcome.model_dir); !saved.empty())
         lines.push_back(saved);
     }
-    lines.push_back(fmt::format("{}logs in {}/logs",
-                                outcome.result.is_object()
-                                    ? fmt::format("result in {}/result.json, ", outcome.model_dir)
-                                    : "",
-                                outcome.model_dir));
+    std::vector<std::string> files;
+    if (outcome.result.is_object())
+      files.push_back(fmt::format("result in {}/result.json", outcome.model_dir));
+    if (outcome.logs) files.push_back(fmt::format("logs in {}/logs", outcome.model_dir));
+    if (!files.empty()) lines.push_back(fmt::format("{}", fmt::join(files, ", ")));
   }
   const std::vector<std::string> next = Next(outcome);
   for (size_t i = 0; i < next.size(); ++i)

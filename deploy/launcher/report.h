@@ -20,6 +20,7 @@ struct LaunchOutcome {
   // "--job", FILE, "--set", ... The report uses them to suggest the next commands.
   std::string program = "muster";
   std::vector<std::string> job;
+  bool logs = true;  // The files of the logs were written.
 };
 
 std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& outcome);

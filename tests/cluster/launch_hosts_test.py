@@ -203,6 +203,10 @@ class Loopback(LaunchHosts):
         known.write_text(lines[0])
         output = self.ends(self.launch("--workers", 2, "--job", job), 2)
         self.assertIn("muster launch: h2: ssh cannot connect: Host key verification failed.\n", output)
+        known.write_text("".join([lines[0], lines[1].split()[0] + " " + lines[0].split(maxsplit=1)[1]]))
+        output = self.ends(self.launch("--workers", 2, "--job", job), 2)
+        self.assertRegex(output, r"muster: h2: .*REMOTE HOST IDENTIFICATION HAS CHANGED")
+        self.assertIn("muster launch: h2: ssh cannot connect: Host key verification failed.\n", output)
         known.write_text("".join(lines))
         self.hosts.stop(1)
         output = self.ends(self.launch("--workers", 2, "--job", job), 138)
@@ -235,6 +239,13 @@ class Loopback(LaunchHosts):
         (second / "bin" / "muster").chmod(0o755)
         output = self.ends(self.launch(*arguments, hosts="h1,h2", directory=folder), 2)
         self.assertRegex(output, r"muster launch: h2: bin/muster is version 0\.0\.9, and this is [0-9.]+: install the same version on all hosts\n")
+        # The folder of the logs cannot be made here: a file is in its place.
+        (folder / "taken").touch()
+        output = self.ends(self.launch(*arguments, "--set", "model_dir=taken", "--remote-folder", self.dir / "other", hosts="h1,h2",
+                                       directory=folder), 0)
+        self.assertEqual(output.count("this output is the only log"), 1)
+        self.assertIn("muster: result in taken/result.json\n", output)
+        self.assertEqual(result(self.dir / "other" / "taken")["steps"], 12)
         # In a named folder, the files of the user's are written over.
         named = self.dir / "named"
         self.ends(self.launch(*arguments, "--remote-folder", named, hosts="h1,h2", directory=folder), 0)

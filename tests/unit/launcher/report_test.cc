@@ -70,6 +70,8 @@ TEST(Report, SaysWhatTheBestOneMeasured) {
   EXPECT_EQ(Report(state, outcome).at(1), "the best one: f1 0.5000, loss 0.2500");
   outcome.result["best"]["metrics"].erase("f1");  // the line of the checkpoints says it all
   EXPECT_EQ(Report(state, outcome).at(1), "result in runs/a/result.json, logs in runs/a/logs");
+  outcome.logs = false;  // model_dir is on another host, and cannot be made here.
+  EXPECT_EQ(Report(state, outcome).at(1), "result in runs/a/result.json");
 }
 
 TEST(Report, SaysWhatToTypeNext) {
