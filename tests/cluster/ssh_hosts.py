@@ -3,6 +3,7 @@
 A host is an alias of the client's configuration. What runs behind an sshd has the test's mark in its environment, so a test can find
 it, and see that nothing of it is left.
 """
+import contextlib
 import getpass
 import os
 import pathlib
@@ -102,8 +103,10 @@ class Hosts:
         """The processes of a host's sshd that serve connections."""
         table, found = processes(), [self.daemons[index].pid]
         for pid in found:  # grows
-            found += [child for child, (parent, environment) in table.items()
-                      if parent == pid and os.path.basename(os.readlink(f"/proc/{child}/exe")).startswith("sshd")]
+            for child, (parent, _) in table.items():
+                with contextlib.suppress(OSError):  # it has ended
+                    if parent == pid and os.path.basename(os.readlink(f"/proc/{child}/exe")).startswith("sshd"):
+                        found.append(child)
         return found[1:]
 
     def cut(self, index, refuse=False):
@@ -112,7 +115,8 @@ class Hosts:
         if refuse:
             self.stop(index)
         for pid in sessions:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def wait_until_nothing_runs(self, timeout=20):
         deadline = time.monotonic() + timeout
@@ -122,6 +126,6 @@ class Hosts:
 
     def close(self):
         for index in range(self.count):
-            self.stop(index)
+            self.cut(index, refuse=True)  # A session over a dead link lives for minutes.
         for pid in self.all():
             os.kill(pid, signal.SIGKILL)
