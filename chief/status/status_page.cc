@@ -55,10 +55,7 @@ absl::StatusOr<std::unique_ptr<StatusPage>> StatusPage::Start(web::HttpOptions o
     web::HttpResponse response;
     response.type = "text/html; charset=utf-8";
     response.body = kStatusPage;
-    response.headers = {{"Content-Security-Policy", policy},
-                        {"Referrer-Policy", "no-referrer"},
-                        {"X-Content-Type-Options", "nosniff"},
-                        {"Cache-Control", "no-store"}};
+    response.headers = {{"Content-Security-Policy", policy}};
     return response;
   });
   PageFeed* feed = &page->feed_;
@@ -66,7 +63,6 @@ absl::StatusOr<std::unique_ptr<StatusPage>> StatusPage::Start(web::HttpOptions o
     web::HttpResponse response;
     response.type = "application/json";
     response.body = Dump(feed->Whole()) + "\n";
-    response.headers = {{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}};
     return response;
   });
   page->server_->Events("/events", [feed](uint64_t after) -> std::optional<web::HttpEvent> {

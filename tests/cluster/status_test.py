@@ -253,6 +253,8 @@ class Page(StatusTest):
         policy = response.getheader("Content-Security-Policy")
         self.assertIn("default-src 'none'", policy)
         self.assertNotIn("unsafe", policy)
+        # The token is in the address.
+        self.assertEqual([response.getheader("Referrer-Policy"), response.getheader("Cache-Control")], ["no-referrer", "no-store"])
         page = response.read().decode()
         self.assertNotRegex(page, r"(src|href)=\"(?!data:|status\.json)")
         self.assertNotIn("innerHTML", page)
