@@ -10,9 +10,9 @@ import json
 import pathlib
 
 COLORS = {"step": "#e8e8e8", "train_step": "#d5dde8", "forward": "#7aa6d8", "backward": "#e39a5c", "wait for reductions": "#d8d27a", "update": "#8fbf8f",
-          "input": "#b9a0d0", "load batch": "#b9a0d0", "reduce bucket": "#c96567", "save": "#7fb9b5", "snapshot": "#7fb9b5"}
+          "input": "#b9a0d0", "load batch": "#b9a0d0", "reduce bucket": "#c96567", "save": "#7fb9b5", "snapshot": "#7fb9b5", "evaluate": "#b8b8b8"}
 OTHER, ROW, LEFT, WIDTH = "#bbbbbb", 34, 270, 1000
-LEGEND = ["input", "forward", "backward", "wait for reductions", "reduce bucket", "update"]
+LEGEND = ["input", "forward", "backward", "wait for reductions", "reduce bucket", "update", "evaluate", "save"]
 
 
 def depth_of(spans):
