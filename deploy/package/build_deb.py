@@ -124,7 +124,7 @@ def main():
     try:
         staging.require(patchelf="patchelf", strip="binutils", cpack="cmake", file="file", dpkg_shlibdeps="dpkg-dev", help2man="help2man")
         os.environ.setdefault("SOURCE_DATE_EPOCH", run("git", "-C", SOURCE, "log", "-1", "--format=%ct").strip())
-        print(build_deb(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()))
+        print(pathlib.Path(sys.argv[2]) / build_deb(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()).name)
     except (PackageError, OSError) as error:
         print(f"build_deb: {error}", file=sys.stderr)
         sys.exit(2)

@@ -12,7 +12,8 @@ import tempfile
 
 DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
 # Nobody who only trains may have to install these.
-TESTS_ALONE = {"clang", "clang-format", "kubernetes-client", "libbenchmark-dev", "libgloo-dev", "libgmock-dev", "libgtest-dev"}
+TESTS_ALONE = {"clang", "clang-format", "help2man", "kubernetes-client", "libbenchmark-dev", "libgloo-dev", "libgmock-dev", "libgtest-dev", "patchelf",
+               "python3-wheel"}
 TRAINING = {"build-essential", "cmake", "ninja-build", "libgrpc++-dev", "python3-venv", "dataset-fashion-mnist"}
 # In the place of the system's: no package is installed, no command of one is there, and apt-get fails.
 DOUBLES = {"dpkg-query": "exit 1", "apt-get": "exit 1", "sudo": 'exec "$@"'}
