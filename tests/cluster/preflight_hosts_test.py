@@ -5,7 +5,7 @@ import subprocess
 import unittest
 
 from harness import BIN, ClusterTest, Process, main
-from hosts import Network, run
+from hosts import Network, PREFIX, remove_leftovers, require, run
 
 HOSTS = 3
 PORT = 5000
@@ -83,6 +83,44 @@ class PreflightHosts(ClusterTest):
     def test_a_host_with_another_job_file(self):
         for told in self.check(2, of={1: ("--set", "seed=7")}):
             self.assertRegex(told, "FAILED +job +worker 1 has another seed than worker 0: 7, not 42")
+
+
+class PreflightBehindRouter(ClusterTest):
+    """Two hosts in networks of their own, and a router between them whose way to the second one is narrow."""
+    NARROW = 1400
+
+    def setUp(self):
+        require()
+        remove_leftovers()
+        super().setUp()
+        self.names = [f"{PREFIX}-{os.getpid()}-{name}" for name in ("a", "b", "router")]
+        router = self.names[2]
+        for name in self.names:
+            run("ip", "netns", "add", name)
+            self.addCleanup(run, "ip", "netns", "del", name)
+            run("ip", "-n", name, "link", "set", "lo", "up")
+        for i, mtu in (0, 1500), (1, self.NARROW):
+            host, there = self.names[i], f"to{i}"
+            run("ip", "-n", host, "link", "add", "eth0", "mtu", str(mtu), "type", "veth", "peer", "name", there, "mtu", str(mtu), "netns", router)
+            run("ip", "-n", host, "addr", "add", f"10.78.{i}.1/24", "dev", "eth0")
+            run("ip", "-n", router, "addr", "add", f"10.78.{i}.254/24", "dev", there)
+            run("ip", "-n", host, "link", "set", "eth0", "up")
+            run("ip", "-n", router, "link", "set", there, "up")
+            run("ip", "-n", host, "route", "add", "default", "via", f"10.78.{i}.254")
+        run("ip", "netns", "exec", router, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
+
+    def test_a_router_that_tells_its_mtu_is_a_warning(self):
+        cluster, key = {"worker": [f"10.78.{i}.1:{PORT}" for i in range(2)]}, self.run_key()
+        for index in range(2):
+            environment = {**os.environ, "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}),
+                           "MUSTER_RUN_KEY_FILE": str(key)}
+            self.processes.append(Process(f"worker {index}", ["ip", "netns", "exec", self.names[index], str(BIN / "muster"), "preflight"], environment,
+                                          self.dir / f"log-{index}"))
+        self.finish(self.processes)
+        for process in self.processes:
+            self.assertRegex(process.output(), "warn +worker 0, worker 1 +MTU 1400 and 1400, .*packets of more than 1400 bytes do not pass from worker 0 to "
+                                               "worker 1, and the interface sends up to 1500; routers tell the sender")
+            self.assertIn("the interface of worker 0 has MTU 1500, that of worker 1 1400", process.output())
 
 
 if __name__ == "__main__":
