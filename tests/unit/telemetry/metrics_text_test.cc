@@ -66,8 +66,7 @@ TEST(MetricsTextTest, LeavesOutWhatIsUnknown) {
   EXPECT_THAT(MetricsText(metrics),
               AllOf(Not(HasSubstr("muster_gpu_utilization_ratio")),
                     Not(HasSubstr("muster_local_step_seconds")), Not(HasSubstr("muster_straggler")),
-                    Not(HasSubstr("muster_step{")),
-                    HasSubstr("muster_gpu_memory_used_bytes")));
+                    Not(HasSubstr("muster_step{")), HasSubstr("muster_gpu_memory_used_bytes")));
 }
 
 TEST(MetricsTextTest, PeersCannotAddPhases) {
