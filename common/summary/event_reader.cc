@@ -42,7 +42,7 @@ void Take(const Event& event, const std::string& tag, std::set<int64_t>* steps) 
     if (value.tag() == tag) steps->insert(event.step());
 }
 
-// Returns "<host>.<pid>" of "events.out.tfevents.<seconds>.<host>.<pid>".
+// Returns "<host>.<pid>.<random>" of "events.out.tfevents.<seconds>.<host>.<pid>.<random>".
 std::string WriterOf(const std::string& name) {
   const size_t dot = name.find('.', kPrefix.size());
   return dot == std::string::npos ? "" : name.substr(dot + 1);

@@ -30,14 +30,14 @@ struct PictureSet {
 
 // A SessionLog START event: where a writer began, or where training continued after a loss.
 struct WriterStart {
-  std::string writer;  // "<host>.<pid>"
+  std::string writer;  // "<host>.<pid>.<random>"; without the last part in older files.
   int64_t step = 0;    // Older points from this step on are void.
   double wall = 0;
 };
 
 struct WriterFile {
   std::string name;            // Of the file, without its folder.
-  std::string writer;          // "<host>.<pid>"
+  std::string writer;          // As WriterStart::writer.
   double first = 0, last = 0;  // The wall times of its first and last event. 0 if it has none.
   int64_t unread_bytes = 0;    // After the last whole record. 0 if the file is whole.
 };

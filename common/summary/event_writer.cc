@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <random>
 
 #include "common/base/files/created_files.h"
 #include "common/base/files/record.h"
@@ -43,7 +44,9 @@ std::string FileName(const std::string& directory) {
     if (!name.starts_with(kPrefix)) continue;
     seconds = std::max<int64_t>(seconds, std::atoll(name.c_str() + sizeof kPrefix - 1) + 1);
   }
-  return fmt::format("{}{:010}.{}.{}", kPrefix, seconds, HostName(), getpid());
+  // A restarted container has the host name and often the pid of the one before.
+  static const uint32_t process = std::random_device()();
+  return fmt::format("{}{:010}.{}.{}.{:08x}", kPrefix, seconds, HostName(), getpid(), process);
 }
 
 Event At(int64_t step) {
