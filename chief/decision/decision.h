@@ -110,8 +110,10 @@ struct MemberProcess {
   int num_replicas = 0;
   bool again = false;       // It joined with state of this run.
   uint64_t generation = 0;  // Independent members: the generation that only this member is in.
-  int64_t first_step = 0;   // The first step of its first generation.
-  bool settled = false;     // The process completed `first_step`.
+  // Synchronous members: the last generation that was formed with this process. 0: none.
+  uint64_t last_generation = 0;
+  int64_t first_step = 0;  // The first step of its first generation.
+  bool settled = false;    // The process completed `first_step`.
 };
 
 // The last report of a member's process.

@@ -9,6 +9,15 @@
 
 namespace muster::chief {
 
+namespace {
+
+// MemberInfo::in_generation does not tell this: the process that replaces a lost one has it, too.
+bool WasInLastGeneration(const JobState& s, const MemberInfo& m) {
+  return s.generation != 0 && m.process.last_generation == s.generation;
+}
+
+}  // namespace
+
 int FullSize(const JobState& s, const MembershipOptions& o) {
   return static_cast<int>(s.members.size()) - o.spares;
 }
@@ -26,7 +35,7 @@ std::string ReasonWithSpares(PausingTime now, const JobState& s, const Membershi
   int ready = 0;
   for (const MemberInfo& m : s.members) {
     // A member of the last generation, or one that holds state, is preferred to a spare.
-    if (m.process.joined && !Ready(m) && (m.in_generation || m.process.again)) return "";
+    if (m.process.joined && !Ready(m) && (WasInLastGeneration(s, m) || m.process.again)) return "";
     if (Ready(m) && (with_backing_off || !IsBackingOff(now, m, o))) ++ready;
   }
   const int needed = FullSize(s, o);
@@ -40,7 +49,7 @@ void LeaveOutSpares(const JobState& s, const MembershipOptions& o, std::vector<i
   if (o.spares == 0 || ready->size() <= full) return;
   const auto rank = [&s](int i) {
     const MemberInfo& m = s.members[i];
-    return std::tuple(i != 0, !m.in_generation, -m.report.last_step, i);
+    return std::tuple(i != 0, !WasInLastGeneration(s, m), -m.report.last_step, i);
   };
   std::sort(ready->begin(), ready->end(), [&rank](int a, int b) { return rank(a) < rank(b); });
   ready->resize(full);

@@ -240,6 +240,7 @@ class Synchronous final : public MembershipPolicy {
     for (const int i : formed.members) {
       MemberInfo& m = s->members[i];
       m.in_generation = true;
+      m.process.last_generation = id;
       m.process.first_step = s->members[formed.newest].report.last_step + 1;
       m.report.waiting = m.report.finished = false;
       m.report.collective_sequence = m.report.collectives_done = 0;

@@ -24,6 +24,7 @@ class SparesTest : public ::testing::Test {
       MemberInfo m;
       m.declared.task = *ParseTaskId(task);
       m.process.joined = m.process.connected = m.in_generation = true;
+      m.process.last_generation = 1;
       m.process.last_heard = m.report.phase_since = now_;
       m.report.formed_generation = 1;
       m.report.phase = Phase::kForward;
@@ -33,6 +34,7 @@ class SparesTest : public ::testing::Test {
     }
     MemberInfo& spare = state_.members[3];
     spare.in_generation = false;
+    spare.process.last_generation = 0;
     spare.report = {};
     Wait(3);
     Pass(options_.survivors);
@@ -90,6 +92,20 @@ TEST_F(SparesTest, ASpareReplacesALostMemberAtOnce) {
   EXPECT_THAT(Next(), ElementsAre(0, 2, 3));
 }
 
+TEST_F(SparesTest, AReplacementThatComesBeforeTheSurvivorsIsTheNextSpare) {
+  Lose(1);
+  Wait(1);
+  ASSERT_TRUE(state_.members[1].in_generation) << "others wait for this task";
+  Wait(0);
+  EXPECT_EQ(Now().action, Action::kWait) << "worker 1 is on its way";
+  Wait(2);
+  EXPECT_EQ(Now().action, Action::kForm);
+  EXPECT_THAT(Next(), ElementsAre(0, 2, 3));
+  // Nobody waits for a replacement that still builds its program.
+  state_.members[1].report.waiting = false;
+  EXPECT_EQ(Now().action, Action::kForm);
+}
+
 TEST_F(SparesTest, AReplacedMemberIsTheNextSpare) {
   Lose(1);
   for (const int i : {0, 2}) Wait(i);
@@ -106,6 +122,7 @@ TEST_F(SparesTest, AReplacedMemberIsTheNextSpare) {
 TEST_F(SparesTest, MembersOfTheLastGenerationArePreferred) {
   // Worker 0 is the spare, and the generation ended without a loss.
   std::swap(state_.members[1].in_generation, state_.members[3].in_generation);
+  std::swap(state_.members[1].process.last_generation, state_.members[3].process.last_generation);
   state_.stage = Stage::kJoining;
   for (const int i : {0, 1, 2}) Wait(i);
   state_.members[3].report.waiting = false;
