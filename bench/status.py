@@ -5,7 +5,8 @@
 
 A chief and workers train fashion_mnist on this host. In every second round a reader asks each task for /metrics --per-second times a
 second. The rate of a round is what muster_steps_total of the chief grew by, per second. The medians of both kinds are compared; the
-spread of the rounds without readers says how much of a difference is noise.
+spread of the rounds without readers says how much of a difference is noise. Then the processor time of a request: a chief that waits for
+its worker, and does nothing else, is asked a thousand times.
 """
 import argparse
 import json
@@ -24,7 +25,7 @@ import needs
 
 needs.modules("numpy", "tensorboard")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
-from harness import BIN  # noqa: E402
+from harness import BIN, free_ports  # noqa: E402
 from ports import consecutive_ports  # noqa: E402
 
 JOB = {"program": "fashion_mnist", "program_args": {"hidden": 64}, "per_replica_batch_size": 64, "optimizer": "sgd", "learning_rate": 0.01,
@@ -36,11 +37,54 @@ def get(port):
         return response.read().decode()
 
 
+def sample(port, name):
+    return float(next(line for line in get(port).splitlines() if line.startswith(name + "{")).split()[-1])
+
+
 def steps(port):
     """(the chief's number of steps, when it was asked)"""
-    text = get(port)
-    line = next(line for line in text.splitlines() if line.startswith("muster_steps_total{"))
-    return float(line.split()[-1]), time.monotonic()
+    return sample(port, "muster_steps_total"), time.monotonic()
+
+
+def await_sample(port, name, least, run, log):
+    while True:
+        if run.poll() is not None:
+            log.seek(0)
+            sys.exit(f"the job ended:\n{log.read()[-3000:]}")
+        try:
+            if sample(port, name) > least:
+                return
+        except (OSError, StopIteration):
+            pass
+        time.sleep(0.2)
+
+
+def processor_time(folder, job, requests):
+    """Seconds of a request."""
+    port = consecutive_ports(1)
+    chief, worker = (f"127.0.0.1:{port}" for port in free_ports(2))
+    environment = {**os.environ, "TF_CONFIG": json.dumps({"cluster": {"chief": [chief], "worker": [worker]}, "task": {"type": "chief", "index": 0}})}
+    with open(folder / "log-chief", "w+") as log:
+        run = subprocess.Popen([BIN / "muster-chief", "--job", job, "--set", f"status.metrics_port={port}"], stdout=log, stderr=subprocess.STDOUT,
+                               env=environment)
+        try:
+            await_sample(port, "muster_cpu_cores", -1, run, log)
+            time.sleep(3)  # it has loaded its data, and waits
+            name, used = "process_cpu_seconds_total", []
+            for count in requests, 0:  # what it does besides in the same time, such as to sample itself
+                time.sleep(1.5)
+                before, start = sample(port, name), time.monotonic()
+                for _ in range(count):
+                    get(port)
+                if count == 0:
+                    time.sleep(duration)
+                duration = time.monotonic() - start
+                time.sleep(1.5)  # the number is sampled once a second
+                used.append(sample(port, name) - before)
+        finally:
+            run.send_signal(signal.SIGKILL)
+            run.wait()
+    return (used[0] - used[1]) / requests
 
 
 class Readers:
@@ -101,24 +145,17 @@ def main():
             run = subprocess.Popen([BIN / "muster", "launch", "--workers", str(arguments.workers), "--job", job, "--set", f"status.metrics_port={first}"],
                                    stdout=log, stderr=subprocess.STDOUT, env={k: v for k, v in os.environ.items() if k != "TF_CONFIG"})
             try:
-                while True:
-                    if run.poll() is not None:
-                        log.seek(0)
-                        sys.exit(f"the job ended:\n{log.read()[-3000:]}")
-                    try:
-                        if steps(first)[0] > 50:
-                            break
-                    except (OSError, StopIteration):
-                        pass
-                    time.sleep(0.2)
+                await_sample(first, "muster_steps_total", 50, run, log)
                 rates, asked = measure(range(first, first + tasks), arguments)
             finally:
                 run.send_signal(signal.SIGINT)
                 run.wait(120)
+        each = processor_time(pathlib.Path(folder), job, 100 if arguments.quick else 1000)
     alone, watched = (statistics.median(rates[kind]) for kind in (False, True))
     spread = statistics.pstdev(rates[False]) / alone
     print(f"steps per second: {alone:.1f} without readers (standard deviation {100 * spread:.1f} %), {watched:.1f} with {asked} requests; "
           f"ratio {watched / alone:.4f}")
+    print(f"processor time of a request: {1000 * each:.2f} ms; at {arguments.per_second:g} a second {100 * arguments.per_second * each:.2f} % of a core")
 
 
 if __name__ == "__main__":

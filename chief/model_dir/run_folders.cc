@@ -15,7 +15,8 @@ absl::Status RunFolders::OnStart(const StartReport& report) {
       {"train", next},
       {"validation", report.validation_due ? report.start_step : next},
       {"test", report.test_due ? report.start_step : next},
-      {"eval", next}};
+      {"eval", next},
+      {"system", next}};
   absl::Status status;
   for (const auto& [name, first_step] : first_steps) {
     const bool known = folders_.contains(name);

@@ -1,6 +1,6 @@
-// RunFolders writes the TensorBoard folders of a model_dir: train/, validation/, test/, eval/.
-// After a restart it removes the points of steps that will be trained again. Such points are void.
-// Used by one thread at a time.
+// RunFolders writes the TensorBoard folders of a model_dir: train/, validation/, test/, eval/,
+// system/. After a restart it removes the points of steps that will be trained again. Such points
+// are void. Used by one thread at a time.
 //
 // A folder is created at the first write to it, so no folder is empty. A folder with files of an
 // earlier process is opened at the start. Void points are thus removed even if this process never

@@ -52,8 +52,10 @@ class Families {
 
 void AddTraining(const TaskMetrics& metrics, Families* families) {
   const proto::TaskStats& stats = metrics.stats;
-  families->Gauge("muster_step", "The step that the task works on.",
-                  static_cast<double>(metrics.step));
+  // The chief of a job with parameter servers works on none.
+  if (metrics.step > 0)
+    families->Gauge("muster_step", "The step that the task works on.",
+                    static_cast<double>(metrics.step));
   families->Counter("muster_steps_total",
                     "Steps that the process has applied; of a ps task, updates.",
                     static_cast<double>(stats.steps()));

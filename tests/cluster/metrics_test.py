@@ -182,7 +182,7 @@ class Refusals(MetricsTest):
         chief.wait_for(f":{first}/metrics")
         token = subprocess.run([BIN / "muster", "key", "token", "--key-file", key], check=True, capture_output=True, text=True).stdout.strip()
         self.assertTrue(re.fullmatch(r"[0-9a-f]{64}", token), token)
-        self.assertIn(("muster_step", ()), samples(first, token=token))
+        self.assertIn(("muster_cpu_cores", ()), samples(first, token=token))
         for wrong in None, token[:-1] + ("0" if token[-1] != "0" else "1"):
             with self.assertRaises(urllib.error.HTTPError) as refused:
                 get(first, token=wrong)

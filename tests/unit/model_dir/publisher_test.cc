@@ -387,6 +387,7 @@ TEST_F(Publishing, VoidsInEachFolderWhatIsMeasuredAgain) {
     for (const char* split : {"train", "validation", "test"})
       publisher->OnEpoch({.split = split, .step = 20});
     publisher->OnEvaluation(20, {});
+    publisher->OnScalars("system", {20, {{"cpu_cores/chief_0", 1}}});
   }
   const auto publisher = Begun(/*goes_on=*/true);
   publisher->OnEvaluation(20, {{"loss", 1}});  // before the members are there
@@ -395,6 +396,7 @@ TEST_F(Publishing, VoidsInEachFolderWhatIsMeasuredAgain) {
   EXPECT_THAT(Summaries("validation").at("START"), ElementsAre(1, 20));
   EXPECT_THAT(Summaries("test").at("START"), ElementsAre(1, 21));
   EXPECT_THAT(Summaries("eval").at("START"), ElementsAre(1, 21));
+  EXPECT_THAT(Summaries("system").at("START"), ElementsAre(1, 21));
   EXPECT_THAT(Summaries("eval").at("epoch_loss"), ElementsAre(20));
   // A later generation of this process: only what lies before what was written is void.
   publisher->OnEpoch({.split = "validation", .step = 20});
