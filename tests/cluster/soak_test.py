@@ -37,7 +37,7 @@ class Checks(unittest.TestCase):
         self.assertEqual(len(checks.compare({"loss": {1: 1.0, 2: float("nan")}}, want, "x", 1e-5)), 1)
 
     def test_what_is_left(self):
-        for known in "checkpoints/step-00000010/manifest.json", "owner.lock", "eval/events.out.tfevents.1795441176.host.1", "recovery.json":
+        for known in "checkpoints/step-00000010/manifest.json", "owner.lock", "eval/events.out.tfevents.1795441176.host.1", "recovery.json", "status.json":
             self.assertTrue(checks.KNOWN.fullmatch(known), known)
         for unknown in "checkpoints/.staging/step-00000010", "result.json.tmp", "checkpoints/step-00000010/state.json.part", ".job.json":
             self.assertFalse(checks.KNOWN.fullmatch(unknown), unknown)

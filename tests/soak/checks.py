@@ -8,7 +8,7 @@ from harness import curve, result, tensors
 
 # All that a model_dir has when nobody is at work in it. Whatever else is there was left half done.
 KNOWN = re.compile(r"checkpoints(/\.staging|/latest|/best(\.json)?|/step-\d{8}(/(manifest|state)\.json|/(model|optimizer)\.safetensors)?)?"
-                   r"|logs/[a-z]+-\d+\.log|flight(/\d{4}-\d{6}(/[a-z]+-\d+\.json)?)?|logs|(job|owner|recovery|result)\.json|owner\.lock"
+                   r"|logs/[a-z]+-\d+\.log|flight(/\d{4}-\d{6}(/[a-z]+-\d+\.json)?)?|logs|(job|owner|recovery|result|status)\.json|owner\.lock"
                    r"|(train|validation|test|eval|system)(/events\.out\.tfevents\.\d{10,}\.[^/]+)?")
 PARTS = {"manifest.json", "state.json", "model.safetensors", "optimizer.safetensors"}
 SHARED = pathlib.Path("/dev/shm")
