@@ -278,8 +278,8 @@ grpc::ServerUnaryReactor* TraceServiceImpl::Record(grpc::CallbackServerContext* 
   grpc::Status refusal = rpc::RequireDeadline(*context, "Record");
   const auto call = HeldCall::Make(&mu_);
   absl::MutexLock lock(&mu_);
-  const auto limit = std::chrono::milliseconds(std::clamp<int64_t>(
-      request->limit_ms(), 0, kMaxLimit.count() + 1));
+  const auto limit =
+      std::chrono::milliseconds(std::clamp<int64_t>(request->limit_ms(), 0, kMaxLimit.count() + 1));
   if (refusal.ok()) refusal = BeginLocked(request->steps(), limit, {call, reply}, "");
   if (!refusal.ok()) call->Answer(refusal);
   return call.get();

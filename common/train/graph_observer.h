@@ -1,5 +1,5 @@
-// Who gives the graph of a run, and who gets it. Both are found by dynamic_cast, because most programs
-// and observers are neither. Needs no LibTorch.
+// Who gives the graph of a run, and who gets it. Both are found by dynamic_cast, because most
+// programs and observers are neither. Needs no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace muster {
 
-// An Observer (common/train/membership.h) that is one of these gets the graph of a run after the first
-// step. The loop's thread makes the call.
+// An Observer (common/train/membership.h) that is one of these gets the graph of a run after the
+// first step. The loop's thread makes the call.
 class GraphObserver {
  public:
   virtual ~GraphObserver() = default;
