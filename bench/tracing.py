@@ -29,7 +29,7 @@ JOB = {"program": "fashion_mnist", "global_batch_size": 64, "summary": {"every_s
 def rate(points, begin, end):
     inside = [(wall, step) for wall, step in points if begin <= wall <= end]
     if len(inside) < 3:
-        sys.exit(f"too few events between {begin} and {end}: use longer windows")
+        sys.exit("a window has fewer than three events: give more --seconds")
     return (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
 
 
