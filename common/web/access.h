@@ -13,8 +13,9 @@ namespace muster::web {
 HttpOptions OptionsFor(const ClusterConfig& cluster, const Job& job, int port);
 
 // Returns the port of /metrics of this task: status.metrics_port plus the number of tasks on the
-// same host before it, in the order of the cluster. Returns 0 if metrics_port is 0, and
-// ConfigurationError above 65535.
+// same host before it, in the order of the cluster. An evaluator that the cluster does not list
+// comes after all tasks of the cluster, unless TF_CONFIG's "environment" is "cloud": each task then
+// has a host of its own. Returns 0 if metrics_port is 0, and ConfigurationError above 65535.
 absl::StatusOr<int> MetricsPort(const ClusterConfig& cluster, const Job& job);
 
 }  // namespace muster::web
