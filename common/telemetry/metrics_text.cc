@@ -74,10 +74,11 @@ void AddTraining(const TaskMetrics& metrics, Families* families) {
                     "Time of a step before its first wait for other tasks; the median of the last "
                     "five steps.",
                     stats.local_step_seconds());
-  families->Gauge("muster_staleness_updates",
-                  "Parameter servers: updates by other workers between a pull and its push, a "
-                  "moving mean.",
-                  stats.staleness());
+  if (metrics.pulls)
+    families->Gauge("muster_staleness_updates",
+                    "Parameter servers: updates by other workers between a pull and its push, a "
+                    "moving mean.",
+                    stats.staleness());
   for (const auto& [member, straggler] : metrics.straggler)
     families->Gauge("muster_straggler", "The chief: 1 if other members wait for this one.",
                     straggler ? 1 : 0, {{"member", member}});

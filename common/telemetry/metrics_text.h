@@ -17,6 +17,7 @@ struct TaskMetrics {
   std::string task;  // The label of all metrics: "worker:1".
   proto::TaskStats stats;
   Phase phase = Phase::kStarting;
+  bool pulls = false;                     // The task pulls parameters from parameter servers.
   int64_t step = 0;                       // The step that the task works on.
   int64_t start_time = 0;                 // Seconds since 1970.
   std::map<std::string, bool> straggler;  // The chief: whether others wait for this member.

@@ -45,7 +45,9 @@ void Sampling::Run() {
 class TaskTelemetryImpl final : public TaskTelemetry {
  public:
   explicit TaskTelemetryImpl(const ClusterConfig& cluster)
-      : task_(cluster.local() ? "worker:0" : cluster.task->ToString()) {
+      : task_(cluster.local() ? "worker:0" : cluster.task->ToString()),
+        pulls_(!cluster.local() && !cluster.cluster.ps.empty() &&
+               cluster.task->type == TaskType::kWorker) {
     sampling_->meter.SetSystem(sampling_->sampler.Sample());
     thread_ = std::thread([sampling = sampling_] { sampling->Run(); });
   }
@@ -81,6 +83,7 @@ class TaskTelemetryImpl final : public TaskTelemetry {
     metrics.task = task_;
     metrics.stats = meter.Stats();
     std::tie(metrics.phase, metrics.step) = meter.phase();
+    metrics.pulls = pulls_;
     metrics.start_time = start_time_;
     metrics.straggler = meter.stragglers();
     web::HttpResponse response;
@@ -90,6 +93,7 @@ class TaskTelemetryImpl final : public TaskTelemetry {
   }
 
   const std::string task_;
+  const bool pulls_;
   const int64_t start_time_ = std::time(nullptr);
   const std::shared_ptr<Sampling> sampling_ = std::make_shared<Sampling>();
   std::unique_ptr<web::HttpServer> server_;  // Null: /metrics is off.

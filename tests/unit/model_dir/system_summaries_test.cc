@@ -29,6 +29,7 @@ std::map<std::string, proto::TaskStats> TwoTasks() {
   unknown.set_index(4);
   unknown.set_utilization(-1);
   unknown.set_memory_access(-1);
+  unknown.set_memory_used_bytes(-1);
   return stats;
 }
 
@@ -40,8 +41,7 @@ TEST(SystemSummariesTest, OneCurveForEachTaskAndDevice) {
                           Pair("cpu_cores/worker_1", 0.5), Pair("rss_bytes/worker_1", 200),
                           Pair("gpu_utilization/worker_1/gpu_3", 0.75),
                           Pair("gpu_memory_access/worker_1/gpu_3", 0.25),
-                          Pair("gpu_memory_used_bytes/worker_1/gpu_3", 1000),
-                          Pair("gpu_memory_used_bytes/worker_1/gpu_4", 0)));
+                          Pair("gpu_memory_used_bytes/worker_1/gpu_3", 1000)));
 }
 
 TEST(SystemSummariesTest, WritesOnePointOfAStepAndALastOne) {
