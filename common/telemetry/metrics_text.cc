@@ -56,9 +56,10 @@ void AddTraining(const TaskMetrics& metrics, Families* families) {
   if (metrics.step > 0)
     families->Gauge("muster_step", "The step that the task works on.",
                     static_cast<double>(metrics.step));
-  families->Counter("muster_steps_total",
-                    "Steps that the process has applied; of a ps task, updates.",
-                    static_cast<double>(stats.steps()));
+  if (metrics.has_steps)
+    families->Counter("muster_steps_total",
+                      "Steps that the process has applied; of a ps task, updates.",
+                      static_cast<double>(stats.steps()));
   families->Counter("muster_examples_total", "Examples that the process's replicas have computed.",
                     static_cast<double>(stats.examples()));
   const int phases = std::min(stats.phase_seconds_size(), kNumPhases);

@@ -17,6 +17,7 @@ struct TaskMetrics {
   std::string task;  // The label of all metrics: "worker:1".
   proto::TaskStats stats;
   Phase phase = Phase::kStarting;
+  bool has_steps = true;                  // The task applies steps or, on a ps task, updates.
   bool pulls = false;                     // The task pulls parameters from parameter servers.
   int64_t step = 0;                       // The step that the task works on.
   int64_t start_time = 0;                 // Seconds since 1970.

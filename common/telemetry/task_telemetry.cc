@@ -42,10 +42,17 @@ void Sampling::Run() {
   done.Notify();
 }
 
+// An evaluator has no steps. Nor has a chief with parameter servers, which only directs.
+bool HasSteps(const ClusterConfig& cluster) {
+  const TaskType role = cluster.role();
+  return role != TaskType::kEvaluator && !(role == TaskType::kChief && !cluster.cluster.ps.empty());
+}
+
 class TaskTelemetryImpl final : public TaskTelemetry {
  public:
   explicit TaskTelemetryImpl(const ClusterConfig& cluster)
       : task_(cluster.local() ? "worker:0" : cluster.task->ToString()),
+        has_steps_(HasSteps(cluster)),
         pulls_(!cluster.local() && !cluster.cluster.ps.empty() &&
                cluster.task->type == TaskType::kWorker) {
     sampling_->meter.SetSystem(sampling_->sampler.Sample());
@@ -83,6 +90,7 @@ class TaskTelemetryImpl final : public TaskTelemetry {
     metrics.task = task_;
     metrics.stats = meter.Stats();
     std::tie(metrics.phase, metrics.step) = meter.phase();
+    metrics.has_steps = has_steps_;
     metrics.pulls = pulls_;
     metrics.start_time = start_time_;
     metrics.straggler = meter.stragglers();
@@ -93,7 +101,7 @@ class TaskTelemetryImpl final : public TaskTelemetry {
   }
 
   const std::string task_;
-  const bool pulls_;
+  const bool has_steps_, pulls_;
   const int64_t start_time_ = std::time(nullptr);
   const std::shared_ptr<Sampling> sampling_ = std::make_shared<Sampling>();
   std::unique_ptr<web::HttpServer> server_;  // Null: /metrics is off.

@@ -64,14 +64,16 @@ TEST(MetricsTextTest, LeavesOutWhatIsUnknown) {
   metrics.stats.mutable_gpus(0)->set_memory_total_bytes(-1);
   metrics.stats.set_local_step_seconds(0);
   metrics.straggler.clear();
+  metrics.has_steps = false;
   metrics.pulls = false;
   metrics.step = 0;
-  EXPECT_THAT(MetricsText(metrics),
-              AllOf(Not(HasSubstr("muster_gpu_utilization_ratio")),
-                    Not(HasSubstr("muster_local_step_seconds")), Not(HasSubstr("muster_straggler")),
-                    Not(HasSubstr("muster_staleness_updates")), Not(HasSubstr("muster_step{")),
-                    Not(HasSubstr("muster_gpu_memory_size_bytes")),
-                    HasSubstr("muster_gpu_memory_used_bytes")));
+  EXPECT_THAT(
+      MetricsText(metrics),
+      AllOf(Not(HasSubstr("muster_gpu_utilization_ratio")),
+            Not(HasSubstr("muster_local_step_seconds")), Not(HasSubstr("muster_straggler")),
+            Not(HasSubstr("muster_staleness_updates")), Not(HasSubstr("muster_steps_total")),
+            Not(HasSubstr("muster_step{")), Not(HasSubstr("muster_gpu_memory_size_bytes")),
+            HasSubstr("muster_gpu_memory_used_bytes")));
 }
 
 TEST(MetricsTextTest, PeersCannotAddPhases) {
