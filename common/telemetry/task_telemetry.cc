@@ -69,11 +69,16 @@ class TaskTelemetryImpl final : public TaskTelemetry {
     }
   }
 
-  absl::Status Serve(const web::HttpOptions& options) {
+  absl::Status Serve(const web::HttpOptions& options, bool is_open) {
     MUSTER_ASSIGN_OR_RETURN(server_, web::HttpServer::Make(options));
     server_->Get("/metrics", [this](const web::HttpRequest&) { return Metrics(); });
     server_->Start();
     LogInfo("metrics: {}/metrics", server_->url());
+    if (is_open)
+      LogWarning(
+          "status.address is {}, and there is no run key: everybody on the network may read the "
+          "metrics",
+          options.address);
     return absl::OkStatus();
   }
 
@@ -119,7 +124,10 @@ absl::StatusOr<std::unique_ptr<TaskTelemetry>> TaskTelemetry::Start(const Cluste
   MUSTER_ASSIGN_OR_RETURN(const int port, web::MetricsPort(cluster, job));
   auto telemetry = std::make_unique<TaskTelemetryImpl>(cluster);
   telemetry->meter()->SetRestarts(restarts);
-  if (port != 0) MUSTER_RETURN_IF_ERROR(telemetry->Serve(web::OptionsFor(cluster, job, port)));
+  if (port != 0) {
+    const web::HttpOptions options = web::OptionsFor(cluster, job, port);
+    MUSTER_RETURN_IF_ERROR(telemetry->Serve(options, web::IsOpen(cluster, options)));
+  }
   return telemetry;
 }
 

@@ -52,6 +52,11 @@ HttpOptions OptionsFor(const ClusterConfig& cluster, const Job& job, int port) {
   return options;
 }
 
+bool IsOpen(const ClusterConfig& cluster, const HttpOptions& options) {
+  return options.identity == nullptr && !IsLoopback(Address{.host = options.address}) &&
+         AllLoopback(cluster.cluster);
+}
+
 absl::StatusOr<int> MetricsPort(const ClusterConfig& cluster, const Job& job) {
   if (job.status.metrics_port == 0) return 0;
   const int before = TasksBefore(cluster);

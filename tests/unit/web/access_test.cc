@@ -89,10 +89,24 @@ TEST(AccessTest, OnlyLoopbackNeedsNoProof) {
   EXPECT_EQ(OptionsFor(local, job, 1).identity, nullptr);
   job.status.address = "0.0.0.0";
   EXPECT_EQ(OptionsFor(local, job, 1).identity, local.identity);
+  EXPECT_FALSE(IsOpen(local, OptionsFor(local, job, 1)));
   ClusterConfig remote = Cluster(kTwoHosts, R"({"type": "chief", "index": 0})");
   remote.identity = local.identity;
   job.status.address = "127.0.0.1";
   EXPECT_EQ(OptionsFor(remote, job, 1).identity, local.identity);
+}
+
+TEST(AccessTest, WithoutAKeyALoopbackClusterMayBeOpen) {
+  const ClusterConfig loopback =
+      Cluster(R"({"chief": ["localhost:1"]})", R"({"type": "chief", "index": 0})");
+  const ClusterConfig remote = Cluster(kTwoHosts, R"({"type": "chief", "index": 0})");
+  Job job;
+  for (const ClusterConfig& cluster : {loopback, ClusterConfig()})
+    EXPECT_FALSE(IsOpen(cluster, OptionsFor(cluster, job, 1)));
+  job.status.address = "0.0.0.0";
+  for (const ClusterConfig& cluster : {loopback, ClusterConfig()})
+    EXPECT_TRUE(IsOpen(cluster, OptionsFor(cluster, job, 1)));
+  EXPECT_FALSE(IsOpen(remote, OptionsFor(remote, job, 1)));
 }
 
 }  // namespace
