@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/phase.h"
 #include "muster/version.h"
 
 namespace muster {

@@ -94,7 +94,7 @@ class TaskTelemetryImpl final : public TaskTelemetry {
     TaskMetrics metrics;
     metrics.task = task_;
     metrics.stats = meter.Stats();
-    std::tie(metrics.phase, metrics.step) = meter.phase();
+    metrics.step = meter.phase().second;
     metrics.has_steps = has_steps_;
     metrics.pulls = pulls_;
     metrics.start_time = start_time_;

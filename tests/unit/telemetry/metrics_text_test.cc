@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "common/base/phase.h"
 #include "muster/version.h"
 
 namespace muster {
