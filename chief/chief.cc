@@ -585,13 +585,15 @@ absl::Status Chief::End(const absl::Status& result) {
     absl::MutexLock lock(&mu_);
     ended_ = true;
   }
-  system_.reset();  // While members are still connected.
   absl::Status status = result;
   Verdict verdict;
+  // Ends the job for a failure that no Member reported. Has no effect if the job has already
+  // ended.
+  if (coordinator_ != nullptr && !result.ok()) coordinator_->End(VerdictOf(result));
+  // Writes to the model_dir, which may hang. The verdict is on its way, and members are still
+  // connected.
+  system_.reset();
   if (coordinator_ != nullptr) {
-    // Ends the job for a failure that no Member reported. Has no effect if the job has already
-    // ended.
-    if (!result.ok()) coordinator_->End(VerdictOf(result));
     verdict = coordinator_->Wait();
     status = StatusOf(verdict, self_, /*is_chief=*/true);
   }

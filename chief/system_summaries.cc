@@ -26,7 +26,8 @@ ScalarReport SystemScalars(int64_t step, const std::map<std::string, proto::Task
       const std::string device = name + "/gpu_" + std::to_string(gpu.index());
       if (gpu.utilization() >= 0) add("gpu_utilization", device, gpu.utilization());
       if (gpu.memory_access() >= 0) add("gpu_memory_access", device, gpu.memory_access());
-      add("gpu_memory_used_bytes", device, static_cast<double>(gpu.memory_used_bytes()));
+      if (gpu.memory_used_bytes() >= 0)
+        add("gpu_memory_used_bytes", device, static_cast<double>(gpu.memory_used_bytes()));
     }
   }
   return report;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/phase.h"
 #include "muster/version.h"
 
 namespace muster {
@@ -56,9 +57,10 @@ void AddTraining(const TaskMetrics& metrics, Families* families) {
   if (metrics.step > 0)
     families->Gauge("muster_step", "The step that the task works on.",
                     static_cast<double>(metrics.step));
-  families->Counter("muster_steps_total",
-                    "Steps that the process has applied; of a ps task, updates.",
-                    static_cast<double>(stats.steps()));
+  if (metrics.has_steps)
+    families->Counter("muster_steps_total",
+                      "Steps that the process has applied; of a ps task, updates.",
+                      static_cast<double>(stats.steps()));
   families->Counter("muster_examples_total", "Examples that the process's replicas have computed.",
                     static_cast<double>(stats.examples()));
   const int phases = std::min(stats.phase_seconds_size(), kNumPhases);
@@ -74,10 +76,11 @@ void AddTraining(const TaskMetrics& metrics, Families* families) {
                     "Time of a step before its first wait for other tasks; the median of the last "
                     "five steps.",
                     stats.local_step_seconds());
-  families->Gauge("muster_staleness_updates",
-                  "Parameter servers: updates by other workers between a pull and its push, a "
-                  "moving mean.",
-                  stats.staleness());
+  if (metrics.pulls)
+    families->Gauge("muster_staleness_updates",
+                    "Parameter servers: updates by other workers between a pull and its push, a "
+                    "moving mean.",
+                    stats.staleness());
   for (const auto& [member, straggler] : metrics.straggler)
     families->Gauge("muster_straggler", "The chief: 1 if other members wait for this one.",
                     straggler ? 1 : 0, {{"member", member}});

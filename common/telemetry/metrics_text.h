@@ -6,7 +6,6 @@
 #include <map>
 #include <string>
 
-#include "common/base/phase.h"
 #include "proto/telemetry.pb.h"
 
 namespace muster {
@@ -16,7 +15,8 @@ inline constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8
 struct TaskMetrics {
   std::string task;  // The label of all metrics: "worker:1".
   proto::TaskStats stats;
-  Phase phase = Phase::kStarting;
+  bool has_steps = true;                  // The task applies steps or, on a ps task, updates.
+  bool pulls = false;                     // The task pulls parameters from parameter servers.
   int64_t step = 0;                       // The step that the task works on.
   int64_t start_time = 0;                 // Seconds since 1970.
   std::map<std::string, bool> straggler;  // The chief: whether others wait for this member.

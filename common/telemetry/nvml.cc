@@ -60,15 +60,14 @@ class NvmlReader final : public GpuReader {
       gpu.set_index(watched.index);
       gpu.set_uuid(watched.uuid);
       Utilization utilization;
-      // MIG instances have none.
+      // NVML knows none of a GPU in MIG mode.
       const bool known = nvml_.utilization(watched.device, &utilization) == kSuccess;
       gpu.set_utilization(known ? utilization.gpu / 100.0 : -1);
       gpu.set_memory_access(known ? utilization.memory / 100.0 : -1);
       Memory memory;
-      if (nvml_.memory(watched.device, &memory) == kSuccess) {
-        gpu.set_memory_used_bytes(static_cast<int64_t>(memory.used));
-        gpu.set_memory_total_bytes(static_cast<int64_t>(memory.total));
-      }
+      const bool measured = nvml_.memory(watched.device, &memory) == kSuccess;
+      gpu.set_memory_used_bytes(measured ? static_cast<int64_t>(memory.used) : -1);
+      gpu.set_memory_total_bytes(measured ? static_cast<int64_t>(memory.total) : -1);
     }
     return all;
   }

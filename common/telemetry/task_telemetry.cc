@@ -15,79 +15,119 @@ namespace {
 
 constexpr Duration kSampleInterval = std::chrono::seconds(1);
 
+// How long the end waits for a driver.
+constexpr Duration kEnd = std::chrono::seconds(1);
+
+// What the sampling thread uses. It may outlive the TaskTelemetry, in a driver that hangs.
+struct Sampling {
+  void Run();
+
+  TaskMeter meter;
+  SystemSampler sampler;  // Used by the thread once that runs.
+  absl::Mutex mu;
+  TaskTelemetry::OpenGpus open ABSL_GUARDED_BY(mu);  // Set: to be called.
+  Notification end, done;
+};
+
+void Sampling::Run() {
+  while (!end.WaitFor(kSampleInterval)) {
+    TaskTelemetry::OpenGpus to_open;
+    {
+      absl::MutexLock lock(&mu);
+      to_open.swap(open);
+    }
+    if (to_open) sampler.set_gpus(to_open());
+    meter.SetSystem(sampler.Sample());
+  }
+  done.Notify();
+}
+
+// An evaluator has no steps. Nor has a chief with parameter servers, which only directs.
+bool HasSteps(const ClusterConfig& cluster) {
+  const TaskType role = cluster.role();
+  return role != TaskType::kEvaluator && !(role == TaskType::kChief && !cluster.cluster.ps.empty());
+}
+
 class TaskTelemetryImpl final : public TaskTelemetry {
  public:
   explicit TaskTelemetryImpl(const ClusterConfig& cluster)
-      : task_(cluster.local() ? "worker:0" : cluster.task->ToString()) {
-    meter_.SetSystem(sampler_.Sample());
-    thread_ = std::thread([this] { Run(); });
+      : task_(cluster.local() ? "worker:0" : cluster.task->ToString()),
+        has_steps_(HasSteps(cluster)),
+        pulls_(!cluster.local() && !cluster.cluster.ps.empty() &&
+               cluster.task->type == TaskType::kWorker) {
+    sampling_->meter.SetSystem(sampling_->sampler.Sample());
+    thread_ = std::thread([sampling = sampling_] { sampling->Run(); });
   }
   ~TaskTelemetryImpl() override {
     server_.reset();
-    end_.Notify();
-    thread_.join();
+    sampling_->end.Notify();
+    if (sampling_->done.WaitFor(kEnd)) {
+      thread_.join();
+    } else {
+      LogWarning("the GPU driver does not answer; the task ends without its last numbers");
+      thread_.detach();
+    }
   }
 
-  absl::Status Serve(const web::HttpOptions& options) {
+  absl::Status Serve(const web::HttpOptions& options, bool is_open) {
     MUSTER_ASSIGN_OR_RETURN(server_, web::HttpServer::Make(options));
     server_->Get("/metrics", [this](const web::HttpRequest&) { return Metrics(); });
     server_->Start();
     LogInfo("metrics: {}/metrics", server_->url());
+    if (is_open)
+      LogWarning(
+          "status.address is {}, and there is no run key: everybody on the network may read the "
+          "metrics",
+          options.address);
     return absl::OkStatus();
   }
 
-  TaskMeter* meter() override { return &meter_; }
-  void WatchGpus(const std::vector<std::string>& uuids) override {
-    absl::MutexLock lock(&mu_);
-    uuids_ = uuids;
+  TaskMeter* meter() override { return &sampling_->meter; }
+  void WatchGpus(OpenGpus open) override {
+    absl::MutexLock lock(&sampling_->mu);
+    sampling_->open = std::move(open);
   }
 
  private:
   web::HttpResponse Metrics() {
+    const TaskMeter& meter = sampling_->meter;
     TaskMetrics metrics;
     metrics.task = task_;
-    metrics.stats = meter_.Stats();
-    std::tie(metrics.phase, metrics.step) = meter_.phase();
+    metrics.stats = meter.Stats();
+    metrics.step = meter.phase().second;
+    metrics.has_steps = has_steps_;
+    metrics.pulls = pulls_;
     metrics.start_time = start_time_;
-    metrics.straggler = meter_.stragglers();
+    metrics.straggler = meter.stragglers();
     web::HttpResponse response;
     response.type = kMetricsType;
     response.body = MetricsText(metrics);
     return response;
   }
 
-  // A driver that hangs blocks only this thread.
-  void Run() {
-    while (!end_.WaitFor(kSampleInterval)) {
-      std::vector<std::string> uuids;
-      {
-        absl::MutexLock lock(&mu_);
-        uuids.swap(uuids_);
-      }
-      if (!uuids.empty()) sampler_.set_gpus(OpenNvml(uuids));
-      meter_.SetSystem(sampler_.Sample());
-    }
-  }
-
   const std::string task_;
+  const bool has_steps_, pulls_;
   const int64_t start_time_ = std::time(nullptr);
-  TaskMeter meter_;
-  SystemSampler sampler_;  // Used by thread_ once that runs.
-  absl::Mutex mu_;
-  std::vector<std::string> uuids_ ABSL_GUARDED_BY(mu_);  // GPUs to look for.
-  Notification end_;
+  const std::shared_ptr<Sampling> sampling_ = std::make_shared<Sampling>();
   std::unique_ptr<web::HttpServer> server_;  // Null: /metrics is off.
   std::thread thread_;
 };
 
 }  // namespace
 
+void TaskTelemetry::WatchGpus(const std::vector<std::string>& uuids) {
+  if (!uuids.empty()) WatchGpus([uuids] { return OpenNvml(uuids); });
+}
+
 absl::StatusOr<std::unique_ptr<TaskTelemetry>> TaskTelemetry::Start(const ClusterConfig& cluster,
                                                                     const Job& job, int restarts) {
   MUSTER_ASSIGN_OR_RETURN(const int port, web::MetricsPort(cluster, job));
   auto telemetry = std::make_unique<TaskTelemetryImpl>(cluster);
   telemetry->meter()->SetRestarts(restarts);
-  if (port != 0) MUSTER_RETURN_IF_ERROR(telemetry->Serve(web::OptionsFor(cluster, job, port)));
+  if (port != 0) {
+    const web::HttpOptions options = web::OptionsFor(cluster, job, port);
+    MUSTER_RETURN_IF_ERROR(telemetry->Serve(options, web::IsOpen(cluster, options)));
+  }
   return telemetry;
 }
 

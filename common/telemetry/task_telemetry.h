@@ -2,6 +2,7 @@
 // /metrics if status.metrics_port is set.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,12 +20,16 @@ class TaskTelemetry {
   // ConfigurationError if the port cannot be bound.
   static absl::StatusOr<std::unique_ptr<TaskTelemetry>> Start(const ClusterConfig& cluster,
                                                               const Job& job, int restarts);
+  // Takes a second at the most, also if a GPU driver hangs.
   virtual ~TaskTelemetry() = default;
 
   // Owned by this object.
   virtual TaskMeter* meter() = 0;
   // Samples these GPUs too, by NVML. Does nothing if NVML is missing.
-  virtual void WatchGpus(const std::vector<std::string>& uuids) = 0;
+  void WatchGpus(const std::vector<std::string>& uuids);
+  // Returns a reader, or null. Called by the sampling thread, which a driver may block for ever.
+  using OpenGpus = std::function<std::unique_ptr<GpuReader>()>;
+  virtual void WatchGpus(OpenGpus open) = 0;
 };
 
 }  // namespace muster

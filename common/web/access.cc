@@ -12,16 +12,22 @@ bool AllLoopback(const ClusterSpec& cluster) {
       cluster.Tasks(), [&](const TaskId& task) { return IsLoopback(cluster.AddressOf(task)); });
 }
 
+// Whether TF_CONFIG says that each task is alone on its host, as a pod is.
+bool IsCloud(const ClusterConfig& cluster) { return cluster.environment == "cloud"; }
+
 // The number of tasks on this task's host that come before it.
 int TasksBefore(const ClusterConfig& cluster) {
   if (cluster.local()) return 0;
   const ClusterSpec& spec = cluster.cluster;
   if (!spec.Has(*cluster.task)) {
-    // An evaluator that the cluster does not list. Its host is unknown if the cluster spans hosts.
-    return AllLoopback(spec) ? static_cast<int>(spec.Tasks().size()) + cluster.task->index : 0;
+    // An evaluator that the cluster does not list. Its host is unknown, and may be that of any
+    // other task.
+    return IsCloud(cluster) ? 0 : static_cast<int>(spec.Tasks().size()) + cluster.task->index;
   }
+  // All loopback addresses are one host.
   const auto host_of = [&](const TaskId& task) {
     Address address = spec.AddressOf(task);
+    if (IsLoopback(address)) address.host = "localhost";
     address.port = 1;
     return address;
   };
@@ -44,6 +50,11 @@ HttpOptions OptionsFor(const ClusterConfig& cluster, const Job& job, int port) {
       AllLoopback(cluster.cluster) && IsLoopback(Address{.host = job.status.address});
   if (!all_loopback) options.identity = cluster.identity;
   return options;
+}
+
+bool IsOpen(const ClusterConfig& cluster, const HttpOptions& options) {
+  return options.identity == nullptr && !IsLoopback(Address{.host = options.address}) &&
+         AllLoopback(cluster.cluster);
 }
 
 absl::StatusOr<int> MetricsPort(const ClusterConfig& cluster, const Job& job) {

@@ -11,10 +11,15 @@ namespace muster::web {
 // who may read. Everybody may if the process has no identity, or if all addresses of the cluster
 // and the server's own are loopback addresses.
 HttpOptions OptionsFor(const ClusterConfig& cluster, const Job& job, int port);
+// Returns true if everybody on the network may read, although the cluster is on the loopback:
+// status.address is not, and there is no key. The log must say so. (Where security.insecure is set
+// for a cluster that spans hosts, it does.)
+bool IsOpen(const ClusterConfig& cluster, const HttpOptions& options);
 
 // Returns the port of /metrics of this task: status.metrics_port plus the number of tasks on the
-// same host before it, in the order of the cluster. Returns 0 if metrics_port is 0, and
-// ConfigurationError above 65535.
+// same host before it, in the order of the cluster. An evaluator that the cluster does not list
+// comes after all tasks of the cluster, unless TF_CONFIG's "environment" is "cloud": each task then
+// has a host of its own. Returns 0 if metrics_port is 0, and ConfigurationError above 65535.
 absl::StatusOr<int> MetricsPort(const ClusterConfig& cluster, const Job& job);
 
 }  // namespace muster::web

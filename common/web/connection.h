@@ -1,5 +1,6 @@
 // One client's connection, plain or TLS, as cpp-httplib reads and writes it. Each call ends at the
-// connection's deadline, or when the server stops. Used by one thread.
+// connection's deadline, or when the server stops. cpp-httplib does not see the header Range. Used
+// by one thread.
 #pragma once
 
 #include <httplib.h>
@@ -46,13 +47,16 @@ class Connection final : public httplib::Stream {
   // Returns the event to wait for after a result of SSL_read and its like, 0 after an error.
   short Wanted(int result) const;
   ssize_t ReadSome(char* to, size_t size);
+  // Renames the header Range in the next bytes of the request.
+  void HideRanges(char* bytes, size_t size);
   ssize_t WriteSome(const char* from, size_t size);
 
   const Fd socket_;
   const int stop_;
   security::SslPtr ssl_;  // Null: plain.
   MonotonicTime deadline_;
-  size_t may_read_;  // Bytes of the request that may still come.
+  size_t may_read_;     // Bytes of the request that may still come.
+  size_t matched_ = 0;  // The part of "range" that the line begins with. npos: another line.
   bool broken_ = false;
   size_t begin_ = 0, end_ = 0;  // The bytes of buffer_ that are read ahead.
   char buffer_[4096];

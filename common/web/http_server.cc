@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <openssl/crypto.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -23,6 +24,9 @@ namespace muster::web {
 namespace {
 
 constexpr int kBacklog = 32;
+// The default depends on RLIMIT_STACK: 2 MiB where that is unlimited. cpp-httplib recurses, so its
+// need grows with max_request_bytes. Pages that are not used take no memory.
+constexpr size_t kStackBytes = 16 << 20;
 
 // The connection that this thread serves.
 thread_local Connection* current = nullptr;
@@ -158,7 +162,7 @@ class HttpServerImpl final : public HttpServer {
     parser_.Stop();
     const uint64_t one = 1;
     (void)!::write(stop_.get(), &one, sizeof one);
-    for (std::thread& thread : threads_) thread.join();
+    for (const pthread_t thread : threads_) pthread_join(thread, nullptr);
   }
 
   void Get(const std::string& path, Handler handler) override {
@@ -173,8 +177,23 @@ class HttpServerImpl final : public HttpServer {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (int i = 0; i < options_.threads + options_.max_streams; ++i)
-      threads_.emplace_back([this] { Serve(); });
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, kStackBytes);
+    const auto serve = [](void* self) -> void* {
+      static_cast<HttpServerImpl*>(self)->Serve();
+      return nullptr;
+    };
+    for (int i = 0; i < options_.threads + options_.max_streams; ++i) {
+      pthread_t thread;
+      if (const int error = pthread_create(&thread, &attributes, serve, this); error != 0) {
+        LogWarning("{} has {} of {} threads: {}", url(), i, options_.threads + options_.max_streams,
+                   std::strerror(error));
+        break;
+      }
+      threads_.push_back(thread);
+    }
+    pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   int port() const override { return port_; }
@@ -202,7 +221,7 @@ class HttpServerImpl final : public HttpServer {
   int port_ = 0;
   std::map<std::string, std::variant<Handler, EventSource>> routes_;
   std::atomic<int> streams_ = 0;
-  std::vector<std::thread> threads_;
+  std::vector<pthread_t> threads_;
 };
 
 void HttpServerImpl::Serve() {

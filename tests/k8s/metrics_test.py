@@ -1,4 +1,5 @@
 """k8s/components/metrics: each pod serves /metrics where the PodMonitor and the NetworkPolicy look for it, in each form of a run."""
+import json
 import unittest
 
 import jsonschema
@@ -28,6 +29,9 @@ class Metrics(unittest.TestCase):
                 self.assertEqual(command[command.index(value) - 1], "--set")
             ports = {port["name"]: port["containerPort"] for port in pod.container["ports"]}
             self.assertEqual(ports["metrics"], PORT)
+            # The task then has the first port of its host.
+            config = json.loads(pod.environment()["TF_CONFIG"])
+            self.assertTrue(config["task"]["type"] in config["cluster"] or config.get("environment") == "cloud", config)
 
     def check_monitor(self, manifests):
         (monitor,) = manifests.kind("PodMonitor").values()

@@ -32,6 +32,7 @@ std::map<std::string, proto::TaskStats> TwoTasks() {
   unknown.set_index(4);
   unknown.set_utilization(-1);
   unknown.set_memory_access(-1);
+  unknown.set_memory_used_bytes(-1);
   return stats;
 }
 
@@ -44,8 +45,7 @@ TEST(SystemSummariesTest, OneCurveForEachTaskAndDevice) {
                           Pair("steps_per_second/worker_1", 2), Pair("wait_share/worker_1", 0.5),
                           Pair("gpu_utilization/worker_1/gpu_3", 0.75),
                           Pair("gpu_memory_access/worker_1/gpu_3", 0.25),
-                          Pair("gpu_memory_used_bytes/worker_1/gpu_3", 1000),
-                          Pair("gpu_memory_used_bytes/worker_1/gpu_4", 0)));
+                          Pair("gpu_memory_used_bytes/worker_1/gpu_3", 1000)));
 }
 
 TEST(SystemSummariesTest, WritesOnePointOfAStepAndALastOne) {

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "common/base/phase.h"
 #include "muster/version.h"
 
 namespace muster {
@@ -18,6 +19,7 @@ using ::testing::Not;
 TaskMetrics Full() {
   TaskMetrics metrics;
   metrics.task = "worker:1";
+  metrics.pulls = true;
   metrics.step = 8;
   metrics.start_time = 1700000000;
   metrics.straggler = {{"chief:0", false}, {"worker:1", true}};
@@ -60,13 +62,19 @@ TEST(MetricsTextTest, HasNamesLabelsAndValues) {
 TEST(MetricsTextTest, LeavesOutWhatIsUnknown) {
   TaskMetrics metrics = Full();
   metrics.stats.mutable_gpus(0)->set_utilization(-1);
+  metrics.stats.mutable_gpus(0)->set_memory_total_bytes(-1);
   metrics.stats.set_local_step_seconds(0);
   metrics.straggler.clear();
+  metrics.has_steps = false;
+  metrics.pulls = false;
   metrics.step = 0;
-  EXPECT_THAT(MetricsText(metrics),
-              AllOf(Not(HasSubstr("muster_gpu_utilization_ratio")),
-                    Not(HasSubstr("muster_local_step_seconds")), Not(HasSubstr("muster_straggler")),
-                    Not(HasSubstr("muster_step{")), HasSubstr("muster_gpu_memory_used_bytes")));
+  EXPECT_THAT(
+      MetricsText(metrics),
+      AllOf(Not(HasSubstr("muster_gpu_utilization_ratio")),
+            Not(HasSubstr("muster_local_step_seconds")), Not(HasSubstr("muster_straggler")),
+            Not(HasSubstr("muster_staleness_updates")), Not(HasSubstr("muster_steps_total")),
+            Not(HasSubstr("muster_step{")), Not(HasSubstr("muster_gpu_memory_size_bytes")),
+            HasSubstr("muster_gpu_memory_used_bytes")));
 }
 
 TEST(MetricsTextTest, PeersCannotAddPhases) {

@@ -1,4 +1,4 @@
-// A double of NVML for a test: two GPUs, the second of which is a MIG instance without utilization.
+// A double of NVML for a test: three GPUs, of the last of which it knows nothing but the UUID.
 #include <cstring>
 
 extern "C" {
@@ -23,7 +23,8 @@ int nvmlDeviceGetUtilizationRates(void* device, unsigned* rates) {
   rates[1] = 40;
   return 0;
 }
-int nvmlDeviceGetMemoryInfo(void*, unsigned long long* memory) {
+int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* memory) {
+  if (reinterpret_cast<unsigned long>(device) == 3) return 3;
   memory[0] = 80ULL << 30;
   memory[1] = 79ULL << 30;
   memory[2] = 1ULL << 30;

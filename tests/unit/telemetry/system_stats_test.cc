@@ -66,6 +66,8 @@ TEST(SystemStatsTest, ReadsTheGpusOfTheseUuids) {
   EXPECT_EQ(gpus[1].index(), 2);
   EXPECT_LT(gpus[1].utilization(), 0);
   EXPECT_LT(gpus[1].memory_access(), 0);
+  EXPECT_LT(gpus[1].memory_used_bytes(), 0);
+  EXPECT_LT(gpus[1].memory_total_bytes(), 0);
 }
 
 TEST(SystemStatsTest, WithoutNvmlOrItsGpusThereIsNoReader) {

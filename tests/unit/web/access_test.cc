@@ -35,13 +35,32 @@ TEST(AccessTest, EachTaskOfAHostHasTheNextPort) {
   EXPECT_EQ(PortOf(kTwoHosts, R"({"type": "evaluator", "index": 0})", 9400), 9402);
 }
 
-TEST(AccessTest, AnEvaluatorThatIsNotListedComesLastOnALoopbackHost) {
-  EXPECT_EQ(PortOf(R"({"chief": ["localhost:1"], "worker": ["localhost:2"]})",
-                   R"({"type": "evaluator", "index": 0})", 9400),
+TEST(AccessTest, AllLoopbackAddressesAreOneHost) {
+  constexpr char kLoopback[] =
+      R"({"chief": ["localhost:1"], "worker": ["127.0.0.1:2", "[::1]:3", "LocalHost:4"]})";
+  EXPECT_EQ(PortOf(kLoopback, R"({"type": "chief", "index": 0})", 9400), 9400);
+  EXPECT_EQ(PortOf(kLoopback, R"({"type": "worker", "index": 0})", 9400), 9401);
+  EXPECT_EQ(PortOf(kLoopback, R"({"type": "worker", "index": 1})", 9400), 9402);
+  EXPECT_EQ(PortOf(kLoopback, R"({"type": "worker", "index": 2})", 9400), 9403);
+}
+
+TEST(AccessTest, AnEvaluatorThatIsNotListedComesLast) {
+  constexpr char kEvaluator[] = R"({"type": "evaluator", "index": 0})";
+  EXPECT_EQ(PortOf(R"({"chief": ["localhost:1"], "worker": ["localhost:2"]})", kEvaluator, 9400),
             9402);
+  EXPECT_EQ(PortOf(R"({"chief": ["a:1"], "worker": ["b:1"]})", kEvaluator, 9400), 9402);
   EXPECT_EQ(PortOf(R"({"chief": ["a:1"], "worker": ["b:1"]})",
-                   R"({"type": "evaluator", "index": 0})", 9400),
-            9400);
+                   R"({"type": "evaluator", "index": 1})", 9400),
+            9403);
+}
+
+TEST(AccessTest, AnEvaluatorThatIsNotListedIsAloneInItsPod) {
+  Job job;
+  job.status.metrics_port = 9400;
+  ClusterConfig cluster =
+      Cluster(R"({"chief": ["a:1"], "worker": ["b:1"]})", R"({"type": "evaluator", "index": 0})");
+  cluster.environment = "cloud";
+  EXPECT_EQ(*MetricsPort(cluster, job), 9400);
 }
 
 TEST(AccessTest, NoPortIsNone) {
@@ -70,10 +89,24 @@ TEST(AccessTest, OnlyLoopbackNeedsNoProof) {
   EXPECT_EQ(OptionsFor(local, job, 1).identity, nullptr);
   job.status.address = "0.0.0.0";
   EXPECT_EQ(OptionsFor(local, job, 1).identity, local.identity);
+  EXPECT_FALSE(IsOpen(local, OptionsFor(local, job, 1)));
   ClusterConfig remote = Cluster(kTwoHosts, R"({"type": "chief", "index": 0})");
   remote.identity = local.identity;
   job.status.address = "127.0.0.1";
   EXPECT_EQ(OptionsFor(remote, job, 1).identity, local.identity);
+}
+
+TEST(AccessTest, WithoutAKeyALoopbackClusterMayBeOpen) {
+  const ClusterConfig loopback =
+      Cluster(R"({"chief": ["localhost:1"]})", R"({"type": "chief", "index": 0})");
+  const ClusterConfig remote = Cluster(kTwoHosts, R"({"type": "chief", "index": 0})");
+  Job job;
+  for (const ClusterConfig& cluster : {loopback, ClusterConfig()})
+    EXPECT_FALSE(IsOpen(cluster, OptionsFor(cluster, job, 1)));
+  job.status.address = "0.0.0.0";
+  for (const ClusterConfig& cluster : {loopback, ClusterConfig()})
+    EXPECT_TRUE(IsOpen(cluster, OptionsFor(cluster, job, 1)));
+  EXPECT_FALSE(IsOpen(remote, OptionsFor(remote, job, 1)));
 }
 
 }  // namespace
