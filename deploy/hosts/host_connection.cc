@@ -61,7 +61,8 @@ absl::Status HostConnection::Open() {
   unlink(options_.control.c_str());  // Of a connection that was lost.
   MUSTER_ASSIGN_OR_RETURN(launcher::Child child, launcher::Child::Start(options));
   ssh_.emplace(std::move(child));
-  out_ = err_ = launcher::LineSplitter();
+  out_ = launcher::LineSplitter(kLongestMessage);
+  err_ = launcher::LineSplitter();
   pending_.clear();
   remarks_.clear();
   phase_ = Phase::kConnecting;

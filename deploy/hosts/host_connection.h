@@ -101,7 +101,7 @@ class HostConnection {
   std::string copied_;  // What the copy printed.
   bool has_copy_ = false;
   Fd input_;  // Of the first session.
-  launcher::LineSplitter out_, err_, copy_err_;
+  launcher::LineSplitter out_{kLongestMessage}, err_, copy_err_;
   std::string pending_;               // For the input.
   std::vector<std::string> waiting_;  // Until the host is ready.
   // The last lines of ssh, of which nothing was told before the host is ready.

@@ -7,9 +7,6 @@
 namespace muster::hosts {
 namespace {
 
-// Below the length at which LineSplitter cuts a line.
-constexpr size_t kLongestText = 32 * 1024;
-
 absl::Status ReadMap(const Json& json, std::map<std::string, std::string>* out) {
   if (!json.is_object()) return ConfigurationError("environment is no object");
   for (const auto& [name, value] : json.items()) {
@@ -124,12 +121,7 @@ absl::StatusOr<Ended> EndedFrom(const Json& json) {
 }
 
 void AppendTaskLine(const TaskLine& line, std::string* out) {
-  std::string_view rest = line.text;
-  do {
-    const std::string_view part = rest.substr(0, kLongestText);
-    *out += fmt::format("{}{} {}\n", line.kind, line.task, part);
-    rest.remove_prefix(part.size());
-  } while (!rest.empty());
+  *out += fmt::format("{}{} {}\n", line.kind, line.task, line.text);
 }
 
 std::optional<TaskLine> ParseTaskLine(std::string_view line) {

@@ -16,6 +16,9 @@
 
 namespace muster::hosts {
 
+// The longest line in bytes. Both sides read with a LineSplitter of this limit, and send nothing
+// longer.
+inline constexpr size_t kLongestMessage = 16 * 1024 * 1024;
 // The launcher sends something at least this often.
 inline constexpr Duration kPingEvery = std::chrono::seconds(5);
 // After this time without a word of the launcher run-tasks ends the tasks. Less than the time in
@@ -80,7 +83,8 @@ struct TaskLine {
   size_t task = 0;
   std::string_view text;
 };
-// Appends the line, with its newline. A text longer than a line may be becomes several lines.
+// Appends the line, with its newline. REQUIRES: the text is shorter than kLongestMessage by what is
+// before it.
 void AppendTaskLine(const TaskLine& line, std::string* out);
 // nullopt for any other line.
 std::optional<TaskLine> ParseTaskLine(std::string_view line);

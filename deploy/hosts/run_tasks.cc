@@ -38,6 +38,8 @@ using launcher::LineSplitter;
 constexpr Duration kReapTimeout = std::chrono::seconds(5);
 // Above this much output that waits for the launcher, the tasks wait too.
 constexpr size_t kCongested = 1 << 20;
+// In bytes: no packet of progress is larger.
+constexpr size_t kMaxPacket = 128 * 1024;
 // Higher than all descriptors that a child reassigns before exec.
 constexpr int kMinDescriptor = 10;
 
@@ -75,7 +77,8 @@ absl::StatusOr<Fd> KeyFile(const std::string& text) {
 struct Task {
   Child child;
   std::string result;  // The path of result.json, or "".
-  LineSplitter out, err, progress;
+  LineSplitter out, err;
+  LineSplitter progress{kMaxPacket};  // A line that is cut is no JSON.
   bool ended = false;
 };
 
@@ -101,7 +104,7 @@ class Runner {
   void Flush();
 
   launcher::SignalQueue signals_;
-  LineSplitter input_;
+  LineSplitter input_{kLongestMessage};
   std::map<int, Task> tasks_;
   std::optional<launcher::PortReservation> ports_;
   std::string pending_;  // For the launcher.
@@ -232,7 +235,7 @@ absl::Status Runner::Start(const StartRequest& request) {
   MUSTER_ASSIGN_OR_RETURN(Child child, Child::Start(options));
   const pid_t pid = child.pid();
   tasks_.erase(request.task);
-  tasks_.emplace(request.task, Task{std::move(child), request.result, {}, {}, {}});
+  tasks_.emplace(request.task, Task{std::move(child), request.result});
   Send(ToJson(Started{request.task, pid}));
   return absl::OkStatus();
 }
@@ -250,7 +253,7 @@ bool Runner::ReadSome(int index, Fd* from, LineSplitter* lines, char kind) {
   const auto on_line = [&](std::string_view line) {
     AppendTaskLine({kind, static_cast<size_t>(index), line}, &pending_);
   };
-  char bytes[128 * 1024];  // No packet of progress is larger.
+  char bytes[kMaxPacket];
   const ssize_t size = read(from->get(), bytes, sizeof bytes);
   if (size > 0) {
     lines->Append({bytes, static_cast<size_t>(size)}, on_line);
@@ -290,7 +293,14 @@ void Runner::Reap(int index, const ExitReport& report) {
     const auto written = std::filesystem::last_write_time(task.result, error);
     if (!error && written >= started_) ended.result = ReadJsonFile(task.result).value_or(Json());
   }
-  Send(ToJson(ended));
+  std::string line = Dump(ToJson(ended));
+  if (line.size() >= kLongestMessage) {
+    AppendTaskLine({'e', static_cast<size_t>(index), task.result + " is too long to be sent"},
+                   &pending_);
+    ended.result = Json();
+    line = Dump(ToJson(ended));
+  }
+  pending_ += line + "\n";
 }
 
 // The launcher does not hear of it, or has asked for it.

@@ -301,6 +301,11 @@ absl::Status SshProcesses::Start(size_t task, int restarts) {
   request.key = request_.key;
   if (plan_[task].lead && !request_.model_dir.empty())
     request.result = request_.model_dir + "/result.json";
+  const Json message = ToJson(request);
+  if (Dump(message).size() >= kLongestMessage)
+    return ConfigurationError(
+        fmt::format("the arguments and the environment of {} have more than {} MiB",
+                    plan_[task].Name(), kLongestMessage / (1024 * 1024)));
   if (connection.lost()) {
     output_.Say(fmt::format("connecting to {} again", connection.target()));
     MUSTER_RETURN_IF_ERROR(connection.Open());
@@ -308,7 +313,7 @@ absl::Status SshProcesses::Start(size_t task, int restarts) {
   remote.running = true;
   remote.pid = 0;
   remote.ended.reset();
-  connection.Send(ToJson(request));
+  connection.Send(message);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 """`muster launch --hosts` through real sshds: trains what `muster launch` trains, survives a lost task and a lost connection, stops as it
 does, says what is wrong, and leaves nothing running on any host.
 """
+import json
 import os
 import pathlib
 import re
@@ -69,6 +70,18 @@ class Loopback(LaunchHosts):
         self.assertIn("[worker 1] ", output)
         self.assertEqual(sorted(path.name for path in (model_dir / "logs").iterdir()), ["chief-0.log", "worker-0.log", "worker-1.log"])
         self.assertEqual(result(model_dir)["world_size"], 3)
+
+    def test_long_messages_come_whole(self):
+        model_dir, bin_dir = self.dir / "model", self.dir / "bin"
+        bin_dir.mkdir()
+        (bin_dir / "muster").symlink_to(BIN / "muster")
+        (self.dir / "long.json").write_text(json.dumps({"status": "completed", "program": "x" * 200_000}))
+        chief = bin_dir / "muster-chief"
+        chief.write_text(f'#!/bin/sh\nmkdir -p {model_dir}\n[ ${{#LONG}} = 100000 ] && cp {self.dir / "long.json"} {model_dir}/result.json\n')
+        chief.chmod(0o755)
+        launch = self.launch("--workers", 0, "--job", self.job(), "--set", f"model_dir={model_dir}", "--bin-dir", bin_dir, "--env",
+                             f"LONG={'x' * 100_000}", hosts="h1")
+        self.assertIn(f"muster: result in {model_dir}/result.json", self.ends(launch, 0, timeout=20))
 
     def test_keys_of_files_and_none(self):
         for arguments in (["--key-file", self.run_key()], ["--set", f"security.key_file={self.run_key()}"], ["--set", "security.insecure=true"]):
