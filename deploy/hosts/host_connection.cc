@@ -109,15 +109,14 @@ std::optional<MonotonicTime> HostConnection::Tick(MonotonicTime now) {
     if (const auto report = ssh_->Reap()) {
       Drain();
       Fail(WhyEnded(report->code));
-      return std::nullopt;
     }
   }
-  if (phase_ == Phase::kLost) return std::nullopt;
+  if (phase_ == Phase::kLost) return now;  // Since this call: the caller has an end to see.
   if (phase_ != Phase::kReady) {
     if (now > limit_) {
       Fail(PeerLost(fmt::format("{}: no answer for {:.0f} s", options_.target,
                                 Seconds(phase_ == Phase::kCopying ? kCopyLimit : kConnectLimit))));
-      return std::nullopt;
+      return now;
     }
     return std::min(limit_, now + kLookEvery);
   }

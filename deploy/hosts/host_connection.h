@@ -68,7 +68,8 @@ class HostConnection {
   // Appends kPolled descriptors. Without `output`, leaves out what comes from the tasks.
   void AddPolled(bool output, std::vector<pollfd>* polled) const;
   void Read(const pollfd* polled);
-  // Does what is due, and returns the time of the next call at the latest.
+  // Does what is due, and returns the time of the next call at the latest: `now` if it called
+  // OnLost.
   std::optional<MonotonicTime> Tick(MonotonicTime now);
 
   // Ends the input of run-tasks, which ends all tasks of the host.

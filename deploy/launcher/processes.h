@@ -52,7 +52,8 @@ class Processes {
   virtual size_t AddPolled(bool output, std::vector<pollfd>* polled) const = 0;
   // Reads what is available. `polled` are those of AddPolled.
   virtual void Read(const pollfd* polled) = 0;
-  // Does what is due, and returns the time of the next call at the latest.
+  // Does what is due, and returns the time of the next call at the latest: `now` if a task has
+  // ended meanwhile, as there may be no other event.
   virtual std::optional<MonotonicTime> Tick(MonotonicTime now) = 0;
 
   // Returns the content of result.json of this run; null where there is none.
