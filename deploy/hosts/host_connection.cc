@@ -124,6 +124,13 @@ std::optional<MonotonicTime> HostConnection::Tick(MonotonicTime now) {
   return std::min(sent_ + kPingEvery, now + kLookEvery);
 }
 
+void HostConnection::Close() {
+  input_.Reset();
+  if (phase_ == Phase::kReady) return;
+  if (copy_) copy_->Signal(SIGKILL);
+  if (ssh_) ssh_->Signal(SIGKILL);
+}
+
 bool HostConnection::Ended() {
   if (ssh_ && ssh_->Reap()) ssh_.reset();
   return !ssh_;

@@ -72,8 +72,9 @@ class HostConnection {
   // OnLost.
   std::optional<MonotonicTime> Tick(MonotonicTime now);
 
-  // Ends the input of run-tasks, which ends all tasks of the host.
-  void Close() { input_.Reset(); }
+  // Ends the input of run-tasks, which ends all tasks of the host. Kills ssh if run-tasks has not
+  // started.
+  void Close();
   // True if ssh has ended.
   bool Ended();
 

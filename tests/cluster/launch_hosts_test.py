@@ -146,7 +146,7 @@ class Loopback(LaunchHosts):
         self.processes.append(launch)
         time.sleep(1)
         launch.signal(signal.SIGINT)
-        self.assertIn("asked to stop before any task had started", self.ends(launch, 143, timeout=10))
+        self.assertIn("asked to stop before any task had started", self.ends(launch, 143, timeout=3))
 
     def test_suspended_tasks_go_on(self):
         model_dir = self.dir / "model"
