@@ -272,6 +272,7 @@ class Loopback(LaunchHosts):
                 (self.dir / "none.txt", ["--workers", 1], "which is no file"),
                 ("h1,h2", ["--workers", 1, "--copy", "/etc/passwd"], "--copy is /etc/passwd, which is outside of the current folder"),
                 ("h1,h2", ["--workers", 1, "--env", "MUSTER_NOT_SET"], "--env is MUSTER_NOT_SET, which is not set here"),
+                ("h1,h2", ["--workers", 1, "--remote-folder", "~/runs"], "--remote-folder is ~/runs: give an absolute path, or one relative to"),
                 ("h1,h2", ["--workers", 1, "--remote-folder", self.dir / "none"], f"cd: can't cd to {self.dir / 'none'}\n")):
             with self.subTest(said=said):
                 output = self.ends(self.launch("--job", job, *arguments, hosts=hosts), 2)
