@@ -201,7 +201,7 @@ absl::Status SshProcesses::WaitFor(Done done, std::optional<MonotonicTime> limit
     }
     if (done()) return absl::OkStatus();
     MUSTER_RETURN_IF_ERROR(CheckSignals(signals));
-    if (limit && Clock::now() > *limit) return DeadlinePassed("the hosts do not answer");
+    if (limit && Clock::now() > *limit) return DeadlinePassed("no answer");
     std::vector<pollfd> polled = {{signals.fd(), POLLIN, 0}};
     AddPolled(true, &polled);
     const auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(kLookEvery);
@@ -219,12 +219,20 @@ absl::Status SshProcesses::Prepare(SignalQueue& signals) {
     request.gpus = !request_.gpus.devices.starts_with("cpu");
     connections_[i]->Send(ToJson(request));
   }
-  MUSTER_RETURN_IF_ERROR(WaitFor(
+  const absl::Status status = WaitFor(
       [this] {
         return std::all_of(prepared_.begin(), prepared_.end(),
                            [](const auto& prepared) { return prepared.has_value(); });
       },
-      Clock::now() + kPrepareLimit, signals));
+      Clock::now() + kPrepareLimit, signals);
+  if (absl::IsDeadlineExceeded(status)) {
+    std::vector<std::string> silent;
+    for (size_t i = 0; i < connections_.size(); ++i)
+      if (!prepared_[i]) silent.push_back(connections_[i]->target());
+    return DeadlinePassed(fmt::format("{}: no answer of muster run-tasks for {:.0f} s",
+                                      fmt::join(silent, ", "), Seconds(kPrepareLimit)));
+  }
+  MUSTER_RETURN_IF_ERROR(status);
   for (size_t i = 0; i < connections_.size(); ++i) {
     if (!prepared_[i]->error.empty())
       return ConfigurationError(
