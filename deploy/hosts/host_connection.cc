@@ -20,8 +20,11 @@ namespace {
 // For ssh to connect and to authenticate. ssh itself gives up earlier in most cases.
 constexpr Duration kConnectLimit = std::chrono::seconds(45);
 constexpr Duration kCopyLimit = std::chrono::hours(4);
-// run-tasks waits for the end of an earlier one before it answers.
+// For the host to find the folder and the program, and to print its version. run-tasks starts only
+// then, and waits for the end of an earlier one.
 constexpr Duration kStartLimit = std::chrono::seconds(45);
+// A remark of a connection that worked explains its end if it is not older.
+constexpr Duration kLastWords = std::chrono::seconds(5);
 // How often the end of ssh is looked for without a signal.
 constexpr Duration kLookEvery = std::chrono::seconds(1);
 constexpr size_t kRemarks = 20;
@@ -164,6 +167,7 @@ void HostConnection::OnError(std::string_view line) {
     remarks_.clear();  // The last one says why the connection ended, if it does.
   }
   remarks_.emplace_back(line);
+  remarked_ = Clock::now();
   if (remarks_.size() > kRemarks) remarks_.pop_front();
 }
 
@@ -265,8 +269,9 @@ void HostConnection::Write() {
 }
 
 absl::Status HostConnection::WhyEnded(int code) const {
-  const std::string last =
-      remarks_.empty() ? fmt::format("ssh ended with code {}", code) : remarks_.back();
+  const bool old = phase_ == Phase::kReady && Clock::now() - remarked_ > kLastWords;
+  const bool told = !remarks_.empty() && !old;
+  const std::string last = told ? remarks_.back() : fmt::format("ssh ended with code {}", code);
   switch (phase_) {
     case Phase::kConnecting:
       return CannotConnect(options_.target, last);
@@ -275,10 +280,9 @@ absl::Status HostConnection::WhyEnded(int code) const {
       if (code == 255) return PeerLost(fmt::format("{}: {}", options_.target, last));
       return ConfigurationError(fmt::format("{}: {}", options_.target, last));
     default:
-      return PeerLost(fmt::format("the connection to {} ended: {}", options_.target,
-                                  code == 255 || !remarks_.empty()
-                                      ? last
-                                      : fmt::format("muster run-tasks ended with code {}", code)));
+      return PeerLost(fmt::format(
+          "the connection to {} ended: {}", options_.target,
+          code == 255 || told ? last : fmt::format("muster run-tasks ended with code {}", code)));
   }
 }
 

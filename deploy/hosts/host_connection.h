@@ -100,7 +100,6 @@ class HostConnection {
   Phase phase_ = Phase::kLost;
   absl::Status status_;
   std::optional<launcher::Child> ssh_, copy_;
-  std::string copied_;  // What the copy printed.
   bool has_copy_ = false;
   Fd input_;  // Of the first session.
   launcher::LineSplitter out_{kLongestMessage}, err_, copy_err_;
@@ -108,6 +107,7 @@ class HostConnection {
   std::vector<std::string> waiting_;  // Until the host is ready.
   // The last lines of ssh, of which nothing was told before the host is ready.
   std::deque<std::string> remarks_;
+  MonotonicTime remarked_;  // The time of the last one.
   MonotonicTime limit_, sent_;
 };
 
