@@ -111,6 +111,7 @@ std::optional<MonotonicTime> HostConnection::Tick(MonotonicTime now) {
   if (ssh_) {
     if (const auto report = ssh_->Reap()) {
       Drain();
+      ssh_.reset();
       Fail(WhyEnded(report->code));
     }
   }

@@ -45,6 +45,7 @@ TEST(HostConnection, TheTickThatLosesItIsDueAgainAtOnce) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(losses.count, 1);
+  EXPECT_TRUE(connection.Ended());  // Or the launcher would wait for ssh when it is done.
   EXPECT_THAT(std::string(Message(connection.status())), HasSubstr("h1: ssh cannot connect"));
   EXPECT_EQ(connection.Tick(Clock::now()), std::nullopt);
 }
