@@ -55,8 +55,9 @@ absl::Status HostConnection::Open() {
   if (pipe2(ends, O_CLOEXEC) != 0)
     return ConfigurationError(fmt::format("cannot open a pipe: {}", std::strerror(errno)));
   const Fd read_end(ends[0]);
-  input_ = Fd(ends[1]);
-  fcntl(input_.get(), F_SETFL, fcntl(input_.get(), F_GETFL) | O_NONBLOCK);
+  Fd write_end(ends[1]);
+  fcntl(write_end.get(), F_SETFL, fcntl(write_end.get(), F_GETFL) | O_NONBLOCK);
+  input_.Open(std::move(write_end));
   launcher::ChildOptions options;
   options.arguments = FirstSession(options_.ssh, options_.control, options_.target, ShellCommand());
   MUSTER_ASSIGN_OR_RETURN(options.arguments[0], FindProgram(options.arguments[0]));
@@ -66,7 +67,6 @@ absl::Status HostConnection::Open() {
   ssh_.emplace(std::move(child));
   out_ = launcher::LineSplitter(kLongestMessage);
   err_ = launcher::LineSplitter();
-  pending_.clear();
   remarks_.clear();
   phase_ = Phase::kConnecting;
   limit_ = Clock::now() + kConnectLimit;
@@ -80,9 +80,7 @@ void HostConnection::Send(const Json& message) {
     waiting_.push_back(std::move(line));
     return;
   }
-  pending_ += line;
-  sent_ = Clock::now();
-  Write();
+  input_.Write(line);
 }
 
 void HostConnection::AddPolled(bool output, std::vector<pollfd>* polled) const {
@@ -90,7 +88,7 @@ void HostConnection::AddPolled(bool output, std::vector<pollfd>* polled) const {
   const bool read = output || phase_ != Phase::kReady;
   polled->push_back({ssh_ && read ? ssh_->out.get() : -1, POLLIN, 0});
   polled->push_back({ssh_ ? ssh_->err.get() : -1, POLLIN, 0});
-  polled->push_back({pending_.empty() ? -1 : input_.get(), POLLOUT, 0});
+  polled->push_back({input_.waiting(), POLLOUT, 0});
   polled->push_back({copy_ ? copy_->out.get() : -1, POLLIN, 0});
   polled->push_back({copy_ ? copy_->err.get() : -1, POLLIN, 0});
 }
@@ -98,7 +96,7 @@ void HostConnection::AddPolled(bool output, std::vector<pollfd>* polled) const {
 void HostConnection::Read(const pollfd* polled) {
   if (polled[1].revents != 0 && ssh_) ReadSome(&ssh_->err, &err_, true);
   if (polled[0].revents != 0 && ssh_) ReadSome(&ssh_->out, &out_, false);
-  if (polled[2].revents != 0) Write();
+  if (polled[2].revents != 0) input_.Flush();
   if (polled[3].revents != 0 && copy_) ReadSome(&copy_->out, &copy_err_, true);
   if (polled[4].revents != 0 && copy_) ReadSome(&copy_->err, &copy_err_, true);
 }
@@ -124,12 +122,11 @@ std::optional<MonotonicTime> HostConnection::Tick(MonotonicTime now) {
     }
     return std::min(limit_, now + kLookEvery);
   }
-  if (now >= sent_ + kPingEvery) Send(Ping());
-  return std::min(sent_ + kPingEvery, now + kLookEvery);
+  return now + kLookEvery;
 }
 
 void HostConnection::Close() {
-  input_.Reset();
+  input_.Close();
   if (phase_ == Phase::kReady) return;
   if (copy_) copy_->Signal(SIGKILL);
   if (ssh_) ssh_->Signal(SIGKILL);
@@ -205,8 +202,7 @@ void HostConnection::EndCopy(int code) {
 void HostConnection::SendStartLine() {
   phase_ = Phase::kStarting;
   limit_ = Clock::now() + kStartLimit;
-  pending_ += options_.start_line + "\n";
-  Write();
+  input_.Write(options_.start_line + "\n");
 }
 
 void HostConnection::CheckVersion(std::string_view version) {
@@ -223,10 +219,9 @@ void HostConnection::CheckVersion(std::string_view version) {
                     options_.target, options_.muster, version, kOwn)));
   }
   phase_ = Phase::kReady;
-  sent_ = Clock::now();
-  for (const std::string& line : waiting_) pending_ += line;
+  for (const std::string& line : waiting_) input_.Write(line);
   waiting_.clear();
-  Write();
+  input_.SetPings(true);
 }
 
 // Returns false if nothing more can be read now.
@@ -256,19 +251,6 @@ void HostConnection::Drain() {
   }
 }
 
-void HostConnection::Write() {
-  while (input_ && !pending_.empty()) {
-    const ssize_t size = write(input_.get(), pending_.data(), pending_.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0 && errno == EAGAIN) return;
-    if (size < 0) {  // ssh has ended: Tick sees it.
-      pending_.clear();
-      return;
-    }
-    pending_.erase(0, static_cast<size_t>(size));
-  }
-}
-
 absl::Status HostConnection::WhyEnded(int code) const {
   const bool old = phase_ == Phase::kReady && Clock::now() - remarked_ > kLastWords;
   const bool told = !remarks_.empty() && !old;
@@ -294,8 +276,7 @@ void HostConnection::Fail(absl::Status status) {
   for (size_t i = 0; i + 1 < remarks_.size(); ++i) listener_.OnRemark(index_, remarks_[i]);
   remarks_.clear();
   phase_ = Phase::kLost;
-  input_.Reset();
-  pending_.clear();
+  input_.Close();
   if (copy_) copy_->Signal(SIGKILL);
   if (ssh_) ssh_->Signal(SIGKILL);
   listener_.OnLost(index_);

@@ -1,5 +1,5 @@
 // The connection to one host: ssh as a child of this process, and behind it `muster run-tasks`. All
-// functions are called on the launcher's main thread.
+// functions but Ping are called on the launcher's main thread.
 #pragma once
 
 #include <poll.h>
@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/files/fd.h"
+#include "deploy/hosts/host_input.h"
 #include "deploy/hosts/messages.h"
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/lines.h"
@@ -61,6 +62,8 @@ class HostConnection {
 
   // Sends the message, as soon as the host is ready.
   void Send(const Json& message);
+  // Sends a ping when one is due. Any thread may call it.
+  void Ping() { input_.Ping(Clock::now()); }
   // Drops the messages that have not been sent.
   void DropWaiting() { waiting_.clear(); }
 
@@ -90,7 +93,6 @@ class HostConnection {
   void CheckVersion(std::string_view version);
   bool ReadSome(Fd* from, launcher::LineSplitter* lines, bool error);
   void Drain();
-  void Write();
   absl::Status WhyEnded(int code) const;
   void Fail(absl::Status status);
 
@@ -101,14 +103,13 @@ class HostConnection {
   absl::Status status_;
   std::optional<launcher::Child> ssh_, copy_;
   bool has_copy_ = false;
-  Fd input_;  // Of the first session.
+  HostInput input_;  // Of the first session.
   launcher::LineSplitter out_{kLongestMessage}, err_, copy_err_;
-  std::string pending_;               // For the input.
   std::vector<std::string> waiting_;  // Until the host is ready.
   // The last lines of ssh, of which nothing was told before the host is ready.
   std::deque<std::string> remarks_;
   MonotonicTime remarked_;  // The time of the last one.
-  MonotonicTime limit_, sent_;
+  MonotonicTime limit_;
 };
 
 }  // namespace muster::hosts

@@ -1,5 +1,7 @@
 #include "deploy/hosts/ssh_processes.h"
 
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -45,6 +47,31 @@ struct RemoteTask {
   std::optional<ExitReport> ended;  // Until Reap.
 };
 
+// Sends the pings: the main thread may wait for a slow disk, to which it writes the logs of tasks.
+class Pings {
+ public:
+  ~Pings() {
+    {
+      absl::MutexLock lock(&mutex_);
+      ending_ = true;
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+  // REQUIRES: the connections outlive this object.
+  void Start(std::vector<HostConnection*> connections) {
+    thread_ = std::thread([this, connections = std::move(connections)] {
+      absl::MutexLock lock(&mutex_);
+      while (!mutex_.AwaitWithTimeout(absl::Condition(&ending_), absl::Seconds(1)))
+        for (HostConnection* connection : connections) connection->Ping();
+    });
+  }
+
+ private:
+  absl::Mutex mutex_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
 class SshProcesses final : public launcher::Processes, public ConnectionListener {
  public:
   SshProcesses(HostsRequest request, launcher::ProcessOutput& output)
@@ -86,6 +113,7 @@ class SshProcesses final : public launcher::Processes, public ConnectionListener
   std::string folder_;              // The folder of the tasks, as text for a shell.
   std::vector<std::string> names_;  // Of the hosts in the cluster spec.
   std::vector<std::unique_ptr<HostConnection>> connections_;
+  std::optional<Pings> pings_;
   std::vector<std::optional<Prepared>> prepared_;
   std::vector<PlannedTask> plan_;
   std::vector<RemoteTask> tasks_;
@@ -96,6 +124,7 @@ class SshProcesses final : public launcher::Processes, public ConnectionListener
 };
 
 SshProcesses::~SshProcesses() {
+  pings_.reset();
   // The end of its input ends the tasks of a host.
   for (const auto& connection : connections_) connection->Close();
   const MonotonicTime limit = Clock::now() + kCloseLimit;
@@ -181,6 +210,9 @@ absl::Status SshProcesses::Connect(const Archive* archive, SignalQueue& signals)
     connections_.push_back(std::make_unique<HostConnection>(std::move(options), i, *this));
     MUSTER_RETURN_IF_ERROR(connections_.back()->Open());
   }
+  std::vector<HostConnection*> pinged;
+  for (const auto& connection : connections_) pinged.push_back(connection.get());
+  pings_.emplace().Start(std::move(pinged));
   // Each connection has limits of its own.
   return WaitFor(
       [this] {
