@@ -83,6 +83,18 @@ void HostConnection::Send(const Json& message) {
   input_.Write(line);
 }
 
+void HostConnection::SetSuspended(bool suspended) {
+  if (phase_ != Phase::kReady) return;
+  if (!suspended) {
+    input_.SetPings(true);
+    return Send(hosts::Ping());
+  }
+  input_.SetPings(false);  // A ping would say that this process goes on.
+  Send(ToJson(SuspendRequest{static_cast<int>(Seconds(kSuspendLimit))}));
+  pollfd full = {input_.waiting(), POLLOUT, 0};
+  if (full.fd >= 0 && poll(&full, 1, 1000) > 0) input_.Flush();
+}
+
 void HostConnection::AddPolled(bool output, std::vector<pollfd>* polled) const {
   // Before the host is ready, nothing of it is printed.
   const bool read = output || phase_ != Phase::kReady;

@@ -64,6 +64,8 @@ class HostConnection {
   void Send(const Json& message);
   // Sends a ping when one is due. Any thread may call it.
   void Ping() { input_.Ping(Clock::now()); }
+  // Before this process stops: tells the host that it will be silent. And when it goes on.
+  void SetSuspended(bool suspended);
   // Drops the messages that have not been sent.
   void DropWaiting() { waiting_.clear(); }
 

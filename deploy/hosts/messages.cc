@@ -44,6 +44,7 @@ Json ToJson(const Started& started) {
 Json ToJson(const SignalRequest& request) {
   return {{"signal", {{"task", request.task}, {"signal", request.signal}}}};
 }
+Json ToJson(const SuspendRequest& request) { return {{"suspend", {{"seconds", request.seconds}}}}; }
 Json ToJson(const Ended& ended) {
   return {{"ended",
            {{"task", ended.task},
@@ -105,6 +106,15 @@ absl::StatusOr<SignalRequest> SignalRequestFrom(const Json& json) {
   object.Read("task", &request.task).Read("signal", &request.signal);
   MUSTER_RETURN_IF_ERROR(object.Finish());
   MUSTER_RETURN_IF_ERROR(CheckTask(request.task));
+  return request;
+}
+
+absl::StatusOr<SuspendRequest> SuspendRequestFrom(const Json& json) {
+  SuspendRequest request;
+  JsonObject object(json, "suspend");
+  object.Read("seconds", &request.seconds);
+  MUSTER_RETURN_IF_ERROR(object.Finish());
+  if (request.seconds < 0) return ConfigurationError("suspend.seconds is negative");
   return request;
 }
 

@@ -26,6 +26,9 @@ inline constexpr Duration kPingEvery = std::chrono::seconds(5);
 // to it again.
 inline constexpr Duration kSilenceLimit = std::chrono::seconds(25);
 
+// A suspended launcher (Ctrl-Z) may be silent for this long.
+inline constexpr Duration kSuspendLimit = std::chrono::hours(1);
+
 // {"prepare": ...}: the free ports and the GPUs of the host.
 struct PrepareRequest {
   int ports = 0;
@@ -55,6 +58,10 @@ struct SignalRequest {
   int task = 0;
   int signal = 0;
 };
+// {"suspend": ...}: the launcher is silent for up to this time, until its next message.
+struct SuspendRequest {
+  int seconds = 0;
+};
 // {"ended": ...}
 struct Ended {
   int task = 0;
@@ -67,6 +74,7 @@ Json ToJson(const Prepared& prepared);
 Json ToJson(const StartRequest& request);
 Json ToJson(const Started& started);
 Json ToJson(const SignalRequest& request);
+Json ToJson(const SuspendRequest& request);
 Json ToJson(const Ended& ended);
 Json Ping();
 // Each reads the object of its key.
@@ -75,6 +83,7 @@ absl::StatusOr<Prepared> PreparedFrom(const Json& json);
 absl::StatusOr<StartRequest> StartRequestFrom(const Json& json);
 absl::StatusOr<Started> StartedFrom(const Json& json);
 absl::StatusOr<SignalRequest> SignalRequestFrom(const Json& json);
+absl::StatusOr<SuspendRequest> SuspendRequestFrom(const Json& json);
 absl::StatusOr<Ended> EndedFrom(const Json& json);
 
 // A line of a task.

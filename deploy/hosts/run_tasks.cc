@@ -108,9 +108,8 @@ class Runner {
   std::map<int, Task> tasks_;
   std::optional<launcher::PortReservation> ports_;
   std::string pending_;  // For the launcher.
-  MonotonicTime heard_ = Clock::now();
-  // The launcher stopped the tasks, and probably itself (Ctrl-Z): its silence says nothing.
-  bool suspended_ = false;
+  // The launcher's next word comes before this time.
+  MonotonicTime silence_limit_ = Clock::now() + kSilenceLimit;
   bool ending_ = false;
   // Distinguishes this run's result.json from an older one.
   const std::filesystem::file_time_type started_ = std::filesystem::file_time_type::clock::now();
@@ -122,7 +121,10 @@ int Runner::Run() {
     Flush();
     if (ending_) break;
     Wait();
-    if (!suspended_ && Clock::now() - heard_ > kSilenceLimit) ending_ = true;
+    if (Clock::now() > silence_limit_) {
+      fmt::print(stderr, "muster run-tasks: the launcher was silent for too long\n");
+      ending_ = true;
+    }
     while (const std::optional<int> signal = signals_.Next())
       if (*signal == SIGTERM || *signal == SIGINT || *signal == SIGHUP) ending_ = true;
   }
@@ -155,10 +157,11 @@ void Runner::ReadInput() {
     ending_ = true;
     return;
   }
-  heard_ = Clock::now();
-  suspended_ = false;
-  input_.Append({bytes, static_cast<size_t>(size)},
-                [this](std::string_view line) { OnMessage(line); });
+  silence_limit_ = Clock::now() + kSilenceLimit;
+  input_.Append({bytes, static_cast<size_t>(size)}, [this](std::string_view line) {
+    silence_limit_ = Clock::now() + kSilenceLimit;  // It may have been longer.
+    OnMessage(line);
+  });
 }
 
 void Runner::OnMessage(std::string_view line) {
@@ -189,9 +192,13 @@ absl::Status Runner::Handle(const Json& message) {
   }
   if (key == "signal") {
     MUSTER_ASSIGN_OR_RETURN(const SignalRequest request, SignalRequestFrom(value));
-    suspended_ = request.signal == SIGSTOP;
     if (const auto task = tasks_.find(request.task); task != tasks_.end())
       task->second.child.Signal(request.signal);
+    return absl::OkStatus();
+  }
+  if (key == "suspend") {
+    MUSTER_ASSIGN_OR_RETURN(const SuspendRequest request, SuspendRequestFrom(value));
+    silence_limit_ = Clock::now() + std::chrono::seconds(request.seconds);
     return absl::OkStatus();
   }
   return ConfigurationError(fmt::format("the launcher's message is \"{}\"", key));

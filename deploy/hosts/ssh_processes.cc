@@ -82,6 +82,9 @@ class SshProcesses final : public launcher::Processes, public ConnectionListener
   absl::Status Start(size_t task, int restarts) override;
   pid_t Pid(size_t task) const override { return tasks_[task].pid; }
   void Signal(size_t task, int signal) override;
+  void SetSuspended(bool suspended) override {
+    for (const auto& connection : connections_) connection->SetSuspended(suspended);
+  }
   std::optional<ExitReport> Reap(size_t task) override;
   size_t AddPolled(bool output, std::vector<pollfd>* polled) const override;
   void Read(const pollfd* polled) override;

@@ -44,6 +44,9 @@ class Processes {
   virtual pid_t Pid(size_t task) const = 0;
   // Sends the signal to the process group of the task. Has no effect once Reap has reported it.
   virtual void Signal(size_t task, int signal) = 0;
+  // Called before the launcher itself stops (Ctrl-Z), with the tasks already stopped, and when it
+  // goes on.
+  virtual void SetSuspended(bool suspended) = 0;
   // Returns once how the process ended, after all its output.
   virtual std::optional<ExitReport> Reap(size_t task) = 0;
 

@@ -1,6 +1,7 @@
 """`muster launch --hosts` through real sshds: trains what `muster launch` trains, survives a lost task and a lost connection, stops as it
 does, says what is wrong, and leaves nothing running on any host.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -52,6 +53,20 @@ class LaunchHosts(ClusterTest):
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
         self.assertEqual(done.returncode, 0, done.stdout.decode())
         return losses(model_dir)
+
+    @contextlib.contextmanager
+    def run_tasks(self, *messages):
+        """A `muster run-tasks` that has got the messages, and hears nothing more."""
+        self.count_of_run_tasks = getattr(self, "count_of_run_tasks", 0) + 1
+        process = subprocess.Popen([BIN / "muster", "run-tasks", f"test-{os.getpid()}-{self.count_of_run_tasks}"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+            process.stdin.flush()
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
     def long_job(self):
         return self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000})
@@ -164,6 +179,25 @@ class Loopback(LaunchHosts):
         launch.signal(signal.SIGTERM)
         self.ends(launch, 143)
         self.assertEqual(result(model_dir)["status"], "preempted")
+
+    def test_a_host_without_a_task_waits_for_a_suspended_launcher(self):
+        launch = self.launch("--workers", 1, "--job", self.long_job(), hosts="h1:2,h2")
+        launch.wait_for("epoch 1/")
+        launch.signal(signal.SIGTSTP)
+        launch.wait_for("suspended, with all tasks")
+        time.sleep(28)  # More than the silence that a host takes for a lost launcher.
+        launch.signal(signal.SIGCONT)
+        time.sleep(1)
+        launch.signal(signal.SIGTERM)
+        self.assertNotIn("the connection to", self.ends(launch, 143))
+
+    def test_the_limit_of_a_suspended_launcher(self):
+        with self.run_tasks({"suspend": {"seconds": 2}}) as silent, self.run_tasks({"suspend": {"seconds": 2}}, {"ping": {}}) as resumed:
+            _, said = silent.communicate(timeout=15)
+            self.assertEqual((silent.returncode, said), (0, b"muster run-tasks: the launcher was silent for too long\n"))
+            self.assertIsNone(resumed.poll())
+            resumed.communicate(timeout=15)
+            self.assertEqual(resumed.returncode, 0)
 
     def test_a_lost_connection_is_made_again(self):
         job = self.job(max_steps=STEPS)

@@ -51,6 +51,7 @@ TEST(Messages, ComeBackAsTheyWere) {
 
   EXPECT_EQ(StartedFrom(Sent(ToJson(Started{2, 77}), "started"))->pid, 77);
   EXPECT_EQ(SignalRequestFrom(Sent(ToJson(SignalRequest{2, SIGTERM}), "signal"))->signal, SIGTERM);
+  EXPECT_EQ(SuspendRequestFrom(Sent(ToJson(SuspendRequest{60}), "suspend"))->seconds, 60);
   EXPECT_TRUE(PrepareRequestFrom(Sent(ToJson(PrepareRequest{4, true}), "prepare"))->gpus);
 }
 
@@ -62,6 +63,7 @@ TEST(Messages, WrongOnesAreRefused) {
   EXPECT_FALSE(PreparedFrom({{"ports", {70000}}}).ok());
   EXPECT_FALSE(EndedFrom({{"task", "x"}}).ok());
   EXPECT_FALSE(SignalRequestFrom(Json::array()).ok());
+  EXPECT_FALSE(SuspendRequestFrom({{"seconds", -1}}).ok());
 }
 
 TEST(TaskLines, KeepTheTextOfATask) {
