@@ -231,6 +231,7 @@ void HostConnection::CheckVersion(std::string_view version) {
                     options_.target, options_.muster, version, kOwn)));
   }
   phase_ = Phase::kReady;
+  input_.Write(first_);
   for (const std::string& line : waiting_) input_.Write(line);
   waiting_.clear();
   input_.SetPings(true);

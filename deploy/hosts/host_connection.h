@@ -62,6 +62,8 @@ class HostConnection {
 
   // Sends the message, as soon as the host is ready.
   void Send(const Json& message);
+  // Sets what is sent first on each connection that is ready from now on.
+  void SetFirst(const Json& message) { first_ = Dump(message) + "\n"; }
   // Sends a ping when one is due. Any thread may call it.
   void Ping() { input_.Ping(Clock::now()); }
   // Before this process stops: tells the host that it will be silent. And when it goes on.
@@ -107,6 +109,7 @@ class HostConnection {
   bool has_copy_ = false;
   HostInput input_;  // Of the first session.
   launcher::LineSplitter out_{kLongestMessage}, err_, copy_err_;
+  std::string first_;
   std::vector<std::string> waiting_;  // Until the host is ready.
   // The last lines of ssh, of which nothing was told before the host is ready.
   std::deque<std::string> remarks_;

@@ -17,6 +17,15 @@ absl::Status ReadMap(const Json& json, std::map<std::string, std::string>* out) 
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<int>> PortsFrom(const std::vector<int64_t>& numbers) {
+  std::vector<int> ports;
+  for (const int64_t port : numbers) {
+    if (port < 1 || port > 65535) return ConfigurationError("ports is out of range");
+    ports.push_back(static_cast<int>(port));
+  }
+  return ports;
+}
+
 absl::Status CheckTask(int task) {
   return task >= 0 ? absl::OkStatus() : ConfigurationError("task is negative");
 }
@@ -30,6 +39,7 @@ Json ToJson(const Prepared& prepared) {
   return {{"prepared",
            {{"ports", prepared.ports}, {"gpus", prepared.gpus}, {"error", prepared.error}}}};
 }
+Json ToJson(const ReserveRequest& request) { return {{"reserve", {{"ports", request.ports}}}}; }
 Json ToJson(const StartRequest& request) {
   return {{"start",
            {{"task", request.task},
@@ -68,11 +78,18 @@ absl::StatusOr<Prepared> PreparedFrom(const Json& json) {
   JsonObject object(json, "prepared");
   object.Read("ports", &ports).Read("gpus", &prepared.gpus).Read("error", &prepared.error);
   MUSTER_RETURN_IF_ERROR(object.Finish());
-  for (const int64_t port : ports) {
-    if (port < 1 || port > 65535) return ConfigurationError("prepared.ports is out of range");
-    prepared.ports.push_back(static_cast<int>(port));
-  }
+  MUSTER_ASSIGN_OR_RETURN(prepared.ports, PortsFrom(ports));
   return prepared;
+}
+
+absl::StatusOr<ReserveRequest> ReserveRequestFrom(const Json& json) {
+  ReserveRequest request;
+  std::vector<int64_t> ports;
+  JsonObject object(json, "reserve");
+  object.Read("ports", &ports);
+  MUSTER_RETURN_IF_ERROR(object.Finish());
+  MUSTER_ASSIGN_OR_RETURN(request.ports, PortsFrom(ports));
+  return request;
 }
 
 absl::StatusOr<StartRequest> StartRequestFrom(const Json& json) {

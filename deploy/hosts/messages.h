@@ -40,6 +40,11 @@ struct Prepared {
   std::vector<std::string> gpus;
   std::string error;  // One sentence; "" for none.
 };
+// {"reserve": ...}: the ports that the host has given before, for a run-tasks that replaces
+// another.
+struct ReserveRequest {
+  std::vector<int> ports;
+};
 // {"start": ...}
 struct StartRequest {
   int task = 0;
@@ -71,6 +76,7 @@ struct Ended {
 
 Json ToJson(const PrepareRequest& request);
 Json ToJson(const Prepared& prepared);
+Json ToJson(const ReserveRequest& request);
 Json ToJson(const StartRequest& request);
 Json ToJson(const Started& started);
 Json ToJson(const SignalRequest& request);
@@ -80,6 +86,7 @@ Json Ping();
 // Each reads the object of its key.
 absl::StatusOr<PrepareRequest> PrepareRequestFrom(const Json& json);
 absl::StatusOr<Prepared> PreparedFrom(const Json& json);
+absl::StatusOr<ReserveRequest> ReserveRequestFrom(const Json& json);
 absl::StatusOr<StartRequest> StartRequestFrom(const Json& json);
 absl::StatusOr<Started> StartedFrom(const Json& json);
 absl::StatusOr<SignalRequest> SignalRequestFrom(const Json& json);

@@ -196,6 +196,11 @@ absl::Status Runner::Handle(const Json& message) {
       task->second.child.Signal(request.signal);
     return absl::OkStatus();
   }
+  if (key == "reserve") {
+    MUSTER_ASSIGN_OR_RETURN(ReserveRequest request, ReserveRequestFrom(value));
+    ports_.emplace(launcher::PortReservation::Of(std::move(request.ports)));
+    return absl::OkStatus();
+  }
   if (key == "suspend") {
     MUSTER_ASSIGN_OR_RETURN(const SuspendRequest request, SuspendRequestFrom(value));
     silence_limit_ = Clock::now() + std::chrono::seconds(request.seconds);

@@ -306,6 +306,9 @@ absl::Status SshProcesses::GiveAddresses() {
       return PeerLost(fmt::format("{}: reserved too few ports", connections_[host]->target()));
     plan_[i].address = Address{names_[host], ports[used[host]++]}.ToString();
   }
+  // The marks of the ports end with the connection.
+  for (size_t host = 0; host < connections_.size(); ++host)
+    connections_[host]->SetFirst(ToJson(ReserveRequest{prepared_[host]->ports}));
   return absl::OkStatus();
 }
 

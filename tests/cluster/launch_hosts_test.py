@@ -199,6 +199,24 @@ class Loopback(LaunchHosts):
             resumed.communicate(timeout=15)
             self.assertEqual(resumed.returncode, 0)
 
+    def marked(self):
+        """The ports that are marked as reserved on this host."""
+        return set(re.findall(r"@muster-port-(\d+)", pathlib.Path("/proc/net/unix").read_text()))
+
+    def test_a_new_connection_reserves_the_ports_again(self):
+        before = self.marked()
+        launch = self.launch("--workers", 1, "--job", self.long_job(), "--restart", "on-failure", hosts="h1,h2")
+        launch.wait_for("epoch 1/")
+        reserved = self.marked() - before
+        self.hosts.cut(1)
+        launch.wait_for("connecting to h2 again")
+        deadline = time.monotonic() + 20
+        while not (again := reserved <= self.marked()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertTrue(again)
+        launch.signal(signal.SIGTERM)
+        self.ends(launch, 143)
+
     def test_a_lost_connection_is_made_again(self):
         job = self.job(max_steps=STEPS)
         want = self.launched(job)

@@ -52,6 +52,8 @@ TEST(Messages, ComeBackAsTheyWere) {
   EXPECT_EQ(StartedFrom(Sent(ToJson(Started{2, 77}), "started"))->pid, 77);
   EXPECT_EQ(SignalRequestFrom(Sent(ToJson(SignalRequest{2, SIGTERM}), "signal"))->signal, SIGTERM);
   EXPECT_EQ(SuspendRequestFrom(Sent(ToJson(SuspendRequest{60}), "suspend"))->seconds, 60);
+  EXPECT_THAT(ReserveRequestFrom(Sent(ToJson(ReserveRequest{{10000, 10001}}), "reserve"))->ports,
+              ElementsAre(10000, 10001));
   EXPECT_TRUE(PrepareRequestFrom(Sent(ToJson(PrepareRequest{4, true}), "prepare"))->gpus);
 }
 
