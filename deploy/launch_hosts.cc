@@ -62,6 +62,12 @@ absl::StatusOr<hosts::HostsRequest> LaunchHosts::Request() const {
     MUSTER_ASSIGN_OR_RETURN(auto variable, Variable(text));
     request.environment.insert(std::move(variable));
   }
+  // It is quoted for the host's shell, so it would be a folder of this name.
+  if (folder_.starts_with('~'))
+    return ConfigurationError(
+        fmt::format("--remote-folder is {}: give an absolute path, or one relative to your home "
+                    "folder on the hosts, without ~",
+                    folder_));
   request.copy = copy_;
   request.folder = folder_;
   return request;

@@ -20,8 +20,11 @@ namespace {
 // For ssh to connect and to authenticate. ssh itself gives up earlier in most cases.
 constexpr Duration kConnectLimit = std::chrono::seconds(45);
 constexpr Duration kCopyLimit = std::chrono::hours(4);
-// run-tasks waits for the end of an earlier one before it answers.
+// For the host to find the folder and the program, and to print its version. run-tasks starts only
+// then, and waits for the end of an earlier one.
 constexpr Duration kStartLimit = std::chrono::seconds(45);
+// A remark of a connection that worked explains its end if it is not older.
+constexpr Duration kLastWords = std::chrono::seconds(5);
 // How often the end of ssh is looked for without a signal.
 constexpr Duration kLookEvery = std::chrono::seconds(1);
 constexpr size_t kRemarks = 20;
@@ -52,8 +55,9 @@ absl::Status HostConnection::Open() {
   if (pipe2(ends, O_CLOEXEC) != 0)
     return ConfigurationError(fmt::format("cannot open a pipe: {}", std::strerror(errno)));
   const Fd read_end(ends[0]);
-  input_ = Fd(ends[1]);
-  fcntl(input_.get(), F_SETFL, fcntl(input_.get(), F_GETFL) | O_NONBLOCK);
+  Fd write_end(ends[1]);
+  fcntl(write_end.get(), F_SETFL, fcntl(write_end.get(), F_GETFL) | O_NONBLOCK);
+  input_.Open(std::move(write_end));
   launcher::ChildOptions options;
   options.arguments = FirstSession(options_.ssh, options_.control, options_.target, ShellCommand());
   MUSTER_ASSIGN_OR_RETURN(options.arguments[0], FindProgram(options.arguments[0]));
@@ -61,8 +65,8 @@ absl::Status HostConnection::Open() {
   unlink(options_.control.c_str());  // Of a connection that was lost.
   MUSTER_ASSIGN_OR_RETURN(launcher::Child child, launcher::Child::Start(options));
   ssh_.emplace(std::move(child));
-  out_ = err_ = launcher::LineSplitter();
-  pending_.clear();
+  out_ = launcher::LineSplitter(kLongestMessage);
+  err_ = launcher::LineSplitter();
   remarks_.clear();
   phase_ = Phase::kConnecting;
   limit_ = Clock::now() + kConnectLimit;
@@ -76,9 +80,19 @@ void HostConnection::Send(const Json& message) {
     waiting_.push_back(std::move(line));
     return;
   }
-  pending_ += line;
-  sent_ = Clock::now();
-  Write();
+  input_.Write(line);
+}
+
+void HostConnection::SetSuspended(bool suspended) {
+  if (phase_ != Phase::kReady) return;
+  if (!suspended) {
+    input_.SetPings(true);
+    return Send(hosts::Ping());
+  }
+  input_.SetPings(false);  // A ping would say that this process goes on.
+  Send(ToJson(SuspendRequest{static_cast<int>(Seconds(kSuspendLimit))}));
+  pollfd full = {input_.waiting(), POLLOUT, 0};
+  if (full.fd >= 0 && poll(&full, 1, 1000) > 0) input_.Flush();
 }
 
 void HostConnection::AddPolled(bool output, std::vector<pollfd>* polled) const {
@@ -86,7 +100,7 @@ void HostConnection::AddPolled(bool output, std::vector<pollfd>* polled) const {
   const bool read = output || phase_ != Phase::kReady;
   polled->push_back({ssh_ && read ? ssh_->out.get() : -1, POLLIN, 0});
   polled->push_back({ssh_ ? ssh_->err.get() : -1, POLLIN, 0});
-  polled->push_back({pending_.empty() ? -1 : input_.get(), POLLOUT, 0});
+  polled->push_back({input_.waiting(), POLLOUT, 0});
   polled->push_back({copy_ ? copy_->out.get() : -1, POLLIN, 0});
   polled->push_back({copy_ ? copy_->err.get() : -1, POLLIN, 0});
 }
@@ -94,7 +108,7 @@ void HostConnection::AddPolled(bool output, std::vector<pollfd>* polled) const {
 void HostConnection::Read(const pollfd* polled) {
   if (polled[1].revents != 0 && ssh_) ReadSome(&ssh_->err, &err_, true);
   if (polled[0].revents != 0 && ssh_) ReadSome(&ssh_->out, &out_, false);
-  if (polled[2].revents != 0) Write();
+  if (polled[2].revents != 0) input_.Flush();
   if (polled[3].revents != 0 && copy_) ReadSome(&copy_->out, &copy_err_, true);
   if (polled[4].revents != 0 && copy_) ReadSome(&copy_->err, &copy_err_, true);
 }
@@ -107,21 +121,27 @@ std::optional<MonotonicTime> HostConnection::Tick(MonotonicTime now) {
   if (ssh_) {
     if (const auto report = ssh_->Reap()) {
       Drain();
+      ssh_.reset();
       Fail(WhyEnded(report->code));
-      return std::nullopt;
     }
   }
-  if (phase_ == Phase::kLost) return std::nullopt;
+  if (phase_ == Phase::kLost) return now;  // Since this call: the caller has an end to see.
   if (phase_ != Phase::kReady) {
     if (now > limit_) {
       Fail(PeerLost(fmt::format("{}: no answer for {:.0f} s", options_.target,
                                 Seconds(phase_ == Phase::kCopying ? kCopyLimit : kConnectLimit))));
-      return std::nullopt;
+      return now;
     }
     return std::min(limit_, now + kLookEvery);
   }
-  if (now >= sent_ + kPingEvery) Send(Ping());
-  return std::min(sent_ + kPingEvery, now + kLookEvery);
+  return now + kLookEvery;
+}
+
+void HostConnection::Close() {
+  input_.Close();
+  if (phase_ == Phase::kReady) return;
+  if (copy_) copy_->Signal(SIGKILL);
+  if (ssh_) ssh_->Signal(SIGKILL);
 }
 
 bool HostConnection::Ended() {
@@ -157,6 +177,7 @@ void HostConnection::OnError(std::string_view line) {
     remarks_.clear();  // The last one says why the connection ended, if it does.
   }
   remarks_.emplace_back(line);
+  remarked_ = Clock::now();
   if (remarks_.size() > kRemarks) remarks_.pop_front();
 }
 
@@ -193,8 +214,7 @@ void HostConnection::EndCopy(int code) {
 void HostConnection::SendStartLine() {
   phase_ = Phase::kStarting;
   limit_ = Clock::now() + kStartLimit;
-  pending_ += options_.start_line + "\n";
-  Write();
+  input_.Write(options_.start_line + "\n");
 }
 
 void HostConnection::CheckVersion(std::string_view version) {
@@ -211,10 +231,10 @@ void HostConnection::CheckVersion(std::string_view version) {
                     options_.target, options_.muster, version, kOwn)));
   }
   phase_ = Phase::kReady;
-  sent_ = Clock::now();
-  for (const std::string& line : waiting_) pending_ += line;
+  input_.Write(first_);
+  for (const std::string& line : waiting_) input_.Write(line);
   waiting_.clear();
-  Write();
+  input_.SetPings(true);
 }
 
 // Returns false if nothing more can be read now.
@@ -244,22 +264,10 @@ void HostConnection::Drain() {
   }
 }
 
-void HostConnection::Write() {
-  while (input_ && !pending_.empty()) {
-    const ssize_t size = write(input_.get(), pending_.data(), pending_.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0 && errno == EAGAIN) return;
-    if (size < 0) {  // ssh has ended: Tick sees it.
-      pending_.clear();
-      return;
-    }
-    pending_.erase(0, static_cast<size_t>(size));
-  }
-}
-
 absl::Status HostConnection::WhyEnded(int code) const {
-  const std::string last =
-      remarks_.empty() ? fmt::format("ssh ended with code {}", code) : remarks_.back();
+  const bool old = phase_ == Phase::kReady && Clock::now() - remarked_ > kLastWords;
+  const bool told = !remarks_.empty() && !old;
+  const std::string last = told ? remarks_.back() : fmt::format("ssh ended with code {}", code);
   switch (phase_) {
     case Phase::kConnecting:
       return CannotConnect(options_.target, last);
@@ -268,10 +276,9 @@ absl::Status HostConnection::WhyEnded(int code) const {
       if (code == 255) return PeerLost(fmt::format("{}: {}", options_.target, last));
       return ConfigurationError(fmt::format("{}: {}", options_.target, last));
     default:
-      return PeerLost(fmt::format("the connection to {} ended: {}", options_.target,
-                                  code == 255 || !remarks_.empty()
-                                      ? last
-                                      : fmt::format("muster run-tasks ended with code {}", code)));
+      return PeerLost(fmt::format(
+          "the connection to {} ended: {}", options_.target,
+          code == 255 || told ? last : fmt::format("muster run-tasks ended with code {}", code)));
   }
 }
 
@@ -282,8 +289,7 @@ void HostConnection::Fail(absl::Status status) {
   for (size_t i = 0; i + 1 < remarks_.size(); ++i) listener_.OnRemark(index_, remarks_[i]);
   remarks_.clear();
   phase_ = Phase::kLost;
-  input_.Reset();
-  pending_.clear();
+  input_.Close();
   if (copy_) copy_->Signal(SIGKILL);
   if (ssh_) ssh_->Signal(SIGKILL);
   listener_.OnLost(index_);

@@ -1,5 +1,5 @@
 // The connection to one host: ssh as a child of this process, and behind it `muster run-tasks`. All
-// functions are called on the launcher's main thread.
+// functions but Ping are called on the launcher's main thread.
 #pragma once
 
 #include <poll.h>
@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/files/fd.h"
+#include "deploy/hosts/host_input.h"
 #include "deploy/hosts/messages.h"
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/lines.h"
@@ -61,6 +62,12 @@ class HostConnection {
 
   // Sends the message, as soon as the host is ready.
   void Send(const Json& message);
+  // Sets what is sent first on each connection that is ready from now on.
+  void SetFirst(const Json& message) { first_ = Dump(message) + "\n"; }
+  // Sends a ping when one is due. Any thread may call it.
+  void Ping() { input_.Ping(Clock::now()); }
+  // Before this process stops: tells the host that it will be silent. And when it goes on.
+  void SetSuspended(bool suspended);
   // Drops the messages that have not been sent.
   void DropWaiting() { waiting_.clear(); }
 
@@ -68,11 +75,13 @@ class HostConnection {
   // Appends kPolled descriptors. Without `output`, leaves out what comes from the tasks.
   void AddPolled(bool output, std::vector<pollfd>* polled) const;
   void Read(const pollfd* polled);
-  // Does what is due, and returns the time of the next call at the latest.
+  // Does what is due, and returns the time of the next call at the latest: `now` if it called
+  // OnLost.
   std::optional<MonotonicTime> Tick(MonotonicTime now);
 
-  // Ends the input of run-tasks, which ends all tasks of the host.
-  void Close() { input_.Reset(); }
+  // Ends the input of run-tasks, which ends all tasks of the host. Kills ssh if run-tasks has not
+  // started.
+  void Close();
   // True if ssh has ended.
   bool Ended();
 
@@ -88,7 +97,6 @@ class HostConnection {
   void CheckVersion(std::string_view version);
   bool ReadSome(Fd* from, launcher::LineSplitter* lines, bool error);
   void Drain();
-  void Write();
   absl::Status WhyEnded(int code) const;
   void Fail(absl::Status status);
 
@@ -98,15 +106,15 @@ class HostConnection {
   Phase phase_ = Phase::kLost;
   absl::Status status_;
   std::optional<launcher::Child> ssh_, copy_;
-  std::string copied_;  // What the copy printed.
   bool has_copy_ = false;
-  Fd input_;  // Of the first session.
-  launcher::LineSplitter out_, err_, copy_err_;
-  std::string pending_;               // For the input.
+  HostInput input_;  // Of the first session.
+  launcher::LineSplitter out_{kLongestMessage}, err_, copy_err_;
+  std::string first_;
   std::vector<std::string> waiting_;  // Until the host is ready.
   // The last lines of ssh, of which nothing was told before the host is ready.
   std::deque<std::string> remarks_;
-  MonotonicTime limit_, sent_;
+  MonotonicTime remarked_;  // The time of the last one.
+  MonotonicTime limit_;
 };
 
 }  // namespace muster::hosts

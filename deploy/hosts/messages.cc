@@ -7,9 +7,6 @@
 namespace muster::hosts {
 namespace {
 
-// Below the length at which LineSplitter cuts a line.
-constexpr size_t kLongestText = 32 * 1024;
-
 absl::Status ReadMap(const Json& json, std::map<std::string, std::string>* out) {
   if (!json.is_object()) return ConfigurationError("environment is no object");
   for (const auto& [name, value] : json.items()) {
@@ -18,6 +15,15 @@ absl::Status ReadMap(const Json& json, std::map<std::string, std::string>* out) 
     (*out)[name] = value.get<std::string>();
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int>> PortsFrom(const std::vector<int64_t>& numbers) {
+  std::vector<int> ports;
+  for (const int64_t port : numbers) {
+    if (port < 1 || port > 65535) return ConfigurationError("ports is out of range");
+    ports.push_back(static_cast<int>(port));
+  }
+  return ports;
 }
 
 absl::Status CheckTask(int task) {
@@ -33,6 +39,7 @@ Json ToJson(const Prepared& prepared) {
   return {{"prepared",
            {{"ports", prepared.ports}, {"gpus", prepared.gpus}, {"error", prepared.error}}}};
 }
+Json ToJson(const ReserveRequest& request) { return {{"reserve", {{"ports", request.ports}}}}; }
 Json ToJson(const StartRequest& request) {
   return {{"start",
            {{"task", request.task},
@@ -47,6 +54,7 @@ Json ToJson(const Started& started) {
 Json ToJson(const SignalRequest& request) {
   return {{"signal", {{"task", request.task}, {"signal", request.signal}}}};
 }
+Json ToJson(const SuspendRequest& request) { return {{"suspend", {{"seconds", request.seconds}}}}; }
 Json ToJson(const Ended& ended) {
   return {{"ended",
            {{"task", ended.task},
@@ -70,11 +78,18 @@ absl::StatusOr<Prepared> PreparedFrom(const Json& json) {
   JsonObject object(json, "prepared");
   object.Read("ports", &ports).Read("gpus", &prepared.gpus).Read("error", &prepared.error);
   MUSTER_RETURN_IF_ERROR(object.Finish());
-  for (const int64_t port : ports) {
-    if (port < 1 || port > 65535) return ConfigurationError("prepared.ports is out of range");
-    prepared.ports.push_back(static_cast<int>(port));
-  }
+  MUSTER_ASSIGN_OR_RETURN(prepared.ports, PortsFrom(ports));
   return prepared;
+}
+
+absl::StatusOr<ReserveRequest> ReserveRequestFrom(const Json& json) {
+  ReserveRequest request;
+  std::vector<int64_t> ports;
+  JsonObject object(json, "reserve");
+  object.Read("ports", &ports);
+  MUSTER_RETURN_IF_ERROR(object.Finish());
+  MUSTER_ASSIGN_OR_RETURN(request.ports, PortsFrom(ports));
+  return request;
 }
 
 absl::StatusOr<StartRequest> StartRequestFrom(const Json& json) {
@@ -111,6 +126,15 @@ absl::StatusOr<SignalRequest> SignalRequestFrom(const Json& json) {
   return request;
 }
 
+absl::StatusOr<SuspendRequest> SuspendRequestFrom(const Json& json) {
+  SuspendRequest request;
+  JsonObject object(json, "suspend");
+  object.Read("seconds", &request.seconds);
+  MUSTER_RETURN_IF_ERROR(object.Finish());
+  if (request.seconds < 0) return ConfigurationError("suspend.seconds is negative");
+  return request;
+}
+
 absl::StatusOr<Ended> EndedFrom(const Json& json) {
   Ended ended;
   JsonObject object(json, "ended");
@@ -124,12 +148,7 @@ absl::StatusOr<Ended> EndedFrom(const Json& json) {
 }
 
 void AppendTaskLine(const TaskLine& line, std::string* out) {
-  std::string_view rest = line.text;
-  do {
-    const std::string_view part = rest.substr(0, kLongestText);
-    *out += fmt::format("{}{} {}\n", line.kind, line.task, part);
-    rest.remove_prefix(part.size());
-  } while (!rest.empty());
+  *out += fmt::format("{}{} {}\n", line.kind, line.task, line.text);
 }
 
 std::optional<TaskLine> ParseTaskLine(std::string_view line) {

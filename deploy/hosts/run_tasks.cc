@@ -38,6 +38,8 @@ using launcher::LineSplitter;
 constexpr Duration kReapTimeout = std::chrono::seconds(5);
 // Above this much output that waits for the launcher, the tasks wait too.
 constexpr size_t kCongested = 1 << 20;
+// In bytes: no packet of progress is larger.
+constexpr size_t kMaxPacket = 128 * 1024;
 // Higher than all descriptors that a child reassigns before exec.
 constexpr int kMinDescriptor = 10;
 
@@ -75,7 +77,8 @@ absl::StatusOr<Fd> KeyFile(const std::string& text) {
 struct Task {
   Child child;
   std::string result;  // The path of result.json, or "".
-  LineSplitter out, err, progress;
+  LineSplitter out, err;
+  LineSplitter progress{kMaxPacket};  // A line that is cut is no JSON.
   bool ended = false;
 };
 
@@ -101,13 +104,12 @@ class Runner {
   void Flush();
 
   launcher::SignalQueue signals_;
-  LineSplitter input_;
+  LineSplitter input_{kLongestMessage};
   std::map<int, Task> tasks_;
   std::optional<launcher::PortReservation> ports_;
   std::string pending_;  // For the launcher.
-  MonotonicTime heard_ = Clock::now();
-  // The launcher stopped the tasks, and probably itself (Ctrl-Z): its silence says nothing.
-  bool suspended_ = false;
+  // The launcher's next word comes before this time.
+  MonotonicTime silence_limit_ = Clock::now() + kSilenceLimit;
   bool ending_ = false;
   // Distinguishes this run's result.json from an older one.
   const std::filesystem::file_time_type started_ = std::filesystem::file_time_type::clock::now();
@@ -119,7 +121,10 @@ int Runner::Run() {
     Flush();
     if (ending_) break;
     Wait();
-    if (!suspended_ && Clock::now() - heard_ > kSilenceLimit) ending_ = true;
+    if (Clock::now() > silence_limit_) {
+      fmt::print(stderr, "muster run-tasks: the launcher was silent for too long\n");
+      ending_ = true;
+    }
     while (const std::optional<int> signal = signals_.Next())
       if (*signal == SIGTERM || *signal == SIGINT || *signal == SIGHUP) ending_ = true;
   }
@@ -152,10 +157,11 @@ void Runner::ReadInput() {
     ending_ = true;
     return;
   }
-  heard_ = Clock::now();
-  suspended_ = false;
-  input_.Append({bytes, static_cast<size_t>(size)},
-                [this](std::string_view line) { OnMessage(line); });
+  silence_limit_ = Clock::now() + kSilenceLimit;
+  input_.Append({bytes, static_cast<size_t>(size)}, [this](std::string_view line) {
+    silence_limit_ = Clock::now() + kSilenceLimit;  // It may have been longer.
+    OnMessage(line);
+  });
 }
 
 void Runner::OnMessage(std::string_view line) {
@@ -186,9 +192,18 @@ absl::Status Runner::Handle(const Json& message) {
   }
   if (key == "signal") {
     MUSTER_ASSIGN_OR_RETURN(const SignalRequest request, SignalRequestFrom(value));
-    suspended_ = request.signal == SIGSTOP;
     if (const auto task = tasks_.find(request.task); task != tasks_.end())
       task->second.child.Signal(request.signal);
+    return absl::OkStatus();
+  }
+  if (key == "reserve") {
+    MUSTER_ASSIGN_OR_RETURN(ReserveRequest request, ReserveRequestFrom(value));
+    ports_.emplace(launcher::PortReservation::Of(std::move(request.ports)));
+    return absl::OkStatus();
+  }
+  if (key == "suspend") {
+    MUSTER_ASSIGN_OR_RETURN(const SuspendRequest request, SuspendRequestFrom(value));
+    silence_limit_ = Clock::now() + std::chrono::seconds(request.seconds);
     return absl::OkStatus();
   }
   return ConfigurationError(fmt::format("the launcher's message is \"{}\"", key));
@@ -232,7 +247,7 @@ absl::Status Runner::Start(const StartRequest& request) {
   MUSTER_ASSIGN_OR_RETURN(Child child, Child::Start(options));
   const pid_t pid = child.pid();
   tasks_.erase(request.task);
-  tasks_.emplace(request.task, Task{std::move(child), request.result, {}, {}, {}});
+  tasks_.emplace(request.task, Task{std::move(child), request.result});
   Send(ToJson(Started{request.task, pid}));
   return absl::OkStatus();
 }
@@ -250,7 +265,7 @@ bool Runner::ReadSome(int index, Fd* from, LineSplitter* lines, char kind) {
   const auto on_line = [&](std::string_view line) {
     AppendTaskLine({kind, static_cast<size_t>(index), line}, &pending_);
   };
-  char bytes[128 * 1024];  // No packet of progress is larger.
+  char bytes[kMaxPacket];
   const ssize_t size = read(from->get(), bytes, sizeof bytes);
   if (size > 0) {
     lines->Append({bytes, static_cast<size_t>(size)}, on_line);
@@ -290,7 +305,14 @@ void Runner::Reap(int index, const ExitReport& report) {
     const auto written = std::filesystem::last_write_time(task.result, error);
     if (!error && written >= started_) ended.result = ReadJsonFile(task.result).value_or(Json());
   }
-  Send(ToJson(ended));
+  std::string line = Dump(ToJson(ended));
+  if (line.size() >= kLongestMessage) {
+    AppendTaskLine({'e', static_cast<size_t>(index), task.result + " is too long to be sent"},
+                   &pending_);
+    ended.result = Json();
+    line = Dump(ToJson(ended));
+  }
+  pending_ += line + "\n";
 }
 
 // The launcher does not hear of it, or has asked for it.

@@ -1,5 +1,7 @@
 #include "deploy/hosts/ssh_processes.h"
 
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -45,6 +47,31 @@ struct RemoteTask {
   std::optional<ExitReport> ended;  // Until Reap.
 };
 
+// Sends the pings: the main thread may wait for a slow disk, to which it writes the logs of tasks.
+class Pings {
+ public:
+  ~Pings() {
+    {
+      absl::MutexLock lock(&mutex_);
+      ending_ = true;
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+  // REQUIRES: the connections outlive this object.
+  void Start(std::vector<HostConnection*> connections) {
+    thread_ = std::thread([this, connections = std::move(connections)] {
+      absl::MutexLock lock(&mutex_);
+      while (!mutex_.AwaitWithTimeout(absl::Condition(&ending_), absl::Seconds(1)))
+        for (HostConnection* connection : connections) connection->Ping();
+    });
+  }
+
+ private:
+  absl::Mutex mutex_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
 class SshProcesses final : public launcher::Processes, public ConnectionListener {
  public:
   SshProcesses(HostsRequest request, launcher::ProcessOutput& output)
@@ -55,6 +82,9 @@ class SshProcesses final : public launcher::Processes, public ConnectionListener
   absl::Status Start(size_t task, int restarts) override;
   pid_t Pid(size_t task) const override { return tasks_[task].pid; }
   void Signal(size_t task, int signal) override;
+  void SetSuspended(bool suspended) override {
+    for (const auto& connection : connections_) connection->SetSuspended(suspended);
+  }
   std::optional<ExitReport> Reap(size_t task) override;
   size_t AddPolled(bool output, std::vector<pollfd>* polled) const override;
   void Read(const pollfd* polled) override;
@@ -86,6 +116,7 @@ class SshProcesses final : public launcher::Processes, public ConnectionListener
   std::string folder_;              // The folder of the tasks, as text for a shell.
   std::vector<std::string> names_;  // Of the hosts in the cluster spec.
   std::vector<std::unique_ptr<HostConnection>> connections_;
+  std::optional<Pings> pings_;
   std::vector<std::optional<Prepared>> prepared_;
   std::vector<PlannedTask> plan_;
   std::vector<RemoteTask> tasks_;
@@ -96,6 +127,7 @@ class SshProcesses final : public launcher::Processes, public ConnectionListener
 };
 
 SshProcesses::~SshProcesses() {
+  pings_.reset();
   // The end of its input ends the tasks of a host.
   for (const auto& connection : connections_) connection->Close();
   const MonotonicTime limit = Clock::now() + kCloseLimit;
@@ -181,6 +213,9 @@ absl::Status SshProcesses::Connect(const Archive* archive, SignalQueue& signals)
     connections_.push_back(std::make_unique<HostConnection>(std::move(options), i, *this));
     MUSTER_RETURN_IF_ERROR(connections_.back()->Open());
   }
+  std::vector<HostConnection*> pinged;
+  for (const auto& connection : connections_) pinged.push_back(connection.get());
+  pings_.emplace().Start(std::move(pinged));
   // Each connection has limits of its own.
   return WaitFor(
       [this] {
@@ -201,7 +236,7 @@ absl::Status SshProcesses::WaitFor(Done done, std::optional<MonotonicTime> limit
     }
     if (done()) return absl::OkStatus();
     MUSTER_RETURN_IF_ERROR(CheckSignals(signals));
-    if (limit && Clock::now() > *limit) return DeadlinePassed("the hosts do not answer");
+    if (limit && Clock::now() > *limit) return DeadlinePassed("no answer");
     std::vector<pollfd> polled = {{signals.fd(), POLLIN, 0}};
     AddPolled(true, &polled);
     const auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(kLookEvery);
@@ -219,12 +254,20 @@ absl::Status SshProcesses::Prepare(SignalQueue& signals) {
     request.gpus = !request_.gpus.devices.starts_with("cpu");
     connections_[i]->Send(ToJson(request));
   }
-  MUSTER_RETURN_IF_ERROR(WaitFor(
+  const absl::Status status = WaitFor(
       [this] {
         return std::all_of(prepared_.begin(), prepared_.end(),
                            [](const auto& prepared) { return prepared.has_value(); });
       },
-      Clock::now() + kPrepareLimit, signals));
+      Clock::now() + kPrepareLimit, signals);
+  if (absl::IsDeadlineExceeded(status)) {
+    std::vector<std::string> silent;
+    for (size_t i = 0; i < connections_.size(); ++i)
+      if (!prepared_[i]) silent.push_back(connections_[i]->target());
+    return DeadlinePassed(fmt::format("{}: no answer of muster run-tasks for {:.0f} s",
+                                      fmt::join(silent, ", "), Seconds(kPrepareLimit)));
+  }
+  MUSTER_RETURN_IF_ERROR(status);
   for (size_t i = 0; i < connections_.size(); ++i) {
     if (!prepared_[i]->error.empty())
       return ConfigurationError(
@@ -263,6 +306,9 @@ absl::Status SshProcesses::GiveAddresses() {
       return PeerLost(fmt::format("{}: reserved too few ports", connections_[host]->target()));
     plan_[i].address = Address{names_[host], ports[used[host]++]}.ToString();
   }
+  // The marks of the ports end with the connection.
+  for (size_t host = 0; host < connections_.size(); ++host)
+    connections_[host]->SetFirst(ToJson(ReserveRequest{prepared_[host]->ports}));
   return absl::OkStatus();
 }
 
@@ -301,6 +347,11 @@ absl::Status SshProcesses::Start(size_t task, int restarts) {
   request.key = request_.key;
   if (plan_[task].lead && !request_.model_dir.empty())
     request.result = request_.model_dir + "/result.json";
+  const Json message = ToJson(request);
+  if (Dump(message).size() >= kLongestMessage)
+    return ConfigurationError(
+        fmt::format("the arguments and the environment of {} have more than {} MiB",
+                    plan_[task].Name(), kLongestMessage / (1024 * 1024)));
   if (connection.lost()) {
     output_.Say(fmt::format("connecting to {} again", connection.target()));
     MUSTER_RETURN_IF_ERROR(connection.Open());
@@ -308,7 +359,7 @@ absl::Status SshProcesses::Start(size_t task, int restarts) {
   remote.running = true;
   remote.pid = 0;
   remote.ended.reset();
-  connection.Send(ToJson(request));
+  connection.Send(message);
   return absl::OkStatus();
 }
 

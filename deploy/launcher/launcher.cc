@@ -250,7 +250,9 @@ void Launcher::Suspend() {
   Say("suspended, with all tasks");
   console_.Flush();
   SignalAll(SIGSTOP);
+  processes_->SetSuspended(true);
   raise(SIGSTOP);
+  processes_->SetSuspended(false);
   SignalAll(SIGCONT);
 }
 

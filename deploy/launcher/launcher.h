@@ -1,6 +1,6 @@
 // Runs a cluster to its end. RunLaunch starts the tasks, forwards their output and signals, and
-// collects every exit code. It uses one poll loop and the thread of TaskExitNotifier. When it
-// returns, all processes of the cluster have ended.
+// collects every exit code. It uses one poll loop, the thread of TaskExitNotifier, and those of
+// Processes. When it returns, all processes of the cluster have ended.
 #pragma once
 
 #include <functional>

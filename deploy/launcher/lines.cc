@@ -14,7 +14,7 @@ std::string_view LastVersion(std::string_view line) {
 void LineSplitter::Append(std::string_view bytes, const OnLine& on_line) {
   while (!bytes.empty()) {
     const size_t newline = bytes.find('\n');
-    const size_t room = kLongest - partial_.size();
+    const size_t room = longest_ - partial_.size();
     if (newline == std::string_view::npos && bytes.size() < room) {
       partial_.append(bytes);
       return;

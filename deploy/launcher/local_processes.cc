@@ -37,6 +37,7 @@ class LocalProcesses final : public Processes {
   void Signal(size_t task, int signal) override {
     if (task < running_.size()) running_[task]->child.Signal(signal);
   }
+  void SetSuspended(bool) override {}
   std::optional<ExitReport> Reap(size_t task) override;
   size_t AddPolled(bool output, std::vector<pollfd>* polled) const override;
   void Read(const pollfd* polled) override;

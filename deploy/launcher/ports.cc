@@ -119,4 +119,14 @@ absl::StatusOr<PortReservation> PortReservation::Reserve(int count, PortRange ep
   return reservation;
 }
 
+PortReservation PortReservation::Of(std::vector<int> ports) {
+  PortReservation reservation;
+  for (const int port : ports) {
+    Fd mark;
+    if (Mark(port, &mark) == Holder::kThis) reservation.marks_.push_back(std::move(mark));
+  }
+  reservation.ports_ = std::move(ports);
+  return reservation;
+}
+
 }  // namespace muster::launcher

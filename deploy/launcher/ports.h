@@ -32,6 +32,8 @@ class PortReservation {
   // on 127.0.0.1.
   static absl::StatusOr<PortReservation> Reserve(int count, PortRange ephemeral, unsigned first,
                                                  bool on_all_addresses = false);
+  // Marks those of the ports that nobody has marked: their tasks have them already.
+  static PortReservation Of(std::vector<int> ports);
   PortReservation(PortReservation&& other) noexcept = default;
   PortReservation& operator=(PortReservation&&) = delete;
 

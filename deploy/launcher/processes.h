@@ -44,6 +44,9 @@ class Processes {
   virtual pid_t Pid(size_t task) const = 0;
   // Sends the signal to the process group of the task. Has no effect once Reap has reported it.
   virtual void Signal(size_t task, int signal) = 0;
+  // Called before the launcher itself stops (Ctrl-Z), with the tasks already stopped, and when it
+  // goes on.
+  virtual void SetSuspended(bool suspended) = 0;
   // Returns once how the process ended, after all its output.
   virtual std::optional<ExitReport> Reap(size_t task) = 0;
 
@@ -52,7 +55,8 @@ class Processes {
   virtual size_t AddPolled(bool output, std::vector<pollfd>* polled) const = 0;
   // Reads what is available. `polled` are those of AddPolled.
   virtual void Read(const pollfd* polled) = 0;
-  // Does what is due, and returns the time of the next call at the latest.
+  // Does what is due, and returns the time of the next call at the latest: `now` if a task has
+  // ended meanwhile, as there may be no other event.
   virtual std::optional<MonotonicTime> Tick(MonotonicTime now) = 0;
 
   // Returns the content of result.json of this run; null where there is none.

@@ -1,6 +1,8 @@
 """`muster launch --hosts` through real sshds: trains what `muster launch` trains, survives a lost task and a lost connection, stops as it
 does, says what is wrong, and leaves nothing running on any host.
 """
+import contextlib
+import json
 import os
 import pathlib
 import re
@@ -52,6 +54,20 @@ class LaunchHosts(ClusterTest):
         self.assertEqual(done.returncode, 0, done.stdout.decode())
         return losses(model_dir)
 
+    @contextlib.contextmanager
+    def run_tasks(self, *messages):
+        """A `muster run-tasks` that has got the messages, and hears nothing more."""
+        self.count_of_run_tasks = getattr(self, "count_of_run_tasks", 0) + 1
+        process = subprocess.Popen([BIN / "muster", "run-tasks", f"test-{os.getpid()}-{self.count_of_run_tasks}"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+            process.stdin.flush()
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
     def long_job(self):
         return self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000})
 
@@ -69,6 +85,18 @@ class Loopback(LaunchHosts):
         self.assertIn("[worker 1] ", output)
         self.assertEqual(sorted(path.name for path in (model_dir / "logs").iterdir()), ["chief-0.log", "worker-0.log", "worker-1.log"])
         self.assertEqual(result(model_dir)["world_size"], 3)
+
+    def test_long_messages_come_whole(self):
+        model_dir, bin_dir = self.dir / "model", self.dir / "bin"
+        bin_dir.mkdir()
+        (bin_dir / "muster").symlink_to(BIN / "muster")
+        (self.dir / "long.json").write_text(json.dumps({"status": "completed", "program": "x" * 200_000}))
+        chief = bin_dir / "muster-chief"
+        chief.write_text(f'#!/bin/sh\nmkdir -p {model_dir}\n[ ${{#LONG}} = 100000 ] && cp {self.dir / "long.json"} {model_dir}/result.json\n')
+        chief.chmod(0o755)
+        launch = self.launch("--workers", 0, "--job", self.job(), "--set", f"model_dir={model_dir}", "--bin-dir", bin_dir, "--env",
+                             f"LONG={'x' * 100_000}", hosts="h1")
+        self.assertIn(f"muster: result in {model_dir}/result.json", self.ends(launch, 0, timeout=20))
 
     def test_keys_of_files_and_none(self):
         for arguments in (["--key-file", self.run_key()], ["--set", f"security.key_file={self.run_key()}"], ["--set", "security.insecure=true"]):
@@ -133,7 +161,7 @@ class Loopback(LaunchHosts):
         self.processes.append(launch)
         time.sleep(1)
         launch.signal(signal.SIGINT)
-        self.assertIn("asked to stop before any task had started", self.ends(launch, 143, timeout=10))
+        self.assertIn("asked to stop before any task had started", self.ends(launch, 143, timeout=3))
 
     def test_suspended_tasks_go_on(self):
         model_dir = self.dir / "model"
@@ -151,6 +179,43 @@ class Loopback(LaunchHosts):
         launch.signal(signal.SIGTERM)
         self.ends(launch, 143)
         self.assertEqual(result(model_dir)["status"], "preempted")
+
+    def test_a_host_without_a_task_waits_for_a_suspended_launcher(self):
+        launch = self.launch("--workers", 1, "--job", self.long_job(), hosts="h1:2,h2")
+        launch.wait_for("epoch 1/")
+        launch.signal(signal.SIGTSTP)
+        launch.wait_for("suspended, with all tasks")
+        time.sleep(28)  # More than the silence that a host takes for a lost launcher.
+        launch.signal(signal.SIGCONT)
+        time.sleep(1)
+        launch.signal(signal.SIGTERM)
+        self.assertNotIn("the connection to", self.ends(launch, 143))
+
+    def test_the_limit_of_a_suspended_launcher(self):
+        with self.run_tasks({"suspend": {"seconds": 2}}) as silent, self.run_tasks({"suspend": {"seconds": 2}}, {"ping": {}}) as resumed:
+            _, said = silent.communicate(timeout=15)
+            self.assertEqual((silent.returncode, said), (0, b"muster run-tasks: the launcher was silent for too long\n"))
+            self.assertIsNone(resumed.poll())
+            resumed.communicate(timeout=15)
+            self.assertEqual(resumed.returncode, 0)
+
+    def marked(self):
+        """The ports that are marked as reserved on this host."""
+        return set(re.findall(r"@muster-port-(\d+)", pathlib.Path("/proc/net/unix").read_text()))
+
+    def test_a_new_connection_reserves_the_ports_again(self):
+        before = self.marked()
+        launch = self.launch("--workers", 1, "--job", self.long_job(), "--restart", "on-failure", hosts="h1,h2")
+        launch.wait_for("epoch 1/")
+        reserved = self.marked() - before
+        self.hosts.cut(1)
+        launch.wait_for("connecting to h2 again")
+        deadline = time.monotonic() + 20
+        while not (again := reserved <= self.marked()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertTrue(again)
+        launch.signal(signal.SIGTERM)
+        self.ends(launch, 143)
 
     def test_a_lost_connection_is_made_again(self):
         job = self.job(max_steps=STEPS)
@@ -259,6 +324,7 @@ class Loopback(LaunchHosts):
                 (self.dir / "none.txt", ["--workers", 1], "which is no file"),
                 ("h1,h2", ["--workers", 1, "--copy", "/etc/passwd"], "--copy is /etc/passwd, which is outside of the current folder"),
                 ("h1,h2", ["--workers", 1, "--env", "MUSTER_NOT_SET"], "--env is MUSTER_NOT_SET, which is not set here"),
+                ("h1,h2", ["--workers", 1, "--remote-folder", "~/runs"], "--remote-folder is ~/runs: give an absolute path, or one relative to"),
                 ("h1,h2", ["--workers", 1, "--remote-folder", self.dir / "none"], f"cd: can't cd to {self.dir / 'none'}\n")):
             with self.subTest(said=said):
                 output = self.ends(self.launch("--job", job, *arguments, hosts=hosts), 2)

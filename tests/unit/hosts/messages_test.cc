@@ -51,6 +51,9 @@ TEST(Messages, ComeBackAsTheyWere) {
 
   EXPECT_EQ(StartedFrom(Sent(ToJson(Started{2, 77}), "started"))->pid, 77);
   EXPECT_EQ(SignalRequestFrom(Sent(ToJson(SignalRequest{2, SIGTERM}), "signal"))->signal, SIGTERM);
+  EXPECT_EQ(SuspendRequestFrom(Sent(ToJson(SuspendRequest{60}), "suspend"))->seconds, 60);
+  EXPECT_THAT(ReserveRequestFrom(Sent(ToJson(ReserveRequest{{10000, 10001}}), "reserve"))->ports,
+              ElementsAre(10000, 10001));
   EXPECT_TRUE(PrepareRequestFrom(Sent(ToJson(PrepareRequest{4, true}), "prepare"))->gpus);
 }
 
@@ -62,27 +65,23 @@ TEST(Messages, WrongOnesAreRefused) {
   EXPECT_FALSE(PreparedFrom({{"ports", {70000}}}).ok());
   EXPECT_FALSE(EndedFrom({{"task", "x"}}).ok());
   EXPECT_FALSE(SignalRequestFrom(Json::array()).ok());
+  EXPECT_FALSE(SuspendRequestFrom({{"seconds", -1}}).ok());
 }
 
 TEST(TaskLines, KeepTheTextOfATask) {
   std::string sent;
   AppendTaskLine({'e', 12, "{a} \xff b"}, &sent);
   AppendTaskLine({'o', 0, ""}, &sent);
-  AppendTaskLine({'o', 1, std::string(100'000, 'x')}, &sent);
+  const std::string progress(100'000, 'x');  // JSON, which must come whole.
+  AppendTaskLine({'p', 1, progress}, &sent);
   std::vector<std::string> texts;
-  size_t of_one = 0;
-  launcher::LineSplitter lines;
+  launcher::LineSplitter lines(kLongestMessage);
   lines.Append(sent, [&](std::string_view line) {
     const auto parsed = ParseTaskLine(line);
     ASSERT_TRUE(parsed) << line.substr(0, 20);
-    if (parsed->task == 1) {
-      of_one += parsed->text.size();
-    } else {
-      texts.push_back(parsed->kind + std::to_string(parsed->task) + std::string(parsed->text));
-    }
+    texts.push_back(parsed->kind + std::to_string(parsed->task) + std::string(parsed->text));
   });
-  EXPECT_THAT(texts, ElementsAre("e12{a} \xff b", "o0"));
-  EXPECT_EQ(of_one, 100'000u);
+  EXPECT_THAT(texts, ElementsAre("e12{a} \xff b", "o0", "p1" + progress));
   for (const char* other : {"", "{\"ended\":{}}", "o", "o1", "ox y", "x1 y", "Connection closed"})
     EXPECT_FALSE(ParseTaskLine(other)) << other;
 }

@@ -40,6 +40,10 @@ TEST_F(Lines, AreCutWhenTooLong) {
   lines_.clear();
   Append(longest + longest + "yy\n");
   EXPECT_THAT(lines_, ElementsAre(longest, longest, "yy"));
+  lines_.clear();
+  splitter_ = LineSplitter(2 * longest.size());
+  Append(longest + longest + "\n");
+  EXPECT_THAT(lines_, ElementsAre(longest + longest));
 }
 
 }  // namespace
