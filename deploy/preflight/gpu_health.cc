@@ -4,11 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 
-#include "absl/strings/str_join.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "common/base/peer_text.h"
 #include "deploy/launcher/child_output.h"
+#include "deploy/launcher/gpus.h"
 #include "muster/json.h"
 
 namespace muster::preflight {
@@ -72,6 +76,25 @@ void ReadMemory(void* library, Device device, GpuState* gpu) {
     gpu->repair_pending = gpu->repair_pending || retired != 0;
 }
 
+void ReadInstances(void* library, Device device, GpuState* gpu) {
+  unsigned mode = 0, pending = 0, most = 0;
+  if (!Call<int(Device, unsigned*, unsigned*)>(library, "nvmlDeviceGetMigMode", device, &mode,
+                                               &pending) ||
+      mode != 1 ||
+      !Call<int(Device, unsigned*)>(library, "nvmlDeviceGetMaxMigDeviceCount", device, &most))
+    return;
+  gpu->divided = true;
+  for (unsigned i = 0; i < most; ++i) {
+    Device instance = nullptr;
+    char uuid[128] = {};
+    if (Call<int(Device, unsigned, Device*)>(library, "nvmlDeviceGetMigDeviceHandleByIndex", device,
+                                             i, &instance) &&
+        Call<int(Device, char*, unsigned)>(library, "nvmlDeviceGetUUID", instance, uuid,
+                                           unsigned{sizeof uuid}))
+      gpu->instances.push_back(uuid);
+  }
+}
+
 GpuState ReadGpu(void* library, Device device) {
   GpuState gpu;
   char text[128] = {};
@@ -80,6 +103,7 @@ GpuState ReadGpu(void* library, Device device) {
     gpu.name = text;
   if (Call<Text>(library, "nvmlDeviceGetUUID", device, text, unsigned{sizeof text}))
     gpu.uuid = text;
+  ReadInstances(library, device, &gpu);
   ReadMemory(library, device, &gpu);
   unsigned long long reasons = 0;
   if (Call<int(Device, unsigned long long*)>(library, "nvmlDeviceGetCurrentClocksThrottleReasons",
@@ -111,11 +135,10 @@ void ReadGpus(void* library, GpuReport* report) {
     Device device = nullptr;
     const int error = (*handle)(i, &device);
     if (error == kNoPermission) continue;  // The GPU belongs to another container.
-    if (error != kSuccess) {
-      report->problem = fmt::format("GPU {}: {}", i, ErrorText(library, error));
-      return;
-    }
-    report->gpus.push_back(ReadGpu(library, device));
+    if (error == kSuccess)
+      report->gpus.push_back(ReadGpu(library, device));
+    else
+      report->gpus.push_back({.problem = ErrorText(library, error)});
   }
   char version[96] = {};
   if (Call<int(char*, unsigned)>(library, "nvmlSystemGetDriverVersion", version,
@@ -135,8 +158,11 @@ std::string NcclVersion(const char* name) {
 std::string Encode(const GpuReport& report) {
   Json gpus = Json::array();
   for (const GpuState& gpu : report.gpus)
-    gpus.push_back({{"name", gpu.name},
+    gpus.push_back({{"problem", gpu.problem},
+                    {"name", gpu.name},
                     {"uuid", gpu.uuid},
+                    {"divided", gpu.divided},
+                    {"instances", gpu.instances},
                     {"uncorrected_errors", gpu.uncorrected_errors},
                     {"corrected_errors", gpu.corrected_errors},
                     {"repair_pending", gpu.repair_pending},
@@ -166,8 +192,11 @@ absl::StatusOr<GpuReport> Decode(const std::string& text) {
   for (const Json& item : gpus) {
     GpuState& gpu = report.gpus.emplace_back();
     JsonObject one(item, "GPU");
-    one.Read("name", &gpu.name)
+    one.Read("problem", &gpu.problem)
+        .Read("name", &gpu.name)
         .Read("uuid", &gpu.uuid)
+        .Read("divided", &gpu.divided)
+        .Read("instances", &gpu.instances)
         .Read("uncorrected_errors", &gpu.uncorrected_errors)
         .Read("corrected_errors", &gpu.corrected_errors)
         .Read("repair_pending", &gpu.repair_pending)
@@ -181,6 +210,47 @@ absl::StatusOr<GpuReport> Decode(const std::string& text) {
   return report;
 }
 
+// ---- Which GPUs the job uses.
+
+// Returns whether the job's `devices` has the CUDA device with this number.
+bool Includes(const std::string& devices, size_t number) {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (!devices.starts_with(kPrefix)) return true;
+  for (const absl::string_view entry : absl::StrSplit(devices.substr(kPrefix.size()), ',')) {
+    size_t named = 0;
+    if (absl::SimpleAtoi(entry, &named) && named == number) return true;
+  }
+  return false;
+}
+
+// Returns whether `name`, an entry of launcher::VisibleGpus, is GPU `number` or a part of it.
+bool Names(const std::string& name, const GpuState& gpu, size_t number) {
+  return name == std::to_string(number) ||
+         (!gpu.uuid.empty() && (name == gpu.uuid || name.starts_with("MIG-" + gpu.uuid + "/"))) ||
+         std::find(gpu.instances.begin(), gpu.instances.end(), name) != gpu.instances.end();
+}
+
+// Returns the numbers of the GPUs that the job uses.
+absl::StatusOr<std::set<size_t>> UsedGpus(const std::vector<GpuState>& gpus,
+                                          const GpuChoice& choice) {
+  launcher::GpuInventory inventory;
+  for (const GpuState& gpu : gpus) {
+    if (!gpu.divided)
+      inventory.gpus.push_back({gpu.uuid.empty() ? std::to_string(inventory.physical) : gpu.uuid});
+    for (const std::string& instance : gpu.instances) inventory.gpus.push_back({instance});
+    ++inventory.physical;
+  }
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> visible,
+                          launcher::VisibleGpus(inventory, choice.visible));
+  std::set<size_t> used;
+  for (size_t device = 0; device < visible.size(); ++device) {
+    if (!Includes(choice.devices, device)) continue;
+    for (size_t i = 0; i < gpus.size(); ++i)
+      if (Names(visible[device], gpus[i], i)) used.insert(i);
+  }
+  return used;
+}
+
 // ---- Judging.
 
 void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* checks) {
@@ -191,12 +261,21 @@ void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* 
     checks->push_back(
         {.name = name, .what = std::move(what), .fix = std::move(fix), .warning = true});
   };
+  constexpr std::string_view kLeaveOut =
+      "leave it out (CUDA_VISIBLE_DEVICES, or the job's devices)";
+  if (!gpu.problem.empty())
+    fail(fmt::format("the driver cannot use it: {}", SanitizePeerText(gpu.problem, 200)),
+         fmt::format("see what nvidia-smi says, or {}", kLeaveOut));
   if (gpu.repair_failed)
-    fail("its memory has defects that cannot be repaired", "replace the GPU, or leave it out");
+    fail("its memory has defects that cannot be repaired",
+         fmt::format("replace the GPU, or {}", kLeaveOut));
   if (gpu.uncorrected_errors > 0)
-    fail(fmt::format("{} memory errors that ECC could not correct, since the driver was loaded",
-                     gpu.uncorrected_errors),
-         "reset the GPU (nvidia-smi --gpu-reset) or reboot; replace it if they come again");
+    fail(
+        fmt::format("{} memory errors that ECC could not correct, since the driver was loaded",
+                    gpu.uncorrected_errors),
+        fmt::format("reset the GPU (nvidia-smi --gpu-reset) or reboot, and replace it if they come "
+                    "again, or {}",
+                    kLeaveOut));
   if (gpu.repair_pending && !gpu.repair_failed)
     warn("a part of its memory is to be replaced by a spare one at the next reset",
          "reset the GPU (nvidia-smi --gpu-reset) or reboot");
@@ -210,6 +289,14 @@ void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* 
   if (gpu.links_up > 0 && gpu.links_down > 0)
     warn(fmt::format("{} of {} NVLinks are down", gpu.links_down, gpu.links_up + gpu.links_down),
          "see nvidia-smi nvlink --status, and the log of the fabric manager");
+}
+
+std::string Summary(const GpuReport& report, const std::set<size_t>& used, int links) {
+  std::string what = fmt::format("{}", used.size());
+  if (used.size() < report.gpus.size()) what += fmt::format(" of {}", report.gpus.size());
+  what += report.gpus.size() == 1 ? " GPU" : " GPUs";
+  if (!used.empty()) what += fmt::format(" ({})", report.gpus[*used.begin()].name);
+  return fmt::format("{}, driver {}, {} NVLinks up: no errors", what, report.driver_version, links);
 }
 
 }  // namespace
@@ -245,7 +332,7 @@ GpuReport ReadGpuHealth(Duration timeout) {
   return report;
 }
 
-std::vector<Check> JudgeGpus(const GpuReport& report) {
+std::vector<Check> JudgeGpus(const GpuReport& report, const GpuChoice& choice) {
   constexpr char kName[] = "GPU health";
   if (!report.library)
     return {{.name = kName, .what = "not checked: no NVIDIA driver on this host"}};
@@ -255,19 +342,23 @@ std::vector<Check> JudgeGpus(const GpuReport& report) {
              .what = fmt::format("the NVIDIA driver of this host does not work: {}",
                                  SanitizePeerText(report.problem, 200)),
              .fix = "see what nvidia-smi says, or train on the CPU (--set devices=cpu)"}};
-  std::vector<Check> checks;
-  size_t links = 0;
+  const absl::StatusOr<std::set<size_t>> used = UsedGpus(report.gpus, choice);
+  if (!used.ok())
+    return {{.name = kName, .ok = false, .what = std::string(Message(used.status()))}};
+  std::vector<Check> checks, others;
+  int links = 0;
   for (size_t i = 0; i < report.gpus.size(); ++i) {
-    JudgeGpu(report.gpus[i], fmt::format("GPU {}", i), &checks);
-    links += static_cast<size_t>(report.gpus[i].links_up);
+    const bool uses = used->contains(i);
+    JudgeGpu(report.gpus[i], fmt::format("GPU {}", i), uses ? &checks : &others);
+    if (uses) links += report.gpus[i].links_up;
   }
-  if (!checks.empty()) return checks;
-  std::string what =
-      fmt::format("{} GPU{}", report.gpus.size(), report.gpus.size() == 1 ? "" : "s");
-  if (!report.gpus.empty()) what += fmt::format(" ({})", report.gpus[0].name);
-  return {{.name = kName,
-           .what = fmt::format("{}, driver {}, {} NVLinks up: no errors", what,
-                               report.driver_version, links)}};
+  if (checks.empty()) checks.push_back({.name = kName, .what = Summary(report, *used, links)});
+  for (Check& check : others) {
+    check.ok = check.warning = true;
+    check.what = "not used by this job: " + check.what;
+    checks.push_back(std::move(check));
+  }
+  return checks;
 }
 
 }  // namespace muster::preflight
