@@ -13,14 +13,14 @@
 #include "common/base/peer_text.h"
 #include "deploy/launcher/child_output.h"
 #include "deploy/launcher/gpus.h"
+#include "deploy/launcher/nvml.h"
 #include "muster/json.h"
 
 namespace muster::preflight {
 namespace {
 
-// ---- The driver's library: nvml.h of NVIDIA's NVML API, of which these functions are called.
+// ---- From the driver's library. These are constants of nvml.h.
 
-constexpr int kSuccess = 0, kNoPermission = 4, kDriverNotLoaded = 9;
 constexpr int kUncorrected = 1, kCorrected = 0;  // nvmlMemoryErrorType_t
 constexpr int kVolatile = 0;                     // nvmlEccCounterType_t
 constexpr int kTemperatureGpu = 0;               // nvmlTemperatureSensors_t
@@ -37,119 +37,73 @@ constexpr Reason kReasons[] = {{0x20, "it is hot (software thermal slowdown)"},
                                {0x80, "its power supply says so (hardware power brake)"},
                                {0x08, "the hardware slows it down"}};
 
-using Device = void*;
+using launcher::Nvml;
 
-// A function of a library, or null.
-template <typename Signature>
-Signature* Find(void* library, const char* name) {
-  return reinterpret_cast<Signature*>(dlsym(library, name));
-}
-
-// Calls a function of the library if there is one. Returns whether it succeeded.
-template <typename Signature, typename... Arguments>
-bool Call(void* library, const char* name, Arguments... arguments) {
-  auto* function = Find<Signature>(library, name);
-  return function != nullptr && function(arguments...) == kSuccess;
-}
-
-std::string ErrorText(void* library, int error) {
-  auto* text = Find<const char*(int)>(library, "nvmlErrorString");
-  return text == nullptr ? fmt::format("error {}", error) : (*text)(error);
-}
-
-void ReadMemory(void* library, Device device, GpuState* gpu) {
-  using Errors = int(Device, int, int, unsigned long long*);
+void ReadMemory(const Nvml& nvml, Nvml::Device device, GpuState* gpu) {
   unsigned long long count = 0;
-  if (Call<Errors>(library, "nvmlDeviceGetTotalEccErrors", device, kUncorrected, kVolatile, &count))
+  if (Nvml::Call(nvml.ecc_errors, device, kUncorrected, kVolatile, &count))
     gpu->uncorrected_errors = static_cast<int64_t>(count);
-  if (Call<Errors>(library, "nvmlDeviceGetTotalEccErrors", device, kCorrected, kVolatile, &count))
+  if (Nvml::Call(nvml.ecc_errors, device, kCorrected, kVolatile, &count))
     gpu->corrected_errors = static_cast<int64_t>(count);
   unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
-  using Rows = int(Device, unsigned*, unsigned*, unsigned*, unsigned*);
-  if (Call<Rows>(library, "nvmlDeviceGetRemappedRows", device, &corrected, &uncorrected, &pending,
-                 &failed)) {
+  if (Nvml::Call(nvml.remapped_rows, device, &corrected, &uncorrected, &pending, &failed)) {
     gpu->repair_pending = pending != 0;
     gpu->repair_failed = failed != 0;
   }
   int retired = 0;  // GPUs before Ampere retire pages instead.
-  if (Call<int(Device, int*)>(library, "nvmlDeviceGetRetiredPagesPendingStatus", device, &retired))
+  if (Nvml::Call(nvml.retired_pages_pending, device, &retired))
     gpu->repair_pending = gpu->repair_pending || retired != 0;
 }
 
-void ReadInstances(void* library, Device device, GpuState* gpu) {
-  unsigned mode = 0, pending = 0, most = 0;
-  if (!Call<int(Device, unsigned*, unsigned*)>(library, "nvmlDeviceGetMigMode", device, &mode,
-                                               &pending) ||
-      mode != 1 ||
-      !Call<int(Device, unsigned*)>(library, "nvmlDeviceGetMaxMigDeviceCount", device, &most))
-    return;
-  gpu->divided = true;
-  for (unsigned i = 0; i < most; ++i) {
-    Device instance = nullptr;
-    char uuid[128] = {};
-    if (Call<int(Device, unsigned, Device*)>(library, "nvmlDeviceGetMigDeviceHandleByIndex", device,
-                                             i, &instance) &&
-        Call<int(Device, char*, unsigned)>(library, "nvmlDeviceGetUUID", instance, uuid,
-                                           unsigned{sizeof uuid}))
-      gpu->instances.push_back(uuid);
-  }
-}
-
-GpuState ReadGpu(void* library, Device device) {
+GpuState ReadGpu(const Nvml& nvml, Nvml::Device device) {
   GpuState gpu;
   char text[128] = {};
-  using Text = int(Device, char*, unsigned);
-  if (Call<Text>(library, "nvmlDeviceGetName", device, text, unsigned{sizeof text}))
-    gpu.name = text;
-  if (Call<Text>(library, "nvmlDeviceGetUUID", device, text, unsigned{sizeof text}))
-    gpu.uuid = text;
-  ReadInstances(library, device, &gpu);
-  ReadMemory(library, device, &gpu);
+  if (Nvml::Call(nvml.name, device, text, unsigned{sizeof text})) gpu.name = text;
+  if (Nvml::Call(nvml.uuid, device, text, unsigned{sizeof text})) gpu.uuid = text;
+  if (auto instances = nvml.InstancesOf(device)) {
+    gpu.divided = true;
+    gpu.instances = *std::move(instances);
+  }
+  ReadMemory(nvml, device, &gpu);
   unsigned long long reasons = 0;
-  if (Call<int(Device, unsigned long long*)>(library, "nvmlDeviceGetCurrentClocksThrottleReasons",
-                                             device, &reasons))
-    gpu.throttle_reasons = reasons;
+  if (Nvml::Call(nvml.throttle_reasons, device, &reasons)) gpu.throttle_reasons = reasons;
   unsigned degrees = 0;
-  if (Call<int(Device, int, unsigned*)>(library, "nvmlDeviceGetTemperature", device,
-                                        kTemperatureGpu, &degrees))
+  if (Nvml::Call(nvml.temperature, device, kTemperatureGpu, &degrees))
     gpu.temperature = static_cast<int>(degrees);
   for (unsigned link = 0; link < kMaxLinks; ++link) {
     int active = 0;
-    if (Call<int(Device, unsigned, int*)>(library, "nvmlDeviceGetNvLinkState", device, link,
-                                          &active))
+    if (Nvml::Call(nvml.link_state, device, link, &active))
       ++(active != 0 ? gpu.links_up : gpu.links_down);
   }
   return gpu;
 }
 
-void ReadGpus(void* library, GpuReport* report) {
+void ReadGpus(const Nvml& nvml, GpuReport* report) {
   unsigned count = 0;
-  using Count = int(unsigned*);
-  auto* counter = Find<Count>(library, "nvmlDeviceGetCount_v2");
-  if (counter == nullptr || (*counter)(&count) != kSuccess) {
-    report->problem = "nvmlDeviceGetCount does not work";
+  if (const int error = nvml.count(&count); error != Nvml::kSuccess) {
+    report->problem = fmt::format("nvmlDeviceGetCount: {}", nvml.text(error));
     return;
   }
-  auto* handle = Find<int(unsigned, Device*)>(library, "nvmlDeviceGetHandleByIndex_v2");
-  for (unsigned i = 0; i < count && handle != nullptr; ++i) {
-    Device device = nullptr;
-    const int error = (*handle)(i, &device);
-    if (error == kNoPermission) continue;  // The GPU belongs to another container.
-    if (error == kSuccess)
-      report->gpus.push_back(ReadGpu(library, device));
+  for (unsigned i = 0; i < count; ++i) {
+    Nvml::Device device = nullptr;
+    const int error = nvml.device(i, &device);
+    if (error == Nvml::kNoPermission) continue;  // The GPU belongs to another container.
+    if (error == Nvml::kSuccess)
+      report->gpus.push_back(ReadGpu(nvml, device));
     else
-      report->gpus.push_back({.problem = ErrorText(library, error)});
+      report->gpus.push_back({.problem = nvml.text(error)});
   }
   char version[96] = {};
-  if (Call<int(char*, unsigned)>(library, "nvmlSystemGetDriverVersion", version,
-                                 unsigned{sizeof version}))
+  if (Nvml::Call(nvml.driver_version, version, unsigned{sizeof version}))
     report->driver_version = version;
 }
 
 std::string NcclVersion(const char* name) {
   void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return "";
+  auto* get = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
   int version = 0;
-  if (library == nullptr || !Call<int(int*)>(library, "ncclGetVersion", &version)) return "";
+  if (get == nullptr || get(&version) != 0) return "";
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
@@ -301,20 +255,19 @@ std::string Summary(const GpuReport& report, const std::set<size_t>& used, int l
 
 }  // namespace
 
-GpuReport ReadGpuHealthHere(const char* nvml, const char* nccl) {
+GpuReport ReadGpuHealthHere(const char* library, const char* nccl) {
   GpuReport report;
   report.nccl_version = NcclVersion(nccl);
-  void* library = dlopen(nvml, RTLD_NOW | RTLD_LOCAL);
-  auto* init = library == nullptr ? nullptr : Find<int()>(library, "nvmlInit_v2");
-  if (init == nullptr) return report;
+  const std::optional<Nvml> nvml = Nvml::Load(library);
+  if (!nvml) return report;
   report.library = true;
-  if (const int error = (*init)(); error != kSuccess) {
-    report.library = error != kDriverNotLoaded;
-    if (report.library) report.problem = ErrorText(library, error);
+  if (const int error = nvml->init(); error != Nvml::kSuccess) {
+    report.library = error != Nvml::kDriverNotLoaded;
+    if (report.library) report.problem = nvml->text(error);
     return report;
   }
-  ReadGpus(library, &report);
-  Call<int()>(library, "nvmlShutdown");
+  ReadGpus(*nvml, &report);
+  nvml->shutdown();
   return report;
 }
 

@@ -38,7 +38,7 @@ struct GpuReport {
 // Loads the library in a child process, because it may hang if the driver is broken.
 GpuReport ReadGpuHealth(Duration timeout = std::chrono::seconds(20));
 // Does the same in the calling process. The names of the libraries are for tests.
-GpuReport ReadGpuHealthHere(const char* nvml = "libnvidia-ml.so.1",
+GpuReport ReadGpuHealthHere(const char* library = "libnvidia-ml.so.1",
                             const char* nccl = "libnccl.so.2");
 
 // What determines which GPUs of the host the job uses.
