@@ -236,8 +236,8 @@ class ClusterCommand : public Command {
 
   void AddExec(CLI::App* app) {
     app->add_flag("--exec", exec_,
-                  "Run this process's task with the arguments that follow --, or in its place the "
-                  "command of muster that follows, muster preflight");
+                  "Run this process's task with the arguments that follow --, or in its place a "
+                  "command of muster, if the first of them is muster");
     with_exec_ = {
         app->add_option("--restart", restart_,
                         "Start the task again that was killed or exited with a code from 128 on: "
@@ -259,7 +259,8 @@ class ClusterCommand : public Command {
                         "With --restart: write the exit code of rank 0 to DIR/chief, and one from "
                         "1 to 127 of any rank but an evaluator to DIR/permanent")
             ->type_name("DIR")};
-    app->add_option("ARGUMENTS", arguments_, "With --exec, after --: of the task, --job FILE ...");
+    app->add_option("ARGUMENTS", arguments_,
+                    "With --exec, after --: of the task, --job FILE ..., or muster COMMAND ...");
   }
 
   // What the options say together.
@@ -348,12 +349,12 @@ class ClusterCommand : public Command {
   }
 
   absl::StatusOr<int> Exec(const ClusterConfig& config, const std::optional<std::string>& text) {
-    // A command of muster runs in the place of the task: muster preflight.
+    // A command of muster runs in the place of the task, such as muster preflight.
     const bool own_command = !arguments_.empty() && arguments_.front() == "muster";
     if (arguments_.empty() || (!own_command && !arguments_.front().starts_with("-"))) {
       return ConfigurationError(
-          "--exec chooses the program by the task, and needs its arguments: write --exec -- --job "
-          "FILE, or --exec -- muster preflight --job FILE");
+          "--exec chooses the program by the task: write its arguments, --exec -- --job FILE, or a "
+          "command of muster to run in its place, --exec -- muster preflight --job FILE");
     }
     for (const std::string& warning : config.warnings)
       fmt::print(stderr, "muster: warning: {}\n", warning);

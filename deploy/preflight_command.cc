@@ -118,7 +118,9 @@ class PreflightCommand : public Command {
 
   void CheckGpuHealth() {
     gpus_ = preflight::ReadGpuHealth();
-    for (Check& check : preflight::JudgeGpus(gpus_)) checks_.push_back(std::move(check));
+    const preflight::GpuChoice choice = {.devices = job_.devices,
+                                         .visible = ProcessEnvironment()("CUDA_VISIBLE_DEVICES")};
+    for (Check& check : preflight::JudgeGpus(gpus_, choice)) checks_.push_back(std::move(check));
   }
 
   // True if this task trains or evaluates. A ps does not, nor does a chief with servers.

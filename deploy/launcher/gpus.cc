@@ -1,6 +1,5 @@
 #include "deploy/launcher/gpus.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,45 +9,10 @@
 #include <set>
 
 #include "deploy/launcher/child_output.h"
+#include "deploy/launcher/nvml.h"
 
 namespace muster::launcher {
 namespace {
-
-// ---- The driver's library. These declarations are all that is called, so its header is not
-// needed.
-
-constexpr int kSuccess = 0, kNoPermission = 4, kDriverNotLoaded = 9;
-
-struct Nvml {
-  using Device = void*;
-  int (*init)();
-  int (*shutdown)();
-  const char* (*text)(int);
-  int (*count)(unsigned*);
-  int (*device)(unsigned, Device*);
-  int (*uuid)(Device, char*, unsigned);
-  int (*mig_mode)(Device, unsigned* current, unsigned* pending);
-  int (*most_instances)(Device, unsigned*);
-  int (*instance)(Device, unsigned, Device*);
-};
-
-template <typename Function>
-bool Find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
-}
-
-bool FindAll(void* library, Nvml* nvml) {
-  return Find(library, "nvmlInit_v2", &nvml->init) &&
-         Find(library, "nvmlShutdown", &nvml->shutdown) &&
-         Find(library, "nvmlErrorString", &nvml->text) &&
-         Find(library, "nvmlDeviceGetCount_v2", &nvml->count) &&
-         Find(library, "nvmlDeviceGetHandleByIndex_v2", &nvml->device) &&
-         Find(library, "nvmlDeviceGetUUID", &nvml->uuid) &&
-         Find(library, "nvmlDeviceGetMigMode", &nvml->mig_mode) &&
-         Find(library, "nvmlDeviceGetMaxMigDeviceCount", &nvml->most_instances) &&
-         Find(library, "nvmlDeviceGetMigDeviceHandleByIndex", &nvml->instance);
-}
 
 absl::Status DriverError(std::string_view what, std::string_view why) {
   return ConfigurationError(
@@ -59,39 +23,32 @@ absl::Status DriverError(std::string_view what, std::string_view why) {
 
 absl::Status AddGpu(const Nvml& nvml, unsigned index, GpuInventory* inventory) {
   Nvml::Device device = nullptr;
-  if (const int error = nvml.device(index, &device); error != kSuccess) {
-    if (error == kNoPermission) return absl::OkStatus();  // The GPU belongs to another container.
+  if (const int error = nvml.device(index, &device); error != Nvml::kSuccess) {
+    // The GPU belongs to another container.
+    if (error == Nvml::kNoPermission) return absl::OkStatus();
     return DriverError(fmt::format("GPU {}", index), nvml.text(error));
   }
   ++inventory->physical;
-  char uuid[128] = {};
-  unsigned mode = 0, pending = 0, most = 0;
-  const bool divided = nvml.mig_mode(device, &mode, &pending) == kSuccess && mode == 1 &&
-                       nvml.most_instances(device, &most) == kSuccess;
-  if (!divided) {
-    if (const int error = nvml.uuid(device, uuid, sizeof uuid); error != kSuccess)
-      return DriverError(fmt::format("GPU {}", index), nvml.text(error));
-    inventory->gpus.push_back({uuid});
+  if (const auto instances = nvml.InstancesOf(device)) {
+    for (const std::string& instance : *instances) inventory->gpus.push_back({instance});
     return absl::OkStatus();
   }
-  for (unsigned i = 0; i < most; ++i) {
-    Nvml::Device instance = nullptr;
-    // The instance does not exist, or belongs to another container.
-    if (nvml.instance(device, i, &instance) != kSuccess) continue;
-    if (nvml.uuid(instance, uuid, sizeof uuid) == kSuccess) inventory->gpus.push_back({uuid});
-  }
+  char uuid[128] = {};
+  if (const int error = nvml.uuid(device, uuid, sizeof uuid); error != Nvml::kSuccess)
+    return DriverError(fmt::format("GPU {}", index), nvml.text(error));
+  inventory->gpus.push_back({uuid});
   return absl::OkStatus();
 }
 
 absl::StatusOr<GpuInventory> Ask(const Nvml& nvml) {
-  if (const int error = nvml.init(); error != kSuccess) {
-    if (error == kDriverNotLoaded) return GpuInventory();
+  if (const int error = nvml.init(); error != Nvml::kSuccess) {
+    if (error == Nvml::kDriverNotLoaded) return GpuInventory();
     return DriverError("nvmlInit", nvml.text(error));
   }
   GpuInventory inventory;
   absl::Status status;
   unsigned count = 0;
-  if (const int error = nvml.count(&count); error != kSuccess)
+  if (const int error = nvml.count(&count); error != Nvml::kSuccess)
     status = DriverError("nvmlDeviceGetCount", nvml.text(error));
   for (unsigned i = 0; i < count && status.ok(); ++i) status = AddGpu(nvml, i, &inventory);
   nvml.shutdown();
@@ -177,10 +134,7 @@ int NeededEach(const std::string& devices) {
 }  // namespace
 
 absl::StatusOr<GpuInventory> ReadGpusHere(const char* library, const char* folder) {
-  Nvml nvml{};
-  if (void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL); handle != nullptr) {
-    if (FindAll(handle, &nvml)) return Ask(nvml);
-  }
+  if (const std::optional<Nvml> nvml = Nvml::Load(library)) return Ask(*nvml);
   GpuInventory inventory;
   std::error_code error;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder, error))

@@ -4,19 +4,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 
-#include "absl/strings/str_join.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "common/base/peer_text.h"
 #include "deploy/launcher/child_output.h"
+#include "deploy/launcher/gpus.h"
+#include "deploy/launcher/nvml.h"
 #include "muster/json.h"
 
 namespace muster::preflight {
 namespace {
 
-// ---- The driver's library: nvml.h of NVIDIA's NVML API, of which these functions are called.
+// ---- From the driver's library. These are constants of nvml.h.
 
-constexpr int kSuccess = 0, kNoPermission = 4, kDriverNotLoaded = 9;
 constexpr int kUncorrected = 1, kCorrected = 0;  // nvmlMemoryErrorType_t
 constexpr int kVolatile = 0;                     // nvmlEccCounterType_t
 constexpr int kTemperatureGpu = 0;               // nvmlTemperatureSensors_t
@@ -33,100 +37,73 @@ constexpr Reason kReasons[] = {{0x20, "it is hot (software thermal slowdown)"},
                                {0x80, "its power supply says so (hardware power brake)"},
                                {0x08, "the hardware slows it down"}};
 
-using Device = void*;
+using launcher::Nvml;
 
-// A function of a library, or null.
-template <typename Signature>
-Signature* Find(void* library, const char* name) {
-  return reinterpret_cast<Signature*>(dlsym(library, name));
-}
-
-// Calls a function of the library if there is one. Returns whether it succeeded.
-template <typename Signature, typename... Arguments>
-bool Call(void* library, const char* name, Arguments... arguments) {
-  auto* function = Find<Signature>(library, name);
-  return function != nullptr && function(arguments...) == kSuccess;
-}
-
-std::string ErrorText(void* library, int error) {
-  auto* text = Find<const char*(int)>(library, "nvmlErrorString");
-  return text == nullptr ? fmt::format("error {}", error) : (*text)(error);
-}
-
-void ReadMemory(void* library, Device device, GpuState* gpu) {
-  using Errors = int(Device, int, int, unsigned long long*);
+void ReadMemory(const Nvml& nvml, Nvml::Device device, GpuState* gpu) {
   unsigned long long count = 0;
-  if (Call<Errors>(library, "nvmlDeviceGetTotalEccErrors", device, kUncorrected, kVolatile, &count))
+  if (Nvml::Call(nvml.ecc_errors, device, kUncorrected, kVolatile, &count))
     gpu->uncorrected_errors = static_cast<int64_t>(count);
-  if (Call<Errors>(library, "nvmlDeviceGetTotalEccErrors", device, kCorrected, kVolatile, &count))
+  if (Nvml::Call(nvml.ecc_errors, device, kCorrected, kVolatile, &count))
     gpu->corrected_errors = static_cast<int64_t>(count);
   unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
-  using Rows = int(Device, unsigned*, unsigned*, unsigned*, unsigned*);
-  if (Call<Rows>(library, "nvmlDeviceGetRemappedRows", device, &corrected, &uncorrected, &pending,
-                 &failed)) {
+  if (Nvml::Call(nvml.remapped_rows, device, &corrected, &uncorrected, &pending, &failed)) {
     gpu->repair_pending = pending != 0;
     gpu->repair_failed = failed != 0;
   }
   int retired = 0;  // GPUs before Ampere retire pages instead.
-  if (Call<int(Device, int*)>(library, "nvmlDeviceGetRetiredPagesPendingStatus", device, &retired))
+  if (Nvml::Call(nvml.retired_pages_pending, device, &retired))
     gpu->repair_pending = gpu->repair_pending || retired != 0;
 }
 
-GpuState ReadGpu(void* library, Device device) {
+GpuState ReadGpu(const Nvml& nvml, Nvml::Device device) {
   GpuState gpu;
   char text[128] = {};
-  using Text = int(Device, char*, unsigned);
-  if (Call<Text>(library, "nvmlDeviceGetName", device, text, unsigned{sizeof text}))
-    gpu.name = text;
-  if (Call<Text>(library, "nvmlDeviceGetUUID", device, text, unsigned{sizeof text}))
-    gpu.uuid = text;
-  ReadMemory(library, device, &gpu);
+  if (Nvml::Call(nvml.name, device, text, unsigned{sizeof text})) gpu.name = text;
+  if (Nvml::Call(nvml.uuid, device, text, unsigned{sizeof text})) gpu.uuid = text;
+  if (auto instances = nvml.InstancesOf(device)) {
+    gpu.divided = true;
+    gpu.instances = *std::move(instances);
+  }
+  ReadMemory(nvml, device, &gpu);
   unsigned long long reasons = 0;
-  if (Call<int(Device, unsigned long long*)>(library, "nvmlDeviceGetCurrentClocksThrottleReasons",
-                                             device, &reasons))
-    gpu.throttle_reasons = reasons;
+  if (Nvml::Call(nvml.throttle_reasons, device, &reasons)) gpu.throttle_reasons = reasons;
   unsigned degrees = 0;
-  if (Call<int(Device, int, unsigned*)>(library, "nvmlDeviceGetTemperature", device,
-                                        kTemperatureGpu, &degrees))
+  if (Nvml::Call(nvml.temperature, device, kTemperatureGpu, &degrees))
     gpu.temperature = static_cast<int>(degrees);
   for (unsigned link = 0; link < kMaxLinks; ++link) {
     int active = 0;
-    if (Call<int(Device, unsigned, int*)>(library, "nvmlDeviceGetNvLinkState", device, link,
-                                          &active))
+    if (Nvml::Call(nvml.link_state, device, link, &active))
       ++(active != 0 ? gpu.links_up : gpu.links_down);
   }
   return gpu;
 }
 
-void ReadGpus(void* library, GpuReport* report) {
+void ReadGpus(const Nvml& nvml, GpuReport* report) {
   unsigned count = 0;
-  using Count = int(unsigned*);
-  auto* counter = Find<Count>(library, "nvmlDeviceGetCount_v2");
-  if (counter == nullptr || (*counter)(&count) != kSuccess) {
-    report->problem = "nvmlDeviceGetCount does not work";
+  if (const int error = nvml.count(&count); error != Nvml::kSuccess) {
+    report->problem = fmt::format("nvmlDeviceGetCount: {}", nvml.text(error));
     return;
   }
-  auto* handle = Find<int(unsigned, Device*)>(library, "nvmlDeviceGetHandleByIndex_v2");
-  for (unsigned i = 0; i < count && handle != nullptr; ++i) {
-    Device device = nullptr;
-    const int error = (*handle)(i, &device);
-    if (error == kNoPermission) continue;  // The GPU belongs to another container.
-    if (error != kSuccess) {
-      report->problem = fmt::format("GPU {}: {}", i, ErrorText(library, error));
-      return;
-    }
-    report->gpus.push_back(ReadGpu(library, device));
+  for (unsigned i = 0; i < count; ++i) {
+    Nvml::Device device = nullptr;
+    const int error = nvml.device(i, &device);
+    if (error == Nvml::kNoPermission) continue;  // The GPU belongs to another container.
+    if (error == Nvml::kSuccess)
+      report->gpus.push_back(ReadGpu(nvml, device));
+    else
+      report->gpus.push_back({.problem = nvml.text(error)});
   }
   char version[96] = {};
-  if (Call<int(char*, unsigned)>(library, "nvmlSystemGetDriverVersion", version,
-                                 unsigned{sizeof version}))
+  if (Nvml::Call(nvml.driver_version, version, unsigned{sizeof version}))
     report->driver_version = version;
 }
 
 std::string NcclVersion(const char* name) {
   void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return "";
+  auto* get = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
   int version = 0;
-  if (library == nullptr || !Call<int(int*)>(library, "ncclGetVersion", &version)) return "";
+  if (get == nullptr || get(&version) != 0) return "";
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
@@ -135,8 +112,11 @@ std::string NcclVersion(const char* name) {
 std::string Encode(const GpuReport& report) {
   Json gpus = Json::array();
   for (const GpuState& gpu : report.gpus)
-    gpus.push_back({{"name", gpu.name},
+    gpus.push_back({{"problem", gpu.problem},
+                    {"name", gpu.name},
                     {"uuid", gpu.uuid},
+                    {"divided", gpu.divided},
+                    {"instances", gpu.instances},
                     {"uncorrected_errors", gpu.uncorrected_errors},
                     {"corrected_errors", gpu.corrected_errors},
                     {"repair_pending", gpu.repair_pending},
@@ -166,8 +146,11 @@ absl::StatusOr<GpuReport> Decode(const std::string& text) {
   for (const Json& item : gpus) {
     GpuState& gpu = report.gpus.emplace_back();
     JsonObject one(item, "GPU");
-    one.Read("name", &gpu.name)
+    one.Read("problem", &gpu.problem)
+        .Read("name", &gpu.name)
         .Read("uuid", &gpu.uuid)
+        .Read("divided", &gpu.divided)
+        .Read("instances", &gpu.instances)
         .Read("uncorrected_errors", &gpu.uncorrected_errors)
         .Read("corrected_errors", &gpu.corrected_errors)
         .Read("repair_pending", &gpu.repair_pending)
@@ -181,6 +164,47 @@ absl::StatusOr<GpuReport> Decode(const std::string& text) {
   return report;
 }
 
+// ---- Which GPUs the job uses.
+
+// Returns whether the job's `devices` has the CUDA device with this number.
+bool Includes(const std::string& devices, size_t number) {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (!devices.starts_with(kPrefix)) return true;
+  for (const absl::string_view entry : absl::StrSplit(devices.substr(kPrefix.size()), ',')) {
+    size_t named = 0;
+    if (absl::SimpleAtoi(entry, &named) && named == number) return true;
+  }
+  return false;
+}
+
+// Returns whether `name`, an entry of launcher::VisibleGpus, is GPU `number` or a part of it.
+bool Names(const std::string& name, const GpuState& gpu, size_t number) {
+  return name == std::to_string(number) ||
+         (!gpu.uuid.empty() && (name == gpu.uuid || name.starts_with("MIG-" + gpu.uuid + "/"))) ||
+         std::find(gpu.instances.begin(), gpu.instances.end(), name) != gpu.instances.end();
+}
+
+// Returns the numbers of the GPUs that the job uses.
+absl::StatusOr<std::set<size_t>> UsedGpus(const std::vector<GpuState>& gpus,
+                                          const GpuChoice& choice) {
+  launcher::GpuInventory inventory;
+  for (const GpuState& gpu : gpus) {
+    if (!gpu.divided)
+      inventory.gpus.push_back({gpu.uuid.empty() ? std::to_string(inventory.physical) : gpu.uuid});
+    for (const std::string& instance : gpu.instances) inventory.gpus.push_back({instance});
+    ++inventory.physical;
+  }
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> visible,
+                          launcher::VisibleGpus(inventory, choice.visible));
+  std::set<size_t> used;
+  for (size_t device = 0; device < visible.size(); ++device) {
+    if (!Includes(choice.devices, device)) continue;
+    for (size_t i = 0; i < gpus.size(); ++i)
+      if (Names(visible[device], gpus[i], i)) used.insert(i);
+  }
+  return used;
+}
+
 // ---- Judging.
 
 void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* checks) {
@@ -191,12 +215,21 @@ void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* 
     checks->push_back(
         {.name = name, .what = std::move(what), .fix = std::move(fix), .warning = true});
   };
+  constexpr std::string_view kLeaveOut =
+      "leave it out (CUDA_VISIBLE_DEVICES, or the job's devices)";
+  if (!gpu.problem.empty())
+    fail(fmt::format("the driver cannot use it: {}", SanitizePeerText(gpu.problem, 200)),
+         fmt::format("see what nvidia-smi says, or {}", kLeaveOut));
   if (gpu.repair_failed)
-    fail("its memory has defects that cannot be repaired", "replace the GPU, or leave it out");
+    fail("its memory has defects that cannot be repaired",
+         fmt::format("replace the GPU, or {}", kLeaveOut));
   if (gpu.uncorrected_errors > 0)
-    fail(fmt::format("{} memory errors that ECC could not correct, since the driver was loaded",
-                     gpu.uncorrected_errors),
-         "reset the GPU (nvidia-smi --gpu-reset) or reboot; replace it if they come again");
+    fail(
+        fmt::format("{} memory errors that ECC could not correct, since the driver was loaded",
+                    gpu.uncorrected_errors),
+        fmt::format("reset the GPU (nvidia-smi --gpu-reset) or reboot, and replace it if they come "
+                    "again, or {}",
+                    kLeaveOut));
   if (gpu.repair_pending && !gpu.repair_failed)
     warn("a part of its memory is to be replaced by a spare one at the next reset",
          "reset the GPU (nvidia-smi --gpu-reset) or reboot");
@@ -212,22 +245,29 @@ void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* 
          "see nvidia-smi nvlink --status, and the log of the fabric manager");
 }
 
+std::string Summary(const GpuReport& report, const std::set<size_t>& used, int links) {
+  std::string what = fmt::format("{}", used.size());
+  if (used.size() < report.gpus.size()) what += fmt::format(" of {}", report.gpus.size());
+  what += report.gpus.size() == 1 ? " GPU" : " GPUs";
+  if (!used.empty()) what += fmt::format(" ({})", report.gpus[*used.begin()].name);
+  return fmt::format("{}, driver {}, {} NVLinks up: no errors", what, report.driver_version, links);
+}
+
 }  // namespace
 
-GpuReport ReadGpuHealthHere(const char* nvml, const char* nccl) {
+GpuReport ReadGpuHealthHere(const char* library, const char* nccl) {
   GpuReport report;
   report.nccl_version = NcclVersion(nccl);
-  void* library = dlopen(nvml, RTLD_NOW | RTLD_LOCAL);
-  auto* init = library == nullptr ? nullptr : Find<int()>(library, "nvmlInit_v2");
-  if (init == nullptr) return report;
+  const std::optional<Nvml> nvml = Nvml::Load(library);
+  if (!nvml) return report;
   report.library = true;
-  if (const int error = (*init)(); error != kSuccess) {
-    report.library = error != kDriverNotLoaded;
-    if (report.library) report.problem = ErrorText(library, error);
+  if (const int error = nvml->init(); error != Nvml::kSuccess) {
+    report.library = error != Nvml::kDriverNotLoaded;
+    if (report.library) report.problem = nvml->text(error);
     return report;
   }
-  ReadGpus(library, &report);
-  Call<int()>(library, "nvmlShutdown");
+  ReadGpus(*nvml, &report);
+  nvml->shutdown();
   return report;
 }
 
@@ -245,7 +285,7 @@ GpuReport ReadGpuHealth(Duration timeout) {
   return report;
 }
 
-std::vector<Check> JudgeGpus(const GpuReport& report) {
+std::vector<Check> JudgeGpus(const GpuReport& report, const GpuChoice& choice) {
   constexpr char kName[] = "GPU health";
   if (!report.library)
     return {{.name = kName, .what = "not checked: no NVIDIA driver on this host"}};
@@ -255,19 +295,23 @@ std::vector<Check> JudgeGpus(const GpuReport& report) {
              .what = fmt::format("the NVIDIA driver of this host does not work: {}",
                                  SanitizePeerText(report.problem, 200)),
              .fix = "see what nvidia-smi says, or train on the CPU (--set devices=cpu)"}};
-  std::vector<Check> checks;
-  size_t links = 0;
+  const absl::StatusOr<std::set<size_t>> used = UsedGpus(report.gpus, choice);
+  if (!used.ok())
+    return {{.name = kName, .ok = false, .what = std::string(Message(used.status()))}};
+  std::vector<Check> checks, others;
+  int links = 0;
   for (size_t i = 0; i < report.gpus.size(); ++i) {
-    JudgeGpu(report.gpus[i], fmt::format("GPU {}", i), &checks);
-    links += static_cast<size_t>(report.gpus[i].links_up);
+    const bool uses = used->contains(i);
+    JudgeGpu(report.gpus[i], fmt::format("GPU {}", i), uses ? &checks : &others);
+    if (uses) links += report.gpus[i].links_up;
   }
-  if (!checks.empty()) return checks;
-  std::string what =
-      fmt::format("{} GPU{}", report.gpus.size(), report.gpus.size() == 1 ? "" : "s");
-  if (!report.gpus.empty()) what += fmt::format(" ({})", report.gpus[0].name);
-  return {{.name = kName,
-           .what = fmt::format("{}, driver {}, {} NVLinks up: no errors", what,
-                               report.driver_version, links)}};
+  if (checks.empty()) checks.push_back({.name = kName, .what = Summary(report, *used, links)});
+  for (Check& check : others) {
+    check.ok = check.warning = true;
+    check.what = "not used by this job: " + check.what;
+    checks.push_back(std::move(check));
+  }
+  return checks;
 }
 
 }  // namespace muster::preflight

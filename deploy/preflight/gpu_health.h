@@ -3,6 +3,7 @@
 // the versions of the driver and of NCCL.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,10 @@
 namespace muster::preflight {
 
 struct GpuState {
+  std::string problem;  // Why the driver does not give access to it. "": it does.
   std::string name, uuid;
+  bool divided = false;                // It is in MIG mode.
+  std::vector<std::string> instances;  // The UUIDs of the instances that this process may use.
   // Since the driver was loaded. Below 0: the GPU does not count them.
   int64_t uncorrected_errors = -1, corrected_errors = -1;
   // Rows or pages of memory wait to be replaced at the next reset of the GPU.
@@ -34,10 +38,17 @@ struct GpuReport {
 // Loads the library in a child process, because it may hang if the driver is broken.
 GpuReport ReadGpuHealth(Duration timeout = std::chrono::seconds(20));
 // Does the same in the calling process. The names of the libraries are for tests.
-GpuReport ReadGpuHealthHere(const char* nvml = "libnvidia-ml.so.1",
+GpuReport ReadGpuHealthHere(const char* library = "libnvidia-ml.so.1",
                             const char* nccl = "libnccl.so.2");
 
-// Returns a check for each GPU with a problem, or one that sums up.
-std::vector<Check> JudgeGpus(const GpuReport& report);
+// What determines which GPUs of the host the job uses.
+struct GpuChoice {
+  std::string devices = "auto";        // The job's "devices", which is not for the CPU.
+  std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES. nullopt: not set.
+};
+
+// Returns a check for each problem of a GPU, and one that sums up if the job's GPUs have none. A
+// GPU that the job does not use only causes warnings.
+std::vector<Check> JudgeGpus(const GpuReport& report, const GpuChoice& choice);
 
 }  // namespace muster::preflight

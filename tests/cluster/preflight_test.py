@@ -215,6 +215,12 @@ class Preflight(ClusterTest):
         self.assertRegex(told[0], "ok +GPU health +2 GPUs .NVIDIA Fake., driver 580.65.06")
         self.assertRegex(told[0], "FAILED +worker 0, GPU 1 +2 memory errors that ECC could not correct")
         self.assertRegex(told[1], "warn +GPU 1 +its clock is held down: it is hot")
+        # Another job may use it.
+        told = self.run_all(self.cluster(1), {"chief:0": [], "worker:0": []}, code=0,
+                            worker_0={**fake, "FAKE_GPU_HEALTH": "ok ecc=2 lost", "CUDA_VISIBLE_DEVICES": "0"})
+        self.assertRegex(told[1], "ok +GPU health +1 of 3 GPUs .NVIDIA Fake.")
+        self.assertRegex(told[0], "warn +worker 0, GPU 1 +not used by this job: 2 memory errors")
+        self.assertRegex(told[0], "warn +worker 0, GPU 2 +not used by this job: the driver cannot use it: GPU is lost")
 
     def test_it_ends_in_time_whatever_strangers_do(self):
         """Connections that say nothing, too much or nonsense, and one that wants a session, hold nobody up."""

@@ -35,6 +35,8 @@ def torchrun(rank, size, ports):
 
 FROM = {"slurm": slurm, "openmpi": openmpi, "pmi": pmi, "torchrun": torchrun}
 STEPS = 300
+WRITE = ("write its arguments, --exec -- --job FILE, or a command of muster to run in its place, "
+         "--exec -- muster preflight --job FILE\n")
 
 
 def children(pid):
@@ -187,8 +189,8 @@ class Ranks(ClusterTest):
                                                             "SLURM_TASKS_PER_NODE": "2"}, "put srun before muster cluster"),
                  ("slurm", ["--hosts", "a"], {}, "Slurm names the hosts"),
                  ("slurm", ["--json", "--tf-config"], {}, "choose one of them"),
-                 ("slurm", ["--exec"], {}, "write --exec -- --job FILE"),
-                 ("slurm", ["--exec", "--", "muster-worker", "--job", job], {}, "write --exec -- --job FILE"),
+                 ("slurm", ["--exec"], {}, WRITE),
+                 ("slurm", ["--exec", "--", "muster-worker", "--job", job], {}, WRITE),
                  ("slurm", ["--bin-dir", without, "--exec", "--", "--job", job], {}, f"cannot start chief 0: {without}/muster-chief"),
                  ("slurm", ["--bin-dir", without, "--exec", "--restart", "always", "--", "--job", job], {}, "cannot start chief 0: "),
                  ("slurm", ["--", "--job", job], {}, "for the task that --exec runs"),

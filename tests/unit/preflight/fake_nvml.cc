@@ -5,6 +5,9 @@
 //   reasons=64  clocks held down      links=4/2    NVLinks that are up, and down
 //   init=18     nvmlInit fails        hang         it never comes back
 //   old         a driver without the newer functions
+//   mig=2       MIG mode, with so many instances     lost         it fell off the bus
+//   denied      one of another container
+// The UUIDs are GPU-0, GPU-1, ..., those of the instances of GPU-1 are MIG-10, MIG-11, ...
 #include <unistd.h>
 
 #include <cstdlib>
@@ -19,7 +22,10 @@ struct Gpu {
   long long errors = 0;
   unsigned pending = 0, failed = 0, up = 0, down = 0;
   unsigned long long reasons = 1;  // Idle.
-  bool old = false;
+  bool old = false, mig = false;
+  int error = 0;  // Of its handle.
+  std::string uuid;
+  std::vector<Gpu> instances;
 };
 std::vector<Gpu> gpus;
 
@@ -50,13 +56,24 @@ int nvmlInit_v2() {
       gpu.pending = gpu.pending || part == "pending";
       gpu.failed = gpu.failed || part == "failed";
       gpu.old = gpu.old || part == "old";
+      if (part == "lost") gpu.error = 15;
+      if (part == "denied") gpu.error = 4;
+      if (part.rfind("mig=", 0) == 0) {
+        gpu.mig = true;
+        gpu.instances.resize(static_cast<size_t>(Number(part)));
+      }
     }
+    const std::string index = std::to_string(gpus.size());
+    gpu.uuid = "GPU-" + index;
+    for (size_t i = 0; i < gpu.instances.size(); ++i)
+      gpu.instances[i].uuid = "MIG-" + index + std::to_string(i);
     gpus.push_back(gpu);
   }
   return 0;
 }
 int nvmlShutdown() { return 0; }
 const char* nvmlErrorString(int error) {
+  if (error == 15) return "GPU is lost";
   return error == 18 ? "Driver/library version mismatch" : "some other error";
 }
 int nvmlSystemGetDriverVersion(char* text, unsigned size) {
@@ -69,14 +86,27 @@ int nvmlDeviceGetCount_v2(unsigned* count) {
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   *device = &gpus[index];
-  return 0;
+  return gpus[index].error;
 }
 int nvmlDeviceGetName(void*, char* text, unsigned size) {
   std::strncpy(text, "NVIDIA Fake", size);
   return 0;
 }
-int nvmlDeviceGetUUID(void*, char* text, unsigned size) {
-  std::strncpy(text, "GPU-1", size);
+int nvmlDeviceGetUUID(void* device, char* text, unsigned size) {
+  std::strncpy(text, Of(device).uuid.c_str(), size);
+  return 0;
+}
+int nvmlDeviceGetMigMode(void* device, unsigned* current, unsigned* pending) {
+  *current = *pending = Of(device).mig ? 1 : 0;
+  return 0;
+}
+int nvmlDeviceGetMaxMigDeviceCount(void*, unsigned* count) {
+  *count = 7;
+  return 0;
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(void* device, unsigned index, void** instance) {
+  if (index >= Of(device).instances.size()) return 6;
+  *instance = &Of(device).instances[index];
   return 0;
 }
 int nvmlDeviceGetTotalEccErrors(void* device, int kind, int counter, unsigned long long* count) {
