@@ -376,6 +376,15 @@ class Many(unittest.TestCase):
             # A number that is not there any more leaves its place.
             self.assertEqual(page.evaluate("take({patch: {progress: {metrics: {loss: null}}}}), document.querySelector('[data-name=loss]')"), None)
 
+    def test_the_events_of_a_chief_that_was_started_again(self):
+        with Browser(self.url) as page:
+            page.until("document.querySelectorAll('#events li').length == 100")
+            FakeChief.started_again.set()
+            page.until("state.uptime_seconds == 1")
+            self.assertEqual(page.evaluate("document.getElementById('events').textContent"), "0:01worker 5 joined")
+            FakeChief.started_again.clear()
+
+
 
 # The least contrast of the text with what is behind it, as WCAG 2.1 defines it.
 CONTRAST = """(() => {
@@ -393,6 +402,8 @@ CONTRAST = """(() => {
 
 
 class FakeChief(http.server.BaseHTTPRequestHandler):
+    started_again = threading.Event()
+
     def log_message(self, *_):
         pass
 
@@ -416,7 +427,12 @@ class FakeChief(http.server.BaseHTTPRequestHandler):
         for message in {"state": state, "points": {"replaces": True, "points": points}, "events": events}, {"patch": {"uptime_seconds": 11}}:
             self.wfile.write(f"data: {json.dumps(message)}\n\n".encode())
             self.wfile.flush()
-        time.sleep(60)
+        if FakeChief.started_again.wait(60):
+            again = {"state": {**state, "uptime_seconds": 1}, "points": {"replaces": True, "points": []},
+                     "events": [{"number": 5, "at": 1, "kind": "joined", "text": "worker 5 joined"}]}
+            self.wfile.write(f"data: {json.dumps(again)}\n\n".encode())
+            self.wfile.flush()
+            time.sleep(60)
 
 
 if __name__ == "__main__":
