@@ -384,6 +384,12 @@ class Many(unittest.TestCase):
             self.assertEqual(page.evaluate("document.getElementById('events').textContent"), "0:01worker 5 joined")
             FakeChief.started_again.clear()
 
+    def test_it_tries_again_after_a_refusal_and_says_why(self):
+        FakeChief.refusals = 2  # of the stream, and of the question why
+        with Browser(self.url) as page:
+            page.until("document.getElementById('link').textContent == 'The chief refuses: 16 clients watch already. Trying again in 10 seconds.'")
+            page.until("document.querySelectorAll('tbody tr').length == 64")
+            self.assertEqual(page.evaluate("document.getElementById('link').textContent"), "")
 
 
 # The least contrast of the text with what is behind it, as WCAG 2.1 defines it.
@@ -403,11 +409,18 @@ CONTRAST = """(() => {
 
 class FakeChief(http.server.BaseHTTPRequestHandler):
     started_again = threading.Event()
+    refusals = 0
 
     def log_message(self, *_):
         pass
 
     def do_GET(self):
+        if self.path == "/events" and FakeChief.refusals:
+            FakeChief.refusals -= 1
+            self.send_response(503)
+            self.end_headers()
+            self.wfile.write(b"16 clients watch already\n")
+            return
         self.send_response(200)
         if self.path != "/events":
             self.send_header("Content-Type", "text/html; charset=utf-8")
