@@ -386,8 +386,9 @@ class Many(unittest.TestCase):
 
     def test_it_tries_again_after_a_refusal_and_says_why(self):
         FakeChief.refusals = 2  # of the stream, and of the question why
-        with Browser(self.url) as page:
+        with Browser(self.url + "?token=1234") as page:
             page.until("document.getElementById('link').textContent == 'The chief refuses: 16 clients watch already. Trying again in 10 seconds.'")
+            self.assertEqual(page.evaluate("location.href"), self.url, "the token stays in nobody's history")
             page.until("document.querySelectorAll('tbody tr').length == 64")
             self.assertEqual(page.evaluate("document.getElementById('link').textContent"), "")
 
