@@ -25,7 +25,8 @@ absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory);
 
 // Returns the address of the chief, as status.json has it; "" if there is none.
 std::string ChiefAddressOf(const RunFiles& run);
-// Returns the pid of the chief if it runs on this host, else 0.
+// Returns the pid of the chief if it runs on this host, else 0. A process that has got the pid of a
+// chief that is gone is none.
 int64_t LocalPidOf(const RunFiles& run);
 // Returns true if the owner has not left, and writes its beat within `wait`.
 bool OwnerLives(const RunFiles& run, Duration wait);
