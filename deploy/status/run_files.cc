@@ -141,6 +141,8 @@ absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory) {
   return run;
 }
 
+std::string RunIdOf(const RunFiles& run) { return TextOf(At(run.owner, "run_id")); }
+
 std::string ChiefAddressOf(const RunFiles& run) { return TextOf(At(run.status, "address")); }
 
 int64_t LocalPidOf(const RunFiles& run) {
@@ -163,7 +165,7 @@ bool OwnerLives(const RunFiles& run, Duration wait) {
 
 proto::StatusReply StatusOfFiles(const RunFiles& run) {
   proto::StatusReply reply;
-  reply.set_run_id(TextOf(At(run.owner, "run_id")));
+  reply.set_run_id(RunIdOf(run));
   reply.set_stage(run.result.is_object() ? "ended" : "unknown");
   proto::RunProgress& progress = *reply.mutable_progress();
   progress.set_program(ProgramOf(run.job));

@@ -23,6 +23,8 @@ struct RunFiles {
 // Returns ConfigurationError if `directory` is no model_dir.
 absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory);
 
+// Returns the id of the run, as owner.json has it; "" if there is none.
+std::string RunIdOf(const RunFiles& run);
 // Returns the address of the chief, as status.json has it; "" if there is none.
 std::string ChiefAddressOf(const RunFiles& run);
 // Returns the pid of the chief if it runs on this host, else 0. A process that has got the pid of a

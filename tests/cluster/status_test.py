@@ -202,6 +202,27 @@ class Folders(StatusTest):
         self.assertRegex(done.stdout, r"\nstep [1-9][\d,]*, epoch ")
         self.assertIn("has no result, and its chief is not reached", done.stdout)
 
+    def test_another_job_at_the_address_that_a_killed_chief_left(self):
+        cluster = self.cluster(1)
+        tasks = self.start_all(cluster, self.endless())
+        tasks[0].wait_for("Number of devices")
+        first = self.until(trains, self.model_dir)
+        for task in tasks:
+            task.signal(signal.SIGKILL)
+            task.wait(5)
+        other = self.dir / "other"
+        tasks = self.start_all(cluster, self.endless(model_dir=str(other)))
+        tasks[0].wait_for("Number of devices")
+        second = self.until(trains, cluster["chief"][0])
+        done = subprocess.run([BIN / "muster", "status", self.model_dir], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, RETRYABLE, done.stdout)
+        self.assertEqual(done.stderr, f"muster status: the chief of run {first['run_id']} cannot be reached: another job, of run {second['run_id']}, "
+                                      f"answers at {cluster['chief'][0]}\n")
+        self.assertIn(f"run {first['run_id']}: ", done.stdout)
+        self.assertIn("its chief is not reached", done.stdout)
+        self.assertEqual(self.until(trains, other)["run_id"], second["run_id"])
+        self.stop(tasks)
+
     def test_a_run_in_one_process(self):
         task = self.start(None, None, self.endless())
         task.wait_for("Number of devices")
