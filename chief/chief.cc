@@ -312,6 +312,7 @@ absl::Status Chief::Start() {
   if (options_.faults != nullptr)
     publisher.check_disk = [faults = options_.faults] { return faults->CheckDisk("summaries"); };
   publisher_ = Publisher::Open(std::move(publisher));
+  MUSTER_RETURN_IF_ERROR(status_.Bind());
   if (!options_.cluster.local()) {
     evaluation_ = EvaluationService::Make(OptionsOfEvaluation());
     flight_ = FlightService::Make(OptionsOfFlight());
@@ -322,7 +323,7 @@ absl::Status Chief::Start() {
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
   }
-  MUSTER_RETURN_IF_ERROR(status_.Open(coordinator_.get(), [this] { return OwnState(); }));
+  status_.Open(coordinator_.get(), [this] { return OwnState(); });
   if (owner_ != nullptr)
     status_.WriteFile(FencedFiles([owner = owner_] { return owner->Check(); }, owner_->term()));
   return absl::OkStatus();

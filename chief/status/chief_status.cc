@@ -29,18 +29,23 @@ void ChiefStatus::Follow(CoordinatorOptions* options) {
   options->describe = [this](proto::StatusReply* reply) { watch_.Describe(reply); };
 }
 
-absl::Status ChiefStatus::Open(Coordinator* coordinator, OwnState own) {
+absl::Status ChiefStatus::Bind() {
   if (job_.status.port == 0) return absl::OkStatus();
   web::HttpOptions options = web::OptionsFor(cluster_, job_, static_cast<int>(job_.status.port));
   // With a key nobody reads without it, on this host neither: other users may be here.
   options.identity = cluster_.identity;
-  PageFeed::Source source = [this, own = std::move(own)] { return Alone(own); };
-  if (coordinator != nullptr) source = [coordinator] { return coordinator->Describe(); };
-  auto page = StatusPage::Start(std::move(options), std::move(source), watch_);
+  auto page = StatusPage::Bind(std::move(options));
   if (!page.ok()) return Annotate(page.status(), "status.port: ");
   page_ = *std::move(page);
-  LogInfo("status page: {}/", page_->url());
   return absl::OkStatus();
+}
+
+void ChiefStatus::Open(Coordinator* coordinator, OwnState own) {
+  if (page_ == nullptr) return;
+  PageFeed::Source source = [this, own = std::move(own)] { return Alone(own); };
+  if (coordinator != nullptr) source = [coordinator] { return coordinator->Describe(); };
+  page_->Start(std::move(source), watch_);
+  LogInfo("status page: {}/", page_->url());
 }
 
 proto::StatusReply ChiefStatus::Alone(const OwnState& own) const {

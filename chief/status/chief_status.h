@@ -28,10 +28,12 @@ class ChiefStatus {
 
   // Returns the state of a process that trains alone, without the fields that watch() knows.
   using OwnState = std::function<proto::StatusReply()>;
-  // Starts the page if the job asks for one. `coordinator` is null if this process trains alone,
-  // and `own` is used then. Both are used until Close(). Returns ConfigurationError if the port is
-  // taken.
-  absl::Status Open(Coordinator* coordinator, OwnState own);
+  // Binds the port of the page if the job asks for one. Returns ConfigurationError if it is taken.
+  // Called before the coordinator starts, so that members do not join a chief that cannot stay.
+  absl::Status Bind();
+  // Starts the page that Bind has bound. `coordinator` is null if this process trains alone, and
+  // `own` is used then. Both are used until Close().
+  void Open(Coordinator* coordinator, OwnState own);
   // Writes status.json. REQUIRES: this process owns the model_dir.
   void WriteFile(const FencedFiles& files) const;
   // Shows the end of the job to those who read the page.
@@ -46,7 +48,7 @@ class ChiefStatus {
   const Job& job_;
   const MonotonicTime started_ = Clock::now();
   RunWatch watch_;
-  std::unique_ptr<StatusPage> page_;  // Null without status.port.
+  std::unique_ptr<StatusPage> page_;                            // Null without status.port.
 };
 
 }  // namespace muster::chief

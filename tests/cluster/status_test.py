@@ -323,9 +323,29 @@ class Page(StatusTest):
             taken.listen()
             port = taken.getsockname()[1]
             cluster = self.cluster(1)
-            chief = self.start(cluster, "chief:0", self.endless(), [f"status.port={port}", "timeouts.bind=1"])
+            chief = self.start(cluster, "chief:0", self.endless(), [f"status.port={port}", "timeouts.bind=4"])
+            while not (self.model_dir / "owner.json").exists():
+                self.assertIsNone(chief.popen.poll(), chief.output())
+                time.sleep(0.05)
+            time.sleep(1)
+            # No member may join a chief that cannot stay.
+            self.assertIn("the connection is refused", self.status(cluster["chief"][0], code=RETRYABLE))
+            self.assertIsNone(chief.popen.poll(), chief.output())
             self.assertEqual(chief.wait(30), 2, chief.output())
             self.assertRegex(chief.output(), rf"status\.port: .*{port}")
+
+    def test_a_launch_ends_at_once_if_the_port_is_taken(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            command = [BIN / "muster", "launch", "--workers", "2", "--job", self.endless(), "--set", f"status.port={port}", "--set", "timeouts.bind=3"]
+            launch = self.process_class("launch", list(map(str, command)), {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}, self.dir / "launch.log")
+            self.processes.append(launch)
+            start = time.monotonic()
+            self.assertEqual(launch.wait(30), 2, launch.output())
+            self.assertLess(time.monotonic() - start, 15)
+            self.assertRegex(launch.output(), rf"status\.port: .*{port}")
 
     @unittest.skipUnless(CHROMIUM, WHY_NOT)
     def test_a_browser_shows_it(self):
