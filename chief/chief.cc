@@ -594,7 +594,7 @@ absl::Status Chief::End(const absl::Status& result) {
     LogInfo("result in {}/result.json", options_.job.model_dir);
   if (evaluation_ != nullptr) evaluation_->End(verdict);
   if (flight_ != nullptr) flight_->Drain(kFlightDrain);
-  status_.ShowEnd();
+  status_.ShowEnd(VerdictOf(status));
   verdict_ = status;
   return status;
 }

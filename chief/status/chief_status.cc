@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "chief/coordinator/convert.h"
 #include "common/base/logging.h"
 #include "common/job/program_path.h"
 #include "common/rpc/host.h"
@@ -48,9 +49,13 @@ void ChiefStatus::Open(Coordinator* coordinator, OwnState own) {
   LogInfo("status page: {}/", page_->url());
 }
 
-proto::StatusReply ChiefStatus::Alone(const OwnState& own) const {
+proto::StatusReply ChiefStatus::Alone(const OwnState& own) {
   proto::StatusReply reply = own();
-  reply.set_stage("running");
+  {
+    absl::MutexLock lock(&mu_);
+    reply.set_stage(verdict_ ? "ending" : "running");
+    if (verdict_) *reply.mutable_verdict() = *verdict_;
+  }
   reply.set_uptime_seconds(Seconds(Clock::now() - started_));
   const rpc::HostIdentity host = rpc::ThisHost();
   watch_.Describe(&reply);
@@ -77,7 +82,11 @@ void ChiefStatus::WriteFile(const FencedFiles& files) const {
   if (!written.ok()) LogDebug("{}", Message(written));
 }
 
-void ChiefStatus::ShowEnd() {
+void ChiefStatus::ShowEnd(const Verdict& verdict) {
+  {
+    absl::MutexLock lock(&mu_);
+    verdict_ = VerdictToProto(verdict);
+  }
   if (page_ != nullptr) page_->ShowEnd();
 }
 

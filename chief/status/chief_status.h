@@ -4,14 +4,18 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "chief/coordinator/coordinator.h"
 #include "chief/model_dir/fenced_files.h"
 #include "chief/status/run_watch.h"
 #include "chief/status/status_page.h"
 #include "common/base/clock.h"
 #include "common/cluster/cluster_config.h"
+#include "common/cluster/verdict.h"
 #include "common/job/job.h"
 
 namespace muster::chief {
@@ -36,18 +40,21 @@ class ChiefStatus {
   void Open(Coordinator* coordinator, OwnState own);
   // Writes status.json. REQUIRES: this process owns the model_dir.
   void WriteFile(const FencedFiles& files) const;
-  // Shows the end of the job to those who read the page.
-  void ShowEnd();
+  // Shows the end of the job to those who read the page. A process that trains alone has `verdict`
+  // from then on. Otherwise the coordinator has its own.
+  void ShowEnd(const Verdict& verdict);
   // Ends the page.
   void Close() { page_.reset(); }
 
  private:
-  proto::StatusReply Alone(const OwnState& own) const;
+  proto::StatusReply Alone(const OwnState& own);
 
   const ClusterConfig& cluster_;
   const Job& job_;
   const MonotonicTime started_ = Clock::now();
   RunWatch watch_;
+  absl::Mutex mu_;
+  std::optional<proto::Verdict> verdict_ ABSL_GUARDED_BY(mu_);  // None until ShowEnd.
   std::unique_ptr<StatusPage> page_;                            // Null without status.port.
 };
 

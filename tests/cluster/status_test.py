@@ -293,6 +293,17 @@ class Page(StatusTest):
         self.assertEqual([verdict["status"] for verdict in verdicts], ["preempted"])
         self.finish(tasks, code=PREEMPTED)
 
+    def test_a_process_that_trains_alone_shows_its_end(self):
+        task = self.start(None, None, self.endless(), [f"status.port={self.port}"])
+        task.wait_for("Number of devices")
+        stream = self.messages()
+        first = next(stream)
+        self.assertEqual((first.get("state") or first["patch"])["stage"], "running")
+        task.signal(signal.SIGTERM)
+        verdicts = [message["patch"]["verdict"] for message in stream if message.get("patch", {}).get("verdict")]
+        self.assertEqual([verdict["status"] for verdict in verdicts], ["preempted"])
+        self.finish([task], code=PREEMPTED)
+
     def test_it_needs_the_token_of_the_run_key(self):
         tasks = self.start_page(security={"key_file": str(self.run_key())})
         token = subprocess.run([BIN / "muster", "key", "token", "--key-file", self.run_key()], check=True, capture_output=True, text=True).stdout.strip()
