@@ -34,8 +34,8 @@ int64_t LocalPidOf(const RunFiles& run);
 bool OwnerLives(const RunFiles& run, Duration wait);
 
 // Returns the state of the run as a chief tells it. It has no members, and the ages of its events
-// are negative. `event_steps` of the last scalars are read from the folder train/ if there is no
-// result.json.
+// are negative. Without a result.json, the step, the loss and the rates are the last ones in the
+// event files of train/.
 proto::StatusReply StatusOfFiles(const RunFiles& run);
 // Returns lines that StatusOfFiles has no place for: the outcome, times, hosts.
 std::vector<std::string> OutcomeLines(const RunFiles& run);
