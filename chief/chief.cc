@@ -319,6 +319,7 @@ absl::Status Chief::Start() {
   if (options_.faults != nullptr)
     publisher.check_disk = [faults = options_.faults] { return faults->CheckDisk("summaries"); };
   publisher_ = Publisher::Open(std::move(publisher));
+  MUSTER_RETURN_IF_ERROR(status_.Bind());
   if (!options_.cluster.local()) {
     evaluation_ = EvaluationService::Make(OptionsOfEvaluation());
     flight_ = FlightService::Make(OptionsOfFlight());
@@ -330,7 +331,7 @@ absl::Status Chief::Start() {
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
   }
-  MUSTER_RETURN_IF_ERROR(status_.Open(coordinator_.get(), [this] { return OwnState(); }));
+  status_.Open(coordinator_.get(), [this] { return OwnState(); });
   if (owner_ != nullptr)
     status_.WriteFile(FencedFiles([owner = owner_] { return owner->Check(); }, owner_->term()));
   return absl::OkStatus();
@@ -616,7 +617,7 @@ absl::Status Chief::End(const absl::Status& result) {
     LogInfo("result in {}/result.json", options_.job.model_dir);
   if (evaluation_ != nullptr) evaluation_->End(verdict);
   if (flight_ != nullptr) flight_->Drain(kFlightDrain);
-  status_.ShowEnd();
+  status_.ShowEnd(VerdictOf(status));
   if (trace_ != nullptr) trace_->Close(kTraceDrain);
   verdict_ = status;
   return status;

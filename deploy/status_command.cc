@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/peer_text.h"
 #include "common/cluster/cluster_config.h"
 #include "common/job/job.h"
 #include "common/rpc/host.h"
@@ -138,6 +139,7 @@ class StatusCommand : public Command {
     const auto run = status::ReadRunFiles(target_);
     if (!run.ok()) return;
     link_.chief_pid = status::LocalPidOf(*run);
+    run_id_ = status::RunIdOf(*run);
     if (const std::string address = status::ChiefAddressOf(*run); !address.empty())
       link_.address = address;
   }
@@ -147,7 +149,20 @@ class StatusCommand : public Command {
     if (*chief == nullptr) {
       MUSTER_ASSIGN_OR_RETURN(*chief, status::ChiefLink::Open(link_, timeout));
     }
-    return (*chief)->Ask(timeout);
+    MUSTER_ASSIGN_OR_RETURN(proto::StatusReply reply, (*chief)->Ask(timeout));
+    MUSTER_RETURN_IF_ERROR(CheckRun(reply.run_id()));
+    return reply;
+  }
+
+  // Another job may listen at the address that a lost chief left in the model_dir.
+  absl::Status CheckRun(const std::string& asked) {
+    if (run_id_.empty() || asked == run_id_) return absl::OkStatus();
+    // A chief that was started again may have begun another run.
+    if (const auto run = status::ReadRunFiles(target_); run.ok()) run_id_ = status::RunIdOf(*run);
+    if (run_id_.empty() || asked == run_id_) return absl::OkStatus();
+    return PeerLost(
+        fmt::format("the chief of run {} cannot be reached: another job, of run {}, answers at {}",
+                    run_id_, SanitizePeerText(asked, 100), link_.address));
   }
 
   // Called if the chief was reached before, and is not any more. Returns whether the run has ended.
@@ -182,6 +197,7 @@ class StatusCommand : public Command {
       link_.job = *std::move(job);
     }
     link_.chief_pid = status::LocalPidOf(run);
+    run_id_ = status::RunIdOf(run);
     const absl::Status shown = ShowChief();
     if (shown.ok() || ExitCodeOf(shown) != ExitCode::kRetryable) return shown;
     Print(status::StatusOfFiles(run),
@@ -241,6 +257,7 @@ class StatusCommand : public Command {
   bool watch_ = false, json_ = false, terminal_ = false, first_ = true;
   double timeout_ = 5;
   status::ChiefLinkOptions link_;
+  std::string run_id_;  // Of the model_dir that the argument names. Empty: any.
 };
 
 }  // namespace

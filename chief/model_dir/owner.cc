@@ -23,6 +23,7 @@
 #include "common/base/logging.h"
 #include "common/base/wait.h"
 #include "common/cluster/chief_term.h"
+#include "common/process/process_start.h"
 #include "common/rpc/host.h"
 
 namespace muster::chief {

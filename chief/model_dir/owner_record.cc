@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -24,13 +22,6 @@ namespace {
 constexpr size_t kRecordBytes = 1024;
 // Hosts, paths and identities are shorter. A longer file is not a record.
 constexpr size_t kMaxOwnerFileBytes = 64 << 10;
-
-std::string FirstLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 OwnerFile Parse(const std::string& text) {
   const absl::StatusOr<Json> parsed = ParseJson(text, "owner.json");
@@ -66,24 +57,6 @@ std::string RandomHex() {
   while (getrandom(&number, sizeof number, 0) != sizeof number) {
   }
   return fmt::format("{:016x}", number);
-}
-
-std::string PlaceOfThisProcess() {
-  char space[128] = "";
-  (void)!readlink("/proc/self/ns/pid", space, sizeof space - 1);
-  return FirstLine("/proc/sys/kernel/random/boot_id") + " " + space;
-}
-
-std::string StartOf(int64_t pid) {
-  const std::string stat = FirstLine(fmt::format("/proc/{}/stat", pid));
-  const size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return "";
-  std::istringstream fields(stat.substr(name_end + 1));
-  std::string field;
-  fields >> field;
-  if (field == "Z" || field == "X") return "";
-  for (int i = 0; i < 19; ++i) fields >> field;  // The start time, field 22 of the line.
-  return field;
 }
 
 std::string Text(const OwnerRecord& r, size_t at_least) {

@@ -10,11 +10,6 @@ namespace muster::chief {
 
 // Returns 64 random bits as text.
 std::string RandomHex();
-// Returns the scope in which a pid is unique: the machine's boot and its pid namespace.
-std::string PlaceOfThisProcess();
-// Returns the start time of a process in ticks since boot, "" if the process does not exist or is a
-// zombie. Pids are reused, so a process is identified by its pid and its start time.
-std::string StartOf(int64_t pid);
 
 struct OwnerRecord {
   std::string run_id, host, place, process_start, token, identity;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "chief/coordinator/convert.h"
 #include "common/base/logging.h"
 #include "common/job/program_path.h"
 #include "common/rpc/host.h"
@@ -29,23 +30,32 @@ void ChiefStatus::Follow(CoordinatorOptions* options) {
   options->describe = [this](proto::StatusReply* reply) { watch_.Describe(reply); };
 }
 
-absl::Status ChiefStatus::Open(Coordinator* coordinator, OwnState own) {
+absl::Status ChiefStatus::Bind() {
   if (job_.status.port == 0) return absl::OkStatus();
   web::HttpOptions options = web::OptionsFor(cluster_, job_, static_cast<int>(job_.status.port));
   // With a key nobody reads without it, on this host neither: other users may be here.
   options.identity = cluster_.identity;
-  PageFeed::Source source = [this, own = std::move(own)] { return Alone(own); };
-  if (coordinator != nullptr) source = [coordinator] { return coordinator->Describe(); };
-  auto page = StatusPage::Start(std::move(options), std::move(source), watch_);
+  auto page = StatusPage::Bind(std::move(options));
   if (!page.ok()) return Annotate(page.status(), "status.port: ");
   page_ = *std::move(page);
-  LogInfo("status page: {}/", page_->url());
   return absl::OkStatus();
 }
 
-proto::StatusReply ChiefStatus::Alone(const OwnState& own) const {
+void ChiefStatus::Open(Coordinator* coordinator, OwnState own) {
+  if (page_ == nullptr) return;
+  PageFeed::Source source = [this, own = std::move(own)] { return Alone(own); };
+  if (coordinator != nullptr) source = [coordinator] { return coordinator->Describe(); };
+  page_->Start(std::move(source), watch_);
+  LogInfo("status page: {}/", page_->url());
+}
+
+proto::StatusReply ChiefStatus::Alone(const OwnState& own) {
   proto::StatusReply reply = own();
-  reply.set_stage("running");
+  {
+    absl::MutexLock lock(&mu_);
+    reply.set_stage(verdict_ ? "ending" : "running");
+    if (verdict_) *reply.mutable_verdict() = *verdict_;
+  }
   reply.set_uptime_seconds(Seconds(Clock::now() - started_));
   const rpc::HostIdentity host = rpc::ThisHost();
   watch_.Describe(&reply);
@@ -72,7 +82,11 @@ void ChiefStatus::WriteFile(const FencedFiles& files) const {
   if (!written.ok()) LogDebug("{}", Message(written));
 }
 
-void ChiefStatus::ShowEnd() {
+void ChiefStatus::ShowEnd(const Verdict& verdict) {
+  {
+    absl::MutexLock lock(&mu_);
+    verdict_ = VerdictToProto(verdict);
+  }
   if (page_ != nullptr) page_->ShowEnd();
 }
 

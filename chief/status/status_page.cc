@@ -41,41 +41,39 @@ std::string PolicyOf(const std::string& page) {
       HashBetween(page, "<script>", "</script>"), HashBetween(page, "<style>", "</style>"));
 }
 
-StatusPage::StatusPage(PageFeed::Source source, const RunWatch& watch)
-    : feed_(std::move(source), watch, FirstId()) {}
-
-absl::StatusOr<std::unique_ptr<StatusPage>> StatusPage::Start(web::HttpOptions options,
-                                                              PageFeed::Source source,
-                                                              const RunWatch& watch) {
-  std::unique_ptr<StatusPage> page(new StatusPage(std::move(source), watch));
+absl::StatusOr<std::unique_ptr<StatusPage>> StatusPage::Bind(web::HttpOptions options) {
   options.max_streams = kMaxReaders;
-  MUSTER_ASSIGN_OR_RETURN(page->server_, web::HttpServer::Make(options));
+  MUSTER_ASSIGN_OR_RETURN(auto server, web::HttpServer::Make(options));
+  return std::unique_ptr<StatusPage>(new StatusPage(std::move(server)));
+}
+
+void StatusPage::Start(PageFeed::Source source, const RunWatch& watch) {
+  feed_ = std::make_unique<PageFeed>(std::move(source), watch, FirstId());
   const std::string policy = PolicyOf(kStatusPage);
-  page->server_->Get("/", [policy](const web::HttpRequest&) {
+  server_->Get("/", [policy](const web::HttpRequest&) {
     web::HttpResponse response;
     response.type = "text/html; charset=utf-8";
     response.body = kStatusPage;
     response.headers = {{"Content-Security-Policy", policy}};
     return response;
   });
-  PageFeed* feed = &page->feed_;
-  page->server_->Get("/status.json", [feed](const web::HttpRequest&) {
+  PageFeed* feed = feed_.get();
+  server_->Get("/status.json", [feed](const web::HttpRequest&) {
     web::HttpResponse response;
     response.type = "application/json";
     response.body = Dump(feed->Whole()) + "\n";
     return response;
   });
-  page->server_->Events("/events", [feed](uint64_t after) -> std::optional<web::HttpEvent> {
+  server_->Events("/events", [feed](uint64_t after) -> std::optional<web::HttpEvent> {
     std::optional<PageMessage> message = feed->Next(after);
     if (!message) return std::nullopt;
     return web::HttpEvent{message->id, std::move(message->text)};
   });
-  page->server_->Start();
-  return page;
+  server_->Start();
 }
 
 void StatusPage::ShowEnd() {
-  if (!feed_.AskAgain()) return;
+  if (feed_ == nullptr || !feed_->AskAgain()) return;
   // Twice the interval at which the streams look for news.
   std::this_thread::sleep_for(2 * web::HttpOptions().event_interval);
 }

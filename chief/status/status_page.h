@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "chief/status/page_feed.h"
 #include "common/web/http_server.h"
@@ -19,20 +20,21 @@ std::string PolicyOf(const std::string& page);
 
 class StatusPage {
  public:
-  // Serves "/", "/events" and "/status.json". The number of streams is set here. `source` and
-  // `watch` are used until the destructor returns. Returns the errors of HttpServer::Make.
-  static absl::StatusOr<std::unique_ptr<StatusPage>> Start(web::HttpOptions options,
-                                                           PageFeed::Source source,
-                                                           const RunWatch& watch);
+  // Binds the port. Readers who connect wait until Start. The number of streams is set here.
+  // Returns the errors of HttpServer::Make.
+  static absl::StatusOr<std::unique_ptr<StatusPage>> Bind(web::HttpOptions options);
+  // Serves "/", "/events" and "/status.json". `source` and `watch` are used until the destructor
+  // returns. Call it once.
+  void Start(PageFeed::Source source, const RunWatch& watch);
   std::string url() const { return server_->url(); }
   // Waits a moment, so that readers who are connected get the last state. Does not wait without
-  // readers.
+  // readers, or before Start.
   void ShowEnd();
 
  private:
-  StatusPage(PageFeed::Source source, const RunWatch& watch);
+  explicit StatusPage(std::unique_ptr<web::HttpServer> server) : server_(std::move(server)) {}
 
-  PageFeed feed_;
+  std::unique_ptr<PageFeed> feed_;           // Null before Start.
   std::unique_ptr<web::HttpServer> server_;  // Its handlers use feed_.
 };
 

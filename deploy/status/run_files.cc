@@ -1,7 +1,6 @@
 #include "deploy/status/run_files.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -13,6 +12,7 @@
 
 #include "common/base/json/json_integer.h"
 #include "common/base/peer_text.h"
+#include "common/process/process_start.h"
 #include "common/summary/last_scalars.h"
 #include "common/telemetry/progress.h"
 
@@ -141,13 +141,15 @@ absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory) {
   return run;
 }
 
+std::string RunIdOf(const RunFiles& run) { return TextOf(At(run.owner, "run_id")); }
+
 std::string ChiefAddressOf(const RunFiles& run) { return TextOf(At(run.status, "address")); }
 
 int64_t LocalPidOf(const RunFiles& run) {
-  char space[128] = "";
-  (void)!readlink("/proc/self/ns/pid", space, sizeof space - 1);
-  const std::string here = FirstLineOf("/proc/sys/kernel/random/boot_id") + " " + space;
-  return TextOf(At(run.owner, "place")) == here ? IntegerOf(At(run.owner, "pid")) : 0;
+  if (TextOf(At(run.owner, "place")) != PlaceOfThisProcess()) return 0;
+  const int64_t pid = IntegerOf(At(run.owner, "pid"));
+  const std::string start = StartOf(pid);
+  return !start.empty() && TextOf(At(run.owner, "process_start")) == start ? pid : 0;
 }
 
 bool OwnerLives(const RunFiles& run, Duration wait) {
@@ -163,7 +165,7 @@ bool OwnerLives(const RunFiles& run, Duration wait) {
 
 proto::StatusReply StatusOfFiles(const RunFiles& run) {
   proto::StatusReply reply;
-  reply.set_run_id(TextOf(At(run.owner, "run_id")));
+  reply.set_run_id(RunIdOf(run));
   reply.set_stage(run.result.is_object() ? "ended" : "unknown");
   proto::RunProgress& progress = *reply.mutable_progress();
   progress.set_program(ProgramOf(run.job));

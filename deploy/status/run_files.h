@@ -23,16 +23,19 @@ struct RunFiles {
 // Returns ConfigurationError if `directory` is no model_dir.
 absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory);
 
+// Returns the id of the run, as owner.json has it; "" if there is none.
+std::string RunIdOf(const RunFiles& run);
 // Returns the address of the chief, as status.json has it; "" if there is none.
 std::string ChiefAddressOf(const RunFiles& run);
-// Returns the pid of the chief if it runs on this host, else 0.
+// Returns the pid of the chief if it runs on this host, else 0. A process that has got the pid of a
+// chief that is gone is none.
 int64_t LocalPidOf(const RunFiles& run);
 // Returns true if the owner has not left, and writes its beat within `wait`.
 bool OwnerLives(const RunFiles& run, Duration wait);
 
 // Returns the state of the run as a chief tells it. It has no members, and the ages of its events
-// are negative. `event_steps` of the last scalars are read from the folder train/ if there is no
-// result.json.
+// are negative. Without a result.json, the step, the loss and the rates are the last ones in the
+// event files of train/.
 proto::StatusReply StatusOfFiles(const RunFiles& run);
 // Returns lines that StatusOfFiles has no place for: the outcome, times, hosts.
 std::vector<std::string> OutcomeLines(const RunFiles& run);

@@ -202,6 +202,27 @@ class Folders(StatusTest):
         self.assertRegex(done.stdout, r"\nstep [1-9][\d,]*, epoch ")
         self.assertIn("has no result, and its chief is not reached", done.stdout)
 
+    def test_another_job_at_the_address_that_a_killed_chief_left(self):
+        cluster = self.cluster(1)
+        tasks = self.start_all(cluster, self.endless())
+        tasks[0].wait_for("Number of devices")
+        first = self.until(trains, self.model_dir)
+        for task in tasks:
+            task.signal(signal.SIGKILL)
+            task.wait(5)
+        other = self.dir / "other"
+        tasks = self.start_all(cluster, self.endless(model_dir=str(other)))
+        tasks[0].wait_for("Number of devices")
+        second = self.until(trains, cluster["chief"][0])
+        done = subprocess.run([BIN / "muster", "status", self.model_dir], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, RETRYABLE, done.stdout)
+        self.assertEqual(done.stderr, f"muster status: the chief of run {first['run_id']} cannot be reached: another job, of run {second['run_id']}, "
+                                      f"answers at {cluster['chief'][0]}\n")
+        self.assertIn(f"run {first['run_id']}: ", done.stdout)
+        self.assertIn("its chief is not reached", done.stdout)
+        self.assertEqual(self.until(trains, other)["run_id"], second["run_id"])
+        self.stop(tasks)
+
     def test_a_run_in_one_process(self):
         task = self.start(None, None, self.endless())
         task.wait_for("Number of devices")
@@ -272,6 +293,17 @@ class Page(StatusTest):
         self.assertEqual([verdict["status"] for verdict in verdicts], ["preempted"])
         self.finish(tasks, code=PREEMPTED)
 
+    def test_a_process_that_trains_alone_shows_its_end(self):
+        task = self.start(None, None, self.endless(), [f"status.port={self.port}"])
+        task.wait_for("Number of devices")
+        stream = self.messages()
+        first = next(stream)
+        self.assertEqual((first.get("state") or first["patch"])["stage"], "running")
+        task.signal(signal.SIGTERM)
+        verdicts = [message["patch"]["verdict"] for message in stream if message.get("patch", {}).get("verdict")]
+        self.assertEqual([verdict["status"] for verdict in verdicts], ["preempted"])
+        self.finish([task], code=PREEMPTED)
+
     def test_it_needs_the_token_of_the_run_key(self):
         tasks = self.start_page(security={"key_file": str(self.run_key())})
         token = subprocess.run([BIN / "muster", "key", "token", "--key-file", self.run_key()], check=True, capture_output=True, text=True).stdout.strip()
@@ -302,9 +334,29 @@ class Page(StatusTest):
             taken.listen()
             port = taken.getsockname()[1]
             cluster = self.cluster(1)
-            chief = self.start(cluster, "chief:0", self.endless(), [f"status.port={port}", "timeouts.bind=1"])
+            chief = self.start(cluster, "chief:0", self.endless(), [f"status.port={port}", "timeouts.bind=4"])
+            while not (self.model_dir / "owner.json").exists():
+                self.assertIsNone(chief.popen.poll(), chief.output())
+                time.sleep(0.05)
+            time.sleep(1)
+            # No member may join a chief that cannot stay.
+            self.assertIn("the connection is refused", self.status(cluster["chief"][0], code=RETRYABLE))
+            self.assertIsNone(chief.popen.poll(), chief.output())
             self.assertEqual(chief.wait(30), 2, chief.output())
             self.assertRegex(chief.output(), rf"status\.port: .*{port}")
+
+    def test_a_launch_ends_at_once_if_the_port_is_taken(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            command = [BIN / "muster", "launch", "--workers", "2", "--job", self.endless(), "--set", f"status.port={port}", "--set", "timeouts.bind=3"]
+            launch = self.process_class("launch", list(map(str, command)), {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}, self.dir / "launch.log")
+            self.processes.append(launch)
+            start = time.monotonic()
+            self.assertEqual(launch.wait(30), 2, launch.output())
+            self.assertLess(time.monotonic() - start, 15)
+            self.assertRegex(launch.output(), rf"status\.port: .*{port}")
 
     @unittest.skipUnless(CHROMIUM, WHY_NOT)
     def test_a_browser_shows_it(self):
@@ -376,6 +428,22 @@ class Many(unittest.TestCase):
             # A number that is not there any more leaves its place.
             self.assertEqual(page.evaluate("take({patch: {progress: {metrics: {loss: null}}}}), document.querySelector('[data-name=loss]')"), None)
 
+    def test_the_events_of_a_chief_that_was_started_again(self):
+        with Browser(self.url) as page:
+            page.until("document.querySelectorAll('#events li').length == 100")
+            FakeChief.started_again.set()
+            page.until("state.uptime_seconds == 1")
+            self.assertEqual(page.evaluate("document.getElementById('events').textContent"), "0:01worker 5 joined")
+            FakeChief.started_again.clear()
+
+    def test_it_tries_again_after_a_refusal_and_says_why(self):
+        FakeChief.refusals = 2  # of the stream, and of the question why
+        with Browser(self.url + "?token=1234") as page:
+            page.until("document.getElementById('link').textContent == 'The chief refuses: 16 clients watch already. Trying again in 10 seconds.'")
+            self.assertEqual(page.evaluate("location.href"), self.url, "the token stays in nobody's history")
+            page.until("document.querySelectorAll('tbody tr').length == 64")
+            self.assertEqual(page.evaluate("document.getElementById('link').textContent"), "")
+
 
 # The least contrast of the text with what is behind it, as WCAG 2.1 defines it.
 CONTRAST = """(() => {
@@ -393,10 +461,19 @@ CONTRAST = """(() => {
 
 
 class FakeChief(http.server.BaseHTTPRequestHandler):
+    started_again = threading.Event()
+    refusals = 0
+
     def log_message(self, *_):
         pass
 
     def do_GET(self):
+        if self.path == "/events" and FakeChief.refusals:
+            FakeChief.refusals -= 1
+            self.send_response(503)
+            self.end_headers()
+            self.wfile.write(b"16 clients watch already\n")
+            return
         self.send_response(200)
         if self.path != "/events":
             self.send_header("Content-Type", "text/html; charset=utf-8")
@@ -416,7 +493,12 @@ class FakeChief(http.server.BaseHTTPRequestHandler):
         for message in {"state": state, "points": {"replaces": True, "points": points}, "events": events}, {"patch": {"uptime_seconds": 11}}:
             self.wfile.write(f"data: {json.dumps(message)}\n\n".encode())
             self.wfile.flush()
-        time.sleep(60)
+        if FakeChief.started_again.wait(60):
+            again = {"state": {**state, "uptime_seconds": 1}, "points": {"replaces": True, "points": []},
+                     "events": [{"number": 5, "at": 1, "kind": "joined", "text": "worker 5 joined"}]}
+            self.wfile.write(f"data: {json.dumps(again)}\n\n".encode())
+            self.wfile.flush()
+            time.sleep(60)
 
 
 if __name__ == "__main__":

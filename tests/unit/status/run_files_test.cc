@@ -1,5 +1,6 @@
 #include "deploy/status/run_files.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/process/process_start.h"
 #include "common/summary/event_writer.h"
 #include "deploy/status/chief_link.h"
 #include "deploy/status/status_text.h"
@@ -116,6 +118,17 @@ TEST_F(RunFilesTest, TakesNoValueOfAnotherTypeForItsOwn) {
   EXPECT_EQ(reply.progress().step(), 0);
   EXPECT_EQ(reply.events_size(), 2);
   EXPECT_FALSE(OutcomeLines(run).empty());
+}
+
+TEST_F(RunFilesTest, AProcessWithTheSamePidIsAnother) {
+  const auto owner = [this](const std::string& start) {
+    Write("owner.json", fmt::format(R"({{"pid": {}, "place": "{}", "process_start": "{}"}})",
+                                    getpid(), PlaceOfThisProcess(), start));
+    return LocalPidOf(Read());
+  };
+  EXPECT_EQ(owner(StartOf(getpid())), getpid());
+  EXPECT_EQ(owner("1"), 0);
+  EXPECT_EQ(owner(""), 0);
 }
 
 TEST_F(RunFilesTest, AnOwnerThatHasLeftIsNotAwaited) {
