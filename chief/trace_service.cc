@@ -341,21 +341,26 @@ void TraceServiceImpl::Close(Duration limit) {
 
 void TraceServiceImpl::Run() {
   absl::MutexLock lock(&mu_);
+  MonotonicTime look = muster::Clock::now() + kLook;
   while (!exiting_) {
-    if (!active_) {
-      const bool mail = !options_.model_dir.empty() && !closed_;
-      if (changed_.WaitUntil(&mu_, mail ? muster::Clock::now() + kLook : MonotonicTime::max()) &&
-          mail)
-        LookLocked();
+    const MonotonicTime now = muster::Clock::now();
+    const bool mail = !options_.model_dir.empty() && !closed_;
+    // Also during a trace: whoever asks then is refused, and does not wait in vain.
+    if (mail && now >= look) {
+      LookLocked();
+      look = muster::Clock::now() + kLook;
       continue;
     }
-    AnswerAlignedLocked();
-    const MonotonicTime now = muster::Clock::now();
-    if (active_->recording.IsComplete(now)) {
-      FinishLocked();
-    } else {
-      changed_.WaitUntil(&mu_, active_->recording.NextDeadline(now));
+    MonotonicTime until = mail ? look : MonotonicTime::max();
+    if (active_) {
+      AnswerAlignedLocked();
+      if (active_->recording.IsComplete(now)) {
+        FinishLocked();
+        continue;
+      }
+      until = std::min(until, active_->recording.NextDeadline(now));
     }
+    changed_.WaitUntil(&mu_, until);
   }
 }
 
