@@ -16,6 +16,7 @@
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
 #include "common/base/wait.h"
+#include "common/rpc/retry.h"
 #include "common/rpc/server.h"
 #include "proto/trace.grpc.pb.h"
 
@@ -375,7 +376,10 @@ void TraceServiceImpl::LookLocked() {
       request->steps, FromSeconds(std::clamp(request->limit_seconds, 0.0, 1e6)), {}, request->id);
   if (begun.ok()) return;
   mu_.Unlock();
-  const absl::Status answered = mailbox.Answer(request->id, {{"error", begun.error_message()}});
+  // The same exit code as for who calls Record.
+  const ExitCode code = ExitCodeOf(rpc::FromGrpc(begun, ""));
+  const absl::Status answered = mailbox.Answer(
+      request->id, {{"error", begun.error_message()}, {"exit_code", static_cast<int>(code)}});
   if (!answered.ok()) LogWarning("{}", Message(answered));
   mu_.Lock();
 }

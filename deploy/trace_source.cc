@@ -131,7 +131,11 @@ absl::StatusOr<GivenTrace> TakeAnswer(const std::string& folder, const std::stri
   MUSTER_ASSIGN_OR_RETURN(const std::string text, checkpoint::ReadFile(files, path));
   (void)files.Remove(path);
   MUSTER_ASSIGN_OR_RETURN(const Json answer, ParseJson(text, path));
-  if (answer.contains("error")) return ConfigurationError(answer.value("error", ""));
+  if (answer.contains("error")) {
+    const ExitCode code = ExitCodeFromInt(answer.value("exit_code", 0));
+    return StatusFor(code == ExitCode::kDone ? ExitCode::kRetryable : code,
+                     answer.value("error", ""));
+  }
   GivenTrace given;
   given.first_step = answer.value("first_step", int64_t{0});
   given.last_step = answer.value("last_step", int64_t{0});

@@ -243,6 +243,11 @@ TEST_F(Tracing, ARequestThroughTheModelDirIsRefusedWhileAnotherIsRecorded) {
   asking.join();
   ASSERT_TRUE(given.is_object());
   EXPECT_THAT(given.value("error", ""), HasSubstr("another trace is being recorded"));
+  EXPECT_EQ(given.value("exit_code", 0), static_cast<int>(ExitCode::kRetryable));
+  Mail("0a1c", 0, 10);
+  const Json senseless = AwaitMail("0a1c");
+  ASSERT_TRUE(senseless.is_object());
+  EXPECT_EQ(senseless.value("exit_code", 0), static_cast<int>(ExitCode::kConfiguration));
 }
 
 TEST_F(Tracing, TheEndOfTheJobEndsHeldCalls) {
