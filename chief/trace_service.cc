@@ -16,6 +16,7 @@
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
 #include "common/base/wait.h"
+#include "common/rpc/retry.h"
 #include "common/rpc/server.h"
 #include "proto/trace.grpc.pb.h"
 
@@ -341,21 +342,26 @@ void TraceServiceImpl::Close(Duration limit) {
 
 void TraceServiceImpl::Run() {
   absl::MutexLock lock(&mu_);
+  MonotonicTime look = muster::Clock::now() + kLook;
   while (!exiting_) {
-    if (!active_) {
-      const bool mail = !options_.model_dir.empty() && !closed_;
-      if (changed_.WaitUntil(&mu_, mail ? muster::Clock::now() + kLook : MonotonicTime::max()) &&
-          mail)
-        LookLocked();
+    const MonotonicTime now = muster::Clock::now();
+    const bool mail = !options_.model_dir.empty() && !closed_;
+    // Also during a trace: whoever asks then is refused, and does not wait in vain.
+    if (mail && now >= look) {
+      LookLocked();
+      look = muster::Clock::now() + kLook;
       continue;
     }
-    AnswerAlignedLocked();
-    const MonotonicTime now = muster::Clock::now();
-    if (active_->recording.IsComplete(now)) {
-      FinishLocked();
-    } else {
-      changed_.WaitUntil(&mu_, active_->recording.NextDeadline(now));
+    MonotonicTime until = mail ? look : MonotonicTime::max();
+    if (active_) {
+      AnswerAlignedLocked();
+      if (active_->recording.IsComplete(now)) {
+        FinishLocked();
+        continue;
+      }
+      until = std::min(until, active_->recording.NextDeadline(now));
     }
+    changed_.WaitUntil(&mu_, until);
   }
 }
 
@@ -370,7 +376,10 @@ void TraceServiceImpl::LookLocked() {
       request->steps, FromSeconds(std::clamp(request->limit_seconds, 0.0, 1e6)), {}, request->id);
   if (begun.ok()) return;
   mu_.Unlock();
-  const absl::Status answered = mailbox.Answer(request->id, {{"error", begun.error_message()}});
+  // The same exit code as for who calls Record.
+  const ExitCode code = ExitCodeOf(rpc::FromGrpc(begun, ""));
+  const absl::Status answered = mailbox.Answer(
+      request->id, {{"error", begun.error_message()}, {"exit_code", static_cast<int>(code)}});
   if (!answered.ok()) LogWarning("{}", Message(answered));
   mu_.Lock();
 }

@@ -24,6 +24,7 @@ constexpr Duration kReadDeadline = std::chrono::seconds(10);
 // A chief looks into its model_dir every second.
 constexpr Duration kTakes = std::chrono::seconds(5);
 constexpr Duration kPoll = std::chrono::milliseconds(50);
+constexpr char kRunHasEnded[] = "the run has ended";
 
 absl::Status StatusOfCall(const grpc::Status& status, const std::string& address) {
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
@@ -85,6 +86,10 @@ bool IsThere(const std::string& path) {
   return there.ok() && *there;
 }
 
+bool RunHasEnded(const std::string& model_dir) {
+  return IsThere(JoinPath(model_dir, "result.json"));
+}
+
 // Blocks until `path` is there or not there any more. Returns false after `limit`.
 bool AwaitFile(const std::string& path, bool there, Duration limit) {
   const MonotonicTime until = Clock::now() + limit;
@@ -126,7 +131,11 @@ absl::StatusOr<GivenTrace> TakeAnswer(const std::string& folder, const std::stri
   MUSTER_ASSIGN_OR_RETURN(const std::string text, checkpoint::ReadFile(files, path));
   (void)files.Remove(path);
   MUSTER_ASSIGN_OR_RETURN(const Json answer, ParseJson(text, path));
-  if (answer.contains("error")) return ConfigurationError(answer.value("error", ""));
+  if (answer.contains("error")) {
+    const ExitCode code = ExitCodeFromInt(answer.value("exit_code", 0));
+    return StatusFor(code == ExitCode::kDone ? ExitCode::kRetryable : code,
+                     answer.value("error", ""));
+  }
   GivenTrace given;
   given.first_step = answer.value("first_step", int64_t{0});
   given.last_step = answer.value("last_step", int64_t{0});
@@ -165,7 +174,7 @@ absl::StatusOr<GivenTrace> TraceFromChief(const std::string& address,
 
 absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
                                              const WantedTrace& wanted) {
-  if (IsThere(JoinPath(model_dir, "result.json"))) return LastTrace(model_dir, "the run has ended");
+  if (RunHasEnded(model_dir)) return LastTrace(model_dir, kRunHasEnded);
   if (!IsThere(JoinPath(model_dir, "owner.json")))
     return LastTrace(model_dir, "no run has begun there");
   AddJobFolder(model_dir);  // Files in it are as private as the chief's.
@@ -175,8 +184,12 @@ absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
     return ConfigurationError(Message(written));
   if (!AwaitFile(request, /*there=*/false, kTakes)) {
     (void)checkpoint::PosixFileSystem().Remove(request);
-    return LastTrace(model_dir,
-                     fmt::format("no chief took the request within {:g} s", Seconds(kTakes)));
+    if (RunHasEnded(model_dir)) return LastTrace(model_dir, kRunHasEnded);
+    // An earlier trace would pass for one of now.
+    return PeerLost(fmt::format(
+        "no chief took the request within {:g} s, and the run in {} has not ended: its chief is "
+        "stopped or busy, or sees another folder",
+        Seconds(kTakes), model_dir));
   }
   const std::string answer = JoinPath(folder, TraceAnswerFile(id));
   if (!AwaitFile(answer, /*there=*/true, wanted.limit + kAfterLimit))

@@ -29,8 +29,8 @@ struct GivenTrace {
 absl::StatusOr<GivenTrace> TraceFromChief(const std::string& address,
                                           const rpc::ChannelOptions& options,
                                           const WantedTrace& wanted);
-// Asks the chief that runs in model_dir. If there is none, returns the last trace of model_dir, or
-// a ConfigurationError.
+// Asks the chief that runs in model_dir. If the run has ended, returns the last trace of model_dir,
+// or a ConfigurationError. PeerLost: the run has not ended, and no chief answered.
 absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
                                              const WantedTrace& wanted);
 

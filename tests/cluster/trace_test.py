@@ -181,6 +181,27 @@ class Trace(TraceTest):
         self.trace(cluster["chief"][0], "--timeout", "1", code=RETRYABLE)
         self.assertIn("cannot reach the chief at", self.said)
 
+    def test_a_run_that_has_not_ended_gives_no_old_trace(self):
+        cluster = self.cluster(1)
+        chief, worker = self.running(cluster, self.job(**LONG, model_dir=str(self.model_dir), timeouts={"heartbeat": 60}))
+        self.trace(cluster["chief"][0], "--steps", "2")
+        chief.signal(signal.SIGSTOP)
+        self.trace(self.model_dir, code=RETRYABLE)
+        self.assertIn("no chief took the request within 5 s, and the run in", self.said)
+        self.assertFalse(self.output.exists())
+        self.assertEqual(len(list((self.model_dir / "trace").iterdir())), 1, "the request is gone")
+        chief.signal(signal.SIGCONT)
+        # Meanwhile the worker stands still, so the first of two requests takes until its limit.
+        worker.signal(signal.SIGSTOP)
+        first = subprocess.Popen([BIN / "muster", "trace", self.model_dir, "-o", self.dir / "first.json", "--timeout", "8"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        time.sleep(3)
+        self.trace(self.model_dir, code=RETRYABLE)
+        self.assertIn("another trace is being recorded", self.said)
+        worker.signal(signal.SIGCONT)
+        self.assertEqual(first.wait(30), 0, first.stdout.read())
+        first.stdout.close()
+
     def test_nothing_to_trace(self):
         self.trace(self.dir / "nowhere", code=CONFIGURATION)
         self.assertIn("is neither a folder nor an address HOST:PORT", self.said)

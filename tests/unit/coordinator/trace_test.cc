@@ -35,6 +35,7 @@ class SteppingTask {
     loop_ = std::thread([this] {
       const SpanThread thread(recorder_, "main loop");
       for (int64_t step = 1; !stop_; ++step) {
+        while (frozen_ && !stop_) std::this_thread::sleep_for(milliseconds(1));
         EnterSpanStep(step);
         const Span span("step");
         std::this_thread::sleep_for(milliseconds(1));
@@ -47,10 +48,11 @@ class SteppingTask {
     client_.reset();
   }
   void Leave() { client_.reset(); }
+  void Freeze(bool frozen = true) { frozen_ = frozen; }  // Its loop stands still.
 
  private:
   const std::shared_ptr<SpanRecorder> recorder_ = std::make_shared<SpanRecorder>();
-  std::atomic<bool> stop_ = false;
+  std::atomic<bool> stop_ = false, frozen_ = false;
   std::unique_ptr<TraceClient> client_;
   std::thread loop_;
 };
@@ -105,6 +107,25 @@ class Tracing : public ::testing::Test {
     auto json = ParseJson(text.value_or("{}"), path);
     EXPECT_TRUE(json.ok());
     return json.value_or(Json::object());
+  }
+  // Puts a request into the model_dir, as `muster trace MODEL_DIR` does.
+  void Mail(const std::string& id, int steps, double limit_seconds) {
+    ASSERT_TRUE(checkpoint::MakeDirectories(files_, "/model/trace").ok());
+    auto file = *files_.Create("/model/trace/request.part");
+    const Json request = {{"id", id}, {"steps", steps}, {"limit_seconds", limit_seconds}};
+    ASSERT_TRUE(file->Append(Dump(request)).ok());
+    ASSERT_TRUE(file->Close().ok());
+    ASSERT_TRUE(files_.Rename("/model/trace/request.part", "/model/trace/request.json").ok());
+  }
+  // Blocks until the chief has answered it, at most for `limit`. Null: it has not.
+  Json AwaitMail(const std::string& id, Duration limit = seconds(20)) {
+    const std::string answer = "/model/trace/" + TraceAnswerFile(id);
+    const MonotonicTime until = Clock::now() + limit;
+    while (!files_.Exists(answer).value_or(false)) {
+      if (Clock::now() > until) return Json();
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    return Read(answer);
   }
   checkpoint::MemoryFileSystem files_;
   std::unique_ptr<TraceService> service_;
@@ -201,18 +222,32 @@ TEST_F(Tracing, StrangersAreRefused) {
 TEST_F(Tracing, ARequestThroughTheModelDirIsAnswered) {
   StartTasks({"chief:0", "worker:0"});
   AskAll(1);
-  ASSERT_TRUE(checkpoint::MakeDirectories(files_, "/model/trace").ok());
-  auto file = *files_.Create("/model/trace/request.json");
-  ASSERT_TRUE(file->Append(R"({"id": "0a1b", "steps": 2, "limit_seconds": 10})").ok());
-  ASSERT_TRUE(file->Close().ok());
-  const std::string answer = "/model/trace/" + TraceAnswerFile("0a1b");
-  const MonotonicTime until = Clock::now() + seconds(20);
-  while (!files_.Exists(answer).value_or(false) && Clock::now() < until)
-    std::this_thread::sleep_for(milliseconds(10));
-  const Json given = Read(answer);
+  Mail("0a1b", 2, 10);
+  const Json given = AwaitMail("0a1b");
+  ASSERT_TRUE(given.is_object());
   EXPECT_THAT(given.at("tasks"), ElementsAre("chief:0", "worker:0"));
   EXPECT_TRUE(files_.Exists("/model/trace/" + given.at("file").get<std::string>()).value_or(false));
   EXPECT_FALSE(files_.Exists("/model/trace/request.json").value_or(true));
+}
+
+TEST_F(Tracing, ARequestThroughTheModelDirIsRefusedWhileAnotherIsRecorded) {
+  StartTasks({"chief:0", "worker:0"});
+  AskAll(1);
+  proto::TraceRecordReply reply;
+  std::thread asking([&] { EXPECT_TRUE(Ask(1000, seconds(6), &reply).ok()); });
+  std::this_thread::sleep_for(milliseconds(100));
+  tasks_[0]->Freeze();  // It holds up the trace until its limit.
+  Mail("0a1b", 2, 10);
+  const Json given = AwaitMail("0a1b", seconds(4));
+  tasks_[0]->Freeze(false);
+  asking.join();
+  ASSERT_TRUE(given.is_object());
+  EXPECT_THAT(given.value("error", ""), HasSubstr("another trace is being recorded"));
+  EXPECT_EQ(given.value("exit_code", 0), static_cast<int>(ExitCode::kRetryable));
+  Mail("0a1c", 0, 10);
+  const Json senseless = AwaitMail("0a1c");
+  ASSERT_TRUE(senseless.is_object());
+  EXPECT_EQ(senseless.value("exit_code", 0), static_cast<int>(ExitCode::kConfiguration));
 }
 
 TEST_F(Tracing, TheEndOfTheJobEndsHeldCalls) {
