@@ -39,7 +39,6 @@ Json StatsJson(const proto::TaskStats& stats) {
           {"generations", stats.generations()},
           {"restarts", stats.restarts()},
           {"checkpoints", stats.checkpoints()},
-          {"queue_depth", stats.queue_depth()},
           {"steps_per_second", Number(stats.steps_per_second())},
           {"examples_per_second", Number(stats.examples_per_second())},
           {"input_share", Known(stats.input_share())},

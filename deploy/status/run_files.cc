@@ -13,7 +13,7 @@
 #include "common/base/json/json_integer.h"
 #include "common/base/peer_text.h"
 #include "common/process/process_start.h"
-#include "common/summary/last_scalars.h"
+#include "common/summary/event_reader.h"
 #include "common/telemetry/progress.h"
 
 namespace muster::status {
@@ -96,12 +96,16 @@ void AddLosses(const Json& recovery, proto::StatusReply* reply) {
 
 // The last values that the event files of training have.
 void AddLastScalars(const std::string& directory, proto::RunProgress* progress) {
-  for (const auto& [tag, scalar] : summary::LastScalarsOf(directory + "/train")) {
-    if (tag == "learning_rate") progress->set_learning_rate(scalar.value);
-    if (tag == "examples_per_second") progress->set_examples_per_second(scalar.value);
+  for (const auto& [tag, points] : summary::ReadRun(directory + "/train").scalars) {
+    // Of several points of the highest step, the one that was written last.
+    const summary::Point& last = *std::max_element(
+        points.rbegin(), points.rend(),
+        [](const summary::Point& a, const summary::Point& b) { return a.step < b.step; });
+    if (tag == "learning_rate") progress->set_learning_rate(last.value);
+    if (tag == "examples_per_second") progress->set_examples_per_second(last.value);
     if (tag != "loss") continue;
-    (*progress->mutable_metrics())["loss"] = scalar.value;
-    progress->set_step(scalar.step);
+    (*progress->mutable_metrics())["loss"] = last.value;
+    progress->set_step(last.step);
   }
 }
 
