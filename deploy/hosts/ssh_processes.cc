@@ -1,13 +1,12 @@
 #include "deploy/hosts/ssh_processes.h"
 
-#include <absl/synchronization/mutex.h>
-#include <absl/time/time.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include <thread>
 
 #include "common/base/restarts.h"
+#include "common/base/wait.h"
 #include "common/cluster/task.h"
 #include "deploy/hosts/archive.h"
 #include "deploy/hosts/host_connection.h"
@@ -51,24 +51,19 @@ struct RemoteTask {
 class Pings {
  public:
   ~Pings() {
-    {
-      absl::MutexLock lock(&mutex_);
-      ending_ = true;
-    }
+    ending_.Notify();
     if (thread_.joinable()) thread_.join();
   }
   // REQUIRES: the connections outlive this object.
   void Start(std::vector<HostConnection*> connections) {
     thread_ = std::thread([this, connections = std::move(connections)] {
-      absl::MutexLock lock(&mutex_);
-      while (!mutex_.AwaitWithTimeout(absl::Condition(&ending_), absl::Seconds(1)))
+      while (!ending_.WaitFor(std::chrono::seconds(1)))
         for (HostConnection* connection : connections) connection->Ping();
     });
   }
 
  private:
-  absl::Mutex mutex_;
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  Notification ending_;
   std::thread thread_;
 };
 
