@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
-"""What it costs to be watched: the step rate of one run with and without readers of /metrics, in turns.
+"""What it costs to be watched: the step rate of one run with and without readers, in turns.
 
-  bench/status.py [--job FILE] [--workers 1] [--rounds 10] [--seconds 5] [--per-second 10] [--quick]
+  bench/status.py [--job FILE] [--workers 1] [--rounds 30] [--seconds 2] [--per-second 10] [--quick]
 
 A chief and workers train fashion_mnist on this host. In every second round a reader asks each task for /metrics --per-second times a
-second. The rate of a round is what muster_steps_total of the chief grew by, per second. The medians of both kinds are compared; the
-spread of the rounds without readers says how much of a difference is noise. Then the processor time of a request: a chief that waits for
-its worker, and does nothing else, is asked a thousand times.
+second, another reads the events of the status page, and `muster status --watch` prints into a pipe. The rate of a round is what
+muster_steps_total of the chief grew by, per second. Each round with readers is compared with the mean of the rounds before and after it;
+the median of these ratios is printed, with its standard error, and the spread of the rounds without readers, which says how much of a
+difference is noise. The goal is that all readers together cost less than 1 %. Then the processor time of a request: a chief that waits
+for its worker, and does nothing else, is asked a thousand times.
 """
 import argparse
+import http.client
 import json
+import math
 import os
 import pathlib
+import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -88,12 +94,34 @@ def processor_time(folder, job, requests):
 
 
 class Readers:
-    """Asks each port so many times a second until it is closed."""
-    def __init__(self, ports, per_second):
-        self.end, self.count, self.bytes = threading.Event(), 0, 0
+    """Asks each port so many times a second, reads the page's events, and watches with `muster status`, until it is closed."""
+    def __init__(self, ports, per_second, page, token, model_dir):
+        self.end, self.count, self.bytes, self.messages, self.lines = threading.Event(), 0, 0, 0, 0
+        self.events = http.client.HTTPConnection("127.0.0.1", page, timeout=30)
+        self.events.connect()
+        self.socket = self.events.sock
+        self.events.request("GET", "/events", headers={"Authorization": f"Bearer {token}"})
+        self.stream = self.events.getresponse()
+        if self.stream.status != 200:
+            sys.exit(f"the page answers with {self.stream.status}")
+        self.watch = subprocess.Popen([BIN / "muster", "status", "--watch", model_dir], stdout=subprocess.PIPE)
+        self.watch.stdout.readline()  # it has started, and is connected
         self.threads = [threading.Thread(target=self.read, args=(port, 1 / per_second)) for port in ports]
+        self.threads += [threading.Thread(target=self.read_events), threading.Thread(target=self.read_watch)]
         for thread in self.threads:
             thread.start()
+
+    def read_events(self):
+        try:
+            while line := self.stream.readline():
+                self.messages += line.startswith(b"data:")
+        except (OSError, ValueError, http.client.HTTPException):
+            if not self.end.is_set():
+                raise
+
+    def read_watch(self):
+        for _ in self.watch.stdout:
+            self.lines += 1
 
     def read(self, port, interval):
         due = time.monotonic()
@@ -104,32 +132,37 @@ class Readers:
 
     def close(self):
         self.end.set()
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.watch.terminate()
         for thread in self.threads:
             thread.join()
+        self.watch.wait()
+        self.stream.close()
+        self.events.close()
 
 
-def measure(ports, arguments):
-    rates = {False: [], True: []}
-    asked = 0
-    for number in range(2 * arguments.rounds):
-        watched = number % 2 == 1
-        readers = Readers(ports, arguments.per_second) if watched else None
+def measure(ports, arguments, *watched):
+    """(steps per second of each round, those with readers at odd places; what the readers got)"""
+    rates, got = [], dict.fromkeys(("requests", "messages", "lines"), 0)
+    for number in range(2 * arguments.rounds + 1):
+        readers = Readers(ports, arguments.per_second, *watched) if number % 2 else None
         before, start = steps(ports[0])
         time.sleep(arguments.seconds)
         after, end = steps(ports[0])
         if readers:
             readers.close()
-            asked += readers.count
-        rates[watched].append((after - before) / (end - start))
-    return rates, asked
+            for key, count in zip(got, (readers.count, readers.messages, readers.lines)):
+                got[key] += count
+        rates.append((after - before) / (end - start))
+    return rates, got
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", type=pathlib.Path)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--per-second", type=float, default=10)
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
@@ -137,24 +170,30 @@ def main():
         arguments.rounds, arguments.seconds = 2, 1
     tasks = arguments.workers + 1
     first = consecutive_ports(tasks)
+    page, = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
         job = arguments.job or pathlib.Path(folder) / "job.json"
         if not arguments.job:
             job.write_text(json.dumps(JOB))
         with open(pathlib.Path(folder) / "log", "w+") as log:
-            run = subprocess.Popen([BIN / "muster", "launch", "--workers", str(arguments.workers), "--job", job, "--set", f"status.metrics_port={first}"],
+            run = subprocess.Popen([BIN / "muster", "launch", "--workers", str(arguments.workers), "--job", job, "--set", f"status.metrics_port={first}",
+                                    "--set", f"model_dir={folder}/model", "--status-port", str(page)],
                                    stdout=log, stderr=subprocess.STDOUT, env={k: v for k, v in os.environ.items() if k != "TF_CONFIG"})
             try:
                 await_sample(first, "muster_steps_total", 50, run, log)
-                rates, asked = measure(range(first, first + tasks), arguments)
+                token = re.search(r"\?token=(\w+)", pathlib.Path(log.name).read_text())[1]
+                rates, got = measure(range(first, first + tasks), arguments, page, token, f"{folder}/model")
             finally:
                 run.send_signal(signal.SIGINT)
                 run.wait(120)
         each = processor_time(pathlib.Path(folder), job, 100 if arguments.quick else 1000)
-    alone, watched = (statistics.median(rates[kind]) for kind in (False, True))
-    spread = statistics.pstdev(rates[False]) / alone
-    print(f"steps per second: {alone:.1f} without readers (standard deviation {100 * spread:.1f} %), {watched:.1f} with {asked} requests; "
-          f"ratio {watched / alone:.4f}")
+    alone, watched = (statistics.median(rates[kind::2]) for kind in (0, 1))
+    spread = statistics.pstdev(rates[::2]) / alone
+    ratios = [2 * rates[i] / (rates[i - 1] + rates[i + 1]) for i in range(1, len(rates), 2)]
+    error = 1.2533 * statistics.stdev(ratios) / math.sqrt(len(ratios))  # of a median
+    print(f"steps per second: {alone:.1f} without readers (standard deviation {100 * spread:.1f} %), {watched:.1f} with {got['requests']} requests, "
+          f"{got['messages']} messages of the page and {got['lines']} lines of muster status; "
+          f"ratio {statistics.median(ratios):.4f}, standard error {error:.4f}")
     print(f"processor time of a request: {1000 * each:.2f} ms; at {arguments.per_second:g} a second {100 * arguments.per_second * each:.2f} % of a core")
 
 

@@ -139,7 +139,7 @@ class StatusCommand : public Command {
     const auto run = status::ReadRunFiles(target_);
     if (!run.ok()) return;
     link_.chief_pid = status::LocalPidOf(*run);
-    run_id_ = status::RunIdOf(*run);
+    LearnRun(*run);
     if (const std::string address = status::ChiefAddressOf(*run); !address.empty())
       link_.address = address;
   }
@@ -154,12 +154,17 @@ class StatusCommand : public Command {
     return reply;
   }
 
+  // An owner.json that cannot be read, as while it is written, says nothing new.
+  void LearnRun(const status::RunFiles& run) {
+    if (std::string id = status::RunIdOf(run); !id.empty()) run_id_ = std::move(id);
+  }
+
   // Another job may listen at the address that a lost chief left in the model_dir.
   absl::Status CheckRun(const std::string& asked) {
     if (run_id_.empty() || asked == run_id_) return absl::OkStatus();
     // A chief that was started again may have begun another run.
-    if (const auto run = status::ReadRunFiles(target_); run.ok()) run_id_ = status::RunIdOf(*run);
-    if (run_id_.empty() || asked == run_id_) return absl::OkStatus();
+    if (const auto run = status::ReadRunFiles(target_); run.ok()) LearnRun(*run);
+    if (asked == run_id_) return absl::OkStatus();
     return PeerLost(
         fmt::format("the chief of run {} cannot be reached: another job, of run {}, answers at {}",
                     run_id_, SanitizePeerText(asked, 100), link_.address));
@@ -197,7 +202,7 @@ class StatusCommand : public Command {
       link_.job = *std::move(job);
     }
     link_.chief_pid = status::LocalPidOf(run);
-    run_id_ = status::RunIdOf(run);
+    LearnRun(run);
     const absl::Status shown = ShowChief();
     if (shown.ok() || ExitCodeOf(shown) != ExitCode::kRetryable) return shown;
     Print(status::StatusOfFiles(run),

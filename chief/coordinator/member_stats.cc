@@ -4,6 +4,7 @@
 
 #include "chief/coordinator/peer_limits.h"
 #include "common/base/logging.h"
+#include "common/telemetry/run_status.h"
 
 namespace muster::chief {
 
@@ -27,11 +28,8 @@ void MemberStats::Tell(int member, int64_t step) const {
   const Kept& kept = kept_[member];
   const std::string name = tasks_[member].DisplayName();
   if (kept.pace.straggler) {
-    LogWarning(
-        "{} is a straggler at step {}: it needs {:.0f} ms of a step before it waits for others, "
-        "and they need {:.0f} ms (median); they wait for {:.0f} % of its time",
-        name, step, 1000 * kept.stats->local_step_seconds(), 1000 * kept.pace.median_seconds,
-        100 * kept.pace.share);
+    LogWarning("{} is a straggler at step {}: {}", name, step,
+               StragglerReason(kept.stats->local_step_seconds(), kept.pace.median_seconds));
   } else {
     LogInfo("{} is no straggler any more", name);
   }

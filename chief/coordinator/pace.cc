@@ -1,16 +1,15 @@
 #include "chief/coordinator/pace.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "common/telemetry/run_status.h"
 
 namespace muster::chief {
 
 Pace NextPace(const PaceRules& rules, Pace pace, double seconds, std::vector<double> others) {
-  std::erase_if(others, [](double other) { return !(other > 0); });
-  if (!(seconds > 0) || others.empty()) return Pace{};
-  std::sort(others.begin(), others.end());
-  const size_t half = others.size() / 2;
-  pace.median_seconds =
-      others.size() % 2 == 1 ? others[half] : (others[half - 1] + others[half]) / 2;
+  pace.median_seconds = MedianOfKnown(std::move(others));
+  if (!(seconds > 0) || !(pace.median_seconds > 0)) return Pace{};
   const double excess = seconds - pace.median_seconds;
   pace.share = std::max(0.0, excess / seconds);
   const bool over = pace.share >= rules.share && excess >= rules.least_seconds;

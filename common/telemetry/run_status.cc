@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/base/json/utf8.h"
 #include "common/cluster/verdict.h"
@@ -117,13 +118,6 @@ Json VerdictJson(const proto::Verdict& verdict) {
           {"message", verdict.message()}};
 }
 
-double MedianOf(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 }  // namespace
 
 std::string EventKindName(proto::RunEvent::Kind kind) {
@@ -163,34 +157,39 @@ Json StatusToJson(const proto::StatusReply& reply) {
   return json;
 }
 
+double MedianOfKnown(std::vector<double> values) {
+  std::erase_if(values, [](double value) { return !(value > 0); });
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
 std::vector<Straggler> StragglersOf(const proto::StatusReply& reply) {
   std::vector<Straggler> found;
   for (const proto::MemberStatus& task : reply.members()) {
     if (!task.straggler()) continue;
-    Straggler straggler;
-    straggler.task = task.task();
-    straggler.seconds = task.stats().local_step_seconds();
     std::vector<double> others;
-    for (const proto::MemberStatus& other : reply.members()) {
-      if (&other == &task || !other.has_stats() || other.straggler()) continue;
-      others.push_back(other.stats().local_step_seconds());
-      straggler.share = std::max(straggler.share, other.stats().wait_share());
-    }
-    straggler.others = MedianOf(others);
-    found.push_back(std::move(straggler));
+    for (const proto::MemberStatus& other : reply.members())
+      if (&other != &task) others.push_back(other.stats().local_step_seconds());
+    found.push_back(
+        {task.task(), task.stats().local_step_seconds(), MedianOfKnown(std::move(others))});
   }
   return found;
 }
 
+std::string StragglerReason(double seconds, double others) {
+  return fmt::format(
+      "it needs {:.0f} ms of a step before it waits for others, and they need {:.0f} ms (median); "
+      "they wait for {:.0f} % of its time",
+      1000 * seconds, 1000 * others, 100 * std::max(0.0, (seconds - others) / seconds));
+}
+
 std::string StragglerText(const Straggler& straggler) {
-  std::string text =
-      fmt::format("{} is a straggler: the others wait for it", TaskText(straggler.task));
-  if (straggler.share > 0) text += fmt::format(" {:.0f}% of their time", 100 * straggler.share);
-  if (straggler.seconds <= 0) return text;
-  text += fmt::format("; its own part of a step takes {:.3g} s", straggler.seconds);
-  if (straggler.others > 0)
-    text += fmt::format(", {:.1f} times the others' median", straggler.seconds / straggler.others);
-  return text;
+  const bool known = straggler.seconds > 0 && straggler.others > 0;
+  return fmt::format(
+      "{} is a straggler: {}", TaskText(straggler.task),
+      known ? StragglerReason(straggler.seconds, straggler.others) : "the others wait for it");
 }
 
 }  // namespace muster

@@ -17,13 +17,18 @@ Json StatusToJson(const proto::StatusReply& reply);
 // A task for which others wait.
 struct Straggler {
   std::string task;
-  double seconds = 0;  // Its own work in a step, before it first waits for others.
-  double others = 0;   // The median of the others' work.
-  double share = -1;   // Of the time that the others' steps wait, the largest. Negative: unknown.
+  double seconds = 0;  // Its own work in a step, before it first waits for others. 0: unknown.
+  double others = 0;   // The median of the others' work. 0: unknown.
 };
 std::vector<Straggler> StragglersOf(const proto::StatusReply& reply);
-// Returns "worker 1 is slow: ...".
+// Returns "worker 1 is a straggler: " and StragglerReason.
 std::string StragglerText(const Straggler& straggler);
+// Returns "it needs 200 ms of a step before it waits for others, and they need 50 ms ...". The log
+// and Status say the same. REQUIRES: both are positive.
+std::string StragglerReason(double seconds, double others);
+// Returns the median of the values that are positive, and the mean of the middle two of an even
+// number. The others are unknown. 0: there are none.
+double MedianOfKnown(std::vector<double> values);
 
 // Returns "joined", "checkpoint" and so on.
 std::string EventKindName(proto::RunEvent::Kind kind);

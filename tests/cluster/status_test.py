@@ -134,7 +134,7 @@ class Running(StatusTest):
         self.assertIn({"kind": "straggler", "task": "worker:1"}, [{"kind": e["kind"], "task": e["task"]} for e in state["events"]])
         text = self.status(self.model_dir)
         self.assertRegex(text, r"\nworker 1 \* ")
-        self.assertRegex(text, r"\n\* worker 1 is a straggler: the others wait for it \d+% of their time; its own part of a step takes 0\.\d+ s, [\d.]+ times the others' median\n")
+        self.assertRegex(text, r"\n\* worker 1 is a straggler: it needs \d+ ms of a step before it waits for others, and they need \d+ ms \(median\); they wait for \d+ % of its time\n")
         for task in state["tasks"]:
             self.assertGreater(task["stats"]["rss_bytes"], 1_000_000)
             self.assertGreater(task["stats"]["steps"], 0)

@@ -66,17 +66,26 @@ TEST(Stragglers, AreComparedWithTheOthers) {
   proto::StatusReply reply;
   *reply.add_members() = Task("chief:0", 0.05, 0.6, false);
   *reply.add_members() = Task("worker:0", 0.04, 0.5, false);
-  *reply.add_members() = Task("worker:1", 0.2, 0.01, true);
+  *reply.add_members() = Task("worker:1", 0.22, 0.01, true);
   *reply.add_members() = Task("worker:2", 0.06, 0.4, false);
+  *reply.add_members() = Task("worker:3", 0.3, 0.01, true);
   const auto slow = StragglersOf(reply);
-  ASSERT_THAT(slow, SizeIs(1));
+  ASSERT_THAT(slow, SizeIs(2));
   EXPECT_EQ(slow[0].task, "worker:1");
-  EXPECT_DOUBLE_EQ(slow[0].others, 0.05);
-  EXPECT_DOUBLE_EQ(slow[0].share, 0.6);
-  EXPECT_EQ(
-      StragglerText(slow[0]),
-      "worker 1 is a straggler: the others wait for it 60% of their time; its own part of a step "
-      "takes 0.2 s, 4.0 times the others' median");
+  // As the coordinator does (pace.cc): all others count, and of an even number the middle two.
+  EXPECT_DOUBLE_EQ(slow[0].others, 0.055);
+  EXPECT_EQ(StragglerText(slow[0]),
+            "worker 1 is a straggler: it needs 220 ms of a step before it waits for others, and "
+            "they need 55 ms (median); they wait for 75 % of its time");
+}
+
+TEST(Stragglers, AreNotComparedWithTasksThatHaveNoStepsOfTheirOwn) {
+  proto::StatusReply reply;
+  *reply.add_members() = Task("worker:0", 0.2, 0, true);
+  *reply.add_members() = Task("worker:1", 0.1, 0.5, false);
+  *reply.add_members() = Task("ps:0", 0, 0, false);  // Computes no steps.
+  reply.add_members()->set_task("ps:1");             // Has sent nothing yet.
+  EXPECT_DOUBLE_EQ(StragglersOf(reply)[0].others, 0.1);
 }
 
 TEST(Stragglers, NeedNoNumbers) {
