@@ -58,15 +58,14 @@ class LaunchHosts(ClusterTest):
     def run_tasks(self, *messages):
         """A `muster run-tasks` that has got the messages, and hears nothing more."""
         self.count_of_run_tasks = getattr(self, "count_of_run_tasks", 0) + 1
-        process = subprocess.Popen([BIN / "muster", "run-tasks", f"test-{os.getpid()}-{self.count_of_run_tasks}"], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        try:
-            process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
-            process.stdin.flush()
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+        with subprocess.Popen([BIN / "muster", "run-tasks", f"test-{os.getpid()}-{self.count_of_run_tasks}"], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            try:
+                process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+                process.stdin.flush()
+                yield process
+            finally:
+                process.kill()
 
     def long_job(self):
         return self.job(max_steps=10**7, epochs=10**6, summary={"every_steps": 1000})
@@ -193,11 +192,11 @@ class Loopback(LaunchHosts):
 
     def test_the_limit_of_a_suspended_launcher(self):
         with self.run_tasks({"suspend": {"seconds": 2}}) as silent, self.run_tasks({"suspend": {"seconds": 2}}, {"ping": {}}) as resumed:
-            _, said = silent.communicate(timeout=15)
-            self.assertEqual((silent.returncode, said), (0, b"muster run-tasks: the launcher was silent for too long\n"))
+            self.assertEqual(silent.wait(15), 0)
+            self.assertEqual(silent.stderr.read(), b"muster run-tasks: the launcher was silent for too long\n")
             self.assertIsNone(resumed.poll())
-            resumed.communicate(timeout=15)
-            self.assertEqual(resumed.returncode, 0)
+            resumed.stdin.close()
+            self.assertEqual(resumed.wait(15), 0)
 
     def marked(self):
         """The ports that are marked as reserved on this host."""
