@@ -368,8 +368,9 @@ void TraceServiceImpl::Run() {
 void TraceServiceImpl::LookLocked() {
   mu_.Unlock();
   TraceMailbox mailbox(options_.files, folder_);
-  auto request = mailbox.Take();
-  if (request && options_.fence && !options_.fence().ok()) request.reset();
+  std::optional<TraceMailbox::Request> request;
+  // A chief that another one has replaced leaves the request to that one.
+  if (mailbox.HasRequest() && (!options_.fence || options_.fence().ok())) request = mailbox.Take();
   mu_.Lock();
   if (!request || exiting_) return;
   const grpc::Status begun = BeginLocked(

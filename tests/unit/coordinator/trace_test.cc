@@ -71,6 +71,9 @@ class Tracing : public ::testing::Test {
     options.model_dir = "/model";
     options.cluster_digest = "digest-a";
     options.run_id = [] { return "run-a"; };
+    options.fence = [this] {
+      return replaced_ ? PeerLost("another chief owns the folder") : absl::OkStatus();
+    };
     options.tasks = std::move(tasks);
     options.files = &files_;
     options.keep = 2;
@@ -127,6 +130,7 @@ class Tracing : public ::testing::Test {
     }
     return Read(answer);
   }
+  std::atomic<bool> replaced_ = false;
   checkpoint::MemoryFileSystem files_;
   std::unique_ptr<TraceService> service_;
   std::unique_ptr<rpc::Server> server_;
@@ -248,6 +252,16 @@ TEST_F(Tracing, ARequestThroughTheModelDirIsRefusedWhileAnotherIsRecorded) {
   const Json senseless = AwaitMail("0a1c");
   ASSERT_TRUE(senseless.is_object());
   EXPECT_EQ(senseless.value("exit_code", 0), static_cast<int>(ExitCode::kConfiguration));
+}
+
+TEST_F(Tracing, AChiefThatWasReplacedLeavesARequestToItsSuccessor) {
+  replaced_ = true;
+  Mail("0a1b", 2, 10);
+  std::this_thread::sleep_for(milliseconds(1500));
+  EXPECT_TRUE(files_.Exists("/model/trace/request.json").value_or(false));
+  replaced_ = false;
+  StartTasks({"chief:0", "worker:0"});
+  EXPECT_TRUE(AwaitMail("0a1b").is_object());
 }
 
 TEST_F(Tracing, TheEndOfTheJobEndsHeldCalls) {
