@@ -32,10 +32,13 @@ std::optional<TraceMailbox::Request> Parse(const std::string& text) {
 
 }  // namespace
 
+bool TraceMailbox::HasRequest() const {
+  const auto there = files_->Exists(JoinPath(folder_, kTraceRequestFile));
+  return there.ok() && *there;
+}
+
 std::optional<TraceMailbox::Request> TraceMailbox::Take() {
   const std::string path = JoinPath(folder_, kTraceRequestFile);
-  const auto there = files_->Exists(path);
-  if (!there.ok() || !*there) return std::nullopt;
   const auto text = checkpoint::ReadFile(*files_, path);
   // If it cannot be removed, it would be taken again and again.
   if (const absl::Status removed = files_->Remove(path); !removed.ok()) return std::nullopt;

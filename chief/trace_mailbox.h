@@ -22,7 +22,9 @@ class TraceMailbox {
   TraceMailbox(checkpoint::FileSystem* files, std::string folder)
       : files_(files), folder_(std::move(folder)) {}
 
+  bool HasRequest() const;
   // Takes a request and removes its file. A file that is no request is removed too.
+  // REQUIRES: HasRequest().
   std::optional<Request> Take();
   absl::Status Answer(const std::string& id, const Json& answer);
 

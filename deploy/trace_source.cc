@@ -1,10 +1,15 @@
 #include "deploy/trace_source.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "common/base/files/created_files.h"
 #include "common/checkpoint/files/file_system.h"
@@ -23,6 +28,7 @@ constexpr Duration kAfterLimit = std::chrono::seconds(10);
 constexpr Duration kReadDeadline = std::chrono::seconds(10);
 // A chief looks into its model_dir every second.
 constexpr Duration kTakes = std::chrono::seconds(5);
+constexpr Duration kTakesOther = std::chrono::seconds(3);  // A request that waits already.
 constexpr Duration kPoll = std::chrono::milliseconds(50);
 constexpr char kRunHasEnded[] = "the run has ended";
 
@@ -68,36 +74,68 @@ std::string NewId() {
   return fmt::format("{:08x}{:08x}", device(), device());
 }
 
-absl::Status WriteRequest(const std::string& folder, const std::string& id,
-                          const WantedTrace& wanted) {
-  checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
-  MUSTER_RETURN_IF_ERROR(checkpoint::MakeDirectories(files, folder));
-  const Json request = {
-      {"id", id}, {"steps", wanted.steps}, {"limit_seconds", Seconds(wanted.limit)}};
-  const std::string part = JoinPath(folder, "request-" + id + ".part");
-  MUSTER_ASSIGN_OR_RETURN(auto file, files.Create(part));
-  MUSTER_RETURN_IF_ERROR(file->Append(Dump(request) + "\n"));
-  MUSTER_RETURN_IF_ERROR(file->Close());
-  return files.Rename(part, JoinPath(folder, kTraceRequestFile));
-}
-
 bool IsThere(const std::string& path) {
   const auto there = checkpoint::PosixFileSystem().Exists(path);
   return there.ok() && *there;
 }
 
-bool RunHasEnded(const std::string& model_dir) {
-  return IsThere(JoinPath(model_dir, "result.json"));
-}
-
-// Blocks until `path` is there or not there any more. Returns false after `limit`.
-bool AwaitFile(const std::string& path, bool there, Duration limit) {
+// Blocks until `done` returns true. Returns false after `limit`.
+bool Await(Duration limit, const std::function<bool()>& done) {
   const MonotonicTime until = Clock::now() + limit;
-  while (IsThere(path) != there) {
+  while (!done()) {
     if (Clock::now() > until) return false;
     std::this_thread::sleep_for(kPoll);
   }
   return true;
+}
+
+// Gives `part` the name `path`. Unlike a rename, it replaces no file: that is a request of somebody
+// else, which would be lost. AlreadyExists: it is there.
+absl::Status Publish(const std::string& part, const std::string& path) {
+  if (link(part.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  if (errno == EEXIST) return absl::AlreadyExistsError("another request waits");
+  if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS)
+    return absl::InternalError(fmt::format("cannot create {}: {}", path, std::strerror(errno)));
+  // The file system has no hard links.
+  if (IsThere(path)) return absl::AlreadyExistsError("another request waits");
+  return checkpoint::PosixFileSystem().Rename(part, path);
+}
+
+absl::Status WritePart(const std::string& folder, const std::string& part, const Json& request) {
+  checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
+  MUSTER_RETURN_IF_ERROR(checkpoint::MakeDirectories(files, folder));
+  MUSTER_ASSIGN_OR_RETURN(auto file, files.Create(part));
+  MUSTER_RETURN_IF_ERROR(file->Append(Dump(request) + "\n"));
+  return file->Close();
+}
+
+absl::Status WriteRequest(const std::string& folder, const std::string& id,
+                          const WantedTrace& wanted) {
+  const std::string part = JoinPath(folder, "request-" + id + ".part");
+  const std::string path = JoinPath(folder, kTraceRequestFile);
+  absl::Status status =
+      WritePart(folder, part,
+                {{"id", id}, {"steps", wanted.steps}, {"limit_seconds", Seconds(wanted.limit)}});
+  if (status.ok()) {
+    // A running chief takes the other request, and then answers this one.
+    Await(kTakesOther, [&] { return !absl::IsAlreadyExists(status = Publish(part, path)); });
+  }
+  (void)checkpoint::PosixFileSystem().Remove(part);
+  if (absl::IsAlreadyExists(status))
+    return PeerLost(fmt::format("another request waits in {}, and no chief took it within {:g} s",
+                                path, Seconds(kTakesOther)));
+  return status.ok() ? status : ConfigurationError(Message(status));
+}
+
+// Returns whether this request waits: not if the chief has taken it, even if another one came
+// since.
+bool Waits(const std::string& path, const std::string& id) {
+  const auto text = checkpoint::ReadFile(checkpoint::PosixFileSystem(), path);
+  return text.ok() && text->find('"' + id + '"') != std::string::npos;
+}
+
+bool RunHasEnded(const std::string& model_dir) {
+  return IsThere(JoinPath(model_dir, "result.json"));
 }
 
 absl::StatusOr<GivenTrace> LastTrace(const std::string& model_dir, const std::string& why) {
@@ -110,7 +148,11 @@ absl::StatusOr<GivenTrace> LastTrace(const std::string& model_dir, const std::st
   if (names.empty())
     return ConfigurationError(
         fmt::format("{}, and {} holds no trace: ask while the job runs", why, model_dir));
-  const std::string name = *std::max_element(names.begin(), names.end());
+  const std::string name = *std::max_element(names.begin(), names.end(),
+                                             [&](const std::string& a, const std::string& b) {
+                                               return std::pair(WrittenAt(JoinPath(folder, a)), a) <
+                                                      std::pair(WrittenAt(JoinPath(folder, b)), b);
+                                             });
   GivenTrace given;
   MUSTER_ASSIGN_OR_RETURN(given.text, checkpoint::ReadFile(files, JoinPath(folder, name)));
   MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(given.text, JoinPath(folder, name)));
@@ -180,9 +222,8 @@ absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
   AddJobFolder(model_dir);  // Files in it are as private as the chief's.
   const std::string folder = JoinPath(model_dir, kTraceFolder), id = NewId();
   const std::string request = JoinPath(folder, kTraceRequestFile);
-  if (const absl::Status written = WriteRequest(folder, id, wanted); !written.ok())
-    return ConfigurationError(Message(written));
-  if (!AwaitFile(request, /*there=*/false, kTakes)) {
+  MUSTER_RETURN_IF_ERROR(WriteRequest(folder, id, wanted));
+  if (!Await(kTakes, [&] { return !Waits(request, id); })) {
     (void)checkpoint::PosixFileSystem().Remove(request);
     if (RunHasEnded(model_dir)) return LastTrace(model_dir, kRunHasEnded);
     // An earlier trace would pass for one of now.
@@ -192,7 +233,7 @@ absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
         Seconds(kTakes), model_dir));
   }
   const std::string answer = JoinPath(folder, TraceAnswerFile(id));
-  if (!AwaitFile(answer, /*there=*/true, wanted.limit + kAfterLimit))
+  if (!Await(wanted.limit + kAfterLimit, [&] { return IsThere(answer); }))
     return PeerLost("the chief took the request and did not answer: it may have ended");
   return TakeAnswer(folder, answer);
 }

@@ -190,6 +190,13 @@ class Trace(TraceTest):
         self.assertIn("no chief took the request within 5 s, and the run in", self.said)
         self.assertFalse(self.output.exists())
         self.assertEqual(len(list((self.model_dir / "trace").iterdir())), 1, "the request is gone")
+        # Of two requests while it stands still, neither replaces the other.
+        both = [subprocess.Popen([BIN / "muster", "trace", self.model_dir, "-o", self.dir / f"{i}.json"], stderr=subprocess.PIPE, text=True)
+                for i in range(2)]
+        said = [process.communicate(timeout=30)[1] for process in both]
+        self.assertEqual([process.returncode for process in both], [RETRYABLE] * 2, said)
+        self.assertEqual([sum(text in one for one in said) for text in ("another request waits in", "no chief took the request")], [1, 1], said)
+        self.assertEqual(len(list((self.model_dir / "trace").iterdir())), 1, "the requests are gone")
         chief.signal(signal.SIGCONT)
         # Meanwhile the worker stands still, so the first of two requests takes until its limit.
         worker.signal(signal.SIGSTOP)
