@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <random>
@@ -29,6 +30,8 @@ constexpr int kMaxSteps = 1000;
 constexpr std::chrono::milliseconds kMaxLimit = std::chrono::minutes(10);
 constexpr size_t kPiece = 1 << 20;  // Of a file, for Read.
 constexpr char kPart[] = ".part";   // Suffix of a file that is being written.
+// After this time nobody waits for an answer any more.
+constexpr std::chrono::hours kMail(1);
 // How often model_dir is looked at for a request.
 constexpr Duration kLook = std::chrono::seconds(1);
 
@@ -143,7 +146,7 @@ class TraceServiceImpl final : public TraceService, public proto::Trace::Callbac
   // Makes the file of the active trace and answers the caller. Releases the mutex meanwhile.
   void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<std::string> Write(int64_t step, const std::string& text) const;
-  absl::Status Prune() const;
+  absl::Status Prune(const std::string& newest) const;
   void AnswerMail(const std::string& id, const proto::TraceRecordReply& reply) const;
 
   const TraceServiceOptions options_;
@@ -452,20 +455,30 @@ absl::StatusOr<std::string> TraceServiceImpl::Write(int64_t step, const std::str
     (void)files.Remove(path + kPart);
     return status;
   }
-  MUSTER_RETURN_IF_ERROR(Prune());
+  if (const absl::Status pruned = Prune(TraceFile(step)); !pruned.ok())
+    LogWarning("an old trace stays: {}", Message(pruned));
   return path;
 }
 
-// Removes the traces of the earliest steps, and what a killed chief left.
-absl::Status TraceServiceImpl::Prune() const {
+// Removes the oldest traces except `newest`, and what a killed chief or command left.
+absl::Status TraceServiceImpl::Prune(const std::string& newest) const {
   checkpoint::FileSystem& files = *options_.files;
-  MUSTER_ASSIGN_OR_RETURN(std::vector<std::string> names, files.List(folder_));
-  std::erase_if(names, [](const std::string& name) { return !name.starts_with(kTracePrefix); });
-  std::sort(names.rbegin(), names.rend());
-  int kept = 0;
-  for (const std::string& name : names)
-    if (name.ends_with(kPart) || ++kept > options_.keep)
-      MUSTER_RETURN_IF_ERROR(files.Remove(JoinPath(folder_, name)));
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(folder_));
+  const auto now = WrittenAt(JoinPath(folder_, newest));  // By the clock of the file system.
+  std::vector<std::pair<std::filesystem::file_time_type, std::string>> traces;
+  for (const std::string& name : names) {
+    const std::string path = JoinPath(folder_, name);
+    const bool part = name.ends_with(kPart);
+    if (name.starts_with(kTracePrefix) && !part) {
+      if (name != newest) traces.emplace_back(WrittenAt(path), name);
+    } else if (name.starts_with(kTracePrefix) ||
+               ((part || name.starts_with(kTraceAnswerPrefix)) && WrittenAt(path) + kMail < now)) {
+      (void)files.Remove(path);
+    }
+  }
+  std::sort(traces.rbegin(), traces.rend());
+  for (size_t i = static_cast<size_t>(std::max(options_.keep, 1)) - 1; i < traces.size(); ++i)
+    MUSTER_RETURN_IF_ERROR(files.Remove(JoinPath(folder_, traces[i].second)));
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "common/base/files/created_files.h"
 #include "common/checkpoint/files/file_system.h"
@@ -147,7 +148,11 @@ absl::StatusOr<GivenTrace> LastTrace(const std::string& model_dir, const std::st
   if (names.empty())
     return ConfigurationError(
         fmt::format("{}, and {} holds no trace: ask while the job runs", why, model_dir));
-  const std::string name = *std::max_element(names.begin(), names.end());
+  const std::string name = *std::max_element(names.begin(), names.end(),
+                                             [&](const std::string& a, const std::string& b) {
+                                               return std::pair(WrittenAt(JoinPath(folder, a)), a) <
+                                                      std::pair(WrittenAt(JoinPath(folder, b)), b);
+                                             });
   GivenTrace given;
   MUSTER_ASSIGN_OR_RETURN(given.text, checkpoint::ReadFile(files, JoinPath(folder, name)));
   MUSTER_ASSIGN_OR_RETURN(const Json json, ParseJson(given.text, JoinPath(folder, name)));

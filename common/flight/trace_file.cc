@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <system_error>
 
 #include "common/base/json/utf8.h"
 #include "common/cluster/verdict.h"
@@ -125,7 +126,15 @@ std::string Writer::Finish(const std::vector<TracedTask>& tasks,
 std::string TraceFile(int64_t first_step) {
   return fmt::format("{}{:08}.json", kTracePrefix, first_step);
 }
-std::string TraceAnswerFile(const std::string& id) { return fmt::format("answer-{}.json", id); }
+std::string TraceAnswerFile(const std::string& id) {
+  return fmt::format("{}{}.json", kTraceAnswerPrefix, id);
+}
+
+std::filesystem::file_time_type WrittenAt(const std::string& path) {
+  std::error_code error;
+  const auto at = std::filesystem::last_write_time(path, error);
+  return error ? std::filesystem::file_time_type::min() : at;
+}
 
 std::string ClockOfThisProcess() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");

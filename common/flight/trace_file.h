@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,12 @@ struct TraceDescription {
 inline constexpr char kTraceFolder[] = "trace";
 inline constexpr char kTracePrefix[] = "step-";
 inline constexpr char kTraceRequestFile[] = "request.json";
+inline constexpr char kTraceAnswerPrefix[] = "answer-";
 std::string TraceFile(int64_t first_step);           // "step-00000012.json"
 std::string TraceAnswerFile(const std::string& id);  // "answer-ID.json"
+// Returns when a file was last written, the earliest time if that is unknown. Steps do not order
+// traces: a run that starts again makes earlier steps later.
+std::filesystem::file_time_type WrittenAt(const std::string& path);
 
 // Returns the clock of this process: the boot of the host and the time namespace.
 std::string ClockOfThisProcess();

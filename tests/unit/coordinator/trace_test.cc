@@ -1,6 +1,9 @@
 // Tasks, a chief and somebody who asks, in one process.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "chief/trace_service.h"
@@ -19,6 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 // A task that makes a step each millisecond.
 class SteppingTask {
@@ -60,22 +64,24 @@ class SteppingTask {
 class Tracing : public ::testing::Test {
  protected:
   Tracing() { Open({"chief:0", "worker:0"}); }
-  ~Tracing() override {
+  ~Tracing() override { Shut(); }
+  void Shut() {
     tasks_.clear();
     service_->Close(seconds(1));
     server_->Shutdown(Duration::zero());
     server_.reset();
+    std::filesystem::remove_all(disk_);
   }
-  void Open(std::vector<std::string> tasks) {
+  void Open(std::vector<std::string> tasks, bool on_disk = false) {
     TraceServiceOptions options;
-    options.model_dir = "/model";
+    options.model_dir = on_disk ? disk_.string() : "/model";
     options.cluster_digest = "digest-a";
     options.run_id = [] { return "run-a"; };
     options.fence = [this] {
       return replaced_ ? PeerLost("another chief owns the folder") : absl::OkStatus();
     };
     options.tasks = std::move(tasks);
-    options.files = &files_;
+    options.files = on_disk ? &checkpoint::PosixFileSystem() : &files_;
     options.keep = 2;
     service_ = TraceService::Make(options);
     auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {service_->service()});
@@ -130,6 +136,8 @@ class Tracing : public ::testing::Test {
     }
     return Read(answer);
   }
+  const std::filesystem::path disk_ =
+      std::filesystem::path(::testing::TempDir()) / ("trace_test." + std::to_string(getpid()));
   std::atomic<bool> replaced_ = false;
   checkpoint::MemoryFileSystem files_;
   std::unique_ptr<TraceService> service_;
@@ -169,6 +177,36 @@ TEST_F(Tracing, OnlyTheNewestFilesStay) {
   StartTasks({"chief:0", "worker:0"});
   for (int i = 0; i < 4; ++i) AskAll(1);
   EXPECT_THAT(files_.List("/model/trace").value_or(std::vector<std::string>()), SizeIs(2));
+}
+
+TEST_F(Tracing, TheFilesThatWereWrittenLastStayWhateverTheirSteps) {
+  Shut();
+  const std::filesystem::path folder = disk_ / kTraceFolder;
+  std::filesystem::create_directories(folder);
+  const auto now = std::filesystem::file_time_type::clock::now();
+  const auto write = [&](const std::string& name, std::chrono::minutes age) {
+    std::ofstream(folder / name) << "{}";
+    std::filesystem::last_write_time(folder / name, now - age);
+  };
+  // Of a run that came further and was started again from an earlier checkpoint.
+  write(TraceFile(90000000), std::chrono::minutes(3));
+  write(TraceFile(90000001), std::chrono::minutes(2));
+  write(TraceFile(80000000), std::chrono::minutes(1));
+  write(TraceAnswerFile("01"), std::chrono::minutes(90));
+  write(TraceAnswerFile("02"), std::chrono::minutes(1));
+  write("request-03.part", std::chrono::minutes(90));
+  Open({"chief:0"}, /*on_disk=*/true);
+  StartTasks({"chief:0"});
+  proto::TraceRecordReply reply;
+  do {
+    reply.Clear();
+    ASSERT_TRUE(Ask(1, seconds(10), &reply).ok());
+  } while (reply.tasks().empty());
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename());
+  EXPECT_THAT(names, UnorderedElementsAre(TraceFile(reply.first_step()), TraceFile(80000000),
+                                          TraceAnswerFile("02")));
 }
 
 TEST_F(Tracing, ATaskThatIsNotThereIsNamed) {
