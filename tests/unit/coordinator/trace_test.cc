@@ -319,6 +319,20 @@ TEST(TraceClientTest, TheShortestRoundTripGivesTheOffset) {
   EXPECT_EQ(offset.error_ns, 51);
 }
 
+TEST(TraceClientTest, OnlyLanesWithSpansAreSent) {
+  SpanRecord record;
+  const MonotonicTime now = Clock::now();
+  for (int i = 0; i < 300; ++i) record.lanes.push_back("shard 0, worker " + std::to_string(i));
+  for (const int lane : {299, 7, 299})
+    record.spans.push_back({.name = "update chunk", .lane = lane, .begin = now, .end = now});
+  const auto pieces = TracePieces(record);
+  ASSERT_EQ(pieces.size(), 1u);
+  EXPECT_THAT(pieces[0].lanes(), ElementsAre("shard 0, worker 299", "shard 0, worker 7"));
+  EXPECT_EQ(pieces[0].spans(0).lane(), 0u);
+  EXPECT_EQ(pieces[0].spans(1).lane(), 1u);
+  EXPECT_EQ(pieces[0].spans(2).lane(), 0u);
+}
+
 TEST(TraceClientTest, ManySpansTravelInPieces) {
   SpanRecord record;
   record.lanes = {"main loop"};
