@@ -244,6 +244,33 @@ TEST_F(Tracing, OneTraceAtATimeAndOnlySensibleOnes) {
   asking.join();
 }
 
+TEST_F(Tracing, ACallerWhoGoesAwayDoesNotBlockOthers) {
+  StartTasks({"chief:0", "worker:0"});
+  AskAll(1);
+  tasks_[0]->Freeze();  // It would hold up the trace until its limit.
+  proto::TraceRecordRequest request;
+  request.set_steps(100);
+  request.set_limit_ms(600'000);
+  proto::TraceRecordReply reply, other;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + seconds(30));
+  std::thread asking([&] {
+    EXPECT_EQ(proto::Trace::NewStub(channel_)->Record(&context, request, &reply).error_code(),
+              grpc::StatusCode::CANCELLED);
+  });
+  std::this_thread::sleep_for(milliseconds(200));
+  EXPECT_EQ(Ask(1, seconds(1), &other).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  context.TryCancel();
+  asking.join();
+  grpc::Status status;
+  const MonotonicTime until = Clock::now() + seconds(10);
+  do {
+    status = Ask(1, milliseconds(500), &other);
+  } while (!status.ok() && Clock::now() < until);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  tasks_[0]->Freeze(false);
+}
+
 TEST_F(Tracing, StrangersAreRefused) {
   const auto stub = proto::Trace::NewStub(channel_);
   proto::TraceAwaitRequest request;
