@@ -76,12 +76,13 @@ bool TraceRecording::WorkersDelivered() const {
 std::string TraceRecording::Problem(const Member& member,
                                     const proto::TraceKeepRequest& piece) const {
   const TracedTask& traced = member.traced;
-  if (piece.names_size() > kMaxNames || piece.lanes_size() > kMaxLanes)
-    return "it has too many names";
-  if (spans_ + static_cast<size_t>(piece.spans_size()) > kMaxSpans)
-    return fmt::format("the trace is full, with {} spans of other tasks", spans_);
   const size_t names = traced.names.size() + static_cast<size_t>(piece.names_size());
   const size_t lanes = traced.lanes.size() + static_cast<size_t>(piece.lanes_size());
+  if (names > kMaxNames)
+    return fmt::format("it has {} names of spans, more than {}", names, kMaxNames);
+  if (lanes > kMaxLanes) return fmt::format("it has {} lanes, more than {}", lanes, kMaxLanes);
+  if (spans_ + static_cast<size_t>(piece.spans_size()) > kMaxSpans)
+    return fmt::format("the trace is full, with {} spans of other tasks", spans_);
   for (const proto::TraceSpan& span : piece.spans())
     if (span.name() >= names || span.lane() >= lanes || !IsTime(span.begin_ns()) ||
         !IsTime(span.duration_ns()) || span.duration_ns() < 0)

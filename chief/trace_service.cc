@@ -48,7 +48,8 @@ class HeldCall final : public grpc::ServerUnaryReactor {
   bool open() const { return open_; }
   void OnCancel() override {
     absl::MutexLock lock(mu_);
-    if (open_) Answer(grpc::Status::CANCELLED);
+    if (!open_) return;
+    Answer(grpc::Status::CANCELLED);
     on_cancel_();
   }
   void OnDone() override { self_.reset(); }
@@ -61,8 +62,8 @@ class HeldCall final : public grpc::ServerUnaryReactor {
 
  private:
   absl::Mutex* const mu_;
-  const std::function<void()> on_cancel_;
-  bool open_ = true;  // Guarded by *mu_.
+  const std::function<void()> on_cancel_;  // Called with the mutex.
+  bool open_ = true;                       // Guarded by *mu_.
   std::shared_ptr<HeldCall> self_;
 };
 
@@ -137,6 +138,8 @@ class TraceServiceImpl final : public TraceService, public proto::Trace::Callbac
   grpc::Status BeginLocked(int64_t steps, Duration limit, Held<proto::TraceRecordReply> asked,
                            std::string mail) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   grpc::Status CheckRequest(int64_t steps, Duration limit) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the active trace if the caller who asked for it has gone, because it blocks others.
+  void DropAbandonedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes a request from model_dir, if there is one. Releases the mutex meanwhile.
   void LookLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Announce(const std::string& task, proto::TraceAwaitReply* reply)
@@ -280,7 +283,10 @@ grpc::ServerUnaryReactor* TraceServiceImpl::Record(grpc::CallbackServerContext* 
                                                    const proto::TraceRecordRequest* request,
                                                    proto::TraceRecordReply* reply) {
   grpc::Status refusal = rpc::RequireDeadline(*context, "Record");
-  const auto call = HeldCall::Make(&mu_);
+  const auto call = HeldCall::Make(&mu_, [this] {
+    mu_.AssertHeld();
+    DropAbandonedLocked();
+  });
   absl::MutexLock lock(&mu_);
   const auto limit =
       std::chrono::milliseconds(std::clamp<int64_t>(request->limit_ms(), 0, kMaxLimit.count() + 1));
@@ -305,6 +311,16 @@ grpc::Status TraceServiceImpl::BeginLocked(int64_t steps, Duration limit,
     if (held.open() && Announce(task, held.reply)) held.call->Answer(grpc::Status::OK);
   changed_.SignalAll();
   return grpc::Status::OK;
+}
+
+void TraceServiceImpl::DropAbandonedLocked() {
+  if (!active_ || active_->asked.call == nullptr || active_->asked.open() || active_->writing)
+    return;
+  LogInfo("nobody waits for the trace any more: it ends");
+  for (auto& [task, held] : active_->aligning)
+    if (held.open()) held.call->Answer(grpc::Status::OK);
+  active_.reset();
+  changed_.SignalAll();
 }
 
 grpc::ServerUnaryReactor* TraceServiceImpl::Read(grpc::CallbackServerContext* context,
@@ -472,7 +488,7 @@ absl::Status TraceServiceImpl::Prune(const std::string& newest) const {
     if (name.starts_with(kTracePrefix) && !part) {
       if (name != newest) traces.emplace_back(WrittenAt(path), name);
     } else if (name.starts_with(kTracePrefix) ||
-               ((part || name.starts_with(kTraceAnswerPrefix)) && WrittenAt(path) < now - kMail)) {
+               ((part || name.starts_with(kTraceAnswerPrefix)) && WrittenAt(path) <+ now - kMailkMail < now)) {
       (void)files.Remove(path);
     }
   }

@@ -31,6 +31,8 @@ void SpanRecorder::Start() {
   lost_ = 0;
   first_step_ = last_step_ = count_ = 0;
   woken_ = false;
+  // The step that goes on. No window has it.
+  starts_.push_back({step(), MonotonicTime::min()});
   recording_.store(true, std::memory_order_relaxed);
 }
 
@@ -48,8 +50,9 @@ void SpanRecorder::SetCount(int64_t count) {
 }
 
 std::pair<size_t, size_t> SpanRecorder::WindowLocked() const {
-  if (count_ > 0) return {0, std::min<size_t>(count_, starts_.size())};
   size_t first = 0;
+  while (first < starts_.size() && starts_[first].at == MonotonicTime::min()) ++first;
+  if (count_ > 0) return {first, std::min<size_t>(first + count_, starts_.size())};
   while (first < starts_.size() && starts_[first].step < first_step_) ++first;
   size_t end = first;
   while (end < starts_.size() && (last_step_ == 0 || starts_[end].step <= last_step_)) ++end;
@@ -89,7 +92,8 @@ SpanRecord SpanRecorder::Stop() {
   if (end < starts_.size()) to = starts_[end].at;
   for (const SpanEvent& span : spans_)
     if (span.end > from && span.begin < to) record.spans.push_back(span);
-  if (first == end && !starts_.empty()) record.spans.clear();  // No step of the window began.
+  // No step of the window began, but another one.
+  if (first == end && starts_.size() > 1) record.spans.clear();
   spans_.clear();
   starts_.clear();
   return record;
@@ -114,8 +118,11 @@ int SpanRecorder::Lane(const std::string& name) {
 
 void SpanRecorder::Add(SpanEvent event) {
   if (!recording()) return;
-  event.step = step();
   absl::MutexLock lock(&mu_);
+  // A span may end in a later step, and may have begun on another thread.
+  auto start = starts_.rbegin();
+  while (start != starts_.rend() && start->at > event.begin) ++start;
+  event.step = start == starts_.rend() ? 0 : start->step;
   if (spans_.size() == kCapacity) {
     spans_.pop_front();
     ++lost_;

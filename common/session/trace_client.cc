@@ -41,13 +41,17 @@ MeasuredOffset OffsetOf(const std::vector<ClockRoundTrip>& round_trips) {
 std::vector<proto::TraceKeepRequest> TracePieces(const SpanRecord& record) {
   std::vector<proto::TraceKeepRequest> pieces(1);
   std::map<std::string, uint32_t> names;
+  // Only lanes that have spans: a process may have had far more threads than were busy.
+  std::map<int, uint32_t> lanes;
   for (const SpanEvent& span : record.spans) {
     if (static_cast<size_t>(pieces.back().spans_size()) == kSpansOfPiece) pieces.emplace_back();
     const auto [name, is_new] = names.emplace(span.name, static_cast<uint32_t>(names.size()));
     if (is_new) pieces.front().add_names(span.name);
     proto::TraceSpan* out = pieces.back().add_spans();
     out->set_name(name->second);
-    out->set_lane(static_cast<uint32_t>(span.lane));
+    const auto [lane, is_new_lane] = lanes.emplace(span.lane, static_cast<uint32_t>(lanes.size()));
+    if (is_new_lane) pieces.front().add_lanes(record.lanes[static_cast<size_t>(span.lane)]);
+    out->set_lane(lane->second);
     out->set_begin_ns(Nanoseconds(span.begin));
     out->set_duration_ns(std::max<int64_t>(0, Nanoseconds(span.end) - Nanoseconds(span.begin)));
     out->set_step(span.step);
@@ -56,7 +60,6 @@ std::vector<proto::TraceKeepRequest> TracePieces(const SpanRecord& record) {
     out->set_index(span.index);
   }
   proto::TraceKeepRequest& first = pieces.front();
-  for (const std::string& lane : record.lanes) first.add_lanes(lane);
   first.set_lost_spans(record.lost_spans);
   first.set_first_step(record.first_step);
   first.set_last_step(record.last_step);

@@ -228,6 +228,8 @@ class Trace(TraceTest):
         for task in "worker 0", "worker 1":
             for category in "step", "input", "forward", "backward", "push and pull chunk":
                 self.assertTrue(self.spans(trace, category, task), f"{category} of {task}")
+            inputs, steps = ({span["args"]["step"] for span in self.spans(trace, category, task)} for category in ("input", "step"))
+            self.assertEqual((len(steps), inputs & steps), (4, steps), "a step begins with its input")
         self.assertTrue(self.spans(trace, "update chunk"))
 
     def test_the_run_key_is_asked_for(self):

@@ -123,6 +123,9 @@ bool PsLoop::Pull() {
 
 bool PsLoop::Next(data::Batch* batch, int64_t steps) {
   CheckSteps(steps);
+  // The step's number is known with its lease, but its input begins before: the number is that
+  // after the last step that this worker knows of. Other workers make steps meanwhile.
+  if (runner_ != nullptr && !have_batch_) EnterSpanStep(lease_.steps() + 2);
   while (!have_batch_) {
     Enter(Phase::kData);
     const Span span("input");
@@ -136,7 +139,10 @@ bool PsLoop::Next(data::Batch* batch, int64_t steps) {
     if (!work->lease) continue;
     const MonotonicTime taken = Clock::now();
     lease_ = *std::move(work->lease);
-    if (runner_ == nullptr) Begin();
+    if (runner_ == nullptr) {
+      EnterSpanStep(lease_.steps() + 1);
+      Begin();
+    }
     if (const IntegerBuffers begin = context_.leases->TakeIntegers(); !begin.empty()) {
       const absl::Status set = SetIntegers(begin, context_.replica);
       if (!set.ok()) throw StatusError(set);
@@ -205,7 +211,6 @@ StepOutcome PsLoop::RunStep(const LoopBody& body) {
   if (!have_batch_)
     throw StatusError(ProgramError("step was called without a batch: call next() first"));
   have_batch_ = false;
-  EnterSpanStep(lease_.steps() + 1);
   const Span span("step");
   SetRates();
   StepPlan plan;

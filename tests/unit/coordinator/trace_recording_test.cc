@@ -140,9 +140,24 @@ TEST_F(Recording, WhatATaskSaysIsChecked) {
             "its spans are damaged");  // Not trusted again.
   proto::TraceKeepRequest many = Piece("worker:1", 0, /*last=*/false);
   for (int i = 0; i <= TraceRecording::kMaxNames; ++i) many.add_names("name");
-  EXPECT_EQ(recording.Take(many, ""), "it has too many names");
+  EXPECT_EQ(recording.Take(many, ""), "it has 258 names of spans, more than 256");
   EXPECT_THAT(recording.Missing(),
-              ElementsAre("worker 0: its spans are damaged", "worker 1: it has too many names"));
+              ElementsAre("worker 0: its spans are damaged",
+                          "worker 1: it has 258 names of spans, more than 256"));
+}
+
+TEST_F(Recording, NamesAndLanesAreCountedInAllPieces) {
+  TraceRecording recording = Make({"worker:0", "worker:1"});
+  recording.Begin("worker:0");
+  recording.Begin("worker:1");
+  proto::TraceKeepRequest names = Piece("worker:0", 0, /*last=*/false);
+  for (int i = 1; i < 200; ++i) names.add_names("name");
+  EXPECT_EQ(recording.Take(names, ""), "");
+  EXPECT_EQ(recording.Take(names, ""), "it has 400 names of spans, more than 256");
+  proto::TraceKeepRequest lanes = Piece("worker:1", 0, /*last=*/false);
+  for (int i = 1; i < 200; ++i) lanes.add_lanes("lane");
+  EXPECT_EQ(recording.Take(lanes, ""), "");
+  EXPECT_EQ(recording.Take(lanes, ""), "it has 400 lanes, more than 256");
 }
 
 TEST_F(Recording, PiecesAreJoined) {

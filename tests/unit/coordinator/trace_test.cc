@@ -244,6 +244,33 @@ TEST_F(Tracing, OneTraceAtATimeAndOnlySensibleOnes) {
   asking.join();
 }
 
+TEST_F(Tracing, ACallerWhoGoesAwayDoesNotBlockOthers) {
+  StartTasks({"chief:0", "worker:0"});
+  AskAll(1);
+  tasks_[0]->Freeze();  // It would hold up the trace until its limit.
+  proto::TraceRecordRequest request;
+  request.set_steps(100);
+  request.set_limit_ms(600'000);
+  proto::TraceRecordReply reply, other;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + seconds(30));
+  std::thread asking([&] {
+    EXPECT_EQ(proto::Trace::NewStub(channel_)->Record(&context, request, &reply).error_code(),
+              grpc::StatusCode::CANCELLED);
+  });
+  std::this_thread::sleep_for(milliseconds(200));
+  EXPECT_EQ(Ask(1, seconds(1), &other).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  context.TryCancel();
+  asking.join();
+  grpc::Status status;
+  const MonotonicTime until = Clock::now() + seconds(10);
+  do {
+    status = Ask(1, milliseconds(500), &other);
+  } while (!status.ok() && Clock::now() < until);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  tasks_[0]->Freeze(false);
+}
+
 TEST_F(Tracing, StrangersAreRefused) {
   const auto stub = proto::Trace::NewStub(channel_);
   proto::TraceAwaitRequest request;
@@ -317,6 +344,20 @@ TEST(TraceClientTest, TheShortestRoundTripGivesTheOffset) {
       OffsetOf({{100, 500, 9'000}, {1'000, 1'100, 6'050}, {2'000, 2'900, 0}});
   EXPECT_EQ(offset.offset_ns, 5'000);
   EXPECT_EQ(offset.error_ns, 51);
+}
+
+TEST(TraceClientTest, OnlyLanesWithSpansAreSent) {
+  SpanRecord record;
+  const MonotonicTime now = Clock::now();
+  for (int i = 0; i < 300; ++i) record.lanes.push_back("shard 0, worker " + std::to_string(i));
+  for (const int lane : {299, 7, 299})
+    record.spans.push_back({.name = "update chunk", .lane = lane, .begin = now, .end = now});
+  const auto pieces = TracePieces(record);
+  ASSERT_EQ(pieces.size(), 1u);
+  EXPECT_THAT(pieces[0].lanes(), ElementsAre("shard 0, worker 299", "shard 0, worker 7"));
+  EXPECT_EQ(pieces[0].spans(0).lane(), 0u);
+  EXPECT_EQ(pieces[0].spans(1).lane(), 1u);
+  EXPECT_EQ(pieces[0].spans(2).lane(), 0u);
 }
 
 TEST(TraceClientTest, ManySpansTravelInPieces) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
 #include <thread>
 
 namespace muster {
@@ -9,6 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using ::testing::SizeIs;
 
 std::vector<std::string> NamesOf(const SpanRecord& record) {
@@ -48,6 +50,24 @@ TEST_F(Spans, TheStepsOfTheWindowAreKeptAndThoseAroundItAreNot) {
   std::vector<int64_t> steps;
   for (const SpanEvent& span : record.spans) steps.push_back(span.step);
   EXPECT_THAT(steps, ElementsAre(3, 4, 5));
+}
+
+TEST_F(Spans, ASpanHasTheStepAtItsBegin) {
+  EnterSpanStep(4);
+  recorder_->Start();
+  {
+    const Span before("before");
+    EnterSpanStep(5);
+    const MonotonicTime begin = Clock::now();
+    const Span save("save");
+    EnterSpanStep(6);
+    AddSpan("reduction", begin);
+    const Span last("last");
+  }
+  std::map<std::string, int64_t> steps;
+  for (const SpanEvent& span : recorder_->Stop().spans) steps[span.name] = span.step;
+  EXPECT_THAT(steps, ElementsAre(Pair("before", 4), Pair("last", 6), Pair("reduction", 5),
+                                 Pair("save", 5)));
 }
 
 TEST_F(Spans, ACountOfStepsNeedsNoNumbers) {
