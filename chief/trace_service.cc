@@ -488,7 +488,7 @@ absl::Status TraceServiceImpl::Prune(const std::string& newest) const {
     if (name.starts_with(kTracePrefix) && !part) {
       if (name != newest) traces.emplace_back(WrittenAt(path), name);
     } else if (name.starts_with(kTracePrefix) ||
-               ((part || name.starts_with(kTraceAnswerPrefix)) && WrittenAt(path) <+ now - kMailkMail < now)) {
+               ((part || name.starts_with(kTraceAnswerPrefix)) && WrittenAt(path) + kMail < now)) {
       (void)files.Remove(path);
     }
   }
