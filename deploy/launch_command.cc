@@ -15,6 +15,7 @@
 #include "common/base/faults/faults.h"
 #include "common/cluster/cluster_config.h"
 #include "common/cluster/protocol.h"
+#include "common/cluster/task.h"
 #include "common/job/job.h"
 #include "common/job/job_checks.h"
 #include "common/process/task_process.h"
@@ -192,22 +193,28 @@ class LaunchCommand : public Command {
       NotifyChief(key, notice);
     };
     SetOptions(job, strategy, &request.options);
-    MUSTER_RETURN_IF_ERROR(PrintPage(job, key));
+    if (job.status.port != 0) {
+      MUSTER_ASSIGN_OR_RETURN(const std::string token, key.ReadingToken());
+      request.planned = [this, status = job.status, token](const launcher::PlannedTask& lead) {
+        PrintPage(status, token, lead);
+      };
+    }
     FindTorchByEnvironment();
     return launcher::RunLaunch(request);
   }
 
-  // The token opens the page, so it goes to the terminal and into no log.
-  static absl::Status PrintPage(const Job& job, const LaunchKey& key) {
-    if (job.status.port == 0) return absl::OkStatus();
-    MUSTER_ASSIGN_OR_RETURN(const std::string token, key.ReadingToken());
-    const std::string& address = job.status.address;
+  // The lead serves the page. The token opens it, so it goes to the terminal and into no log.
+  void PrintPage(const StatusOptions& status, const std::string& token,
+                 const launcher::PlannedTask& lead) const {
+    const int port = static_cast<int>(status.port);
+    const auto at = rpc::SplitHostPort(lead.address);
+    const std::string host = hosts_.used() && at.ok() ? at->host : rpc::ThisHost().name;
+    const std::string& address = status.address;
     const bool any = address == "0.0.0.0" || address == "::";
+    const bool there = hosts_.used() && IsLoopback({address, port});
     fmt::print(
-        stderr, "status page: http://{}/{}\n",
-        rpc::JoinHostPort(any ? rpc::ThisHost().name : address, static_cast<int>(job.status.port)),
-        token.empty() ? "" : "?token=" + token);
-    return absl::OkStatus();
+        stderr, "status page{}: http://{}/{}\n", there ? fmt::format(", on {} only", host) : "",
+        rpc::JoinHostPort(any ? host : address, port), token.empty() ? "" : "?token=" + token);
   }
 
   // What all tasks are started with.

@@ -84,6 +84,7 @@ absl::Status Launcher::Start() {
   MUSTER_RETURN_IF_ERROR(Check(request_.size));
   started_ = Clock::now();
   MUSTER_ASSIGN_OR_RETURN(plan_, processes_->Plan(signals_));
+  if (request_.planned) request_.planned(plan_[0]);
   for (size_t i = 0; i < plan_.size(); ++i) {
     if (absl::Status status = StartTask(i); !status.ok()) {
       StopAll();

@@ -35,6 +35,8 @@ struct LaunchRequest {
   // Reports to the chief that a task has ended and will not be restarted, so that the chief does
   // not wait for it. Called on the thread of TaskExitNotifier. Null: the chief is not notified.
   std::function<void(const TaskExitNotice&)> tell_chief;
+  // Called once with the lead's task, when its address is known and before it starts. May be null.
+  std::function<void(const PlannedTask& lead)> planned;
   // Makes the processes of the launch. Null: they are processes of this host.
   std::function<std::unique_ptr<Processes>(ProcessOutput& output)> make_processes;
 };

@@ -1,6 +1,8 @@
 """elastic.spares: a member that waits replaces a lost one at once, and the maths is that of one process."""
+import os
 import signal
 import unittest
+import unittest.mock
 
 from harness import curve, result
 from recording import STEPS, RecordingTest, wait_until
@@ -9,12 +11,13 @@ CONFIGURATION, RETRYABLE, PREEMPTED = 2, 138, 143
 
 
 class Spares(RecordingTest):
-    def start_spares(self, members=4, held=(), **elastic):
-        """`held`: the steps at which all wait to be released. The last member is the spare."""
+    def start_spares(self, members=4, held=(), rejoin=60, log_level="info"):
+        """`held`: the steps at which all wait to be released."""
         for step in held:
             self.hold(f"step-{step}", "steps")
-        job = self.run_job(elastic={"spares": 1, **elastic}, timeouts={"rejoin": 5})
-        processes = self.start_run(members, job, directory="steps")
+        job = self.run_job(elastic={"spares": 1}, timeouts={"rejoin": rejoin})
+        with unittest.mock.patch.dict(os.environ, MUSTER_LOG_LEVEL=log_level):
+            processes = self.start_run(members, job, directory="steps")
         processes[0].wait_for(f"{members - 1} members, {members - 1} replicas")
         return processes
 
@@ -64,7 +67,7 @@ class Spares(RecordingTest):
         self.check_as_one(generations=2)
 
     def test_the_replacement_of_a_lost_worker_is_the_next_spare(self):
-        processes = self.start_spares(held=(6, 14))
+        processes = self.start_spares(held=(6, 14), log_level="debug")  # who joins, though not taken in
         first = self.training(processes)
         spare = next(process for process in processes if process not in first)
         self.wait_all_held(6, first)
@@ -97,7 +100,7 @@ class Spares(RecordingTest):
         self.check_as_one(generations=2)
 
     def test_two_lost_workers_are_one_too_many(self):
-        processes = self.start_spares(held=(6,))
+        processes = self.start_spares(held=(6,), rejoin=5)
         training = self.training(processes)
         self.wait_all_held(6, training)
         for lost in training[1:]:
