@@ -79,7 +79,8 @@ int SparesReady(const JobState& s);
 std::string ReasonWithSpares(PausingTime now, const JobState& s, const MembershipOptions& o,
                              bool with_backing_off);
 // Reduces the ready members to FullSize. Keeps the chief, then members of the last generation, then
-// those with the newest state, then those of lower index. The result is in order of the index.
+// those with the newest state, then those that wait longest, at the start of a job those of lower
+// index. The result is in order of the index.
 void LeaveOutSpares(const JobState& s, const MembershipOptions& o, std::vector<int>* ready);
 
 // Returns the decision to end the job, because some members did not join in time.

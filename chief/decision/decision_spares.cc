@@ -49,7 +49,9 @@ void LeaveOutSpares(const JobState& s, const MembershipOptions& o, std::vector<i
   if (o.spares == 0 || ready->size() <= full) return;
   const auto rank = [&s](int i) {
     const MemberInfo& m = s.members[i];
-    return std::tuple(i != 0, !WasInLastGeneration(s, m), -m.report.last_step, i);
+    // At the start of a job it does not matter who came first.
+    const PausingTime since = s.generation == 0 ? PausingTime() : m.report.waiting_since;
+    return std::tuple(i != 0, !WasInLastGeneration(s, m), -m.report.last_step, since, i);
   };
   std::sort(ready->begin(), ready->end(), [&rank](int a, int b) { return rank(a) < rank(b); });
   ready->resize(full);

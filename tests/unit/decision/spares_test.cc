@@ -94,6 +94,7 @@ TEST_F(SparesTest, ASpareReplacesALostMemberAtOnce) {
 
 TEST_F(SparesTest, AReplacementThatComesBeforeTheSurvivorsIsTheNextSpare) {
   Lose(1);
+  Pass(milliseconds(1));
   Wait(1);
   ASSERT_TRUE(state_.members[1].in_generation) << "others wait for this task";
   Wait(0);
