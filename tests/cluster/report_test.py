@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 import subprocess
-import time
 import unittest
 
 import browser
@@ -108,20 +107,8 @@ class Report(ClusterTest):
         self.assertEqual(list(got), [], "curves that TensorBoard does not know")
         self.assertGreater(seen, 50)
 
-    def write_system_metrics(self, model_dir):
-        """A run folder of another writer."""
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-        writer = EventFileWriter(str(model_dir / "system"))
-        for step in 5, 10:
-            values = [Summary.Value(tag=f"cores/{task}", simple_value=step / 4) for task in ("chief_0", "worker_0")]
-            writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
-        writer.close()
-
     def test_two_runs(self):
         lossy, fashion = self.with_a_killed_worker(), self.launch("fashion", FASHION, "--workers", "1")
-        self.write_system_metrics(fashion)
         page = self.page(lossy, fashion, "--price-per-hour", "7.5")
         runs = page.data["runs"]
         self.assertEqual([run["name"] for run in runs], ["lossy", "fashion"])
