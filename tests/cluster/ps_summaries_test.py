@@ -21,6 +21,8 @@ def shown(model_dir):
             continue
         for event in events(folder):
             for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == "hparams":
+                    continue  # of the job, and has no value
                 points = found[folder.name, value.tag]
                 assert event.step not in points, f"{folder.name}: {value.tag} of step {event.step} is there twice"
                 if value.HasField("tensor") and value.tensor.dtype != 7:  # DT_STRING
