@@ -172,10 +172,11 @@ class StatusCommand : public Command {
 
   // Called if the chief was reached before, and is not any more. Returns whether the run has ended.
   bool ShowEnd(const proto::StatusReply& last) {
-    if (last.progress().model_dir().empty()) return false;
+    const std::string model_dir = status::ModelDirOf(last);
+    if (model_dir.empty()) return false;
     std::error_code error;
     const bool named = std::filesystem::is_directory(target_, error);
-    const auto run = status::ReadRunFiles(named ? target_ : last.progress().model_dir());
+    const auto run = status::ReadRunFiles(named ? target_ : model_dir);
     if (!run.ok() || !run->result.is_object()) return false;
     const proto::StatusReply ended = status::StatusOfFiles(*run);
     if (ended.run_id() != last.run_id()) return false;

@@ -23,6 +23,8 @@ struct RunFiles {
 // Returns ConfigurationError if `directory` is no model_dir.
 absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory);
 
+// Returns the model_dir that the chief names; "" if the run has none.
+std::string ModelDirOf(const proto::StatusReply& reply);
 // Returns the id of the run, as owner.json has it; "" if there is none.
 std::string RunIdOf(const RunFiles& run);
 // Returns the address of the chief, as status.json has it; "" if there is none.
