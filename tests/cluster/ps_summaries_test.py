@@ -59,7 +59,7 @@ class Summaries(counting.ParameterServerTest):
                          {"loss", "learning_rate", "learning_rate/sgd", "gradient_norm/sgd", "examples_per_second", "input_wait_share", "updates", "epoch_updates", "epoch_loss",
                           "epoch_number", "examples", "large",
                           "parameters/large", "parameters/small", "parameters/scalar"} |
-                         {f"final/{split}/{name}" for split in ("train", "validation") for name in ("loss", "number", "updates")} |
+                         {"final/train/loss", "final/train/number", "final/train/updates", "final/validation/loss", "final/validation/number"} |
                          {f"embeddings/seen/{count}" for count in ("rows", "bytes", "lookups", "hits", "evictions", "refused")})
         self.assertEqual(sorted(want["train", "examples"]), list(range(EVERY, STEPS + 1, EVERY)))
         self.assertEqual(sorted(want["validation", "examples"]), [STEPS // 2, STEPS])
