@@ -50,6 +50,9 @@ def install(build, prefix):
     """Both components of the build. The libraries lie in lib/ of `prefix`, each under the name by which programs ask for it."""
     for component in "programs", "library":
         run("cmake", "--install", build, "--prefix", prefix, "--component", component)
+    for path in (prefix / "bin").iterdir():
+        if path.name not in PROGRAMS:  # muster-bundle is for those who build
+            path.unlink()
     found = prefix / cached(build, "CMAKE_INSTALL_LIBDIR")
     if found != prefix / "lib":  # a build for /usr, lib/x86_64-linux-gnu
         for path in list(found.iterdir()):
