@@ -78,10 +78,13 @@ def kill_once(program, victim, keys=None, spares=0):
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         try:
             wait(lambda: model_dir.exists() and len(step_times(model_dir)) > 20, folder)
+            if spares:  # one that trains
+                log = (folder / "log").read_text(errors="replace")
+                victim = next(f"worker:{i}" for i in range(2 + spares) if re.search(rf"\[worker {i}\].*Number of devices", log))
             killed = time.time()
             os.kill(children(process.pid)[victim], signal.SIGKILL)
-            # The second "Number of devices" of the worker that stayed: the generation after the kill.
-            stayed = b"[worker 0]"
+            # The second "Number of devices" of a member that stayed: the generation after the kill.
+            stayed = b"[worker 0]" if victim.startswith("chief") else b"[chief 0]"
             wait(lambda: sum(stayed in line and b"Number of devices" in line for line in (folder / "log").read_bytes().splitlines()) == 2, folder)
             formed = time.time()
             wait(lambda: max(step_times(model_dir).values()) > formed, folder)
@@ -138,7 +141,7 @@ def main():
     for program in JOBS:
         for victim in "worker:1", "chief:0":
             say(f"{program}, {victim} killed: to the next finished step", [kill_once(program, victim) for _ in range(arguments.rounds)])
-        say(f"{program}, worker:1 killed, with a spare: to the next finished step", [kill_once(program, "worker:1", spares=1) for _ in range(arguments.rounds)])
+        say(f"{program}, a worker killed, with a spare: to the next finished step", [kill_once(program, "worker:1", spares=1) for _ in range(arguments.rounds)])
     if arguments.torchrun:
         say("torchrun, a worker killed: to the next finished step, and all since the checkpoint is lost", [torchrun_once() for _ in range(arguments.rounds)])
 
