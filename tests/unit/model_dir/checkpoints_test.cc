@@ -357,15 +357,15 @@ TEST_F(CheckpointsTest, TheBestMayGoByTheEpochItself) {
   Make();
   Validated(3, 0.1);
   EXPECT_FALSE(Step({.step = 3, .validated = true})) << "validation does not count";
-  EpochReport epoch = {.split = "train", .step = 4, .metrics = {{"loss", 0.5}}};
+  EpochReport epoch = {.split = "train", .step = 5, .metrics = {{"loss", 0.5}}};
   checkpoints_->OnEpoch(epoch);
-  EXPECT_TRUE(Step({.step = 4, .validated = true}));
-  epoch.step = 6;
+  EXPECT_TRUE(Step({.step = 5, .validated = true}));
+  epoch.step = 7;
   epoch.metrics["loss"] = 0.6;
   checkpoints_->OnEpoch(epoch);
-  EXPECT_FALSE(Step({.step = 6, .validated = true})) << "worse";
+  EXPECT_FALSE(Step({.step = 7, .validated = true})) << "worse";
   ASSERT_TRUE(checkpoints_->Drain().ok());
-  EXPECT_EQ(checkpoints_->Record().best, "checkpoints/step-00000004");
+  EXPECT_EQ(checkpoints_->Record().best, "checkpoints/step-00000005");
 }
 
 TEST_F(CheckpointsTest, AnotherOwnerIsNoticed) {
