@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <set>
 
+#include "common/telemetry/nvml.h"
 #include "deploy/launcher/child_output.h"
-#include "deploy/launcher/nvml.h"
 
 namespace muster::launcher {
 namespace {

@@ -11,9 +11,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "common/base/peer_text.h"
+#include "common/telemetry/nvml.h"
 #include "deploy/launcher/child_output.h"
 #include "deploy/launcher/gpus.h"
-#include "deploy/launcher/nvml.h"
 #include "muster/json.h"
 
 namespace muster::preflight {
@@ -36,8 +36,6 @@ constexpr Reason kReasons[] = {{0x20, "it is hot (software thermal slowdown)"},
                                {0x40, "it is hot (hardware thermal slowdown)"},
                                {0x80, "its power supply says so (hardware power brake)"},
                                {0x08, "the hardware slows it down"}};
-
-using launcher::Nvml;
 
 void ReadMemory(const Nvml& nvml, Nvml::Device device, GpuState* gpu) {
   unsigned long long count = 0;

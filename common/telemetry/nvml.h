@@ -1,16 +1,22 @@
-// The functions of the NVIDIA driver's library, NVML, that the commands of muster call. The
-// declarations are those of nvml.h, so that this header is not needed. NVML gives a function that
-// changes a new name ("..._v2"). Has no state of its own: any thread may call it.
+// The functions of the NVIDIA driver's library, NVML, that Muster calls. The declarations are those
+// of nvml.h, so that this header is not needed. A function whose interface changes gets a new name
+// in NVML ("..._v2"). Thread-safe.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace muster::launcher {
+namespace muster {
 
 struct Nvml {
   using Device = void*;
+  struct Utilization {
+    unsigned gpu = 0, memory = 0;  // Percent.
+  };
+  struct Memory {
+    unsigned long long total = 0, free = 0, used = 0;  // Bytes.
+  };
   static constexpr int kSuccess = 0, kNoPermission = 4, kDriverNotLoaded = 9;
 
   // Loads the library, which stays loaded. Returns nullopt if it does not exist or lacks one of the
@@ -46,7 +52,9 @@ struct Nvml {
   int (*retired_pages_pending)(Device, int*) = nullptr;
   int (*throttle_reasons)(Device, unsigned long long*) = nullptr;
   int (*temperature)(Device, int sensor, unsigned*) = nullptr;
+  int (*utilization)(Device, Utilization*) = nullptr;
+  int (*memory)(Device, Memory*) = nullptr;
   int (*link_state)(Device, unsigned link, int* active) = nullptr;
 };
 
-}  // namespace muster::launcher
+}  // namespace muster
