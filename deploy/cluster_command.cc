@@ -4,10 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -132,24 +129,6 @@ void PrintForPeople(const ClusterConfig& config) {
   }
   if (config.environment) fmt::print("environment: {}\n", *config.environment);
   for (const std::string& warning : config.warnings) fmt::print("warning: {}\n", warning);
-}
-
-// `text` is a file of hosts if there is one of this name, else the list itself.
-absl::StatusOr<std::vector<HostSlots>> HostsFrom(const std::string& text) {
-  if (text.empty()) return std::vector<HostSlots>();
-  std::string list = text;
-  std::error_code error;
-  if (std::filesystem::is_regular_file(text, error)) {
-    std::stringstream file;
-    file << std::ifstream(text).rdbuf();
-    list = file.str();
-  } else if (text.find('/') != std::string::npos) {
-    return ConfigurationError(fmt::format("--hosts is \"{}\", which is no file", text));
-  }
-  absl::StatusOr<std::vector<HostSlots>> hosts = ParseHosts(list);
-  if (hosts.ok()) return hosts;
-  return ConfigurationError(
-      fmt::format("--hosts is \"{}\", which {}", text, Message(hosts.status())));
 }
 
 launcher::PlannedTask PlannedFor(TaskId task, const ClusterConfig& config) {
@@ -317,7 +296,9 @@ class ClusterCommand : public Command {
     RankOptions options;
     options.port = port_;
     options.own_host = rpc::ThisHost().name;
-    MUSTER_ASSIGN_OR_RETURN(options.hosts, HostsFrom(hosts_));
+    if (!hosts_.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(options.hosts, ReadHosts(hosts_));
+    }
     const auto source = std::find(std::begin(kRankSourceNames), std::end(kRankSourceNames), from_);
     absl::StatusOr<Ranks> ranks = ReadRanks(
         static_cast<RankSource>(source - std::begin(kRankSourceNames)), environment, options);

@@ -3,30 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "deploy/ranks/node_list.h"
 
 namespace muster::hosts {
 
 absl::StatusOr<std::vector<Host>> ReadHostList(const std::string& text) {
-  std::string list = text;
-  std::error_code error;
-  if (std::filesystem::is_regular_file(text, error)) {
-    std::stringstream file;
-    file << std::ifstream(text).rdbuf();
-    list = file.str();
-  } else if (text.find('/') != std::string::npos) {
-    return ConfigurationError(fmt::format("--hosts is \"{}\", which is no file", text));
-  }
-  const absl::StatusOr<std::vector<HostSlots>> parsed = ParseHosts(list);
-  if (!parsed.ok())
-    return ConfigurationError(
-        fmt::format("--hosts is \"{}\", which {}", text, Message(parsed.status())));
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<HostSlots> parsed, ReadHosts(text));
   std::vector<Host> hosts;
-  for (const HostSlots& host : *parsed) {
+  for (const HostSlots& host : parsed) {
     const bool known = std::any_of(hosts.begin(), hosts.end(),
                                    [&](const Host& other) { return other.target == host.host; });
     if (known)

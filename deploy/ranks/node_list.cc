@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <fstream>
 #include <optional>
+#include <sstream>
 
 namespace muster {
 namespace {
@@ -221,6 +224,22 @@ absl::StatusOr<std::vector<HostSlots>> ParseHosts(std::string_view text) {
   }
   if (hosts.empty()) return ConfigurationError("names no host");
   return hosts;
+}
+
+absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& value) {
+  std::string list = value;
+  std::error_code error;
+  if (std::filesystem::is_regular_file(value, error)) {
+    std::stringstream file;
+    file << std::ifstream(value).rdbuf();
+    list = file.str();
+  } else if (value.find('/') != std::string::npos) {
+    return ConfigurationError(fmt::format("--hosts is \"{}\", which is no file", value));
+  }
+  absl::StatusOr<std::vector<HostSlots>> hosts = ParseHosts(list);
+  if (hosts.ok()) return hosts;
+  return ConfigurationError(
+      fmt::format("--hosts is \"{}\", which {}", value, Message(hosts.status())));
 }
 
 }  // namespace muster

@@ -1,5 +1,6 @@
 // The lists that launchers write: Slurm's node lists, task counts and ports, and files of hosts.
-// Pure functions. An error is a phrase that continues "<variable> is <value>, which ".
+// Pure functions, except that ReadHosts reads a file. An error of a Parse function is a phrase that
+// continues "<variable> is <value>, which ".
 #pragma once
 
 #include <string>
@@ -34,5 +35,9 @@ struct HostSlots {
 // (a line per process). A host that follows itself is one host with the sum of the slots. `#`
 // starts a comment.
 absl::StatusOr<std::vector<HostSlots>> ParseHosts(std::string_view text);
+
+// Parses the value of --hosts: the name of a host file if that file exists, else a list of hosts. A
+// ConfigurationError quotes the value.
+absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& value);
 
 }  // namespace muster
