@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,27 +13,6 @@
 #include "common/security/run_key.h"
 
 namespace muster {
-namespace {
-
-// Higher than all descriptors that a child reassigns before exec.
-constexpr int kMinDescriptor = 10;
-
-absl::StatusOr<Fd> NewKeyInMemory() {
-  const auto failed = [] {
-    return ConfigurationError(fmt::format("cannot make a run key: {}", strerror(errno)));
-  };
-  const Fd made(memfd_create("muster run key", MFD_CLOEXEC));
-  if (!made) return failed();
-  const security::Secret line =
-      security::FormatRunKey(security::Secret::Random(security::kRunKeyBytes));
-  if (write(made.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
-    return failed();
-  Fd inherited(fcntl(made.get(), F_DUPFD, kMinDescriptor));  // Stays open after exec.
-  if (!inherited) return failed();
-  return inherited;
-}
-
-}  // namespace
 
 absl::StatusOr<LaunchKey> LaunchKey::Make(const Job& job, const std::string& key_file) {
   if (!job.tls.certificate.empty())
@@ -56,7 +34,10 @@ absl::StatusOr<LaunchKey> LaunchKey::Make(const Job& job, const std::string& key
     key.path_ = std::filesystem::absolute(key_file);
     key.environment_["MUSTER_RUN_KEY_FILE"] = key.path_;
   } else if (!insecure) {
-    MUSTER_ASSIGN_OR_RETURN(key.key_, NewKeyInMemory());
+    MUSTER_ASSIGN_OR_RETURN(
+        key.key_,
+        security::RunKeyToInherit(
+            security::FormatRunKey(security::Secret::Random(security::kRunKeyBytes)).text()));
     key.environment_[security::kRunKeyDescriptor] = std::to_string(key.key_.get());
   }
   if (!key.path_.empty()) MUSTER_RETURN_IF_ERROR(security::ReadRunKeys(key.path_).status());
@@ -83,7 +64,9 @@ absl::StatusOr<std::shared_ptr<security::Identity>> LaunchKey::IdentityIn(
   security::IdentityOptions options;
   options.self = {config.cluster.Digest(), "launcher"};
   options.run_key = path_;
-  if (key_) options.run_key_descriptor = fcntl(key_.get(), F_DUPFD_CLOEXEC, kMinDescriptor);
+  if (key_)
+    options.run_key_descriptor =
+        fcntl(key_.get(), F_DUPFD_CLOEXEC, security::kMinInheritedDescriptor);
   return security::Identity::Make(std::move(options));
 }
 

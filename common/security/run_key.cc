@@ -18,8 +18,6 @@
 #include <new>
 #include <string_view>
 
-#include "common/base/files/fd.h"
-
 namespace muster::security {
 namespace {
 
@@ -182,6 +180,16 @@ std::optional<int> TakeRunKeyDescriptor() {
   unsetenv(kRunKeyDescriptor);
   if (!whole || descriptor < 0) return std::nullopt;
   return descriptor;
+}
+
+absl::StatusOr<Fd> RunKeyToInherit(std::string_view text) {
+  const Fd made(memfd_create("muster run key", MFD_CLOEXEC));
+  if (made && write(made.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size())) {
+    // F_DUPFD clears FD_CLOEXEC.
+    Fd inherited(fcntl(made.get(), F_DUPFD, kMinInheritedDescriptor));
+    if (inherited) return inherited;
+  }
+  return ConfigurationError(fmt::format("cannot hold the run key in memory: {}", strerror(errno)));
 }
 
 absl::Status WriteNewFile(const std::string& path, std::string_view text, mode_t mode) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/files/fd.h"
 #include "muster/status.h"
 
 namespace muster::security {
@@ -67,6 +68,13 @@ inline constexpr char kRunKeyDescriptor[] = "MUSTER_RUN_KEY_FD";
 // Returns that descriptor, which the caller must close. Removes the variable from the environment,
 // so child processes do not look for the descriptor.
 std::optional<int> TakeRunKeyDescriptor();
+
+// Descriptors that a child process inherits are at least this large, so that its standard streams
+// and the launcher's pipes do not replace them before exec.
+inline constexpr int kMinInheritedDescriptor = 10;
+// Writes the text of a key file to a file in memory. Returns a descriptor that stays open after
+// exec, for kRunKeyDescriptor.
+absl::StatusOr<Fd> RunKeyToInherit(std::string_view text);
 
 // Creates a file with the permissions `mode`. Returns ConfigurationError if `path` exists, even as
 // a symbolic link, or if the file cannot be written. Leaves no partial file.

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -40,8 +39,6 @@ constexpr Duration kReapTimeout = std::chrono::seconds(5);
 constexpr size_t kCongested = 1 << 20;
 // In bytes: no packet of progress is larger.
 constexpr size_t kMaxPacket = 128 * 1024;
-// Higher than all descriptors that a child reassigns before exec.
-constexpr int kMinDescriptor = 10;
 
 // Holds the launch's mark on this host: an abstract socket, which disappears with the process.
 absl::StatusOr<Fd> TakeMark(const std::string& launch) {
@@ -61,17 +58,6 @@ absl::StatusOr<Fd> TakeMark(const std::string& launch) {
       return PeerLost("an earlier connection of this launch still has tasks on this host");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-}
-
-// A file in memory with the text of a run key, for the task to inherit.
-absl::StatusOr<Fd> KeyFile(const std::string& text) {
-  const Fd made(memfd_create("muster run key", MFD_CLOEXEC));
-  if (!made || write(made.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return ConfigurationError(fmt::format("cannot hold the run key: {}", std::strerror(errno)));
-  Fd inherited(fcntl(made.get(), F_DUPFD, kMinDescriptor));  // Stays open after exec.
-  if (!inherited)
-    return ConfigurationError(fmt::format("cannot hold the run key: {}", std::strerror(errno)));
-  return inherited;
 }
 
 struct Task {
@@ -241,7 +227,7 @@ absl::Status Runner::Start(const StartRequest& request) {
   options.progress_variable = kProgressFdVariable;
   Fd key;
   if (!request.key.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(key, KeyFile(request.key));
+    MUSTER_ASSIGN_OR_RETURN(key, security::RunKeyToInherit(request.key));
     options.environment[security::kRunKeyDescriptor] = std::to_string(key.get());
   }
   MUSTER_ASSIGN_OR_RETURN(Child child, Child::Start(options));
