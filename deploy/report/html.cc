@@ -1,9 +1,7 @@
 #include "deploy/report/html.h"
 
-#include <openssl/sha.h>
-
-#include "absl/strings/escaping.h"
 #include "common/base/json/utf8.h"
+#include "common/web/page_policy.h"
 
 namespace muster::report {
 
@@ -45,10 +43,8 @@ std::string EscapedJson(std::string json) {
 }
 
 std::string PolicyFor(std::string_view script) {
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(script.data()), script.size(), digest);
-  return "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-" +
-         absl::Base64Escape({reinterpret_cast<const char*>(digest), sizeof digest}) + "'";
+  return "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src " +
+         web::SourceOfText(script);
 }
 
 std::string Filled(std::string_view page, const std::map<std::string, std::string>& values) {
