@@ -4,11 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,25 +17,6 @@
 
 namespace muster {
 namespace {
-
-// Writes a file beside `path` and renames it, so that a reader never sees half a page.
-absl::Status WritePage(const std::string& path, const std::string& page) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    return ConfigurationError(fmt::format("'{}' is a folder: name a file with -o", path));
-  const bool special =
-      std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error);
-  const std::string written = special ? path : path + ".part";  // /dev/stdout is not replaced.
-  errno = 0;
-  std::FILE* const file = std::fopen(written.c_str(), "wb");
-  bool done = file != nullptr && std::fwrite(page.data(), 1, page.size(), file) == page.size();
-  if (file != nullptr) done = std::fclose(file) == 0 && done;
-  if (done && !special) done = std::rename(written.c_str(), path.c_str()) == 0;
-  if (done) return absl::OkStatus();
-  const std::string why = std::strerror(errno);
-  if (!special) std::filesystem::remove(written, error);
-  return ConfigurationError(fmt::format("cannot write '{}': {}", path, why));
-}
 
 class ReportCommand : public Command {
  public:
@@ -75,7 +52,7 @@ class ReportCommand : public Command {
     if (json_ && output_.empty()) return absl::OkStatus();
     const std::string path = output_.empty() ? "report.html" : output_;
     const std::string page = report::Page(runs, price_);
-    MUSTER_RETURN_IF_ERROR(WritePage(path, page));
+    MUSTER_RETURN_IF_ERROR(WriteOutputFile(path, page));
     if (!json_)
       fmt::print(stderr, "{}: {} run{}, {} KB\n", path, runs.size(), runs.size() == 1 ? "" : "s",
                  (page.size() + 999) / 1000);

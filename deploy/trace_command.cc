@@ -5,9 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -20,15 +17,6 @@
 
 namespace muster {
 namespace {
-
-absl::Status WriteTrace(const std::string& path, const std::string& text) {
-  FILE* file = std::fopen(path.c_str(), "we");
-  bool good = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const int error = errno;
-  if (file != nullptr) good = std::fclose(file) == 0 && good;
-  if (good) return absl::OkStatus();
-  return ConfigurationError(fmt::format("cannot write {}: {}", path, std::strerror(error)));
-}
 
 class TraceCommand : public Command {
  public:
@@ -66,7 +54,7 @@ class TraceCommand : public Command {
       return ReportError("trace",
                          StatusFor(ExitCode::kRetryable,
                                    fmt::format("no task delivered spans within {:g} s", timeout_)));
-    if (const absl::Status written = WriteTrace(output_, given->text); !written.ok())
+    if (const absl::Status written = WriteOutputFile(output_, given->text); !written.ok())
       return ReportError("trace", written);
     Print(*given);
     return 0;
