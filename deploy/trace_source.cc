@@ -7,11 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
-#include <random>
 #include <thread>
 #include <utility>
 
 #include "common/base/files/created_files.h"
+#include "common/base/random_name.h"
 #include "common/checkpoint/files/file_system.h"
 #include "common/flight/trace_file.h"
 #include "common/rpc/retry.h"
@@ -67,11 +67,6 @@ absl::StatusOr<std::string> ReadAll(proto::Trace::Stub* stub, const proto::Trace
     text += reply.piece();
   }
   return text;
-}
-
-std::string NewId() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}", device(), device());
 }
 
 bool IsThere(const std::string& path) {
@@ -220,7 +215,7 @@ absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
   if (!IsThere(JoinPath(model_dir, "owner.json")))
     return LastTrace(model_dir, "no run has begun there");
   AddJobFolder(model_dir);  // Files in it are as private as the chief's.
-  const std::string folder = JoinPath(model_dir, kTraceFolder), id = NewId();
+  const std::string folder = JoinPath(model_dir, kTraceFolder), id = RandomName();
   const std::string request = JoinPath(folder, kTraceRequestFile);
   MUSTER_RETURN_IF_ERROR(WriteRequest(folder, id, wanted));
   if (!Await(kTakes, [&] { return !Waits(request, id); })) {

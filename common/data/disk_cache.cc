@@ -22,12 +22,12 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <random>
 
 #include "common/base/clock.h"
 #include "common/base/files/fd.h"
 #include "common/base/hash.h"
 #include "common/base/logging.h"
+#include "common/base/random_name.h"
 #include "common/data/batches.h"
 #include "muster/data.h"
 
@@ -180,8 +180,7 @@ absl::Status Publish(int fd, const std::string& part, const std::string& path,
 // Without locks, each process makes its own file. The first link() succeeds, and all other files
 // are removed.
 absl::Status MakeWithoutLock(const std::string& path, const CacheLayout& layout) {
-  std::random_device random;
-  const std::string part = fmt::format("{}.{:08x}{:08x}.part", path, random(), random());
+  const std::string part = fmt::format("{}.{}.part", path, RandomName());
   const Fd file(open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!file) return Failed(part, "make", errno);
   return Publish(file.get(), part, path, layout);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
 #include "common/cluster/task.h"
 #include "deploy/hosts/local_command.h"
@@ -37,11 +36,6 @@ absl::Status CheckNames(const std::vector<std::string>& names) {
       "--hosts has {}, at which the other hosts reach only themselves: give the name by which they "
       "reach this host",
       *own));
-}
-
-std::string RandomName() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
 }
 
 }  // namespace muster::hosts

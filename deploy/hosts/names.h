@@ -19,7 +19,4 @@ absl::StatusOr<std::vector<std::string>> NamesInCluster(const std::vector<std::s
 // The last check of NamesInCluster.
 absl::Status CheckNames(const std::vector<std::string>& names);
 
-// A name that no other launch has.
-std::string RandomName();
-
 }  // namespace muster::hosts

@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/base/random_name.h"
 #include "common/base/restarts.h"
 #include "common/base/wait.h"
 #include "common/cluster/task.h"

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "deploy/report/fields.h"
+#include "common/base/json/lenient_fields.h"
 
 namespace muster::report {
 namespace {

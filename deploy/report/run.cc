@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "common/base/json/lenient_fields.h"
 #include "common/checkpoint/files/file_system.h"
-#include "deploy/report/fields.h"
 
 namespace muster::report {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "deploy/report/fields.h"
+#include "common/base/json/lenient_fields.h"
 
 namespace muster::report {
 namespace {

@@ -11,9 +11,9 @@
 #include <set>
 #include <utility>
 
+#include "common/base/json/lenient_fields.h"
 #include "common/base/json/utf8.h"
 #include "common/telemetry/progress.h"
-#include "deploy/report/fields.h"
 #include "deploy/report/html.h"
 
 namespace muster::report {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "common/base/json/json_integer.h"
+#include "common/base/json/lenient_fields.h"
 #include "common/base/peer_text.h"
 #include "common/process/process_start.h"
 #include "common/summary/event_reader.h"
@@ -32,14 +33,6 @@ Json ReadPart(const std::string& directory, const char* name, std::vector<std::s
   return Json();
 }
 
-// Returns the value of a key, or null if it is missing or `json` is no object.
-const Json& At(const Json& json, const char* key) {
-  static const Json kNull;
-  if (!json.is_object()) return kNull;
-  const auto found = json.find(key);
-  return found == json.end() ? kNull : *found;
-}
-
 std::string TextOf(const Json& json) {
   return json.is_string() ? SanitizePeerText(json.get<std::string>()) : "";
 }
@@ -55,7 +48,7 @@ int64_t IntegerOf(const Json& json, int64_t otherwise = 0) {
 double NumberOf(const Json& json) { return json.is_number() ? json.get<double>() : 0; }
 
 std::string ProgramOf(const Json& job) {
-  const Json& program = At(job, "program");
+  const Json& program = FieldAt(job, {"program"});
   if (program.is_string()) return fs::path(TextOf(program)).filename().string();
   return program.is_null() ? "" : SanitizePeerText(Dump(program), 200);
 }
@@ -65,7 +58,7 @@ void AddMetrics(const Json& metrics, proto::RunProgress* progress) {
                                       {"validation", "val_"},
                                       {"test", "test_"},
                                       {"eval", "eval_"}}) {
-    const Json& values = At(metrics, split);
+    const Json& values = FieldAt(metrics, {split});
     if (!values.is_object()) continue;
     for (const auto& [name, value] : values.items())
       if (value.is_number())
@@ -82,15 +75,15 @@ int64_t StepOfCheckpoint(std::string_view name) {
 }
 
 void AddLosses(const Json& recovery, proto::StatusReply* reply) {
-  const Json& losses = At(recovery, "last_losses");
+  const Json& losses = FieldAt(recovery, {"last_losses"});
   if (!losses.is_array()) return;
   for (const Json& loss : losses) {
     proto::RunEvent& event = *reply->add_events();
     event.set_kind(proto::RunEvent::LOST);
     event.set_age_seconds(-1);
-    event.set_step(IntegerOf(At(loss, "step"), -1));
-    event.set_text(fmt::format("{}; it cost {:.1f} s", TextOf(At(loss, "cause")),
-                               NumberOf(At(loss, "seconds"))));
+    event.set_step(IntegerOf(FieldAt(loss, {"step"}), -1));
+    event.set_text(fmt::format("{}; it cost {:.1f} s", TextOf(FieldAt(loss, {"cause"})),
+                               NumberOf(FieldAt(loss, {"seconds"}))));
   }
 }
 
@@ -117,7 +110,7 @@ int ExitCodeOfResult(const std::string& outcome) {
 
 uint64_t BeatOf(const std::string& directory) {
   const auto owner = ReadJsonFile(directory + "/owner.json");
-  return owner.ok() ? static_cast<uint64_t>(IntegerOf(At(*owner, "beat"))) : 0;
+  return owner.ok() ? static_cast<uint64_t>(IntegerOf(FieldAt(*owner, {"beat"}))) : 0;
 }
 
 std::string FirstLineOf(const std::string& path) {
@@ -147,19 +140,19 @@ absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory) {
 
 std::string ModelDirOf(const proto::StatusReply& reply) { return reply.progress().model_dir(); }
 
-std::string RunIdOf(const RunFiles& run) { return TextOf(At(run.owner, "run_id")); }
+std::string RunIdOf(const RunFiles& run) { return TextOf(FieldAt(run.owner, {"run_id"})); }
 
-std::string ChiefAddressOf(const RunFiles& run) { return TextOf(At(run.status, "address")); }
+std::string ChiefAddressOf(const RunFiles& run) { return TextOf(FieldAt(run.status, {"address"})); }
 
 int64_t LocalPidOf(const RunFiles& run) {
-  if (TextOf(At(run.owner, "place")) != PlaceOfThisProcess()) return 0;
-  const int64_t pid = IntegerOf(At(run.owner, "pid"));
+  if (TextOf(FieldAt(run.owner, {"place"})) != PlaceOfThisProcess()) return 0;
+  const int64_t pid = IntegerOf(FieldAt(run.owner, {"pid"}));
   const std::string start = StartOf(pid);
-  return !start.empty() && TextOf(At(run.owner, "process_start")) == start ? pid : 0;
+  return !start.empty() && TextOf(FieldAt(run.owner, {"process_start"})) == start ? pid : 0;
 }
 
 bool OwnerLives(const RunFiles& run, Duration wait) {
-  if (!run.owner.is_object() || At(run.owner, "left") == true) return false;
+  if (!run.owner.is_object() || FieldAt(run.owner, {"left"}) == true) return false;
   const uint64_t beat = BeatOf(run.directory);
   const MonotonicTime until = Clock::now() + wait;
   while (Clock::now() < until) {
@@ -175,30 +168,30 @@ proto::StatusReply StatusOfFiles(const RunFiles& run) {
   reply.set_stage(run.result.is_object() ? "ended" : "unknown");
   proto::RunProgress& progress = *reply.mutable_progress();
   progress.set_program(ProgramOf(run.job));
-  progress.set_strategy(TextOf(At(run.job, "strategy")));
+  progress.set_strategy(TextOf(FieldAt(run.job, {"strategy"})));
   progress.set_model_dir(run.directory);
   progress.set_seconds_left(-1);
   progress.set_checkpoint_age_seconds(-1);
-  progress.set_global_batch_size(IntegerOf(At(run.job, "global_batch_size")));
+  progress.set_global_batch_size(IntegerOf(FieldAt(run.job, {"global_batch_size"})));
   if (!run.checkpoint.empty()) {
     progress.set_checkpoint(run.directory + "/checkpoints/" + run.checkpoint);
     progress.set_checkpoint_step(StepOfCheckpoint(run.checkpoint));
     progress.set_step(progress.checkpoint_step());
   }
-  const Json& recovery = At(run.result, "recovery");
+  const Json& recovery = FieldAt(run.result, {"recovery"});
   AddLosses(recovery.is_object() ? recovery : run.recovery, &reply);
   if (!run.result.is_object()) {
     AddLastScalars(run.directory, &progress);
     return reply;
   }
-  progress.set_step(IntegerOf(At(run.result, "steps")));
-  progress.set_epoch(std::max<int64_t>(IntegerOf(At(run.result, "epochs")) - 1, 0));
-  progress.set_examples_per_second(NumberOf(At(run.result, "examples_per_second")));
-  AddMetrics(At(run.result, "metrics"), &progress);
-  reply.set_uptime_seconds(NumberOf(At(run.result, "wall_seconds")));
+  progress.set_step(IntegerOf(FieldAt(run.result, {"steps"})));
+  progress.set_epoch(std::max<int64_t>(IntegerOf(FieldAt(run.result, {"epochs"})) - 1, 0));
+  progress.set_examples_per_second(NumberOf(FieldAt(run.result, {"examples_per_second"})));
+  AddMetrics(FieldAt(run.result, {"metrics"}), &progress);
+  reply.set_uptime_seconds(NumberOf(FieldAt(run.result, {"wall_seconds"})));
   proto::Verdict& verdict = *reply.mutable_verdict();
-  verdict.set_exit_code(ExitCodeOfResult(TextOf(At(run.result, "status"))));
-  verdict.set_message(TextOf(At(run.result, "cause")));
+  verdict.set_exit_code(ExitCodeOfResult(TextOf(FieldAt(run.result, {"status"}))));
+  verdict.set_message(TextOf(FieldAt(run.result, {"cause"})));
   verdict.set_step(progress.step());
   return reply;
 }
@@ -207,31 +200,35 @@ std::vector<std::string> OutcomeLines(const RunFiles& run) {
   std::vector<std::string> lines;
   if (!run.result.is_object()) return lines;
   const Json& result = run.result;
-  const Json& seconds = At(result, "step_seconds");
-  const int64_t world = IntegerOf(At(result, "world_size"));
-  lines.push_back(fmt::format(
-      "{} member{}, {} replica{}, {} generation{}; chief on host {} ({} cores)", world,
-      world == 1 ? "" : "s", IntegerOf(At(result, "num_replicas")),
-      IntegerOf(At(result, "num_replicas")) == 1 ? "" : "s", IntegerOf(At(result, "generations")),
-      IntegerOf(At(result, "generations")) == 1 ? "" : "s",
-      TextOf(At(At(result, "hardware"), "host")), IntegerOf(At(At(result, "hardware"), "cores"))));
+  const Json& seconds = FieldAt(result, {"step_seconds"});
+  const int64_t world = IntegerOf(FieldAt(result, {"world_size"}));
+  lines.push_back(
+      fmt::format("{} member{}, {} replica{}, {} generation{}; chief on host {} ({} cores)", world,
+                  world == 1 ? "" : "s", IntegerOf(FieldAt(result, {"num_replicas"})),
+                  IntegerOf(FieldAt(result, {"num_replicas"})) == 1 ? "" : "s",
+                  IntegerOf(FieldAt(result, {"generations"})),
+                  IntegerOf(FieldAt(result, {"generations"})) == 1 ? "" : "s",
+                  TextOf(FieldAt(result, {"hardware", "host"})),
+                  IntegerOf(FieldAt(result, {"hardware", "cores"}))));
   if (seconds.is_object())
-    lines.push_back(
-        fmt::format("a step: {:.2f} ms computing, {:.2f} ms waiting for others, "
-                    "{:.2f} ms waiting for input",
-                    1000 * NumberOf(At(seconds, "compute")), 1000 * NumberOf(At(seconds, "wait")),
-                    1000 * NumberOf(At(seconds, "input"))));
-  const Json& recovery = At(result, "recovery");
-  if (IntegerOf(At(recovery, "losses")) > 0 || IntegerOf(At(recovery, "restarts")) > 0)
     lines.push_back(fmt::format(
-        "{} loss{}, {} restart{}, {:.1f} s lost", IntegerOf(At(recovery, "losses")),
-        IntegerOf(At(recovery, "losses")) == 1 ? "" : "es", IntegerOf(At(recovery, "restarts")),
-        IntegerOf(At(recovery, "restarts")) == 1 ? "" : "s",
-        NumberOf(At(recovery, "seconds_lost"))));
-  if (const Json& best = At(result, "best"); best.is_object())
-    lines.push_back(fmt::format("best: {} {:.4g} in {}", TextOf(At(best, "metric")),
-                                NumberOf(At(best, "value")),
-                                TextOf(At(result, "best_checkpoint"))));
+        "a step: {:.2f} ms computing, {:.2f} ms waiting for others, "
+        "{:.2f} ms waiting for input",
+        1000 * NumberOf(FieldAt(seconds, {"compute"})), 1000 * NumberOf(FieldAt(seconds, {"wait"})),
+        1000 * NumberOf(FieldAt(seconds, {"input"}))));
+  const Json& recovery = FieldAt(result, {"recovery"});
+  if (IntegerOf(FieldAt(recovery, {"losses"})) > 0 ||
+      IntegerOf(FieldAt(recovery, {"restarts"})) > 0)
+    lines.push_back(fmt::format("{} loss{}, {} restart{}, {:.1f} s lost",
+                                IntegerOf(FieldAt(recovery, {"losses"})),
+                                IntegerOf(FieldAt(recovery, {"losses"})) == 1 ? "" : "es",
+                                IntegerOf(FieldAt(recovery, {"restarts"})),
+                                IntegerOf(FieldAt(recovery, {"restarts"})) == 1 ? "" : "s",
+                                NumberOf(FieldAt(recovery, {"seconds_lost"}))));
+  if (const Json& best = FieldAt(result, {"best"}); best.is_object())
+    lines.push_back(fmt::format("best: {} {:.4g} in {}", TextOf(FieldAt(best, {"metric"})),
+                                NumberOf(FieldAt(best, {"value"})),
+                                TextOf(FieldAt(result, {"best_checkpoint"}))));
   return lines;
 }
 

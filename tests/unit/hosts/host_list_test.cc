@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "common/base/random_name.h"
 #include "deploy/hosts/names.h"
 
 namespace muster::hosts {

@@ -10,7 +10,7 @@
 
 #include "muster/json.h"
 
-namespace muster::report {
+namespace muster {
 
 // Returns the value at a path of keys, null if there is none.
 inline const Json& FieldAt(const Json& json, std::initializer_list<const char*> path) {
@@ -42,4 +42,4 @@ inline std::string TextAt(const Json& json, std::initializer_list<const char*> p
   return field.is_string() ? field.get<std::string>() : "";
 }
 
-}  // namespace muster::report
+}  // namespace muster

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <random>
+#include <string>
+
+namespace muster {
+
+// Returns 16 random hexadecimal digits: a name that nothing else has.
+inline std::string RandomName() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+}  // namespace muster
