@@ -12,7 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/collective/failed_work.h"
-#include "common/flight/spans.h"
+#include "common/collective/operation_spans.h"
 
 namespace muster::collective {
 namespace {
@@ -29,9 +29,7 @@ class OperationWork : public Work, public std::enable_shared_from_this<Operation
   CommunicatorImpl* const front;  // Not owned. Outlives every unfinished Work.
   const Operation operation;
   MonotonicTime deadline{};
-  // The label of the thread that issued the operation, for its span.
-  const char* const label = SpanLabel::Name();
-  const int32_t label_index = SpanLabel::Index();
+  const OperationLabel label;
   absl::Status status;  // Guarded by the mutex of `front` until done, then constant.
   std::atomic<bool> done{false};
 };
@@ -42,10 +40,8 @@ class CommunicatorImpl : public Communicator {
       : engine_(std::move(engine)),
         options_(std::move(options)),
         recorder_(options_.recorder),
-        spans_(SpanThread::Recorder()),
+        spans_(options_.rank),
         timeout_(options_.timeout) {
-    if (spans_ != nullptr)
-      lane_ = spans_->Lane(fmt::format("communication, replica {}", options_.rank));
     if (options_.progress_thread) thread_ = std::thread([this] { Progress(); });
   }
 
@@ -196,8 +192,7 @@ class CommunicatorImpl : public Communicator {
     if (recorder != nullptr) recorder->Starts(call);
     const MonotonicTime begin = Clock::now();
     absl::Status status = engine_->Run(work->operation, deadline);
-    if (recorder != nullptr && spans_ != nullptr && spans_->recording())
-      AddSpanOf(*work, call, begin);
+    if (recorder != nullptr) spans_.Add(work->label, call, begin);
     mutex_.Lock();
     // The communicator was aborted before the error. The abort's reason is more useful.
     if (!poison_.ok()) status = poison_;
@@ -208,17 +203,6 @@ class CommunicatorImpl : public Communicator {
     if (!status.ok()) CloseLocked();
     running_ = false;
     changed_.SignalAll();
-  }
-
-  // Records an operation that has just ended, on this communicator's lane, whatever thread ran it.
-  void AddSpanOf(const OperationWork& work, const CollectiveCall& call, MonotonicTime begin) {
-    spans_->Add({.name = work.label != nullptr ? work.label : call.operation,
-                 .lane = lane_,
-                 .begin = begin,
-                 .end = Clock::now(),
-                 .bytes = call.bytes,
-                 .sequence = call.sequence,
-                 .index = work.label_index});
   }
 
   void PoisonLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -252,9 +236,7 @@ class CommunicatorImpl : public Communicator {
   const CommunicatorOptions options_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<FlightRecorder> recorder_ ABSL_GUARDED_BY(mutex_);
-  // The recorder of the thread that made this communicator. May be null.
-  const std::shared_ptr<SpanRecorder> spans_;
-  int lane_ = 0;
+  const OperationSpans spans_;
   absl::CondVar changed_;
   std::deque<std::shared_ptr<OperationWork>> queue_ ABSL_GUARDED_BY(mutex_);
   bool running_ ABSL_GUARDED_BY(mutex_) = false;  // The engine runs an operation.

@@ -16,7 +16,7 @@
 #include "common/collective/failed_work.h"
 #include "common/collective/formation.h"
 #include "common/collective/nccl/cuda_streams.h"
-#include "common/flight/spans.h"
+#include "common/collective/operation_spans.h"
 
 namespace muster::collective {
 namespace {
@@ -110,8 +110,7 @@ class NcclWork : public Work {
   MonotonicTime deadline{};
   // For the span: from the call to the time at which the host saw the end.
   const MonotonicTime begin = Clock::now();
-  const char* const label = SpanLabel::Name();
-  const int32_t label_index = SpanLabel::Index();
+  const collective::OperationLabel label;
   std::atomic<bool> done{false};
   absl::Status status;
 };
@@ -123,12 +122,11 @@ class NcclCommunicator : public Communicator {
                    std::shared_ptr<FlightRecorder> recorder)
       : shadow_(std::move(shadow)),
         recorder_(std::move(recorder)),
+        spans_(shadow_->rank()),
         device_(device.device),
         stream_(device.stream),
         comm_(device.comm),
-        timeout_(timeout) {
-    if (spans_ != nullptr) lane_ = spans_->Lane(fmt::format("communication, replica {}", rank()));
-  }
+        timeout_(timeout) {}
   ~NcclCommunicator() override {
     Finalize();
     // Other ranks may be in an operation. They must regard this rank as lost.
@@ -226,21 +224,11 @@ class NcclCommunicator : public Communicator {
     result = status();
     const CollectiveCall call = collective::CallOf(work.signature, rank());
     if (recorder_ != nullptr) recorder_->Ends(call, Message(result));
-    if (spans_ != nullptr && spans_->recording()) AddSpanOf(work, call);
+    spans_.Add(work.label, call, work.begin);
     return result;
   }
 
  private:
-  void AddSpanOf(const NcclWork& work, const CollectiveCall& call) {
-    spans_->Add({.name = work.label != nullptr ? work.label : call.operation,
-                 .lane = lane_,
-                 .begin = work.begin,
-                 .end = Clock::now(),
-                 .bytes = call.bytes,
-                 .sequence = call.sequence,
-                 .index = work.label_index});
-  }
-
   absl::Status CheckReduction(const Buffer& buffer) const {
     return buffer.type == DataType::kByte ? ProgramError("Bytes cannot be reduced.")
                                           : absl::OkStatus();
@@ -395,9 +383,7 @@ class NcclCommunicator : public Communicator {
 
   const std::unique_ptr<Communicator> shadow_;
   const std::shared_ptr<FlightRecorder> recorder_;
-  // The recorder of the thread that made this communicator. May be null.
-  const std::shared_ptr<SpanRecorder> spans_ = SpanThread::Recorder();
-  int lane_ = 0;
+  const collective::OperationSpans spans_;
   const int device_;
   const cudaStream_t stream_;
   uint64_t sequence_ = 0;  // Not guarded, because one thread at a time issues operations.
