@@ -9,7 +9,7 @@ format string does: the parts between must be in one literal (adjacent ones are 
 import re
 import sys
 
-from waits import ROOMS, SOURCE, without_comments
+from waits import SOURCE, sources, without_comments
 
 PAGE = "docs/operating.md"
 HEADING = "## Failures"
@@ -38,8 +38,8 @@ def pattern(line):
     return re.compile(".*?".join(re.escape(part) for part in re.split(r"\.{3}(?!\.)", line)), re.DOTALL)
 
 
-def unknown(page, sources):
-    texts = [text for source in sources for text in literals(source)]
+def unknown(page, files):
+    texts = [text for source in files for text in literals(source)]
     return [(number, line) for number, line in quoted(page) if not any(pattern(line).search(text) for text in texts)]
 
 
@@ -58,11 +58,11 @@ def main():
     if "--self-test" in sys.argv:
         sys.exit(self_test())
     page = (SOURCE / PAGE).read_text()
-    sources = [path.read_text() for room in ROOMS for path in sorted((SOURCE / room).rglob("*")) if path.suffix in (".h", ".cc")]
+    texts = [path.read_text() for path in sources()]
     lines = list(quoted(page))
     if len(lines) < 25:
         sys.exit(f"only {len(lines)} lines in the table '{HEADING}' of {PAGE}: has it another form?")
-    found = unknown(page, sources)
+    found = unknown(page, texts)
     for number, line in found:
         print(f"{PAGE}:{number}: nothing prints '{line}'")
     print(f"{len(lines)} log lines, {len(found)} complaints")

@@ -22,6 +22,14 @@ def without_comments(text):
     return re.sub(r"//[^\n]*", "", text)
 
 
+def sources():
+    """The C++ and CUDA files of the production code."""
+    files = [path for room in ROOMS for path in sorted((SOURCE / room).rglob("*")) if path.suffix in (".h", ".cc", ".cu")]
+    if len(files) < 300:
+        sys.exit(f"only {len(files)} sources: have the folders moved?")
+    return files
+
+
 def complaints(name, text):
     lines = without_comments(text).split("\n")
     return [f"{name}:{number}: {line.strip()}" for number, line in enumerate(lines, 1) if BY_WALL_CLOCK.search(line)]
@@ -43,9 +51,7 @@ def self_test():
 def main():
     if "--self-test" in sys.argv:
         sys.exit(self_test())
-    files = [path for room in ROOMS for path in sorted((SOURCE / room).rglob("*")) if path.suffix in (".h", ".cc", ".cu")]
-    if len(files) < 300:
-        sys.exit(f"only {len(files)} sources: have the folders moved?")
+    files = sources()
     found = [line for path in files for line in complaints(path.relative_to(SOURCE), path.read_text())]
     for line in found:
         print(f"{line}\n    ends by the wall clock; use common/base/wait.h")
