@@ -3,6 +3,7 @@
 One worker is frozen for longer than timeouts.heartbeat, again and again: the two others go on without it (elastic), and take it in
 again when it wakes. No process is ever started anew.
 """
+import collections
 import contextlib
 import os
 import pathlib
@@ -28,13 +29,23 @@ def thread_names(process):
     return names
 
 
+def descriptor_kinds(process):
+    """How many descriptors of each kind a /proc folder has: {"socket:": 12, "anon_inode:[eventfd]": 3, "/dev/null": 1}."""
+    kinds = collections.Counter()
+    for descriptor in (process / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            kinds[re.sub(r"\[\d+\]$", "", os.readlink(descriptor))] += 1
+    return dict(kinds)
+
+
 class Holdings:
     """What a process holds now."""
 
     def __init__(self, pid):
         proc = pathlib.Path(f"/proc/{pid}")
         threads = thread_names(proc)
-        self.descriptors = len(os.listdir(proc / "fd"))
+        self.descriptor_kinds = descriptor_kinds(proc)
+        self.descriptors = sum(self.descriptor_kinds.values())
         self.all_threads = len(threads)
         # gRPC's pools grow and shrink as they like; their threads have names of their own.
         self.threads = sum(name == threads[str(pid)] for name in threads.values())
