@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What identity costs: the same with a run key (TLS 1.3 with certificates of both sides) and in plaintext, in turns.
 
-  bench/identity.py [--rounds 5] [--quick]
+  bench/identity.py [--rounds 5] [--quick] [--links]
 
 Printed, as ratios from one run: forming groups of 2, 16 and 64 members; all-reduce and push/pull over loopback and between two network
-namespaces (build-bench/bin/tls_bench); training of two processes on one host, which share memory, and in two namespaces; seconds from the
-SIGKILL of a worker of fashion_mnist to the next finished step. Needs the `bench` preset, and root and iproute2 for the namespaces.
+namespaces (build-bench/bin/tls_bench), whose link is first as fast as the host and then limited to rates of network cards; training of two
+processes on one host, which share memory, and in two namespaces; seconds from the SIGKILL of a worker of fashion_mnist to the next
+finished step. Needs the `bench` preset, and root and iproute2 for the namespaces.
 """
 import argparse
 import contextlib
@@ -28,6 +29,7 @@ from harness import BIN, SOURCE, free_ports, result  # noqa: E402
 
 TLS_BENCH = SOURCE / "build-bench" / "bin" / "tls_bench"
 ADDRESSES = "10.79.0.1", "10.79.0.2"
+RATES = "25gbit", "10gbit", "1gbit"
 
 
 @contextlib.contextmanager
@@ -51,6 +53,18 @@ def namespaces():
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=20)
+
+
+def limit(names, rate):
+    """Limits both directions of the link between the namespaces to a rate such as "10gbit"."""
+    for i, name in enumerate(names):
+        subprocess.run(["ip", "netns", "exec", name, "tc", "qdisc", "replace", "dev", f"mb{os.getpid()}.{i}", "root", "tbf", "rate", rate,
+                        "burst", "1mb", "latency", "50ms"], check=True, timeout=20)
+
+
+def lift_limit(names):
+    for i, name in enumerate(names):
+        subprocess.run(["ip", "netns", "exec", name, "tc", "qdisc", "del", "dev", f"mb{os.getpid()}.{i}", "root"], check=True, timeout=20)
 
 
 def train_apart(names, model, steps, key):
@@ -86,6 +100,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="few steps: that it runs, not what it costs")
+    parser.add_argument("--links", action="store_true", help="all-reduce, push and pull alone, without training")
     arguments = parser.parse_args()
     needs.network_namespaces()
     if not TLS_BENCH.exists():
@@ -97,9 +112,16 @@ def main():
         subprocess.run([str(BIN / "muster"), "key", "new", key], check=True, stdout=subprocess.DEVNULL)
         print("on loopback", flush=True)
         subprocess.run([str(TLS_BENCH), *megabytes], check=True, timeout=600)
+        between = ["ip", "netns", "exec", names[0], str(TLS_BENCH), "--between", f"{ADDRESSES[0]},{ADDRESSES[1]},{names[1]}", *megabytes]
         print("between two namespaces", flush=True)
-        subprocess.run(["ip", "netns", "exec", names[0], str(TLS_BENCH), "--between", f"{ADDRESSES[0]},{ADDRESSES[1]},{names[1]}", *megabytes],
-                       check=True, timeout=600)
+        subprocess.run(between, check=True, timeout=600)
+        for rate in RATES:
+            print(f"between two namespaces, a link of {rate}", flush=True)
+            limit(names, rate)
+            subprocess.run(between, check=True, timeout=600)
+        lift_limit(names)
+        if arguments.links:
+            return
         for model, steps in ("convnet-64", 1200), ("convnet-1024", 250):
             if arguments.quick:
                 steps = 20
