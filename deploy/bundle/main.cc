@@ -1,5 +1,5 @@
-// muster-bundle: the command `muster bundle`, which starts it. A program of its own, because no
-// other command needs libarchive.
+// muster-bundle, which `muster bundle` runs. It is a separate program because no other command
+// needs libarchive.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
