@@ -24,7 +24,7 @@ constexpr Duration kArchiveTimeout = std::chrono::hours(1);
 constexpr char kFolders[] = "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/muster/hosts";
 
 absl::StatusOr<std::string> DigestOf(int fd, int64_t* bytes) {
-  constexpr size_t kShown = 16;  // Bytes of the digest in a name.
+  constexpr size_t kShown = 16;  // Bytes of the digest that are used.
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
                                                                         EVP_MD_CTX_free);
   unsigned char digest[EVP_MAX_MD_SIZE];
@@ -72,7 +72,7 @@ absl::StatusOr<Archive> MakeArchive(const std::vector<std::string>& paths,
   if (!made)
     return ConfigurationError(
         fmt::format("cannot make the archive of --copy {}: {}", name, std::strerror(errno)));
-  // The order of the names, the owners and the times of access do not change the content.
+  // The archive must not depend on the order of names or on the owners of files.
   std::vector<std::string> arguments = {
       "tar",          "--sort=name", "--owner=0", "--group=0", "--numeric-owner",
       "--format=gnu", "-cf",         name,        "--"};

@@ -13,7 +13,7 @@
 namespace muster::hosts {
 namespace {
 
-// Reads what is there. Closes the descriptor at the end of the stream.
+// Reads the available bytes. Closes the descriptor at the end of the stream.
 void ReadAll(Fd* from, std::string* to) {
   char bytes[16 * 1024];
   while (*from) {
