@@ -19,7 +19,7 @@
 namespace muster::preflight {
 namespace {
 
-// ---- From the driver's library. These are constants of nvml.h.
+// ---- Reading NVML. These are constants of nvml.h.
 
 constexpr int kUncorrected = 1, kCorrected = 0;  // nvmlMemoryErrorType_t
 constexpr int kVolatile = 0;                     // nvmlEccCounterType_t
@@ -30,8 +30,8 @@ struct Reason {
   uint64_t bit;
   const char* text;
 };
-// nvmlClocksThrottleReason*. Those that are left out are normal: idle, set by the user, the power
-// limit under load.
+// nvmlClocksThrottleReason*. The other reasons are normal: idle, set by the user, the power limit
+// under load.
 constexpr Reason kReasons[] = {{0x20, "it is hot (software thermal slowdown)"},
                                {0x40, "it is hot (hardware thermal slowdown)"},
                                {0x80, "its power supply says so (hardware power brake)"},
@@ -107,7 +107,7 @@ std::string NcclVersion(const char* name) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-// ---- From the child process.
+// ---- The JSON form, for the pipe from the child process.
 
 std::string Encode(const GpuReport& report) {
   Json gpus = Json::array();
@@ -205,7 +205,7 @@ absl::StatusOr<std::set<size_t>> UsedGpus(const std::vector<GpuState>& gpus,
   return used;
 }
 
-// ---- Judging.
+// ---- Checks.
 
 void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* checks) {
   const auto fail = [&](std::string what, std::string fix) {

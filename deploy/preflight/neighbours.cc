@@ -95,7 +95,7 @@ class NeighboursImpl final : public Neighbours {
   std::atomic<bool> exiting_ = false;
   std::vector<Fd> listening_;
   std::vector<std::thread> threads_;
-  SessionThreads answering_;  // A caller that says nothing does not keep others waiting.
+  SessionThreads answering_;  // A silent caller does not block others.
 
   absl::Mutex mu_;
   Reachability found_ ABSL_GUARDED_BY(mu_);

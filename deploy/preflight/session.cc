@@ -44,7 +44,7 @@ absl::StatusOr<Opening> ReadOpening(const std::string& line) {
   return opening;
 }
 
-// Returns why this task opens no session with `other`.
+// Returns why this task refuses a session with `other`, "" if it accepts.
 std::string Refusal(const SessionOptions& options, const Opening& other) {
   if (!ParseTaskId(other.task) || other.task == options.self) return "it names no other task";
   if (other.cluster_digest != options.cluster_digest) return "its cluster is another one";

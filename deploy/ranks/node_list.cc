@@ -13,7 +13,7 @@ absl::Status TooLong() {
   return ConfigurationError(fmt::format("has more than {} elements", kMaxRanks));
 }
 
-// A part of the list for a message.
+// Returns a part of the list, shortened for a message.
 std::string Shown(std::string_view part) {
   constexpr size_t kShown = 40;
   return part.size() <= kShown ? std::string(part) : std::string(part.substr(0, kShown)) + "...";
@@ -37,7 +37,7 @@ std::vector<std::string_view> Split(std::string_view text, std::string_view sepa
   }
 }
 
-// Splits at the commas that are outside of brackets.
+// Splits at commas outside brackets.
 absl::StatusOr<std::vector<std::string_view>> SplitNames(std::string_view text) {
   std::vector<std::string_view> names;
   size_t begin = 0;
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<std::string_view>> SplitNames(std::string_view text) 
 
 struct Range {
   int low = 0, high = 0;
-  size_t width = 0;  // Of the low bound, as written.
+  size_t width = 0;  // Digits of the low bound, as written.
 };
 
 absl::StatusOr<Range> ParseRange(std::string_view text) {

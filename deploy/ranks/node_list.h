@@ -1,5 +1,5 @@
-// The lists that launchers write: Slurm's node lists, task counts and ports, and files of hosts.
-// Pure functions. An error is a phrase that continues "<variable> is <value>, which ".
+// Parses Slurm's node lists, task counts and port lists, and host files. Pure functions. The
+// message of an error completes the sentence "<variable> is <value>, which ".
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace muster {
 
-// No list may expand to more elements. A larger number is a typing error.
+// The limit of elements of a list. A larger number is probably a typing error.
 inline constexpr int kMaxRanks = 65536;
 
 // "rack[0-1]n[08-10,2],login" -> rack0n08, rack0n09, rack0n10, rack0n2, rack1n08, ..., login. Keeps
@@ -25,14 +25,14 @@ absl::StatusOr<std::vector<int>> ParseTaskCounts(std::string_view text);
 absl::StatusOr<std::vector<int>> ParsePortList(std::string_view text);
 
 struct HostSlots {
-  std::string host;  // IPv6 without brackets.
-  int slots = 0;     // The number of its processes. 0: not given.
+  std::string host;  // An IPv6 address has no brackets.
+  int slots = 0;     // The number of processes. 0: not given.
   friend bool operator==(const HostSlots&, const HostSlots&) = default;
 };
 
-// "a:4,b:2", or lines of a host file in the forms of Open MPI ("a slots=4"), MPICH ("a:4") and PBS
-// (a line per process). A host that follows itself is one host with the sum of the slots. `#`
-// starts a comment.
+// Parses "a:4,b:2", or a host file in the format of Open MPI ("a slots=4"), MPICH ("a:4") or PBS
+// (one line per process). Consecutive lines of the same host become one host with the sum of the
+// slots. `#` starts a comment.
 absl::StatusOr<std::vector<HostSlots>> ParseHosts(std::string_view text);
 
 }  // namespace muster

@@ -86,9 +86,10 @@ absl::StatusOr<std::vector<int>> PortsFrom(int first, int width) {
 absl::StatusOr<int> DerivedPort(uint64_t job, int width) {
   constexpr int kBlock = 16;
   constexpr int kPorts = kLastDerivedPort - kFirstDerivedPort + 1;
-  // The same for all widths up to 1552. A prime: jobs share a block after this many numbers only.
+  // The number of blocks for all widths up to 1552. It is a prime, so two jobs share a first block
+  // only if their numbers differ by a multiple of it.
   constexpr int kBlocks = 1327;
-  // Of all factors this one keeps consecutive jobs farthest apart: 119 of them by 8 blocks or more.
+  // This factor keeps consecutive jobs farthest apart: 119 of them by 8 blocks or more.
   constexpr uint64_t kStride = 513;
   const int blocks = std::min(kBlocks, (kPorts - width) / kBlock);
   if (blocks < 1) {
