@@ -134,7 +134,7 @@ void PrintForPeople(const ClusterConfig& config) {
   for (const std::string& warning : config.warnings) fmt::print("warning: {}\n", warning);
 }
 
-// `text` is a file of hosts if there is one of this name, else the list itself.
+// Parses --hosts: the name of an existing host file, or a list.
 absl::StatusOr<std::vector<HostSlots>> HostsFrom(const std::string& text) {
   if (text.empty()) return std::vector<HostSlots>();
   std::string list = text;
@@ -158,7 +158,7 @@ launcher::PlannedTask PlannedFor(TaskId task, const ClusterConfig& config) {
           .address = config.cluster.AddressOf(task).ToString()};
 }
 
-// The value of CUDA_VISIBLE_DEVICES for this task; nullopt without GPUs.
+// Returns the value of CUDA_VISIBLE_DEVICES for this task, nullopt without GPUs.
 absl::StatusOr<std::optional<std::string>> ShareOfGpus(const ClusterConfig& config) {
   MUSTER_ASSIGN_OR_RETURN(const launcher::GpuInventory inventory, launcher::ReadGpus());
   MUSTER_ASSIGN_OR_RETURN(
@@ -178,7 +178,7 @@ absl::StatusOr<std::optional<std::string>> ShareOfGpus(const ClusterConfig& conf
   use.servers = !config.cluster.ps.empty();
   const absl::StatusOr<launcher::GpuPlan> plan = launcher::AssignGpus(gpus, here, use);
   if (plan.ok()) return plan->visible[own];
-  // The job may train on the CPU. If it does not, it is refused when its members join.
+  // The job may train on the CPU. If not, its members are refused when they join.
   fmt::print(stderr,
              "muster: --divide-gpus: {} GPU{} for more members on this host, so each sees all\n",
              gpus.size(), gpus.size() == 1 ? "" : "s");
@@ -263,7 +263,7 @@ class ClusterCommand : public Command {
                     "With --exec, after --: of the task, --job FILE ..., or muster COMMAND ...");
   }
 
-  // What the options say together.
+  // Checks combinations of options.
   absl::Status CheckOptions() const {
     if (json_ + tf_config_ + exec_ > 1)
       return ConfigurationError("--json, --tf-config and --exec are given: choose one of them");
@@ -309,7 +309,7 @@ class ClusterCommand : public Command {
     return 0;
   }
 
-  // The value of TF_CONFIG; nullopt if it is not set.
+  // Returns the value of TF_CONFIG, nullopt if it is not set.
   absl::StatusOr<std::optional<std::string>> TfConfig() {
     const Environment environment = ProcessEnvironment();
     if (!cluster_file_.empty()) return FromFile();
@@ -349,7 +349,7 @@ class ClusterCommand : public Command {
   }
 
   absl::StatusOr<int> Exec(const ClusterConfig& config, const std::optional<std::string>& text) {
-    // A command of muster runs in the place of the task, such as muster preflight.
+    // A command of muster, such as muster preflight, runs instead of the task.
     const bool own_command = !arguments_.empty() && arguments_.front() == "muster";
     if (arguments_.empty() || (!own_command && !arguments_.front().starts_with("-"))) {
       return ConfigurationError(
@@ -382,13 +382,13 @@ class ClusterCommand : public Command {
   }
 
   bool json_ = false, tf_config_ = false, exec_ = false, no_chief_ = false, divide_gpus_ = false;
-  bool evaluator_ = false;  // It never decides about a job.
+  bool evaluator_ = false;  // Its exit code never ends a job.
   std::string from_, hosts_, bin_dir_, cluster_file_, task_, exit_codes_;
   std::optional<int> port_;
-  std::optional<int> rank_;  // With the launcher.
+  std::optional<int> rank_;  // The rank in the launcher.
   int restarts_ = 0;
   RankRoles roles_;
-  std::vector<CLI::Option*> with_from_, with_exec_;  // Those that need --from, --exec.
+  std::vector<CLI::Option*> with_from_, with_exec_;  // Options that require --from, --exec.
   std::vector<std::string> arguments_;
   launcher::LaunchOptions options_;
   std::string restart_{

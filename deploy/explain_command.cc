@@ -76,8 +76,8 @@ absl::StatusOr<RecordFiles> Find(const std::string& directory) {
   return found;
 }
 
-// Returns the generation that `wanted` selects: "" is the last one, "2" is of the highest epoch,
-// "1.2" is exact. Returns 0 if there is none.
+// Returns the generation that `wanted` selects: "" selects the last one, "2" the second generation
+// of the highest term that has one, and "1.2" that of term 1. Returns 0 if there is none.
 uint64_t Choose(const RecordFiles& found, const std::string& wanted) {
   uint64_t chosen = 0;
   for (const auto& [generation, files] : found.files) {

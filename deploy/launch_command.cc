@@ -79,7 +79,7 @@ void NotifyChief(const LaunchKey& key, const launcher::TaskExitNotice& notice) {
       rpc::WithDeadline(std::chrono::seconds(2)).get(), report, &reply);
 }
 
-// Returns the GPUs that the tasks may use; none for a job on the CPU.
+// Returns the GPUs that the tasks may use, none for a job on the CPU.
 absl::StatusOr<std::vector<std::string>> GpusFor(const Job& job) {
   if (job.devices.starts_with("cpu")) return std::vector<std::string>();
   MUSTER_ASSIGN_OR_RETURN(const launcher::GpuInventory inventory, launcher::ReadGpus());
@@ -203,7 +203,8 @@ class LaunchCommand : public Command {
     return launcher::RunLaunch(request);
   }
 
-  // The lead serves the page. The token opens it, so it goes to the terminal and into no log.
+  // Prints the URL of the status page, which the lead serves. Prints to the terminal and not to a
+  // log, because the URL contains the token.
   void PrintPage(const StatusOptions& status, const std::string& token,
                  const launcher::PlannedTask& lead) const {
     const int port = static_cast<int>(status.port);
@@ -217,7 +218,7 @@ class LaunchCommand : public Command {
         rpc::JoinHostPort(any ? host : address, port), token.empty() ? "" : "?token=" + token);
   }
 
-  // What all tasks are started with.
+  // Sets the program, the arguments and the environment of all tasks.
   absl::Status SetTasks(launcher::LaunchRequest* request) const {
     request->bin_dir = bin_dir_;
     if (bin_dir_.empty()) {
@@ -232,7 +233,7 @@ class LaunchCommand : public Command {
     return absl::OkStatus();
   }
 
-  // Starts the tasks on the hosts of `remote`.
+  // Sets up `request` to start the tasks on the hosts of `remote`.
   static absl::Status SetHosts(const LaunchKey& key, const launcher::GpuUse& use,
                                hosts::HostsRequest* remote, launcher::LaunchRequest* request) {
     remote->size = request->size;

@@ -64,7 +64,7 @@ absl::StatusOr<LaunchKey> LaunchKey::Make(const Job& job, const std::string& key
 }
 
 absl::StatusOr<std::optional<security::Secret>> LaunchKey::Text() const {
-  constexpr size_t kMaxSize = 4096;  // A key file has two lines at the most.
+  constexpr size_t kMaxSize = 4096;  // A key file has at most two lines.
   if (of_job_ || (path_.empty() && !key_)) return std::nullopt;
   const Fd opened(key_ ? -1 : open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   security::Secret read(kMaxSize);

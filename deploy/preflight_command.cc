@@ -123,7 +123,7 @@ class PreflightCommand : public Command {
     for (Check& check : preflight::JudgeGpus(gpus_, choice)) checks_.push_back(std::move(check));
   }
 
-  // True if this task trains or evaluates. A ps does not, nor does a chief with servers.
+  // Returns true if this task trains or evaluates. Neither a ps nor a chief with servers does.
   bool Computes(StrategyKind strategy) const {
     if (config_.local()) return true;
     const TaskType type = config_.task->type;
@@ -196,7 +196,8 @@ class PreflightCommand : public Command {
     return Survey::Make(survey);
   }
 
-  // The task that compares: the one with the chief's role, or the first one.
+  // Returns the task that leads the comparison: the chief, or the first task of a cluster without
+  // one.
   std::string Leader() const {
     return config_.chief().value_or(config_.cluster.Tasks().front()).ToString();
   }
@@ -339,8 +340,8 @@ class PreflightCommand : public Command {
                        .fix = "give all tasks one run key, or certificates of one authority"});
   }
 
-  // Returns a row for each task with the reachability from each other task: "yes", "no", or "?" if
-  // it has not reported.
+  // Returns a table with one row for each task: whether each other task has reached it ("yes",
+  // "no", or "?" if the other task has not reported).
   std::vector<std::vector<std::string>> Table() const {
     std::vector<std::vector<std::string>> rows = {{"reached by"}};
     for (const TaskId& to : config_.cluster.Tasks()) rows[0].push_back(to.DisplayName());

@@ -22,14 +22,14 @@
 namespace muster {
 namespace {
 
-// Writes a file beside `path` and renames it, so that a reader never sees half a page.
+// Writes a temporary file and renames it to `path`, so that a reader never sees a partial page.
 absl::Status WritePage(const std::string& path, const std::string& page) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     return ConfigurationError(fmt::format("'{}' is a folder: name a file with -o", path));
   const bool special =
       std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error);
-  const std::string written = special ? path : path + ".part";  // /dev/stdout is not replaced.
+  const std::string written = special ? path : path + ".part";  // Writes to /dev/stdout itself.
   errno = 0;
   std::FILE* const file = std::fopen(written.c_str(), "wb");
   bool done = file != nullptr && std::fwrite(page.data(), 1, page.size(), file) == page.size();

@@ -30,9 +30,9 @@ namespace muster {
 namespace {
 
 constexpr Duration kInterval = std::chrono::seconds(1);
-// An owner writes its beat every second.
+// How long to wait for a heartbeat of the owner, which writes one every second.
 constexpr Duration kBeat = std::chrono::milliseconds(2500);
-// With --watch: how long a chief that was lost may take to be started again.
+// With --watch: how long to wait for the restart of a lost chief.
 constexpr Duration kAwaitChief = std::chrono::seconds(30);
 constexpr size_t kEvents = 8;
 
@@ -154,15 +154,16 @@ class StatusCommand : public Command {
     return reply;
   }
 
-  // An owner.json that cannot be read, as while it is written, says nothing new.
+  // Keeps the known run id if owner.json cannot be read, for example while it is being written.
   void LearnRun(const status::RunFiles& run) {
     if (std::string id = status::RunIdOf(run); !id.empty()) run_id_ = std::move(id);
   }
 
-  // Another job may listen at the address that a lost chief left in the model_dir.
+  // Returns an error if the chief at the address in the model_dir runs another job. A lost chief
+  // leaves its address there.
   absl::Status CheckRun(const std::string& asked) {
     if (run_id_.empty() || asked == run_id_) return absl::OkStatus();
-    // A chief that was started again may have begun another run.
+    // A restarted chief may have begun another run.
     if (const auto run = status::ReadRunFiles(target_); run.ok()) LearnRun(*run);
     if (asked == run_id_) return absl::OkStatus();
     return PeerLost(
@@ -170,7 +171,8 @@ class StatusCommand : public Command {
                     run_id_, SanitizePeerText(asked, 100), link_.address));
   }
 
-  // Called if the chief was reached before, and is not any more. Returns whether the run has ended.
+  // Called if the chief was reached before but is not reachable now. Returns whether the run has
+  // ended.
   bool ShowEnd(const proto::StatusReply& last) {
     const std::string model_dir = status::ModelDirOf(last);
     if (model_dir.empty()) return false;
@@ -196,7 +198,7 @@ class StatusCommand : public Command {
     }
     link_.address = status::ChiefAddressOf(run);
     if (link_.address.empty()) return ShowWithoutChief(run);
-    // The run's own job names its key or certificates.
+    // job.json names the run's key or certificates.
     if (!job_file_.empty()) {
       MUSTER_ASSIGN_OR_RETURN(link_.job, LoadJob(job_file_, overrides_));
     } else if (auto job = JobFromJson(run.job); run.job.is_object() && job.ok()) {
@@ -213,7 +215,8 @@ class StatusCommand : public Command {
     return shown;
   }
 
-  // The run trains in one process, or its chief has not come so far that it wrote status.json.
+  // Shows a run without a status.json: it trains in one process, or its chief has not written the
+  // file yet.
   absl::Status ShowWithoutChief(status::RunFiles run) {
     while (true) {
       const bool lives = status::OwnerLives(run, kBeat);
@@ -263,7 +266,7 @@ class StatusCommand : public Command {
   bool watch_ = false, json_ = false, terminal_ = false, first_ = true;
   double timeout_ = 5;
   status::ChiefLinkOptions link_;
-  std::string run_id_;  // Of the model_dir that the argument names. Empty: any.
+  std::string run_id_;  // The run id of the given model_dir. Empty: any.
 };
 
 }  // namespace

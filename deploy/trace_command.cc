@@ -84,7 +84,7 @@ class TraceCommand : public Command {
     return TraceFromChief(target_, options, wanted_);
   }
 
-  // Takes the identity of the task that TF_CONFIG describes. Without TF_CONFIG there is none.
+  // Sets the identity of the task in TF_CONFIG. Sets none without TF_CONFIG.
   absl::Status FindIdentity(rpc::ChannelOptions* options) {
     Job job;
     if (!job_file_.empty()) {

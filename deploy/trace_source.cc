@@ -23,12 +23,12 @@ namespace {
 
 using checkpoint::JoinPath;
 
-// The chief answers this much after the limit at the latest.
+// The chief answers at most this long after the limit.
 constexpr Duration kAfterLimit = std::chrono::seconds(10);
 constexpr Duration kReadDeadline = std::chrono::seconds(10);
-// A chief looks into its model_dir every second.
+// Timeout for a chief to accept a request. A chief polls its model_dir every second.
 constexpr Duration kTakes = std::chrono::seconds(5);
-constexpr Duration kTakesOther = std::chrono::seconds(3);  // A request that waits already.
+constexpr Duration kTakesOther = std::chrono::seconds(3);  // For another pending request.
 constexpr Duration kPoll = std::chrono::milliseconds(50);
 constexpr char kRunHasEnded[] = "the run has ended";
 
@@ -89,8 +89,8 @@ bool Await(Duration limit, const std::function<bool()>& done) {
   return true;
 }
 
-// Gives `part` the name `path`. Unlike a rename, it replaces no file: that is a request of somebody
-// else, which would be lost. AlreadyExists: it is there.
+// Links the file `part` as `path`. Unlike a rename, this does not replace an existing file, which
+// is a request of another process. Returns AlreadyExists in that case.
 absl::Status Publish(const std::string& part, const std::string& path) {
   if (link(part.c_str(), path.c_str()) == 0) return absl::OkStatus();
   if (errno == EEXIST) return absl::AlreadyExistsError("another request waits");
@@ -117,7 +117,7 @@ absl::Status WriteRequest(const std::string& folder, const std::string& id,
       WritePart(folder, part,
                 {{"id", id}, {"steps", wanted.steps}, {"limit_seconds", Seconds(wanted.limit)}});
   if (status.ok()) {
-    // A running chief takes the other request, and then answers this one.
+    // A running chief removes the other request when it accepts it.
     Await(kTakesOther, [&] { return !absl::IsAlreadyExists(status = Publish(part, path)); });
   }
   (void)checkpoint::PosixFileSystem().Remove(part);
@@ -127,8 +127,8 @@ absl::Status WriteRequest(const std::string& folder, const std::string& id,
   return status.ok() ? status : ConfigurationError(Message(status));
 }
 
-// Returns whether this request waits: not if the chief has taken it, even if another one came
-// since.
+// Returns whether the chief has not accepted this request yet. `path` may now be another process's
+// request.
 bool Waits(const std::string& path, const std::string& id) {
   const auto text = checkpoint::ReadFile(checkpoint::PosixFileSystem(), path);
   return text.ok() && text->find('"' + id + '"') != std::string::npos;
@@ -226,7 +226,7 @@ absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
   if (!Await(kTakes, [&] { return !Waits(request, id); })) {
     (void)checkpoint::PosixFileSystem().Remove(request);
     if (RunHasEnded(model_dir)) return LastTrace(model_dir, kRunHasEnded);
-    // An earlier trace would pass for one of now.
+    // An earlier trace must not be shown as a current one.
     return PeerLost(fmt::format(
         "no chief took the request within {:g} s, and the run in {} has not ended: its chief is "
         "stopped or busy, or sees another folder",

@@ -11,7 +11,7 @@ namespace muster::chief {
 void MemberStats::Keep(int member, proto::TaskStats stats, int64_t step) {
   CleanStats(&stats);
   Kept& kept = kept_[member];
-  // Without a step, the report has nothing new on the pace.
+  // A report without a new step does not change the pace.
   const bool moved = !kept.stats || kept.stats->steps() != stats.steps();
   kept.stats = std::move(stats);
   if (!moved) return;

@@ -1,4 +1,4 @@
-// Decisions for the members of a parameter-server job, which are independent once all have come.
+// Decisions for the members of a parameter-server job, which are independent once all have joined.
 #include <fmt/format.h>
 
 #include <algorithm>

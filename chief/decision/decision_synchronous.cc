@@ -10,8 +10,8 @@
 namespace muster::chief {
 namespace {
 
-// Appends the members' positions in the current collective to `message`, which may be a whole
-// sentence of a program or a library.
+// Appends the members' positions in the current collective to `message`. The message may be a
+// complete sentence of a program or a library.
 std::string WithMembers(std::string message, PausingTime now, const JobState& s) {
   const std::string standings = DescribeMembers(now, s);
   if (standings.empty()) return message;

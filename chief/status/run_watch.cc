@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxEventBytes = 500;
 
-// The metrics of a pass keep their names in training, and have a prefix otherwise: "val_loss".
+// Returns the prefix of a split's metrics, such as "val_". Those of training have none.
 std::string PrefixOf(const std::string& split) {
   if (split == "train") return "";
   return split == "validation" ? "val_" : split + "_";

@@ -69,7 +69,7 @@ class MemberImpl final : public Member {
 
   // Applies one event and carries out the resulting actions.
   void Feed(MemberEvent event);
-  // Returns what to do without mu_: lines for the log.
+  // Returns the log lines, which the caller must write without mu_.
   [[nodiscard]] std::vector<membership::Log> FeedLocked(MemberEvent event)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static void Print(const std::vector<membership::Log>& lines);

@@ -139,7 +139,7 @@ void Transition::On(const Pulse& event) {
 }
 
 void Transition::On(RosterReceived event) {
-  // On the chief, its coordinator has printed the line.
+  // In the chief's process, the coordinator has logged the line.
   if (NoteContact() && !rules_.is_chief) Do(Log{.line = std::move(event.line)});
 }
 

@@ -111,7 +111,7 @@ struct MemberState {
   Stage stage = Stage::kIdle;
   SessionState session;
   MemberReport report;
-  // True if the next Tick must come at once, because there is something to send or to do.
+  // True if the next Tick is due at once.
   bool changed = false;
 
   // The time since which this process looks for the chief. Absent before Join.

@@ -62,7 +62,7 @@ int RunTaskMain(int argc, char** argv, const TaskMain& main,
   if (!arguments) return code;
   StopSignals signals(main.on_signal, main.on_unhandled);
   const absl::Status result = body(*arguments, &signals);
-  if (result.ok()) TellReady();  // A finished run trains nothing, and is no failed start.
+  if (result.ok()) TellReady();  // A finished run is not a failed start.
   ReportResult(result, main.termination_log);
   LeaveProcess(ExitCodeOf(result));
 }

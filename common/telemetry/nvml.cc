@@ -1,5 +1,6 @@
-// NVML, loaded where a GPU is used. The declarations below are the part of nvml.h that is used; its
-// functions keep their binary interface, and a changed one gets a new name ("..._v2").
+// Reads GPUs through NVML, which is loaded at run time. The declarations below are copied from
+// nvml.h. NVML's functions keep their binary interface: a changed function gets a new name
+// ("..._v2").
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -60,7 +61,7 @@ class NvmlReader final : public GpuReader {
       gpu.set_index(watched.index);
       gpu.set_uuid(watched.uuid);
       Utilization utilization;
-      // NVML knows none of a GPU in MIG mode.
+      // NVML reports no utilization for a GPU in MIG mode.
       const bool known = nvml_.utilization(watched.device, &utilization) == kSuccess;
       gpu.set_utilization(known ? utilization.gpu / 100.0 : -1);
       gpu.set_memory_access(known ? utilization.memory / 100.0 : -1);

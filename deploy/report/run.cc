@@ -64,7 +64,7 @@ absl::Status CheckModelDir(const std::string& path) {
                                         fmt::join(within, " "), all > 5 ? " ..." : ""));
 }
 
-// Reads a file of JSON. Returns null if it is not there, and adds a problem if it is damaged.
+// Reads a JSON file. Returns null if it is missing. Adds a problem if it is damaged.
 Json ReadObject(const std::string& path, const char* name, std::vector<std::string>* problems) {
   const std::string file = path + "/" + name;
   if (!IsFile(file)) return nullptr;
@@ -146,7 +146,7 @@ absl::StatusOr<Run> ReadModelDir(const std::string& path) {
 }
 
 absl::Status NameRuns(std::vector<Run>* runs) {
-  std::map<std::string, std::string> seen;  // The canonical path, and as the user named it.
+  std::map<std::string, std::string> seen;  // Maps canonical paths to the user's.
   std::vector<fs::path> paths;
   for (const Run& run : *runs) {
     std::error_code error;
@@ -171,7 +171,7 @@ absl::Status NameRuns(std::vector<Run>* runs) {
 
 double SecondsOf(const Run& run) {
   const std::optional<double> current = NumberAt(run.result, {"wall_seconds"});
-  // The current chief started then. It ends with the last event.
+  // The start of the current chief. Its part ends with the last event.
   const double started = current ? run.last - *current : run.last;
   std::vector<std::pair<double, double>> spans;
   for (const char* split : kSplits) {

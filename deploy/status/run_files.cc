@@ -32,7 +32,7 @@ Json ReadPart(const std::string& directory, const char* name, std::vector<std::s
   return Json();
 }
 
-// Returns the value of a key, or null if it is missing or `json` is no object.
+// Returns the value of a key, null if the key is missing or `json` is not an object.
 const Json& At(const Json& json, const char* key) {
   static const Json kNull;
   if (!json.is_object()) return kNull;
@@ -94,10 +94,10 @@ void AddLosses(const Json& recovery, proto::StatusReply* reply) {
   }
 }
 
-// The last values that the event files of training have.
+// Sets the last values in the event files of train/.
 void AddLastScalars(const std::string& directory, proto::RunProgress* progress) {
   for (const auto& [tag, points] : summary::ReadRun(directory + "/train").scalars) {
-    // Of several points of the highest step, the one that was written last.
+    // If several points have the highest step, this is the one that was written last.
     const summary::Point& last = *std::max_element(
         points.rbegin(), points.rend(),
         [](const summary::Point& a, const summary::Point& b) { return a.step < b.step; });
@@ -109,7 +109,7 @@ void AddLastScalars(const std::string& directory, proto::RunProgress* progress) 
   }
 }
 
-// -1: unknown.
+// Returns -1 for an unknown outcome.
 int ExitCodeOfResult(const std::string& outcome) {
   if (outcome == "completed") return static_cast<int>(ExitCode::kDone);
   return outcome == "preempted" ? static_cast<int>(ExitCode::kPreempted) : -1;

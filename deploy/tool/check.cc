@@ -27,7 +27,7 @@
 namespace muster {
 namespace {
 
-// The highest number of replicas that is tried if none is given.
+// The highest number of replicas to try if none is given.
 constexpr int kMaxReplicas = 16;
 
 // Formats ascending numbers: "3, 5 to 16".
