@@ -58,9 +58,10 @@ absl::StatusOr<Findings> Inspect(const std::string& directory, bool verify, bool
     const auto there = files.Exists(directory);
     return ConfigurationError(
         there.ok() && *there
-            ? fmt::format("{} is no checkpoint, and holds none: name a model_dir, its checkpoints "
-                          "folder, or one checkpoint",
-                          directory)
+            ? fmt::format(
+                  "{} is not a checkpoint and contains none: name a model_dir, its checkpoints "
+                  "folder, or one checkpoint",
+                  directory)
             : fmt::format("{} is not there", directory));
   }
   Findings findings{(*place)->path, (*place)->single, {}};

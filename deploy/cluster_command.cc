@@ -218,7 +218,7 @@ class ClusterCommand : public Command {
         app->add_option("--ps", roles_.ps, "The last ranks are N parameter servers")
             ->type_name("N"),
         app->add_flag("--evaluator", roles_.evaluator, "The last rank is an evaluator"),
-        app->add_flag("--no-chief", no_chief_, "Rank 0 is worker 0, which takes the chief's role"),
+        app->add_flag("--no-chief", no_chief_, "Rank 0 is worker 0, which has the chief's role"),
         app->add_option("--hosts", hosts_,
                         "The hosts in the order of their ranks, a:4,b:4, or a file of them, for "
                         "launchers that do not name them")

@@ -41,7 +41,7 @@ absl::Status FindLoose(const std::string& folder, RecordFiles* found) {
     const auto record = ReadRecord(path);
     if (record.ok()) {
       found->files[record->header.generation].push_back(path);
-    } else if (Message(record.status()).find("is no flight record") == std::string_view::npos) {
+    } else if (Message(record.status()).find("is not a flight record") == std::string_view::npos) {
       found->damaged.push_back(record.status());
     }
   }
@@ -124,8 +124,8 @@ class ExplainCommand : public Command {
     const uint64_t generation = Choose(*found, generation_);
     if (generation == 0 && !found->files.empty())
       return ReportError("explain", ConfigurationError(fmt::format(
-                                        "{} holds no records of generation {}; there are {}",
-                                        directory_, generation_, fmt::join(all, ", "))));
+                                        "{} has no records of generation {}; it has {}", directory_,
+                                        generation_, fmt::join(all, ", "))));
     FlightQuestion question;
     if (generation != 0) question.records = ReadAll(found->files[generation], &found->damaged);
     if (const auto next = found->files.upper_bound(generation);

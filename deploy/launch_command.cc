@@ -111,7 +111,7 @@ class LaunchCommand : public Command {
         ->type_name("N");
     app->add_option("--ps", size_.ps, "Number of parameter servers")->type_name("N");
     app->add_flag("--evaluator", size_.evaluator, "Add an evaluator");
-    app->add_flag("--no-chief", no_chief_, "No chief: worker 0 takes its role");
+    app->add_flag("--no-chief", no_chief_, "No chief: worker 0 has its role");
     app->add_option("--job", job_, "The job file")->required()->type_name("FILE");
     AddSet(app, &overrides_);
     AddRepeated(app, "--fault", &faults_, "FAULT",
@@ -137,12 +137,11 @@ class LaunchCommand : public Command {
         ->type_name("N")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
-    app->add_option("--end-grace", end_grace_,
-                    "Seconds that the others may take after the chief has ended")
+    app->add_option("--end-grace", end_grace_, "Seconds for the other tasks to end after the chief")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
     app->add_option("--verdict-timeout", verdict_timeout_,
-                    "Seconds that the chief may take after a task has failed")
+                    "Seconds for the chief to end after a task has failed")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
     hosts_.Register(app);

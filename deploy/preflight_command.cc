@@ -51,7 +51,7 @@ class PreflightCommand : public Command {
         "Run in every task before the job: checks names, ports both ways, interface, /dev/shm, "
         "model_dir and GPUs, compares job files, versions and clocks, measures MTU and rate "
         "between "
-        "hosts (exit code 2: configuration, 138: somebody was not reached)");
+        "hosts (exit code 2: configuration, 138: a task was not reached)");
     app->add_option("--job", job_file_, "The job file")->type_name("FILE");
     AddSet(app, &overrides_);
     app->add_option("--timeout", timeout_, "Seconds to wait for the other tasks")
@@ -228,7 +228,7 @@ class PreflightCommand : public Command {
     if (!identified_) obstacle = "this task cannot prove which one it is";
     if (!obstacle.empty()) {
       checks_.push_back({.name = "comparison",
-                         .what = fmt::format("nothing is compared: {}", obstacle),
+                         .what = fmt::format("no comparison: {}", obstacle),
                          .warning = true});
       if (!leads) return;
       std::vector<std::string> tasks;

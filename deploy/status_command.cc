@@ -39,7 +39,8 @@ constexpr size_t kEvents = 8;
 absl::StatusOr<std::string> ChiefOf(const ClusterConfig& config) {
   if (const auto chief = config.chief()) return config.cluster.AddressOf(*chief).ToString();
   return ConfigurationError(
-      "whose status? Name the chief's address (host:port) or a model_dir, or give the cluster with "
+      "no chief and no run is named: give the chief's address (host:port) or a model_dir, or the "
+      "cluster with "
       "--cluster or TF_CONFIG");
 }
 
@@ -209,8 +210,8 @@ class StatusCommand : public Command {
     const absl::Status shown = ShowChief();
     if (shown.ok() || ExitCodeOf(shown) != ExitCode::kRetryable) return shown;
     Print(status::StatusOfFiles(run),
-          {fmt::format("The run in {} has no result, and its chief is not reached: this is what "
-                       "its files say.",
+          {fmt::format("The run in {} has no result, and its chief is not reached. This status is "
+                       "from its files.",
                        target_)});
     return shown;
   }
@@ -220,10 +221,12 @@ class StatusCommand : public Command {
   absl::Status ShowWithoutChief(status::RunFiles run) {
     while (true) {
       const bool lives = status::OwnerLives(run, kBeat);
-      Print(status::StatusOfFiles(run),
-            {lives ? "The run lives in one process, which has no port: this is what its files say."
-                   : "The run has no result, and nobody writes to its folder: it ended without a "
-                     "word, or was never begun."});
+      Print(
+          status::StatusOfFiles(run),
+          {lives
+               ? "The run trains in one process, which has no port. This status is from its files."
+               : "The run has no result, and no process writes to its folder: it ended without a "
+                 "word, or was never begun."});
       if (!watch_ || !lives) return absl::OkStatus();
       MUSTER_ASSIGN_OR_RETURN(run, status::ReadRunFiles(target_));
       if (!run.result.is_object()) continue;

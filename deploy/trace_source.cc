@@ -35,11 +35,11 @@ constexpr char kRunHasEnded[] = "the run has ended";
 absl::Status StatusOfCall(const grpc::Status& status, const std::string& address) {
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
       status.error_code() == grpc::StatusCode::PERMISSION_DENIED)
-    return ConfigurationError(
-        fmt::format("the chief at {} asks who calls: set TF_CONFIG as one of its tasks has it, and "
-                    "name the run "
-                    "key with --key-file or the certificates with --job ({})",
-                    address, status.error_message()));
+    return ConfigurationError(fmt::format(
+        "the chief at {} requires an identity: set TF_CONFIG to that of one of its tasks, and "
+        "name the run "
+        "key with --key-file or the certificates with --job ({})",
+        address, status.error_message()));
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
     return ConfigurationError(
         fmt::format("the chief at {} makes no traces: it is of another version "
@@ -122,8 +122,9 @@ absl::Status WriteRequest(const std::string& folder, const std::string& id,
   }
   (void)checkpoint::PosixFileSystem().Remove(part);
   if (absl::IsAlreadyExists(status))
-    return PeerLost(fmt::format("another request waits in {}, and no chief took it within {:g} s",
-                                path, Seconds(kTakesOther)));
+    return PeerLost(
+        fmt::format("another request is pending in {}, and no chief accepted it within {:g} s",
+                    path, Seconds(kTakesOther)));
   return status.ok() ? status : ConfigurationError(Message(status));
 }
 
@@ -147,7 +148,7 @@ absl::StatusOr<GivenTrace> LastTrace(const std::string& model_dir, const std::st
   });
   if (names.empty())
     return ConfigurationError(
-        fmt::format("{}, and {} holds no trace: ask while the job runs", why, model_dir));
+        fmt::format("{}, and {} has no trace: request one while the job runs", why, model_dir));
   const std::string name = *std::max_element(names.begin(), names.end(),
                                              [&](const std::string& a, const std::string& b) {
                                                return std::pair(WrittenAt(JoinPath(folder, a)), a) <
@@ -186,7 +187,7 @@ absl::StatusOr<GivenTrace> TakeAnswer(const std::string& folder, const std::stri
   if (given.tasks.empty()) return given;
   const std::string file = answer.value("file", "");
   if (file.empty() || file.find('/') != std::string::npos)
-    return StatusFor(ExitCode::kRetryable, "the chief could not write the trace; its log says why");
+    return StatusFor(ExitCode::kRetryable, "the chief could not write the trace; see its log");
   MUSTER_ASSIGN_OR_RETURN(given.text, checkpoint::ReadFile(files, JoinPath(folder, file)));
   return given;
 }
@@ -227,14 +228,15 @@ absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
     (void)checkpoint::PosixFileSystem().Remove(request);
     if (RunHasEnded(model_dir)) return LastTrace(model_dir, kRunHasEnded);
     // An earlier trace must not be shown as a current one.
-    return PeerLost(fmt::format(
-        "no chief took the request within {:g} s, and the run in {} has not ended: its chief is "
-        "stopped or busy, or sees another folder",
-        Seconds(kTakes), model_dir));
+    return PeerLost(
+        fmt::format("no chief accepted the request within {:g} s, and the run in {} has not ended: "
+                    "its chief is "
+                    "stopped or busy, or uses another folder",
+                    Seconds(kTakes), model_dir));
   }
   const std::string answer = JoinPath(folder, TraceAnswerFile(id));
   if (!Await(wanted.limit + kAfterLimit, [&] { return IsThere(answer); }))
-    return PeerLost("the chief took the request and did not answer: it may have ended");
+    return PeerLost("the chief accepted the request but did not answer: it may have ended");
   return TakeAnswer(folder, answer);
 }
 

@@ -25,7 +25,7 @@ void Registration::OnHello(const std::shared_ptr<Session>& session, const proto:
     return session->Close();
   }
   if (Adopts(now, hello, differences))
-    return TellToRetry(session, hello, member, "the chief takes its run over");
+    return TellToRetry(session, hello, member, "the chief adopts its run");
   auto refusal = Admit(now, hello, differences, state_.job, state_.admission);
   if (!refusal && state_.job.generation != 0) refusal = CheckDevices(hello, OtherDevices(member));
   if (superseded_.contains(hello.incarnation()))

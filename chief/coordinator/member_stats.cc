@@ -31,7 +31,7 @@ void MemberStats::Tell(int member, int64_t step) const {
     LogWarning("{} is a straggler at step {}: {}", name, step,
                StragglerReason(kept.stats->local_step_seconds(), kept.pace.median_seconds));
   } else {
-    LogInfo("{} is no straggler any more", name);
+    LogInfo("{} is no longer a straggler", name);
   }
   if (on_straggler_) on_straggler_(tasks_[member], kept.pace.straggler);
 }

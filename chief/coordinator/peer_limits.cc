@@ -64,7 +64,7 @@ std::string ProblemWith(const proto::Hello& hello) {
   for (const int cpu : hello.cpus())
     if (!between(cpu, 0, kMaxCores)) return fmt::format("it runs on core {}", cpu);
   if (hello.versions_size() > kMaxVersions)
-    return fmt::format("it tells of more than {} versions", kMaxVersions);
+    return fmt::format("it lists more than {} versions", kMaxVersions);
   for (const auto& [name, version] : hello.versions())
     if (std::max(name.size(), version.size()) > kMaxNameBytes)
       return TooLong("version", kMaxNameBytes);

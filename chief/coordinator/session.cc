@@ -78,7 +78,7 @@ grpc::Status Session::TakeMessage() {
     return parsed;
   } catch (const std::bad_alloc&) {
     return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                        "no memory is left for what the session says");
+                        "out of memory for a message of the session");
   }
 }
 

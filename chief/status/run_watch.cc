@@ -104,7 +104,7 @@ void RunWatch::OnStraggler(const TaskId& task, bool straggler) {
   event.set_task(task.ToString());
   event.set_step(-1);
   event.set_text(task.DisplayName() + (straggler ? " is a straggler: the others wait for it"
-                                                 : " is no straggler any more"));
+                                                 : " is no longer a straggler"));
   OnEvent(std::move(event));
 }
 

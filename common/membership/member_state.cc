@@ -196,7 +196,7 @@ void Transition::On(SessionClosed event) {
   if (event.no_chief)
     return EndJob(
         OwnVerdict(ExitCode::kConfiguration,
-                   fmt::format("{} is no Muster chief: {}", rules_.chief_address, event.why)));
+                   fmt::format("{} is not a Muster chief: {}", rules_.chief_address, event.why)));
   state_.session.last_error = std::move(event.why);
 }
 

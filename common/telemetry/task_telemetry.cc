@@ -76,8 +76,8 @@ class TaskTelemetryImpl final : public TaskTelemetry {
     LogInfo("metrics: {}/metrics", server_->url());
     if (is_open)
       LogWarning(
-          "status.address is {}, and there is no run key: everybody on the network may read the "
-          "metrics",
+          "status.address is {}, and the task has no run key: every host on the network may read "
+          "the metrics",
           options.address);
     return absl::OkStatus();
   }

@@ -293,7 +293,7 @@ void HttpServerImpl::Answer(const httplib::Request& request, httplib::Response& 
     return Refuse(response, 405, "only GET and HEAD are answered");
   }
   const auto route = routes_.find(request.path);
-  if (route == routes_.end()) return Refuse(response, 404, "there is nothing here");
+  if (route == routes_.end()) return Refuse(response, 404, "not found");
   if (const auto* source = std::get_if<EventSource>(&route->second))
     return Stream(*source, request, response);
   HttpRequest asked;

@@ -82,8 +82,8 @@ class ElfFile::Reader {
     }
     if (!dynamic)
       return ConfigurationError(
-          fmt::format("{} has no dynamic section: it is no program or library that shares "
-                      "libraries, or its section headers were removed",
+          fmt::format("{} has no dynamic section: it is not a dynamically linked program or "
+                      "library, or its section headers were removed",
                       path_));
     return absl::OkStatus();
   }

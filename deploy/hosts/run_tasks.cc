@@ -175,7 +175,7 @@ void Runner::OnMessage(std::string_view line) {
 
 absl::Status Runner::Handle(const Json& message) {
   if (!message.is_object() || message.size() != 1)
-    return ConfigurationError("the launcher's message is no object with one key");
+    return ConfigurationError("the launcher's message is not an object with one key");
   const std::string& key = message.begin().key();
   const Json& value = message.begin().value();
   if (key == "ping") return absl::OkStatus();

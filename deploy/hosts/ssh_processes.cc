@@ -411,7 +411,7 @@ RemoteTask* SshProcesses::TaskOn(size_t host, size_t task) {
 }
 
 void SshProcesses::OnMessage(size_t host, const Json& message) {
-  absl::Status status = ConfigurationError("it is no object with one key");
+  absl::Status status = ConfigurationError("it is not an object with one key");
   if (message.is_object() && message.size() == 1)
     status = Handle(host, message.begin().key(), message.begin().value());
   if (!status.ok()) OnRemark(host, fmt::format("sent a message, but {}", Message(status)));
@@ -433,7 +433,7 @@ absl::Status SshProcesses::Handle(size_t host, const std::string& key, const Jso
     task->ended = ended.report;
     if (plan_[index].lead && ended.result.is_object()) result_ = ended.result;
   } else {
-    return ConfigurationError(fmt::format("nobody knows its key \"{}\"", key));
+    return ConfigurationError(fmt::format("its key \"{}\" is unknown", key));
   }
   return absl::OkStatus();
 }

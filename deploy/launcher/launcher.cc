@@ -155,7 +155,7 @@ int Launcher::Run() {
     console_.SetBar(display_.Bar(console_.width() - 3, now));
     console_.Flush();
     if (console_.reader_gone() && state_.stop_requests == 0) {
-      RequestStop(SIGTERM, "nobody reads this output any more");
+      RequestStop(SIGTERM, "the reader of this output has closed it");
       continue;
     }
     if (decision.action != LaunchAction::kWait) continue;
@@ -277,7 +277,7 @@ void Launcher::ReapAll() {
     }
     if (report->code != 0 && report->code != static_cast<int>(ExitCode::kPreempted)) {
       Say(fmt::format("{} {}{}", task.task.Name(), Describe(*report),
-                      GoesOnWithout(state_, task) ? ": the job goes on without it" : ""));
+                      GoesOnWithout(state_, task) ? ": the job continues without it" : ""));
       NotifyChief(task);
     }
   }

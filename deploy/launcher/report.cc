@@ -116,8 +116,8 @@ std::vector<std::string> Next(const LaunchOutcome& outcome) {
   if (code != static_cast<int>(ExitCode::kDone)) {
     std::vector<std::string> lines;
     if (has("checkpoint") && code >= static_cast<int>(ExitCode::kRetryable)) {
-      lines.push_back(
-          fmt::format("the same command goes on from {}", result["checkpoint"].get<std::string>()));
+      lines.push_back(fmt::format("the same command continues from {}",
+                                  result["checkpoint"].get<std::string>()));
     }
     if (code == static_cast<int>(ExitCode::kRetryable))
       lines.push_back(Command(outcome.program, {"explain", outcome.model_dir}));

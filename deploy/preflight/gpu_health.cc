@@ -34,7 +34,7 @@ struct Reason {
 // under load.
 constexpr Reason kReasons[] = {{0x20, "it is hot (software thermal slowdown)"},
                                {0x40, "it is hot (hardware thermal slowdown)"},
-                               {0x80, "its power supply says so (hardware power brake)"},
+                               {0x80, "its power supply limits it (hardware power brake)"},
                                {0x08, "the hardware slows it down"}};
 
 using launcher::Nvml;
@@ -281,7 +281,7 @@ GpuReport ReadGpuHealth(Duration timeout) {
   }
   const absl::StatusOr<GpuReport> decoded = Decode(*text);
   if (decoded.ok()) return *decoded;
-  report.problem = "the process that asks it died";
+  report.problem = "the process that reads it died";
   return report;
 }
 

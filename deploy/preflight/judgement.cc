@@ -145,12 +145,12 @@ Check MtuCheck(const PathFacts& path) {
       path.mtu, way, path.own_mtu);
   if (path.told_mtu <= path.mtu)
     return {.name = "",
-            .what = what + "; routers tell the sender",
+            .what = what + "; routers report this to the sender",
             .fix = fmt::format("set the MTU of the interfaces to {}", path.mtu),
             .warning = true};
   return {.name = "",
           .ok = false,
-          .what = what + ", and nothing tells the sender: connections stall",
+          .what = what + ", and no router reports this to the sender: connections stall",
           .fix = fmt::format("set the MTU of the interfaces to {} (ip link set dev IF mtu {}), let "
                              "ICMP pass, or set net.ipv4.tcp_mtu_probing to 1",
                              path.mtu, path.mtu)};

@@ -126,7 +126,7 @@ absl::StatusOr<PathReceiver> PathReceiver::Open(const std::string& host) {
   MUSTER_ASSIGN_OR_RETURN(receiver.tcp_, BindTo(host, SOCK_STREAM, &receiver.ports_.tcp));
   receiver.ports_.token.resize(kTokenBytes);
   if (RAND_bytes(reinterpret_cast<unsigned char*>(receiver.ports_.token.data()), kTokenBytes) != 1)
-    return PeerLost("OpenSSL gives no random numbers");
+    return PeerLost("OpenSSL returned no random numbers");
   return receiver;
 }
 

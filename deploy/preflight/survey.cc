@@ -436,7 +436,7 @@ void SurveyImpl::Tell(const std::vector<std::string>& tasks, const std::string& 
   const Check check{
       .name = "comparison",
       .ok = false,
-      .what = fmt::format("{} has compared nothing: {}", TaskText(options_.session.self), reason),
+      .what = fmt::format("{} made no comparison: {}", TaskText(options_.session.self), reason),
       .fix = "see what it says there",
       .configuration = false};
   ForEach(others, [&](Other* other) {

@@ -189,8 +189,8 @@ absl::StatusOr<Ranks> PmiRanks(const Environment& environment, const RankOptions
                        .in_blocks = "start the processes in blocks, as mpiexec -ppn does"};
   if (!FirstSet(environment, names.size) && FirstSet(environment, {"PMIX_RANK"})) {
     return ConfigurationError(
-        "PMIX_RANK is set and PMI_SIZE is not: PMIx tells the number of processes to its library "
-        "only, so name the launcher itself, --from openmpi or --from slurm");
+        "PMIX_RANK is set and PMI_SIZE is not: PMIx passes the number of processes only to its "
+        "library, so name the launcher itself, --from openmpi or --from slurm");
   }
   return RanksOf(names, environment, options, kLoopback);
 }

@@ -57,10 +57,10 @@ absl::Status CheckModelDir(const std::string& path) {
     if (IsModelDir(path + "/" + name)) within.push_back(path + "/" + name);
   if (within.empty())
     return ConfigurationError(fmt::format(
-        "{} is no run: it has neither job.json nor event files; name a model_dir", path));
+        "{} is not a run: it has neither job.json nor event files; name a model_dir", path));
   const size_t all = within.size();
   if (all > 5) within.resize(5);
-  return ConfigurationError(fmt::format("{} is no run, but has {} of them: name {}{}", path, all,
+  return ConfigurationError(fmt::format("{} is not a run, but has {} of them: name {}{}", path, all,
                                         fmt::join(within, " "), all > 5 ? " ..." : ""));
 }
 
@@ -71,7 +71,7 @@ Json ReadObject(const std::string& path, const char* name, std::vector<std::stri
   absl::StatusOr<std::string> text = checkpoint::ReadFile(checkpoint::PosixFileSystem(), file);
   absl::StatusOr<Json> json = text.ok() ? ParseJson(*text, name) : text.status();
   if (json.ok() && !json->is_object())
-    json = ConfigurationError(fmt::format("{}: it is no JSON object", name));
+    json = ConfigurationError(fmt::format("{}: it is not a JSON object", name));
   if (json.ok()) return *std::move(json);
   problems->push_back(fmt::format("{} is damaged ({})", name, Message(json.status())));
   return nullptr;

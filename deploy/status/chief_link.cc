@@ -119,7 +119,7 @@ absl::StatusOr<std::optional<ServerCertificate>> CertificateOfServer(const std::
   while (BIO_do_handshake(tls.get()) <= 0) {
     if (!BIO_should_retry(tls.get())) break;
     if (BIO_wait(tls.get(), until, kNapMilliseconds) <= 0)
-      return NotReached(address, "it accepts the connection, and says nothing");
+      return NotReached(address, "it accepts the connection but does not answer");
   }
   ERR_clear_error();
   const X509Ptr certificate(SSL_get1_peer_certificate(session));
@@ -172,15 +172,16 @@ absl::StatusOr<proto::StatusReply> ChiefLink::Ask(Duration timeout) {
   const grpc::Status asked = stub_->Status(rpc::WithDeadline(timeout).get(), {}, &reply);
   if (asked.ok()) return reply;
   if (asked.error_code() == grpc::StatusCode::UNIMPLEMENTED)
-    return ConfigurationError(fmt::format("{} is no chief of a job", address_));
+    return ConfigurationError(fmt::format("{} is not the chief of a job", address_));
   // gRPC's error message is hard to understand. Connect to the port to find the reason.
   MUSTER_ASSIGN_OR_RETURN(const std::optional<ServerCertificate> server,
                           CertificateOfServer(address_, timeout));
   if (server && !has_identity_)
-    return ConfigurationError(fmt::format(
-        "the chief at {} asks who calls: name its run key with --key-file, or with --job the job "
-        "file whose security.key_file or tls.certificate it uses",
-        address_));
+    return ConfigurationError(
+        fmt::format("the chief at {} requires an identity: name its run key with --key-file, or "
+                    "with --job the job "
+                    "file whose security.key_file or tls.certificate it uses",
+                    address_));
   return NotReached(address_, SanitizePeerText(asked.error_message()));
 }
 

@@ -140,7 +140,7 @@ absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory) {
     *json = ReadPart(directory, name, &run.damaged);
   if (run.job.is_null() && run.owner.is_null() && run.result.is_null() && run.damaged.empty())
     return ConfigurationError(fmt::format(
-        "{} is no model_dir: it has no job.json, owner.json or result.json", directory));
+        "{} is not a model_dir: it has no job.json, owner.json or result.json", directory));
   run.checkpoint = SanitizePeerText(FirstLineOf(directory + "/checkpoints/latest"), 100);
   return run;
 }

@@ -57,7 +57,7 @@ class Explain(ClusterTest):
         folder = self.model_dir / "flight" / "0001-000001"
         whole = (folder / "worker-0.json").read_text()
         (folder / "worker-0.json").write_text(whole[:len(whole) // 2])
-        self.assertIn("worker-0.json is damaged: it is no whole JSON object", self.explain(code=3))
+        self.assertIn("worker-0.json is damaged: it is not a complete JSON object", self.explain(code=3))
         # Records that were gathered by hand, among other files.
         loose = self.dir / "loose"
         loose.mkdir()

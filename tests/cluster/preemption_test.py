@@ -215,7 +215,7 @@ class ElasticPreemption(PreemptionTest):
     def leaves(self, process, *others):
         """The rest of the run goes on without it, to the end."""
         self.finish([process], code=PREEMPTED)
-        self.assertIn("the others go on without", process.output())
+        self.assertIn("the others continue without", process.output())
         self.finish(others)
         where = self.where
         self.assertEqual(result(self.model_dir)["steps"], STEPS)

@@ -76,7 +76,7 @@ class BrokenJob(ClusterTest):
         self.finish([worker, chief], 30, code=2)
         for word in ("ROOT CAUSE: worker 0", *words):
             self.assertIn(word, chief.output())
-        self.assertNotIn("could not tell the chief", worker.output())
+        self.assertNotIn("could not notify the chief", worker.output())
 
     def test_on_a_trusted_network(self):
         trusted = {"insecure": True}
@@ -99,7 +99,7 @@ class BrokenJob(ClusterTest):
     def test_who_cannot_tell_says_so(self):
         worker = self.start(self.addresses, "worker:0", self.job(epoch=1))
         self.finish([worker], 30, code=2)
-        self.assertIn("could not tell the chief: ", worker.output())
+        self.assertIn("could not notify the chief: ", worker.output())
 
 
 class Moved(HostsTest):

@@ -162,8 +162,8 @@ TEST_F(MusterCheckpoint, RefusesWithOneLine) {
   std::ofstream(model_dir_ + "/file") << "x";
   const std::pair<std::string, std::string> cases[] = {
       {model_dir_ + "/none", model_dir_ + "/none is not there"},
-      {model_dir_ + "/file", "is no checkpoint, and holds none: name a model_dir"},
-      {model_dir_ + "/empty", "is no checkpoint, and holds none: name a model_dir"}};
+      {model_dir_ + "/file", "is not a checkpoint and contains none: name a model_dir"},
+      {model_dir_ + "/empty", "is not a checkpoint and contains none: name a model_dir"}};
   for (const auto& [path, why] : cases) {
     for (const char* form : {"--json", "--tensors"}) {
       const ProgramResult result = Inspect({path, form});

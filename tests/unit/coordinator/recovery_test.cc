@@ -499,7 +499,7 @@ TEST_F(PairRecovery, AReplacementThatCannotTakeThePlaceEndsAloneAndTheJobWaits) 
   wrong.held_devices.uuids = {"GPU-1"};
   const auto refused = Member::Make(std::move(wrong))->NextGeneration(0);
   EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kRetryable);
-  EXPECT_THAT(std::string(Message(refused.status())), HasSubstr("the job goes on without"));
+  EXPECT_THAT(std::string(Message(refused.status())), HasSubstr("the job continues without"));
 
   MemberOptions right = member_options(1);
   right.held_devices.kind = "cpu";

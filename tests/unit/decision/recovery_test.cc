@@ -235,7 +235,7 @@ TEST_F(RecoveryTest, ElasticAMemberThatIsAskedToStopLeavesAlone) {
   EXPECT_TRUE(d.expel);
   EXPECT_EQ(d.verdict.code, ExitCode::kPreempted);
   EXPECT_EQ(d.verdict.task, "worker:1");
-  EXPECT_EQ(d.reason, "worker 1 leaves, as asked; the others go on");
+  EXPECT_EQ(d.reason, "worker 1 leaves, as asked; the others continue");
   // While members are awaited nobody's step is cut off.
   Abort();
   d = Now();

@@ -104,7 +104,7 @@ TEST(FlightStory, AKilledMemberHasNoRecordAndTheOthersTellWhereTheyStood) {
   EXPECT_THAT(text, HasSubstr("chief 0 came to collective 21, all_reduce(float32 x 100, sum) and "
                               "was in it for 600 ms."));
   EXPECT_THAT(text, HasSubstr("Why it ended: worker 1 on host c (step 8, reduce): lost"));
-  EXPECT_THAT(text, HasSubstr("chief 0 and worker 0: told that the generation is over"));
+  EXPECT_THAT(text, HasSubstr("chief 0 and worker 0: the generation is over"));
 }
 
 TEST(FlightStory, WhoHasNotComeIsNamedWithWhatItDidAndForHowLong) {

@@ -67,7 +67,7 @@ TEST(MemberSession, WhoIsNoChief) {
   m.Feed(SessionClosed{.no_chief = true, .why = "unknown service"});
   ASSERT_TRUE(m.state.verdict);
   EXPECT_EQ(m.state.verdict->code, ExitCode::kConfiguration);
-  EXPECT_EQ(m.state.verdict->message, "node-a:2222 is no Muster chief: unknown service");
+  EXPECT_EQ(m.state.verdict->message, "node-a:2222 is not a Muster chief: unknown service");
   EXPECT_THAT(NamesOf(m.After(seconds(60))), Not(Contains("OpenSession")));
 }
 

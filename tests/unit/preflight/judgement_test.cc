@@ -215,14 +215,15 @@ TEST(JudgePathsTest, APathThatSwallowsLongPacketsFails) {
   EXPECT_THAT(Wrong(checks), ElementsAre(AllOf(HasSubstr("FAILED"),
                                                HasSubstr("packets of more than 1400 bytes do "
                                                          "not pass from worker 0 to worker 1"),
-                                               HasSubstr("nothing tells the sender"))));
+                                               HasSubstr("no router reports this to the sender"))));
   EXPECT_EQ(CodeOf(checks), ExitCode::kConfiguration);
 }
 
 TEST(JudgePathsTest, APathWhoseRoutersSayItsMtuIsAWarning) {
   auto paths = Network(2);
   Find(paths, 0, 1)->mtu = Find(paths, 0, 1)->told_mtu = 1400;
-  EXPECT_THAT(Wrong(JudgePaths(paths)), ElementsAre(HasSubstr("routers tell the sender")));
+  EXPECT_THAT(Wrong(JudgePaths(paths)),
+              ElementsAre(HasSubstr("routers report this to the sender")));
   EXPECT_EQ(CodeOf(JudgePaths(paths)), ExitCode::kDone);
 }
 

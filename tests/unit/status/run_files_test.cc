@@ -43,7 +43,7 @@ class RunFilesTest : public testing::Test {
 TEST_F(RunFilesTest, AFolderWithoutARunIsNone) {
   const auto run = ReadRunFiles(directory_);
   EXPECT_EQ(ExitCodeOf(run.status()), ExitCode::kConfiguration);
-  EXPECT_THAT(std::string(Message(run.status())), HasSubstr("is no model_dir"));
+  EXPECT_THAT(std::string(Message(run.status())), HasSubstr("is not a model_dir"));
 }
 
 TEST_F(RunFilesTest, TellsOfAFinishedRun) {
