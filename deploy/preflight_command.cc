@@ -70,9 +70,9 @@ class PreflightCommand : public Command {
     if (!config.ok()) return ReportError("preflight", config.status());
     config_ = *config;
     if (config_.dynamic)
-      return ReportError("preflight", ConfigurationError("this task knows only a part of the "
-                                                         "cluster (Kubeflow's dynamic workers): "
-                                                         "nothing can be started from it"));
+      return ReportError(
+          "preflight", ConfigurationError("TF_CONFIG lists only a part of the cluster (Kubeflow's "
+                                          "dynamic workers), so preflight cannot check it"));
     if (!job_file_.empty()) {
       absl::StatusOr<Job> job = LoadJob(job_file_, overrides_);
       if (!job.ok()) return ReportError("preflight", job.status());
@@ -102,7 +102,7 @@ class PreflightCommand : public Command {
       else
         checks_.push_back(
             {.name = "shared memory",
-             .what = "not needed: what parameter servers share is in no file system"});
+             .what = "not needed: the shared memory of parameter servers is in no file system"});
       CheckInterface();
     }
     if (job_file_.empty()) return CheckGpuHealth();

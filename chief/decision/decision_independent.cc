@@ -96,7 +96,7 @@ std::optional<Decision> Needed(PausingTime now, const JobState& s, const Members
   const Duration age = now - MissingSince(s.members[missing[spare]], s);
   if (age >= o.rejoin)
     return End(missing[0], About(first, ExitCode::kRetryable,
-                                 fmt::format("{}; nobody took its place within {:g} s "
+                                 fmt::format("{}; no process took its place within {:g} s "
                                              "(timeouts.rejoin)",
                                              first.why_missing, Seconds(o.rejoin))));
   size_t coming = 0;  // Members that may still come.

@@ -107,13 +107,13 @@ void AddOperations(const FlightStory& s, Timeline* timeline) {
       const std::string how = part.completed_next
                                   ? "and completed it"
                                   : "and was in it for " + Duration(part.end - part.entered_at);
-      add(part.entered_at, fmt::format("{} came to collective {}, {} {}.", TaskText(part.task),
+      add(part.entered_at, fmt::format("{} entered collective {}, {} {}.", TaskText(part.task),
                                        next, part.operation, how));
     }
   }
   if (in > kListed) add(0, fmt::format("... and so did {} more.", in - kListed));
   if (out.size() > kListed) {
-    add(0, fmt::format("{} had not, of which:", out.size()));
+    add(0, fmt::format("{} had not entered it, among them:", out.size()));
     // The task that has been in another phase for the longest comes first.
     std::stable_sort(out.begin(), out.end(), [](const FlightPart* a, const FlightPart* b) {
       return a->phase_since < b->phase_since;
@@ -122,7 +122,7 @@ void AddOperations(const FlightStory& s, Timeline* timeline) {
   }
   for (const FlightPart* part : out)
     add(0, fmt::format(
-               "{} had not come to {}: it was in phase '{}' of step {} for {}.",
+               "{} had not entered {}: it was in phase '{}' of step {} for {}.",
                TaskText(part->task), s.next ? fmt::format("collective {}", next) : "another one",
                PhaseName(part->phase), part->step, Duration(part->end - part->phase_since)));
   if (s.diverged) add(0, "They did not call the same: the program diverges between ranks.");

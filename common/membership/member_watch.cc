@@ -50,7 +50,7 @@ void TickTransition::WaitForChief() {
     if (!again || now_ - since >= rules_.timeouts.report)
       return EndJob({.code = ExitCode::kPreempted,
                      .phase = state_.report.phase,
-                     .message = again ? "stopped as asked; the chief did not come back to save the "
+                     .message = again ? "stopped as asked; the chief did not return to save the "
                                         "state"
                                       : "stopped before the chief was reached, as asked"});
   }
@@ -107,7 +107,7 @@ void TickTransition::WatchLoop() {
   if (now_ - std::max(*state_.over_since, state_.report.phase_since) < limit) return;
   state_.stuck = true;
   const std::string why = fmt::format(
-      "the training loop did not come back within {:g} s of the end of its generation "
+      "the training loop did not return within {:g} s of the end of its generation "
       "(timeouts.{}): {}",
       Seconds(limit), longer ? fmt::format("phase.{}", PhaseName(phase)) : "abort",
       state_.why_over);

@@ -219,7 +219,7 @@ void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* 
       "leave it out (CUDA_VISIBLE_DEVICES, or the job's devices)";
   if (!gpu.problem.empty())
     fail(fmt::format("the driver cannot use it: {}", SanitizePeerText(gpu.problem, 200)),
-         fmt::format("see what nvidia-smi says, or {}", kLeaveOut));
+         fmt::format("see the output of nvidia-smi, or {}", kLeaveOut));
   if (gpu.repair_failed)
     fail("its memory has defects that cannot be repaired",
          fmt::format("replace the GPU, or {}", kLeaveOut));
@@ -294,7 +294,7 @@ std::vector<Check> JudgeGpus(const GpuReport& report, const GpuChoice& choice) {
              .ok = false,
              .what = fmt::format("the NVIDIA driver of this host does not work: {}",
                                  SanitizePeerText(report.problem, 200)),
-             .fix = "see what nvidia-smi says, or train on the CPU (--set devices=cpu)"}};
+             .fix = "see the output of nvidia-smi, or train on the CPU (--set devices=cpu)"}};
   const absl::StatusOr<std::set<size_t>> used = UsedGpus(report.gpus, choice);
   if (!used.ok())
     return {{.name = kName, .ok = false, .what = std::string(Message(used.status()))}};

@@ -122,7 +122,7 @@ Check SurveyImpl::NotCompared(const Other& other) {
   return {.name = TaskText(other.task),
           .ok = false,
           .what = fmt::format("cannot be compared: {}", Message(other.status)),
-          .fix = "see what it says there",
+          .fix = "see its output",
           .configuration = false};
 }
 
@@ -267,7 +267,7 @@ SurveyResult SurveyImpl::Follow() {
   return {.checks = {{.name = "comparison",
                       .ok = false,
                       .what = fmt::format("{} {}", TaskText(options_.leader), what),
-                      .fix = "see what it says there",
+                      .fix = "see its output",
                       .configuration = false}}};
 }
 
@@ -437,7 +437,7 @@ void SurveyImpl::Tell(const std::vector<std::string>& tasks, const std::string& 
       .name = "comparison",
       .ok = false,
       .what = fmt::format("{} made no comparison: {}", TaskText(options_.session.self), reason),
-      .fix = "see what it says there",
+      .fix = "see its output",
       .configuration = false};
   ForEach(others, [&](Other* other) {
     auto session = Session::Dial(options_.session, other->task, options_.addresses.at(other->task),

@@ -244,7 +244,7 @@ class CheckCommand : public Command {
     const absl::Status status = RunCheck();
     std::fflush(stdout);  // Prints the findings before the error.
     if (!status.ok()) return ReportError("check", status);
-    fmt::print("nothing is refused\n");
+    fmt::print("no problem was found\n");
     return 0;
   }
 

@@ -100,7 +100,7 @@ class Preemption(PreemptionTest):
         self.finish(others, 60, PREEMPTED)
         self.assertGreater(time.monotonic() - start, 8, "a successor would have saved the state")
         for process in others:
-            self.assertIn("the chief did not come back to save the state", process.output())
+            self.assertIn("the chief did not return to save the state", process.output())
 
     def test_while_the_chief_is_lost_and_its_successor_saves(self):
         chief, *others = self.held_run("step-9")

@@ -38,7 +38,7 @@ class Preflight(ClusterTest):
         self.assertRegex(chief, r"chief 0 +- +yes +yes +yes")
         self.assertNotIn("FAILED", chief)
         for process in processes:
-            self.assertIn("not needed: what parameter servers share is in no file system", process.output())
+            self.assertIn("not needed: the shared memory of parameter servers is in no file system", process.output())
             self.assertIn("parameter_server", process.output())
 
     def test_more_replicas_than_servers_are_a_configuration_error(self):

@@ -46,7 +46,7 @@ class Starts(HostsTest):
         missing = f"2/3 joined, missing worker 2 ({self.network.addresses[2]}:{PORT}, never connected)"
         for process in members:
             self.assertEqual(len([line for line in self.lines(process, missing) if "timeouts.join" not in line]), 1, process.output())
-            self.assertIn(f"not all members came within {JOIN} s (timeouts.join): {missing}", process.output().splitlines()[-1])
+            self.assertIn(f"not all members joined within {JOIN} s (timeouts.join): {missing}", process.output().splitlines()[-1])
         where = f"{self.network.addresses[0]}:{PORT + 1}"
         self.assertEqual(len(self.lines(orphan, f"waiting for the chief worker:0 ({where}): connection refused")), 1, orphan.output())
         self.assertIn(f"could not reach the chief worker:0 ({where}) for {JOIN} s (timeouts.join): connection refused",

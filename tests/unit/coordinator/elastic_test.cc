@@ -118,7 +118,7 @@ TEST_F(Elastic, WhoIsAskedToStopWhileTheChiefIsGoneWaitsALittleForItsSuccessor) 
   crew.Join();
   for (int i : {0, 1, 2}) {
     EXPECT_EQ(ExitCodeOf(crew.result(i)), ExitCode::kPreempted);
-    EXPECT_THAT(std::string(Message(crew.result(i))), HasSubstr("did not come back to save"));
+    EXPECT_THAT(std::string(Message(crew.result(i))), HasSubstr("did not return to save"));
   }
 }
 

@@ -157,7 +157,7 @@ TEST_F(Recovery, NobodyComesAndTheVerdictTellsWhoWasLostAndWhy) {
   EXPECT_EQ(verdict.code, ExitCode::kRetryable);
   EXPECT_EQ(verdict.task, "worker:1");
   EXPECT_THAT(verdict.message, HasSubstr("the process is gone"));
-  EXPECT_THAT(verdict.message, HasSubstr("nobody took its place within 0.3 s"));
+  EXPECT_THAT(verdict.message, HasSubstr("no process took its place within 0.3 s"));
   for (int i : {0, 1}) EXPECT_EQ(ExitCodeOf(crew.result(i)), ExitCode::kRetryable);
 }
 
@@ -665,7 +665,7 @@ TEST_F(QuickRecovery, ALoopThatDoesNotComeBackIsStuck) {
   options.timeouts.abort = std::chrono::milliseconds(200);
   absl::Notification stuck;
   options.on_stuck = [&](const std::string& why) {
-    EXPECT_THAT(why, HasSubstr("did not come back within 0.2 s"));
+    EXPECT_THAT(why, HasSubstr("did not return within 0.2 s"));
     EXPECT_THAT(why, HasSubstr("lost the chief"));
     stuck.Notify();
   };

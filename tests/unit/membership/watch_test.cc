@@ -180,7 +180,7 @@ TEST(MemberWatch, AStopWhileTheChiefIsAway) {
   m.After(milliseconds(100));
   ASSERT_TRUE(m.state.verdict);
   EXPECT_EQ(m.state.verdict->code, ExitCode::kPreempted);
-  EXPECT_THAT(m.state.verdict->message, HasSubstr("did not come back to save the state"));
+  EXPECT_THAT(m.state.verdict->message, HasSubstr("did not return to save the state"));
 }
 
 // ---- losing the chief
@@ -274,7 +274,7 @@ TEST(MemberReturn, ALoopThatDoesNotComeBackIsStuck) {
   const auto actions = m.After(milliseconds(1));
   ASSERT_NE(Find<NotifyStuck>(actions), nullptr);
   EXPECT_EQ(Find<NotifyStuck>(actions)->why,
-            "the training loop did not come back within 60 s of the end of its generation "
+            "the training loop did not return within 60 s of the end of its generation "
             "(timeouts.abort): a loss");
   EXPECT_TRUE(Find<SubmitRecord>(actions)->last);
   EXPECT_EQ(Find<NotifyStuck>(m.After(seconds(60))), nullptr) << "once";
