@@ -340,8 +340,8 @@ class PreflightCommand : public Command {
                        .fix = "give all tasks one run key, or certificates of one authority"});
   }
 
-  // Returns a table with one row for each task: whether each other task has reached it ("yes",
-  // "no", or "?" if the other task has not reported).
+  // Returns a table with a row for each calling task and a column for each called task: "yes",
+  // "no", or "?" if the calling task has not reported.
   std::vector<std::vector<std::string>> Table() const {
     std::vector<std::vector<std::string>> rows = {{"reached by"}};
     for (const TaskId& to : config_.cluster.Tasks()) rows[0].push_back(to.DisplayName());
