@@ -144,7 +144,7 @@ absl::StatusOr<std::vector<HostSlots>> HostsFrom(const std::string& text) {
     file << std::ifstream(text).rdbuf();
     list = file.str();
   } else if (text.find('/') != std::string::npos) {
-    return ConfigurationError(fmt::format("--hosts is \"{}\", which is no file", text));
+    return ConfigurationError(fmt::format("--hosts is \"{}\", which is not a file", text));
   }
   absl::StatusOr<std::vector<HostSlots>> hosts = ParseHosts(list);
   if (hosts.ok()) return hosts;
@@ -229,7 +229,7 @@ class ClusterCommand : public Command {
     app->add_option("--cluster", cluster_file_,
                     "Take the cluster from this file instead, and the task from --task")
         ->type_name("FILE");
-    app->add_option("--task", task_, "The task of --cluster that this process is, worker:1 for one")
+    app->add_option("--task", task_, "The task of this process in --cluster, for example worker:1")
         ->type_name("TASK");
     app->add_flag("--tf-config", tf_config_, "Print the value of TF_CONFIG of this process");
   }
@@ -340,7 +340,7 @@ class ClusterCommand : public Command {
     const std::optional<TaskId> task = ParseTaskId(task_);
     if (!task) {
       return ConfigurationError(fmt::format(
-          "--task is \"{}\", which is no task: write chief:0, worker:1, ps:0 or evaluator:0",
+          "--task is \"{}\", which is not a task: write chief:0, worker:1, ps:0 or evaluator:0",
           task_));
     }
     const Json json = {{"cluster", cluster.ToJson()},

@@ -69,10 +69,11 @@ absl::StatusOr<RecordFiles> Find(const std::string& directory) {
   if (const absl::Status listed = FindLoose(directory, &found); !listed.ok())
     return ConfigurationError(Message(listed));
   if (found.files.empty() && found.damaged.empty())
-    return ConfigurationError(fmt::format(
-        "{} holds no flight records: name a model_dir, its flight folder, or a folder of records "
-        "(they are written when a generation or a job ends badly)",
-        directory));
+    return ConfigurationError(
+        fmt::format("{} contains no flight records: name a model_dir, its flight folder, or a "
+                    "folder of records "
+                    "(they are written when a generation or a job ends badly)",
+                    directory));
   return found;
 }
 
@@ -107,7 +108,7 @@ class ExplainCommand : public Command {
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
         "explain",
-        "Tell from flight records why a generation or a job ended (exit code 2: none "
+        "Explain from flight records why a generation or a job ended (exit code 2: none "
         "there, 3: damaged)");
     app->add_option("DIR", directory_, "A model_dir, its flight folder, or a folder of records")
         ->required();

@@ -115,7 +115,7 @@ class LaunchCommand : public Command {
     app->add_option("--job", job_, "The job file")->required()->type_name("FILE");
     AddSet(app, &overrides_);
     AddRepeated(app, "--fault", &faults_, "FAULT",
-                "A failure on purpose, kill@worker:1:step=30 for one; may be repeated");
+                "Inject a fault, for example kill@worker:1:step=30; may be repeated");
     app->add_option("--bin-dir", bin_dir_, "Where muster-chief, muster-worker, ... are")
         ->type_name("DIR")
         ->default_str("beside this binary");

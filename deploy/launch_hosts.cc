@@ -33,7 +33,8 @@ void LaunchHosts::Register(CLI::App* app) {
                   "each, or a file with lines such as \"a slots=4\"")
       ->type_name("HOSTS");
   with_hosts_ = {
-      app->add_option("--ssh", ssh_, "The command that connects, \"ssh -p 2222 -F FILE\" for one")
+      app->add_option("--ssh", ssh_,
+                      "The command that connects, for example \"ssh -p 2222 -F FILE\"")
           ->type_name("COMMAND")
           ->capture_default_str(),
       AddRepeated(app, "--copy", &copy_, "PATH",

@@ -60,8 +60,9 @@ class StatusCommand : public Command {
         ->type_name("FILE");
     AddSet(app, &overrides_);
     app->add_option("--key-file", key_file_, "The run key of the job")->type_name("FILE");
-    app->add_flag("--watch", watch_, "Show it again every second until the job ends");
-    app->add_flag("--json", json_, "Print one JSON object, for scripts; with --watch, one a line");
+    app->add_flag("--watch", watch_, "Repeat the output every second until the job ends");
+    app->add_flag("--json", json_,
+                  "Print one JSON object, for scripts; with --watch, one per line");
     app->add_option("--timeout", timeout_, "Seconds to wait for an answer")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
@@ -226,7 +227,7 @@ class StatusCommand : public Command {
           {lives
                ? "The run trains in one process, which has no port. This status is from its files."
                : "The run has no result, and no process writes to its folder: it ended without a "
-                 "word, or was never begun."});
+                 "result, or it never began."});
       if (!watch_ || !lives) return absl::OkStatus();
       MUSTER_ASSIGN_OR_RETURN(run, status::ReadRunFiles(target_));
       if (!run.result.is_object()) continue;

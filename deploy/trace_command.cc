@@ -33,10 +33,11 @@ absl::Status WriteTrace(const std::string& path, const std::string& text) {
 class TraceCommand : public Command {
  public:
   CLI::App* Register(CLI::App& muster) override {
-    CLI::App* app = muster.add_subcommand("trace",
-                                          "Write what each thread of each task of a running job "
-                                          "does during a few steps, for Perfetto "
-                                          "(exit code 2: nothing to trace, 138: no task answered)");
+    CLI::App* app =
+        muster.add_subcommand("trace",
+                              "Write the spans of each thread of each task of a running job "
+                              "during a few steps, for Perfetto "
+                              "(exit code 2: nothing to trace, 138: no task answered)");
     app->add_option("TARGET", target_, "The job's model_dir, or the chief's address HOST:PORT")
         ->required();
     app->add_option("--steps", wanted_.steps, "Steps to record")

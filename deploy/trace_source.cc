@@ -43,7 +43,7 @@ absl::Status StatusOfCall(const grpc::Status& status, const std::string& address
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
     return ConfigurationError(
         fmt::format("the chief at {} makes no traces: it is of another version "
-                    "of Muster, or no chief",
+                    "of Muster, or is not a chief",
                     address));
   if (rpc::IsUnreachable(status))
     return PeerLost(

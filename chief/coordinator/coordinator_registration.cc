@@ -107,8 +107,7 @@ bool Registration::Adopts(PausingTime now, const proto::Hello& hello,
   adopted.run_id = hello.run_id();
   if (Admit(now, hello, differences, state_.job, adopted)) return false;
   if (adopting_.empty()) {
-    LogInfo("going on with run {}, of which {} holds state", hello.run_id(),
-            TaskText(hello.task()));
+    LogInfo("continuing run {}, of which {} holds state", hello.run_id(), TaskText(hello.task()));
     adopting_ = hello.run_id();
     state_.Wake();
   }

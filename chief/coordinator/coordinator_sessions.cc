@@ -118,7 +118,7 @@ void CoordinatorImpl::MakeRoomForSessionLocked() {
   const auto session = oldest->first;
   greeting_.erase(oldest);
   session->Close(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                              fmt::format("there are {} sessions without a Hello", most)));
+                              fmt::format("{} sessions have sent no Hello", most)));
 }
 
 // Ends sessions that send no Hello in time. No other timeout covers them.

@@ -57,7 +57,7 @@ std::string ProblemWith(const proto::Hello& hello) {
   for (const auto& [what, text] : {std::pair<const char*, const std::string&>{"job", hello.job()},
                                    {"cluster", hello.cluster()}})
     if (text.size() > kMaxDocumentBytes) return TooLong(what, kMaxDocumentBytes);
-  if (!IsRunId(hello.run_id())) return "its run id is none";
+  if (!IsRunId(hello.run_id())) return "its run id is invalid";
   if (!between(hello.num_replicas(), 0, kMaxReplicas))
     return fmt::format("it has {} replicas, not 0 to {}", hello.num_replicas(), kMaxReplicas);
   if (hello.cpus_size() > kMaxCores) return fmt::format("it has more than {} cores", kMaxCores);

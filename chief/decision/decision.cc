@@ -46,7 +46,7 @@ std::string WhyLost(PausingTime now, const MemberInfo& m, const MembershipOption
   const Duration silence = now - m.process.last_heard;
   return fmt::format(
       "lost: no heartbeat for {:.1f} s {}", Seconds(silence),
-      silence >= o.heartbeat ? "(frozen, or cut off)" : "while others could not reach it");
+      silence >= o.heartbeat ? "(frozen, or disconnected)" : "while others could not reach it");
 }
 
 }  // namespace

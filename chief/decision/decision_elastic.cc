@@ -102,12 +102,13 @@ std::string ReasonForFewer(PausingTime now, const JobState& s, const MembershipO
   // A requested stop needs no further step.
   if (s.stop_requested) return fmt::format("{} continue to the step at which all stop", who);
   if (s.all_steps_done && now - s.stage_since >= o.end)
-    return fmt::format("{} end the job: all steps are done, and no other member came within {:g} s",
-                       who, Seconds(o.end));
+    return fmt::format(
+        "{} end the job: all steps are done, and no other member joined within {:g} s", who,
+        Seconds(o.end));
   if (o.min_members == 0 || ready < o.min_members || 2 * ready <= before) return "";
   if (all_left) return fmt::format("{} continue", who);
   if (now - s.stage_since < o.grace) return "";
-  return fmt::format("{} continue: no other member came within {:g} s (elastic.grace)", who,
+  return fmt::format("{} continue: no other member joined within {:g} s (elastic.grace)", who,
                      Seconds(o.grace));
 }
 

@@ -270,7 +270,8 @@ class Synchronous final : public MembershipPolicy {
     if (!together || !m.in_generation || process.generation != 0 ||
         process.highest_generation != s->generation)
       return "";
-    return m.declared.task.DisplayName() + " had lost touch with the chief and left the generation";
+    return m.declared.task.DisplayName() +
+           " had lost its connection to the chief and left the generation";
   }
   bool ContinueWithout(int member, const std::string& why, JobState* s) const override {
     if (options_.min_members > 0) return true;

@@ -50,15 +50,17 @@ void AddBeginning(const FlightStory& s, std::vector<std::string>* lines) {
   for (const FlightPart& part : s.parts) names.push_back(Name(part));
   lines->push_back("Records: " + List(names) + ".");
   if (!s.missing.empty())
-    lines->push_back(fmt::format(
-        "No record of {}: killed, frozen until the end, or cut off from the chief. One that could "
-        "not bring its record put it into its host's temporary folder (muster-{}-{}-*.json).",
-        List(TaskTexts(s.missing)), s.run_id, FlightFolder(s.generation)));
+    lines->push_back(
+        fmt::format("No record of {}: killed, frozen until the end, or disconnected from the "
+                    "chief. A process that "
+                    "could not deliver its record wrote it to its host's temporary folder "
+                    "(muster-{}-{}-*.json).",
+                    List(TaskTexts(s.missing)), s.run_id, FlightFolder(s.generation)));
   for (const FlightPart& part : s.parts) {
     if (part.shared_operations == 0 || std::fabs(part.clock_offset) < kWorthMoving) continue;
     lines->push_back(fmt::format(
-        "The clock of {} is {} {} {}'s: its times are moved by that (found from {} operations that "
-        "both completed).",
+        "The clock of {} is {} {} {}'s: its times are shifted by this offset (measured at {} "
+        "operations that both completed).",
         TaskText(part.task), Duration(std::fabs(part.clock_offset)),
         part.clock_offset > 0 ? "ahead of" : "behind", TaskText(s.parts.front().task),
         part.shared_operations));
@@ -125,7 +127,7 @@ void AddOperations(const FlightStory& s, Timeline* timeline) {
                "{} had not entered {}: it was in phase '{}' of step {} for {}.",
                TaskText(part->task), s.next ? fmt::format("collective {}", next) : "another one",
                PhaseName(part->phase), part->step, Duration(part->end - part->phase_since)));
-  if (s.diverged) add(0, "They did not call the same: the program diverges between ranks.");
+  if (s.diverged) add(0, "They called different operations: the program diverges between ranks.");
 }
 
 std::string Cut(const std::string& text) {

@@ -149,7 +149,7 @@ void Transition::On(GenerationOffered event) {
   if (state_.InGeneration() && id == state_.generation) return;  // Repeated over a resumed session.
   if (id <= state_.generation) {
     Do(Log{.warning = true,
-           .line = fmt::format("ignored generation {} from the chief: {} was there before", id,
+           .line = fmt::format("ignored generation {} from the chief: this process has seen {}", id,
                                state_.generation)});
     return;
   }

@@ -72,8 +72,8 @@ void TickTransition::LoseChief(const std::string& why) {
   std::string story =
       fmt::format("lost the chief {} ({}): {}", rules_.chief_task, rules_.chief_address, why);
   Do(Log{.warning = true,
-         .line = fmt::format("{}; waiting up to {:g} s for it to come back (timeouts.rejoin)",
-                             story, Seconds(rules_.timeouts.rejoin))});
+         .line = fmt::format("{}; waiting up to {:g} s for it to return (timeouts.rejoin)", story,
+                             Seconds(rules_.timeouts.rejoin))});
   Do(Note{.kind = FlightKind::kChiefLost, .detail = why});
   EndGeneration(state_.generation, std::move(story));
   // The loop may have finished without a generation.

@@ -31,7 +31,7 @@ std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std
       ->allow_extra_args(false);
   std::vector<std::string> faults;
   app.add_option("--fault", faults,
-                 "Fail on purpose, kill@worker:1:step=30 for one, repeatable: docs/faults.md")
+                 "Inject a fault, for example kill@worker:1:step=30, repeatable: docs/faults.md")
       ->allow_extra_args(false);
   app.set_version_flag("--version", MUSTER_VERSION);
   try {

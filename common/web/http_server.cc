@@ -285,7 +285,7 @@ void HttpServerImpl::Answer(const httplib::Request& request, httplib::Response& 
   if (!HasAccess(request, response)) {
     response.set_header("WWW-Authenticate", "Bearer");
     return Refuse(response, 401,
-                  "this needs the token that `muster key token` prints: send the header "
+                  "this requires the token that `muster key token` prints: send the header "
                   "Authorization: Bearer TOKEN, or add ?token=TOKEN to the address");
   }
   if (request.method != "GET" && request.method != "HEAD") {
@@ -311,8 +311,9 @@ void HttpServerImpl::Stream(const EventSource& source, const httplib::Request& r
   if (streams_.fetch_add(1) >= options_.max_streams) {
     --streams_;
     response.set_header("Retry-After", "10");
-    return Refuse(response, 503,
-                  fmt::format("{} clients watch already; try again later", options_.max_streams));
+    return Refuse(
+        response, 503,
+        fmt::format("{} clients are connected already; try again later", options_.max_streams));
   }
   // The response owns the provider, so `counted` is destroyed with the connection.
   const std::shared_ptr<void> counted(nullptr, [this](void*) { --streams_; });

@@ -40,7 +40,7 @@ absl::StatusOr<std::string> DigestOf(int fd, int64_t* bytes) {
     *bytes += size;
   }
   if (!ok || EVP_DigestFinal_ex(context.get(), digest, nullptr) != 1)
-    return ConfigurationError("cannot read the archive of --copy back");
+    return ConfigurationError("cannot read back the archive of --copy");
   std::string text;
   for (size_t i = 0; i < kShown; ++i) text += fmt::format("{:02x}", digest[i]);
   return text;
@@ -57,7 +57,7 @@ absl::StatusOr<std::string> PathWithin(const std::string& path, const std::strin
   if (relative.empty() || *relative.begin() == "..") {
     return ConfigurationError(fmt::format(
         "--copy is {}, which is outside of the current folder: start muster launch in a folder "
-        "that holds it",
+        "that contains it",
         path));
   }
   return relative.string();

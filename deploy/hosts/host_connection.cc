@@ -221,7 +221,7 @@ void HostConnection::CheckVersion(std::string_view version) {
   constexpr std::string_view kOwn = MUSTER_VERSION;
   if (version.empty()) {
     return Fail(ConfigurationError(
-        fmt::format("{}: there is no program {}: install Muster there, or name its folder with "
+        fmt::format("{}: the program {} is missing: install Muster there, or name its folder with "
                     "--bin-dir, or copy one with --copy and --bin-dir",
                     options_.target, options_.muster)));
   }

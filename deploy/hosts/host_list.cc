@@ -19,7 +19,7 @@ absl::StatusOr<std::vector<Host>> ReadHostList(const std::string& text) {
     file << std::ifstream(text).rdbuf();
     list = file.str();
   } else if (text.find('/') != std::string::npos) {
-    return ConfigurationError(fmt::format("--hosts is \"{}\", which is no file", text));
+    return ConfigurationError(fmt::format("--hosts is \"{}\", which is not a file", text));
   }
   const absl::StatusOr<std::vector<HostSlots>> parsed = ParseHosts(list);
   if (!parsed.ok())

@@ -292,7 +292,7 @@ void Launcher::NotifyChief(const TaskState& task) {
   const TaskState& lead = state_.tasks[0];  // The lead comes first.
   if (lead.ended) return;
   notices_.Add({lead.task.address, TfConfigFor(plan_, lead.task), task.task.Id(), task.pid,
-                Describe(task.report) + ", and is not started again"});
+                Describe(task.report) + ", and is not restarted"});
 }
 
 // Returns true if the launch is over.

@@ -174,7 +174,8 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
     others +=
         fmt::format("{}{} {}", others.empty() ? "" : "; ", task.task.Name(), Describe(task.report));
   }
-  if (!others.empty()) lines.push_back((completed ? "lost on the way: " : "others: ") + others);
+  if (!others.empty())
+    lines.push_back((completed ? "lost during training: " : "others: ") + others);
   if (!completed) {
     // Repeats the line, because the tasks printed it long before their last lines.
     if (!outcome.root_cause.empty()) lines.push_back(outcome.root_cause);

@@ -235,7 +235,7 @@ void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* 
          "reset the GPU (nvidia-smi --gpu-reset) or reboot");
   for (const Reason& reason : kReasons) {
     if ((gpu.throttle_reasons & reason.bit) == 0) continue;
-    warn(fmt::format("its clock is held down: {}{}", reason.text,
+    warn(fmt::format("its clock is throttled: {}{}", reason.text,
                      gpu.temperature < 0 ? "" : fmt::format(", {} degrees", gpu.temperature)),
          "look at cooling and power; all members wait for the slowest GPU");
     break;  // The hardware reports several bits for one cause.

@@ -309,7 +309,7 @@ std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths, size_t most_p
   }
   if (pairs.size() > most_pairs)
     checks.push_back({.name = "all pairs",
-                      .what = fmt::format("{} measured, usually {}; {} with something wrong",
+                      .what = fmt::format("{} measured, usually {}; {} with a problem",
                                           pairs.size(), RateText(usual), checks.size())});
   return checks;
 }

@@ -90,7 +90,7 @@ absl::StatusOr<Prober> OpenProber(const std::string& own_host, const ProbePorts&
   if (setsockopt(prober.socket.get(), level, name, &discover, sizeof discover) != 0 ||
       connect(prober.socket.get(), list->ai_addr, list->ai_addrlen) != 0)
     return PeerLost(
-        fmt::format("no way from {} to {}: {}", own_host, to.host, std::strerror(errno)));
+        fmt::format("no route from {} to {}: {}", own_host, to.host, std::strerror(errno)));
   return prober;
 }
 

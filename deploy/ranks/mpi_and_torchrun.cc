@@ -56,10 +56,10 @@ absl::Status CheckOneHost(const Place& place, const std::vector<HostSlots>& host
   if (hosts.size() > 1 || hosts.front().slots > 0 ||
       place.local_size.value_or(place.size) == place.size)
     return absl::OkStatus();
-  return ConfigurationError(
-      fmt::format("--hosts is \"{}\", which is no file, and no host for all {} processes, because "
-                  "this one has {}: name an existing file, or all hosts, a:2,b:1",
-                  hosts.front().host, place.size, *place.local_size));
+  return ConfigurationError(fmt::format(
+      "--hosts is \"{}\", which is not a file, and cannot be the host of all {} processes, because "
+      "this one has {}: name an existing file, or all hosts, a:2,b:1",
+      hosts.front().host, place.size, *place.local_size));
 }
 
 // Returns the host of each rank. The ranks of a host are consecutive.

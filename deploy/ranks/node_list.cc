@@ -129,9 +129,9 @@ absl::StatusOr<HostSlots> ParseHost(std::string_view text) {
   if (rest.empty()) return host;
   const std::optional<int> slots = rest.front() == ':' ? Number(rest.substr(1)) : std::nullopt;
   if (!slots || *slots < 1 || *slots > kMaxRanks) {
-    return ConfigurationError(
-        fmt::format("has \"{}\", whose number of processes is none: write host:4, without a port",
-                    Shown(text)));
+    return ConfigurationError(fmt::format(
+        "has \"{}\", whose number of processes is invalid: write host:4, without a port",
+        Shown(text)));
   }
   host.slots = *slots;
   return host;
@@ -146,7 +146,7 @@ absl::StatusOr<HostSlots> ParseHostLine(std::string_view line) {
     const std::optional<int> slots = Number(word.substr(6));
     if (!slots || *slots < 1 || *slots > kMaxRanks)
       return ConfigurationError(
-          fmt::format("has \"{}\", which is no number of processes", Shown(word)));
+          fmt::format("has \"{}\", which is not a number of processes", Shown(word)));
     host.slots = *slots;
   }
   return host;

@@ -33,7 +33,8 @@ absl::StatusOr<uint64_t> NumberOf(const Variable& variable) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && end == text.data() + text.size()) return value;
-  return Refusal(variable, "is no whole number from 0 on: the launcher sets it, do not change it");
+  return Refusal(variable,
+                 "is not an integer of at least 0: the launcher sets it, do not change it");
 }
 
 absl::StatusOr<int> SmallNumberOf(const Variable& variable) {

@@ -27,7 +27,7 @@ Json ReadPart(const std::string& directory, const char* name, std::vector<std::s
   if (!fs::exists(path, error)) return Json();
   absl::StatusOr<Json> json = ReadJsonFile(path);
   if (json.ok() && json->is_object()) return *std::move(json);
-  damaged->push_back(json.ok() ? path + " holds no JSON object"
+  damaged->push_back(json.ok() ? path + " contains no JSON object"
                                : std::string(Message(json.status())));
   return Json();
 }

@@ -233,7 +233,7 @@ class CheckCommand : public Command {
         "check", "Run one batch of each split of a job on the CPU, before a cluster is started");
     app->add_option("--job", job_, "The job file")->required()->type_name("FILE");
     app->add_option("--replicas", replicas_,
-                    "Of the job: the replicas of its chief and workers, all together")
+                    "The number of replicas of the job: those of its chief and workers together")
         ->type_name("N")
         ->check(CLI::Range(1, 1 << 20).description(""));
     AddSet(app, &overrides_);

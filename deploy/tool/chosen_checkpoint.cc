@@ -34,8 +34,8 @@ absl::StatusOr<ChosenCheckpoint> ReadBestOf(FileSystem& files, const std::string
   const std::optional<checkpoint::BestMark> best = checkpoint::ReadBest(files, folder);
   if (!best) {
     return ConfigurationError(fmt::format(
-        "{} has no best checkpoint: only a run with a validation split, or an evaluator, calls one "
-        "so; --checkpoint latest is its newest",
+        "{} has no best checkpoint: only a run with a validation split, or an evaluator, has one; "
+        "--checkpoint latest is its newest",
         folder));
   }
   ChosenCheckpoint chosen;

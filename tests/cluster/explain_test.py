@@ -65,7 +65,7 @@ class Explain(ClusterTest):
         (loose / "job.json").write_text("{}")
         self.assertIn(f"Records: chief 0 (host {json.loads((folder / 'chief-0.json').read_text())['host']}, pid {chief.popen.pid})", self.explain(directory=loose))
         (loose / "any-name.json").unlink()
-        self.assertIn("holds no flight records", self.explain(directory=loose, code=2))
+        self.assertIn("contains no flight records", self.explain(directory=loose, code=2))
         self.assertIn("is not there", self.explain(directory=self.dir / "none", code=2))
 
     def test_a_program_that_hangs_is_named_by_the_verdict_and_tells_itself(self):

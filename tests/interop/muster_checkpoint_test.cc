@@ -94,7 +94,7 @@ TEST_F(MusterCheckpoint, ShowsWhatOneHolds) {
                           "\n"
                           "step 1000: epoch 2 with 1,536 of its examples done, 64,000 in the whole "
                           "run\n"
-                          "validation at this step was not through\n"
+                          "validation at this step was not complete\n"
                           "run 00c0ffee, global batch size 64\n"
                           "program: \"linear\"\n"
                           "seed: 42\n"

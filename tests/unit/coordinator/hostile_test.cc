@@ -168,7 +168,7 @@ TEST(HostileSession, AMessageThatNoMemberSendsEndsIt) {
   EXPECT_TRUE(stranger.Hear().has_welcome());
   hello.set_devices(std::string(100'000, 'x'));
   ASSERT_TRUE(stranger.Say(hello));
-  EXPECT_THAT(stranger.End().error_message(), HasSubstr("and 65536 are the most"));
+  EXPECT_THAT(stranger.End().error_message(), HasSubstr("more than the limit of 65536"));
 }
 
 TEST(HostileSession, ThoseWithoutAHelloAreBounded) {
@@ -176,7 +176,7 @@ TEST(HostileSession, ThoseWithoutAHelloAreBounded) {
   cluster.StartChief();
   std::vector<std::unique_ptr<Stranger>> crowd;
   for (int i = 0; i < 300; ++i) crowd.push_back(std::make_unique<Stranger>(cluster.address()));
-  EXPECT_THAT(crowd.front()->End().error_message(), HasSubstr("256 sessions without a Hello"));
+  EXPECT_THAT(crowd.front()->End().error_message(), HasSubstr("256 sessions have sent no Hello"));
   Crew crew;
   for (int rank = 0; rank < 2; ++rank) crew.Add(cluster.member_options(rank), FinishAt7);
   crew.Join();

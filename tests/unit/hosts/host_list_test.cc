@@ -32,7 +32,7 @@ TEST(HostList, IsAListOrAFile) {
 }
 
 TEST(HostList, RefusesWhatIsNone) {
-  EXPECT_THAT(ErrorOf("no/such/file"), HasSubstr("which is no file"));
+  EXPECT_THAT(ErrorOf("no/such/file"), HasSubstr("which is not a file"));
   EXPECT_THAT(ErrorOf("a,b,a"), HasSubstr("which names a twice"));
   EXPECT_THAT(ErrorOf("a:0"), HasSubstr("\"a:0\""));
   EXPECT_THAT(ErrorOf(","), HasSubstr("names no host"));

@@ -132,7 +132,7 @@ TEST(Report, SaysWhatWasStartedAgain) {
 TEST(Report, SaysWhoWasLostOnTheWayToAGoodEnd) {
   const LaunchState state = State({0}, {137, 9});
   const auto lines = Report(state, {.verdict = VerdictOf(state)});
-  EXPECT_EQ(lines[1], "lost on the way: worker 0 was killed by SIGKILL");
+  EXPECT_EQ(lines[1], "lost during training: worker 0 was killed by SIGKILL");
 }
 
 TEST(Report, SaysWhereInputHoldsTrainingUp) {

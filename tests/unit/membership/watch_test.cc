@@ -194,7 +194,7 @@ TEST(MemberWatch, ASilentChiefIsLost) {
                                             "CancelSession", "NotifySilence"));
   EXPECT_EQ(Find<AbortCommunicators>(actions)->why,
             Superseded("lost the chief chief:0 (node-a:2222): no answer for 10.0 s"));
-  EXPECT_THAT(Find<Log>(actions)->line, HasSubstr("waiting up to 50 s for it to come back"));
+  EXPECT_THAT(Find<Log>(actions)->line, HasSubstr("waiting up to 50 s for it to return"));
   EXPECT_EQ(Find<NotifySilence>(actions)->chief_pid, 17);
   EXPECT_EQ(m.state.stage, Stage::kOver);
   EXPECT_FALSE(m.state.InGeneration());

@@ -250,8 +250,8 @@ TEST(JudgePathsTest, OfManyPairsOnlyThoseWithProblemsAreListed) {
   Find(paths, 3, 5)->bits_per_second = 1e9;
   EXPECT_THAT(Lines(JudgePaths(paths)),
               ElementsAre(HasSubstr("warn    worker 3, worker 5"),
-                          "ok      all pairs           120 measured, usually 10 Gbit/s; 1 with "
-                          "something wrong"));
+                          "ok      all pairs           120 measured, usually 10 Gbit/s; 1 with a "
+                          "problem"));
 }
 
 }  // namespace
