@@ -86,7 +86,7 @@ void Registration::Refuse(const std::shared_ptr<Session>& session, const proto::
       m.failure = ReportedFailure{verdict.code, verdict.message,  verdict.host,
                                   -1,           Phase::kStarting, state_.clock.Now()};
     if (state_.job.tell_all) m.report.acknowledged = true;  // The member needs only the verdict.
-    // The Hello is from a new process, so the old process with the broken session is gone.
+    // The Hello is from a new process, so the old process with the broken session has ended.
     if (m.process.joined && !m.process.connected && m.process.incarnation != hello.incarnation())
       m.process.gone = true;
   }

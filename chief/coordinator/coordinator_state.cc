@@ -57,7 +57,7 @@ bool CoordinatorState::TakeDeath(int member, const std::string& message) {
   if (policy->ContinueWithout(member, message, &job)) return true;
   if (m->failure) return false;
   std::string why = message;
-  // The member may have got further since its last report.
+  // The member may have reached a later step since its last report.
   if (m->in_generation) why += fmt::format("; last heard of in step {}", m->report.step);
   m->failure = ReportedFailure{ExitCode::kRetryable, why,        "", NewestStep(job, *m),
                                m->report.phase,      clock.Now()};

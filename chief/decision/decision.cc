@@ -153,8 +153,8 @@ Decision DecideEnding(PausingTime now, const JobState& s, const MembershipOption
   }
   if (missing.empty() && s.verdict.code != ExitCode::kDone &&
       now - s.stage_since < o.failure_ack_timeout) {
-    // A member that is still joining gets the verdict, so that it does not wait for a chief that
-    // has exited.
+    // A member that is still joining receives the verdict, so that it does not wait for a chief
+    // that has exited.
     for (const MemberInfo& m : s.members) {
       if (!m.process.joined && !m.failure && !m.missing_since)
         return Wait("a moment for " + m.declared.task.DisplayName() + ", which has not joined");

@@ -178,8 +178,8 @@ struct JobState {
   // Independent members: when a ps was last admitted. Workers wait for servers, but servers do not
   // wait for workers.
   PausingTime servers_since;
-  // All steps are done. The chief alone does the rest (passes over other splits, the result). The
-  // other members may already have left with the job's verdict.
+  // All steps are done. Only the chief does the remaining work (passes over other splits, the
+  // result). The other members may already have left with the job's verdict.
   bool all_steps_done = false;
   int failed_formations = 0;
   bool stop_requested = false;      // A task received SIGTERM or SIGINT.

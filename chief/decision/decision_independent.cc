@@ -128,7 +128,7 @@ class Independent final : public MembershipPolicy {
  public:
   explicit Independent(const MembershipOptions& options) : MembershipPolicy(options) {}
 
-  // Forms a generation of `member` alone.
+  // Forms a generation that contains only `member`.
   NewGeneration Form(PausingTime now, uint64_t id, int member, JobState* s) const override {
     MemberInfo& m = s->members[member];
     const bool again = m.process.again || m.in_generation;

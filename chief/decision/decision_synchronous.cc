@@ -130,7 +130,7 @@ std::optional<Decision> CollectiveError(PausingTime now, const JobState& s,
 }
 
 Decision DecideJoining(PausingTime now, const JobState& s, const MembershipOptions& o) {
-  // Before the first step there is no step at which all could agree to stop.
+  // Before the first step, the members cannot agree on a step at which to stop.
   if (s.stop_requested && Fresh(s) && !MayAwaitSurvivors(now, s, o))
     return End(-1, {ExitCode::kPreempted, "", "", -1, Phase::kStarting,
                     "stopped before the first step, as asked"});

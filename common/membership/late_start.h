@@ -22,8 +22,8 @@ struct LateStart {
   // run in model_dir is finished, else "". Null if this process cannot read model_dir.
   Duration look = std::chrono::seconds(5);
   std::function<std::string()> finished;
-  // Returns the time of the last write of owner.json, in any unit. Called repeatedly. Null if there
-  // is no owner.json.
+  // Returns the time of the last write of owner.json, in any unit. Called repeatedly. Null if this
+  // process cannot read model_dir.
   std::function<int64_t()> owner;
   std::function<bool()> give_up;  // Returns true once a stop was requested.
 };

@@ -46,7 +46,7 @@ void Transition::On(LinksEstablished event) {
   state_.stage = Stage::kFormed;
   state_.changed = true;
   Do(Note{.kind = FlightKind::kFormed, .detail = std::move(event.description)});
-  StartIfFormed();  // A member alone in its generation starts at once.
+  StartIfFormed();  // The only member of a generation starts at once.
 }
 
 void Transition::On(LinksFailed event) {
@@ -63,8 +63,8 @@ void Transition::On(const PhaseEntered& event) {
   SetPhase(event.phase, event.step);
   // Also for a phase that is entered again, because the loop makes progress.
   state_.report.phase_since = now_;
-  // Training has begun. Reports this at once, so that the verdict can say so if the process is lost
-  // before its next heartbeat.
+  // Training has begun. Reports this at once, so that the verdict includes it if the process is
+  // lost before its next heartbeat.
   if (before == Phase::kStarting || before == Phase::kForming) state_.changed = true;
 }
 

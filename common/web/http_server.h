@@ -2,8 +2,8 @@
 // sends server-sent events. It has its own threads, and each request has a deadline. A slow or
 // hostile client therefore occupies one thread for a limited time and never delays training.
 //
-// HttpOptions::identity sets who may read. A request without access gets 401. Each connection
-// carries one request.
+// HttpOptions::identity restricts access. A request without access receives status 401. Each
+// connection carries one request.
 #pragma once
 
 #include <cstdint>
@@ -66,9 +66,9 @@ class HttpServer {
  public:
   // Handlers run on the server's threads, several at once. They must be thread-safe and quick.
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
-  // Returns the next event with an id above `after`, or nullopt if there is none yet. `after` is 0
-  // for a new client. For a reconnecting browser it is the id of the last event that the browser
-  // received.
+  // Returns the next event with an id above `after`, or nullopt if no such event exists yet.
+  // `after` is 0 for a new client. For a reconnecting browser it is the id of the last event that
+  // the browser received.
   using EventSource = std::function<std::optional<HttpEvent>(uint64_t after)>;
 
   // Binds the port. Returns ConfigurationError if it cannot be bound.

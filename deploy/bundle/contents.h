@@ -1,10 +1,10 @@
 // Selects the files of a bundle and writes it:
 //
 //   muster/bin/           the programs
-//   muster/lib/           their libraries, LibTorch among them
-//   muster/programs/      programs of jobs (plugins), as --program names them
-//   muster/bundle.json    what it is, for scripts
-//   muster/doc/           what it is made of, and licenses
+//   muster/lib/           their libraries, with LibTorch
+//   muster/programs/      programs of jobs (plugins), from --program
+//   muster/bundle.json    a description, for scripts
+//   muster/doc/           the bill of materials and the licenses
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ class Launcher final : public ProcessOutput {
 
   absl::Status Start();
   int Run();
-  // Writes everything that was said. Blocks.
+  // Writes all pending output. Blocks.
   void Close() { console_.Close(); }
 
   void OnLine(size_t index, Stream stream, std::string_view line) override;

@@ -84,8 +84,8 @@ std::string InputWait(const Json& result) {
       100 * share->get<double>());
 }
 
-// Returns "the best one: accuracy 0.9101, loss 0.2500", or "" if the checkpoint's line says the
-// same.
+// Returns "the best one: accuracy 0.9101, loss 0.2500", or "" if the checkpoint's line has the same
+// values.
 std::string BestMetrics(const Json& result) {
   const Json best = result.value("best", Json());
   if (!best.is_object() || !best.contains("metrics") || !best["metrics"].is_object()) return "";

@@ -38,7 +38,7 @@ struct SurveyResult {
 class Survey {
  public:
   static std::unique_ptr<Survey> Make(SurveyOptions options);
-  // Returns the limit of the time that Lead or Follow takes.
+  // Returns the limit of the time for Lead or Follow.
   static Duration MostTime(Duration measuring);
   virtual ~Survey() = default;
 

@@ -94,7 +94,7 @@ absl::StatusOr<ChosenCheckpoint> ChooseCheckpoint(const std::string& wanted,
   if (word == kLatest) return ReadNewestOf(files, folder);
   const auto place = checkpoint::FindCheckpoints(files, folder);
   if (!place.ok()) return AsMistake(place.status());
-  if (!*place) return ReadNewestOf(files, folder);  // The error says what is missing.
+  if (!*place) return ReadNewestOf(files, folder);  // The error names the missing file.
   return ReadBestOf(files, (*place)->path);
 }
 
