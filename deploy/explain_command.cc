@@ -71,8 +71,7 @@ absl::StatusOr<RecordFiles> Find(const std::string& directory) {
   if (found.files.empty() && found.damaged.empty())
     return ConfigurationError(
         fmt::format("{} contains no flight records: name a model_dir, its flight folder, or a "
-                    "folder of records "
-                    "(they are written when a generation or a job ends badly)",
+                    "folder of records (they are written when a generation or a job ends badly)",
                     directory));
   return found;
 }
@@ -108,8 +107,8 @@ class ExplainCommand : public Command {
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
         "explain",
-        "Explain from flight records why a generation or a job ended (exit code 2: none "
-        "there, 3: damaged)");
+        "Explain from flight records why a generation or a job ended (exit code 2: none there, 3: "
+        "damaged)");
     app->add_option("DIR", directory_, "A model_dir, its flight folder, or a folder of records")
         ->required();
     app->add_option("--generation", generation_, "Which one: 2, or 1.2 (the default: the last)");

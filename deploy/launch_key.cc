@@ -39,9 +39,8 @@ absl::StatusOr<Fd> NewKeyInMemory() {
 absl::StatusOr<LaunchKey> LaunchKey::Make(const Job& job, const std::string& key_file) {
   if (!job.tls.certificate.empty())
     return ConfigurationError(
-        "`muster launch` takes no certificates (tls.certificate): they require fixed ports, and "
-        "it chooses free ones; leave the keys of tls out (--set tls={}), each launch makes a run "
-        "key");
+        "`muster launch` takes no certificates (tls.certificate): they require fixed ports, and it "
+        "chooses free ones; leave the keys of tls out (--set tls={}), each launch makes a run key");
   const std::string& own_file = job.security.key_file;
   const bool insecure = job.security.insecure;
   if (!key_file.empty() && (insecure || !own_file.empty()))

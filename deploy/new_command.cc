@@ -99,8 +99,8 @@ absl::Status WriteProject(const std::string& directory, const std::string& name,
                           const std::string& root) {
   if (!IsName(name)) {
     return ConfigurationError(fmt::format(
-        "'{}' is not a valid program name: give --name, with letters, digits and '_' only "
-        "and a letter first",
+        "'{}' is not a valid program name: give --name, with letters, digits and '_' only and a "
+        "letter first",
         name));
   }
   MUSTER_RETURN_IF_ERROR(CheckEmpty(directory));

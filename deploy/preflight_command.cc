@@ -50,8 +50,7 @@ class PreflightCommand : public Command {
         "preflight",
         "Run in every task before the job: checks names, ports both ways, interface, /dev/shm, "
         "model_dir and GPUs, compares job files, versions and clocks, measures MTU and rate "
-        "between "
-        "hosts (exit code 2: configuration, 138: a task was not reached)");
+        "between hosts (exit code 2: configuration, 138: a task was not reached)");
     app->add_option("--job", job_file_, "The job file")->type_name("FILE");
     AddSet(app, &overrides_);
     app->add_option("--timeout", timeout_, "Seconds to wait for the other tasks")

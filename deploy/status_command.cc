@@ -40,8 +40,7 @@ absl::StatusOr<std::string> ChiefOf(const ClusterConfig& config) {
   if (const auto chief = config.chief()) return config.cluster.AddressOf(*chief).ToString();
   return ConfigurationError(
       "no chief and no run is named: give the chief's address (host:port) or a model_dir, or the "
-      "cluster with "
-      "--cluster or TF_CONFIG");
+      "cluster with --cluster or TF_CONFIG");
 }
 
 class StatusCommand : public Command {

@@ -35,9 +35,9 @@ class TraceCommand : public Command {
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app =
         muster.add_subcommand("trace",
-                              "Write the spans of each thread of each task of a running job "
-                              "during a few steps, for Perfetto "
-                              "(exit code 2: nothing to trace, 138: no task answered)");
+                              "Write the spans of each thread of each task of a running job during "
+                              "a few steps, for Perfetto (exit code 2: nothing to trace, 138: no "
+                              "task answered)");
     app->add_option("TARGET", target_, "The job's model_dir, or the chief's address HOST:PORT")
         ->required();
     app->add_option("--steps", wanted_.steps, "Steps to record")

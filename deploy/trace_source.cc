@@ -36,9 +36,8 @@ absl::Status StatusOfCall(const grpc::Status& status, const std::string& address
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
       status.error_code() == grpc::StatusCode::PERMISSION_DENIED)
     return ConfigurationError(fmt::format(
-        "the chief at {} requires an identity: set TF_CONFIG to that of one of its tasks, and "
-        "name the run "
-        "key with --key-file or the certificates with --job ({})",
+        "the chief at {} requires an identity: set TF_CONFIG to that of one of its tasks, and name "
+        "the run key with --key-file or the certificates with --job ({})",
         address, status.error_message()));
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
     return ConfigurationError(
@@ -230,8 +229,7 @@ absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
     // An earlier trace must not be shown as a current one.
     return PeerLost(
         fmt::format("no chief accepted the request within {:g} s, and the run in {} has not ended: "
-                    "its chief is "
-                    "stopped or busy, or uses another folder",
+                    "its chief is stopped or busy, or uses another folder",
                     Seconds(kTakes), model_dir));
   }
   const std::string answer = JoinPath(folder, TraceAnswerFile(id));

@@ -52,9 +52,8 @@ void AddBeginning(const FlightStory& s, std::vector<std::string>* lines) {
   if (!s.missing.empty())
     lines->push_back(
         fmt::format("No record of {}: killed, frozen until the end, or disconnected from the "
-                    "chief. A process that "
-                    "could not deliver its record wrote it to its host's temporary folder "
-                    "(muster-{}-{}-*.json).",
+                    "chief. A process that could not deliver its record wrote it to its host's "
+                    "temporary folder (muster-{}-{}-*.json).",
                     List(TaskTexts(s.missing)), s.run_id, FlightFolder(s.generation)));
   for (const FlightPart& part : s.parts) {
     if (part.shared_operations == 0 || std::fabs(part.clock_offset) < kWorthMoving) continue;

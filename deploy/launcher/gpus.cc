@@ -16,8 +16,8 @@ namespace {
 
 absl::Status DriverError(std::string_view what, std::string_view why) {
   return ConfigurationError(fmt::format(
-      "the NVIDIA driver of this host does not work: {}: {}; see the output of nvidia-smi, "
-      "or train on the CPU (--set devices=cpu)",
+      "the NVIDIA driver of this host does not work: {}: {}; see the output of nvidia-smi, or "
+      "train on the CPU (--set devices=cpu)",
       what, why));
 }
 

@@ -179,8 +179,7 @@ absl::StatusOr<proto::StatusReply> ChiefLink::Ask(Duration timeout) {
   if (server && !has_identity_)
     return ConfigurationError(
         fmt::format("the chief at {} requires an identity: name its run key with --key-file, or "
-                    "with --job the job "
-                    "file whose security.key_file or tls.certificate it uses",
+                    "with --job the job file whose security.key_file or tls.certificate it uses",
                     address_));
   return NotReached(address_, SanitizePeerText(asked.error_message()));
 }

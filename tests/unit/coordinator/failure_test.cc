@@ -47,14 +47,14 @@ TEST(Failure, AKilledMemberIsLostAtOnceAndNamedByAll) {
   EXPECT_EQ(verdict.task, "worker:1");
   EXPECT_EQ(
       std::string(Message(crew.result(0))),
-      "ROOT CAUSE: worker 1 on host host2 (step 12, forward): lost: its connection broke "
-      "and its port refuses connections, the process is gone; no process took its place within "
-      "0.5 s (timeouts.rejoin)");
+      "ROOT CAUSE: worker 1 on host host2 (step 12, forward): lost: its connection broke and its "
+      "port refuses connections, the process is gone; no process took its place within 0.5 s "
+      "(timeouts.rejoin)");
   EXPECT_EQ(
       std::string(Message(crew.result(1))),
-      "stopped because of worker 1: lost: its connection broke and its port refuses "
-      "connections, the process is gone; no process took its place within 0.5 s (timeouts.rejoin) "
-      "(host host2, step 12, forward)");
+      "stopped because of worker 1: lost: its connection broke and its port refuses connections, "
+      "the process is gone; no process took its place within 0.5 s (timeouts.rejoin) (host host2, "
+      "step 12, forward)");
 }
 
 TEST(Failure, ABrokenSessionThatDoesNotResumeIsLost) {
