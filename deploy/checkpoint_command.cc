@@ -58,9 +58,10 @@ absl::StatusOr<Findings> Inspect(const std::string& directory, bool verify, bool
     const auto there = files.Exists(directory);
     return ConfigurationError(
         there.ok() && *there
-            ? fmt::format("{} is no checkpoint, and holds none: name a model_dir, its checkpoints "
-                          "folder, or one checkpoint",
-                          directory)
+            ? fmt::format(
+                  "{} is not a checkpoint and contains none: name a model_dir, its checkpoints "
+                  "folder, or one checkpoint",
+                  directory)
             : fmt::format("{} is not there", directory));
   }
   Findings findings{(*place)->path, (*place)->single, {}};
@@ -186,8 +187,8 @@ void PrintContents(const Inspected& one, bool verified) {
   const checkpoint::TrainingState& state = one.contents->state;
   fmt::print("step {}: epoch {} with {} of its examples done, {} in the whole run\n", state.step,
              state.epoch, FormatGrouped(state.offset), FormatGrouped(state.examples));
-  if (state.validation_due) fmt::print("validation at this step was not through\n");
-  if (state.test_due) fmt::print("the test at this step was not through\n");
+  if (state.validation_due) fmt::print("validation at this step was not complete\n");
+  if (state.test_due) fmt::print("the test at this step was not complete\n");
   fmt::print("run {}, global batch size {}\n", state.run_id, state.global_batch_size);
   for (const char* key : {"program", "program_args", "optimizer", "learning_rate", "seed"}) {
     if (state.job.is_object() && state.job.contains(key) && !state.job.at(key).is_null()) {

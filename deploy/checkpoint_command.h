@@ -1,7 +1,7 @@
 // `muster checkpoint inspect DIR [--tensors] [--json] [--no-verify]`. Lists the checkpoints of a
-// model_dir or of its checkpoints folder, or inspects a single checkpoint. Shows steps, sizes, and
-// which checkpoint is the latest and which the best. Verifies all checksums. Exit code 2: there is
-// no checkpoint. 3: a checkpoint is damaged.
+// model_dir or of its checkpoints folder, or inspects a single checkpoint. Shows steps and sizes,
+// and marks the latest and the best checkpoint. Verifies all checksums. Exit code 2: no checkpoint
+// was found. 3: a checkpoint is damaged.
 #pragma once
 
 #include <memory>

@@ -137,7 +137,7 @@ launcher::PlannedTask PlannedFor(TaskId task, const ClusterConfig& config) {
           .address = config.cluster.AddressOf(task).ToString()};
 }
 
-// The value of CUDA_VISIBLE_DEVICES for this task; nullopt without GPUs.
+// Returns the value of CUDA_VISIBLE_DEVICES for this task, nullopt without GPUs.
 absl::StatusOr<std::optional<std::string>> ShareOfGpus(const ClusterConfig& config) {
   MUSTER_ASSIGN_OR_RETURN(const launcher::GpuInventory inventory, launcher::ReadGpus());
   MUSTER_ASSIGN_OR_RETURN(
@@ -157,7 +157,7 @@ absl::StatusOr<std::optional<std::string>> ShareOfGpus(const ClusterConfig& conf
   use.servers = !config.cluster.ps.empty();
   const absl::StatusOr<launcher::GpuPlan> plan = launcher::AssignGpus(gpus, here, use);
   if (plan.ok()) return plan->visible[own];
-  // The job may train on the CPU. If it does not, it is refused when its members join.
+  // The job may train on the CPU. If not, its members are refused when they join.
   fmt::print(stderr,
              "muster: --divide-gpus: {} GPU{} for more members on this host, so each sees all\n",
              gpus.size(), gpus.size() == 1 ? "" : "s");
@@ -197,7 +197,7 @@ class ClusterCommand : public Command {
         app->add_option("--ps", roles_.ps, "The last ranks are N parameter servers")
             ->type_name("N"),
         app->add_flag("--evaluator", roles_.evaluator, "The last rank is an evaluator"),
-        app->add_flag("--no-chief", no_chief_, "Rank 0 is worker 0, which takes the chief's role"),
+        app->add_flag("--no-chief", no_chief_, "Rank 0 is worker 0, which has the chief's role"),
         app->add_option("--hosts", hosts_,
                         "The hosts in the order of their ranks, a:4,b:4, or a file of them, for "
                         "launchers that do not name them")
@@ -208,7 +208,7 @@ class ClusterCommand : public Command {
     app->add_option("--cluster", cluster_file_,
                     "Take the cluster from this file instead, and the task from --task")
         ->type_name("FILE");
-    app->add_option("--task", task_, "The task of --cluster that this process is, worker:1 for one")
+    app->add_option("--task", task_, "The task of this process in --cluster, for example worker:1")
         ->type_name("TASK");
     app->add_flag("--tf-config", tf_config_, "Print the value of TF_CONFIG of this process");
   }
@@ -242,7 +242,7 @@ class ClusterCommand : public Command {
                     "With --exec, after --: of the task, --job FILE ..., or muster COMMAND ...");
   }
 
-  // What the options say together.
+  // Checks combinations of options.
   absl::Status CheckOptions() const {
     if (json_ + tf_config_ + exec_ > 1)
       return ConfigurationError("--json, --tf-config and --exec are given: choose one of them");
@@ -288,7 +288,7 @@ class ClusterCommand : public Command {
     return 0;
   }
 
-  // The value of TF_CONFIG; nullopt if it is not set.
+  // Returns the value of TF_CONFIG, nullopt if it is not set.
   absl::StatusOr<std::optional<std::string>> TfConfig() {
     const Environment environment = ProcessEnvironment();
     if (!cluster_file_.empty()) return FromFile();
@@ -321,7 +321,7 @@ class ClusterCommand : public Command {
     const std::optional<TaskId> task = ParseTaskId(task_);
     if (!task) {
       return ConfigurationError(fmt::format(
-          "--task is \"{}\", which is no task: write chief:0, worker:1, ps:0 or evaluator:0",
+          "--task is \"{}\", which is not a task: write chief:0, worker:1, ps:0 or evaluator:0",
           task_));
     }
     const Json json = {{"cluster", cluster.ToJson()},
@@ -330,7 +330,7 @@ class ClusterCommand : public Command {
   }
 
   absl::StatusOr<int> Exec(const ClusterConfig& config, const std::optional<std::string>& text) {
-    // A command of muster runs in the place of the task, such as muster preflight.
+    // A command of muster, such as muster preflight, runs instead of the task.
     const bool own_command = !arguments_.empty() && arguments_.front() == "muster";
     if (arguments_.empty() || (!own_command && !arguments_.front().starts_with("-"))) {
       return ConfigurationError(
@@ -363,13 +363,13 @@ class ClusterCommand : public Command {
   }
 
   bool json_ = false, tf_config_ = false, exec_ = false, no_chief_ = false, divide_gpus_ = false;
-  bool evaluator_ = false;  // It never decides about a job.
+  bool evaluator_ = false;  // Its exit code never ends a job.
   std::string from_, hosts_, bin_dir_, cluster_file_, task_, exit_codes_;
   std::optional<int> port_;
-  std::optional<int> rank_;  // With the launcher.
+  std::optional<int> rank_;  // The rank in the launcher.
   int restarts_ = 0;
   RankRoles roles_;
-  std::vector<CLI::Option*> with_from_, with_exec_;  // Those that need --from, --exec.
+  std::vector<CLI::Option*> with_from_, with_exec_;  // Options that require --from, --exec.
   std::vector<std::string> arguments_;
   launcher::LaunchOptions options_;
   std::string restart_{

@@ -1,4 +1,4 @@
-// A file with the cluster of a job, the same on each host.
+// Reads a file with the cluster of a job. The file is the same on each host.
 #pragma once
 
 #include <string>

@@ -41,7 +41,7 @@ absl::Status FindLoose(const std::string& folder, RecordFiles* found) {
     const auto record = ReadRecord(path);
     if (record.ok()) {
       found->files[record->header.generation].push_back(path);
-    } else if (Message(record.status()).find("is no flight record") == std::string_view::npos) {
+    } else if (Message(record.status()).find("is not a flight record") == std::string_view::npos) {
       found->damaged.push_back(record.status());
     }
   }
@@ -69,15 +69,15 @@ absl::StatusOr<RecordFiles> Find(const std::string& directory) {
   if (const absl::Status listed = FindLoose(directory, &found); !listed.ok())
     return ConfigurationError(Message(listed));
   if (found.files.empty() && found.damaged.empty())
-    return ConfigurationError(fmt::format(
-        "{} holds no flight records: name a model_dir, its flight folder, or a folder of records "
-        "(they are written when a generation or a job ends badly)",
-        directory));
+    return ConfigurationError(
+        fmt::format("{} contains no flight records: name a model_dir, its flight folder, or a "
+                    "folder of records (they are written when a generation or a job ends badly)",
+                    directory));
   return found;
 }
 
-// Returns the generation that `wanted` selects: "" is the last one, "2" is of the highest epoch,
-// "1.2" is exact. Returns 0 if there is none.
+// Returns the generation that `wanted` selects: "" selects the last one, "2" the second generation
+// of the highest term that has one, and "1.2" that of term 1. Returns 0 if there is none.
 uint64_t Choose(const RecordFiles& found, const std::string& wanted) {
   uint64_t chosen = 0;
   for (const auto& [generation, files] : found.files) {
@@ -107,8 +107,8 @@ class ExplainCommand : public Command {
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
         "explain",
-        "Tell from flight records why a generation or a job ended (exit code 2: none "
-        "there, 3: damaged)");
+        "Explain from flight records why a generation or a job ended (exit code 2: none there, 3: "
+        "damaged)");
     app->add_option("DIR", directory_, "A model_dir, its flight folder, or a folder of records")
         ->required();
     app->add_option("--generation", generation_, "Which one: 2, or 1.2 (the default: the last)");
@@ -124,8 +124,8 @@ class ExplainCommand : public Command {
     const uint64_t generation = Choose(*found, generation_);
     if (generation == 0 && !found->files.empty())
       return ReportError("explain", ConfigurationError(fmt::format(
-                                        "{} holds no records of generation {}; there are {}",
-                                        directory_, generation_, fmt::join(all, ", "))));
+                                        "{} has no records of generation {}; it has {}", directory_,
+                                        generation_, fmt::join(all, ", "))));
     FlightQuestion question;
     if (generation != 0) question.records = ReadAll(found->files[generation], &found->damaged);
     if (const auto next = found->files.upper_bound(generation);

@@ -1,5 +1,5 @@
 // `muster explain DIR [--generation N] [--json]`. Explains the flight records of a generation in
-// plain sentences. See docs/explain.md. Exit code 2: there are no records. 3: some records are
+// plain sentences. See docs/explain.md. Exit code 2: no records were found. 3: some records are
 // damaged; all others are explained.
 #pragma once
 

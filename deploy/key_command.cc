@@ -21,7 +21,8 @@ class KeyCommand : public Command {
  public:
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
-        "key", "Make what the tasks of a cluster prove with that they belong to it");
+        "key",
+        "Make the run key or certificates with which tasks prove that they belong to a cluster");
     app->require_subcommand(1);
     new_ = app->add_subcommand("new", "Write a new run key: copy it to each host of the cluster");
     new_->add_option("FILE", file_, "Where to")->default_str("~/.config/muster/run.key");
@@ -51,15 +52,14 @@ class KeyCommand : public Command {
     const std::string path = file_.empty() ? security::DefaultRunKeyPath() : file_;
     if (path.empty()) return ConfigurationError("HOME is not set: name the file to write");
     MUSTER_RETURN_IF_ERROR(security::WriteNewRunKey(path));
-    fmt::print("wrote {}: copy it to each host of the cluster, readable by its owner alone\n",
-               path);
+    fmt::print("wrote {}: copy it to each host of the cluster, readable only by its owner\n", path);
     return absl::OkStatus();
   }
 
   absl::Status Token() {
     const std::string path = security::RunKeyPath(file_);
     if (path.empty())
-      return ConfigurationError("there is no run key: name its file with --key-file");
+      return ConfigurationError("no run key was found: name its file with --key-file");
     MUSTER_ASSIGN_OR_RETURN(const security::RunKeys keys, security::ReadRunKeys(path));
     fmt::print("{}\n", security::ReadingToken(keys.front()));
     return absl::OkStatus();

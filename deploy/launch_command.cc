@@ -79,7 +79,7 @@ void NotifyChief(const LaunchKey& key, const launcher::TaskExitNotice& notice) {
       rpc::WithDeadline(std::chrono::seconds(2)).get(), report, &reply);
 }
 
-// Returns the GPUs that the tasks may use; none for a job on the CPU.
+// Returns the GPUs that the tasks may use, none for a job on the CPU.
 absl::StatusOr<std::vector<std::string>> GpusFor(const Job& job) {
   if (job.devices.starts_with("cpu")) return std::vector<std::string>();
   MUSTER_ASSIGN_OR_RETURN(const launcher::GpuInventory inventory, launcher::ReadGpus());
@@ -111,11 +111,11 @@ class LaunchCommand : public Command {
         ->type_name("N");
     app->add_option("--ps", size_.ps, "Number of parameter servers")->type_name("N");
     app->add_flag("--evaluator", size_.evaluator, "Add an evaluator");
-    app->add_flag("--no-chief", no_chief_, "No chief: worker 0 takes its role");
+    app->add_flag("--no-chief", no_chief_, "No chief: worker 0 has its role");
     app->add_option("--job", job_, "The job file")->required()->type_name("FILE");
     AddSet(app, &overrides_);
     AddRepeated(app, "--fault", &faults_, "FAULT",
-                "A failure on purpose, kill@worker:1:step=30 for one; may be repeated");
+                "Inject a fault, for example kill@worker:1:step=30; may be repeated");
     app->add_option("--bin-dir", bin_dir_, "Where muster-chief, muster-worker, ... are")
         ->type_name("DIR")
         ->default_str("beside this binary");
@@ -137,12 +137,11 @@ class LaunchCommand : public Command {
         ->type_name("N")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
-    app->add_option("--end-grace", end_grace_,
-                    "Seconds that the others may take after the chief has ended")
+    app->add_option("--end-grace", end_grace_, "Seconds for the other tasks to end after the chief")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
     app->add_option("--verdict-timeout", verdict_timeout_,
-                    "Seconds that the chief may take after a task has failed")
+                    "Seconds for the chief to end after a task has failed")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
     hosts_.Register(app);
@@ -203,7 +202,8 @@ class LaunchCommand : public Command {
     return launcher::RunLaunch(request);
   }
 
-  // The lead serves the page. The token opens it, so it goes to the terminal and into no log.
+  // Prints the URL of the status page, which the lead serves. Prints to the terminal and not to a
+  // log, because the URL contains the token.
   void PrintPage(const StatusOptions& status, const std::string& token,
                  const launcher::PlannedTask& lead) const {
     const int port = static_cast<int>(status.port);
@@ -217,7 +217,7 @@ class LaunchCommand : public Command {
         rpc::JoinHostPort(any ? host : address, port), token.empty() ? "" : "?token=" + token);
   }
 
-  // What all tasks are started with.
+  // Sets the program, the arguments and the environment of all tasks.
   absl::Status SetTasks(launcher::LaunchRequest* request) const {
     request->bin_dir = bin_dir_;
     if (bin_dir_.empty()) {
@@ -232,7 +232,7 @@ class LaunchCommand : public Command {
     return absl::OkStatus();
   }
 
-  // Starts the tasks on the hosts of `remote`.
+  // Sets up `request` to start the tasks on the hosts of `remote`.
   static absl::Status SetHosts(const LaunchKey& key, const launcher::GpuUse& use,
                                hosts::HostsRequest* remote, launcher::LaunchRequest* request) {
     remote->size = request->size;

@@ -12,7 +12,7 @@
 namespace muster {
 namespace {
 
-// "NAME=VALUE", or "NAME" for the value of this process.
+// Parses "NAME=VALUE". "NAME" alone has the value in this process's environment.
 absl::StatusOr<std::pair<std::string, std::string>> Variable(const std::string& text) {
   const std::string name = text.substr(0, text.find('='));
   if (name.empty())
@@ -33,7 +33,8 @@ void LaunchHosts::Register(CLI::App* app) {
                   "each, or a file with lines such as \"a slots=4\"")
       ->type_name("HOSTS");
   with_hosts_ = {
-      app->add_option("--ssh", ssh_, "The command that connects, \"ssh -p 2222 -F FILE\" for one")
+      app->add_option("--ssh", ssh_,
+                      "The command that connects, for example \"ssh -p 2222 -F FILE\"")
           ->type_name("COMMAND")
           ->capture_default_str(),
       AddRepeated(app, "--copy", &copy_, "PATH",
@@ -62,7 +63,7 @@ absl::StatusOr<hosts::HostsRequest> LaunchHosts::Request() const {
     MUSTER_ASSIGN_OR_RETURN(auto variable, Variable(text));
     request.environment.insert(std::move(variable));
   }
-  // It is quoted for the host's shell, so it would be a folder of this name.
+  // The folder is quoted for the host's shell, so the shell does not expand '~'.
   if (folder_.starts_with('~'))
     return ConfigurationError(
         fmt::format("--remote-folder is {}: give an absolute path, or one relative to your home "

@@ -19,16 +19,16 @@ class LaunchHosts {
  public:
   // CLI11 writes the options into this object, so the object must outlive the parsing.
   void Register(CLI::App* app);
-  // True with --hosts. Otherwise the tasks run on this host.
+  // Returns true if --hosts is set. Otherwise the tasks run on this host.
   bool used() const { return !hosts_.empty(); }
-  // Returns a request with what the options say. Returns ConfigurationError for wrong values, and
-  // for an option that is given without --hosts.
+  // Returns the request that the options describe. Returns ConfigurationError for invalid values,
+  // and for an option that requires --hosts without it.
   absl::StatusOr<hosts::HostsRequest> Request() const;
 
  private:
   std::string hosts_, ssh_ = "ssh", folder_;
   std::vector<std::string> copy_, environment_;
-  std::vector<CLI::Option*> with_hosts_;  // Those that need --hosts.
+  std::vector<CLI::Option*> with_hosts_;  // Options that require --hosts.
 };
 
 }  // namespace muster

@@ -17,15 +17,14 @@ namespace muster {
 absl::StatusOr<LaunchKey> LaunchKey::Make(const Job& job, const std::string& key_file) {
   if (!job.tls.certificate.empty())
     return ConfigurationError(
-        "`muster launch` takes no certificates (tls.certificate): they are of a cluster with fixed "
-        "ports, and it picks its own; leave the keys of tls out (--set tls={}), each launch makes "
-        "a run key");
+        "`muster launch` takes no certificates (tls.certificate): they require fixed ports, and it "
+        "chooses free ones; leave the keys of tls out (--set tls={}), each launch makes a run key");
   const std::string& own_file = job.security.key_file;
   const bool insecure = job.security.insecure;
   if (!key_file.empty() && (insecure || !own_file.empty()))
-    return ConfigurationError(fmt::format(
-        "--key-file is given, and the tasks go by the job's {}: leave out one of the two",
-        own_file.empty() ? "security.insecure" : "security.key_file"));
+    return ConfigurationError(
+        fmt::format("--key-file is given, but the tasks use the job's {}: leave out one of them",
+                    own_file.empty() ? "security.insecure" : "security.key_file"));
   LaunchKey key;
   if (!own_file.empty()) {
     key.path_ = PathOfTask(own_file, "launcher", 0, job.folder);
@@ -45,7 +44,7 @@ absl::StatusOr<LaunchKey> LaunchKey::Make(const Job& job, const std::string& key
 }
 
 absl::StatusOr<std::optional<security::Secret>> LaunchKey::Text() const {
-  constexpr size_t kMaxSize = 4096;  // A key file has two lines at the most.
+  constexpr size_t kMaxSize = 4096;  // A key file has at most two lines.
   if (of_job_ || (path_.empty() && !key_)) return std::nullopt;
   const Fd opened(key_ ? -1 : open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   security::Secret read(kMaxSize);

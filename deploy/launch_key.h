@@ -26,20 +26,20 @@ class LaunchKey {
 
   // Returns the variables to add to the environment of the tasks.
   const std::map<std::string, std::string>& environment() const { return environment_; }
-  // Returns the text of the key file, for tasks on other hosts. nullopt: the tasks have a key file
-  // of their own (security.key_file), or use none.
+  // Returns the text of the key file, for tasks on other hosts. Returns nullopt if the tasks read
+  // their own key file (security.key_file), or use no key.
   absl::StatusOr<std::optional<security::Secret>> Text() const;
   // Returns the launcher's identity in the cluster of this TF_CONFIG. Returns null if the tasks use
   // no key.
   absl::StatusOr<std::shared_ptr<security::Identity>> IdentityIn(
       const std::string& tf_config) const;
-  // Returns the token with which the status page is read, "" if the tasks use no key.
+  // Returns the token that grants access to the status page, "" if the tasks use no key.
   absl::StatusOr<std::string> ReadingToken() const;
 
  private:
   Fd key_;               // The key in memory, which the tasks inherit. Unset if a file is used.
   std::string path_;     // The key file, "" if none.
-  bool of_job_ = false;  // The file is the job's, and each host has its own.
+  bool of_job_ = false;  // path_ is security.key_file. Each host has its own.
   std::map<std::string, std::string> environment_;
 };
 

@@ -35,7 +35,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   return text.str();
 }
 
-// The keys as they are written, with --set.
+// Returns the keys of the job file and --set, before paths are resolved.
 absl::StatusOr<Json> WrittenKeys(const std::string& path,
                                  const std::vector<std::string>& overrides) {
   MUSTER_ASSIGN_OR_RETURN(OrderedJson job, ReadOrderedJsonFile(path));
@@ -44,7 +44,8 @@ absl::StatusOr<Json> WrittenKeys(const std::string& path,
   return Json(job);
 }
 
-// What every task would say of this cluster is one sentence here.
+// Returns the strategy of the job on this cluster. Reports an error here that otherwise every task
+// would report.
 absl::StatusOr<StrategyKind> StrategyOn(const Job& job, const ManifestRequest& request) {
   const Json config = {{"cluster", PodCluster(request).ToJson()},
                        {"task", {{"type", "chief"}, {"index", 0}}}};
@@ -54,7 +55,7 @@ absl::StatusOr<StrategyKind> StrategyOn(const Job& job, const ManifestRequest& r
   return strategy;
 }
 
-// Ends a text that cannot be written with a sentence.
+// Writes the text to stdout. Returns an error if it cannot be written.
 absl::Status WriteOutput(const std::string& text) {
   errno = 0;
   const bool whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
@@ -110,7 +111,8 @@ class ManifestCommand : public Command {
 
  private:
   absl::Status Print() {
-    // The cluster does not list an evaluator, so the others would not wait for a late one.
+    // The cluster does not list the evaluator, so the other tasks' preflight would not wait for a
+    // late evaluator.
     request_.evaluator = !no_evaluator_ && !request_.preflight;
     const auto* name =
         std::find(std::begin(kManifestOperatorNames), std::end(kManifestOperatorNames), operator_);

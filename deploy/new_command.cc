@@ -48,7 +48,8 @@ class NewCommand : public Command {
  public:
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
-        "new", "Write a small project with a program of your own: it builds and trains as it is");
+        "new",
+        "Write a small project with a program of your own: it builds and trains without changes");
     app->add_option("DIR", directory_, "The folder to make")->required();
     app->add_option("--name", name_, "The program's name: letters, digits and '_'")
         ->default_str("the folder's");
@@ -71,7 +72,7 @@ class NewCommand : public Command {
         "{0} is ready. Build it, and train it with two workers:\n"
         "  cd {0} && cmake -B build -DMuster_ROOT={1} && cmake --build build\n"
         "  {1}/bin/muster launch --workers 2 --job job.json\n"
-        "What there is to change in program.cc is marked EDIT; README.md has more.\n",
+        "The parts of program.cc to change are marked EDIT. README.md has more.\n",
         directory_, root);
     return absl::OkStatus();
   }
@@ -97,10 +98,10 @@ std::string ClassName(const std::string& name) {
 absl::Status WriteProject(const std::string& directory, const std::string& name,
                           const std::string& root) {
   if (!IsName(name)) {
-    return ConfigurationError(
-        fmt::format("'{}' is no name for a program: give --name, with letters, digits and '_' only "
-                    "and a letter first",
-                    name));
+    return ConfigurationError(fmt::format(
+        "'{}' is not a valid program name: give --name, with letters, digits and '_' only and a "
+        "letter first",
+        name));
   }
   MUSTER_RETURN_IF_ERROR(CheckEmpty(directory));
   std::error_code error;

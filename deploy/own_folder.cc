@@ -12,7 +12,7 @@ absl::StatusOr<std::string> OwnFolder() {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) {
     return ConfigurationError(
-        fmt::format("cannot tell where this binary is ({}): give --bin-dir", error.message()));
+        fmt::format("cannot find the folder of this binary ({}): give --bin-dir", error.message()));
   }
   return self.parent_path().string();
 }

@@ -50,8 +50,7 @@ class PreflightCommand : public Command {
         "preflight",
         "Run in every task before the job: checks names, ports both ways, interface, /dev/shm, "
         "model_dir and GPUs, compares job files, versions and clocks, measures MTU and rate "
-        "between "
-        "hosts (exit code 2: configuration, 138: somebody was not reached)");
+        "between hosts (exit code 2: configuration, 138: a task was not reached)");
     app->add_option("--job", job_file_, "The job file")->type_name("FILE");
     AddSet(app, &overrides_);
     app->add_option("--timeout", timeout_, "Seconds to wait for the other tasks")
@@ -70,9 +69,9 @@ class PreflightCommand : public Command {
     if (!config.ok()) return ReportError("preflight", config.status());
     config_ = *config;
     if (config_.dynamic)
-      return ReportError("preflight", ConfigurationError("this task knows only a part of the "
-                                                         "cluster (Kubeflow's dynamic workers): "
-                                                         "nothing can be started from it"));
+      return ReportError(
+          "preflight", ConfigurationError("TF_CONFIG lists only a part of the cluster (Kubeflow's "
+                                          "dynamic workers), so preflight cannot check it"));
     if (!job_file_.empty()) {
       absl::StatusOr<Job> job = LoadJob(job_file_, overrides_);
       if (!job.ok()) return ReportError("preflight", job.status());
@@ -102,7 +101,7 @@ class PreflightCommand : public Command {
       else
         checks_.push_back(
             {.name = "shared memory",
-             .what = "not needed: what parameter servers share is in no file system"});
+             .what = "not needed: the shared memory of parameter servers is in no file system"});
       CheckInterface();
     }
     if (job_file_.empty()) return CheckGpuHealth();
@@ -123,7 +122,7 @@ class PreflightCommand : public Command {
     for (Check& check : preflight::JudgeGpus(gpus_, choice)) checks_.push_back(std::move(check));
   }
 
-  // True if this task trains or evaluates. A ps does not, nor does a chief with servers.
+  // Returns true if this task trains or evaluates. Neither a ps nor a chief with servers does.
   bool Computes(StrategyKind strategy) const {
     if (config_.local()) return true;
     const TaskType type = config_.task->type;
@@ -196,7 +195,8 @@ class PreflightCommand : public Command {
     return Survey::Make(survey);
   }
 
-  // The task that compares: the one with the chief's role, or the first one.
+  // Returns the task that leads the comparison: the chief, or the first task of a cluster without
+  // one.
   std::string Leader() const {
     return config_.chief().value_or(config_.cluster.Tasks().front()).ToString();
   }
@@ -227,7 +227,7 @@ class PreflightCommand : public Command {
     if (!identified_) obstacle = "this task cannot prove which one it is";
     if (!obstacle.empty()) {
       checks_.push_back({.name = "comparison",
-                         .what = fmt::format("nothing is compared: {}", obstacle),
+                         .what = fmt::format("no comparison: {}", obstacle),
                          .warning = true});
       if (!leads) return;
       std::vector<std::string> tasks;
@@ -339,8 +339,8 @@ class PreflightCommand : public Command {
                        .fix = "give all tasks one run key, or certificates of one authority"});
   }
 
-  // Returns a row for each task with the reachability from each other task: "yes", "no", or "?" if
-  // it has not reported.
+  // Returns a table with a row for each calling task and a column for each called task: "yes",
+  // "no", or "?" if the calling task has not reported.
   std::vector<std::vector<std::string>> Table() const {
     std::vector<std::vector<std::string>> rows = {{"reached by"}};
     for (const TaskId& to : config_.cluster.Tasks()) rows[0].push_back(to.DisplayName());

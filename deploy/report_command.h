@@ -1,5 +1,6 @@
 // `muster report RUN... -o FILE`. Writes a page that compares runs. See docs/report.md. Exit code
-// 2: a RUN is no run, or FILE cannot be written. A damaged run is no failure: the page says so.
+// 2: a RUN is not a run, or FILE cannot be written. A damaged run is not a failure: the page lists
+// the damage.
 #pragma once
 
 #include <memory>

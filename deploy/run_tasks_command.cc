@@ -14,7 +14,7 @@ class RunTasksCommand : public Command {
   CLI::App* Register(CLI::App& muster) override {
     CLI::App* app = muster.add_subcommand(
         "run-tasks", "Run tasks on this host for `muster launch --hosts`, which starts this");
-    app->group("");  // Not in the list of commands.
+    app->group("");  // Hides the command in --help.
     app->add_option("LAUNCH", launch_, "The name of the launch")->required();
     return app;
   }

@@ -1,4 +1,4 @@
-// `muster run-tasks`, which `muster launch --hosts` starts on each host. People do not call it.
+// `muster run-tasks`. `muster launch --hosts` starts it on each host. Not for users.
 #pragma once
 
 #include <memory>

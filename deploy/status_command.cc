@@ -30,17 +30,17 @@ namespace muster {
 namespace {
 
 constexpr Duration kInterval = std::chrono::seconds(1);
-// An owner writes its beat every second.
+// How long to wait for a heartbeat of the owner, which writes one every second.
 constexpr Duration kBeat = std::chrono::milliseconds(2500);
-// With --watch: how long a chief that was lost may take to be started again.
+// With --watch: how long to wait for the restart of a lost chief.
 constexpr Duration kAwaitChief = std::chrono::seconds(30);
 constexpr size_t kEvents = 8;
 
 absl::StatusOr<std::string> ChiefOf(const ClusterConfig& config) {
   if (const auto chief = config.chief()) return config.cluster.AddressOf(*chief).ToString();
   return ConfigurationError(
-      "whose status? Name the chief's address (host:port) or a model_dir, or give the cluster with "
-      "--cluster or TF_CONFIG");
+      "no chief and no run is named: give the chief's address (host:port) or a model_dir, or the "
+      "cluster with --cluster or TF_CONFIG");
 }
 
 class StatusCommand : public Command {
@@ -59,8 +59,9 @@ class StatusCommand : public Command {
         ->type_name("FILE");
     AddSet(app, &overrides_);
     app->add_option("--key-file", key_file_, "The run key of the job")->type_name("FILE");
-    app->add_flag("--watch", watch_, "Show it again every second until the job ends");
-    app->add_flag("--json", json_, "Print one JSON object, for scripts; with --watch, one a line");
+    app->add_flag("--watch", watch_, "Repeat the output every second until the job ends");
+    app->add_flag("--json", json_,
+                  "Print one JSON object, for scripts; with --watch, one per line");
     app->add_option("--timeout", timeout_, "Seconds to wait for an answer")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
@@ -154,15 +155,16 @@ class StatusCommand : public Command {
     return reply;
   }
 
-  // An owner.json that cannot be read, as while it is written, says nothing new.
+  // Keeps the known run id if owner.json cannot be read, for example while it is being written.
   void LearnRun(const status::RunFiles& run) {
     if (std::string id = status::RunIdOf(run); !id.empty()) run_id_ = std::move(id);
   }
 
-  // Another job may listen at the address that a lost chief left in the model_dir.
+  // Returns an error if the chief at the address in the model_dir runs another job. A lost chief
+  // leaves its address there.
   absl::Status CheckRun(const std::string& asked) {
     if (run_id_.empty() || asked == run_id_) return absl::OkStatus();
-    // A chief that was started again may have begun another run.
+    // A restarted chief may have begun another run.
     if (const auto run = status::ReadRunFiles(target_); run.ok()) LearnRun(*run);
     if (asked == run_id_) return absl::OkStatus();
     return PeerLost(
@@ -170,7 +172,8 @@ class StatusCommand : public Command {
                     run_id_, SanitizePeerText(asked, 100), link_.address));
   }
 
-  // Called if the chief was reached before, and is not any more. Returns whether the run has ended.
+  // Called if the chief was reached before but is not reachable now. Returns whether the run has
+  // ended.
   bool ShowEnd(const proto::StatusReply& last) {
     const std::string model_dir = status::ModelDirOf(last);
     if (model_dir.empty()) return false;
@@ -196,7 +199,7 @@ class StatusCommand : public Command {
     }
     link_.address = status::ChiefAddressOf(run);
     if (link_.address.empty()) return ShowWithoutChief(run);
-    // The run's own job names its key or certificates.
+    // job.json names the run's key or certificates.
     if (!job_file_.empty()) {
       MUSTER_ASSIGN_OR_RETURN(link_.job, LoadJob(job_file_, overrides_));
     } else if (auto job = JobFromJson(run.job); run.job.is_object() && job.ok()) {
@@ -207,20 +210,23 @@ class StatusCommand : public Command {
     const absl::Status shown = ShowChief();
     if (shown.ok() || ExitCodeOf(shown) != ExitCode::kRetryable) return shown;
     Print(status::StatusOfFiles(run),
-          {fmt::format("The run in {} has no result, and its chief is not reached: this is what "
-                       "its files say.",
+          {fmt::format("The run in {} has no result, and its chief is not reached. This status is "
+                       "from its files.",
                        target_)});
     return shown;
   }
 
-  // The run trains in one process, or its chief has not come so far that it wrote status.json.
+  // Shows a run without a status.json: it trains in one process, or its chief has not written the
+  // file yet.
   absl::Status ShowWithoutChief(status::RunFiles run) {
     while (true) {
       const bool lives = status::OwnerLives(run, kBeat);
-      Print(status::StatusOfFiles(run),
-            {lives ? "The run lives in one process, which has no port: this is what its files say."
-                   : "The run has no result, and nobody writes to its folder: it ended without a "
-                     "word, or was never begun."});
+      Print(
+          status::StatusOfFiles(run),
+          {lives
+               ? "The run trains in one process, which has no port. This status is from its files."
+               : "The run has no result, and no process writes to its folder: it ended without a "
+                 "result, or it never began."});
       if (!watch_ || !lives) return absl::OkStatus();
       MUSTER_ASSIGN_OR_RETURN(run, status::ReadRunFiles(target_));
       if (!run.result.is_object()) continue;
@@ -263,7 +269,7 @@ class StatusCommand : public Command {
   bool watch_ = false, json_ = false, terminal_ = false, first_ = true;
   double timeout_ = 5;
   status::ChiefLinkOptions link_;
-  std::string run_id_;  // Of the model_dir that the argument names. Empty: any.
+  std::string run_id_;  // The run id of the given model_dir. Empty: any.
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// `muster status`: the state of a running job, or of the run in a model_dir (docs/status.md).
+// `muster status`. Prints the state of a running job, or of the run in a model_dir. See
+// docs/status.md.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // Commands of `muster` that need LibTorch run in another binary, muster-tool (deploy/tool/).
-// `muster` itself therefore starts fast and needs no LibTorch. So does the command that needs
-// libarchive (deploy/bundle/).
+// `muster` itself therefore starts fast and needs no LibTorch. The command that needs libarchive
+// runs in muster-bundle (deploy/bundle/) for the same reason.
 #pragma once
 
 #include <memory>

@@ -21,10 +21,11 @@ namespace {
 class TraceCommand : public Command {
  public:
   CLI::App* Register(CLI::App& muster) override {
-    CLI::App* app = muster.add_subcommand("trace",
-                                          "Write what each thread of each task of a running job "
-                                          "does during a few steps, for Perfetto "
-                                          "(exit code 2: nothing to trace, 138: no task answered)");
+    CLI::App* app =
+        muster.add_subcommand("trace",
+                              "Write the spans of each thread of each task of a running job during "
+                              "a few steps, for Perfetto (exit code 2: nothing to trace, 138: no "
+                              "task answered)");
     app->add_option("TARGET", target_, "The job's model_dir, or the chief's address HOST:PORT")
         ->required();
     app->add_option("--steps", wanted_.steps, "Steps to record")
@@ -72,7 +73,7 @@ class TraceCommand : public Command {
     return TraceFromChief(target_, options, wanted_);
   }
 
-  // Takes the identity of the task that TF_CONFIG describes. Without TF_CONFIG there is none.
+  // Sets the identity of the task in TF_CONFIG. Sets none without TF_CONFIG.
   absl::Status FindIdentity(rpc::ChannelOptions* options) {
     Job job;
     if (!job_file_.empty()) {

@@ -1,6 +1,6 @@
-// `muster trace MODEL_DIR|ADDRESS [--steps N] [-o FILE]`. Writes what each thread of each task did
-// during a few steps, as a file for Perfetto. See docs/trace.md. Exit code 2: there is nothing to
-// trace. 138: the chief was not reached, or no task delivered spans.
+// `muster trace MODEL_DIR|ADDRESS [--steps N] [-o FILE]`. Writes a file for Perfetto with the spans
+// of each thread of each task during a few steps. See docs/trace.md. Exit code 2: there is nothing
+// to trace. 138: the chief was not reached, or no task delivered spans.
 #pragma once
 
 #include <memory>

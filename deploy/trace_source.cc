@@ -23,27 +23,26 @@ namespace {
 
 using checkpoint::JoinPath;
 
-// The chief answers this much after the limit at the latest.
+// The chief answers at most this long after the limit.
 constexpr Duration kAfterLimit = std::chrono::seconds(10);
 constexpr Duration kReadDeadline = std::chrono::seconds(10);
-// A chief looks into its model_dir every second.
+// Timeout for a chief to accept a request. A chief polls its model_dir every second.
 constexpr Duration kTakes = std::chrono::seconds(5);
-constexpr Duration kTakesOther = std::chrono::seconds(3);  // A request that waits already.
+constexpr Duration kTakesOther = std::chrono::seconds(3);  // For another pending request.
 constexpr Duration kPoll = std::chrono::milliseconds(50);
 constexpr char kRunHasEnded[] = "the run has ended";
 
 absl::Status StatusOfCall(const grpc::Status& status, const std::string& address) {
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
       status.error_code() == grpc::StatusCode::PERMISSION_DENIED)
-    return ConfigurationError(
-        fmt::format("the chief at {} asks who calls: set TF_CONFIG as one of its tasks has it, and "
-                    "name the run "
-                    "key with --key-file or the certificates with --job ({})",
-                    address, status.error_message()));
+    return ConfigurationError(fmt::format(
+        "the chief at {} requires an identity: set TF_CONFIG to that of one of its tasks, and name "
+        "the run key with --key-file or the certificates with --job ({})",
+        address, status.error_message()));
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
     return ConfigurationError(
         fmt::format("the chief at {} makes no traces: it is of another version "
-                    "of Muster, or no chief",
+                    "of Muster, or is not a chief",
                     address));
   if (rpc::IsUnreachable(status))
     return PeerLost(
@@ -84,8 +83,8 @@ bool Await(Duration limit, const std::function<bool()>& done) {
   return true;
 }
 
-// Gives `part` the name `path`. Unlike a rename, it replaces no file: that is a request of somebody
-// else, which would be lost. AlreadyExists: it is there.
+// Links the file `part` as `path`. Unlike a rename, this does not replace an existing file, which
+// is a request of another process. Returns AlreadyExists in that case.
 absl::Status Publish(const std::string& part, const std::string& path) {
   if (link(part.c_str(), path.c_str()) == 0) return absl::OkStatus();
   if (errno == EEXIST) return absl::AlreadyExistsError("another request waits");
@@ -112,18 +111,19 @@ absl::Status WriteRequest(const std::string& folder, const std::string& id,
       WritePart(folder, part,
                 {{"id", id}, {"steps", wanted.steps}, {"limit_seconds", Seconds(wanted.limit)}});
   if (status.ok()) {
-    // A running chief takes the other request, and then answers this one.
+    // A running chief removes the other request when it accepts it.
     Await(kTakesOther, [&] { return !absl::IsAlreadyExists(status = Publish(part, path)); });
   }
   (void)checkpoint::PosixFileSystem().Remove(part);
   if (absl::IsAlreadyExists(status))
-    return PeerLost(fmt::format("another request waits in {}, and no chief took it within {:g} s",
-                                path, Seconds(kTakesOther)));
+    return PeerLost(
+        fmt::format("another request is pending in {}, and no chief accepted it within {:g} s",
+                    path, Seconds(kTakesOther)));
   return status.ok() ? status : ConfigurationError(Message(status));
 }
 
-// Returns whether this request waits: not if the chief has taken it, even if another one came
-// since.
+// Returns whether the chief has not accepted this request yet. `path` may now be another process's
+// request.
 bool Waits(const std::string& path, const std::string& id) {
   const auto text = checkpoint::ReadFile(checkpoint::PosixFileSystem(), path);
   return text.ok() && text->find('"' + id + '"') != std::string::npos;
@@ -142,7 +142,7 @@ absl::StatusOr<GivenTrace> LastTrace(const std::string& model_dir, const std::st
   });
   if (names.empty())
     return ConfigurationError(
-        fmt::format("{}, and {} holds no trace: ask while the job runs", why, model_dir));
+        fmt::format("{}, and {} has no trace: request one while the job runs", why, model_dir));
   const std::string name = *std::max_element(names.begin(), names.end(),
                                              [&](const std::string& a, const std::string& b) {
                                                return std::pair(WrittenAt(JoinPath(folder, a)), a) <
@@ -181,7 +181,7 @@ absl::StatusOr<GivenTrace> TakeAnswer(const std::string& folder, const std::stri
   if (given.tasks.empty()) return given;
   const std::string file = answer.value("file", "");
   if (file.empty() || file.find('/') != std::string::npos)
-    return StatusFor(ExitCode::kRetryable, "the chief could not write the trace; its log says why");
+    return StatusFor(ExitCode::kRetryable, "the chief could not write the trace; see its log");
   MUSTER_ASSIGN_OR_RETURN(given.text, checkpoint::ReadFile(files, JoinPath(folder, file)));
   return given;
 }
@@ -221,15 +221,15 @@ absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
   if (!Await(kTakes, [&] { return !Waits(request, id); })) {
     (void)checkpoint::PosixFileSystem().Remove(request);
     if (RunHasEnded(model_dir)) return LastTrace(model_dir, kRunHasEnded);
-    // An earlier trace would pass for one of now.
-    return PeerLost(fmt::format(
-        "no chief took the request within {:g} s, and the run in {} has not ended: its chief is "
-        "stopped or busy, or sees another folder",
-        Seconds(kTakes), model_dir));
+    // An earlier trace must not be shown as a current one.
+    return PeerLost(
+        fmt::format("no chief accepted the request within {:g} s, and the run in {} has not ended: "
+                    "its chief is stopped or busy, or uses another folder",
+                    Seconds(kTakes), model_dir));
   }
   const std::string answer = JoinPath(folder, TraceAnswerFile(id));
   if (!Await(wanted.limit + kAfterLimit, [&] { return IsThere(answer); }))
-    return PeerLost("the chief took the request and did not answer: it may have ended");
+    return PeerLost("the chief accepted the request but did not answer: it may have ended");
   return TakeAnswer(folder, answer);
 }
 

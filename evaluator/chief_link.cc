@@ -150,7 +150,7 @@ void ChiefLink::NotifyLeaving(const std::string& reason) {
   proto::EvaluationReply reply;
   const auto context = rpc::WithDeadline(kLeave);
   const grpc::Status status = stub()->Report(context.get(), request, &reply);
-  if (!status.ok()) LogDebug("could not tell the chief: {}", rpc::WhyUnreachable(status));
+  if (!status.ok()) LogDebug("could not notify the chief: {}", rpc::WhyUnreachable(status));
 }
 
 absl::Status ChiefLink::Fetch(int64_t step, const std::string& file,

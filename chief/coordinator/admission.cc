@@ -60,7 +60,7 @@ std::optional<Refusal> CheckNamesake(PausingTime now, const proto::Hello& hello,
   // task.
   return Refusal{ExitCode::kRetryable,
                  fmt::format("another process is {} already, on host {} (pid {}): this one waits "
-                             "until that one has left",
+                             "until that process has ended",
                              m.declared.task.DisplayName(), m.process.host, m.process.pid),
                  false, /*tries_again=*/true};
 }
@@ -71,8 +71,8 @@ std::optional<Refusal> CheckGeneration(const proto::Hello& hello, const Admissio
   // Compares with the first term, so that many small increases cannot add up to a large one.
   if (IsPlausibleTerm(term, o.first_term)) return std::nullopt;
   return Refusal{ExitCode::kRetryable,
-                 fmt::format("{} tells of a generation of the chief's epoch {}, and this is epoch "
-                             "{}: no run has had so many chiefs; restart it",
+                 fmt::format("{} reports a generation of the chief's term {}, and this is term {}: "
+                             "no run has had so many chiefs; restart it",
                              TaskText(hello.task()), term, o.term),
                  false};
 }
@@ -144,7 +144,7 @@ std::optional<Refusal> CheckDevices(const proto::Hello& hello, std::vector<Membe
   if (clash.ok()) return std::nullopt;
   return Refusal{
       ExitCode::kRetryable,
-      fmt::format("{}; the job goes on without this process, another one can take its place",
+      fmt::format("{}; the job continues without this process, and another one can take its place",
                   Message(clash)),
       false};
 }

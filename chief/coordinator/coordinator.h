@@ -53,12 +53,12 @@ struct CoordinatorOptions {
   // Called when other members begin to wait for `member` in each step, and when they no longer do
   // (pace.h). Must not block, because the caller holds the coordinator's lock.
   std::function<void(const TaskId& member, bool straggler)> on_straggler;
-  // Called for what people want to know of: a task joined or was lost, a generation, the verdict.
+  // Called for events of the run: a task joined or was lost, a generation started, the job ended.
   // The age is not set. Must not block, because the caller holds the coordinator's lock.
   std::function<void(const proto::RunEvent& event)> on_event;
-  // Adds to the answer of Status what the chief knows of training. Called without locks.
+  // Adds the state of training to the reply of Status. Called without locks.
   std::function<void(proto::StatusReply* reply)> describe;
-  std::map<std::string, std::string> versions;  // The coordinator warns if a member has others.
+  std::map<std::string, std::string> versions;  // Logs a warning if a member's differ.
   MembershipOptions decision;
   // Receives events about single members in a parameter-server job. May be null. Not owned.
   MemberEvents* events = nullptr;
@@ -78,7 +78,7 @@ class Coordinator {
   virtual ~Coordinator() = default;  // Ends the sessions and the server.
 
   virtual int port() const = 0;
-  // Returns what the RPC Status returns.
+  // Returns the reply of the Status RPC.
   virtual proto::StatusReply Describe() = 0;
   // Blocks until the job has ended and its members have acknowledged the verdict, or their deadline
   // has passed. MembershipOptions sets the deadlines.
@@ -98,7 +98,7 @@ class Coordinator {
   virtual void EndAfterLastStep() = 0;
   // Stops all members at an agreed step, as SIGTERM at any member does.
   virtual void RequestStop() = 0;
-  // Returns what each connected member measured last, keyed by task.
+  // Returns the last measurements of each connected member, keyed by task.
   virtual std::map<std::string, proto::TaskStats> Stats() = 0;
 };
 

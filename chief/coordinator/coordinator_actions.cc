@@ -92,7 +92,8 @@ void CoordinatorActions::Act(PausingTime now, const Decision& decision) {
       return Drop(now, decision.member, decision.reason);
     case Action::kAbortGeneration:
       LogWarning("{}", decision.reason);
-      // After the loss of a member, the failure says nothing about the links between the others.
+      // If a member was lost, the failure does not mean that the links between the others are
+      // broken.
       if (state_.job.stage == Stage::kForming && decision.member < 0)
         ++state_.job.failed_formations;
       if (decision.expel) {

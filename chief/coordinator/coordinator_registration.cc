@@ -25,7 +25,7 @@ void Registration::OnHello(const std::shared_ptr<Session>& session, const proto:
     return session->Close();
   }
   if (Adopts(now, hello, differences))
-    return TellToRetry(session, hello, member, "the chief takes its run over");
+    return TellToRetry(session, hello, member, "the chief adopts its run");
   auto refusal = Admit(now, hello, differences, state_.job, state_.admission);
   if (!refusal && state_.job.generation != 0) refusal = CheckDevices(hello, OtherDevices(member));
   if (superseded_.contains(hello.incarnation()))
@@ -86,7 +86,7 @@ void Registration::Refuse(const std::shared_ptr<Session>& session, const proto::
       m.failure = ReportedFailure{verdict.code, verdict.message,  verdict.host,
                                   -1,           Phase::kStarting, state_.clock.Now()};
     if (state_.job.tell_all) m.report.acknowledged = true;  // The member needs only the verdict.
-    // The Hello is from a new process, so the old process with the broken session is gone.
+    // The Hello is from a new process, so the old process with the broken session has ended.
     if (m.process.joined && !m.process.connected && m.process.incarnation != hello.incarnation())
       m.process.gone = true;
   }
@@ -107,8 +107,7 @@ bool Registration::Adopts(PausingTime now, const proto::Hello& hello,
   adopted.run_id = hello.run_id();
   if (Admit(now, hello, differences, state_.job, adopted)) return false;
   if (adopting_.empty()) {
-    LogInfo("going on with run {}, of which {} holds state", hello.run_id(),
-            TaskText(hello.task()));
+    LogInfo("continuing run {}, of which {} holds state", hello.run_id(), TaskText(hello.task()));
     adopting_ = hello.run_id();
     state_.Wake();
   }

@@ -1,5 +1,5 @@
-// Registration handles the Hello of each new session. It refuses the process for good, tells the
-// process to retry, or binds the session to its member. A bound session receives the job's current
+// Registration handles the Hello of each new session. It refuses the process permanently, makes the
+// process retry, or binds the session to its member. A bound session receives the job's current
 // state.
 #pragma once
 

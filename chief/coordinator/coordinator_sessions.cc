@@ -58,7 +58,7 @@ void CoordinatorImpl::OnHello(const std::shared_ptr<chief::Session>& session,
   proto::Hello hello = said;
   CleanText(&hello);
   if (const std::string wrong = ProblemWith(hello); !wrong.empty()) {
-    const std::string why = fmt::format("what {} says of itself cannot be: {}",
+    const std::string why = fmt::format("the Hello of {} is invalid: {}",
                                         TaskText(SanitizePeerText(hello.task(), 100)), wrong);
     if (int64_t left_out = 0; refused_lines_.Take(&left_out)) LogWarning("refused: {}", why);
     return session->Close(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why));
@@ -118,7 +118,7 @@ void CoordinatorImpl::MakeRoomForSessionLocked() {
   const auto session = oldest->first;
   greeting_.erase(oldest);
   session->Close(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                              fmt::format("there are {} sessions without a Hello", most)));
+                              fmt::format("{} sessions have sent no Hello", most)));
 }
 
 // Ends sessions that send no Hello in time. No other timeout covers them.

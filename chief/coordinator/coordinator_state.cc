@@ -57,7 +57,7 @@ bool CoordinatorState::TakeDeath(int member, const std::string& message) {
   if (policy->ContinueWithout(member, message, &job)) return true;
   if (m->failure) return false;
   std::string why = message;
-  // The member may have got further since its last report.
+  // The member may have reached a later step since its last report.
   if (m->in_generation) why += fmt::format("; last heard of in step {}", m->report.step);
   m->failure = ReportedFailure{ExitCode::kRetryable, why,        "", NewestStep(job, *m),
                                m->report.phase,      clock.Now()};
@@ -76,7 +76,7 @@ void CoordinatorState::CheckDeaths(PausingTime now) {
       TakeDeath(i, death.why);
     } else if (m.process.last_heard - death.at >= kLate) {
       slots[i].death.reset();
-      LogWarning("{} lives, although it was told that it {}", m.declared.task.DisplayName(),
+      LogWarning("{} is alive, although a report said that it {}", m.declared.task.DisplayName(),
                  death.why);
     }
   }
@@ -119,12 +119,12 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
       slots[member].death = MemberSlot::Death{report.message(), clock.Now()};
       return who + " has a session: its end counts once that has broken";
     }
-    return TakeDeath(member, report.message()) ? "the job may go on without it" : "";
+    return TakeDeath(member, report.message()) ? "the job may continue without it" : "";
   }
   if (m.process.joined && m.process.connected && report.incarnation() != m.process.incarnation)
     return "another process is " + who;
   const ExitCode code = ExitCodeFromInt(report.exit_code());
-  if (code == ExitCode::kDone) return "exit code 0 is no failure";
+  if (code == ExitCode::kDone) return "exit code 0 is not a failure";
   if (code == ExitCode::kRetryable && policy->WaitsForRestart(m)) {
     m.why_missing = report.message();
     LogFailure(report, "");
@@ -137,7 +137,7 @@ std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bo
     m.why_missing = report.message();
     LogFailure(report, " cannot take its place");
     *try_again = true;
-    return "the job goes on, and waits for another process";
+    return "the job continues, and waits for another process";
   }
   if (!m.failure)
     m.failure = ReportedFailure{

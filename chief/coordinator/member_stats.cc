@@ -11,7 +11,7 @@ namespace muster::chief {
 void MemberStats::Keep(int member, proto::TaskStats stats, int64_t step) {
   CleanStats(&stats);
   Kept& kept = kept_[member];
-  // Without a step, the report has nothing new on the pace.
+  // A report without a new step does not change the pace.
   const bool moved = !kept.stats || kept.stats->steps() != stats.steps();
   kept.stats = std::move(stats);
   if (!moved) return;
@@ -31,7 +31,7 @@ void MemberStats::Tell(int member, int64_t step) const {
     LogWarning("{} is a straggler at step {}: {}", name, step,
                StragglerReason(kept.stats->local_step_seconds(), kept.pace.median_seconds));
   } else {
-    LogInfo("{} is no straggler any more", name);
+    LogInfo("{} is no longer a straggler", name);
   }
   if (on_straggler_) on_straggler_(tasks_[member], kept.pace.straggler);
 }

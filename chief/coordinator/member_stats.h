@@ -1,4 +1,5 @@
-// What the members measured last, and who is a straggler (pace.h). For people and monitoring only.
+// Keeps the last measurements of the members, and finds stragglers (pace.h). For people and
+// monitoring only.
 #pragma once
 
 #include <functional>
@@ -21,13 +22,13 @@ class MemberStats {
               std::function<void(const TaskId& member, bool straggler)> on_straggler)
       : tasks_(std::move(tasks)), on_straggler_(std::move(on_straggler)), kept_(tasks_.size()) {}
 
-  // Keeps what a member measured. Logs once if the others wait for it, and once if they no longer
-  // do. `step` is the member's step, for the log.
+  // Stores the measurements of a member. Logs when the member becomes a straggler, and when it no
+  // longer is one. `step` is the member's step, for the log.
   void Keep(int member, proto::TaskStats stats, int64_t step);
   // Called when a member is lost.
   void Forget(int member);
 
-  // Adds what is known of a member.
+  // Sets the measurements of a member in `status`.
   void AddTo(int member, proto::MemberStatus* status) const;
   // Returns the measurements of all members that sent some, keyed by task.
   std::map<std::string, proto::TaskStats> All() const;

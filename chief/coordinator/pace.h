@@ -1,6 +1,6 @@
-// Finds stragglers: members for which the others wait in each step. A straggler needs more time
-// than the others before its first wait for them. For people and monitoring only: nothing is
-// decided by it.
+// Finds stragglers: members for which the others wait in each step. A straggler needs more time in
+// a step than the others before its first wait for them. For people and monitoring only: it affects
+// no decision.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ struct PaceRules {
   // fraction is at least `clear_share`.
   int reports = 2;
   double clear_share = 0.5;
-  // A straggler is none any more after this many reports in a row below half of `share`.
+  // A member is no longer a straggler after this many reports in a row below half of `share`.
   int reports_after = 2;
 };
 

@@ -57,14 +57,14 @@ std::string ProblemWith(const proto::Hello& hello) {
   for (const auto& [what, text] : {std::pair<const char*, const std::string&>{"job", hello.job()},
                                    {"cluster", hello.cluster()}})
     if (text.size() > kMaxDocumentBytes) return TooLong(what, kMaxDocumentBytes);
-  if (!IsRunId(hello.run_id())) return "its run id is none";
+  if (!IsRunId(hello.run_id())) return "its run id is invalid";
   if (!between(hello.num_replicas(), 0, kMaxReplicas))
     return fmt::format("it has {} replicas, not 0 to {}", hello.num_replicas(), kMaxReplicas);
   if (hello.cpus_size() > kMaxCores) return fmt::format("it has more than {} cores", kMaxCores);
   for (const int cpu : hello.cpus())
     if (!between(cpu, 0, kMaxCores)) return fmt::format("it runs on core {}", cpu);
   if (hello.versions_size() > kMaxVersions)
-    return fmt::format("it tells of more than {} versions", kMaxVersions);
+    return fmt::format("it lists more than {} versions", kMaxVersions);
   for (const auto& [name, version] : hello.versions())
     if (std::max(name.size(), version.size()) > kMaxNameBytes)
       return TooLong("version", kMaxNameBytes);

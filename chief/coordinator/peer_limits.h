@@ -14,8 +14,8 @@ namespace muster::chief {
 inline constexpr size_t kMaxHelloBytes = 1 << 20;
 inline constexpr size_t kMaxReportBytes = 64 << 10;
 
-// Returns one sentence that says what in `hello` exceeds a limit or is malformed, "" if nothing
-// does.
+// Returns one sentence about the first field of `hello` that exceeds a limit or is malformed, "" if
+// none does.
 std::string ProblemWith(const proto::Hello& hello);
 
 // Returns whether `id` is empty or has the form of a run id of any version of Muster.

@@ -78,7 +78,7 @@ grpc::Status Session::TakeMessage() {
     return parsed;
   } catch (const std::bad_alloc&) {
     return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                        "no memory is left for what the session says");
+                        "out of memory for a message of the session");
   }
 }
 
@@ -88,7 +88,7 @@ void Session::OnReadDone(bool ok) {
   if (ok && incoming_.Length() > most) {
     taken = grpc::Status(
         grpc::StatusCode::RESOURCE_EXHAUSTED,
-        fmt::format("a message of {} bytes, and {} are the most", incoming_.Length(), most));
+        fmt::format("a message of {} bytes, more than the limit of {}", incoming_.Length(), most));
   } else if (ok) {
     taken = TakeMessage();
   }

@@ -47,7 +47,7 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   void SendIfIdle(Message message);
   // Ends the stream once all queued messages are sent.
   void Close() { Close(grpc::Status::OK); }
-  // Does the same with `status`, which the client receives.
+  // Does the same. The client receives `status`.
   void Close(const grpc::Status& status);
   // Cancels the stream at once.
   void Kill();

@@ -41,12 +41,12 @@ std::string WhyLost(PausingTime now, const MemberInfo& m, const MembershipOption
   if (!m.process.connected && m.process.gone)
     return "lost: its connection broke and its port refuses connections, the process is gone";
   if (!m.process.connected)
-    return fmt::format("lost: its connection broke and did not come back within {:.1f} s",
+    return fmt::format("lost: its connection broke and was not restored within {:.1f} s",
                        Seconds(o.resume));
   const Duration silence = now - m.process.last_heard;
   return fmt::format(
       "lost: no heartbeat for {:.1f} s {}", Seconds(silence),
-      silence >= o.heartbeat ? "(frozen, or cut off)" : "while others could not reach it");
+      silence >= o.heartbeat ? "(frozen, or disconnected)" : "while others could not reach it");
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ int64_t NewestStep(const JobState& s, const MemberInfo& member) {
 Decision DecideMissingMembers(PausingTime now, const JobState& s, const MembershipOptions& o) {
   if (Fresh(s))
     return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
-                    fmt::format("not all members came within {:g} s (timeouts.join): {}",
+                    fmt::format("not all members joined within {:g} s (timeouts.join): {}",
                                 Seconds(o.join), RosterLine(now, s))});
   // Prefers a lost member as the cause to a connected one that has not returned.
   int missing = -1;
@@ -131,8 +131,8 @@ Decision DecideMissingMembers(PausingTime now, const JobState& s, const Membersh
     const MemberInfo& m = s.members[i];
     return End(i, {ExitCode::kRetryable, m.declared.task.ToString(), m.process.host, m.report.step,
                    m.report.phase,
-                   fmt::format("{}; nobody took its place within {:g} s (timeouts.rejoin)",
-                               m.process.joined ? "did not come back to the others" : m.why_missing,
+                   fmt::format("{}; no process took its place within {:g} s (timeouts.rejoin)",
+                               m.process.joined ? "did not return to the others" : m.why_missing,
                                Seconds(o.rejoin))});
   }
   return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
@@ -153,8 +153,8 @@ Decision DecideEnding(PausingTime now, const JobState& s, const MembershipOption
   }
   if (missing.empty() && s.verdict.code != ExitCode::kDone &&
       now - s.stage_since < o.failure_ack_timeout) {
-    // A member that is still joining gets the verdict, so that it does not wait for a chief that
-    // has exited.
+    // A member that is still joining receives the verdict, so that it does not wait for a chief
+    // that has exited.
     for (const MemberInfo& m : s.members) {
       if (!m.process.joined && !m.failure && !m.missing_since)
         return Wait("a moment for " + m.declared.task.DisplayName() + ", which has not joined");

@@ -1,8 +1,8 @@
-// JobState is all that the coordinator knows of its members. The functions in this header decide
-// from it what to do next. Decisions are pure functions of (now, state, options), so tests pass the
-// time as an argument. All times are read from the coordinator's clock, which pauses while the
-// coordinator's process is suspended. Members report how long ago something happened. When a report
-// arrives, the coordinator converts this to a point in time.
+// JobState is the coordinator's data about the job and its members. The functions in this header
+// compute the next action from it. Decisions are pure functions of (now, state, options), so tests
+// pass the time as an argument. All times are read from the coordinator's clock, which pauses while
+// the coordinator's process is suspended. Members report how long ago something happened. When a
+// report arrives, the coordinator converts this to a point in time.
 #pragma once
 
 #include <cstdint>
@@ -41,12 +41,12 @@ struct MembershipOptions {
   Duration failure_ack_timeout = std::chrono::seconds(2);
   Duration phase[kNumPhases] = {};  // Timeout of each phase. Zero: none.
   // Elastic jobs: if a member is missing for `grace`, training continues with the present members.
-  // These must be at least `min_members`, include the chief, and be more than half of the previous
-  // generation. If `min_members` is 0, all declared members are needed. Members that come later are
-  // admitted.
+  // The present members must be at least `min_members`, include the chief, and be more than half of
+  // the previous generation. If `min_members` is 0, all declared members are needed. Members that
+  // come later are admitted.
   int min_members = 0;
   Duration grace = std::chrono::seconds(30);
-  // This many of the declared members wait, ready, until they replace a lost member.
+  // The number of declared members that wait to replace a lost member.
   int spares = 0;
   // A chief that has just started may replace a lost chief. Members may then hold newer state than
   // any checkpoint, and may not have found the new chief yet. For this long after its start, the
@@ -158,7 +158,7 @@ struct MemberInfo {
   int quick_losses = 0;
   PausingTime backoff_until;
   uint64_t admitted = 0;  // Independent members: the admitted incarnation, 0 if none.
-  // Why the task's process ended and nothing restarts it. Empty: a process may come back.
+  // Why no further process of the task will start. Empty: one may start.
   std::string abandoned;
   bool left = false;  // The member left when asked to. No other member waits for it.
   // The failure that the task itself reported. The task may never have joined.
@@ -178,8 +178,8 @@ struct JobState {
   // Independent members: when a ps was last admitted. Workers wait for servers, but servers do not
   // wait for workers.
   PausingTime servers_since;
-  // All steps are done. The chief alone does the rest (passes over other splits, the result). The
-  // other members may already have left with the job's verdict.
+  // All steps are done. Only the chief does the remaining work (passes over other splits, the
+  // result). The other members may already have left with the job's verdict.
   bool all_steps_done = false;
   int failed_formations = 0;
   bool stop_requested = false;      // A task received SIGTERM or SIGINT.
@@ -228,8 +228,8 @@ bool Ready(const MemberInfo& member);
 std::vector<int> NextMembers(PausingTime now, const JobState& state,
                              const MembershipOptions& options);
 
-// Returns what the coordinator keeps about a member after its process is lost. Only for members
-// that the others wait for.
+// Returns the data that the coordinator keeps about a member after its process is lost. Only for
+// synchronous members, for which the others wait.
 MemberInfo Absent(PausingTime now, const JobState& state, const MemberInfo& lost,
                   const MembershipOptions& options);
 

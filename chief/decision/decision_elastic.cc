@@ -70,9 +70,10 @@ std::optional<Decision> DecideLeave(const JobState& s, const MembershipOptions& 
   if (leaver == 0 || s.generation == 0 || (m.in_generation && !enough))
     return Make(Action::kStop, fmt::format("{} was asked to stop: all stop", who));
   Decision decision = Make(missed ? Action::kAbortGeneration : Action::kDrop,
-                           fmt::format("{} leaves, as asked; the others go on", who), leaver);
+                           fmt::format("{} leaves, as asked; the others continue", who), leaver);
   decision.expel = true;
-  decision.verdict = About(m, ExitCode::kPreempted, "stopped as asked; the others go on without");
+  decision.verdict =
+      About(m, ExitCode::kPreempted, "stopped as asked; the others continue without");
   return decision;
 }
 
@@ -99,14 +100,15 @@ std::string ReasonForFewer(PausingTime now, const JobState& s, const MembershipO
   if (MayAwaitSurvivors(now, s, o)) return "";
   const std::string who = fmt::format("{} of {} members", ready, s.members.size());
   // A requested stop needs no further step.
-  if (s.stop_requested) return fmt::format("{} go on to the step at which all stop", who);
+  if (s.stop_requested) return fmt::format("{} continue to the step at which all stop", who);
   if (s.all_steps_done && now - s.stage_since >= o.end)
-    return fmt::format("{} end the job: all steps are done, and nobody else came within {:g} s",
-                       who, Seconds(o.end));
+    return fmt::format(
+        "{} end the job: all steps are done, and no other member joined within {:g} s", who,
+        Seconds(o.end));
   if (o.min_members == 0 || ready < o.min_members || 2 * ready <= before) return "";
-  if (all_left) return fmt::format("{} go on", who);
+  if (all_left) return fmt::format("{} continue", who);
   if (now - s.stage_since < o.grace) return "";
-  return fmt::format("{} go on: nobody else came within {:g} s (elastic.grace)", who,
+  return fmt::format("{} continue: no other member joined within {:g} s (elastic.grace)", who,
                      Seconds(o.grace));
 }
 

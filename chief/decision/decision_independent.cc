@@ -1,4 +1,4 @@
-// Decisions for the members of a parameter-server job, which are independent once all have come.
+// Decisions for the members of a parameter-server job, which are independent once all have joined.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ std::optional<Decision> Needed(PausingTime now, const JobState& s, const Members
   const Duration age = now - MissingSince(s.members[missing[spare]], s);
   if (age >= o.rejoin)
     return End(missing[0], About(first, ExitCode::kRetryable,
-                                 fmt::format("{}; nobody took its place within {:g} s "
+                                 fmt::format("{}; no process took its place within {:g} s "
                                              "(timeouts.rejoin)",
                                              first.why_missing, Seconds(o.rejoin))));
   size_t coming = 0;  // Members that may still come.
@@ -128,7 +128,7 @@ class Independent final : public MembershipPolicy {
  public:
   explicit Independent(const MembershipOptions& options) : MembershipPolicy(options) {}
 
-  // Forms a generation of `member` alone.
+  // Forms a generation that contains only `member`.
   NewGeneration Form(PausingTime now, uint64_t id, int member, JobState* s) const override {
     MemberInfo& m = s->members[member];
     const bool again = m.process.again || m.in_generation;

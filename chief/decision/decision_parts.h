@@ -78,9 +78,9 @@ int SparesReady(const JobState& s);
 // ReasonForFewer.
 std::string ReasonWithSpares(PausingTime now, const JobState& s, const MembershipOptions& o,
                              bool with_backing_off);
-// Reduces the ready members to FullSize. Keeps the chief, then members of the last generation, then
-// those with the newest state, then those that wait longest, at the start of a job those of lower
-// index. The result is in order of the index.
+// Reduces the ready members to FullSize. Prefers the chief, then members of the last generation,
+// then those with the newest state, then those that wait longest; at the start of a job, those with
+// the lowest index. The result is sorted by index.
 void LeaveOutSpares(const JobState& s, const MembershipOptions& o, std::vector<int>* ready);
 
 // Returns the decision to end the job, because some members did not join in time.

@@ -11,7 +11,7 @@ namespace muster::chief {
 
 namespace {
 
-// MemberInfo::in_generation does not tell this: the process that replaces a lost one has it, too.
+// MemberInfo::in_generation is not enough: it is also true for a process that replaces a lost one.
 bool WasInLastGeneration(const JobState& s, const MemberInfo& m) {
   return s.generation != 0 && m.process.last_generation == s.generation;
 }
@@ -49,7 +49,7 @@ void LeaveOutSpares(const JobState& s, const MembershipOptions& o, std::vector<i
   if (o.spares == 0 || ready->size() <= full) return;
   const auto rank = [&s](int i) {
     const MemberInfo& m = s.members[i];
-    // At the start of a job it does not matter who came first.
+    // At the start of a job, the order of arrival does not count.
     const PausingTime since = s.generation == 0 ? PausingTime() : m.report.waiting_since;
     return std::tuple(i != 0, !WasInLastGeneration(s, m), -m.report.last_step, since, i);
   };

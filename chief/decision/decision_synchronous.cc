@@ -10,8 +10,8 @@
 namespace muster::chief {
 namespace {
 
-// Appends the members' positions in the current collective to `message`, which may be a whole
-// sentence of a program or a library.
+// Appends the members' positions in the current collective to `message`. The message may be a
+// complete sentence of a program or a library.
 std::string WithMembers(std::string message, PausingTime now, const JobState& s) {
   const std::string standings = DescribeMembers(now, s);
   if (standings.empty()) return message;
@@ -130,7 +130,7 @@ std::optional<Decision> CollectiveError(PausingTime now, const JobState& s,
 }
 
 Decision DecideJoining(PausingTime now, const JobState& s, const MembershipOptions& o) {
-  // Before the first step there is no step at which all could agree to stop.
+  // Before the first step, the members cannot agree on a step at which to stop.
   if (s.stop_requested && Fresh(s) && !MayAwaitSurvivors(now, s, o))
     return End(-1, {ExitCode::kPreempted, "", "", -1, Phase::kStarting,
                     "stopped before the first step, as asked"});
@@ -270,7 +270,8 @@ class Synchronous final : public MembershipPolicy {
     if (!together || !m.in_generation || process.generation != 0 ||
         process.highest_generation != s->generation)
       return "";
-    return m.declared.task.DisplayName() + " had lost touch with the chief and left the generation";
+    return m.declared.task.DisplayName() +
+           " had lost its connection to the chief and left the generation";
   }
   bool ContinueWithout(int member, const std::string& why, JobState* s) const override {
     if (options_.min_members > 0) return true;

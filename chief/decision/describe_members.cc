@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kListed = 8;
 
-// "a, b and 3 more".
+// Returns for example "a, b and 3 more".
 std::string List(const std::vector<std::string>& texts) {
   std::string list;
   for (size_t i = 0; i < texts.size() && i < kListed; ++i) list += (i == 0 ? "" : ", ") + texts[i];

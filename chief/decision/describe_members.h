@@ -1,5 +1,5 @@
 // These pure functions compare how far a generation's members are in its collective operations.
-// Verdicts use the result to say which members wait and which members they wait for.
+// Verdicts use the result to name the members that wait, and the members for which they wait.
 #pragma once
 
 #include <optional>

@@ -49,7 +49,7 @@ class MembershipPolicy {
   // periodically.
   virtual bool IsHeldUp(const JobState& state) const = 0;
 
-  // Returns what the coordinator keeps about a member after its process is lost.
+  // Returns the data that the coordinator keeps about a member after its process is lost.
   virtual MemberInfo Absent(PausingTime now, const JobState& state,
                             const MemberInfo& lost) const = 0;
   // Replace is called when `member` had joined and a new process takes the place of its process.

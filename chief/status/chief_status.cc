@@ -33,7 +33,7 @@ void ChiefStatus::Follow(CoordinatorOptions* options) {
 absl::Status ChiefStatus::Bind() {
   if (job_.status.port == 0) return absl::OkStatus();
   web::HttpOptions options = web::OptionsFor(cluster_, job_, static_cast<int>(job_.status.port));
-  // With a key nobody reads without it, on this host neither: other users may be here.
+  // With a key, every reader needs it, even on this host, because the host may have other users.
   options.identity = cluster_.identity;
   auto page = StatusPage::Bind(std::move(options));
   if (!page.ok()) return Annotate(page.status(), "status.port: ");

@@ -1,5 +1,5 @@
-// What people see of a chief: the progress of the run, the status page, and status.json of the
-// model_dir, by which `muster status` finds the chief. Thread-safe after Open().
+// The chief's state for users: the progress of the run, the status page, and status.json in the
+// model_dir, with which `muster status` finds the chief. Thread-safe after Open().
 #pragma once
 
 #include <functional>
@@ -25,25 +25,26 @@ class ChiefStatus {
   // `cluster` and `job` must outlive this object.
   ChiefStatus(const ClusterConfig& cluster, const Job& job);
 
-  // Follows training, and the events of the coordinator.
+  // Returns the observer of training and of the coordinator's events.
   RunWatch& watch() { return watch_; }
   // Sets the callbacks of the coordinator that report to watch(). This object must outlive it.
   void Follow(CoordinatorOptions* options);
 
-  // Returns the state of a process that trains alone, without the fields that watch() knows.
+  // Returns the state of a process without a cluster, except for the fields that watch() sets.
   using OwnState = std::function<proto::StatusReply()>;
-  // Binds the port of the page if the job asks for one. Returns ConfigurationError if it is taken.
-  // Called before the coordinator starts, so that members do not join a chief that cannot stay.
+  // Binds the port of the page if the job sets one. Returns ConfigurationError if the port is in
+  // use. Called before the coordinator starts, so that members do not join a chief that fails here.
   absl::Status Bind();
-  // Starts the page that Bind has bound. `coordinator` is null if this process trains alone, and
-  // `own` is used then. Both are used until Close().
+  // Starts to serve the page. `coordinator` is null for a process without a cluster. The page then
+  // uses `own` instead. Both are used until Close().
   void Open(Coordinator* coordinator, OwnState own);
   // Writes status.json. REQUIRES: this process owns the model_dir.
   void WriteFile(const FencedFiles& files) const;
-  // Shows the end of the job to those who read the page. A process that trains alone has `verdict`
-  // from then on. Otherwise the coordinator has its own.
+  // Shows the end of the job to the readers of the page. Blocks for a moment if there are readers.
+  // `verdict` is used only for a process without a cluster, because otherwise the coordinator has
+  // the verdict.
   void ShowEnd(const Verdict& verdict);
-  // Ends the page.
+  // Stops the page.
   void Close() { page_.reset(); }
 
  private:

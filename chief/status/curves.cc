@@ -26,7 +26,7 @@ void Curves::Halve() {
     sum.seconds += sums_[i].seconds;
     sums_[kept++] = sum;
   }
-  // The last one of an odd number begins the next point.
+  // If the number of points is odd, the last one becomes the start of the next point.
   open_ = sums_.size() % 2 == 1 ? sums_.back() : Sum();
   sums_.resize(kept);
   stride_ *= 2;

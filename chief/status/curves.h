@@ -1,6 +1,6 @@
-// Curves keep the loss, the rate and the step time of a run as a bounded number of points. If there
-// are too many, each two neighbours become one, and from then on each new point has twice as many
-// steps. Not thread-safe.
+// Curves keep the loss, the rate and the step time of a run as a bounded number of points. If the
+// limit is reached, pairs of neighbouring points are merged, and each later point covers twice as
+// many steps. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct CurvePoint {
   double step_seconds = 0;  // The mean time of a step.
 };
 
-// How far a reader has read.
+// A reader's position.
 struct CurveCursor {
   uint64_t version = 0;
   size_t count = 0;
@@ -27,16 +27,16 @@ class Curves {
   // REQUIRES: `most` is even and positive.
   explicit Curves(size_t most = 600) : most_(most) {}
 
-  // Adds a step. `seconds` is the time since the step before.
+  // Adds a step. `seconds` is the time since the previous step.
   void Add(int64_t step, double loss, int64_t examples, double seconds);
-  // Forgets what came after `step`, because training resumes from the state after it.
+  // Removes the points after `step`. Called if training resumes from the state after `step`.
   void Rewind(int64_t step);
 
   struct News {
-    bool replaces = false;  // The points replace all that were read before.
+    bool replaces = false;  // The points replace all earlier ones.
     std::vector<CurvePoint> points;
   };
-  // Returns the complete points since `cursor`, which it moves.
+  // Returns the complete points after `cursor`, and advances `cursor`.
   News Since(CurveCursor* cursor) const;
   int64_t steps_per_point() const { return stride_; }
 
@@ -50,7 +50,7 @@ class Curves {
 
   size_t most_;
   int64_t stride_ = 1;
-  uint64_t version_ = 1;  // Rises if earlier points change.
+  uint64_t version_ = 1;  // Incremented when earlier points change.
   std::vector<Sum> sums_;
   Sum open_;
 };

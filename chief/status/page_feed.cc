@@ -11,7 +11,7 @@
 namespace muster::chief {
 namespace {
 
-// What the page shows of a task's stats.
+// The fields of a task's stats that the page shows.
 constexpr const char* kShownStats[] = {"steps_per_second",   "examples_per_second",
                                        "input_share",        "wait_share",
                                        "local_step_seconds", "staleness",
@@ -32,7 +32,7 @@ Json Rounded(const Json& json) {
   return rounded;
 }
 
-// An age in whole seconds, from ten on in tens.
+// Rounds an age to seconds, or from ten on to tens of seconds.
 void Coarsen(Json* object, const char* key) {
   const auto age = object->find(key);
   if (age == object->end() || !age->is_number()) return;
@@ -65,7 +65,7 @@ Json PointsJson(const Curves::News& news) {
   return {{"replaces", news.replaces}, {"points", std::move(points)}};
 }
 
-// `last` is the number of the last event.
+// Returns the events keyed by number. `last` is the number of the last event.
 Json EventsJson(const std::vector<proto::RunEvent>& events, uint64_t last, double uptime) {
   proto::StatusReply reply;
   for (const proto::RunEvent& event : events) *reply.add_events() = event;
@@ -73,7 +73,7 @@ Json EventsJson(const std::vector<proto::RunEvent>& events, uint64_t last, doubl
   uint64_t number = last - events.size();
   for (Json& event : json) {
     event["number"] = ++number;
-    // The time since the coordinator's start stays as it is, other than the age.
+    // Unlike the age, the time since the coordinator's start does not change.
     event["at"] = std::round(uptime - event["age_seconds"].get<double>());
     event.erase("age_seconds");
   }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxEventBytes = 500;
 
-// The metrics of a pass keep their names in training, and have a prefix otherwise: "val_loss".
+// Returns the prefix of a split's metrics, such as "val_". Those of training have none.
 std::string PrefixOf(const std::string& split) {
   if (split == "train") return "";
   return split == "validation" ? "val_" : split + "_";
@@ -104,7 +104,7 @@ void RunWatch::OnStraggler(const TaskId& task, bool straggler) {
   event.set_task(task.ToString());
   event.set_step(-1);
   event.set_text(task.DisplayName() + (straggler ? " is a straggler: the others wait for it"
-                                                 : " is no straggler any more"));
+                                                 : " is no longer a straggler"));
   OnEvent(std::move(event));
 }
 

@@ -1,6 +1,6 @@
-// RunWatch keeps what people want to know of a running job: its progress, its last events, and the
-// curves of loss, rate and step time. A run has one, in the chief's process. Cheap: a step costs
-// one uncontended lock and some additions. Thread-safe.
+// RunWatch records the progress of a job for users: its current numbers, its last events, and the
+// curves of loss, rate and step time. The chief's process has one. A step costs one uncontended
+// lock and a few additions. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -38,15 +38,15 @@ class RunWatch final : public Observer {
   void OnEvaluation(const std::map<std::string, double>& metrics);
   // Reports a complete checkpoint. `path` is its folder.
   void OnCheckpoint(int64_t step, const std::string& path);
-  // Keeps an event. Ignores its age. A step of -1 becomes that of training. Does not block.
+  // Records an event. Ignores its age. Replaces a step of -1 by the current step. Does not block.
   void OnEvent(proto::RunEvent event);
 
-  // As CoordinatorOptions::on_straggler.
+  // Records a change reported by CoordinatorOptions::on_straggler.
   void OnStraggler(const TaskId& task, bool straggler);
 
   // Sets progress and events of `reply`.
   void Describe(proto::StatusReply* reply) const;
-  // Returns the events since the one with the number `*last`, and sets `*last` to the number of the
+  // Returns the events after the one with number `*last`, and sets `*last` to the number of the
   // newest one. The first event has number 1.
   std::vector<proto::RunEvent> EventsSince(uint64_t* last) const;
   Curves::News CurvesSince(CurveCursor* cursor) const;

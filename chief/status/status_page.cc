@@ -19,8 +19,8 @@ std::string_view TextBetween(std::string_view page, std::string_view begin, std:
   return page.substr(from, page.find(end, from) - from);
 }
 
-// An id above those of earlier chiefs of the run, unless the clock is set back. A reader with a
-// wrong id gets the whole state.
+// Returns an id above those of earlier chiefs of the run, unless the clock was set back. A reader
+// with an unknown id receives the whole state.
 uint64_t FirstId() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) *
@@ -70,7 +70,7 @@ void StatusPage::Start(PageFeed::Source source, const RunWatch& watch) {
 
 void StatusPage::ShowEnd() {
   if (feed_ == nullptr || !feed_->AskAgain()) return;
-  // Twice the interval at which the streams look for news.
+  // Twice the interval at which the streams poll the feed.
   std::this_thread::sleep_for(2 * web::HttpOptions().event_interval);
 }
 

@@ -1,5 +1,5 @@
-// The status page of a chief: one HTML file, which shows a running job live by server-sent events
-// (page_feed.h). Read-only. docs/status.md describes it.
+// The status page of a chief: one HTML file that shows a running job live, with server-sent events
+// (page_feed.h). Read-only. See docs/status.md.
 #pragma once
 
 #include <memory>
@@ -11,23 +11,23 @@
 
 namespace muster::chief {
 
-// The page, page.html.
+// The content of page.html.
 extern const char kStatusPage[];
 
-// Returns the Content-Security-Policy of `page`. It permits the page's own script and style, by
-// their hashes, and connections to the page's own server, and nothing else.
+// Returns the Content-Security-Policy of `page`. It permits only the page's own script and style,
+// by their hashes, and connections to the page's server.
 std::string PolicyOf(const std::string& page);
 
 class StatusPage {
  public:
-  // Binds the port. Readers who connect wait until Start. The number of streams is set here.
-  // Returns the errors of HttpServer::Make.
+  // Binds the port. Clients that connect before Start wait. Sets HttpOptions::max_streams. Returns
+  // the errors of HttpServer::Make.
   static absl::StatusOr<std::unique_ptr<StatusPage>> Bind(web::HttpOptions options);
-  // Serves "/", "/events" and "/status.json". `source` and `watch` are used until the destructor
-  // returns. Call it once.
+  // Serves "/", "/events" and "/status.json". Uses `source` and `watch` until the destructor
+  // returns. Must be called at most once.
   void Start(PageFeed::Source source, const RunWatch& watch);
   std::string url() const { return server_->url(); }
-  // Waits a moment, so that readers who are connected get the last state. Does not wait without
+  // Blocks for a moment, so that connected readers receive the last state. Returns at once without
   // readers, or before Start.
   void ShowEnd();
 

@@ -50,15 +50,16 @@ void AddBeginning(const FlightStory& s, std::vector<std::string>* lines) {
   for (const FlightPart& part : s.parts) names.push_back(Name(part));
   lines->push_back("Records: " + List(names) + ".");
   if (!s.missing.empty())
-    lines->push_back(fmt::format(
-        "No record of {}: killed, frozen until the end, or cut off from the chief. One that could "
-        "not bring its record put it into its host's temporary folder (muster-{}-{}-*.json).",
-        List(TaskTexts(s.missing)), s.run_id, FlightFolder(s.generation)));
+    lines->push_back(
+        fmt::format("No record of {}: killed, frozen until the end, or disconnected from the "
+                    "chief. A process that could not deliver its record wrote it to its host's "
+                    "temporary folder (muster-{}-{}-*.json).",
+                    List(TaskTexts(s.missing)), s.run_id, FlightFolder(s.generation)));
   for (const FlightPart& part : s.parts) {
     if (part.shared_operations == 0 || std::fabs(part.clock_offset) < kWorthMoving) continue;
     lines->push_back(fmt::format(
-        "The clock of {} is {} {} {}'s: its times are moved by that (found from {} operations that "
-        "both completed).",
+        "The clock of {} is {} {} {}'s: its times are shifted by this offset (measured at {} "
+        "operations that both completed).",
         TaskText(part.task), Duration(std::fabs(part.clock_offset)),
         part.clock_offset > 0 ? "ahead of" : "behind", TaskText(s.parts.front().task),
         part.shared_operations));
@@ -107,13 +108,13 @@ void AddOperations(const FlightStory& s, Timeline* timeline) {
       const std::string how = part.completed_next
                                   ? "and completed it"
                                   : "and was in it for " + Duration(part.end - part.entered_at);
-      add(part.entered_at, fmt::format("{} came to collective {}, {} {}.", TaskText(part.task),
+      add(part.entered_at, fmt::format("{} entered collective {}, {} {}.", TaskText(part.task),
                                        next, part.operation, how));
     }
   }
   if (in > kListed) add(0, fmt::format("... and so did {} more.", in - kListed));
   if (out.size() > kListed) {
-    add(0, fmt::format("{} had not, of which:", out.size()));
+    add(0, fmt::format("{} had not entered it, among them:", out.size()));
     // The task that has been in another phase for the longest comes first.
     std::stable_sort(out.begin(), out.end(), [](const FlightPart* a, const FlightPart* b) {
       return a->phase_since < b->phase_since;
@@ -122,10 +123,10 @@ void AddOperations(const FlightStory& s, Timeline* timeline) {
   }
   for (const FlightPart* part : out)
     add(0, fmt::format(
-               "{} had not come to {}: it was in phase '{}' of step {} for {}.",
+               "{} had not entered {}: it was in phase '{}' of step {} for {}.",
                TaskText(part->task), s.next ? fmt::format("collective {}", next) : "another one",
                PhaseName(part->phase), part->step, Duration(part->end - part->phase_since)));
-  if (s.diverged) add(0, "They did not call the same: the program diverges between ranks.");
+  if (s.diverged) add(0, "They called different operations: the program diverges between ranks.");
 }
 
 std::string Cut(const std::string& text) {

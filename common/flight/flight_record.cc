@@ -135,10 +135,10 @@ std::string FlightText(const FlightHeader& header, const std::vector<FlightEvent
 absl::StatusOr<FlightRecord> ParseFlightRecord(std::string_view text, std::string_view origin) {
   const absl::StatusOr<Json> parsed = ParseJson(text, origin);
   if (!parsed.ok())
-    return DataError(fmt::format("{} is damaged: it is no whole JSON object", origin));
+    return DataError(fmt::format("{} is damaged: it is not a complete JSON object", origin));
   const Json& json = *parsed;
   if (!json.is_object() || !json.contains("format") || json.at("format") != kFormat)
-    return DataError(fmt::format("{} is no flight record", origin));
+    return DataError(fmt::format("{} is not a flight record", origin));
   try {
     if (int{JsonInteger(json.at("version"))} != kVersion)
       return DataError(

@@ -4,8 +4,8 @@
 // All events except phases and operations are rare, and have a second ring. The start of a
 // generation is therefore still recorded at its end.
 //
-// All methods are thread-safe. Recording takes no lock, allocates nothing and never waits. An event
-// is dropped if another thread is still writing to the same slot of the ring.
+// All methods are thread-safe. Recording acquires no lock, allocates nothing and never waits. An
+// event is dropped if another thread is still writing to the same slot of the ring.
 #pragma once
 
 #include <atomic>

@@ -135,16 +135,15 @@ std::string NoteText(const RecordedEvent& event) {
     case FlightKind::kNotFormed:
       return "could not form: " + event.detail;
     case FlightKind::kAborted:
-      return "told that the generation is over: " + event.detail;
+      return "the generation is over: " + event.detail;
     case FlightKind::kChiefLost:
       return "lost the chief: " + event.detail;
     case FlightKind::kChiefFound:
       return "reached the chief";
     case FlightKind::kStopRequested:
-      return "a stop was asked for: " + event.detail;
+      return "stop requested: " + event.detail;
     case FlightKind::kVerdict:
-      return event.detail.empty() ? "heard that the job is done"
-                                  : "heard the verdict: " + event.detail;
+      return event.detail.empty() ? "the job is done" : "received the verdict: " + event.detail;
     case FlightKind::kFailure:
       return "failed: " + event.detail;
     case FlightKind::kCollectiveFailed:

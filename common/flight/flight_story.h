@@ -24,7 +24,7 @@ struct FlightQuestion {
   std::vector<FlightRecord> later;
 };
 
-// What the record of one task says.
+// The part of one task in the story, from its record.
 struct FlightPart {
   std::string task, host;
   int64_t pid = 0;

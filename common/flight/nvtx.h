@@ -1,5 +1,5 @@
-// Ranges on the timeline of NVIDIA's profilers (NVTX). Without such a profiler in the process, each
-// call returns at once. Thread-safe: ranges belong to the calling thread.
+// Ranges on the timeline of NVIDIA's profilers (NVTX). Calls have no effect if no profiler is
+// attached. Thread-safe: ranges belong to the calling thread.
 #pragma once
 
 namespace muster::nvtx {

@@ -31,7 +31,7 @@ void SpanRecorder::Start() {
   lost_ = 0;
   first_step_ = last_step_ = count_ = 0;
   woken_ = false;
-  // The step that goes on. No window has it.
+  // The current step, which has already begun. No window includes it.
   starts_.push_back({step(), MonotonicTime::min()});
   recording_.store(true, std::memory_order_relaxed);
 }
@@ -82,7 +82,7 @@ SpanRecord SpanRecorder::Stop() {
   record.lanes = lanes_;
   record.lost_spans = lost_;
   const auto [first, end] = WindowLocked();
-  // A process without steps, such as a parameter server, gives everything.
+  // A process without steps, such as a parameter server, returns all spans.
   MonotonicTime from = MonotonicTime::min(), to = MonotonicTime::max();
   if (first < end) {
     record.first_step = starts_[first].step;
@@ -92,7 +92,7 @@ SpanRecord SpanRecorder::Stop() {
   if (end < starts_.size()) to = starts_[end].at;
   for (const SpanEvent& span : spans_)
     if (span.end > from && span.begin < to) record.spans.push_back(span);
-  // No step of the window began, but another one.
+  // Steps began, but none of the window.
   if (first == end && starts_.size() > 1) record.spans.clear();
   spans_.clear();
   starts_.clear();

@@ -1,10 +1,10 @@
-// Spans of this process for `muster trace`: what each thread did from when until when. A
-// SpanRecorder keeps them while somebody asks for a trace. Otherwise a Span costs two loads and no
+// Spans of this process for `muster trace`: named intervals of the work of each thread. A
+// SpanRecorder records them while a trace is requested. Otherwise a Span costs two loads and no
 // lock.
 //
-// A thread that has spans is bound to a recorder by a SpanThread, which also names its lane in the
-// trace. Threads that it starts inherit the recorder through SpanThread::Recorder(). Code in
-// between needs no argument for it, and spans of unbound threads are not recorded.
+// A SpanThread binds a thread to a recorder, and names its lane in the trace. Code on that thread
+// passes SpanThread::Recorder() to the threads that it starts, so functions in between need no
+// argument for the recorder. Spans of unbound threads are not recorded.
 //
 // SpanRecorder is thread-safe. SpanThread, Span and SpanLabel belong to one thread.
 #pragma once
@@ -28,45 +28,46 @@ struct SpanEvent {
   const char* name = nullptr;  // A literal, such as "backward".
   int lane = 0;                // Index into SpanRecord::lanes.
   MonotonicTime begin, end;
-  int64_t step = 0;       // The step at the begin of the span. 0 if the process has had none.
-  int64_t bytes = 0;      // Of an operation. 0 if unknown.
-  uint64_t sequence = 0;  // Of a collective operation, see CollectiveCall. 0 for other spans.
+  int64_t step = 0;       // The step at the start of the span. 0: none yet.
+  int64_t bytes = 0;      // The bytes of an operation. 0 if unknown.
+  uint64_t sequence = 0;  // CollectiveCall::sequence. 0 for other spans.
   int32_t index = -1;     // For example the number of a bucket. -1 if there is none.
 };
 
-// The spans of a window of steps. The earliest end is first.
+// The spans of a window of steps, ordered by end time.
 struct SpanRecord {
   std::vector<std::string> lanes;
   std::vector<SpanEvent> spans;
-  uint64_t lost_spans = 0;                // Spans that did not fit, the oldest ones.
+  uint64_t lost_spans = 0;                // The number of oldest spans that did not fit.
   int64_t first_step = 0, last_step = 0;  // 0 if no step began.
 };
 
 class SpanRecorder {
  public:
-  // At most this many spans are kept, which is a few megabytes.
+  // The limit of recorded spans, which need a few megabytes.
   static constexpr size_t kCapacity = 32768;
 
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
-  // Begins to record. Discards what was recorded before.
+  // Starts to record. Discards earlier spans.
   void Start();
-  // Records until `last_step` has ended. Spans of earlier steps than `first_step` are left out.
+  // Sets the window: spans of the steps `first_step` to `last_step`. REQUIRES: recording.
   void SetSteps(int64_t first_step, int64_t last_step);
-  // Does the same for the `count` steps that begin next or began since Start, whatever their
-  // numbers. For workers whose steps are not those of others.
+  // Sets the window to the first `count` steps that begin after Start. For independent workers,
+  // whose step numbers differ from those of others.
   void SetCount(int64_t count);
-  // Blocks until the steps have ended or until `until`. Returns early after Wake.
+  // Blocks until the window has ended, until `until`, or until Wake is called.
   void WaitDone(MonotonicTime until);
   void Wake();
-  // Ends the recording and returns its spans.
+  // Stops recording and returns the spans of the window. Returns all spans if no step began since
+  // Start.
   SpanRecord Stop();
 
-  // Says that the process begins this step, or goes on with it.
+  // Records that the process starts or continues this step.
   void EnterStep(int64_t step);
   int64_t step() const { return step_.load(std::memory_order_relaxed); }
-  // Returns the number of a lane. Equal names have one number.
+  // Returns the index of the lane with this name. Adds the lane if it is new.
   int Lane(const std::string& name);
-  // Sets the step of the event. Has no effect unless recording.
+  // Adds a span, and sets its step. Has no effect unless recording.
   void Add(SpanEvent event);
 
  private:
@@ -84,10 +85,10 @@ class SpanRecorder {
   CondVar changed_;
   std::vector<std::string> lanes_ ABSL_GUARDED_BY(mu_);
   std::deque<SpanEvent> spans_ ABSL_GUARDED_BY(mu_);
-  std::deque<StepStart> starts_ ABSL_GUARDED_BY(mu_);  // Of the steps that began since Start.
+  std::deque<StepStart> starts_ ABSL_GUARDED_BY(mu_);  // The steps that began since Start.
   uint64_t lost_ ABSL_GUARDED_BY(mu_) = 0;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
-  // Either the steps or their count is set. Neither is until SetSteps or SetCount.
+  // Set by SetSteps or SetCount. Only one of the two is set.
   int64_t first_step_ ABSL_GUARDED_BY(mu_) = 0, last_step_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t count_ ABSL_GUARDED_BY(mu_) = 0;
 };
@@ -109,7 +110,8 @@ class SpanThread {
   int outer_lane_;
 };
 
-// Numbers the operations that this thread issues meanwhile, for example with a bucket's number.
+// Labels the operations that this thread issues within the label's scope, for example with a
+// bucket's number.
 class SpanLabel {
  public:
   SpanLabel(const char* name, int32_t index);
@@ -121,7 +123,7 @@ class SpanLabel {
   static int32_t Index();
 };
 
-// One span of the calling thread: its scope. `name` is a literal.
+// Records its own scope as a span of the calling thread. `name` is a literal.
 class Span {
  public:
   explicit Span(const char* name, int32_t index = -1);
@@ -139,11 +141,11 @@ class Span {
 
 // Records a span of the calling thread that began at `begin` and ends now.
 void AddSpan(const char* name, MonotonicTime begin, int32_t index = -1, int64_t bytes = 0);
-// Says that the calling thread begins a step.
+// Calls EnterStep of the calling thread's recorder, if it has one.
 void EnterSpanStep(int64_t step);
 
-// Makes an NVTX range of each later Span, for NVIDIA's profilers. Has no effect in a build without
-// CUDA. Called once, before threads are started.
+// Also makes an NVTX range for each later Span, for NVIDIA's profilers. Has no effect in a build
+// without CUDA. Called once, before threads are started.
 void UseNvtx();
 
 }  // namespace muster

@@ -17,7 +17,7 @@ namespace {
 
 std::string Quoted(const std::string& text) { return Json(ValidUtf8(text)).dump(); }
 
-// A span in the order in which the format wants them: by begin, and the outer one of a nest first.
+// The order of spans in the file: by start, and an outer span before an inner one.
 bool Before(const TracedSpan& a, const TracedSpan& b) {
   if (a.begin_ns != b.begin_ns) return a.begin_ns < b.begin_ns;
   return a.duration_ns > b.duration_ns;
@@ -31,7 +31,7 @@ class Rows {
     const int64_t end = span.begin_ns + span.duration_ns;
     for (size_t row = 0;; ++row) {
       if (row == open_.size()) open_.emplace_back();
-      std::vector<int64_t>& ends = open_[row];  // Of the open spans, the innermost last.
+      std::vector<int64_t>& ends = open_[row];  // The ends of the open spans, the innermost last.
       while (!ends.empty() && ends.back() <= span.begin_ns) ends.pop_back();
       if (!ends.empty() && ends.back() < end) continue;
       ends.push_back(end);

@@ -1,5 +1,5 @@
-// The file of `muster trace`: Chrome's trace event format, a JSON object that Perfetto
-// (ui.perfetto.dev) and chrome://tracing open. A process of the trace is a task, a thread of it a
+// The file of `muster trace`, in Chrome's trace event format: a JSON object that Perfetto
+// (ui.perfetto.dev) and chrome://tracing open. A process in the file is a task, and a thread is a
 // lane.
 #pragma once
 
@@ -18,7 +18,7 @@ struct TracedSpan {
   int32_t index = -1;
 };
 
-// How the clock of a task relates to that of the chief.
+// The offset between the clocks of a task and the chief.
 struct ClockOffset {
   std::string clock;      // Equal for processes with the same clock.
   int64_t offset_ns = 0;  // The chief's clock minus the task's.
@@ -39,27 +39,27 @@ struct TracedTask {
 
 struct TraceDescription {
   std::string run_id;
-  std::vector<std::string> missing;  // One sentence for each task that is left out.
+  std::vector<std::string> missing;  // One sentence for each task without spans.
 };
 
-// The names in model_dir/trace: of the file of a trace from its first step on, of a request to the
-// chief, and of the answer to it.
+// Names in model_dir/trace: the files of traces, a request to the chief, and the chief's answer to
+// it.
 inline constexpr char kTraceFolder[] = "trace";
 inline constexpr char kTracePrefix[] = "step-";
 inline constexpr char kTraceRequestFile[] = "request.json";
 inline constexpr char kTraceAnswerPrefix[] = "answer-";
 std::string TraceFile(int64_t first_step);           // "step-00000012.json"
 std::string TraceAnswerFile(const std::string& id);  // "answer-ID.json"
-// Returns when a file was last written, the earliest time if that is unknown. Steps do not order
-// traces: a run that starts again makes earlier steps later.
+// Returns the time of the last write of a file, or the earliest time if it is unknown. Traces are
+// ordered by this time and not by step, because a restarted run repeats earlier steps.
 std::filesystem::file_time_type WrittenAt(const std::string& path);
 
-// Returns the clock of this process: the boot of the host and the time namespace.
+// Returns an identifier of this process's clock: the host's boot and the time namespace.
 std::string ClockOfThisProcess();
 
 // Returns the text of the file. `tasks` have the order in which they are shown. The first span of
-// all begins at time 0. Spans of one lane that overlap without nesting, which the format does not
-// allow, go to further lanes of the same name.
+// all begins at time 0. The format does not allow spans of a lane that overlap without nesting.
+// Such spans are moved to additional lanes of the same name.
 std::string TraceText(const std::vector<TracedTask>& tasks, const TraceDescription& description);
 
 }  // namespace muster

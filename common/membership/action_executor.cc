@@ -104,7 +104,7 @@ bool ActionExecutor::Do(const MemberAction& action, const MemberState& state, Pa
 }
 
 void ActionExecutor::AddStats(proto::Report* report) {
-  // A little shorter than the interval of heartbeats, so that each of them has statistics.
+  // Slightly shorter than the interval of heartbeats, so that each heartbeat has statistics.
   constexpr Duration kInterval = std::chrono::milliseconds(900);
   const MonotonicTime now = Clock::now();
   if (!options_.stats || now - stats_sent_ < kInterval) return;
@@ -125,8 +125,8 @@ void ActionExecutor::StartTraces() {
 }
 
 void ActionExecutor::Close() {
-  traces_.reset();   // A trace in progress gets what this process has.
-  records_.Close();  // While the chief still waits for this member.
+  traces_.reset();   // A trace in progress receives the spans so far.
+  records_.Close();  // Needs the session, so that the chief waits.
   if (session_) session_->Close(kFailureAckTimeout);
 }
 

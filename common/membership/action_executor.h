@@ -38,10 +38,10 @@ class ActionExecutor {
   MemberRecords& records() { return records_; }
 
  private:
-  // Adds what this task measures, about once a second.
+  // Adds this task's measurements, about once a second.
   void AddStats(proto::Report* report);
 
-  // Called with the first generation, because only then there is something to trace.
+  // Starts to take part in traces. Called at the first generation, because training starts then.
   void StartTraces();
 
   const MemberOptions& options_;

@@ -13,7 +13,7 @@ ChiefSession::ChiefSession(std::shared_ptr<rpc::RenewableChannel> channel, rpc::
 void ChiefSession::Open(proto::Hello hello) {
   absl::MutexLock lock(&mu_);
   if (std::exchange(opened_, true)) closed_.push_back({nullptr, channel_->Renew()});
-  // The call keeps what it needs of the stub.
+  // The call does not need the stub afterwards.
   session_ =
       SessionClient::Open(proto::Coordinator::NewStub(channel_->Get()).get(), std::move(hello),
                           {.on_message = callbacks_.on_message,

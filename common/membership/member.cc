@@ -69,7 +69,7 @@ class MemberImpl final : public Member {
 
   // Applies one event and carries out the resulting actions.
   void Feed(MemberEvent event);
-  // Returns what to do without mu_: lines for the log.
+  // Returns the log lines, which the caller must write without mu_.
   [[nodiscard]] std::vector<membership::Log> FeedLocked(MemberEvent event)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static void Print(const std::vector<membership::Log>& lines);
@@ -79,7 +79,7 @@ class MemberImpl final : public Member {
   void Run();
   void Call(const MemberAction& action);
 
-  // Blocks until there is a generation to form. Returns nullopt if there is a verdict, or if the
+  // Blocks until a generation is offered. Returns nullopt if the job has a verdict, or if the
   // offered generation is over and the loop must ask again.
   std::optional<GroupPlan> AwaitOffer();
   // Makes the links of a generation and reports the result.
@@ -87,7 +87,7 @@ class MemberImpl final : public Member {
   absl::Status VerdictStatusLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return VerdictStatus(rules_, *state_.verdict);
   }
-  // Returns the result in place of a generation once there is a verdict.
+  // Returns the result instead of a generation once the job has a verdict.
   absl::StatusOr<Generation> NoGeneration() const;
 
   const MemberOptions options_;
@@ -355,7 +355,7 @@ void MemberImpl::ReportFailure(const absl::Status& failure) {
   if (!reported.ok())
     return Feed(membership::FailureNotReported{.failure = std::string(Message(failure)),
                                                .why = std::string(Message(reported))});
-  // If there is a session, the verdict comes over it.
+  // If a session is open, the verdict arrives over it.
   const MonotonicTime until = Clock::now() + options_.timeouts.explain;
   absl::MutexLock lock(&mu_);
   while (!state_.verdict && state_.session.stage == membership::SessionStage::kUp)

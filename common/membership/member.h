@@ -67,10 +67,10 @@ struct MemberOptions {
   // not return.
   std::function<void(const Verdict&)> on_verdict;
   // Called before on_verdict if the coordinator gave up only this process, because it hangs, and
-  // the job continues. The chief's process needs to know, because its other parts must not end the
+  // the job continues. The chief's process uses it, because its other parts must then not end the
   // job.
   std::function<void(const Verdict&)> on_given_up;
-  // Called on a Member's thread when the chief, process `pid`, was silent for
+  // Called on a Member's thread when the chief, whose process ID is `pid`, was silent for
   // MemberTimeouts::heartbeat, even if the connection is up. Called again with zero `silence` when
   // the chief is heard again.
   std::function<void(int64_t pid, Duration silence)> on_chief_silent;
@@ -79,7 +79,7 @@ struct MemberOptions {
   // Called ten times per second. Empty: no faults. While it returns kSilent, the session passes no
   // messages. When it returns kBroken, the session ends.
   std::function<SessionFault()> session_fault;
-  // Writes what this task measures, for a heartbeat. Called about once a second. May be null.
+  // Sets this task's measurements for a heartbeat. Called about once a second. May be null.
   std::function<void(proto::TaskStats*)> stats;
   // The spans of this process, for `muster trace`. Null: this process takes part in no trace.
   std::shared_ptr<SpanRecorder> spans;
@@ -103,7 +103,7 @@ class Member : public Membership {
   // if the caller must call NextGeneration again with its state. Otherwise returns the job's
   // verdict.
   virtual absl::Status WaitOver() = 0;
-  // Random, one per process.
+  // Returns a random number that identifies this process.
   virtual uint64_t incarnation() const = 0;
   // Returns the last line that this process must print after the loop returned `result`: the
   // verdict's line or, without a verdict, "ROOT CAUSE: <own description>". Returns "" for OK, and

@@ -16,7 +16,7 @@ std::optional<membership::MemberEvent> EventOf(const proto::CoordinatorMessage& 
 proto::Hello HelloOf(const MemberOptions& options, uint64_t incarnation,
                      const membership::MemberState& state);
 
-// `acknowledged` says that this process has received the verdict, so the chief need not wait for
+// `acknowledged` is true if this process has received the verdict. The chief then does not wait for
 // it.
 proto::Report ReportOf(const membership::MemberState& state, PausingTime now,
                        const FlightRecorder::Position& standing, bool acknowledged);

@@ -99,7 +99,7 @@ bool NotifyChief(ClusterConfig cluster, const Job& job, const absl::Status& fail
   if (try_again) {
     LogInfo("reported to the chief: {}", Message(reported));
   } else if (!reported.ok()) {
-    LogWarning("could not tell the chief: {}", Message(reported));
+    LogWarning("could not notify the chief: {}", Message(reported));
   }
   return try_again;
 }

@@ -20,8 +20,8 @@ MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job);
 void ReportSilentChief(Supervisor* supervisor, MemberOptions* options);
 
 // Called before a task other than the chief joins. Blocks while the chief cannot be reached
-// (common/membership/late_start.h). Returns true if there is nothing to join, because model_dir
-// says that the run is finished. The message of an error is this process's last line.
+// (common/membership/late_start.h). Returns true if the run in model_dir is finished, so there is
+// no job to join. The message of an error is this process's last line.
 absl::StatusOr<bool> FinishedWithoutChief(const ClusterConfig& cluster, const Job& job,
                                           const std::function<bool()>& give_up);
 

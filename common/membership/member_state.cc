@@ -46,7 +46,7 @@ void Transition::On(LinksEstablished event) {
   state_.stage = Stage::kFormed;
   state_.changed = true;
   Do(Note{.kind = FlightKind::kFormed, .detail = std::move(event.description)});
-  StartIfFormed();  // A member alone in its generation starts at once.
+  StartIfFormed();  // The only member of a generation starts at once.
 }
 
 void Transition::On(LinksFailed event) {
@@ -63,8 +63,8 @@ void Transition::On(const PhaseEntered& event) {
   SetPhase(event.phase, event.step);
   // Also for a phase that is entered again, because the loop makes progress.
   state_.report.phase_since = now_;
-  // Training has begun. Reports this at once, so that the verdict can say so if the process is lost
-  // before its next heartbeat.
+  // Training has begun. Reports this at once, so that the verdict includes it if the process is
+  // lost before its next heartbeat.
   if (before == Phase::kStarting || before == Phase::kForming) state_.changed = true;
 }
 
@@ -139,7 +139,7 @@ void Transition::On(const Pulse& event) {
 }
 
 void Transition::On(RosterReceived event) {
-  // On the chief, its coordinator has printed the line.
+  // In the chief's process, the coordinator has logged the line.
   if (NoteContact() && !rules_.is_chief) Do(Log{.line = std::move(event.line)});
 }
 
@@ -149,7 +149,7 @@ void Transition::On(GenerationOffered event) {
   if (state_.InGeneration() && id == state_.generation) return;  // Repeated over a resumed session.
   if (id <= state_.generation) {
     Do(Log{.warning = true,
-           .line = fmt::format("ignored generation {} from the chief: {} was there before", id,
+           .line = fmt::format("ignored generation {} from the chief: this process has seen {}", id,
                                state_.generation)});
     return;
   }
@@ -196,7 +196,7 @@ void Transition::On(SessionClosed event) {
   if (event.no_chief)
     return EndJob(
         OwnVerdict(ExitCode::kConfiguration,
-                   fmt::format("{} is no Muster chief: {}", rules_.chief_address, event.why)));
+                   fmt::format("{} is not a Muster chief: {}", rules_.chief_address, event.why)));
   state_.session.last_error = std::move(event.why);
 }
 

@@ -51,8 +51,8 @@ enum class Stage {
   kExplaining,  // The loop stopped with an error. The coordinator has not ended the generation yet.
   kFinished,    // The loop has finished and waits for the verdict.
   kOver,        // The generation is over. The loop must return from it.
-  kEnding,      // There is a verdict. The loop must return.
-  kEnded,       // There is a verdict, and the loop does not run.
+  kEnding,      // The job has a verdict. The loop must return.
+  kEnded,       // The job has a verdict, and the loop does not run.
 };
 inline constexpr int kNumStages = 10;
 inline constexpr std::string_view kStageNames[kNumStages] = {
@@ -99,7 +99,7 @@ struct MemberReport {
   ExitCode outcome = ExitCode::kDone;  // The loop's exit code, set when the loop has finished.
   std::string outcome_message;
   bool stop_requested = false;   // This process asks all members to stop at an agreed step.
-  bool leave_requested = false;  // This process asks to leave alone.
+  bool leave_requested = false;  // This process asks to leave. The others continue.
 };
 
 struct MemberState {
@@ -111,7 +111,7 @@ struct MemberState {
   Stage stage = Stage::kIdle;
   SessionState session;
   MemberReport report;
-  // True if the next Tick must come at once, because there is something to send or to do.
+  // True if the next Tick is due at once.
   bool changed = false;
 
   // The time since which this process looks for the chief. Absent before Join.

@@ -61,7 +61,7 @@ void TransitionSteps::EndGeneration(uint64_t generation, std::string why) {
   }
 }
 
-// Before the first generation there is nothing to report.
+// Has no effect before the first generation.
 void TransitionSteps::AddRecord(std::string reason, bool last) {
   if (state_.generation == 0) return;
   Do(SubmitRecord{.roster = state_.roster, .reason = std::move(reason), .last = last});

@@ -34,7 +34,8 @@ class TransitionSteps {
   void CancelTheSession();
   // Records that the session is closed or is being closed.
   void SessionDown(SessionStage stage);
-  // Records that the chief was heard. Returns false if this process has given the session up.
+  // Records that a message of the chief has arrived. Returns false if this process has given the
+  // session up.
   bool NoteContact();
 
   bool HasSession() const {

@@ -1,4 +1,4 @@
-// The effects of time on a member's state.
+// Handles Tick events, the effects of time on a member's state.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,17 +40,17 @@ void TickTransition::WatchChief() {
 void TickTransition::WaitForChief() {
   const bool again = state_.generation != 0;
   const bool stops = state_.report.stop_requested || state_.report.leave_requested;
-  // Only after an attempt to reach the chief: if it is there, it must know of the stop for the
-  // others.
+  // Give up only after an attempt to reach the chief. A running chief must receive the stop
+  // request, because it concerns all members.
   if (stops && state_.session.broken_since) {
     if (!state_.stop_since) state_.stop_since = now_;
-    // The chief may be stopped with all others and not return. A successor, however, would use the
-    // state that this process holds.
+    // If the chief was stopped too, it does not return. If another chief replaces it, that chief
+    // needs the state of this process.
     const PausingTime since = std::max(*state_.stop_since, *state_.looking_since);
     if (!again || now_ - since >= rules_.timeouts.report)
       return EndJob({.code = ExitCode::kPreempted,
                      .phase = state_.report.phase,
-                     .message = again ? "stopped as asked; the chief did not come back to save the "
+                     .message = again ? "stopped as asked; the chief did not return to save the "
                                         "state"
                                       : "stopped before the chief was reached, as asked"});
   }
@@ -72,8 +72,8 @@ void TickTransition::LoseChief(const std::string& why) {
   std::string story =
       fmt::format("lost the chief {} ({}): {}", rules_.chief_task, rules_.chief_address, why);
   Do(Log{.warning = true,
-         .line = fmt::format("{}; waiting up to {:g} s for it to come back (timeouts.rejoin)",
-                             story, Seconds(rules_.timeouts.rejoin))});
+         .line = fmt::format("{}; waiting up to {:g} s for it to return (timeouts.rejoin)", story,
+                             Seconds(rules_.timeouts.rejoin))});
   Do(Note{.kind = FlightKind::kChiefLost, .detail = why});
   EndGeneration(state_.generation, std::move(story));
   // The loop may have finished without a generation.
@@ -99,14 +99,15 @@ void TickTransition::WatchLoop() {
   const Duration own = rules_.timeouts.phase[static_cast<int>(phase)];
   // A save that has begun is completed, however long its phase may take.
   if (phase == Phase::kSave && own == Duration::zero()) return;
-  // Slow storage, or a long pass over the validation data, is allowed after the end of the
-  // generation as before. A loop that waits for peers is woken.
+  // A phase with a longer limit of its own, such as a save to slow storage, keeps that limit after
+  // the end of the generation. kReduce does not, because the abort wakes a loop that waits for
+  // peers.
   const bool longer = phase != Phase::kReduce && own > rules_.timeouts.abort;
   const Duration limit = longer ? own : rules_.timeouts.abort;
   if (now_ - std::max(*state_.over_since, state_.report.phase_since) < limit) return;
   state_.stuck = true;
   const std::string why = fmt::format(
-      "the training loop did not come back within {:g} s of the end of its generation "
+      "the training loop did not return within {:g} s of the end of its generation "
       "(timeouts.{}): {}",
       Seconds(limit), longer ? fmt::format("phase.{}", PhaseName(phase)) : "abort",
       state_.why_over);

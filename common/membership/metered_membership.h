@@ -1,4 +1,4 @@
-// A Membership that tells a TaskMeter of phases and generations.
+// Wraps a Membership to report phases and generations to a TaskMeter.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace muster {
 
-// Both must outlive the result.
+// Returns a Membership that forwards all calls to `membership`. Both arguments must outlive it.
 std::unique_ptr<Membership> MakeMeteredMembership(Membership* membership, TaskMeter* meter);
 
 }  // namespace muster

@@ -41,7 +41,8 @@ absl::Status ReportFailureTo(const EarlyFailure& report, Duration timeout,
     }
     const Duration delay = backoff.Next();
     if (!rpc::IsUnreachable(status) || Clock::now() + delay >= end || (give_up && give_up()))
-      return rpc::FromGrpc(status, fmt::format("telling the chief at {}", report.chief_address));
+      return rpc::FromGrpc(status,
+                           fmt::format("reporting to the chief at {}", report.chief_address));
     std::this_thread::sleep_for(delay);
   }
 }

@@ -1,5 +1,5 @@
-// Chooses the network interface on which a task accepts data connections. The job can name the
-// interface. Otherwise it is the interface of the route to the chief. Needs no LibTorch.
+// Selects the network interface on which a task accepts data connections. The job may name the
+// interface. The default is the interface of the route to the chief. Needs no LibTorch.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace muster {
 
-// Returns the address, "host:port", to which data connections would go. The local address on the
-// route to it is that of this task's data connections, if the job names no interface.
+// Returns the address, "host:port", whose route selects the interface for data connections if the
+// job names none. This task then listens on the local address of that route.
 std::string DataRoute(const ClusterConfig& config);
 
 // Blocks until the required host names resolve, for at most timeouts.join, or until `give_up`

@@ -32,7 +32,7 @@ std::string StartOf(int64_t pid) {
   std::string field;
   fields >> field;
   if (field == "Z" || field == "X") return "";
-  for (int i = 0; i < 19; ++i) fields >> field;  // The start time, field 22 of the line.
+  for (int i = 0; i < 19; ++i) fields >> field;  // Up to field 22, the start time.
   return field;
 }
 

@@ -1,4 +1,4 @@
-// Identifies processes beyond their pid, which is reused, and which is unique on one host only.
+// Identifies processes across hosts and reuse of pids.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,8 @@
 
 namespace muster {
 
-// Returns the scope in which a pid is unique: the machine's boot and its pid namespace.
+// Returns an identifier of the scope in which a pid is unique: the machine's boot and the pid
+// namespace.
 std::string PlaceOfThisProcess();
 // Returns the start time of a process in ticks since boot, "" if the process does not exist or is a
 // zombie. Pids are reused, so a process is identified by its pid and its start time.

@@ -17,7 +17,7 @@ namespace muster {
 
 class StopSignals {
  public:
-  // `what` is the rest of the log line "SIGTERM received: ". `on_unhandled` is called if a stop is
+  // `what` completes the log line "SIGTERM received: ". `on_unhandled` is called if a stop is
   // requested while no receiver is set (SetHandler). If `on_unhandled` is null, the request waits
   // for the next receiver.
   explicit StopSignals(std::string what, std::function<void()> on_unhandled = nullptr);

@@ -1,6 +1,6 @@
 // Messages from a task to its supervisor, the process that starts and restarts tasks (`muster
-// launch`). A message says that a task of the job is lost or found again. The supervisor kills a
-// lost process before it starts the successor, because a frozen process holds its port.
+// launch`). A message reports that a task of the job was lost or found again. The supervisor kills
+// a lost process before it starts the successor, because a frozen process holds its port.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct LostTask {
   // The process ID of the lost process, so that the supervisor does not kill its successor.
   int64_t pid = 0;
   std::string why;
-  Duration grace{};  // The time in which the process may still end or be found again.
+  Duration grace{};  // Timeout for the process to end or to be found again.
 };
 
 // One message as a JSON line.

@@ -46,8 +46,9 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterCon
   if (options.run_key.empty() && !options.run_key_descriptor) {
     if (job.security.insecure) {
       LogWarning(
-          "security.insecure: nobody proves who it is, and nothing is encrypted; whoever reaches "
-          "the ports of this cluster can end the job, read its weights and change them");
+          "security.insecure: tasks do not prove their identity, and connections are not "
+          "encrypted; every host that reaches the ports of this cluster can end the job, read its "
+          "weights and change them");
       return nullptr;
     }
     options.run_key = security::RunKeyPath("");
@@ -57,9 +58,8 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterCon
   const std::string remote = FirstRemoteHost(cluster.cluster);
   if (remote.empty()) return nullptr;
   return ConfigurationError(fmt::format(
-      "the cluster spans hosts ({}), and nothing proves to its tasks who the others are: make a "
-      "key with `muster key new` and copy the file to each host, or set tls.certificate, tls.key "
-      "and "
+      "the cluster spans hosts ({}), but its tasks have no key to prove their identity: make a key "
+      "with `muster key new` and copy the file to each host, or set tls.certificate, tls.key and "
       "tls.authority in the job file, or set security.insecure to true where the network is "
       "trusted",
       remote));

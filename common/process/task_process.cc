@@ -31,7 +31,7 @@ std::optional<TaskArguments> ParseTaskArguments(int argc, char** argv, const std
       ->allow_extra_args(false);
   std::vector<std::string> faults;
   app.add_option("--fault", faults,
-                 "Fail on purpose, kill@worker:1:step=30 for one, repeatable: docs/faults.md")
+                 "Inject a fault, for example kill@worker:1:step=30, repeatable: docs/faults.md")
       ->allow_extra_args(false);
   app.set_version_flag("--version", MUSTER_VERSION);
   try {
@@ -62,7 +62,7 @@ int RunTaskMain(int argc, char** argv, const TaskMain& main,
   if (!arguments) return code;
   StopSignals signals(main.on_signal, main.on_unhandled);
   const absl::Status result = body(*arguments, &signals);
-  if (result.ok()) TellReady();  // A finished run trains nothing, and is no failed start.
+  if (result.ok()) TellReady();  // A finished run is not a failed start.
   ReportResult(result, main.termination_log);
   LeaveProcess(ExitCodeOf(result));
 }

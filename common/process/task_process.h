@@ -30,8 +30,8 @@ struct TaskMain {
 };
 
 // Parses the command line, calls `body`, and logs the last line. Then ends the process with the
-// exit code of the body's result. Returns an exit code only if the command line is invalid, or asks
-// for help or the version.
+// exit code of the body's result. Returns an exit code only if the command line is invalid or
+// requests help or the version.
 int RunTaskMain(int argc, char** argv, const TaskMain& main,
                 const std::function<absl::Status(const TaskArguments&, StopSignals*)>& body);
 
@@ -40,15 +40,15 @@ int RunTaskMain(int argc, char** argv, const TaskMain& main,
 absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
                                                    const ClusterConfig& cluster);
 
-// Returns an error if the limit on open files is too low for any process. Logs a warning if the
-// limit is too low for the cluster.
+// Raises the limit on open files. Returns an error if it is still too low for a single process.
+// Logs a warning if it is too low for the cluster.
 absl::Status CheckDescriptors(const ClusterConfig& cluster);
 
 // Sets the mode of files that this process creates to the job's security.file_mode. REQUIRES:
-// LoadJob checked the job.
+// LoadJob has checked the job.
 void UseFileMode(const Job& job);
 
-// Writes the process's last line to the log and to the file of the container's termination message.
+// Logs the process's last line, and writes it to the file of the container's termination message.
 void ReportResult(const absl::Status& result, const std::string& termination_log);
 
 // Returns an error if the job file has options that no role of this version supports.

@@ -25,7 +25,7 @@ class NvmlReader final : public GpuReader {
       gpu.set_index(watched.index);
       gpu.set_uuid(watched.uuid);
       Nvml::Utilization utilization;
-      // NVML knows none of a GPU in MIG mode.
+      // NVML reports no utilization for a GPU in MIG mode.
       const bool known = Nvml::Call(nvml_.utilization, watched.device, &utilization);
       gpu.set_utilization(known ? utilization.gpu / 100.0 : -1);
       gpu.set_memory_access(known ? utilization.memory / 100.0 : -1);

@@ -33,7 +33,7 @@ class Families {
   std::string Text() const { return prometheus::TextSerializer().Serialize(families_); }
 
  private:
-  // Metrics of one name follow each other.
+  // Metrics with the same name must be added one after another.
   ClientMetric& Add(MetricType type, const char* name, const char* help, Labels labels) {
     if (families_.empty() || families_.back().name != name) {
       MetricFamily& family = families_.emplace_back();
@@ -53,7 +53,7 @@ class Families {
 
 void AddTraining(const TaskMetrics& metrics, Families* families) {
   const proto::TaskStats& stats = metrics.stats;
-  // The chief of a job with parameter servers works on none.
+  // The chief of a parameter-server job has no step.
   if (metrics.step > 0)
     families->Gauge("muster_step", "The step that the task works on.",
                     static_cast<double>(metrics.step));

@@ -1,6 +1,6 @@
-// The functions of the NVIDIA driver's library, NVML, that Muster calls. The declarations are those
-// of nvml.h, so that this header is not needed. A function whose interface changes gets a new name
-// in NVML ("..._v2"). Thread-safe.
+// The functions of NVML, the NVIDIA driver's library, that Muster calls. The declarations are
+// copied from nvml.h, so builds do not need that header. NVML renames a function whose signature
+// changes ("..._v2"). Thread-safe.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ struct Nvml {
   // functions that all drivers have.
   static std::optional<Nvml> Load(const char* library);
 
-  // Calls a function of the library if the driver has it. Returns whether it succeeded.
+  // Calls `function` unless it is null. Returns whether it succeeded.
   template <typename... Parameters, typename... Arguments>
   static bool Call(int (*function)(Parameters...), Arguments... arguments) {
     return function != nullptr && function(arguments...) == kSuccess;
@@ -33,14 +33,14 @@ struct Nvml {
   // if it is not in that mode.
   std::optional<std::vector<std::string>> InstancesOf(Device gpu) const;
 
-  // All drivers have these. They return an error, or kSuccess.
+  // All drivers have these functions. They return kSuccess or an error code.
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
   const char* (*text)(int error) = nullptr;
   int (*count)(unsigned*) = nullptr;
   int (*device)(unsigned index, Device*) = nullptr;
   int (*uuid)(Device, char*, unsigned size) = nullptr;
-  // Null if the driver does not have them.
+  // Null if the driver lacks the function.
   int (*mig_mode)(Device, unsigned* current, unsigned* pending) = nullptr;
   int (*most_instances)(Device, unsigned*) = nullptr;
   int (*instance)(Device, unsigned index, Device*) = nullptr;

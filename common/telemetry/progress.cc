@@ -77,7 +77,7 @@ absl::StatusOr<ProgressState> ProgressFromJson(const Json& json) {
 std::vector<std::string> ProgressDisplay::Update(const ProgressState& state, MonotonicTime now) {
   std::vector<std::string> lines;
   const bool pass_ended = state.kind == Kind::kEpoch;
-  // The first line appears after an interval too, because no rate is known before.
+  // The first line also appears after an interval, because the rate is unknown before.
   if (!last_line_) last_line_ = now;
   const bool due = !terminal_ && state.kind == Kind::kStep && now - *last_line_ >= kLineInterval;
   if (pass_ended || due) {

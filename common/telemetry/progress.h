@@ -60,11 +60,11 @@ std::string RenderProgressLine(const ProgressState& state);
 // Returns true if the locale's encoding is UTF-8. Callers pass this as `unicode`.
 bool LocaleIsUtf8();
 
-// Decides what to show and when. Does no I/O and reads no clock.
+// Selects the output and its time. Does no I/O and reads no clock.
 class ProgressDisplay {
  public:
-  // If `terminal` is true, there is a bar, and lines only for the ends of passes. If false, there
-  // is no bar, and the lines include one for the current step every 10 s.
+  // If `terminal` is true, shows a bar, and prints lines only for the ends of passes. If false,
+  // shows no bar, and also prints a line for the current step every 10 s.
   ProgressDisplay(bool terminal, bool unicode) : terminal_(terminal), unicode_(unicode) {}
 
   // Returns the lines to print above the bar.

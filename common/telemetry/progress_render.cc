@@ -102,7 +102,7 @@ std::string Join(const std::vector<Piece>& pieces) {
 }
 
 std::string TimeLeft(const ProgressState& state, Duration age) {
-  if (age > kStale) return fmt::format("nothing new for {}", FormatSeconds(Seconds(age)));
+  if (age > kStale) return fmt::format("no progress for {}", FormatSeconds(Seconds(age)));
   if (state.seconds_left < 0) return "";
   return FormatSeconds(std::max(0.0, state.seconds_left - Seconds(age))) + " left";
 }

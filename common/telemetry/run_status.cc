@@ -14,7 +14,7 @@ namespace {
 
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
-// For a number that is negative if it is unknown.
+// Returns null for a negative number, which means unknown.
 Json Known(double value) { return value < 0 ? Json() : Number(value); }
 
 Json TextOrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
@@ -103,7 +103,7 @@ Json EventJson(const proto::RunEvent& event) {
           {"text", event.text()}};
 }
 
-// As in result.json.
+// Returns the "status" of result.json for this exit code.
 std::string OutcomeOf(int exit_code) {
   if (exit_code == static_cast<int>(ExitCode::kDone)) return "completed";
   return exit_code == static_cast<int>(ExitCode::kPreempted) ? "preempted" : "failed";

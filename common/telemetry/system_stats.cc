@@ -58,7 +58,8 @@ void AddTo(const SystemStats& system, proto::TaskStats* stats) {
 }
 
 std::optional<double> CpuSecondsOf(std::string_view text) {
-  // The second field is the program's name in parentheses, which may contain anything.
+  // The second field is the program's name in parentheses. The name may contain spaces and
+  // parentheses.
   const size_t name_end = text.rfind(')');
   if (name_end == std::string_view::npos) return std::nullopt;
   const std::vector<std::string_view> words = Words(text.substr(name_end + 1));
@@ -83,7 +84,7 @@ std::pair<int64_t, int64_t> NetworkBytesOf(std::string_view text) {
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     const size_t colon = line.find(':');
-    if (colon == std::string_view::npos) continue;  // A heading.
+    if (colon == std::string_view::npos) continue;  // A header line.
     const std::vector<std::string_view> name = Words(line.substr(0, colon));
     const std::vector<std::string_view> words = Words(line.substr(colon + 1));
     if (name.size() != 1 || name[0] == "lo" || words.size() < 9) continue;

@@ -1,4 +1,4 @@
-// What Linux and NVML say of this process and its devices.
+// Reads the resource use of this process from Linux, and that of its GPUs from NVML.
 #pragma once
 
 #include <deque>
@@ -16,7 +16,7 @@ namespace muster {
 
 struct SystemStats {
   double cpu_seconds = 0;  // User and system time of all threads.
-  double cpu_cores = 0;    // Busy cores over about the last five seconds.
+  double cpu_cores = 0;    // Cores in use, averaged over about the last five seconds.
   int64_t rss_bytes = 0;
   // Over the interfaces that this process sees, loopback excluded.
   int64_t network_sent_bytes = 0, network_received_bytes = 0;
@@ -24,25 +24,25 @@ struct SystemStats {
 };
 void AddTo(const SystemStats& system, proto::TaskStats* stats);
 
-// Parse the texts of files in /proc. Return nullopt if the text is not understood.
+// These functions parse the content of files in /proc. They return nullopt if it is malformed.
 std::optional<double> CpuSecondsOf(std::string_view proc_self_stat);
 std::optional<int64_t> RssBytesOf(std::string_view proc_self_statm);
 // Returns the sums of sent and received bytes.
 std::pair<int64_t, int64_t> NetworkBytesOf(std::string_view proc_net_dev);
 
-// The GPUs of this host, by NVML.
+// Reads GPUs of this host through NVML.
 class GpuReader {
  public:
   virtual ~GpuReader() = default;
-  // Reads the devices. A driver that hangs blocks this call.
+  // Returns the statistics of the GPUs. Blocks if the driver hangs.
   virtual std::vector<proto::GpuStats> Read() = 0;
 };
-// Loads `library`, and looks for the devices with these UUIDs ("GPU-8932f937-..."). Returns null if
-// the library is missing or finds none of them.
+// Loads `library` and finds the devices with these UUIDs ("GPU-8932f937-..."). Returns null if the
+// library is missing or finds none of them.
 std::unique_ptr<GpuReader> OpenNvml(const std::vector<std::string>& uuids,
                                     const char* library = "libnvidia-ml.so.1");
 
-// Reads the numbers of this process. Used by one thread.
+// Samples the resource use of this process. Used by one thread.
 class SystemSampler {
  public:
   // `gpus` may be null.

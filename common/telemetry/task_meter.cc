@@ -7,13 +7,13 @@
 namespace muster {
 namespace {
 
-// TaskStats::local_step_seconds is the median over this many steps. One slow step, such as one that
-// waited for a disk, does not change it.
+// TaskStats::local_step_seconds is the median over this many steps. A single slow step, for example
+// because of a slow disk, does not change it.
 constexpr size_t kLocalSteps = 5;
 constexpr double kWindowSeconds = 5;
 
-// Whether the time of a phase delays the members that wait in a step's reductions. Passes and saves
-// have their own places in the run, at which all members wait.
+// Returns true if time in this phase delays members that wait in the step's reductions. Passes and
+// saves happen between steps, where all members wait.
 bool IsLocal(Phase phase) {
   return phase == Phase::kData || phase == Phase::kForward || phase == Phase::kUpdate;
 }

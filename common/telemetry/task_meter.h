@@ -1,6 +1,6 @@
-// Measures one task: its steps, phases, waits and bytes, and what the system says of the process.
-// The loops feed the meter, and heartbeats, /metrics and the chief's summaries read it. Feeding
-// costs well below a microsecond. Thread-safe.
+// TaskMeter collects the measurements of one task: steps, phases, waits, bytes, and the resource
+// use of the process. The training loops update it. Heartbeats, /metrics and the chief's summaries
+// read it. An update costs well below a microsecond. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -25,23 +25,23 @@ class TaskMeter {
  public:
   explicit TaskMeter(MonotonicTime now = Clock::now());
 
-  // Ends the current phase and begins `phase`, of the first replica of this process. `step` is the
-  // step that the task works on.
+  // Records that the first replica of this process enters `phase`. `step` is the current step.
   void EnterPhase(Phase phase, int64_t step, MonotonicTime now = Clock::now());
-  // Counts a step that this process has applied. The times are those of its first replica: it
-  // waited for other tasks for `wait_seconds`, and for input for `input_seconds`.
+  // Counts a step that this process has applied. `wait_seconds` and `input_seconds` are the times
+  // for which its first replica waited for other tasks and for input.
   void AddStep(double wait_seconds, double input_seconds, MonotonicTime now = Clock::now());
   // Counts examples that a replica of this process has computed.
   void AddExamples(int64_t examples);
   // Parameter servers: counts `steps` updates that this server has applied.
   void AddUpdates(int64_t steps, MonotonicTime now = Clock::now());
-  // Parameter servers: the updates of other workers between a pull and its push.
+  // Parameter servers: records the staleness of a push, in updates of other workers between a pull
+  // and its push.
   void AddStaleness(double updates);
   void AddGeneration();
   void AddCheckpoint();
   void SetRestarts(int64_t restarts);
   void SetSystem(SystemStats system);
-  // The chief: whether other members wait for `member`.
+  // Chief only. Sets whether other members wait for `member`.
   void SetStraggler(const std::string& member, bool straggler);
 
   // Counts the bytes of this process's data connections.
@@ -50,11 +50,11 @@ class TaskMeter {
   proto::TaskStats Stats(MonotonicTime now = Clock::now()) const;
   // Returns the current phase and step.
   std::pair<Phase, int64_t> phase() const;
-  // Maps all members that SetStraggler was called for.
+  // Returns the last value of SetStraggler for each member that has one.
   std::map<std::string, bool> stragglers() const;
 
  private:
-  // The time at which rates count as 0 if no step follows.
+  // Returns the time in seconds without a step after which the rates become 0.
   double StaleAfterLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double LocalStepSecondsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -15,17 +15,17 @@ namespace {
 
 constexpr Duration kSampleInterval = std::chrono::seconds(1);
 
-// How long the end waits for a driver.
+// How long the destructor waits for the sampling thread, which a driver may block.
 constexpr Duration kEnd = std::chrono::seconds(1);
 
-// What the sampling thread uses. It may outlive the TaskTelemetry, in a driver that hangs.
+// The state of the sampling thread. The thread may outlive the TaskTelemetry if a driver hangs.
 struct Sampling {
   void Run();
 
   TaskMeter meter;
-  SystemSampler sampler;  // Used by the thread once that runs.
+  SystemSampler sampler;  // Used only by the thread once it runs.
   absl::Mutex mu;
-  TaskTelemetry::OpenGpus open ABSL_GUARDED_BY(mu);  // Set: to be called.
+  TaskTelemetry::OpenGpus open ABSL_GUARDED_BY(mu);  // The thread calls it if it is set.
   Notification end, done;
 };
 
@@ -42,7 +42,7 @@ void Sampling::Run() {
   done.Notify();
 }
 
-// An evaluator has no steps. Nor has a chief with parameter servers, which only directs.
+// Returns false for an evaluator, and for a chief with parameter servers, which does not train.
 bool HasSteps(const ClusterConfig& cluster) {
   const TaskType role = cluster.role();
   return role != TaskType::kEvaluator && !(role == TaskType::kChief && !cluster.cluster.ps.empty());
@@ -76,8 +76,8 @@ class TaskTelemetryImpl final : public TaskTelemetry {
     LogInfo("metrics: {}/metrics", server_->url());
     if (is_open)
       LogWarning(
-          "status.address is {}, and there is no run key: everybody on the network may read the "
-          "metrics",
+          "status.address is {}, and the task has no run key: every host on the network may read "
+          "the metrics",
           options.address);
     return absl::OkStatus();
   }

@@ -16,18 +16,18 @@ namespace muster {
 
 class TaskTelemetry {
  public:
-  // `restarts` counts the starts of this task by its launcher after the first. Returns
+  // `restarts` is the number of times the launcher has restarted this task. Returns
   // ConfigurationError if the port cannot be bound.
   static absl::StatusOr<std::unique_ptr<TaskTelemetry>> Start(const ClusterConfig& cluster,
                                                               const Job& job, int restarts);
-  // Takes a second at the most, also if a GPU driver hangs.
+  // Blocks for at most a second, even if a GPU driver hangs.
   virtual ~TaskTelemetry() = default;
 
   // Owned by this object.
   virtual TaskMeter* meter() = 0;
-  // Samples these GPUs too, by NVML. Does nothing if NVML is missing.
+  // Also samples these GPUs through NVML. Has no effect if NVML is missing.
   void WatchGpus(const std::vector<std::string>& uuids);
-  // Returns a reader, or null. Called by the sampling thread, which a driver may block for ever.
+  // Returns a reader, or null. Called on the sampling thread, which a driver may block forever.
   using OpenGpus = std::function<std::unique_ptr<GpuReader>()>;
   virtual void WatchGpus(OpenGpus open) = 0;
 };

@@ -12,10 +12,10 @@ bool AllLoopback(const ClusterSpec& cluster) {
       cluster.Tasks(), [&](const TaskId& task) { return IsLoopback(cluster.AddressOf(task)); });
 }
 
-// Whether TF_CONFIG says that each task is alone on its host, as a pod is.
+// Returns true if each task has a host of its own, such as a pod, according to TF_CONFIG.
 bool IsCloud(const ClusterConfig& cluster) { return cluster.environment == "cloud"; }
 
-// The number of tasks on this task's host that come before it.
+// Returns the number of tasks before this one on its host, in the order of the cluster.
 int TasksBefore(const ClusterConfig& cluster) {
   if (cluster.local()) return 0;
   const ClusterSpec& spec = cluster.cluster;

@@ -1,4 +1,4 @@
-// Who may read what a task serves over HTTP, as the cluster and the job say.
+// Access rules and ports of a task's HTTP server, from the cluster and the job.
 #pragma once
 
 #include "common/cluster/cluster_config.h"
@@ -7,13 +7,13 @@
 
 namespace muster::web {
 
-// Returns the options for a server of this task on `port`: where to listen (status.address), and
-// who may read. Everybody may if the process has no identity, or if all addresses of the cluster
-// and the server's own are loopback addresses.
+// Returns the options for a server of this task on `port`, with the address (status.address) and
+// the required identity. The server needs no token or certificate if the process has no identity,
+// or if all addresses of the cluster and the server's own are loopback addresses.
 HttpOptions OptionsFor(const ClusterConfig& cluster, const Job& job, int port);
-// Returns true if everybody on the network may read, although the cluster is on the loopback:
-// status.address is not, and there is no key. The log must say so. (Where security.insecure is set
-// for a cluster that spans hosts, it does.)
+// Returns true if every host on the network may read from a task of a loopback cluster:
+// status.address is not a loopback address, and the process has no key. The caller must log a
+// warning. (A cluster that spans hosts and sets security.insecure logs its own warning.)
 bool IsOpen(const ClusterConfig& cluster, const HttpOptions& options);
 
 // Returns the port of /metrics of this task: status.metrics_port plus the number of tasks on the

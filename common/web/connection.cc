@@ -15,7 +15,7 @@
 namespace muster::web {
 namespace {
 
-// How long a client that has its response may take to close the connection.
+// Timeout for a client to close the connection after it has received the response.
 constexpr Duration kLinger = std::chrono::seconds(1);
 
 void Describe(const sockaddr_storage& address, std::string* ip, int* port) {
@@ -104,8 +104,8 @@ ssize_t Connection::ReadSome(char* to, size_t size) {
   }
 }
 
-// cpp-httplib matches the value with a std::regex, which recurses once for each character, before
-// it asks who may read. A long value overflows the stack.
+// cpp-httplib matches the value with a std::regex before the access check. The regex recurses once
+// for each character, so a long value overflows the stack.
 void Connection::HideRanges(char* bytes, size_t size) {
   constexpr std::string_view kName = "range";
   for (char& byte : std::span(bytes, size)) {
@@ -184,7 +184,8 @@ void Connection::Finish() {
 }
 
 bool Connection::Rest(Duration time) {
-  // A client of a stream sends nothing more, so a readable socket means that it has left.
+  // A client of a stream sends nothing after its request, so a readable socket means that it has
+  // disconnected.
   pollfd polled[] = {{socket_.get(), POLLRDHUP | POLLIN, 0}, {stop_, POLLIN, 0}};
   const auto limit = std::chrono::ceil<std::chrono::milliseconds>(time);
   return poll(polled, 2, static_cast<int>(limit.count())) == 0;

@@ -1,6 +1,6 @@
-// One client's connection, plain or TLS, as cpp-httplib reads and writes it. Each call ends at the
-// connection's deadline, or when the server stops. cpp-httplib does not see the header Range. Used
-// by one thread.
+// A client's connection, plaintext or TLS, as a stream for cpp-httplib. Each call returns at the
+// connection's deadline at the latest, or when the server stops. Hides the Range header from
+// cpp-httplib. Used by one thread.
 #pragma once
 
 #include <httplib.h>
@@ -24,12 +24,13 @@ class Connection final : public httplib::Stream {
   ~Connection() override;
 
   void SetDeadline(MonotonicTime deadline) { deadline_ = deadline; }
-  // Makes the TLS handshake. Returns an error if the client shows no trusted certificate.
+  // Performs the TLS handshake. Returns an error if the client presents no trusted certificate.
   absl::Status Handshake(security::SslPtr session);
-  // Ends the response in order: sends what is left, and waits until the client has closed or sends
-  // no more, so that the kernel does not reset the connection before the client has read it.
+  // Ends the response: sends the remaining bytes, then waits until the client closes the connection
+  // or stops sending. Otherwise the kernel might reset the connection before the client has read
+  // the response.
   void Finish();
-  // Blocks for `time`. Returns false if the client has left, or the server stops.
+  // Blocks for `time`. Returns false if the client disconnects or the server stops.
   bool Rest(Duration time);
 
   bool is_readable() const override { return begin_ < end_ || Wait(POLLIN, Duration::zero()); }
@@ -41,7 +42,8 @@ class Connection final : public httplib::Stream {
   socket_t socket() const override { return socket_.get(); }
 
  private:
-  // Blocks until one of `events`, for at most `limit`. Returns false if none came.
+  // Blocks until one of the poll events `events` occurs, for at most `limit`. Returns false if none
+  // occurred.
   bool Wait(short events, Duration limit) const;
   bool WaitUntilDeadline(short events) const;
   // Returns the event to wait for after a result of SSL_read and its like, 0 after an error.
@@ -53,12 +55,12 @@ class Connection final : public httplib::Stream {
 
   const Fd socket_;
   const int stop_;
-  security::SslPtr ssl_;  // Null: plain.
+  security::SslPtr ssl_;  // Null: plaintext.
   MonotonicTime deadline_;
-  size_t may_read_;     // Bytes of the request that may still come.
-  size_t matched_ = 0;  // The part of "range" that the line begins with. npos: another line.
+  size_t may_read_;     // Request bytes that may still be read.
+  size_t matched_ = 0;  // Characters of "range" that match the line's start. npos: no match.
   bool broken_ = false;
-  size_t begin_ = 0, end_ = 0;  // The bytes of buffer_ that are read ahead.
+  size_t begin_ = 0, end_ = 0;  // The bytes in buffer_ that were read ahead.
   char buffer_[4096];
 };
 

@@ -24,8 +24,9 @@ namespace muster::web {
 namespace {
 
 constexpr int kBacklog = 32;
-// The default depends on RLIMIT_STACK: 2 MiB where that is unlimited. cpp-httplib recurses, so its
-// need grows with max_request_bytes. Pages that are not used take no memory.
+// cpp-httplib recurses, so the stack that it needs grows with max_request_bytes. The default size
+// depends on RLIMIT_STACK, and is only 2 MiB if that is unlimited. Unused pages of the stack need
+// no memory.
 constexpr size_t kStackBytes = 16 << 20;
 
 // The connection that this thread serves.
@@ -120,7 +121,7 @@ absl::StatusOr<Fd> Listen(const HttpOptions& options) {
           : ""));
 }
 
-// cpp-httplib's parser of requests and writer of responses, without its sockets and threads.
+// Uses cpp-httplib to parse requests and write responses, without its sockets and threads.
 class Parser final : public httplib::Server {
  public:
   // Chunked responses end once this socket is invalid.
@@ -172,8 +173,8 @@ class HttpServerImpl final : public HttpServer {
     routes_[path] = std::move(source);
   }
   void Start() override {
-    // Signals are for the threads that wait for them. Also, a write to a closed TLS connection
-    // fails instead of ending the process.
+    // Block all signals, which other threads handle. With SIGPIPE blocked, a write to a closed TLS
+    // connection fails instead of ending the process.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -227,7 +228,7 @@ class HttpServerImpl final : public HttpServer {
 void HttpServerImpl::Serve() {
   pollfd polled[] = {{listener_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
   while (true) {
-    // Ends when the server stops.
+    // The second descriptor becomes readable when the server stops.
     if (poll(polled, 2, -1) < 0 && errno != EINTR) return;
     if (polled[1].revents != 0) return;
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -240,7 +241,7 @@ void HttpServerImpl::Serve() {
     try {
       ServeConnection(std::move(socket));
     } catch (const std::exception&) {
-      // Out of memory, for example. The client sees a closed connection.
+      // For example std::bad_alloc. The connection is closed.
     }
     current = nullptr;
   }
@@ -260,7 +261,7 @@ void HttpServerImpl::ServeConnection(Fd socket) {
 }
 
 bool HttpServerImpl::HasAccess(const httplib::Request& request, httplib::Response& response) const {
-  // With certificates, the handshake has decided.
+  // With certificates, the TLS handshake has checked the client.
   if (options_.identity == nullptr || https()) return true;
   const std::vector<std::string> tokens = options_.identity->ReadingTokens();
   constexpr std::string_view kBearer = "Bearer ";
@@ -284,7 +285,7 @@ void HttpServerImpl::Answer(const httplib::Request& request, httplib::Response& 
   if (!HasAccess(request, response)) {
     response.set_header("WWW-Authenticate", "Bearer");
     return Refuse(response, 401,
-                  "this needs the token that `muster key token` prints: send the header "
+                  "this requires the token that `muster key token` prints: send the header "
                   "Authorization: Bearer TOKEN, or add ?token=TOKEN to the address");
   }
   if (request.method != "GET" && request.method != "HEAD") {
@@ -292,7 +293,7 @@ void HttpServerImpl::Answer(const httplib::Request& request, httplib::Response& 
     return Refuse(response, 405, "only GET and HEAD are answered");
   }
   const auto route = routes_.find(request.path);
-  if (route == routes_.end()) return Refuse(response, 404, "there is nothing here");
+  if (route == routes_.end()) return Refuse(response, 404, "not found");
   if (const auto* source = std::get_if<EventSource>(&route->second))
     return Stream(*source, request, response);
   HttpRequest asked;
@@ -310,10 +311,11 @@ void HttpServerImpl::Stream(const EventSource& source, const httplib::Request& r
   if (streams_.fetch_add(1) >= options_.max_streams) {
     --streams_;
     response.set_header("Retry-After", "10");
-    return Refuse(response, 503,
-                  fmt::format("{} clients watch already; try again later", options_.max_streams));
+    return Refuse(
+        response, 503,
+        fmt::format("{} clients are connected already; try again later", options_.max_streams));
   }
-  // The response owns the provider, so this ends with the connection.
+  // The response owns the provider, so `counted` is destroyed with the connection.
   const std::shared_ptr<void> counted(nullptr, [this](void*) { --streams_; });
   Connection* const connection = current;
   const auto provide = [this, counted, connection, source, after = LastEventId(request),

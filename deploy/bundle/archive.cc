@@ -19,7 +19,7 @@
 namespace muster {
 namespace {
 
-// 1980-01-01, the oldest time that every archiver knows.
+// 1980-01-01, the oldest time that all archivers support.
 constexpr int64_t kFixedTime = 315'532'800;
 
 struct EndEntry {
@@ -80,7 +80,7 @@ absl::StatusOr<ArchiveWriter> ArchiveWriter::Open(const std::string& path, int c
       archive_write_add_filter_by_name(state.writer, filter) != ARCHIVE_OK ||
       archive_write_set_filter_option(state.writer, filter, "compression-level", level.c_str()) !=
           ARCHIVE_OK ||
-      // Without the time of day.
+      // Omits the current time from the gzip header.
       (!zstd &&
        archive_write_set_filter_option(state.writer, filter, "timestamp", nullptr) != ARCHIVE_OK) ||
       archive_write_open_fd(state.writer, state.fd.get()) != ARCHIVE_OK)
@@ -88,7 +88,7 @@ absl::StatusOr<ArchiveWriter> ArchiveWriter::Open(const std::string& path, int c
   return writer;
 }
 
-// Every folder comes before what is in it.
+// Adds the parent folders of `name` that the archive does not contain yet.
 absl::Status ArchiveWriter::State::AddFolders(const std::string& name) {
   for (size_t slash = name.find('/'); slash != std::string::npos;
        slash = name.find('/', slash + 1)) {

@@ -1,5 +1,5 @@
-// Writes a compressed tar archive. The same files give the same bytes: times, owners and
-// permissions of the originals do not count.
+// Writes a compressed tar archive. The archive is reproducible: it does not contain the times,
+// owners and permissions of the original files.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,16 @@ namespace muster {
 
 inline constexpr int kMinCompression = 1, kMaxCompression = 19;
 
-// What the name of an archive ends with tells how it is compressed. gzip is for hosts without zstd.
+// The ending of an archive's name selects the compression. gzip is for hosts without zstd.
 inline constexpr const char* kArchiveEndings[] = {".tar.zst", ".tar.gz"};
 
-// Writes beside `path`, and Finish() renames. Without it, nothing is left.
+// Writes to a temporary file beside `path`, which Finish() renames to `path`. Without Finish(), the
+// destructor removes the file. Not thread-safe.
 class ArchiveWriter {
  public:
-  // `compression`: from kMinCompression, quick, to kMaxCompression, small; gzip ends at 9.
-  // ConfigurationError if the name has another ending, or the file cannot be created.
+  // `compression` is from kMinCompression (fastest) to kMaxCompression (smallest). For gzip, levels
+  // above 9 are 9. Returns ConfigurationError if the name has another ending or the file cannot be
+  // created.
   static absl::StatusOr<ArchiveWriter> Open(const std::string& path, int compression);
 
   absl::Status Add(const std::string& name, std::string_view content, bool executable);

@@ -24,7 +24,7 @@ constexpr const char* kPrograms[] = {"muster",    "muster-chief", "muster-evalua
                                      "muster-ps", "muster-tool",  "muster-worker"};
 constexpr char kNccl[] = "muster_nccl.so";
 
-// For files in bin/ and programs/, and for those in lib/.
+// Search paths of files in bin/ and programs/, and of files in lib/.
 constexpr char kFromBeside[] = "$ORIGIN/../lib", kFromLib[] = "$ORIGIN";
 
 bool IsFile(const std::string& path) {
@@ -32,7 +32,7 @@ bool IsFile(const std::string& path) {
   return fs::is_regular_file(path, error);
 }
 
-// The first of these places, seen from the programs, that is a file; "" if none is.
+// Returns the first of `places`, relative to `bin_dir`, that is a file, or "".
 std::string Beside(const std::string& bin_dir, const std::vector<std::string>& places) {
   for (const std::string& place : places)
     if (const std::string path = bin_dir + "/" + place; IsFile(path)) return path;
@@ -103,7 +103,7 @@ class Planner {
                         {"programs", job_programs_}};
     bundle_.entries.push_back({"bundle.json", "", Dump(about, 1) + "\n", ""});
     for (const char* name : {"LICENSE", "muster.spdx.json"}) {
-      // Of a build folder, and of an installation.
+      // The places in a build folder and in an installation.
       const std::string path =
           Beside(request_.bin_dir,
                  {fmt::format("../{}", name), fmt::format("../share/doc/muster/{}", name)});
@@ -130,7 +130,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
 absl::Status AddBinary(const BundleEntry& entry, const std::string& name, ArchiveWriter* archive,
                        uint64_t* size) {
   MUSTER_ASSIGN_OR_RETURN(ElfFile elf, ElfFile::Read(entry.path));
-  // A library without a search path of its own is found by that of the program.
+  // If a library has no search path, the loader uses that of the program.
   if (!elf.SetSearchPath(entry.search_path)) {
     elf.RemoveSearchPath();
     if (entry.name.starts_with("bin/"))

@@ -1,10 +1,10 @@
-// What a bundle consists of:
+// Selects the files of a bundle and writes it:
 //
 //   muster/bin/           the programs
-//   muster/lib/           their libraries, LibTorch among them
-//   muster/programs/      programs of jobs (plugins), as --program names them
-//   muster/bundle.json    what it is, for scripts
-//   muster/doc/           what it is made of, and licenses
+//   muster/lib/           their libraries, with LibTorch
+//   muster/programs/      programs of jobs (plugins), from --program
+//   muster/bundle.json    a description, for scripts
+//   muster/doc/           the bill of materials and the licenses
 #pragma once
 
 #include <cstdint>
@@ -17,40 +17,41 @@
 
 namespace muster {
 
-// The folder that an archive unpacks to.
+// The top folder of the archive.
 inline constexpr char kBundleFolder[] = "muster";
 
 struct BundleRequest {
-  // Where this Muster's programs are.
+  // The folder of this Muster's programs.
   std::string bin_dir;
-  // Files of jobs' programs.
+  // Paths of job programs (plugins).
   std::vector<std::string> programs;
-  // With what training on GPUs needs.
+  // Adds the libraries for training on GPUs.
   bool cuda = false;
   LoaderFolders folders;
 };
 
 struct BundleEntry {
-  // Below the folder of the bundle.
+  // Relative to kBundleFolder.
   std::string name;
-  // The file, or with `text` what stands in its place.
+  // Either the path of the file to copy, or its content.
   std::string path, text;
-  // Where the loader looks for the libraries of this program or library. "": not one of them.
+  // The search path of a program or library, for the loader. "" for other files.
   std::string search_path;
 };
 
 struct Bundle {
-  // In order of name.
+  // Sorted by name.
   std::vector<BundleEntry> entries;
-  // The oldest glibc that the bundle runs with.
+  // The oldest glibc that the bundle supports.
   GlibcVersion glibc{0, 0};
 };
 
-// Lists what belongs to a bundle. ConfigurationError if something is missing or is not what its
-// place needs.
+// Returns the entries of a bundle. Returns ConfigurationError if a file is missing or is not a
+// program or library.
 absl::StatusOr<Bundle> PlanBundle(const BundleRequest& request);
 
-// Writes the archive. Returns the size of its content.
+// Writes the archive. Returns the size of its content in bytes. `compression` is that of
+// ArchiveWriter::Open.
 absl::StatusOr<uint64_t> WriteBundle(const Bundle& bundle, const std::string& path,
                                      int compression);
 

@@ -22,9 +22,11 @@
 namespace muster {
 namespace {
 
-// Of a symbol's version: "GLIBC_2.34" is {2, 34}. {0, 0} for the versions of other libraries.
+// Parses the version of a symbol, such as "GLIBC_2.34". Returns {0, 0} for versions of other
+// libraries.
 GlibcVersion ParseGlibcVersion(std::string_view name) {
-  // Relative relocations in packed form, which have a name in the place of a number.
+  // This version stands for packed relative relocations (DT_RELR). It has a name instead of a
+  // number.
   if (name == "GLIBC_ABI_DT_RELR") return {2, 36};
   constexpr std::string_view kPrefix = "GLIBC_";
   if (!name.starts_with(kPrefix)) return {0, 0};
@@ -47,7 +49,7 @@ struct EndElf {
 
 }  // namespace
 
-// Finds what a mapped file has, by libelf, which checks offsets and sizes.
+// Reads the tables of a mapped file with libelf, which checks offsets and sizes.
 class ElfFile::Reader {
  public:
   Reader(ElfFile* file, const std::string& path) : file_(file), path_(path) {}
@@ -80,8 +82,8 @@ class ElfFile::Reader {
     }
     if (!dynamic)
       return ConfigurationError(
-          fmt::format("{} has no dynamic section: it is no program or library that shares "
-                      "libraries, or its section headers were removed",
+          fmt::format("{} has no dynamic section: it is not a dynamically linked program or "
+                      "library, or its section headers were removed",
                       path_));
     return absl::OkStatus();
   }
@@ -147,8 +149,8 @@ class ElfFile::Reader {
   absl::Status ReadVersions(Elf_Scn* section, const GElf_Shdr& shape) {
     Elf_Data* data = elf_getdata(section, nullptr);
     if (data == nullptr) return Damaged();
-    // Lists whose entries say how far it is to the next one; 0 ends a list. The numbers of entries
-    // are not used: a damaged file may have any.
+    // Each entry of a list has the offset of the next one; 0 ends the list. The entry counts are
+    // not used, because they may be wrong in a damaged file.
     const auto add = [](uint64_t* at, uint64_t next) {
       *at += next;
       return next != 0 && *at <= INT_MAX;
@@ -188,14 +190,14 @@ class ElfFile::Reader {
   const std::string& path_;
   std::unique_ptr<Elf, EndElf> elf_;
   GElf_Ehdr header_;
-  // What must stay: headers and segments.
+  // Ranges that must stay: headers, segments and the droppable sections found so far.
   std::vector<FileRange> used_;
 };
 
 template <typename Entry, typename Change>
 void ElfFile::ForEach(const FileRange& table, const Change& change) {
   for (uint64_t at = table.offset; at < table.offset + table.size; at += sizeof(Entry)) {
-    // A table may begin anywhere, so it is not changed in place.
+    // A table may be unaligned, so entries are copied.
     Entry entry;
     std::memcpy(&entry, map_.get() + at, sizeof(entry));
     change(entry);
@@ -214,7 +216,7 @@ absl::StatusOr<ElfFile> ElfFile::Read(const std::string& path) {
     return ConfigurationError(fmt::format("{} is not a file with content", path));
   ElfFile file;
   file.size_ = status.st_size;
-  // Private: changes stay in this process.
+  // MAP_PRIVATE: changes do not reach the file.
   void* map = mmap(nullptr, file.size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd.get(), 0);
   if (map == MAP_FAILED)
     return ConfigurationError(fmt::format("cannot read {}: {}", path, FileErrorText(errno)));
@@ -230,11 +232,11 @@ std::string ElfFile::search_path() const {
 bool ElfFile::SetSearchPath(std::string_view path) {
   if (path.size() > search_text_.size) return false;
   char* text = map_.get() + search_text_.offset;
-  // Nothing of the build folder's path is left.
+  // Overwrite the whole path of the build folder.
   std::memset(text, 0, search_text_.size);
   std::memcpy(text, path.data(), path.size());
   search_text_.size = path.size();
-  // A file with entries of both kinds has two DT_RPATH then, and the loader reads the last one.
+  // A file with entries of both kinds then has two DT_RPATH entries. The loader uses the last one.
   const Elf64_Dyn entry = {DT_RPATH, {search_value_}};
   for (const uint64_t at : search_entries_) std::memcpy(map_.get() + at, &entry, sizeof(entry));
   runpath_ = false;
@@ -242,7 +244,8 @@ bool ElfFile::SetSearchPath(std::string_view path) {
 }
 
 void ElfFile::RemoveSearchPath() {
-  // The entries behind it move up, from the last one on. The section ends with empty ones.
+  // Move the later entries over each removed one, starting with the last. The section ends with
+  // null entries.
   for (auto at = search_entries_.rbegin(); at != search_entries_.rend(); ++at) {
     char* entry = map_.get() + *at;
     std::memmove(entry, entry + sizeof(Elf64_Dyn), dynamic_end_ - *at - sizeof(Elf64_Dyn));
@@ -261,14 +264,14 @@ void ElfFile::DropSymbols() {
     ranges.push_back(range);
   }
   droppable_.clear();
-  // From the last one on: those before it stay where they are.
+  // Cut the last range first, so that the offsets of the others stay valid.
   std::sort(ranges.begin(), ranges.end(),
             [](const FileRange& a, const FileRange& b) { return a.offset > b.offset; });
   for (const FileRange& range : ranges) Cut(range);
 }
 
 void ElfFile::Cut(const FileRange& range) {
-  // The loader maps whole pages, so offsets keep their place within a page of the segment.
+  // The loader maps whole pages, so the offsets of segments may change only by whole pages.
   uint64_t page = 4096;
   ForEach<Elf64_Phdr>(segments_, [&](const Elf64_Phdr& segment) {
     if (segment.p_type == PT_LOAD && segment.p_offset >= range.offset)

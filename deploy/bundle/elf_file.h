@@ -1,5 +1,5 @@
-// An ELF file that goes into a bundle: what it needs, and where it looks for libraries. Changes are
-// made to a copy in memory, never to the file. One thread at a time.
+// Reads the dependencies of an ELF file, and edits a copy of it in memory for a bundle. The file
+// itself does not change. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,35 +20,36 @@ struct FileRange {
   uint64_t offset = 0, size = 0;
 };
 
-// A version of glibc, {2, 36}.
+// A version of glibc, such as {2, 36}.
 using GlibcVersion = std::pair<int, int>;
 
 class ElfFile {
  public:
-  // Maps a 64-bit ELF file. ConfigurationError for any other file.
+  // Maps a 64-bit ELF file. Returns ConfigurationError for any other file.
   static absl::StatusOr<ElfFile> Read(const std::string& path);
 
-  // The architecture, as in <elf.h>: EM_X86_64.
+  // Returns the architecture, a constant of <elf.h> such as EM_X86_64.
   int machine() const { return machine_; }
-  // Names of the libraries that the loader loads with this file (DT_NEEDED).
+  // Returns the names of the libraries that the loader loads with this file (DT_NEEDED).
   const std::vector<std::string>& needed() const { return needed_; }
-  // Folders in which the loader looks for them, separated by colons: DT_RPATH, or DT_RUNPATH, which
-  // replaces it. "" without.
+  // Returns the search path for these libraries, folders separated by colons: DT_RUNPATH, or
+  // DT_RPATH if the file has no DT_RUNPATH. "" if it has neither.
   std::string search_path() const;
   bool has_runpath() const { return runpath_; }
-  // The oldest glibc that has all symbols which the file needs; {0, 0} if it needs none.
+  // Returns the oldest glibc that provides all symbols that the file needs, {0, 0} if it needs
+  // none.
   GlibcVersion glibc() const { return glibc_; }
 
-  // Replaces the search path by a DT_RPATH, which also counts for the libraries that this file
-  // loads, and precedes LD_LIBRARY_PATH. False, without a change, if the file has no search path or
-  // only a shorter one.
+  // Replaces the search path by a DT_RPATH. The loader searches a DT_RPATH before LD_LIBRARY_PATH,
+  // and also for the libraries that this file loads. Returns false, without a change, if the file's
+  // search path is shorter than `path` or absent.
   bool SetSearchPath(std::string_view path);
   // Removes the search path.
   void RemoveSearchPath();
-  // Removes debug information and symbols that only debuggers read.
+  // Removes debug information, and symbols that only debuggers read.
   void DropSymbols();
 
-  // The content, with all changes.
+  // Returns the content with all changes. Valid as long as this object, until the next change.
   std::string_view bytes() const { return {map_.get(), size_}; }
 
  private:
@@ -58,7 +59,7 @@ class ElfFile {
   };
   class Reader;
 
-  // Removes a range that nothing uses, in whole pages, and corrects what lies behind it.
+  // Removes the whole pages of an unused range, and corrects the offsets of all data behind it.
   void Cut(const FileRange& range);
   template <typename Entry, typename Change>
   void ForEach(const FileRange& table, const Change& change);
@@ -68,16 +69,17 @@ class ElfFile {
   int machine_ = 0;
   std::vector<std::string> needed_;
   bool runpath_ = false;
-  // The text of the search path, and its place in the table of texts.
+  // The search path in the file, and its offset in the string table.
   FileRange search_text_;
   uint64_t search_value_ = 0;
-  // Entries of the dynamic section: two where a file has both kinds.
+  // File offsets of the search path's entries in the dynamic section: two if the file has both
+  // kinds.
   std::vector<uint64_t> search_entries_;
   uint64_t dynamic_end_ = 0;
   GlibcVersion glibc_{0, 0};
-  // The tables of segments and of sections.
+  // The program header table and the section header table.
   FileRange segments_, sections_;
-  // Sections that no program needs, by number.
+  // Sections that DropSymbols removes, by index.
   std::map<size_t, FileRange> droppable_;
 };
 

@@ -20,15 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files that include each other would not end.
+// The limit of nested includes, because files may include each other.
 constexpr int kMaxIncludes = 8;
 
-// What a library loads by name once it is used, from the same folder.
+// A library that loads others at run time (dlopen) from the same folder.
 struct LoadedLater {
   const char *library, *pattern;
 };
 constexpr LoadedLater kLoadedLater[] = {
-    // Linear algebra, and kernels that LibTorch compiles when it runs.
+    // For linear algebra, and for kernels that LibTorch compiles at run time.
     {"libtorch_cuda.so", "libtorch_cuda_linalg.so"},
     {"libtorch_cuda.so", "libcaffe2_nvrtc.so"},
     {"libcudnn.so.*", "libcudnn_*.so.*"},
@@ -59,8 +59,8 @@ void ReadLdSoConf(const std::string& path, int depth, std::vector<std::string>* 
   }
 }
 
-// The folders of a search path. Empty parts mean the current folder, which no bundle should depend
-// on.
+// Returns the folders of a search path. Skips empty parts, which mean the current folder, because a
+// bundle must not depend on it.
 std::vector<std::string> SearchFolders(const std::string& path, const std::string& file) {
   const std::string origin = fs::path(file).parent_path().string();
   std::vector<std::string> folders = absl::StrSplit(path, ':', absl::SkipEmpty());
@@ -86,7 +86,7 @@ class Finder {
  private:
   struct Waiting {
     std::string path;
-    // DT_RPATH of what loads it.
+    // The DT_RPATH folders of the file that loads it.
     std::vector<std::string> inherited;
   };
 
@@ -107,7 +107,7 @@ class Finder {
                              static_cast<const std::vector<std::string>*>(&own), &folders_.system})
       places.insert(places.end(), more->begin(), more->end());
     for (const std::string& name : elf.needed()) {
-      // What the process has already is not looked for again.
+      // The loader does not search again for a library that is loaded.
       if (BelongsToHost(name) || found_.contains(name)) continue;
       const std::string path = Look(name, places);
       if (path.empty())
@@ -166,7 +166,7 @@ LoaderFolders ReadLoaderFolders(const char* library_path, const std::string& ld_
 }
 
 bool BelongsToHost(std::string_view name) {
-  // glibc's libraries work with the loader of the same glibc alone.
+  // glibc's libraries work only with the loader of the same glibc.
   for (const char* pattern :
        {"ld-linux*", "libc.so.*", "libm.so.*", "libmvec.so.*", "libdl.so.*", "libpthread.so.*",
         "librt.so.*", "libutil.so.*", "libresolv.so.*", "libanl.so.*", "libnss_*.so.*",

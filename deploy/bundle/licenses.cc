@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 
 using Files = std::map<std::string, std::string>;
 
-// The names that a package may list a file by: /lib is /usr/lib today, and was not always.
+// Returns the paths by which a package may list the file. /lib is now a link to /usr/lib, but the
+// lists of some packages still contain paths in /lib.
 std::set<std::string> NamesOf(const std::string& path) {
   constexpr std::string_view kUsr = "/usr";
   std::error_code error;
@@ -44,7 +45,8 @@ void AddDebian(const std::set<std::string>& wanted, const PackageFolders& folder
   }
 }
 
-// Packages that pip has installed in `site`, each with a list of its files.
+// Adds the licenses of the Python packages in `site` that own a wanted file. RECORD lists the files
+// of a package.
 void AddPython(const fs::path& site, const std::set<std::string>& wanted, Files* found) {
   std::error_code error;
   for (const fs::directory_entry& about : fs::directory_iterator(site, error)) {
@@ -65,7 +67,7 @@ void AddPython(const fs::path& site, const std::set<std::string>& wanted, Files*
   }
 }
 
-// The folder above `path` in which pip installs; "" if there is none.
+// Returns the site-packages folder that contains `path`, or "".
 std::string SiteOf(const std::string& path) {
   for (fs::path folder = fs::path(path).parent_path(); folder != folder.parent_path();
        folder = folder.parent_path())

@@ -1,4 +1,4 @@
-// Finds the license texts of the libraries in a bundle, which go along with them.
+// Finds the license texts of the libraries in a bundle.
 #pragma once
 
 #include <map>
@@ -6,14 +6,14 @@
 
 namespace muster {
 
-// Where Debian's package manager keeps what it knows.
+// The folders of Debian's package manager.
 struct PackageFolders {
   std::string lists = "/var/lib/dpkg/info", documents = "/usr/share/doc";
 };
 
-// License texts of libraries, given by path: files by a name of their own. Reads the lists of
-// Debian's package manager, and those of Python packages in the folder that a library is in. A
-// library of neither has none.
+// Returns paths of license texts, keyed by a unique file name. `libraries` maps names to paths.
+// Searches the file lists of Debian packages, and those of the Python packages in the site-packages
+// folder that contains a library. Finds no license for a library that is in neither.
 std::map<std::string, std::string> FindLicenses(const std::map<std::string, std::string>& libraries,
                                                 const PackageFolders& folders = {});
 

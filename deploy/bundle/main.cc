@@ -1,5 +1,5 @@
-// muster-bundle: the command `muster bundle`, which starts it. A program of its own, because no
-// other command needs libarchive.
+// muster-bundle, which `muster bundle` runs. It is a separate program because no other command
+// needs libarchive.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -53,8 +53,8 @@ int Main(int argc, char** argv) {
       ->required();
   AddRepeated(bundle, "--program", &arguments.request.programs, "FILE",
               "The program of a job, built as a shared library; may be repeated");
-  bundle->add_flag("--cuda", arguments.request.cuda, "Add what training on GPUs needs");
-  bundle->add_flag("--cpu", arguments.cpu, "Leave that out (the default)");
+  bundle->add_flag("--cuda", arguments.request.cuda, "Add the libraries for training on GPUs");
+  bundle->add_flag("--cpu", arguments.cpu, "Omit these libraries (the default)");
   bundle->add_option("--compression", arguments.compression, "From 1, quick, to 19, small")
       ->type_name("N")
       ->capture_default_str();

@@ -24,7 +24,7 @@ constexpr Duration kArchiveTimeout = std::chrono::hours(1);
 constexpr char kFolders[] = "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/muster/hosts";
 
 absl::StatusOr<std::string> DigestOf(int fd, int64_t* bytes) {
-  constexpr size_t kShown = 16;  // Bytes of the digest in a name.
+  constexpr size_t kShown = 16;  // Bytes of the digest that are used.
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
                                                                         EVP_MD_CTX_free);
   unsigned char digest[EVP_MAX_MD_SIZE];
@@ -40,7 +40,7 @@ absl::StatusOr<std::string> DigestOf(int fd, int64_t* bytes) {
     *bytes += size;
   }
   if (!ok || EVP_DigestFinal_ex(context.get(), digest, nullptr) != 1)
-    return ConfigurationError("cannot read the archive of --copy back");
+    return ConfigurationError("cannot read back the archive of --copy");
   std::string text;
   for (size_t i = 0; i < kShown; ++i) text += fmt::format("{:02x}", digest[i]);
   return text;
@@ -57,7 +57,7 @@ absl::StatusOr<std::string> PathWithin(const std::string& path, const std::strin
   if (relative.empty() || *relative.begin() == "..") {
     return ConfigurationError(fmt::format(
         "--copy is {}, which is outside of the current folder: start muster launch in a folder "
-        "that holds it",
+        "that contains it",
         path));
   }
   return relative.string();
@@ -72,7 +72,7 @@ absl::StatusOr<Archive> MakeArchive(const std::vector<std::string>& paths,
   if (!made)
     return ConfigurationError(
         fmt::format("cannot make the archive of --copy {}: {}", name, std::strerror(errno)));
-  // The order of the names, the owners and the times of access do not change the content.
+  // The archive must not depend on the order of names or on the owners of files.
   std::vector<std::string> arguments = {
       "tar",          "--sort=name", "--owner=0", "--group=0", "--numeric-owner",
       "--format=gnu", "-cf",         name,        "--"};

@@ -1,4 +1,5 @@
-// What `muster launch --copy` sends to the hosts: one tar archive, and the commands that unpack it.
+// Makes the tar archive that `muster launch --copy` sends to the hosts, and the commands that
+// unpack it there.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +13,31 @@
 namespace muster::hosts {
 
 struct Archive {
-  std::string path;  // Of a deleted file that `file` keeps, "/proc/self/fd/N".
+  std::string path;  // "/proc/self/fd/N". The file is deleted, but `file` keeps it open.
   Fd file;
-  std::string digest;  // Of names, contents, modes and times.
+  std::string digest;  // Digest of names, contents, modes and times.
   int64_t bytes = 0;
 };
 
-// Makes the archive of files and folders. Returns ConfigurationError for a path that does not exist
-// or that is outside of the current folder: on the hosts it has the same place in their folder.
+// Makes an archive of files and folders, with paths relative to the current folder. Returns
+// ConfigurationError for a path that does not exist or is outside the current folder. Returns
+// Preempted if a signal requests a stop.
 absl::StatusOr<Archive> MakeArchive(const std::vector<std::string>& paths,
                                     launcher::SignalQueue& signals);
 
-// Returns the path relative to `current`, an absolute path. ConfigurationError if it is outside.
+// Returns the path relative to `current`, an absolute path. Returns ConfigurationError if the path
+// is outside `current`.
 absl::StatusOr<std::string> PathWithin(const std::string& path, const std::string& current);
 
-// The folder of an archive, named by its content, as text for the shell of a host.
+// Returns the folder on a host for an archive with this digest, quoted for the shell.
 std::string ContentFolder(const std::string& digest);
-// `folder` is one that the user names. A relative one is in the user's home folder.
+// Returns the folder of --remote-folder, quoted for the shell. A relative folder is in the user's
+// home folder, because the shell starts there.
 std::string NamedFolder(const std::string& folder);
 
-// Commands for any login shell, with the archive as their input. The first one does nothing where
-// the folder of this content exists, and never leaves a part of it there. The second one writes
-// over what is there.
+// Return commands for any login shell that unpack the archive from their standard input.
+// UnpackOnceCommand has no effect if the folder of this digest exists, and creates it atomically.
+// UnpackOverCommand overwrites existing files.
 std::string UnpackOnceCommand(const std::string& digest);
 std::string UnpackOverCommand(const std::string& folder);
 

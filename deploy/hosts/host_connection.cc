@@ -17,15 +17,15 @@
 namespace muster::hosts {
 namespace {
 
-// For ssh to connect and to authenticate. ssh itself gives up earlier in most cases.
+// Timeout for ssh to connect and authenticate. In most cases, ssh itself fails earlier.
 constexpr Duration kConnectLimit = std::chrono::seconds(45);
 constexpr Duration kCopyLimit = std::chrono::hours(4);
-// For the host to find the folder and the program, and to print its version. run-tasks starts only
-// then, and waits for the end of an earlier one.
+// Timeout for the host to find the folder and the program, and to print its version. run-tasks,
+// which waits for the end of an earlier one, starts afterwards.
 constexpr Duration kStartLimit = std::chrono::seconds(45);
-// A remark of a connection that worked explains its end if it is not older.
+// A line of ssh explains the end of a working connection only if it is not older than this.
 constexpr Duration kLastWords = std::chrono::seconds(5);
-// How often the end of ssh is looked for without a signal.
+// How often the end of ssh is polled if no signal arrives.
 constexpr Duration kLookEvery = std::chrono::seconds(1);
 constexpr size_t kRemarks = 20;
 
@@ -37,7 +37,7 @@ HostConnection::HostConnection(ConnectionOptions options, size_t index,
 
 HostConnection::~HostConnection() { Forget(); }
 
-// Waits for the end of the previous ssh, which was killed.
+// Kills the previous ssh processes and waits for their end, at most 2 s.
 void HostConnection::Forget() {
   const MonotonicTime limit = Clock::now() + std::chrono::seconds(2);
   if (copy_) copy_->Signal(SIGKILL);
@@ -62,7 +62,7 @@ absl::Status HostConnection::Open() {
   options.arguments = FirstSession(options_.ssh, options_.control, options_.target, ShellCommand());
   MUSTER_ASSIGN_OR_RETURN(options.arguments[0], FindProgram(options.arguments[0]));
   options.input = read_end.get();
-  unlink(options_.control.c_str());  // Of a connection that was lost.
+  unlink(options_.control.c_str());  // The socket of a lost connection.
   MUSTER_ASSIGN_OR_RETURN(launcher::Child child, launcher::Child::Start(options));
   ssh_.emplace(std::move(child));
   out_ = launcher::LineSplitter(kLongestMessage);
@@ -89,14 +89,14 @@ void HostConnection::SetSuspended(bool suspended) {
     input_.SetPings(true);
     return Send(hosts::Ping());
   }
-  input_.SetPings(false);  // A ping would say that this process goes on.
+  input_.SetPings(false);  // A ping would end the suspension.
   Send(ToJson(SuspendRequest{static_cast<int>(Seconds(kSuspendLimit))}));
   pollfd full = {input_.waiting(), POLLOUT, 0};
   if (full.fd >= 0 && poll(&full, 1, 1000) > 0) input_.Flush();
 }
 
 void HostConnection::AddPolled(bool output, std::vector<pollfd>* polled) const {
-  // Before the host is ready, nothing of it is printed.
+  // Before the host is ready, its output has no task output.
   const bool read = output || phase_ != Phase::kReady;
   polled->push_back({ssh_ && read ? ssh_->out.get() : -1, POLLIN, 0});
   polled->push_back({ssh_ ? ssh_->err.get() : -1, POLLIN, 0});
@@ -125,7 +125,7 @@ std::optional<MonotonicTime> HostConnection::Tick(MonotonicTime now) {
       Fail(WhyEnded(report->code));
     }
   }
-  if (phase_ == Phase::kLost) return now;  // Since this call: the caller has an end to see.
+  if (phase_ == Phase::kLost) return now;  // Lost in this call: the tasks ended now.
   if (phase_ != Phase::kReady) {
     if (now > limit_) {
       Fail(PeerLost(fmt::format("{}: no answer for {:.0f} s", options_.target,
@@ -152,7 +152,7 @@ bool HostConnection::Ended() {
 void HostConnection::OnLine(std::string_view line) {
   switch (phase_) {
     case Phase::kConnecting:
-      if (line != kShellReady) return;  // Of the user's login files.
+      if (line != kShellReady) return;  // Output of the user's login files.
       if (options_.unpack.empty() || has_copy_) return SendStartLine();
       return StartCopy();
     case Phase::kStarting:
@@ -174,7 +174,7 @@ void HostConnection::OnLine(std::string_view line) {
 void HostConnection::OnError(std::string_view line) {
   if (phase_ == Phase::kReady) {
     listener_.OnRemark(index_, line);
-    remarks_.clear();  // The last one says why the connection ended, if it does.
+    remarks_.clear();  // Keep only the last line, as the reason if the connection ends.
   }
   remarks_.emplace_back(line);
   remarked_ = Clock::now();
@@ -221,7 +221,7 @@ void HostConnection::CheckVersion(std::string_view version) {
   constexpr std::string_view kOwn = MUSTER_VERSION;
   if (version.empty()) {
     return Fail(ConfigurationError(
-        fmt::format("{}: there is no program {}: install Muster there, or name its folder with "
+        fmt::format("{}: the program {} is missing: install Muster there, or name its folder with "
                     "--bin-dir, or copy one with --copy and --bin-dir",
                     options_.target, options_.muster)));
   }
@@ -254,8 +254,8 @@ bool HostConnection::ReadSome(Fd* from, launcher::LineSplitter* lines, bool erro
   return false;
 }
 
-// Reads what ssh has left. Does not wait for the end of the pipe, which a process of the user's
-// ssh configuration may hold open.
+// Reads the remaining output of ssh. Does not wait for the end of the stream, because a process of
+// the user's ssh configuration may hold the pipe open.
 void HostConnection::Drain() {
   constexpr int kMaxReads = 64;  // More than a pipe holds.
   for (int i = 0; i < kMaxReads && ReadSome(&ssh_->out, &out_, false); ++i) {
@@ -272,7 +272,7 @@ absl::Status HostConnection::WhyEnded(int code) const {
     case Phase::kConnecting:
       return CannotConnect(options_.target, last);
     case Phase::kStarting:
-      // ssh's own code is 255: the connection ended, not the command.
+      // ssh exits with 255 if the connection failed, and otherwise with the command's exit code.
       if (code == 255) return PeerLost(fmt::format("{}: {}", options_.target, last));
       return ConfigurationError(fmt::format("{}: {}", options_.target, last));
     default:
@@ -285,7 +285,7 @@ absl::Status HostConnection::WhyEnded(int code) const {
 void HostConnection::Fail(absl::Status status) {
   if (phase_ == Phase::kLost) return;
   status_ = std::move(status);
-  // The last one is in the status.
+  // The status contains the last line.
   for (size_t i = 0; i + 1 < remarks_.size(); ++i) listener_.OnRemark(index_, remarks_[i]);
   remarks_.clear();
   phase_ = Phase::kLost;

@@ -1,5 +1,5 @@
-// The connection to one host: ssh as a child of this process, and behind it `muster run-tasks`. All
-// functions but Ping are called on the launcher's main thread.
+// The connection to one host. It runs ssh as a child of this process, and ssh runs `muster
+// run-tasks` on the host. All functions except Ping must be called on the launcher's main thread.
 #pragma once
 
 #include <poll.h>
@@ -21,68 +21,72 @@
 namespace muster::hosts {
 
 struct ConnectionOptions {
-  std::vector<std::string> ssh;  // The words of --ssh.
-  std::string target;            // The host, as ssh takes it.
-  std::string control;           // The path of the socket for further sessions.
-  std::string muster;            // The path of the program `muster` on the host.
+  std::vector<std::string> ssh;  // --ssh, split into words.
+  std::string target;            // The destination for ssh.
+  std::string control;           // The path of ssh's control socket.
+  std::string muster;            // The path of `muster` on the host.
   std::string start_line;        // StartLine of ssh_command.h.
-  // --copy: the command that unpacks, and the archive that is its input. Empty: nothing is copied.
+  // For --copy: the command that unpacks the archive, and the archive's path. Empty: nothing is
+  // copied.
   std::string unpack, archive;
 };
 
-// Receives what comes from the host.
+// Receives the messages and the output of a host.
 class ConnectionListener {
  public:
   virtual ~ConnectionListener() = default;
   virtual void OnMessage(size_t host, const Json& message) = 0;
   virtual void OnTaskLine(size_t host, const TaskLine& line) = 0;
-  // A line for the user, of ssh or of the host's shell.
+  // A line of output of ssh or of the host's shell, for the user.
   virtual void OnRemark(size_t host, std::string_view line) = 0;
-  // The connection has ended: HostConnection::status() says why.
+  // The connection has ended. HostConnection::status() has the reason.
   virtual void OnLost(size_t host) = 0;
 };
 
 class HostConnection {
  public:
-  // `listener` must outlive this object, which is the host number `index`.
+  // `listener` must outlive this object. `index` is the number of this host.
   HostConnection(ConnectionOptions options, size_t index, ConnectionListener& listener);
   ~HostConnection();
   HostConnection(const HostConnection&) = delete;
   HostConnection& operator=(const HostConnection&) = delete;
 
-  // Starts to connect, for the first time or after OnLost. Copies once.
+  // Starts to connect. Called for the first connection, and again after OnLost. The archive is
+  // copied only once. Does not wait for the connection.
   absl::Status Open();
-  // True once `muster run-tasks` of the right version takes messages.
+  // Returns true once `muster run-tasks` of this version accepts messages.
   bool ready() const { return phase_ == Phase::kReady; }
-  // True before Open and after OnLost.
+  // Returns true before Open and after OnLost.
   bool lost() const { return phase_ == Phase::kLost; }
-  // Why the connection ended. Its code says whether another attempt can help.
+  // Returns why the connection ended: PeerLost if another attempt may succeed, else
+  // ConfigurationError.
   const absl::Status& status() const { return status_; }
   const std::string& target() const { return options_.target; }
 
-  // Sends the message, as soon as the host is ready.
+  // Sends the message once the host is ready. Does not block.
   void Send(const Json& message);
-  // Sets what is sent first on each connection that is ready from now on.
+  // Sets the first message of each later connection.
   void SetFirst(const Json& message) { first_ = Dump(message) + "\n"; }
-  // Sends a ping when one is due. Any thread may call it.
+  // Sends a ping if one is due. Thread-safe.
   void Ping() { input_.Ping(Clock::now()); }
-  // Before this process stops: tells the host that it will be silent. And when it goes on.
+  // Called with true before this process is suspended. The host then accepts silence for
+  // kSuspendLimit. Called with false when this process continues.
   void SetSuspended(bool suspended);
   // Drops the messages that have not been sent.
   void DropWaiting() { waiting_.clear(); }
 
   static constexpr size_t kPolled = 5;
-  // Appends kPolled descriptors. Without `output`, leaves out what comes from the tasks.
+  // Appends kPolled descriptors to poll. If `output` is false, leaves out the output of the tasks.
   void AddPolled(bool output, std::vector<pollfd>* polled) const;
   void Read(const pollfd* polled);
-  // Does what is due, and returns the time of the next call at the latest: `now` if it called
-  // OnLost.
+  // Checks for ended processes and timeouts. Returns the latest time for the next call: `now` if it
+  // called OnLost, nullopt if the connection was already lost.
   std::optional<MonotonicTime> Tick(MonotonicTime now);
 
-  // Ends the input of run-tasks, which ends all tasks of the host. Kills ssh if run-tasks has not
-  // started.
+  // Closes the input of run-tasks, which then ends all tasks of the host. Kills ssh if run-tasks
+  // has not started.
   void Close();
-  // True if ssh has ended.
+  // Returns true if ssh has ended.
   bool Ended();
 
  private:
@@ -107,13 +111,13 @@ class HostConnection {
   absl::Status status_;
   std::optional<launcher::Child> ssh_, copy_;
   bool has_copy_ = false;
-  HostInput input_;  // Of the first session.
+  HostInput input_;  // The input of ssh_.
   launcher::LineSplitter out_{kLongestMessage}, err_, copy_err_;
   std::string first_;
-  std::vector<std::string> waiting_;  // Until the host is ready.
-  // The last lines of ssh, of which nothing was told before the host is ready.
+  std::vector<std::string> waiting_;  // Messages to send once the host is ready.
+  // The last lines of ssh. Before the host is ready, the listener has not received them.
   std::deque<std::string> remarks_;
-  MonotonicTime remarked_;  // The time of the last one.
+  MonotonicTime remarked_;  // The time of the last line in remarks_.
   MonotonicTime limit_;
 };
 

@@ -1,5 +1,5 @@
-// HostInput writes to the standard input of a host's ssh without blocking. Any thread may call its
-// functions, so that another than the main thread can send the pings.
+// HostInput writes to the standard input of a host's ssh without blocking. Thread-safe, because
+// pings are sent on a thread of their own.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -14,20 +14,20 @@ namespace muster::hosts {
 
 class HostInput {
  public:
-  // Writes to `fd`, which does not block, from now on. Drops what has not been written.
+  // Sets the descriptor, which must be non-blocking. Drops pending bytes and disables pings.
   void Open(Fd fd);
-  // Ends the input, and the pings.
+  // Closes the descriptor and disables pings.
   void Close();
-  // Writes as much as possible now, and keeps the rest.
+  // Writes as much as possible without blocking. Keeps the rest for Flush.
   void Write(std::string_view bytes);
-  // Writes what is kept, as far as possible.
+  // Writes pending bytes, as many as possible without blocking.
   void Flush() { Write({}); }
-  // The descriptor to poll for POLLOUT. -1: nothing is kept.
+  // Returns the descriptor to poll for POLLOUT, -1 if no bytes are pending.
   int waiting() const;
 
-  // Whether Ping writes. REQUIRES for `on`: the other side takes messages.
+  // Enables or disables Ping. REQUIRES if `on`: run-tasks accepts messages.
   void SetPings(bool on);
-  // Writes what is kept, else a ping if nothing was written for kPingEvery.
+  // Writes pending bytes. If there are none, writes a ping if nothing was written for kPingEvery.
   void Ping(MonotonicTime now);
 
  private:

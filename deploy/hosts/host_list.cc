@@ -18,10 +18,10 @@ absl::StatusOr<std::vector<Host>> ReadHostList(const std::string& text) {
       return ConfigurationError(
           fmt::format("--hosts is \"{}\", which names {} twice: give it once, with its slots", text,
                       host.host));
-    // ssh would take it for an option.
+    // ssh would parse it as an option.
     if (host.host.starts_with('-'))
       return ConfigurationError(
-          fmt::format("--hosts is \"{}\", and {} is no name of a host", text, host.host));
+          fmt::format("--hosts is \"{}\", and {} is not a host name", text, host.host));
     hosts.push_back({host.host, std::max(host.slots, 1)});
   }
   return hosts;

@@ -1,5 +1,5 @@
-// The hosts of `muster launch --hosts`, and which task runs where. Pure functions, except that
-// ReadHostList reads a file.
+// Parses the hosts of `muster launch --hosts`, and assigns tasks to them. Pure functions, except
+// that ReadHostList may read a file.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 namespace muster::hosts {
 
 struct Host {
-  std::string target;  // As ssh takes it: "gpu1", "me@gpu1", an alias of ssh's configuration.
-  int slots = 1;       // How many members it runs: chief and workers.
+  std::string target;  // A destination for ssh: "gpu1", "me@gpu1", or an alias.
+  int slots = 1;       // The number of members that it runs: chief and workers.
 };
 
-// Reads the value of --hosts: a list, "a:4,b:4", or the name of a file with one host a line ("a
-// slots=4"). Returns ConfigurationError for anything else.
+// Parses the value of --hosts: a list, "a:4,b:4", or the name of a file with one host per line ("a
+// slots=4"). Returns ConfigurationError if it is malformed or names a host twice.
 absl::StatusOr<std::vector<Host>> ReadHostList(const std::string& text);
 
 int SlotsOf(const std::vector<Host>& hosts);
@@ -25,8 +25,8 @@ int SlotsOf(const std::vector<Host>& hosts);
 int WorkersFor(const std::vector<Host>& hosts, const launcher::ClusterSize& size);
 
 // Returns the host of each task, in the order of PlanCluster. Chief and workers fill the slots of
-// the hosts in order, the chief on the first host. ps tasks take turns over all hosts from the
-// first one, and the evaluator is on the last one; neither takes a slot. Returns
+// the hosts in order, the chief on the first host. ps tasks are assigned to all hosts in turn,
+// starting with the first one. The evaluator runs on the last host. Neither uses a slot. Returns
 // ConfigurationError if there are more members than slots.
 absl::StatusOr<std::vector<size_t>> PlaceTasks(const launcher::ClusterSize& size,
                                                const std::vector<Host>& hosts);

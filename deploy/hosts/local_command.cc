@@ -13,7 +13,7 @@
 namespace muster::hosts {
 namespace {
 
-// Reads what is there. Closes the descriptor at the end of the stream.
+// Reads the available bytes. Closes the descriptor at the end of the stream.
 void ReadAll(Fd* from, std::string* to) {
   char bytes[16 * 1024];
   while (*from) {
@@ -48,7 +48,7 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
     if (access(file.c_str(), X_OK) == 0) return file;
     rest.remove_prefix(std::min(folder.size() + 1, rest.size()));
   }
-  return ConfigurationError(fmt::format("there is no program {} on this host", name));
+  return ConfigurationError(fmt::format("this host has no program {}", name));
 }
 
 absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& arguments,
@@ -69,7 +69,7 @@ absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& argumen
     }
     absl::Status status = CheckSignals(signals);
     if (status.ok() && Clock::now() > limit)
-      status = DeadlinePassed(fmt::format("{} takes too long", arguments[0]));
+      status = DeadlinePassed(fmt::format("{} did not end in time", arguments[0]));
     if (!status.ok()) {
       child.Signal(SIGKILL);
       return status;

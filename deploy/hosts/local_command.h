@@ -1,4 +1,4 @@
-// Runs a command of this host to its end.
+// Runs a command on this host and waits for its end.
 #pragma once
 
 #include <string>
@@ -15,15 +15,16 @@ struct CommandResult {
   std::string out, err;
 };
 
-// The first argument is looked for in PATH. Kills the command after `timeout`, which is a
-// DeadlinePassed, and when a signal asks to stop, which is a Preempted.
+// Runs a command, whose program is searched in PATH, and returns its output. Kills the command and
+// returns DeadlinePassed after `timeout`, or Preempted if a signal requests a stop.
 absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& arguments,
                                          launcher::SignalQueue& signals, Duration timeout);
 
-// Returns Preempted if one of the signals that came asks to stop.
+// Returns Preempted if SIGINT, SIGTERM or SIGHUP is pending. Consumes all pending signals.
 absl::Status CheckSignals(launcher::SignalQueue& signals);
 
-// Returns the path of a program that is named as for a shell. ConfigurationError if there is none.
+// Finds a program in PATH. Returns a name with a '/' unchanged. Returns ConfigurationError if the
+// program is not found.
 absl::StatusOr<std::string> FindProgram(const std::string& name);
 
 }  // namespace muster::hosts

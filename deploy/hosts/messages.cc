@@ -8,10 +8,10 @@ namespace muster::hosts {
 namespace {
 
 absl::Status ReadMap(const Json& json, std::map<std::string, std::string>* out) {
-  if (!json.is_object()) return ConfigurationError("environment is no object");
+  if (!json.is_object()) return ConfigurationError("environment is not an object");
   for (const auto& [name, value] : json.items()) {
     if (!value.is_string())
-      return ConfigurationError(fmt::format("environment.{} is no text", name));
+      return ConfigurationError(fmt::format("environment.{} is not a string", name));
     (*out)[name] = value.get<std::string>();
   }
   return absl::OkStatus();

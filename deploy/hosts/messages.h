@@ -1,6 +1,6 @@
-// What the launcher and `muster run-tasks` say to each other through ssh, one line each. The
-// launcher sends JSON objects with one key. run-tasks answers with such objects, and with the lines
-// of the tasks: a letter for the kind, the index of the task, a space, the text.
+// The messages between the launcher and `muster run-tasks`, one per line, over ssh. The launcher
+// sends JSON objects with one key. run-tasks sends such objects, and the output lines of the tasks:
+// a letter for the kind, the index of the task, a space, the text.
 #pragma once
 
 #include <map>
@@ -16,20 +16,20 @@
 
 namespace muster::hosts {
 
-// The longest line in bytes. Both sides read with a LineSplitter of this limit, and send nothing
-// longer.
+// The limit of a line in bytes. Both sides read with a LineSplitter of this limit, and send no
+// longer lines.
 inline constexpr size_t kLongestMessage = 16 * 1024 * 1024;
-// The launcher sends something at least this often.
+// The launcher sends a message at least this often.
 inline constexpr Duration kPingEvery = std::chrono::seconds(5);
-// After this time without a word of the launcher run-tasks ends the tasks. Less than the time in
-// which ssh finds a dead connection, so that a host's tasks have ended when the launcher connects
-// to it again.
+// After this time without a message of the launcher, run-tasks ends the tasks. It must be less than
+// the time in which ssh detects a dead connection. The tasks of a host have then ended before the
+// launcher reconnects.
 inline constexpr Duration kSilenceLimit = std::chrono::seconds(25);
 
 // A suspended launcher (Ctrl-Z) may be silent for this long.
 inline constexpr Duration kSuspendLimit = std::chrono::hours(1);
 
-// {"prepare": ...}: the free ports and the GPUs of the host.
+// {"prepare": ...}: requests free ports, and the list of the host's GPUs.
 struct PrepareRequest {
   int ports = 0;
   bool gpus = false;
@@ -38,10 +38,9 @@ struct PrepareRequest {
 struct Prepared {
   std::vector<int> ports;
   std::vector<std::string> gpus;
-  std::string error;  // One sentence; "" for none.
+  std::string error;  // One sentence, "" if there is none.
 };
-// {"reserve": ...}: the ports that the host has given before, for a run-tasks that replaces
-// another.
+// {"reserve": ...}: the ports of an earlier Prepared. Sent to a run-tasks that replaces another.
 struct ReserveRequest {
   std::vector<int> ports;
 };
@@ -50,10 +49,11 @@ struct StartRequest {
   int task = 0;
   std::vector<std::string> arguments;  // The first one is the program's path.
   std::map<std::string, std::string> environment;
-  std::string key;     // The text of a run key file. "": none.
-  std::string result;  // The path of result.json, whose content comes with the end. "": none.
+  std::string key;     // The text of a run key file, "" if there is none.
+  std::string result;  // The path of result.json, whose content Ended returns. "": none.
 };
-// {"started": ...}, or {"ended": ...} with code 2 where the program could not be started.
+// {"started": ...}. If the program cannot be started, run-tasks sends {"ended": ...} with code 2
+// instead.
 struct Started {
   int task = 0;
   int64_t pid = 0;
@@ -63,7 +63,7 @@ struct SignalRequest {
   int task = 0;
   int signal = 0;
 };
-// {"suspend": ...}: the launcher is silent for up to this time, until its next message.
+// {"suspend": ...}: the launcher may be silent for this time, until its next message.
 struct SuspendRequest {
   int seconds = 0;
 };
@@ -71,7 +71,7 @@ struct SuspendRequest {
 struct Ended {
   int task = 0;
   launcher::ExitReport report;
-  Json result;  // The content of result.json; null for none.
+  Json result;  // The content of result.json, null if there is none.
 };
 
 Json ToJson(const PrepareRequest& request);
@@ -83,7 +83,7 @@ Json ToJson(const SignalRequest& request);
 Json ToJson(const SuspendRequest& request);
 Json ToJson(const Ended& ended);
 Json Ping();
-// Each reads the object of its key.
+// Each parses the value of its message's key. Returns ConfigurationError if it is invalid.
 absl::StatusOr<PrepareRequest> PrepareRequestFrom(const Json& json);
 absl::StatusOr<Prepared> PreparedFrom(const Json& json);
 absl::StatusOr<ReserveRequest> ReserveRequestFrom(const Json& json);
@@ -93,16 +93,16 @@ absl::StatusOr<SignalRequest> SignalRequestFrom(const Json& json);
 absl::StatusOr<SuspendRequest> SuspendRequestFrom(const Json& json);
 absl::StatusOr<Ended> EndedFrom(const Json& json);
 
-// A line of a task.
+// An output line of a task.
 struct TaskLine {
-  char kind = 'o';  // 'o': its output, 'e': its errors, 'p': its progress.
+  char kind = 'o';  // 'o': stdout, 'e': stderr, 'p': progress.
   size_t task = 0;
   std::string_view text;
 };
-// Appends the line, with its newline. REQUIRES: the text is shorter than kLongestMessage by what is
-// before it.
+// Appends the line and a newline. REQUIRES: the line with its prefix is shorter than
+// kLongestMessage.
 void AppendTaskLine(const TaskLine& line, std::string* out);
-// nullopt for any other line.
+// Returns nullopt if `line` is not a TaskLine.
 std::optional<TaskLine> ParseTaskLine(std::string_view line);
 
 }  // namespace muster::hosts

@@ -19,7 +19,7 @@ absl::StatusOr<std::vector<std::string>> NamesInCluster(const std::vector<std::s
     MUSTER_ASSIGN_OR_RETURN(const CommandResult printed,
                             RunCommand(PrintConfiguration(ssh, host.target), signals, kTimeout));
     std::string name = HostNameIn(printed.out);
-    // Another command than OpenSSH's need not know -G.
+    // Only OpenSSH is known to support -G.
     if (name.empty()) name = host.target.substr(host.target.rfind('@') + 1);
     names.push_back(std::move(name));
   }

@@ -1,4 +1,4 @@
-// The names of the hosts in the cluster spec.
+// Finds the names of the hosts for the cluster spec.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace muster::hosts {
 
-// Returns for each host the name or address to which ssh connects: ssh's HostName where its
-// configuration has one for the host, else the host as it is given, without a user. Returns
-// ConfigurationError if some of them are loopback addresses and others are not.
+// Returns the name or address of each host: the HostName that `ssh -G` prints, or the given host
+// without its user if the command prints none. Returns ConfigurationError if some are loopback
+// addresses and others are not.
 absl::StatusOr<std::vector<std::string>> NamesInCluster(const std::vector<std::string>& ssh,
                                                         const std::vector<Host>& hosts,
                                                         launcher::SignalQueue& signals);
-// The last check of NamesInCluster.
+// Returns ConfigurationError if some names are loopback addresses and others are not.
 absl::Status CheckNames(const std::vector<std::string>& names);
 
 }  // namespace muster::hosts

@@ -33,14 +33,15 @@ using launcher::Child;
 using launcher::ExitReport;
 using launcher::LineSplitter;
 
-// The time for killed processes to disappear.
+// Timeout for killed processes to disappear.
 constexpr Duration kReapTimeout = std::chrono::seconds(5);
-// Above this much output that waits for the launcher, the tasks wait too.
+// In bytes. Above this amount of pending output, the tasks' output is not read, so the tasks block.
 constexpr size_t kCongested = 1 << 20;
-// In bytes: no packet of progress is larger.
+// The limit of a progress packet in bytes.
 constexpr size_t kMaxPacket = 128 * 1024;
 
-// Holds the launch's mark on this host: an abstract socket, which disappears with the process.
+// Binds an abstract Unix socket that marks the launch on this host. The socket disappears with the
+// process. Blocks while another process holds the mark, up to a deadline.
 absl::StatusOr<Fd> TakeMark(const std::string& launch) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -64,7 +65,7 @@ struct Task {
   Child child;
   std::string result;  // The path of result.json, or "".
   LineSplitter out, err;
-  LineSplitter progress{kMaxPacket};  // A line that is cut is no JSON.
+  LineSplitter progress{kMaxPacket};  // Truncated JSON would be invalid.
   bool ended = false;
 };
 
@@ -93,8 +94,8 @@ class Runner {
   LineSplitter input_{kLongestMessage};
   std::map<int, Task> tasks_;
   std::optional<launcher::PortReservation> ports_;
-  std::string pending_;  // For the launcher.
-  // The launcher's next word comes before this time.
+  std::string pending_;  // Output for the launcher.
+  // The tasks end if the launcher sends nothing until this time.
   MonotonicTime silence_limit_ = Clock::now() + kSilenceLimit;
   bool ending_ = false;
   // Distinguishes this run's result.json from an older one.
@@ -145,7 +146,7 @@ void Runner::ReadInput() {
   }
   silence_limit_ = Clock::now() + kSilenceLimit;
   input_.Append({bytes, static_cast<size_t>(size)}, [this](std::string_view line) {
-    silence_limit_ = Clock::now() + kSilenceLimit;  // It may have been longer.
+    silence_limit_ = Clock::now() + kSilenceLimit;  // A SuspendRequest may have extended it.
     OnMessage(line);
   });
 }
@@ -160,7 +161,7 @@ void Runner::OnMessage(std::string_view line) {
 
 absl::Status Runner::Handle(const Json& message) {
   if (!message.is_object() || message.size() != 1)
-    return ConfigurationError("the launcher's message is no object with one key");
+    return ConfigurationError("the launcher's message is not an object with one key");
   const std::string& key = message.begin().key();
   const Json& value = message.begin().value();
   if (key == "ping") return absl::OkStatus();
@@ -301,7 +302,7 @@ void Runner::Reap(int index, const ExitReport& report) {
   pending_ += line + "\n";
 }
 
-// The launcher does not hear of it, or has asked for it.
+// Kills all tasks. Called if the launcher is unreachable or has requested it.
 void Runner::EndAll() {
   const MonotonicTime limit = Clock::now() + kReapTimeout;
   for (auto& [index, task] : tasks_) task.child.Signal(SIGKILL);

@@ -1,5 +1,5 @@
-// The side of `muster launch --hosts` on a host: starts the tasks that the launcher asks for, sends
-// their output and their exit codes, and passes signals on.
+// `muster run-tasks`, the part of `muster launch --hosts` that runs on each host. It starts tasks
+// for the launcher, sends their output and exit codes to it, and forwards its signals.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace muster::hosts {
 
-// Serves the launcher through standard input and output (messages.h) until the input ends, the
-// launcher is silent for kSilenceLimit (or for what it asked for), or a signal asks this process to
-// end. All tasks have ended when it returns, killed where they still ran. `launch` is the same for
-// all processes of one launch; waits until an earlier one on this host has ended its tasks. Returns
-// the exit code. REQUIRES: the calling thread is the main thread, and this process starts nothing
-// else.
+// Serves the launcher over standard input and output (messages.h). Returns the exit code once the
+// input ends, a signal requests the end, or the launcher was silent for kSilenceLimit or the time
+// of its SuspendRequest. Kills the remaining tasks before it returns. `launch` names the launch and
+// the host's number in it. First waits until an earlier process with the same `launch` has ended
+// its tasks, and returns PeerLost if it does not end them in time. REQUIRES: the calling thread is
+// the main thread, and this process starts no other children.
 absl::StatusOr<int> RunTasks(const std::string& launch);
 
 }  // namespace muster::hosts

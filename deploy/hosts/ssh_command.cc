@@ -11,14 +11,14 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// ssh takes the first value of an option. These come after the user's words, so that the user's
-// options win.
+// ssh uses the first value of an option. These options follow the user's words, so the user's
+// options take precedence.
 constexpr const char* kOptions[] = {
     "BatchMode=yes",           // Never waits for a password.
     "ConnectTimeout=10",       // Seconds.
     "ServerAliveInterval=10",  // A dead link is found after three of these.
     "ServerAliveCountMax=3",
-    "RemoteCommand=none",  // Of the user's configuration: it excludes a command.
+    "RemoteCommand=none",  // Overrides the user's, which excludes a command.
     "ClearAllForwardings=yes",
 };
 
@@ -36,7 +36,7 @@ Words Session(const Words& ssh, const Words& options, const std::string& target,
 absl::StatusOr<Words> SplitCommand(const std::string& text) {
   Words words;
   std::string word;
-  bool inside = false;  // Of a word, which may be empty.
+  bool inside = false;  // Inside a word, which may be empty.
   char quote = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];

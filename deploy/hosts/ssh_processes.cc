@@ -33,22 +33,23 @@ using launcher::PlannedTask;
 using launcher::SignalQueue;
 using Stream = launcher::Console::Stream;
 
-// For the hosts to reserve ports and to count their GPUs.
+// Timeout for the hosts to reserve ports and to list their GPUs.
 constexpr Duration kPrepareLimit = std::chrono::seconds(60);
-// For the hosts to end their tasks when the launcher is done.
+// Timeout for the hosts to end their tasks at the end of the launch.
 constexpr Duration kCloseLimit = std::chrono::seconds(8);
 
-// An archive of more bytes takes its time.
+// Above this size in bytes, the launcher logs that it copies the archive.
 constexpr int64_t kLarge = 10'000'000;
 
 struct RemoteTask {
   size_t host = 0;
   bool running = false;
   pid_t pid = 0;
-  std::optional<ExitReport> ended;  // Until Reap.
+  std::optional<ExitReport> ended;  // Set until Reap returns it.
 };
 
-// Sends the pings: the main thread may wait for a slow disk, to which it writes the logs of tasks.
+// Sends the pings on a thread of its own, because the main thread may block on a slow disk when it
+// writes the tasks' logs.
 class Pings {
  public:
   ~Pings() {
@@ -91,7 +92,8 @@ class SshProcesses final : public launcher::Processes, public ConnectionListener
   absl::Status MakeControlFolder();
   absl::Status Connect(const Archive* archive, SignalQueue& signals);
   absl::Status Prepare(SignalQueue& signals);
-  // Waits until `done`, a signal, the end of a connection, or the time.
+  // Blocks until `done` returns true. Returns Preempted after a stop signal, the status of a lost
+  // connection, or DeadlinePassed after `limit`.
   template <typename Done>
   absl::Status WaitFor(Done done, std::optional<MonotonicTime> limit, SignalQueue& signals);
   absl::Status DivideGpus();
@@ -110,7 +112,7 @@ class SshProcesses final : public launcher::Processes, public ConnectionListener
   launcher::ProcessOutput& output_;
   std::string control_;             // The folder of the sockets of ssh.
   std::string folder_;              // The folder of the tasks, as text for a shell.
-  std::vector<std::string> names_;  // Of the hosts in the cluster spec.
+  std::vector<std::string> names_;  // The hosts' names in the cluster spec.
   std::vector<std::unique_ptr<HostConnection>> connections_;
   std::optional<Pings> pings_;
   std::vector<std::optional<Prepared>> prepared_;
@@ -118,19 +120,19 @@ class SshProcesses final : public launcher::Processes, public ConnectionListener
   std::vector<RemoteTask> tasks_;
   std::vector<std::optional<std::string>> visible_gpus_;  // By task.
   bool planned_ = false;
-  bool killed_ = false;  // A task was killed on purpose.
+  bool killed_ = false;  // The launcher has sent a SIGKILL.
   Json result_;
 };
 
 SshProcesses::~SshProcesses() {
   pings_.reset();
-  // The end of its input ends the tasks of a host.
+  // run-tasks ends the tasks of its host when its input is closed.
   for (const auto& connection : connections_) connection->Close();
   const MonotonicTime limit = Clock::now() + kCloseLimit;
   const auto all_ended = [this] {
     bool ended = true;
     for (const auto& connection : connections_) {
-      // A host that still prints must not wait for this process.
+      // Read the output, or else a host that still writes would block.
       std::vector<pollfd> polled;
       connection->AddPolled(true, &polled);
       if (poll(polled.data(), polled.size(), 0) > 0) connection->Read(polled.data());
@@ -138,7 +140,7 @@ SshProcesses::~SshProcesses() {
     }
     return ended;
   };
-  planned_ = false;  // Nothing more is told.
+  planned_ = false;  // Suppresses further output.
   while (!all_ended() && Clock::now() < limit)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   connections_.clear();
@@ -171,7 +173,8 @@ absl::StatusOr<std::vector<PlannedTask>> SshProcesses::Plan(SignalQueue& signals
 }
 
 absl::Status SshProcesses::MakeControlFolder() {
-  // A socket's path is short, and ssh adds to it before it renames the socket.
+  // The path of a Unix socket is limited to about 108 bytes, and ssh appends a suffix to it before
+  // it renames the socket.
   constexpr size_t kLongestFolder = 60;
   std::error_code error;
   std::string folder = std::filesystem::temp_directory_path(error).string();
@@ -202,7 +205,7 @@ absl::Status SshProcesses::Connect(const Archive* archive, SignalQueue& signals)
     options.target = request_.hosts[i].target;
     options.control = fmt::format("{}/{}", control_, i);
     options.muster = request_.bin_dir + "/muster";
-    // One host may have several names, and each has its own processes.
+    // Several entries may name the same host, and each has its own run-tasks.
     options.start_line = StartLine(folder_, options.muster, fmt::format("{}-{}", launch, i));
     options.unpack = unpack;
     if (archive != nullptr) options.archive = archive->path;
@@ -212,7 +215,7 @@ absl::Status SshProcesses::Connect(const Archive* archive, SignalQueue& signals)
   std::vector<HostConnection*> pinged;
   for (const auto& connection : connections_) pinged.push_back(connection.get());
   pings_.emplace().Start(std::move(pinged));
-  // Each connection has limits of its own.
+  // No limit: each connection has its own.
   return WaitFor(
       [this] {
         return std::all_of(connections_.begin(), connections_.end(),
@@ -302,7 +305,7 @@ absl::Status SshProcesses::GiveAddresses() {
       return PeerLost(fmt::format("{}: reserved too few ports", connections_[host]->target()));
     plan_[i].address = Address{names_[host], ports[used[host]++]}.ToString();
   }
-  // The marks of the ports end with the connection.
+  // The marks of the ports disappear with run-tasks, so a new one must reserve the ports again.
   for (size_t host = 0; host < connections_.size(); ++host)
     connections_[host]->SetFirst(ToJson(ReserveRequest{prepared_[host]->ports}));
   return absl::OkStatus();
@@ -367,7 +370,7 @@ void SshProcesses::Signal(size_t task, int signal) {
   if (connection.ready())
     return connection.Send(ToJson(SignalRequest{static_cast<int>(task), signal}));
   if (signal != SIGKILL && signal != SIGTERM && signal != SIGINT) return;
-  // The host is not there, and the start of its tasks waits for it.
+  // The host is not connected, and the start of its tasks is pending.
   connection.DropWaiting();
   for (RemoteTask& other : tasks_) {
     if (other.host != remote.host || !other.running) continue;
@@ -383,7 +386,7 @@ std::optional<ExitReport> SshProcesses::Reap(size_t task) {
 }
 
 size_t SshProcesses::AddPolled(bool output, std::vector<pollfd>* polled) const {
-  // The ends of killed tasks come after their output.
+  // run-tasks sends the end of a killed task after its output, so the output must be read.
   for (const auto& connection : connections_) connection->AddPolled(output || killed_, polled);
   return connections_.size() * HostConnection::kPolled;
 }
@@ -409,7 +412,7 @@ RemoteTask* SshProcesses::TaskOn(size_t host, size_t task) {
 }
 
 void SshProcesses::OnMessage(size_t host, const Json& message) {
-  absl::Status status = ConfigurationError("it is no object with one key");
+  absl::Status status = ConfigurationError("it is not an object with one key");
   if (message.is_object() && message.size() == 1)
     status = Handle(host, message.begin().key(), message.begin().value());
   if (!status.ok()) OnRemark(host, fmt::format("sent a message, but {}", Message(status)));
@@ -431,7 +434,7 @@ absl::Status SshProcesses::Handle(size_t host, const std::string& key, const Jso
     task->ended = ended.report;
     if (plan_[index].lead && ended.result.is_object()) result_ = ended.result;
   } else {
-    return ConfigurationError(fmt::format("nobody knows its key \"{}\"", key));
+    return ConfigurationError(fmt::format("its key \"{}\" is unknown", key));
   }
   return absl::OkStatus();
 }
@@ -447,7 +450,7 @@ void SshProcesses::OnRemark(size_t host, std::string_view line) {
 }
 
 void SshProcesses::OnLost(size_t host) {
-  if (!planned_) return;  // The launch does not start: Plan returns why.
+  if (!planned_) return;  // The launch does not start: Plan returns the status.
   output_.Say(Message(connections_[host]->status()));
   connections_[host]->DropWaiting();
   for (RemoteTask& task : tasks_) {

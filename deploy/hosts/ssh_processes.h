@@ -1,4 +1,4 @@
-// The processes of a launch on other hosts, through one ssh connection for each host.
+// Runs the processes of a launch on other hosts, over one ssh connection for each host.
 #pragma once
 
 #include <map>
@@ -16,16 +16,17 @@ namespace muster::hosts {
 struct HostsRequest {
   std::vector<Host> hosts;
   launcher::ClusterSize size;
-  std::vector<std::string> ssh = {"ssh"};  // The command that connects.
-  // The folder of `muster`, `muster-chief`, ... on the hosts. Relative: to the folder of the tasks.
+  std::vector<std::string> ssh = {"ssh"};  // --ssh, split into words.
+  // The folder of `muster`, `muster-chief`, ... on the hosts. A relative path starts at the folder
+  // of the tasks.
   std::string bin_dir;
-  // The folder of the tasks on the hosts. Empty: one named by the content of `copy`, or without it
-  // the launcher's own.
+  // The folder of the tasks on the hosts. Empty: a folder named by the digest of `copy`, or, if
+  // `copy` is empty, the launcher's current folder.
   std::string folder;
-  std::vector<std::string> copy;                   // Files and folders that the hosts get first.
-  std::vector<std::string> arguments;              // Of every task.
+  std::vector<std::string> copy;                   // Files and folders of --copy.
+  std::vector<std::string> arguments;              // Arguments of every task.
   std::map<std::string, std::string> environment;  // Additional environment of every task.
-  std::string key;                                 // The text of the run key file. "": none.
+  std::string key;                                 // The text of the run key file, "" if none.
   std::string model_dir;                           // Empty: the job writes no files.
   launcher::GpuUse gpus;
 };

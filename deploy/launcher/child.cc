@@ -76,7 +76,7 @@ struct ExecPlan {
   sigprocmask(SIG_SETMASK, &waiting, nullptr);
   const int in = plan.in >= 0 ? plan.in : open("/dev/null", O_RDONLY);
   ready = ready && in >= 0;
-  // It was made to close at exec.
+  // Clear close-on-exec.
   if (in == STDIN_FILENO) ready = ready && fcntl(in, F_SETFD, 0) == 0;
   if (in > STDIN_FILENO) {  // The descriptor is 0 if the launcher has no standard input.
     ready = ready && dup2(in, STDIN_FILENO) >= 0;

@@ -20,25 +20,24 @@ struct ChildOptions {
   // Variables that are added to this process's environment or replace its values.
   std::map<std::string, std::string> environment;
   // The name of a variable that receives the number of a file descriptor. The child writes JSON
-  // lines to this descriptor, about its progress and about tasks that its job has lost. Empty:
-  // none.
+  // lines to this descriptor: its progress, and reports about lost tasks. Empty: none.
   std::string progress_variable;
-  int input = -1;  // The descriptor that becomes the standard input. Below 0: there is none.
+  int input = -1;  // The descriptor that becomes the standard input. Below 0: none.
 };
 
-// How a process ended.
+// The end of a process.
 struct ExitReport {
   int code = 0;    // The child's exit code, or 128 + signal.
   int signal = 0;  // 0: the process exited.
-  // Not empty: the connection to this host was lost, and the task with it. `code` says that a
-  // restart can help.
+  // If not empty: the connection to this host was lost, and with it the task. `code` is then
+  // kRetryable.
   std::string host = {};
   friend bool operator==(const ExitReport&, const ExitReport&) = default;
 };
 
-// Returns how a child of this process ended that leads a process group, or nullopt while it runs.
-// Does not block. Once the child has ended, kills the rest of its group. Must not be called again
-// for a child that it has returned.
+// Returns the end of a child of this process that leads a process group, or nullopt while it runs.
+// Does not block. Once the child has ended, kills the rest of its group and reaps the child. Must
+// not be called again for a reaped child.
 std::optional<ExitReport> ReapGroup(pid_t leader);
 
 class Child {
@@ -56,7 +55,8 @@ class Child {
 
   // Sends the signal to the child's process group. Has no effect once the child has been reaped.
   void Signal(int signal) const;
-  // As ReapGroup. Returns nullopt after the call that returned how the child ended.
+  // As ReapGroup, but may be called after it has returned the end of the child, and then returns
+  // nullopt.
   std::optional<ExitReport> Reap();
 
  private:

@@ -1,4 +1,4 @@
-// Runs a function in a child process, because a library that it loads may hang or crash.
+// Runs a function in a child process. For functions that load a library that may hang or crash.
 #pragma once
 
 #include <functional>
@@ -9,9 +9,9 @@
 
 namespace muster::launcher {
 
-// Returns the text that `make` returned in the child, or what the child had written when it died.
-// Returns DeadlinePassed if it takes longer than `timeout`; the child is killed. Call it before the
-// process starts threads that `make` depends on.
+// Returns the result of `make`, which runs in the child. If the child crashes, returns the part
+// that it had written. If `make` takes longer than `timeout`, kills the child and returns
+// DeadlinePassed. Call it before the process starts threads that `make` depends on.
 absl::StatusOr<std::string> OutputOfChild(const std::function<std::string()>& make,
                                           Duration timeout);
 

@@ -7,7 +7,8 @@
 
 namespace muster::launcher {
 
-// Made before a fork, because the child must not allocate. Not copyable: it points into itself.
+// Construct it before a fork, because the child must not allocate. Not copyable, because it points
+// into itself.
 class ExecImage {
  public:
   // `arguments`: the first one is the program's path. `variables` are added to this process's

@@ -15,10 +15,10 @@ namespace muster::launcher {
 namespace {
 
 absl::Status DriverError(std::string_view what, std::string_view why) {
-  return ConfigurationError(
-      fmt::format("the NVIDIA driver of this host does not work: {}: {}; see what nvidia-smi says, "
-                  "or train on the CPU (--set devices=cpu)",
-                  what, why));
+  return ConfigurationError(fmt::format(
+      "the NVIDIA driver of this host does not work: {}: {}; see the output of nvidia-smi, or "
+      "train on the CPU (--set devices=cpu)",
+      what, why));
 }
 
 absl::Status AddGpu(const Nvml& nvml, unsigned index, GpuInventory* inventory) {

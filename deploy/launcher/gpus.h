@@ -53,8 +53,8 @@ struct GpuPlan {
 };
 
 // Distributes `gpus` over the training tasks, adjacent GPUs to adjacent tasks. ps and evaluator get
-// none. With fewer GPUs than members, all members train on the CPU. If the job requires CUDA, the
-// result is then a ConfigurationError.
+// none. With fewer GPUs than members, all members train on the CPU, or, if the job requires CUDA,
+// the result is a ConfigurationError.
 absl::StatusOr<GpuPlan> AssignGpus(const std::vector<std::string>& gpus,
                                    const std::vector<PlannedTask>& tasks, const GpuUse& use);
 

@@ -34,7 +34,7 @@ class Launcher final : public ProcessOutput {
 
   absl::Status Start();
   int Run();
-  // Writes everything that was said. Blocks.
+  // Writes all pending output. Blocks.
   void Close() { console_.Close(); }
 
   void OnLine(size_t index, Stream stream, std::string_view line) override;
@@ -155,7 +155,7 @@ int Launcher::Run() {
     console_.SetBar(display_.Bar(console_.width() - 3, now));
     console_.Flush();
     if (console_.reader_gone() && state_.stop_requests == 0) {
-      RequestStop(SIGTERM, "nobody reads this output any more");
+      RequestStop(SIGTERM, "the reader of this output has closed it");
       continue;
     }
     if (decision.action != LaunchAction::kWait) continue;
@@ -277,7 +277,7 @@ void Launcher::ReapAll() {
     }
     if (report->code != 0 && report->code != static_cast<int>(ExitCode::kPreempted)) {
       Say(fmt::format("{} {}{}", task.task.Name(), Describe(*report),
-                      GoesOnWithout(state_, task) ? ": the job goes on without it" : ""));
+                      GoesOnWithout(state_, task) ? ": the job continues without it" : ""));
       NotifyChief(task);
     }
   }
@@ -292,7 +292,7 @@ void Launcher::NotifyChief(const TaskState& task) {
   const TaskState& lead = state_.tasks[0];  // The lead comes first.
   if (lead.ended) return;
   notices_.Add({lead.task.address, TfConfigFor(plan_, lead.task), task.task.Id(), task.pid,
-                Describe(task.report) + ", and is not started again"});
+                Describe(task.report) + ", and is not restarted"});
 }
 
 // Returns true if the launch is over.

@@ -27,17 +27,18 @@ struct LaunchRequest {
   std::string program = "muster";  // The name with which the user called this program.
   // The job's model_dir. The logs go to a file per task in its logs/. Empty: no files.
   std::string model_dir;
-  // The launch goes on if the files of the logs cannot be made: model_dir may be on other hosts.
+  // If true, the launch continues if it cannot create the log files, because model_dir may be on
+  // other hosts.
   bool logs_optional = false;
   // In the order of PlanCluster. Empty: every task sees the launcher's GPUs.
   GpuPlan gpus;
   LaunchOptions options;
-  // Reports to the chief that a task has ended and will not be restarted, so that the chief does
-  // not wait for it. Called on the thread of TaskExitNotifier. Null: the chief is not notified.
+  // Notifies the chief that a task has ended and will not be restarted, so that the chief does not
+  // wait for it. Called on the thread of TaskExitNotifier. Null: the chief is not notified.
   std::function<void(const TaskExitNotice&)> tell_chief;
   // Called once with the lead's task, when its address is known and before it starts. May be null.
   std::function<void(const PlannedTask& lead)> planned;
-  // Makes the processes of the launch. Null: they are processes of this host.
+  // Makes the processes of the launch. Null: the launch uses MakeLocalProcesses.
   std::function<std::unique_ptr<Processes>(ProcessOutput& output)> make_processes;
 };
 

@@ -70,9 +70,8 @@ absl::StatusOr<std::vector<PlannedTask>> LocalProcesses::Plan(SignalQueue&) {
     if (access(binary.c_str(), X_OK) != 0) {
       return ConfigurationError(
           errno == ENOENT
-              ? fmt::format(
-                    "cannot start {}: there is no {}; this installation cannot run {} tasks",
-                    task.Name(), binary, task.type)
+              ? fmt::format("cannot start {}: {} is missing; this installation cannot run {} tasks",
+                            task.Name(), binary, task.type)
               : fmt::format("cannot start {}: {}: {}", task.Name(), binary, std::strerror(errno)));
     }
   }

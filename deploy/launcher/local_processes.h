@@ -1,4 +1,5 @@
-// The processes of a launch on this host: children of the launcher, on free ports of the loopback.
+// Runs the processes of a launch on this host, as children of the launcher with free ports of the
+// loopback.
 #pragma once
 
 #include <memory>

@@ -20,8 +20,8 @@ constexpr int kLowest = 10000;
 constexpr int kHighest = 65535;
 
 bool IsFree(int port, bool on_all_addresses) {
-  // Does not set SO_REUSEADDR. A port with a listener on this or on any address, or with one that
-  // has just closed, then counts as taken.
+  // Does not set SO_REUSEADDR. A port then counts as used if a listener on this address or on all
+  // addresses has it, or had it until recently.
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
   sockaddr_in address = {};

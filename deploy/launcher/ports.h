@@ -17,7 +17,7 @@ struct PortRange {
 
 // Parses "low high" in the format of /proc/sys/net/ipv4/ip_local_port_range.
 absl::StatusOr<PortRange> ParsePortRange(const std::string& text);
-// Reads the ephemeral range of this host. Where the kernel does not say, returns Linux's default.
+// Reads the ephemeral range of this host. Returns Linux's default if the range cannot be read.
 absl::StatusOr<PortRange> EphemeralRange();
 
 // A PortReservation holds ports that are free and that no other launch on this host has reserved.
@@ -27,12 +27,12 @@ absl::StatusOr<PortRange> EphemeralRange();
 class PortReservation {
  public:
   // `first` is any number. It sets where the search starts, so that launches are spread over the
-  // range. Returns ConfigurationError if it cannot reserve `count` ports.
-  // With `on_all_addresses`, a port is free only if it is on every address of this host, not only
-  // on 127.0.0.1.
+  // range. Returns ConfigurationError if it cannot reserve `count` ports. With `on_all_addresses`,
+  // a port counts as free only if it is free on all addresses of this host, not only on 127.0.0.1.
   static absl::StatusOr<PortReservation> Reserve(int count, PortRange ephemeral, unsigned first,
                                                  bool on_all_addresses = false);
-  // Marks those of the ports that nobody has marked: their tasks have them already.
+  // Returns a reservation of these ports, which tasks of this launch already use. Marks the ports
+  // that are not marked yet. Does not check that they are free.
   static PortReservation Of(std::vector<int> ports);
   PortReservation(PortReservation&& other) noexcept = default;
   PortReservation& operator=(PortReservation&&) = delete;

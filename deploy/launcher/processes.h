@@ -1,6 +1,6 @@
-// The processes of a launch, one for each task. They are processes of this host
-// (local_processes.h), or of other hosts (deploy/hosts/ssh_processes.h). All functions are called
-// on the launcher's main thread, and a task is named by its index in the plan.
+// The interface to the processes of a launch, one for each task. They run on this host
+// (local_processes.h) or on other hosts (deploy/hosts/ssh_processes.h). All functions are called on
+// the launcher's main thread. `task` is a task's index in the plan.
 #pragma once
 
 #include <poll.h>
@@ -20,14 +20,14 @@
 
 namespace muster::launcher {
 
-// Receives what the processes write. Processes calls it from its own functions.
+// Receives the output of the processes. Called only from within functions of Processes.
 class ProcessOutput {
  public:
   virtual ~ProcessOutput() = default;
   virtual void OnLine(size_t task, Console::Stream stream, std::string_view line) = 0;
-  // A JSON line about the progress, or about a lost task.
+  // A JSON line with progress, or about a lost task.
   virtual void OnProgress(size_t task, std::string_view line) = 0;
-  // A line of the launcher itself.
+  // Prints a line of the launcher itself.
   virtual void Say(std::string_view line) = 0;
 };
 
@@ -36,30 +36,31 @@ class Processes {
   virtual ~Processes() = default;
 
   // Chooses the address of each task, and checks that the tasks can start. Called once, before
-  // Start. May block, up to a deadline. Returns Preempted if a signal asks to stop before.
+  // Start. May block up to a deadline. Returns Preempted if a signal requests a stop meanwhile.
   virtual absl::StatusOr<std::vector<PlannedTask>> Plan(SignalQueue& signals) = 0;
   // Starts the process of a task. `restarts` is the number of earlier starts.
   virtual absl::Status Start(size_t task, int restarts) = 0;
-  // Returns the process ID on the host of the task. 0: it is not known yet.
+  // Returns the pid of the task on its host, 0 if it is not known yet.
   virtual pid_t Pid(size_t task) const = 0;
   // Sends the signal to the process group of the task. Has no effect once Reap has reported it.
   virtual void Signal(size_t task, int signal) = 0;
-  // Called before the launcher itself stops (Ctrl-Z), with the tasks already stopped, and when it
-  // goes on.
+  // Called with true before the launcher suspends itself (Ctrl-Z), after it has suspended the
+  // tasks. Called with false when it continues.
   virtual void SetSuspended(bool suspended) = 0;
-  // Returns once how the process ended, after all its output.
+  // Returns the end of the process once, after all its output was passed to ProcessOutput.
+  // Otherwise returns nullopt.
   virtual std::optional<ExitReport> Reap(size_t task) = 0;
 
-  // Appends the descriptors to poll, the same number in each call between two calls of Start.
-  // Without `output`, leaves out what the tasks print. Returns the number of descriptors.
+  // Appends the descriptors to poll, and returns their number. The number changes only in Start. If
+  // `output` is false, leaves out the output of the tasks.
   virtual size_t AddPolled(bool output, std::vector<pollfd>* polled) const = 0;
-  // Reads what is available. `polled` are those of AddPolled.
+  // Reads the available output. `polled` points to the descriptors of AddPolled, after poll.
   virtual void Read(const pollfd* polled) = 0;
-  // Does what is due, and returns the time of the next call at the latest: `now` if a task has
-  // ended meanwhile, as there may be no other event.
+  // Handles timeouts and ended processes. Returns the latest time for the next call: `now` if a
+  // task has ended, because no other event may follow.
   virtual std::optional<MonotonicTime> Tick(MonotonicTime now) = 0;
 
-  // Returns the content of result.json of this run; null where there is none.
+  // Returns the content of this run's result.json, null if there is none.
   virtual Json Result() const = 0;
 };
 

@@ -84,8 +84,8 @@ std::string InputWait(const Json& result) {
       100 * share->get<double>());
 }
 
-// Returns "the best one: accuracy 0.9101, loss 0.2500", or "" if the checkpoint's line says the
-// same.
+// Returns "the best one: accuracy 0.9101, loss 0.2500", or "" if the checkpoint's line has the same
+// values.
 std::string BestMetrics(const Json& result) {
   const Json best = result.value("best", Json());
   if (!best.is_object() || !best.contains("metrics") || !best["metrics"].is_object()) return "";
@@ -116,8 +116,8 @@ std::vector<std::string> Next(const LaunchOutcome& outcome) {
   if (code != static_cast<int>(ExitCode::kDone)) {
     std::vector<std::string> lines;
     if (has("checkpoint") && code >= static_cast<int>(ExitCode::kRetryable)) {
-      lines.push_back(
-          fmt::format("the same command goes on from {}", result["checkpoint"].get<std::string>()));
+      lines.push_back(fmt::format("the same command continues from {}",
+                                  result["checkpoint"].get<std::string>()));
     }
     if (code == static_cast<int>(ExitCode::kRetryable))
       lines.push_back(Command(outcome.program, {"explain", outcome.model_dir}));
@@ -174,7 +174,8 @@ std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& o
     others +=
         fmt::format("{}{} {}", others.empty() ? "" : "; ", task.task.Name(), Describe(task.report));
   }
-  if (!others.empty()) lines.push_back((completed ? "lost on the way: " : "others: ") + others);
+  if (!others.empty())
+    lines.push_back((completed ? "lost during training: " : "others: ") + others);
   if (!completed) {
     // Repeats the line, because the tasks printed it long before their last lines.
     if (!outcome.root_cause.empty()) lines.push_back(outcome.root_cause);

@@ -1,11 +1,11 @@
-// Text for a POSIX shell.
+// Quotes text for a POSIX shell.
 #pragma once
 
 #include <string>
 
 namespace muster::launcher {
 
-// Quotes a word where it needs quotes.
+// Returns `word`, in quotes if the shell would not read it as one word without them.
 std::string ShellWord(const std::string& word);
 
 }  // namespace muster::launcher

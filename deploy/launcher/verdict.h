@@ -14,9 +14,9 @@
 
 namespace muster::launcher {
 
-// When the launcher restarts a task that has ended, with the same TF_CONFIG. After an exit code
-// below 128 it never does, because the task would end in the same way again. It restarts no task
-// once the launcher was asked to stop.
+// Selects which ended tasks the launcher restarts, with the same TF_CONFIG. It never restarts a
+// task after an exit code below 128, because the task would end in the same way again. It restarts
+// no task after a stop request.
 enum class RestartPolicy {
   kNever,
   // After a death by a signal, or an exit code of 128 and above except preempted (143).
@@ -24,7 +24,7 @@ enum class RestartPolicy {
   kAlways,  // As kOnFailure, and also after preempted (143).
 };
 inline constexpr std::string_view kRestartPolicyNames[] = {"never", "on-failure", "always"};
-// All names, for options of commands.
+// Returns all names, for command-line options.
 std::vector<std::string> RestartPolicyNames();
 // REQUIRES: `name` is one of the names.
 RestartPolicy RestartPolicyOf(std::string_view name);
@@ -66,7 +66,7 @@ struct TaskState {
 
 struct LaunchState {
   std::vector<TaskState> tasks;
-  // Counts the first SIGINT, SIGTERM or similar signal, and each later SIGINT.
+  // Counts the first SIGINT, SIGTERM or SIGHUP, and each later SIGINT.
   int stop_requests = 0;
   // The time at which the launcher asked all tasks to stop.
   std::optional<MonotonicTime> terminated_at;

@@ -37,7 +37,7 @@ absl::Status CheckProgram(const Json& written) {
                                fs::path(program).filename().string()));
 }
 
-// The files that are relative to `folder`.
+// Checks the files whose paths are relative to `folder`.
 absl::Status CheckInputs(const Json& written, const Job& job) {
   const std::string folder = WrittenText(written, "folder");
   const bool has_folder = fs::path(folder).is_absolute();
@@ -86,7 +86,8 @@ absl::Status CheckSecurity(const Job& job) {
                   job.security.key_file, kRunKeyFile));
 }
 
-// The replicas that `devices` asks for, or the GPUs of a pod where it takes what there is.
+// Returns the number of replicas of a pod: that of `devices`, or the pod's number of GPUs if
+// `devices` has no number.
 absl::StatusOr<int> ReplicasOn(const Job& job, int gpus) {
   std::string_view rest = job.devices;
   const auto number = [&rest] {

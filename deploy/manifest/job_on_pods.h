@@ -1,4 +1,4 @@
-// Whether a job can run on the pods of a request, and what it changes for them.
+// Checks whether a job can run on the pods of a request, and adapts its model_dir to them.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace muster {
 
-// Returns an error for what each pod would refuse: a file that it does not have, devices that it
-// does not have, or another proof of who it is than the run key. `written` has the keys as the job
-// file and --set have them, with relative paths.
+// Returns an error if the job would fail in each pod: if it needs files or devices that pods do not
+// have, or an identity other than the run key. `written` has the keys of the job file and --set
+// before paths are resolved.
 absl::Status CheckJobOnPods(const Json& written, const Job& job, const ManifestRequest& request);
-// Adds the --set that puts model_dir on the volume, whatever folder the job file names.
+// Adds a --set that moves model_dir to the volume, unless it is there.
 void PutModelDirOnVolume(const Job& job, const std::string& job_file, ManifestRequest* request);
 
 }  // namespace muster

@@ -20,7 +20,7 @@ bool MakesTfConfig(const ManifestRequest& request) {
   return request.manifest_operator == ManifestOperator::kTfJob;
 }
 
-// Another content has another name, so that a running job never sees half of a change.
+// The name contains a digest of the content, so a running job never sees a partial change.
 OrderedJson ConfigMap(const ManifestRequest& request) {
   OrderedJson data = {{"job.json", request.job}};
   if (!MakesTfConfig(request)) data["cluster.json"] = Dump(PodCluster(request).ToJson()) + "\n";

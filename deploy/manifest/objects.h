@@ -1,4 +1,4 @@
-// The objects of a job: what `kubectl apply` gets.
+// Builds the Kubernetes objects of a job, as input of `kubectl apply`. Pure functions.
 #pragma once
 
 #include <string>
@@ -9,9 +9,10 @@
 
 namespace muster {
 
-// In the order in which they are best made: what pods name comes before the pods.
+// Returns the objects in the order of their creation: objects that pods refer to come before the
+// pods.
 std::vector<OrderedJson> ManifestObjects(const ManifestRequest& request);
-// The objects as one text, with a comment at its top.
+// Returns the objects as one YAML text that begins with a comment.
 std::string ManifestText(const ManifestRequest& request);
 
 }  // namespace muster

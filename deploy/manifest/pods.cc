@@ -10,9 +10,9 @@ namespace {
 
 constexpr int kGraceSeconds = 300;
 constexpr int kRestarts = 6;
-constexpr char kPreflightTimeout[] = "600";  // Seconds: nodes may have to pull the image.
-// Enough for years. Any failure of a Job that no rule names makes a JobSet start all Jobs again, so
-// the Job of a JobSet's evaluator must not fail.
+constexpr char kPreflightTimeout[] = "600";  // In seconds. Nodes may pull the image first.
+// Enough for years. The Job of a JobSet's evaluator must not fail, because a JobSet restarts all
+// Jobs after a failure that no rule covers.
 constexpr int kUncounted = 100'000;
 
 OrderedJson OnExitCodes(const char* action, OrderedJson codes) {
@@ -42,7 +42,8 @@ OrderedJson Variable(const std::string& name, const std::string& value) {
   return {{"name", name}, {"value", value}};
 }
 
-// TF_CONFIG is made of the cluster and of the pod's index, which come before it.
+// The kubelet expands TF_CONFIG from the variables before it, which have the cluster and the pod's
+// index.
 OrderedJson TfConfigVariables(const PodRole& role, const std::string& config_map) {
   const char* index = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
   return OrderedJson::array(
@@ -61,7 +62,7 @@ void AddCommonVariables(const ManifestRequest& request, const PodRole& role, Ord
   env->push_back(Variable("NCCL_DEBUG_FILE", "/dev/stderr"));
 }
 
-// The kubelet expands $(NAME) in arguments, and takes $$ for one $.
+// The kubelet expands $(NAME) in arguments, and replaces $$ by $.
 std::string Unexpanded(const std::string& text) { return absl::StrReplaceAll(text, {{"$", "$$"}}); }
 
 OrderedJson Arguments(const ManifestRequest& request, const PodRole& role) {
@@ -71,7 +72,7 @@ OrderedJson Arguments(const ManifestRequest& request, const PodRole& role) {
     args.push_back(value);
   };
   for (const std::string& override : request.overrides) set(Unexpanded(override));
-  // A container that asks for no GPU may see all of its node's.
+  // A container without a GPU request may see all GPUs of its node.
   const bool on_cpu =
       role.type == TaskType::kEvaluator || (role.type == TaskType::kChief && !role.computes);
   if (on_cpu) set("devices=cpu");
@@ -106,7 +107,7 @@ std::vector<Mount> MountsOf(const ManifestRequest& request, const PodRole& role,
        true,
        {{"secret", {{"secretName", kRunKeySecret}, {"defaultMode", 0440}}}}}};
   if (role.type == TaskType::kPs) return mounts;
-  // docs/kubernetes.md tells how the size comes about.
+  // docs/kubernetes.md explains the size.
   const int shm = 512 + (role.computes ? 1024 * request.gpus : 0);
   mounts.push_back(
       {"shm",
@@ -206,7 +207,7 @@ OrderedJson JobSpec(const ManifestRequest& request, const PodRole& role,
   OrderedJson spec = {
       {"completions", role.count}, {"parallelism", role.count}, {"completionMode", "Indexed"}};
   if (request.preflight) {
-    // Each pod runs once, whatever the others find.
+    // Each pod runs once, whatever the result.
     spec["backoffLimitPerIndex"] = 0;
     spec["template"] = PodTemplate(request, role, config_map);
     return spec;

@@ -15,7 +15,7 @@ std::vector<PodRole> RolesOf(const ManifestRequest& request) {
 }
 
 ClusterSpec PodCluster(const ManifestRequest& request) {
-  // A JobSet numbers the Jobs of a role; there is one.
+  // A JobSet numbers the Jobs of a role, and a role has one.
   const char* job = request.manifest_operator == ManifestOperator::kJobSet ? "-0" : "";
   const auto host = [job](std::string_view type, int index) {
     return Address{fmt::format("{0}-{1}{2}-{3}.{0}", kManifestName, type, job, index), kPodPort};

@@ -12,11 +12,11 @@
 namespace muster {
 namespace {
 
-// TF_CONFIG is an environment variable, and Linux gives one 128 KiB.
+// TF_CONFIG is an environment variable, which Linux limits to 128 KiB.
 constexpr int kMaxTasks = 1000;
 constexpr int kMaxGpus = 64;  // No node has more.
 constexpr size_t kMaxConfigMapBytes = 1 << 20;
-constexpr size_t kMaxLabelBytes = 63, kMaxNameBytes = 253;  // Of a label's value, of an object.
+constexpr size_t kMaxLabelBytes = 63, kMaxNameBytes = 253;  // A label's value, an object.
 
 bool IsLower(char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); }
 
@@ -45,7 +45,7 @@ bool IsObjectName(std::string_view text) {
   return IsLower(before);
 }
 
-// Returns true for what may be a name of an image: a registry still has to know it.
+// Returns true if `text` has the form of an image name. Does not check that the image exists.
 bool IsImage(std::string_view text) {
   return !text.empty() && absl::ascii_isalnum(text.front()) && absl::ascii_isalnum(text.back()) &&
          std::all_of(text.begin(), text.end(), [](char c) {

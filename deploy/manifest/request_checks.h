@@ -1,4 +1,4 @@
-// Checks of what `muster manifest` is asked for, apart from the job.
+// Checks the request to `muster manifest`, except for the job.
 #pragma once
 
 #include "deploy/manifest/request.h"
@@ -6,7 +6,7 @@
 
 namespace muster {
 
-// Returns an error that names the first option whose value no cluster would take.
+// Returns an error that names the first option whose value no cluster would accept.
 absl::Status CheckRequest(const ManifestRequest& request);
 // Returns an error if the ConfigMap is larger than Kubernetes allows. REQUIRES: `job` is set.
 absl::Status CheckConfigMapSize(const ManifestRequest& request);

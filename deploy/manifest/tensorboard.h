@@ -1,4 +1,4 @@
-// TensorBoard on the volume of a run, as k8s/components/tensorboard has it.
+// Builds the objects that run TensorBoard on the volume of a run, as in k8s/components/tensorboard.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace muster {
 
-// The Deployment, and the policy that keeps the network from it. `claim` is the volume's.
+// Returns the Deployment, and the NetworkPolicy that denies access to it. `claim` is the volume's
+// PersistentVolumeClaim.
 std::vector<OrderedJson> TensorBoardObjects(const std::string& image, const std::string& claim);
 
 }  // namespace muster

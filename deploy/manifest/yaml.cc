@@ -13,7 +13,8 @@
 namespace muster {
 namespace {
 
-// Words, paths and names: nothing that YAML 1.1 or 1.2 reads as a number, boolean, date or null.
+// Returns true if `text` needs no quotes. Excludes text that YAML 1.1 or 1.2 reads as a number,
+// boolean, date or null.
 bool IsPlain(std::string_view text) {
   if (text.empty() || !(absl::ascii_isalnum(text[0]) || text[0] == '/') ||
       absl::ascii_isdigit(text[0]))
@@ -27,14 +28,15 @@ bool IsPlain(std::string_view text) {
   });
 }
 
-// Characters that JSON has as they are, and YAML does not: it takes them for ends of lines or for a
-// byte order mark, or its readers refuse them. All are in the first 64 Ki of Unicode.
+// Returns true for characters that JSON leaves unescaped and YAML must escape: YAML parsers read
+// them as line breaks or as a byte order mark, or reject them. All are below U+10000.
 bool IsSpecial(char32_t c) {
   return (c >= 0x7f && c <= 0x9f) || c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffe ||
          c == 0xffff;
 }
 
-// The character that begins at `at`, and its length, if it is special. `text` is valid UTF-8.
+// Returns the special character that begins at `at`, and its length in bytes. `text` is valid
+// UTF-8.
 std::pair<char32_t, size_t> SpecialAt(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) {
     return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
@@ -53,7 +55,7 @@ std::pair<char32_t, size_t> SpecialAt(std::string_view text, size_t at) {
   return IsSpecial(c) ? std::pair(c, length) : std::pair(char32_t{0}, size_t{1});
 }
 
-// In double quotes. YAML has the escapes of JSON.
+// Returns the string in double quotes. YAML supports the escapes of JSON.
 std::string Quoted(const OrderedJson& json) {
   const std::string text = Dump(json);
   std::string out;
@@ -69,7 +71,7 @@ std::string Quoted(const OrderedJson& json) {
   return out;
 }
 
-// Several lines, nothing that a literal block could not carry unchanged.
+// Returns true if `text` has several lines and a literal block preserves it.
 bool IsBlock(std::string_view text) {
   if (text.find('\n') == std::string_view::npos || text[0] == ' ' || text[0] == '\n') return false;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -96,7 +98,7 @@ std::string Block(std::string_view text, int indent) {
 }
 
 std::string Scalar(const OrderedJson& json, int indent) {
-  if (!json.is_string()) return Dump(json);  // Also {} and [].
+  if (!json.is_string()) return Dump(json);  // Includes {} and [].
   const std::string text = ValidUtf8(json.get_ref<const std::string&>());
   if (IsPlain(text)) return text;
   return IsBlock(text) ? Block(text, indent) : Quoted(json);
@@ -104,7 +106,7 @@ std::string Scalar(const OrderedJson& json, int indent) {
 
 void Append(const OrderedJson& json, int indent, std::string* out);
 
-// What follows "key:" or "-": on the same line, or below.
+// Appends the value after "key:" or "-", on the same line or below.
 void AppendValue(const OrderedJson& value, int indent, std::string* out) {
   if (value.is_structured() && !value.empty()) {
     *out += '\n';
@@ -121,7 +123,7 @@ void AppendItem(const OrderedJson& item, int indent, std::string* out) {
   }
   const size_t begin = out->size();
   Append(item, indent + 2, out);
-  (*out)[begin + indent] = '-';  // In the place of the first line's last two spaces.
+  (*out)[begin + indent] = '-';  // Replaces a space of the first line's indent.
 }
 
 void Append(const OrderedJson& json, int indent, std::string* out) {

@@ -1,4 +1,4 @@
-// JSON as YAML in block style, as people read it and kubectl takes it.
+// Writes JSON as YAML in block style.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace muster {
 
-// One document, without the "---" before it. Strings that another reader of YAML could take for
-// something else are quoted. Text of several lines is a literal block.
+// Returns one document, without a leading "---". Quotes strings that a YAML parser could read as
+// another type. Writes multi-line text as a literal block.
 std::string ToYaml(const OrderedJson& json);
 
 }  // namespace muster

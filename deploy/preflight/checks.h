@@ -11,9 +11,9 @@ namespace muster::preflight {
 struct Check {
   std::string name;
   bool ok = true;
-  std::string what;      // What the check found.
+  std::string what;      // The finding.
   std::string fix = "";  // How to fix the problem; "" if there is none.
-  // True if the job can run, but something is not as it should be. `ok` is then true as well.
+  // True if the job can run despite a problem. `ok` is then true as well.
   bool warning = false;
   // For a failed check. True if the configuration is wrong (exit code 2). False if another task was
   // not reached in time (exit code 138).

@@ -25,7 +25,7 @@ Json ToJson(const std::vector<Check>& checks) {
 }
 
 absl::StatusOr<std::vector<Check>> ChecksFromJson(const Json& json) {
-  if (!json.is_array() || json.size() > kMaxChecks) return PeerLost("its checks are no list");
+  if (!json.is_array() || json.size() > kMaxChecks) return PeerLost("its checks are not a list");
   std::vector<Check> checks;
   for (const Json& item : json) {
     Check check;
@@ -66,7 +66,7 @@ absl::StatusOr<Facts> FactsFromJson(const Json& json) {
       .Read("checks", &checks);
   MUSTER_RETURN_IF_ERROR(object.Finish());
   if (!versions.is_object() || versions.size() > kMaxVersions)
-    return PeerLost("its versions are no object");
+    return PeerLost("its versions are not an object");
   for (const auto& [name, version] : versions.items())
     if (version.is_string())
       facts.versions[SanitizePeerText(name, 50)] =

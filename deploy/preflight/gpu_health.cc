@@ -19,7 +19,7 @@
 namespace muster::preflight {
 namespace {
 
-// ---- From the driver's library. These are constants of nvml.h.
+// ---- Reading NVML. These are constants of nvml.h.
 
 constexpr int kUncorrected = 1, kCorrected = 0;  // nvmlMemoryErrorType_t
 constexpr int kVolatile = 0;                     // nvmlEccCounterType_t
@@ -30,11 +30,11 @@ struct Reason {
   uint64_t bit;
   const char* text;
 };
-// nvmlClocksThrottleReason*. Those that are left out are normal: idle, set by the user, the power
-// limit under load.
+// nvmlClocksThrottleReason*. The other reasons are normal: idle, set by the user, the power limit
+// under load.
 constexpr Reason kReasons[] = {{0x20, "it is hot (software thermal slowdown)"},
                                {0x40, "it is hot (hardware thermal slowdown)"},
-                               {0x80, "its power supply says so (hardware power brake)"},
+                               {0x80, "its power supply limits it (hardware power brake)"},
                                {0x08, "the hardware slows it down"}};
 
 void ReadMemory(const Nvml& nvml, Nvml::Device device, GpuState* gpu) {
@@ -105,7 +105,7 @@ std::string NcclVersion(const char* name) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-// ---- From the child process.
+// ---- The JSON form, for the pipe from the child process.
 
 std::string Encode(const GpuReport& report) {
   Json gpus = Json::array();
@@ -203,7 +203,7 @@ absl::StatusOr<std::set<size_t>> UsedGpus(const std::vector<GpuState>& gpus,
   return used;
 }
 
-// ---- Judging.
+// ---- Checks.
 
 void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* checks) {
   const auto fail = [&](std::string what, std::string fix) {
@@ -217,7 +217,7 @@ void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* 
       "leave it out (CUDA_VISIBLE_DEVICES, or the job's devices)";
   if (!gpu.problem.empty())
     fail(fmt::format("the driver cannot use it: {}", SanitizePeerText(gpu.problem, 200)),
-         fmt::format("see what nvidia-smi says, or {}", kLeaveOut));
+         fmt::format("see the output of nvidia-smi, or {}", kLeaveOut));
   if (gpu.repair_failed)
     fail("its memory has defects that cannot be repaired",
          fmt::format("replace the GPU, or {}", kLeaveOut));
@@ -233,7 +233,7 @@ void JudgeGpu(const GpuState& gpu, const std::string& name, std::vector<Check>* 
          "reset the GPU (nvidia-smi --gpu-reset) or reboot");
   for (const Reason& reason : kReasons) {
     if ((gpu.throttle_reasons & reason.bit) == 0) continue;
-    warn(fmt::format("its clock is held down: {}{}", reason.text,
+    warn(fmt::format("its clock is throttled: {}{}", reason.text,
                      gpu.temperature < 0 ? "" : fmt::format(", {} degrees", gpu.temperature)),
          "look at cooling and power; all members wait for the slowest GPU");
     break;  // The hardware reports several bits for one cause.
@@ -279,7 +279,7 @@ GpuReport ReadGpuHealth(Duration timeout) {
   }
   const absl::StatusOr<GpuReport> decoded = Decode(*text);
   if (decoded.ok()) return *decoded;
-  report.problem = "the process that asks it died";
+  report.problem = "the process that reads it died";
   return report;
 }
 
@@ -292,7 +292,7 @@ std::vector<Check> JudgeGpus(const GpuReport& report, const GpuChoice& choice) {
              .ok = false,
              .what = fmt::format("the NVIDIA driver of this host does not work: {}",
                                  SanitizePeerText(report.problem, 200)),
-             .fix = "see what nvidia-smi says, or train on the CPU (--set devices=cpu)"}};
+             .fix = "see the output of nvidia-smi, or train on the CPU (--set devices=cpu)"}};
   const absl::StatusOr<std::set<size_t>> used = UsedGpus(report.gpus, choice);
   if (!used.ok())
     return {{.name = kName, .ok = false, .what = std::string(Message(used.status()))}};

@@ -1,6 +1,6 @@
-// Asks the NVIDIA driver's library (NVML) whether the GPUs of this host are well: memory errors,
-// clocks that are held down, NVLinks that are down. Needs neither CUDA nor its headers. Also finds
-// the versions of the driver and of NCCL.
+// Reads the health of this host's GPUs from the NVIDIA driver's library (NVML): memory errors,
+// throttled clocks, NVLinks that are down. Also finds the versions of the driver and of NCCL. Needs
+// neither CUDA nor its headers.
 #pragma once
 
 #include <optional>
@@ -14,41 +14,41 @@
 namespace muster::preflight {
 
 struct GpuState {
-  std::string problem;  // Why the driver does not give access to it. "": it does.
+  std::string problem;  // Why the GPU cannot be accessed, "" if it can.
   std::string name, uuid;
-  bool divided = false;                // It is in MIG mode.
-  std::vector<std::string> instances;  // The UUIDs of the instances that this process may use.
-  // Since the driver was loaded. Below 0: the GPU does not count them.
+  bool divided = false;                // The GPU is in MIG mode.
+  std::vector<std::string> instances;  // UUIDs of the usable instances.
+  // Memory errors since the driver was loaded. Negative if the GPU does not count them.
   int64_t uncorrected_errors = -1, corrected_errors = -1;
-  // Rows or pages of memory wait to be replaced at the next reset of the GPU.
+  // Rows or pages of memory will be replaced at the next reset of the GPU.
   bool repair_pending = false;
-  bool repair_failed = false;        // There are no rows left to replace them.
+  bool repair_failed = false;        // No spare rows are left.
   uint64_t throttle_reasons = 0;     // nvmlClocksThrottleReason bits.
   int temperature = -1;              // Degrees Celsius.
   int links_up = 0, links_down = 0;  // NVLinks.
 };
 
 struct GpuReport {
-  std::string problem;                       // Why the library does not answer. "": it does.
-  bool library = false;                      // It is there.
+  std::string problem;                       // Why NVML failed, "" if it did not.
+  bool library = false;                      // NVML exists.
   std::string driver_version, nccl_version;  // "": unknown.
   std::vector<GpuState> gpus;
 };
 
 // Loads the library in a child process, because it may hang if the driver is broken.
 GpuReport ReadGpuHealth(Duration timeout = std::chrono::seconds(20));
-// Does the same in the calling process. The names of the libraries are for tests.
+// Does the same in the calling process. The parameters are for tests.
 GpuReport ReadGpuHealthHere(const char* library = "libnvidia-ml.so.1",
                             const char* nccl = "libnccl.so.2");
 
-// What determines which GPUs of the host the job uses.
+// The settings that select the job's GPUs.
 struct GpuChoice {
-  std::string devices = "auto";        // The job's "devices", which is not for the CPU.
+  std::string devices = "auto";        // The job's "devices", not a CPU.
   std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES. nullopt: not set.
 };
 
-// Returns a check for each problem of a GPU, and one that sums up if the job's GPUs have none. A
-// GPU that the job does not use only causes warnings.
+// Returns a check for each problem of a GPU, and a summary if the job's GPUs have no problem.
+// Problems of GPUs that the job does not use are only warnings.
 std::vector<Check> JudgeGpus(const GpuReport& report, const GpuChoice& choice);
 
 }  // namespace muster::preflight

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kWidthOfValue = 60;
 
-// "1.2 ms", "3.1 s".
+// Returns for example "1.2 ms" or "3.1 s".
 std::string TimeText(double seconds) {
   if (std::abs(seconds) < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
   if (std::abs(seconds) < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
@@ -29,7 +29,8 @@ std::string RateText(double bits_per_second) {
   return fmt::format("{:.3g} Gbit/s", bits_per_second / 1e9);
 }
 
-// The value of a dotted key with indices, such as "callbacks[0].name", cut for a message.
+// Returns the value of a dotted key with indices, such as "callbacks[0].name", shortened for a
+// message.
 std::string ValueOf(const Json& job, std::string_view key) {
   const Json* value = &job;
   while (!key.empty() && value != nullptr) {
@@ -50,7 +51,8 @@ std::string ValueOf(const Json& job, std::string_view key) {
   return value == nullptr ? "not set" : SanitizePeerText(Dump(*value), kWidthOfValue);
 }
 
-// Returns what is wrong with the job file; "" if nothing is.
+// Adds a check for the first difference between the job files. Adds "job" to `same` if they are
+// equal.
 void CompareJobs(const Facts& chief, const Facts& other, std::vector<Check>* checks,
                  std::vector<std::string>* same) {
   const std::string who = TaskText(other.task);
@@ -89,11 +91,11 @@ void CompareVersions(const Facts& chief, const Facts& other, std::vector<Check>*
   bool equal = true;
   for (const auto& [name, version] : other.versions) {
     const auto at = chief.versions.find(name);
-    // A host without GPUs has no driver, which is no difference: it may be that of a ps.
+    // A host without GPUs has no driver. That is not a difference, because the host may run a ps.
     if (at == chief.versions.end() || at->second == version) continue;
     equal = false;
-    // Another driver works, and the NCCL that is found here need not be that of LibTorch. The
-    // others are parts of one program.
+    // Drivers may differ, and the NCCL found here may not be LibTorch's. All other versions must be
+    // equal.
     const bool works = name == "NVIDIA driver" || name == "NCCL";
     checks->push_back({.name = "version",
                        .ok = works,
@@ -122,13 +124,13 @@ Check ClockCheck(const Facts& chief, const Facts& other, const ClockOffset& cloc
           .warning = true};
 }
 
-// Both directions between two tasks.
+// The paths between two tasks.
 struct Pair {
   const PathFacts* there = nullptr;
   const PathFacts* back = nullptr;
 };
 
-// What is wrong with the MTU of a path, and how bad it is.
+// Checks the MTU of a path. `what` is empty if it has no problem.
 Check MtuCheck(const PathFacts& path) {
   const std::string way = fmt::format("from {} to {}", TaskText(path.from), TaskText(path.to));
   if (path.mtu == 0)
@@ -143,12 +145,12 @@ Check MtuCheck(const PathFacts& path) {
       path.mtu, way, path.own_mtu);
   if (path.told_mtu <= path.mtu)
     return {.name = "",
-            .what = what + "; routers tell the sender",
+            .what = what + "; routers report this to the sender",
             .fix = fmt::format("set the MTU of the interfaces to {}", path.mtu),
             .warning = true};
   return {.name = "",
           .ok = false,
-          .what = what + ", and nothing tells the sender: connections stall",
+          .what = what + ", and no router reports this to the sender: connections stall",
           .fix = fmt::format("set the MTU of the interfaces to {} (ip link set dev IF mtu {}), let "
                              "ICMP pass, or set net.ipv4.tcp_mtu_probing to 1",
                              path.mtu, path.mtu)};
@@ -192,11 +194,11 @@ Check OwnMtuCheck(const Pair& pair) {
           .warning = true};
 }
 
-// Adds what was found to the check of the pair.
+// Adds a finding to the check of a pair.
 void Add(const Check& found, Check* all) {
   if (found.what.empty()) return;
   all->what += "; " + found.what;
-  // The remedy of the worst one, of equal ones that of the first.
+  // Keep the fix of the worst finding, or of the first one if they are equal.
   if (all->fix.empty() || (all->ok && !found.ok)) all->fix = found.fix;
   if (!found.ok) all->configuration = (all->ok || all->configuration) && found.configuration;
   all->ok = all->ok && found.ok;
@@ -227,8 +229,8 @@ Check PairCheck(const Pair& pair, double usual) {
   return all;
 }
 
-// The tasks that stand for the hosts: the first of each host and data address. An evaluator has no
-// data connections.
+// Returns the first task of each host and data address. Leaves out evaluators, which have no data
+// connections.
 std::vector<const Facts*> OnePerHost(const std::vector<Facts>& tasks) {
   std::vector<const Facts*> chosen;
   std::set<std::pair<std::string, std::string>> seen;
@@ -264,7 +266,8 @@ std::vector<Check> CompareFacts(const Facts& chief, const Facts& other, const Cl
 
 std::vector<std::vector<Path>> Rounds(const std::vector<Facts>& tasks) {
   std::vector<const Facts*> hosts = OnePerHost(tasks);
-  // The circle method: one host stays, the others go round; two that face each other are a pair.
+  // The circle method of round-robin tournaments: one element is fixed and the others rotate. The
+  // elements at opposite positions form a pair.
   if (hosts.size() % 2 == 1) hosts.push_back(nullptr);
   std::vector<std::vector<Path>> rounds;
   for (size_t round = 0; round + 1 < hosts.size(); ++round) {
@@ -306,7 +309,7 @@ std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths, size_t most_p
   }
   if (pairs.size() > most_pairs)
     checks.push_back({.name = "all pairs",
-                      .what = fmt::format("{} measured, usually {}; {} with something wrong",
+                      .what = fmt::format("{} measured, usually {}; {} with a problem",
                                           pairs.size(), RateText(usual), checks.size())});
   return checks;
 }

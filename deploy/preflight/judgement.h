@@ -1,4 +1,5 @@
-// Judges what tasks have told each other and what was measured between them. Pure functions.
+// Compares the facts of tasks, and evaluates the measurements of the paths between them. Pure
+// functions.
 #pragma once
 
 #include <string>
@@ -10,14 +11,15 @@
 
 namespace muster::preflight {
 
-// Clocks that differ by more are worth a warning: log lines, traces and `muster explain` order
-// events of several hosts by them. Training itself does not use them.
+// The limit in seconds above which an offset between clocks causes a warning. Log lines, traces and
+// `muster explain` order the events of several hosts by their clocks. Training does not depend on
+// them.
 inline constexpr double kMaxClockOffset = 0.5;
-// A path is slow if its rate is below this share of the usual one.
+// A path is slow if its rate is below this fraction of UsualRate.
 inline constexpr double kSlowShare = 0.5;
 
-// Compares a task with the chief: job file, versions, clock. The first check sums up; others name
-// what differs. The other task's own warnings and failures follow.
+// Compares a task with the chief: job file, versions, clock. The first returned check is a summary.
+// The next ones name the differences. The other task's own warnings and failures follow.
 std::vector<Check> CompareFacts(const Facts& chief, const Facts& other, const ClockOffset& clock);
 
 // A path to be measured.
@@ -25,17 +27,18 @@ struct Path {
   std::string from, to;  // Tasks.
   bool operator==(const Path&) const = default;
 };
-// Returns the paths between all hosts, in both directions: from one task of each host and data
-// address to one of each other. Evaluators are left out. The paths of one element can be measured
-// at the same time: no host is in two of them.
+// Returns the paths between all hosts, in both directions. One task represents all tasks of the
+// same host and data address. Evaluators are left out. The paths of one element can be measured at
+// the same time, because no task is in two of them.
 std::vector<std::vector<Path>> Rounds(const std::vector<Facts>& tasks);
 
-// Returns a check for each pair of tasks whose paths were measured, and one that sums up. Names the
-// pairs whose MTU is smaller than that of their interfaces, and those that are slow compared with
-// the others. With more than `most_pairs` pairs, leaves out those in which nothing is wrong.
+// Returns a check for each pair of tasks with measured paths, and a summary. A check warns or fails
+// if the MTU of a path is smaller than that of the interface, and warns if the path is slow
+// compared with the others. With more than `most_pairs` pairs, leaves out the pairs without a
+// problem.
 std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths, size_t most_pairs = 28);
-// Returns the rate with which others are compared: the median, but with up to three pairs the upper
-// quartile, because one slow host of three makes most of their paths slow.
+// Returns the rate, in bits per second, with which rates are compared. It is the median, but for up
+// to three pairs the upper quartile, because one slow host of three makes most paths slow.
 double UsualRate(const std::vector<PathFacts>& paths);
 
 }  // namespace muster::preflight

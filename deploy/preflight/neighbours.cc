@@ -95,7 +95,7 @@ class NeighboursImpl final : public Neighbours {
   std::atomic<bool> exiting_ = false;
   std::vector<Fd> listening_;
   std::vector<std::thread> threads_;
-  SessionThreads answering_;  // A caller that says nothing does not keep others waiting.
+  SessionThreads answering_;  // A silent caller does not block others.
 
   absl::Mutex mu_;
   Reachability found_ ABSL_GUARDED_BY(mu_);
@@ -105,7 +105,8 @@ absl::Status NeighboursImpl::Listen() {
   for (const std::string& address : options_.listen) {
     const absl::StatusOr<AddressList> list =
         Resolve(address, SOCK_STREAM, AI_NUMERICHOST | AI_PASSIVE);
-    if (!list.ok()) return ConfigurationError(fmt::format("'{}' is no numeric address", address));
+    if (!list.ok())
+      return ConfigurationError(fmt::format("'{}' is not a numeric address", address));
     const addrinfo& where = **list;
     Fd socket(::socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
@@ -179,9 +180,9 @@ std::string NeighboursImpl::CallNeighbour(const std::string& task, const addrinf
   const MonotonicTime until = Clock::now() + options_.call;
   const absl::StatusOr<Fd> socket = ConnectTo(address, {}, until);
   if (!socket.ok()) return std::string(Message(socket.status()));
-  if (!SendText(socket->get(), Write(Mine()), until)) return "connected, but nothing could be sent";
+  if (!SendText(socket->get(), Write(Mine()), until)) return "connected, but cannot send";
   const absl::StatusOr<Line> line = Read(ReceiveLine(socket->get(), until));
-  if (!line.ok()) return "somebody listens there, but it is no muster preflight (a running job?)";
+  if (!line.ok()) return "another process listens there, not muster preflight (a running job?)";
   if (line->task != task) return fmt::format("{} answers there", line->task);
   TakeIn(*line, /*called=*/false);
   return "";

@@ -1,6 +1,6 @@
-// Neighbours finds out, before a job starts, which tasks of a cluster can reach which others. Each
-// task listens on its own port and calls all other tasks. A call sends one line of JSON each way,
-// with the task's name, version, cluster, and the tasks that it has reached so far. Threads of this
+// Neighbours tests, before a job starts, which tasks of a cluster can reach each other. Each task
+// listens on its own port and calls all other tasks. A call sends one line of JSON each way, with
+// the task's name, version, cluster, and the tasks that it has reached so far. Threads of this
 // object do the work. Used by one thread.
 #pragma once
 
@@ -28,8 +28,8 @@ struct NeighbourOptions {
   std::vector<std::string> identity;
   Duration between_calls = std::chrono::milliseconds(300);
   Duration call = std::chrono::seconds(2);  // Timeout of one call.
-  // Takes over a connection that begins with a line of a session (session.h). May be empty. Called
-  // by several threads, until the Neighbours object is destroyed.
+  // Receives each connection that begins with a line of a session (session.h). May be empty. Called
+  // on several threads, until the Neighbours object is destroyed.
   std::function<void(Fd socket, std::string line)> on_session;
 };
 
@@ -50,7 +50,8 @@ struct Reachability {
   // Maps a task to the tasks that it has reached, from its last report. A task without an entry has
   // not reported.
   std::map<std::string, std::set<std::string>> reached;
-  // True if this task knows that every task has reached every other.
+  // True if all tasks have reached each other, by their reports. For a task with no `listen`
+  // addresses: true if it has reached all others.
   bool complete = false;
 };
 

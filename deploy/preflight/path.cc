@@ -21,9 +21,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kAnswerBytes = kTokenBytes + sizeof(uint32_t);
-constexpr Duration kWarmUp = milliseconds(50);  // Of a transfer, while its window grows.
+constexpr Duration kWarmUp = milliseconds(50);  // TCP's window still grows.
 constexpr int kMaxPacket = 65535;
-// Every IPv4 path passes 576 bytes, and every IPv6 path 1280 (RFC 791, RFC 8200).
+// Packets of this many bytes pass every path (RFC 791, RFC 8200).
 constexpr int kLeastIPv4 = 576, kLeastIPv6 = 1280;
 constexpr int kHeadersIPv4 = 28, kHeadersIPv6 = 48;  // IP and UDP.
 
@@ -31,12 +31,12 @@ bool Expired(const std::optional<MonotonicTime>& since, Duration limit) {
   return since && Clock::now() - *since >= limit;
 }
 
-// A UDP socket that is connected to the receiver and never fragments.
+// A UDP socket that is connected to the receiver and never fragments packets.
 struct Prober {
   Fd socket;
   bool v6 = false;
   const std::string& token;
-  Duration wait;  // For the first answer. Doubled for each further one.
+  Duration wait;  // Timeout of the first attempt, doubled for each later one.
   uint32_t sequence = 0;
 
   int Mtu() const {
@@ -46,7 +46,7 @@ struct Prober {
     return getsockopt(socket.get(), level, name, &mtu, &length) == 0 ? mtu : 0;
   }
 
-  // Returns whether a packet of `size` bytes arrives. Tries it a few times.
+  // Returns whether a packet of `size` bytes arrives. Makes up to three attempts.
   bool Passes(int size, MonotonicTime until) {
     std::vector<char> packet(static_cast<size_t>(size - (v6 ? kHeadersIPv6 : kHeadersIPv4)));
     std::memcpy(packet.data(), token.data(), kTokenBytes);
@@ -55,9 +55,9 @@ struct Prober {
       std::memcpy(packet.data() + kTokenBytes, &sequence, sizeof sequence);
       if (send(socket.get(), packet.data(), packet.size(), MSG_DONTWAIT) < 0 && errno == EMSGSIZE &&
           size > Mtu())
-        return false;  // This host's own interface does not take it.
+        return false;  // Longer than this host's MTU.
       if (Answered(std::min(until, Clock::now() + (1 << attempt) * wait))) return true;
-      if (size > Mtu()) return false;  // A router has said so.
+      if (size > Mtu()) return false;  // A router has reported a smaller MTU.
     }
     return false;
   }
@@ -66,7 +66,7 @@ struct Prober {
     while (WaitFor(socket.get(), POLLIN, until)) {
       char answer[kAnswerBytes + 1];
       const ssize_t n = recv(socket.get(), answer, sizeof answer, MSG_DONTWAIT);
-      if (n < 0 && errno != EAGAIN) return false;  // EMSGSIZE: ICMP says that it was too long.
+      if (n < 0 && errno != EAGAIN) return false;  // EMSGSIZE: ICMP reports a smaller MTU.
       if (n == kAnswerBytes && std::memcmp(answer, token.data(), kTokenBytes) == 0 &&
           std::memcmp(answer + kTokenBytes, &sequence, sizeof sequence) == 0)
         return true;
@@ -90,7 +90,7 @@ absl::StatusOr<Prober> OpenProber(const std::string& own_host, const ProbePorts&
   if (setsockopt(prober.socket.get(), level, name, &discover, sizeof discover) != 0 ||
       connect(prober.socket.get(), list->ai_addr, list->ai_addrlen) != 0)
     return PeerLost(
-        fmt::format("no way from {} to {}: {}", own_host, to.host, std::strerror(errno)));
+        fmt::format("no route from {} to {}: {}", own_host, to.host, std::strerror(errno)));
   return prober;
 }
 
@@ -126,7 +126,7 @@ absl::StatusOr<PathReceiver> PathReceiver::Open(const std::string& host) {
   MUSTER_ASSIGN_OR_RETURN(receiver.tcp_, BindTo(host, SOCK_STREAM, &receiver.ports_.tcp));
   receiver.ports_.token.resize(kTokenBytes);
   if (RAND_bytes(reinterpret_cast<unsigned char*>(receiver.ports_.token.data()), kTokenBytes) != 1)
-    return PeerLost("OpenSSL gives no random numbers");
+    return PeerLost("OpenSSL returned no random numbers");
   return receiver;
 }
 
@@ -137,7 +137,7 @@ void PathReceiver::Serve(int fd, MonotonicTime until) {
                        {udp_.get(), POLLIN, 0},
                        {transfer_ ? -1 : tcp_.get(), POLLIN, 0},
                        {transfer_.get(), POLLIN, 0}};
-    // The times of a transfer end without an event.
+    // The end of a transfer's time causes no event.
     const MonotonicTime wake = transfer_ ? std::min(until, Clock::now() + milliseconds(20)) : until;
     poll(polled, std::size(polled), MillisecondsUntil(wake));
     if (polled[1].revents != 0) AnswerProbe();
@@ -192,7 +192,7 @@ void PathReceiver::Count() {
   }
 }
 
-// Closing with bytes unread resets the connection, and the sender stops.
+// Ends the transfer. If bytes are unread, the close resets the connection, so the sender stops.
 void PathReceiver::EndTransfer() {
   if (head_.size() < kTokenBytes || ports_.token != head_) received_ = {};
   transfer_.Reset();
@@ -206,7 +206,7 @@ absl::StatusOr<PathMtu> ProbeMtu(const std::string& own_host, const ProbePorts& 
   int passes = prober.v6 ? kLeastIPv6 : kLeastIPv4;
   if (mtu.own < passes || !prober.Passes(passes, until)) return mtu;
   int fails = mtu.own + 1;
-  // The usual sizes first: most paths pass the whole of their interface.
+  // Try common sizes first, because most paths have the MTU of the interface.
   for (int size : {mtu.own, 1500, 1280}) {
     if (size <= passes || size >= fails) continue;
     (prober.Passes(size, until) ? passes : fails) = size;
@@ -224,7 +224,7 @@ absl::Status SendTransfer(const std::string& own_host, const ProbePorts& to, con
                           MonotonicTime until) {
   MUSTER_ASSIGN_OR_RETURN(const AddressList list,
                           Resolve(rpc::JoinHostPort(to.host, to.tcp), SOCK_STREAM, AI_NUMERICHOST));
-  // Segments that fit into the packets that pass, with the largest headers.
+  // A segment with the longest headers must fit into a packet that passes.
   const ConnectOptions options = {
       .own_host = own_host,
       .max_segment = std::max((mtu.found > 0 ? mtu.found : kLeastIPv6) - 120, kSmallSegment)};
@@ -236,7 +236,7 @@ absl::Status SendTransfer(const std::string& own_host, const ProbePorts& to, con
     if (Clock::now() >= end) break;
     if (send(socket.get(), zeros.data(), zeros.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
         errno != EAGAIN)
-      break;  // The receiver has enough.
+      break;  // The receiver has closed the connection.
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,7 @@
-// Measures the path between the data addresses of two tasks: the largest packet that passes (MTU)
-// and the rate of a short TCP transfer. The receiving task serves probes on ports that the kernel
-// chooses, and only probes that begin with its token. It sends no more than it receives. All sizes
-// and times are bounded.
+// Measures the path between the data addresses of two tasks: its MTU, and the rate of a short TCP
+// transfer. The receiver listens on ports that the kernel chooses, and answers only probes that
+// begin with its token. It never sends more bytes than it receives. All sizes and times are
+// bounded.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@
 namespace muster::preflight {
 
 inline constexpr size_t kTokenBytes = 16;
-// A transfer lasts this long, and so does the time that a receiver counts.
+// The duration of a transfer at the receiver, with its warm-up.
 inline constexpr Duration kTransfer = std::chrono::milliseconds(300);
-// The most that one measurement of a path may take, with all retries.
+// The limit for one measurement of a path, with all retries.
 inline constexpr Duration kPathLimit = std::chrono::seconds(6);
 
-// Where a task receives probes. `host` is a numeric address.
+// The ports on which a task receives probes. `host` is a numeric address.
 struct ProbePorts {
   std::string host;
   int udp = 0, tcp = 0;
@@ -31,7 +31,7 @@ struct ProbePorts {
 Json ToJson(const ProbePorts& ports);
 absl::StatusOr<ProbePorts> ProbePortsFromJson(const Json& json);
 
-// What has arrived of a transfer.
+// The counted part of a transfer.
 struct Received {
   int64_t bytes = 0;
   double seconds = 0;
@@ -48,7 +48,7 @@ class PathReceiver {
   const ProbePorts& ports() const { return ports_; }
   // Answers probes until `fd` is readable or `until` has passed.
   void Serve(int fd, MonotonicTime until);
-  // Returns what has arrived of the transfer, without its first moments.
+  // Returns the counted part of the transfer, without its warm-up.
   const Received& received() const { return received_; }
 
  private:
@@ -60,27 +60,27 @@ class PathReceiver {
 
   ProbePorts ports_;
   Fd udp_, tcp_, transfer_;
-  int probes_left_ = 400;   // The most that are answered.
-  int transfers_left_ = 4;  // The most connections that are accepted.
+  int probes_left_ = 400;   // The limit of answered probes.
+  int transfers_left_ = 4;  // The limit of accepted connections.
   std::string head_;        // The first bytes of the transfer, until the token is complete.
   std::optional<MonotonicTime> first_, counted_from_;
   Received received_;
 };
 
-// The result of probes with packets of several sizes. Sizes are those of whole IP packets.
+// The result of probes with packets of several sizes. Sizes are in bytes, with IP headers.
 struct PathMtu {
   int own = 0;    // The MTU of this host's interface.
-  int found = 0;  // The largest packet that arrived. 0: none did.
-  // What the path has told this host by ICMP; `own` if nothing.
+  int found = 0;  // The largest packet that arrived, 0 if none did.
+  // The path MTU that routers reported to this host by ICMP. Equal to `own` without a report.
   int told = 0;
 };
 
-// Sends packets that must not be fragmented and finds the largest that arrives. `round_trip` is
-// that of the path: an answer is awaited for a few times as long.
+// Sends packets with the don't-fragment bit, and finds the largest that arrives. `round_trip` is
+// that of the path. The timeout of an answer is a small multiple of it.
 absl::StatusOr<PathMtu> ProbeMtu(const std::string& own_host, const ProbePorts& to,
                                  Duration round_trip, MonotonicTime until);
-// Sends zeros for kTransfer, or until the receiver has enough, in packets that `mtu` says to pass.
-// The receiver counts them.
+// Sends zeros until the receiver closes the connection, for at most twice kTransfer. Limits TCP
+// segments to packets that pass according to `mtu`.
 absl::Status SendTransfer(const std::string& own_host, const ProbePorts& to, const PathMtu& mtu,
                           MonotonicTime until);
 

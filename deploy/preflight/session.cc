@@ -44,7 +44,7 @@ absl::StatusOr<Opening> ReadOpening(const std::string& line) {
   return opening;
 }
 
-// Returns why this task opens no session with `other`.
+// Returns why this task refuses a session with `other`, "" if it accepts.
 std::string Refusal(const SessionOptions& options, const Opening& other) {
   if (!ParseTaskId(other.task) || other.task == options.self) return "it names no other task";
   if (other.cluster_digest != options.cluster_digest) return "its cluster is another one";
@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Dial(const SessionOptions& opt
     socket = ConnectTo(*a, {}, until);
   MUSTER_RETURN_IF_ERROR(socket.status());
   if (!SendText(socket->get(), OpeningLine(options), until))
-    return PeerLost("connected, but nothing could be sent");
+    return PeerLost("connected, but cannot send");
   const absl::StatusOr<Opening> other = ReadOpening(ReceiveLine(socket->get(), until));
   if (!other.ok()) return PeerLost("it opens no session (has its preflight ended?)");
   if (const std::string why = Refusal(options, *other); !why.empty())
@@ -115,7 +115,7 @@ absl::Status Session::Secure(const SessionOptions& options, bool server, const s
 absl::StatusOr<Json> Session::Ask(const Json& question, MonotonicTime until) {
   MUSTER_RETURN_IF_ERROR(Send(question, until));
   MUSTER_ASSIGN_OR_RETURN(Json answer, Receive(until));
-  if (!answer.is_object()) return PeerLost("its answer is no JSON object");
+  if (!answer.is_object()) return PeerLost("its answer is not a JSON object");
   if (const auto error = answer.find("error"); error != answer.end())
     return PeerLost(error->is_string() ? SanitizePeerText(error->get<std::string>(), 300)
                                        : "its answer is an error without a text");

@@ -1,8 +1,7 @@
-// Session is a connection between two tasks on which `muster preflight` compares and measures. It
-// starts on the port of a task with one plaintext line in each direction. If the tasks have a run
-// key or certificates, TLS with certificates of both sides follows, and each side knows which task
-// the other one is. Then one side asks and the other one answers, one JSON object for each
-// question. One thread at a time uses a session.
+// Session is a connection between two tasks for the comparison and the measurements of `muster
+// preflight`. It starts on the port of a task with one plaintext line in each direction. If the
+// tasks have a run key or certificates, mutual TLS follows and proves the task of each side. Then
+// one side sends questions and the other side answers, one JSON object each. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -26,26 +25,29 @@ class Session {
  public:
   static constexpr size_t kMaxMessage = size_t{4} << 20;
 
-  // Returns whether a connection that begins with `line` wants to be a session.
+  // Returns whether `line` is the first line of a session.
   static bool Begins(const std::string& line);
-  // Opens a session with `task`, which must prove that it is that task if there is an identity.
+  // Opens a session with `task` at `address`. If SessionOptions::identity is set, the other side
+  // must prove that it is `task`.
   static absl::StatusOr<std::unique_ptr<Session>> Dial(const SessionOptions& options,
                                                        const std::string& task,
                                                        const std::string& address,
                                                        MonotonicTime until);
-  // Accepts a session. `line` is what the other side has sent so far.
+  // Accepts a session. `line` is the first line, which the caller has already read.
   static absl::StatusOr<std::unique_ptr<Session>> Accept(const SessionOptions& options, Fd socket,
                                                          const std::string& line,
                                                          MonotonicTime until);
 
-  // The other side's task, "worker:1".
+  // Returns the other side's task, such as "worker:1".
   const std::string& peer() const { return peer_; }
-  // Sends a question and returns the answer. An answer of the form {"error": ...} is a PeerLost.
+  // Sends a question and returns the answer. Returns PeerLost for an answer of the form {"error":
+  // ...}.
   absl::StatusOr<Json> Ask(const Json& question, MonotonicTime until);
 
   absl::Status Send(const Json& message, MonotonicTime until);
   absl::StatusOr<Json> Receive(MonotonicTime until);
-  // For poll, to wait for a message. If Buffered returns true, a message may be there already.
+  // Returns the descriptor to poll for messages. If Buffered returns true, a message may already
+  // have arrived.
   int fd() const { return stream_->fd(); }
   bool Buffered() const { return stream_->Buffered(); }
 

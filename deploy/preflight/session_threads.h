@@ -1,5 +1,5 @@
-// Threads for the connections that other tasks, or anybody, opens to `muster preflight`. Their
-// number is bounded. Thread-safe.
+// Runs the handlers of incoming connections of `muster preflight` on a bounded number of threads,
+// because any host may connect. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -79,7 +79,7 @@ absl::StatusOr<Fd> ConnectTo(const addrinfo& address, const ConnectOptions& opti
   int error = 0;
   socklen_t length = sizeof error;
   getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error == ECONNREFUSED) return PeerLost("connection refused: nobody listens there yet");
+  if (error == ECONNREFUSED) return PeerLost("connection refused: no process listens there yet");
   if (error != 0) return PeerLost(std::strerror(error));
   return socket;
 }

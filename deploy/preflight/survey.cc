@@ -27,14 +27,14 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr size_t kAtOnce = 64;  // Paths that are measured at the same time.
+constexpr size_t kAtOnce = 64;  // Limit of concurrent measurements.
 constexpr int kPings = 8;
-// What the leader does besides measuring takes less than this: sessions, facts, the path that is
-// measured when the time is up, and the report.
+// Upper bound of the leader's time in addition to SurveyOptions::measuring: for sessions, facts,
+// the measurement that runs at the end of this time, and the report.
 constexpr Duration kLeaderSlack = seconds(45);
-// A follower waits so long for the leader's first question, after it has met all other tasks.
+// A follower's timeout for the leader's first question, from the start of Follow.
 constexpr Duration kLeaderComes = seconds(20);
-// Of one session, besides a measurement of each path.
+// Limit of questions in a session, in addition to those for each path.
 constexpr size_t kMaxQuestions = 400;
 
 int64_t HostClock() {
@@ -68,7 +68,7 @@ class SurveyImpl final : public Survey {
   SurveyResult CompareWithLeader() override;
 
  private:
-  // What the leader knows of another task.
+  // The leader's data about another task.
   struct Other {
     std::string task;
     std::unique_ptr<Session> session;
@@ -122,11 +122,12 @@ Check SurveyImpl::NotCompared(const Other& other) {
   return {.name = TaskText(other.task),
           .ok = false,
           .what = fmt::format("cannot be compared: {}", Message(other.status)),
-          .fix = "see what it says there",
+          .fix = "see its output",
           .configuration = false};
 }
 
-// A task prints its own checks itself, and those of the leader as the leader does with others.
+// Returns the checks that `other` prints. Leaves out its own checks, which it prints itself, and
+// adds those of the leader.
 std::vector<Check> SurveyImpl::ResultFor(const Other& other, const Facts& own,
                                          const SurveyResult& result) {
   std::vector<Check> checks;
@@ -202,7 +203,8 @@ Json SurveyImpl::Answer(Session& session, const Json& question,
   return Error("this task does not answer that question");
 }
 
-// One task measures at a time, so a second receiver is refused.
+// Opens a receiver for a measurement. Refuses a third one, because the leader lets at most one task
+// at a time measure the path to this task.
 Json SurveyImpl::Receive(std::optional<PathReceiver>* receiver) {
   const absl::StatusOr<Facts> facts = WaitForFacts();
   if (!facts.ok()) return Error(Message(facts.status()));
@@ -265,7 +267,7 @@ SurveyResult SurveyImpl::Follow() {
   return {.checks = {{.name = "comparison",
                       .ok = false,
                       .what = fmt::format("{} {}", TaskText(options_.leader), what),
-                      .fix = "see what it says there",
+                      .fix = "see its output",
                       .configuration = false}}};
 }
 
@@ -351,8 +353,8 @@ PathFacts SurveyImpl::LetMeasure(const Path& path, std::vector<Other>& others) {
   return *std::move(facts);
 }
 
-// Measures one path after the other. If the time is too short for that, it measures those at the
-// same time that have no host in common.
+// Measures all paths, one after another. If the time is too short for that, measures the paths of a
+// round (Rounds) at the same time.
 std::vector<PathFacts> SurveyImpl::MeasureAll(std::vector<Other>& others,
                                               std::vector<Check>* checks) {
   std::vector<Facts> tasks = {*WaitForFacts()};
@@ -361,7 +363,7 @@ std::vector<PathFacts> SurveyImpl::MeasureAll(std::vector<Other>& others,
   std::vector<std::vector<Path>> rounds = Rounds(tasks);
   size_t count = 0;
   for (const auto& round : rounds) count += round.size();
-  const Duration each = 2 * kTransfer;  // With a session and the probes of a healthy path.
+  const Duration each = 2 * kTransfer;  // Includes the session and the probes of a healthy path.
   const bool in_turn = static_cast<int64_t>(count) * each <= options_.measuring;
   const MonotonicTime end = Clock::now() + options_.measuring;
   std::vector<PathFacts> measured;
@@ -390,7 +392,8 @@ std::vector<PathFacts> SurveyImpl::MeasureAll(std::vector<Other>& others,
   return measured;
 }
 
-// A path may be slow because something else used it for a moment. The better result counts.
+// Measures slow paths a second time and keeps the better result, because other traffic may have
+// slowed the first measurement.
 void SurveyImpl::MeasureSlowOnesAgain(std::vector<Other>& others, MonotonicTime end,
                                       std::vector<PathFacts>* measured) {
   const double usual = UsualRate(*measured);
@@ -433,13 +436,13 @@ void SurveyImpl::Tell(const std::vector<std::string>& tasks, const std::string& 
   const Check check{
       .name = "comparison",
       .ok = false,
-      .what = fmt::format("{} has compared nothing: {}", TaskText(options_.session.self), reason),
-      .fix = "see what it says there",
+      .what = fmt::format("{} made no comparison: {}", TaskText(options_.session.self), reason),
+      .fix = "see its output",
       .configuration = false};
   ForEach(others, [&](Other* other) {
     auto session = Session::Dial(options_.session, other->task, options_.addresses.at(other->task),
                                  Clock::now() + seconds(2));
-    // Whoever has left already does not need it.
+    // A task that has ended does not need the report.
     if (session.ok()) Report(**session, {check}, {}).IgnoreError();
   });
 }
@@ -458,7 +461,7 @@ SurveyResult SurveyImpl::CompareWithLeader() {
   Other leader{.task = options_.leader};
   leader.status = Ask(&leader);
   if (!leader.status.ok()) {
-    // The leader waits for no task that the cluster does not list.
+    // The leader does not wait for tasks that the cluster does not list.
     Check check = NotCompared(leader);
     check.ok = check.warning = true;
     check.fix = "start this task's preflight before the others'";

@@ -1,9 +1,9 @@
 // Survey compares the tasks of a cluster and measures the paths between their hosts, before a job
-// starts. The chief leads: it asks every task for its facts (facts.h), lets one task after the
-// other measure the paths to the others, and sends the result to all. Tasks talk in sessions
+// starts. The chief is the leader. It requests the facts of every task (facts.h), requests
+// measurements of the paths, and sends the result to all tasks. It communicates in sessions
 // (session.h).
 //
-// Used by the thread of `muster preflight`. Accept may be called by other threads.
+// Used by the main thread of `muster preflight`. Accept may be called on any thread.
 #pragma once
 
 #include <functional>
@@ -22,14 +22,14 @@ namespace muster::preflight {
 struct SurveyOptions {
   SessionOptions session;
   std::string leader;                             // The chief, "chief:0".
-  std::map<std::string, std::string> addresses;   // Of all tasks, by name.
-  Duration measuring = std::chrono::seconds(60);  // For all paths. 0: none is measured.
+  std::map<std::string, std::string> addresses;   // All tasks, by name.
+  Duration measuring = std::chrono::seconds(60);  // Limit for all paths. 0: no measurement.
   Duration answer = std::chrono::seconds(5);  // Timeout of a question that needs no measurement.
   // Microseconds since 1970. Null: the host's clock.
   std::function<int64_t()> wall_clock;
 };
 
-// What the survey found out.
+// The result of the survey.
 struct SurveyResult {
   std::vector<Check> checks;
   std::vector<PathFacts> paths;
@@ -38,24 +38,25 @@ struct SurveyResult {
 class Survey {
  public:
   static std::unique_ptr<Survey> Make(SurveyOptions options);
-  // Returns the longest time that Lead or Follow may take.
+  // Returns the limit of the time for Lead or Follow.
   static Duration MostTime(Duration measuring);
   virtual ~Survey() = default;
 
-  // Takes a connection that begins with `line`, and serves its session on a thread. Closes it if
-  // there are too many sessions.
+  // Serves the session of a connection whose first line is `line`, on a thread of this object.
+  // Closes the connection if too many sessions run.
   virtual void Accept(Fd socket, std::string line) = 0;
   // Sets this task's own facts. Until then, questions for them wait.
   virtual void SetFacts(Facts facts) = 0;
 
-  // The leader's part: compares, measures, and sends the result to all other tasks. REQUIRES:
+  // Called by the leader. Compares, measures, and sends the result to all other tasks. REQUIRES:
   // SetFacts was called.
   virtual SurveyResult Lead() = 0;
-  // What the leader does if it cannot compare: tells `tasks` the reason.
+  // Called by a leader that cannot compare. Sends the reason to `tasks`.
   virtual void Tell(const std::vector<std::string>& tasks, const std::string& reason) = 0;
-  // The part of other tasks: waits for the leader's result, for as long as it may take.
+  // Called by the other tasks. Blocks until the leader's result arrives, for at most MostTime.
   virtual SurveyResult Follow() = 0;
-  // For an evaluator that the cluster does not list, which nobody calls: compares with the leader.
+  // Called by an evaluator that the cluster does not list, and that the leader therefore does not
+  // call. Compares this task with the leader.
   virtual SurveyResult CompareWithLeader() = 0;
 };
 

@@ -1,5 +1,5 @@
-// Ranks of launchers that give a process its rank and the number of processes, and not the names of
-// the other hosts: Open MPI, those with PMI (MPICH, Intel MPI, Cray), and torchrun.
+// Reads ranks from launchers that set the rank and the number of processes, but not the names of
+// the other hosts: Open MPI, launchers with PMI (MPICH, Intel MPI, Cray), and torchrun.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,9 +13,9 @@ namespace {
 
 struct Names {
   std::string launcher, command;  // For messages: "Open MPI", "mpirun".
-  // Variables, the first that is set counts.
+  // Names of variables. The first one that is set is used.
   std::vector<std::string> rank, size, local_rank, local_size;
-  std::vector<std::string> job;  // What tells one job of a host from another.
+  std::vector<std::string> job;  // Variables that identify a job.
   std::vector<std::string> restarts;
   std::string in_blocks;  // How to start the processes in blocks.
 };
@@ -50,18 +50,19 @@ absl::StatusOr<Place> ReadPlace(const Names& names, const Environment& environme
   return place;
 }
 
-// One name that cannot be the host of all processes is most likely a file that is not there.
+// Returns an error if --hosts is a single name but the processes are on several hosts. The name is
+// then probably that of a missing file.
 absl::Status CheckOneHost(const Place& place, const std::vector<HostSlots>& hosts) {
   if (hosts.size() > 1 || hosts.front().slots > 0 ||
       place.local_size.value_or(place.size) == place.size)
     return absl::OkStatus();
-  return ConfigurationError(
-      fmt::format("--hosts is \"{}\", which is no file, and no host for all {} processes, because "
-                  "this one has {}: name an existing file, or all hosts, a:2,b:1",
-                  hosts.front().host, place.size, *place.local_size));
+  return ConfigurationError(fmt::format(
+      "--hosts is \"{}\", which is not a file, and cannot be the host of all {} processes, because "
+      "this one has {}: name an existing file, or all hosts, a:2,b:1",
+      hosts.front().host, place.size, *place.local_size));
 }
 
-// The hosts by rank, in blocks.
+// Returns the host of each rank. The ranks of a host are consecutive.
 absl::StatusOr<std::vector<std::string>> Blocks(std::vector<HostSlots> hosts, int size) {
   const auto given = [](const HostSlots& host) { return host.slots > 0; };
   const int number = static_cast<int>(hosts.size());
@@ -109,7 +110,8 @@ absl::Status CheckPlace(const Names& names, const Place& place, const RankOption
       place.rank, hosts[rank], options.own_host));
 }
 
-// `only_host`: the address of the host when there is one.
+// Returns the host of each rank. `only_host` is the address to use if all processes are on one
+// host.
 absl::StatusOr<std::vector<std::string>> HostsOf(const Names& names, const Place& place,
                                                  const RankOptions& options,
                                                  const std::string& only_host) {
@@ -150,7 +152,7 @@ absl::StatusOr<Ranks> RanksOf(const Names& names, const Environment& environment
   return ranks;
 }
 
-// The batch systems around a launcher. They give a job the same number on all of its hosts.
+// Job ids of batch systems. A job has the same id on all of its hosts.
 const std::vector<std::string> kBatchJobs = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"};
 
 std::vector<std::string> WithBatchJobs(std::vector<std::string> names) {
@@ -187,8 +189,8 @@ absl::StatusOr<Ranks> PmiRanks(const Environment& environment, const RankOptions
                        .in_blocks = "start the processes in blocks, as mpiexec -ppn does"};
   if (!FirstSet(environment, names.size) && FirstSet(environment, {"PMIX_RANK"})) {
     return ConfigurationError(
-        "PMIX_RANK is set and PMI_SIZE is not: PMIx tells the number of processes to its library "
-        "only, so name the launcher itself, --from openmpi or --from slurm");
+        "PMIX_RANK is set and PMI_SIZE is not: PMIx passes the number of processes only to its "
+        "library, so name the launcher itself, --from openmpi or --from slurm");
   }
   return RanksOf(names, environment, options, kLoopback);
 }

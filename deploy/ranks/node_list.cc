@@ -16,7 +16,7 @@ absl::Status TooLong() {
   return ConfigurationError(fmt::format("has more than {} elements", kMaxRanks));
 }
 
-// A part of the list for a message.
+// Returns a part of the list, shortened for a message.
 std::string Shown(std::string_view part) {
   constexpr size_t kShown = 40;
   return part.size() <= kShown ? std::string(part) : std::string(part.substr(0, kShown)) + "...";
@@ -40,7 +40,7 @@ std::vector<std::string_view> Split(std::string_view text, std::string_view sepa
   }
 }
 
-// Splits at the commas that are outside of brackets.
+// Splits at commas outside brackets.
 absl::StatusOr<std::vector<std::string_view>> SplitNames(std::string_view text) {
   std::vector<std::string_view> names;
   size_t begin = 0;
@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<std::string_view>> SplitNames(std::string_view text) 
 
 struct Range {
   int low = 0, high = 0;
-  size_t width = 0;  // Of the low bound, as written.
+  size_t width = 0;  // Digits of the low bound, as written.
 };
 
 absl::StatusOr<Range> ParseRange(std::string_view text) {
@@ -132,9 +132,9 @@ absl::StatusOr<HostSlots> ParseHost(std::string_view text) {
   if (rest.empty()) return host;
   const std::optional<int> slots = rest.front() == ':' ? Number(rest.substr(1)) : std::nullopt;
   if (!slots || *slots < 1 || *slots > kMaxRanks) {
-    return ConfigurationError(
-        fmt::format("has \"{}\", whose number of processes is none: write host:4, without a port",
-                    Shown(text)));
+    return ConfigurationError(fmt::format(
+        "has \"{}\", whose number of processes is invalid: write host:4, without a port",
+        Shown(text)));
   }
   host.slots = *slots;
   return host;
@@ -149,7 +149,7 @@ absl::StatusOr<HostSlots> ParseHostLine(std::string_view line) {
     const std::optional<int> slots = Number(word.substr(6));
     if (!slots || *slots < 1 || *slots > kMaxRanks)
       return ConfigurationError(
-          fmt::format("has \"{}\", which is no number of processes", Shown(word)));
+          fmt::format("has \"{}\", which is not a number of processes", Shown(word)));
     host.slots = *slots;
   }
   return host;
@@ -234,7 +234,7 @@ absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& value) {
     file << std::ifstream(value).rdbuf();
     list = file.str();
   } else if (value.find('/') != std::string::npos) {
-    return ConfigurationError(fmt::format("--hosts is \"{}\", which is no file", value));
+    return ConfigurationError(fmt::format("--hosts is \"{}\", which is not a file", value));
   }
   absl::StatusOr<std::vector<HostSlots>> hosts = ParseHosts(list);
   if (hosts.ok()) return hosts;

@@ -1,6 +1,6 @@
-// The lists that launchers write: Slurm's node lists, task counts and ports, and files of hosts.
-// Pure functions, except that ReadHosts reads a file. An error of a Parse function is a phrase that
-// continues "<variable> is <value>, which ".
+// Parses Slurm's node lists, task counts and port lists, and host files. Pure functions, except
+// that ReadHosts reads a file. The message of an error completes the sentence "<variable> is
+// <value>, which ".
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace muster {
 
-// No list may expand to more elements. A larger number is a typing error.
+// The limit of elements of a list. A larger number is probably a typing error.
 inline constexpr int kMaxRanks = 65536;
 
 // "rack[0-1]n[08-10,2],login" -> rack0n08, rack0n09, rack0n10, rack0n2, rack1n08, ..., login. Keeps
@@ -26,14 +26,14 @@ absl::StatusOr<std::vector<int>> ParseTaskCounts(std::string_view text);
 absl::StatusOr<std::vector<int>> ParsePortList(std::string_view text);
 
 struct HostSlots {
-  std::string host;  // IPv6 without brackets.
-  int slots = 0;     // The number of its processes. 0: not given.
+  std::string host;  // An IPv6 address has no brackets.
+  int slots = 0;     // The number of processes. 0: not given.
   friend bool operator==(const HostSlots&, const HostSlots&) = default;
 };
 
-// "a:4,b:2", or lines of a host file in the forms of Open MPI ("a slots=4"), MPICH ("a:4") and PBS
-// (a line per process). A host that follows itself is one host with the sum of the slots. `#`
-// starts a comment.
+// Parses "a:4,b:2", or a host file in the format of Open MPI ("a slots=4"), MPICH ("a:4") or PBS
+// (one line per process). Consecutive lines of the same host become one host with the sum of the
+// slots. `#` starts a comment.
 absl::StatusOr<std::vector<HostSlots>> ParseHosts(std::string_view text);
 
 // Parses the value of --hosts: the name of a host file if that file exists, else a list of hosts. A

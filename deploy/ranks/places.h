@@ -1,4 +1,5 @@
-// What the readers of all launchers share: numbers of the environment, hosts by rank, ports.
+// Helper functions for the readers of all launchers: numbers in the environment, hosts by rank,
+// ports.
 #pragma once
 
 #include <cstdint>
@@ -10,33 +11,35 @@
 
 namespace muster {
 
-// The first of `names` that is set and not empty.
+// An environment variable.
 struct Variable {
   std::string name, value;
 };
+// Returns the first of `names` that is set and not empty.
 std::optional<Variable> FirstSet(const Environment& environment,
                                  const std::vector<std::string>& names);
 
-// "<name> is <value>, which <problem>".
+// Returns the error "<name> is <value>, which <problem>".
 absl::Status Refusal(const Variable& variable, std::string_view problem);
 
-// A whole number from 0 on.
+// Parses an integer that is not negative.
 absl::StatusOr<uint64_t> NumberOf(const Variable& variable);
-// A number of processes or a rank: at most kMaxRanks.
+// Parses a number of processes or a rank, at most kMaxRanks.
 absl::StatusOr<int> SmallNumberOf(const Variable& variable);
-// nullopt if none of the names is set.
+// As SmallNumberOf for the first of `names` that is set. Returns nullopt if none is set.
 absl::StatusOr<std::optional<int>> OptionalNumber(const Environment& environment,
                                                   const std::vector<std::string>& names);
 
-// By rank: how many processes of the same host have a lower rank.
+// Returns, indexed by rank, the number of processes of the same host with a lower rank.
 std::vector<int> LocalRanks(const std::vector<std::string>& hosts);
 
-// Gives each rank its host and a port. `ports` are those of a host's processes, by local rank.
+// Returns the address of each rank. `ports` are the ports of a host's processes, indexed by local
+// rank.
 absl::StatusOr<std::vector<Address>> WithPorts(const std::vector<std::string>& hosts,
                                                const std::vector<int>& ports);
-// `width` ports from `first` on.
+// Returns `width` consecutive ports, starting with `first`.
 absl::StatusOr<std::vector<int>> PortsFrom(int first, int width);
-// The number of ports that WithPorts needs.
+// Returns the number of ports that WithPorts needs: the highest number of processes on one host.
 int WidthOf(const std::vector<std::string>& hosts);
 
 absl::StatusOr<Ranks> SlurmRanks(const Environment& environment, const RankOptions& options);

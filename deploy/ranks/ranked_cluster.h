@@ -1,4 +1,4 @@
-// The cluster whose tasks are the processes of a launcher: which rank is which task.
+// Assigns the ranks of a launcher to the tasks of a cluster.
 #pragma once
 
 #include <string>
@@ -15,10 +15,9 @@ struct RankRoles {
   bool chief = true;       // not --no-chief
 };
 
-// Ranks keep their order: the chief is rank 0, then come the workers. A member's rank in training
-// is therefore its rank with the launcher. The parameter servers follow, the evaluator is last.
 // Returns the value of TF_CONFIG, or a ConfigurationError of one sentence if there are too few
-// processes.
+// processes. The order of ranks is: chief, workers, parameter servers, evaluator. A member's rank
+// in training is therefore its rank with the launcher.
 absl::StatusOr<std::string> TfConfigOf(const Ranks& ranks, const RankRoles& roles);
 
 }  // namespace muster

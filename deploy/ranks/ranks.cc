@@ -33,7 +33,8 @@ absl::StatusOr<uint64_t> NumberOf(const Variable& variable) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && end == text.data() + text.size()) return value;
-  return Refusal(variable, "is no whole number from 0 on: the launcher sets it, do not change it");
+  return Refusal(variable,
+                 "is not an integer of at least 0: the launcher sets it, do not change it");
 }
 
 absl::StatusOr<int> SmallNumberOf(const Variable& variable) {
@@ -86,9 +87,10 @@ absl::StatusOr<std::vector<int>> PortsFrom(int first, int width) {
 absl::StatusOr<int> DerivedPort(uint64_t job, int width) {
   constexpr int kBlock = 16;
   constexpr int kPorts = kLastDerivedPort - kFirstDerivedPort + 1;
-  // The same for all widths up to 1552. A prime: jobs share a block after this many numbers only.
+  // The number of blocks for all widths up to 1552. It is a prime, so two jobs share a first block
+  // only if their numbers differ by a multiple of it.
   constexpr int kBlocks = 1327;
-  // Of all factors this one keeps consecutive jobs farthest apart: 119 of them by 8 blocks or more.
+  // This factor keeps consecutive jobs farthest apart: 119 of them by 8 blocks or more.
   constexpr uint64_t kStride = 513;
   const int blocks = std::min(kBlocks, (kPorts - width) / kBlock);
   if (blocks < 1) {

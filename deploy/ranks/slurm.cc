@@ -1,4 +1,4 @@
-// Ranks of a Slurm step. srun(1) and env.c of Slurm describe the variables.
+// Reads ranks of a Slurm step. srun(1) and env.c of Slurm describe the variables.
 #include <fmt/format.h>
 
 #include "deploy/ranks/places.h"
@@ -6,13 +6,14 @@
 namespace muster {
 namespace {
 
-// A step's own variables, else the job's: those of the job remain in the environment of a step.
+// The nodes from the step's variables or, without a step, from the job's. A step's environment has
+// both.
 struct Nodes {
   Variable nodes_variable, counts_variable;
   bool step = false;
   std::vector<std::string> nodes;
-  std::vector<int> counts;         // By node.
-  std::vector<std::string> hosts;  // By rank, in blocks.
+  std::vector<int> counts;         // Indexed by node.
+  std::vector<std::string> hosts;  // Indexed by rank. The ranks of a node are consecutive.
 };
 
 absl::Status Unset(const char* name) {
@@ -73,7 +74,8 @@ absl::Status CheckSize(const Environment& environment, const Nodes& nodes) {
                                      nodes.counts_variable.name, nodes.hosts.size()));
 }
 
-// The place of a rank by its position in the list holds for tasks in blocks only.
+// Returns an error if the rank is not where the list puts it. The list gives the places of ranks
+// only if the ranks of each node are consecutive.
 absl::Status CheckPlace(const Environment& environment, const Nodes& nodes, int rank) {
   const std::string& host = nodes.hosts[static_cast<size_t>(rank)];
   const int local = LocalRanks(nodes.hosts)[static_cast<size_t>(rank)];
@@ -89,8 +91,9 @@ absl::Status CheckPlace(const Environment& environment, const Nodes& nodes, int 
                   nodes.nodes_variable.name, local, host));
 }
 
-// srun --resv-ports: ports that Slurm keeps for the step on each of its nodes. nullopt: too few,
-// because a cluster may reserve a single one for each step that does not ask.
+// Returns the ports that Slurm reserves for the step on each of its nodes (srun --resv-ports).
+// Returns nullopt if there are fewer than `width`, because a cluster may reserve one port for each
+// step that requests none.
 absl::StatusOr<std::optional<std::vector<int>>> ReservedPorts(const Environment& environment,
                                                               int width) {
   const auto variable = FirstSet(environment, {"SLURM_STEP_RESV_PORTS"});
@@ -114,7 +117,7 @@ absl::StatusOr<std::vector<int>> Ports(const Environment& environment, const Ran
   if (const auto step = FirstSet(environment, {"SLURM_STEP_ID", "SLURM_STEPID"}); step) {
     MUSTER_ASSIGN_OR_RETURN(step_number, NumberOf(*step));
   }
-  constexpr uint64_t kStepStride = 397;  // Away from the blocks of the next jobs.
+  constexpr uint64_t kStepStride = 397;  // Avoids the blocks of the next jobs.
   MUSTER_ASSIGN_OR_RETURN(const int port,
                           DerivedPort(job_number + kStepStride * step_number, width));
   return PortsFrom(port, width);

@@ -18,7 +18,7 @@ namespace {
 
 std::map<std::string, std::string> VariablesOf(const TaskCommand& command, int restarts) {
   std::map<std::string, std::string> variables = command.environment;
-  // Without a value here, the task inherits this process's.
+  // If it is 0, the task inherits the variable of this process.
   if (const int before = command.restarts + restarts; before > 0)
     variables[kRestartsVariable] = std::to_string(before);
   return variables;
@@ -29,7 +29,8 @@ absl::Status CannotStart(const TaskCommand& command, int error) {
                                         command.arguments.front(), std::strerror(error)));
 }
 
-// A stop request that comes while the task loads stays pending until the task is ready for it.
+// Blocks the stop signals. A stop request during the start of the task stays pending until the task
+// is ready.
 void BlockStopSignals() {
   sigset_t stops;
   sigemptyset(&stops);
@@ -40,18 +41,18 @@ void BlockStopSignals() {
 
 void Say(const std::string& line) { fmt::print(stderr, "muster: {}\n", line); }
 
-// The child and the signals that its supervisor waits for.
+// The task's process and its restarts.
 class Supervised {
  public:
   Supervised(const TaskCommand& command, const LaunchOptions& options)
       : command_(command), options_(options) {
     TaskState task;
     task.task = command.task;
-    task.task.lead = true;  // Its end is the end of this process.
+    task.task.lead = true;  // This process ends with it.
     state_.tasks.push_back(task);
     sigemptyset(&signals_);
     for (const int signal : {SIGCHLD, SIGTERM, SIGINT}) sigaddset(&signals_, signal);
-    struct sigaction hangup = {};  // Under nohup it is ignored, also by the task.
+    struct sigaction hangup = {};  // Under nohup, SIGHUP is ignored, also by the task.
     if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
       sigaddset(&signals_, SIGHUP);
   }
@@ -92,7 +93,7 @@ class Supervised {
       execve(image.argv()[0], image.argv(), image.envp());
       _exit(127);
     }
-    setpgid(pid, pid);  // Both do this, so that the order does not matter.
+    setpgid(pid, pid);  // Parent and child both do this, so that the order does not matter.
     task().pid = pid;
     task().ended = false;
     task().report = {};
@@ -117,9 +118,9 @@ class Supervised {
     }
     const int signal = sigtimedwait(&signals_, nullptr, &limit);
     if (signal <= 0 || signal == SIGCHLD) return;
-    // From now on no failure is repaired: the one who stops the job starts it again.
+    // After a stop request, the task is not restarted.
     state_.stop_requests = 1;
-    // A task saves on SIGTERM. SIGHUP would kill it.
+    // A task saves after SIGTERM. SIGHUP would kill it.
     if (!task().ended) kill(-task().pid, signal == SIGHUP ? SIGTERM : signal);
   }
 

@@ -1,6 +1,5 @@
-// Runs the task of this process's place in a cluster: in this process's stead, or as a child that
-// is started again when it fails. Use only on the main thread of a process that starts nothing
-// else.
+// Runs the task of this process's rank: by exec, or as a child that is restarted after a failure.
+// Use only on the main thread of a process that starts no other children.
 #pragma once
 
 #include <map>
@@ -14,18 +13,18 @@ namespace muster::launcher {
 
 struct TaskCommand {
   std::vector<std::string> arguments;  // The first one is the program's path.
-  // Added to this process's environment, or replacing its values.
+  // Variables that are added to this process's environment or replace its values.
   std::map<std::string, std::string> environment;
   PlannedTask task;  // For messages.
-  int restarts = 0;  // How often the task was started before this process.
+  int restarts = 0;  // The number of starts of the task before this process.
 };
 
-// Replaces this process by the task. Returns only an error.
+// Replaces this process by the task (exec). Returns only if that fails.
 absl::Status ExecTask(const TaskCommand& command);
 
-// Starts the task as a child, passes SIGTERM and SIGINT on to it, and SIGHUP as SIGTERM unless it
-// is ignored, and starts it again by the rules of `muster launch --restart`. The kernel kills the
-// child when this process dies. Returns the exit code of the last child, or 128 + its signal.
+// Runs the task as a child, and restarts it by the rules of `muster launch --restart`. Forwards
+// SIGTERM and SIGINT to it, and SIGHUP as SIGTERM unless SIGHUP is ignored. The kernel kills the
+// child if this process dies. Returns the exit code of the last child, or 128 + its signal.
 absl::StatusOr<int> SuperviseTask(const TaskCommand& command, const LaunchOptions& options);
 
 }  // namespace muster::launcher

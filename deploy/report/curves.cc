@@ -12,7 +12,8 @@ namespace {
 
 using summary::Point;
 
-// Adds the points of [begin, end) that represent it.
+// Adds the points that represent the points in [begin, end): their extremes and the first value
+// that is not finite.
 void AddExtremes(const std::vector<Point>& points, size_t begin, size_t end,
                  std::vector<Point>* kept) {
   std::set<size_t> chosen;
@@ -55,7 +56,8 @@ Json CurveJson(const std::string& folder, const std::string& tag, const std::vec
           {"values", std::move(values)}};
 }
 
-// Returns how many points a curve may have, so that all curves together stay within their limit.
+// Returns the number of points that a curve may have, so that all curves together stay within
+// kMaxPagePoints.
 size_t MostPoints(const std::vector<Run>& runs) {
   size_t most = kMaxPoints;
   for (; most > kFewestPoints; most -= 10) {

@@ -1,4 +1,4 @@
-// The curves of a page: at most so many points that the page stays small.
+// Selects the points of a page's curves. Their number is limited, so the page stays small.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace muster::report {
 
-inline constexpr size_t kMaxPoints = 1000;       // Of one curve.
-inline constexpr size_t kMaxPagePoints = 60000;  // Of all curves together, unless ...
-inline constexpr size_t kFewestPoints = 50;      // ... each has only so many.
+inline constexpr size_t kMaxPoints = 1000;       // The limit of one curve.
+inline constexpr size_t kMaxPagePoints = 60000;  // The limit of all curves together.
+inline constexpr size_t kFewestPoints = 50;      // A curve keeps this many despite it.
 
 // Returns at most `most` of the points, in their order. Keeps the first and the last point, and of
 // each part between them the smallest and the largest value and the first value that is not finite.
 // REQUIRES: most >= 5.
 std::vector<summary::Point> Downsampled(const std::vector<summary::Point>& points, size_t most);
 
-// Returns what the page's script draws: {"runs": [{"name", "curves": [{"folder", "tag", "all",
-// "steps", "seconds", "values"}], "marks": [{"kind", "step", "seconds", "text"}]}]}. Seconds count
-// from the run's first event. A value that is not finite is a string: "nan", "inf", "-inf".
+// Returns the data that the page's script draws: {"runs": [{"name", "curves": [{"folder", "tag",
+// "all", "steps", "seconds", "values"}], "marks": [{"kind", "step", "seconds", "text"}]}]}. Seconds
+// count from the run's first event. A value that is not finite is a string: "nan", "inf", "-inf".
 // `marks` has the same order as `runs`.
 Json CurvesJson(const std::vector<Run>& runs, const std::vector<std::vector<Mark>>& marks);
 

@@ -1,4 +1,4 @@
-// Text as HTML. Nothing that a run's files contain reaches a page unescaped.
+// Escapes text for HTML. Pages contain text of a run's files only after escaping.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@ namespace muster::report {
 // characters by U+FFFD.
 std::string Escaped(std::string_view text);
 
-// Makes JSON safe within <script type="application/json">: it contains no '<' afterwards.
+// Makes JSON safe within <script type="application/json">. The result contains no '<'.
 std::string EscapedJson(std::string json);
 
 // Returns the value of a Content-Security-Policy that allows `script` and styles in the page, data

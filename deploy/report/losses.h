@@ -19,7 +19,7 @@ struct Mark {
   int64_t step = 0;        // Training continued from the state after this step.
   double wall = 0;         // 0 if unknown.
   bool estimated = false;  // `wall` is from the next recorded step.
-  double seconds = -1;     // What the loss cost. Negative if unknown.
+  double seconds = -1;     // The cost of the loss in seconds. Negative if unknown.
   std::string text;
 };
 

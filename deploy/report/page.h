@@ -9,10 +9,11 @@
 
 namespace muster::report {
 
-inline constexpr size_t kMaxPictures = 16;           // Of one tag.
-inline constexpr size_t kMaxPictureBytes = 1 << 20;  // Of all pictures of a page.
+inline constexpr size_t kMaxPictures = 16;           // The limit of one tag.
+inline constexpr size_t kMaxPictureBytes = 1 << 20;  // The limit of all pictures of a page.
 
-// The page. REQUIRES: NameRuns was called.
+// Returns the page. `price_per_hour` is the price of one member for an hour. REQUIRES: NameRuns was
+// called.
 std::string Page(const std::vector<Run>& runs, std::optional<double> price_per_hour);
 
 // The files of this folder that the build embeds.

@@ -37,7 +37,7 @@
   }
   const position = (x) => state.axis === "steps" ? String(x) : duration(x);
 
-  // About `count` round numbers between two.
+  // Returns about `count` round numbers between two numbers.
   function ticks(low, high, count) {
     const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= raw);
@@ -53,7 +53,7 @@
     return found.length > 1 ? found : [low, high];
   }
 
-  // An exponential moving average without bias towards 0, as TensorBoard's.
+  // Returns an exponential moving average without bias towards 0, as in TensorBoard.
   function smoothed(values, weight) {
     let last = 0, count = 0;
     return values.map((value) => {
@@ -168,7 +168,7 @@
       if (kind === "line" && ys.length <= 30) this.dots(one, ys, scale);
     }
 
-    // The values of a short curve, which may be a single one.
+    // Draws the values of a short curve as points, because it may have a single one.
     dots(one, ys, scale) {
       one.points[state.axis].forEach((x, i) => {
         if (typeof ys[i] !== "number" || x < scale.left || x > scale.right || (this.log && ys[i] <= 0)) return;
@@ -292,7 +292,7 @@
       this.read.textContent = texts.join("; ");
     }
 
-    // Rows are steps, columns are curves. Made when it is opened.
+    // Rows are steps, and columns are curves. The table is built when it is opened.
     table(details) {
       while (details.children.length > 1) details.lastChild.remove();
       if (!details.open) return;
@@ -365,14 +365,14 @@
     const order = [...series].sort((a, b) => rank(a) - rank(b) || (a.part < b.part ? -1 : 1));
     const parts = [...new Set(order.map((one) => one.part))];
     const single = data.runs.length === 1;
-    // Colours are runs. Where all curves are of one run, they are parts: folders, tasks.
+    // Colours distinguish runs. If all curves are of one run, they distinguish folders or tasks.
     const byPart = single || (new Set(series.map((one) => one.run)).size === 1 && !SPLITS.includes(series[0].folder));
     series.forEach((one) => {
       const place = parts.indexOf(one.part);
       one.runColour = colourOf(one.run);
       one.colour = byPart ? colourOf(place) : one.runColour;
       one.dash = DASHES[(byPart ? Math.floor(place / COLOURS) : place + Math.floor(one.run / COLOURS)) % DASHES.length];
-      // The legend of the page has what is one curve of each run.
+      // Curves that each run has once are in the legend of the page.
       one.own = parts.length > 1 || (!single && !SPLITS.includes(one.folder));
       one.label = single ? one.part : one.own ? `${data.runs[one.run].name} ${one.part}` : data.runs[one.run].name;
     });

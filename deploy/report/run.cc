@@ -57,21 +57,21 @@ absl::Status CheckModelDir(const std::string& path) {
     if (IsModelDir(path + "/" + name)) within.push_back(path + "/" + name);
   if (within.empty())
     return ConfigurationError(fmt::format(
-        "{} is no run: it has neither job.json nor event files; name a model_dir", path));
+        "{} is not a run: it has neither job.json nor event files; name a model_dir", path));
   const size_t all = within.size();
   if (all > 5) within.resize(5);
-  return ConfigurationError(fmt::format("{} is no run, but has {} of them: name {}{}", path, all,
+  return ConfigurationError(fmt::format("{} is not a run, but has {} of them: name {}{}", path, all,
                                         fmt::join(within, " "), all > 5 ? " ..." : ""));
 }
 
-// Reads a file of JSON. Returns null if it is not there, and adds a problem if it is damaged.
+// Reads a JSON file. Returns null if it is missing. Adds a problem if it is damaged.
 Json ReadObject(const std::string& path, const char* name, std::vector<std::string>* problems) {
   const std::string file = path + "/" + name;
   if (!IsFile(file)) return nullptr;
   absl::StatusOr<std::string> text = checkpoint::ReadFile(checkpoint::PosixFileSystem(), file);
   absl::StatusOr<Json> json = text.ok() ? ParseJson(*text, name) : text.status();
   if (json.ok() && !json->is_object())
-    json = ConfigurationError(fmt::format("{}: it is no JSON object", name));
+    json = ConfigurationError(fmt::format("{}: it is not a JSON object", name));
   if (json.ok()) return *std::move(json);
   problems->push_back(fmt::format("{} is damaged ({})", name, Message(json.status())));
   return nullptr;
@@ -146,7 +146,7 @@ absl::StatusOr<Run> ReadModelDir(const std::string& path) {
 }
 
 absl::Status NameRuns(std::vector<Run>* runs) {
-  std::map<std::string, std::string> seen;  // The canonical path, and as the user named it.
+  std::map<std::string, std::string> seen;  // Maps canonical paths to the user's.
   std::vector<fs::path> paths;
   for (const Run& run : *runs) {
     std::error_code error;
@@ -171,7 +171,7 @@ absl::Status NameRuns(std::vector<Run>* runs) {
 
 double SecondsOf(const Run& run) {
   const std::optional<double> current = NumberAt(run.result, {"wall_seconds"});
-  // The current chief started then. It ends with the last event.
+  // The start of the current chief. Its part ends with the last event.
   const double started = current ? run.last - *current : run.last;
   std::vector<std::pair<double, double>> spans;
   for (const char* split : kSplits) {

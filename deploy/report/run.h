@@ -1,5 +1,5 @@
-// Reads a model_dir for a report. A run may be finished, running, killed or damaged: what cannot be
-// read is a sentence in Run::problems.
+// Reads a model_dir for a report. A run may be finished, running, killed or damaged. Run::problems
+// has a sentence for each part that cannot be read.
 #pragma once
 
 #include <map>

@@ -23,7 +23,7 @@ double* PartOf(Phase phase, StepSplit* split) {
     case Phase::kReduce:
       return &split->wait;
     default:
-      return nullptr;  // A pass, a save and the like are not part of a step.
+      return nullptr;  // Passes and saves are not part of a step.
   }
 }
 

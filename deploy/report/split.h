@@ -1,4 +1,4 @@
-// How the time of a step is divided into input, computation and waiting, by task.
+// Computes how the time of a step is divided into input, computation and waiting, for each task.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace muster::report {
 // Seconds per step.
 struct StepSplit {
   std::string task;    // "worker:1", or "rank 0".
-  std::string source;  // Where the numbers are from, for people.
+  std::string source;  // The source of the numbers, for people.
   double input = 0;    // Waiting for the input pipeline.
   double compute = 0;  // Forward, backward and update.
   double wait = 0;     // In reductions, including waiting for other tasks.
-  int64_t steps = 0;   // The steps that were measured. 0: all, or unknown.
+  int64_t steps = 0;   // Measured steps. 0: all, or unknown.
 };
 
 // Returns the split of rank 0 (medians of result.json), and of each other task that was measured.

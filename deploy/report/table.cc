@@ -168,7 +168,7 @@ std::string Utc(double value) {
   return fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(seconds));
 }
 
-// A metric may be null in result.json: it was not finite.
+// A metric is null in result.json if it was not finite.
 std::string MetricText(const OrderedJson& metric) {
   if (metric.is_number()) return fmt::format("{:.5g}", metric.get<double>());
   return metric.is_null() ? "not finite" : "";

@@ -47,7 +47,7 @@ std::string PathIn(const Job& job, const std::string& path) {
   return PathOfTask(path, "chief", 0, job.folder);
 }
 
-// Finds the source of the certificate that this process shows. Returns false if there is none.
+// Finds the credentials of this process. Returns false if there are none.
 bool FindCredentials(const ChiefLinkOptions& link, security::IdentityOptions* options) {
   const Job& job = link.job;
   if (!link.key_file.empty()) {
@@ -119,7 +119,7 @@ absl::StatusOr<std::optional<ServerCertificate>> CertificateOfServer(const std::
   while (BIO_do_handshake(tls.get()) <= 0) {
     if (!BIO_should_retry(tls.get())) break;
     if (BIO_wait(tls.get(), until, kNapMilliseconds) <= 0)
-      return NotReached(address, "it accepts the connection, and says nothing");
+      return NotReached(address, "it accepts the connection but does not answer");
   }
   ERR_clear_error();
   const X509Ptr certificate(SSL_get1_peer_certificate(session));
@@ -152,7 +152,7 @@ absl::StatusOr<std::unique_ptr<ChiefLink>> ChiefLink::Open(const ChiefLinkOption
                                                            Duration timeout) {
   security::IdentityOptions credentials;
   rpc::ChannelOptions channel;
-  // A chief without a key logs a warning about who speaks TLS, so try that with a key only.
+  // A chief without a key logs a warning about a TLS client, so use TLS only with a key.
   if (FindCredentials(options, &credentials)) {
     MUSTER_ASSIGN_OR_RETURN(const std::optional<ServerCertificate> server,
                             CertificateOfServer(options.address, timeout));
@@ -172,15 +172,15 @@ absl::StatusOr<proto::StatusReply> ChiefLink::Ask(Duration timeout) {
   const grpc::Status asked = stub_->Status(rpc::WithDeadline(timeout).get(), {}, &reply);
   if (asked.ok()) return reply;
   if (asked.error_code() == grpc::StatusCode::UNIMPLEMENTED)
-    return ConfigurationError(fmt::format("{} is no chief of a job", address_));
-  // The reason that gRPC gives is hard to read. Look what is there.
+    return ConfigurationError(fmt::format("{} is not the chief of a job", address_));
+  // gRPC's error message is hard to understand. Connect to the port to find the reason.
   MUSTER_ASSIGN_OR_RETURN(const std::optional<ServerCertificate> server,
                           CertificateOfServer(address_, timeout));
   if (server && !has_identity_)
-    return ConfigurationError(fmt::format(
-        "the chief at {} asks who calls: name its run key with --key-file, or with --job the job "
-        "file whose security.key_file or tls.certificate it uses",
-        address_));
+    return ConfigurationError(
+        fmt::format("the chief at {} requires an identity: name its run key with --key-file, or "
+                    "with --job the job file whose security.key_file or tls.certificate it uses",
+                    address_));
   return NotReached(address_, SanitizePeerText(asked.error_message()));
 }
 

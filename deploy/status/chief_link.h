@@ -1,4 +1,4 @@
-// Asks a running chief for its status. One thread.
+// Requests the status of a running chief. Not thread-safe.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -16,35 +16,37 @@
 
 namespace muster::status {
 
-// The certificate that a server shows. Nobody has checked it yet.
+// A server's certificate, not verified.
 struct ServerCertificate {
   security::Peer peer;  // The task and the cluster that it names.
   std::string issuer;   // The name of the authority that signed it.
 };
-// Connects to the server, and returns its certificate, or nullopt if it speaks no TLS. Returns
+// Connects to the server and returns its certificate, or nullopt if it does not use TLS. Returns
 // PeerLost if it cannot be reached within `timeout`.
 absl::StatusOr<std::optional<ServerCertificate>> CertificateOfServer(const std::string& address,
                                                                      Duration timeout);
 
-// Opens the run key of the `muster launch` that started the process `pid` of this host. Returns no
-// descriptor if there is none, or if it belongs to another user.
+// Opens the run key of the `muster launch` that started the process `pid` of this host. Returns an
+// empty Fd if the process has none or belongs to another user.
 Fd OpenKeyOfLauncher(int64_t pid);
 
 struct ChiefLinkOptions {
   std::string address;    // "host:port".
-  std::string key_file;   // Empty: that of the job, of the launcher, or the default one.
-  Job job;                // Its tls and security are used.
-  int64_t chief_pid = 0;  // Of a chief on this host, to find its launcher. 0: unknown.
+  std::string key_file;   // Empty: the key file of the job, the launcher or the user.
+  Job job;                // Only tls and security are used.
+  int64_t chief_pid = 0;  // The pid of a chief on this host, 0 if unknown.
 };
 
 class ChiefLink {
  public:
-  // Finds out how to call the chief. The server's certificate names the cluster, so a run key is
-  // enough. Returns ConfigurationError if the chief has another key. With a key, returns PeerLost
-  // if the chief cannot be reached within `timeout`; without one, the first Ask finds that out.
+  // Finds the credentials for the chief. A run key is enough, because the server's certificate
+  // names the cluster. Returns ConfigurationError if the chief has another key. With a key,
+  // connects to the chief, and returns PeerLost if it cannot be reached within `timeout`. Without a
+  // key, does not connect.
   static absl::StatusOr<std::unique_ptr<ChiefLink>> Open(const ChiefLinkOptions& options,
                                                          Duration timeout);
-  // Returns PeerLost if the chief is not reached, and ConfigurationError if it asks for a key.
+  // Returns PeerLost if the chief cannot be reached within `timeout`, and ConfigurationError if it
+  // requires a key or is not a chief.
   absl::StatusOr<proto::StatusReply> Ask(Duration timeout);
 
  private:

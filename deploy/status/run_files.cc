@@ -28,7 +28,7 @@ Json ReadPart(const std::string& directory, const char* name, std::vector<std::s
   if (!fs::exists(path, error)) return Json();
   absl::StatusOr<Json> json = ReadJsonFile(path);
   if (json.ok() && json->is_object()) return *std::move(json);
-  damaged->push_back(json.ok() ? path + " holds no JSON object"
+  damaged->push_back(json.ok() ? path + " contains no JSON object"
                                : std::string(Message(json.status())));
   return Json();
 }
@@ -87,10 +87,10 @@ void AddLosses(const Json& recovery, proto::StatusReply* reply) {
   }
 }
 
-// The last values that the event files of training have.
+// Sets the last values in the event files of train/.
 void AddLastScalars(const std::string& directory, proto::RunProgress* progress) {
   for (const auto& [tag, points] : summary::ReadRun(directory + "/train").scalars) {
-    // Of several points of the highest step, the one that was written last.
+    // If several points have the highest step, this is the one that was written last.
     const summary::Point& last = *std::max_element(
         points.rbegin(), points.rend(),
         [](const summary::Point& a, const summary::Point& b) { return a.step < b.step; });
@@ -102,7 +102,7 @@ void AddLastScalars(const std::string& directory, proto::RunProgress* progress) 
   }
 }
 
-// -1: unknown.
+// Returns -1 for an unknown outcome.
 int ExitCodeOfResult(const std::string& outcome) {
   if (outcome == "completed") return static_cast<int>(ExitCode::kDone);
   return outcome == "preempted" ? static_cast<int>(ExitCode::kPreempted) : -1;
@@ -133,7 +133,7 @@ absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory) {
     *json = ReadPart(directory, name, &run.damaged);
   if (run.job.is_null() && run.owner.is_null() && run.result.is_null() && run.damaged.empty())
     return ConfigurationError(fmt::format(
-        "{} is no model_dir: it has no job.json, owner.json or result.json", directory));
+        "{} is not a model_dir: it has no job.json, owner.json or result.json", directory));
   run.checkpoint = SanitizePeerText(FirstLineOf(directory + "/checkpoints/latest"), 100);
   return run;
 }

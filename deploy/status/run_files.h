@@ -1,4 +1,4 @@
-// What the files of a model_dir say of its run. Reads what exists, and no port.
+// Reads the state of a run from the files of its model_dir. Calls no process.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,34 @@ namespace muster::status {
 
 struct RunFiles {
   std::string directory;
-  // Of the files with these names. Null if there is none, or if it is damaged.
+  // The content of NAME.json. Null if the file is missing or damaged.
   Json job, owner, recovery, result, status;
-  std::string checkpoint;  // The newest, from checkpoints/latest: "step-00000500". Empty: none.
+  std::string checkpoint;            // From checkpoints/latest: "step-00000500". Empty: none.
   std::vector<std::string> damaged;  // One sentence for each file that cannot be read.
 };
 
-// Returns ConfigurationError if `directory` is no model_dir.
+// Reads the existing files. Returns ConfigurationError if `directory` is not a model_dir.
 absl::StatusOr<RunFiles> ReadRunFiles(const std::string& directory);
 
-// Returns the model_dir that the chief names; "" if the run has none.
+// Returns the model_dir in the chief's reply, "" if the run has none.
 std::string ModelDirOf(const proto::StatusReply& reply);
-// Returns the id of the run, as owner.json has it; "" if there is none.
+// Returns the run id in owner.json, "" if absent.
 std::string RunIdOf(const RunFiles& run);
-// Returns the address of the chief, as status.json has it; "" if there is none.
+// Returns the chief's address in status.json, "" if absent.
 std::string ChiefAddressOf(const RunFiles& run);
-// Returns the pid of the chief if it runs on this host, else 0. A process that has got the pid of a
-// chief that is gone is none.
+// Returns the pid of the chief if it runs on this host, else 0. Compares the start time too,
+// because pids are reused.
 int64_t LocalPidOf(const RunFiles& run);
-// Returns true if the owner has not left, and writes its beat within `wait`.
+// Returns true if the run's owner has not left model_dir and updates its heartbeat within `wait`.
+// Blocks for at most `wait`.
 bool OwnerLives(const RunFiles& run, Duration wait);
 
-// Returns the state of the run as a chief tells it. It has no members, and the ages of its events
-// are negative. Without a result.json, the step, the loss and the rates are the last ones in the
-// event files of train/.
+// Returns the state of the run in the form of a chief's reply. It has no members, and the ages of
+// its events are unknown (negative). Without a result.json, the step, the loss and the rates are
+// the last values in the event files of train/.
 proto::StatusReply StatusOfFiles(const RunFiles& run);
-// Returns lines that StatusOfFiles has no place for: the outcome, times, hosts.
+// Returns lines with the results that a StatusReply cannot hold, such as step times and losses.
+// Empty without a result.json.
 std::vector<std::string> OutcomeLines(const RunFiles& run);
 
 }  // namespace muster::status

@@ -46,7 +46,7 @@ using Row = std::vector<std::string>;
 
 const Row kHeads = {"task", "phase", "step", "examples/s", "input",
                     "wait", "CPU",   "GPU",  "memory",     "restarts"};
-constexpr size_t kLeftColumns = 2;  // The others are right-aligned.
+constexpr size_t kLeftColumns = 2;  // Later columns are right-aligned.
 
 Row RowOf(const proto::MemberStatus& task) {
   std::string name = TaskText(task.task());

@@ -27,7 +27,7 @@
 namespace muster {
 namespace {
 
-// The highest number of replicas that is tried if none is given.
+// The highest number of replicas to try if none is given.
 constexpr int kMaxReplicas = 16;
 
 // Formats ascending numbers: "3, 5 to 16".
@@ -233,7 +233,7 @@ class CheckCommand : public Command {
         "check", "Run one batch of each split of a job on the CPU, before a cluster is started");
     app->add_option("--job", job_, "The job file")->required()->type_name("FILE");
     app->add_option("--replicas", replicas_,
-                    "Of the job: the replicas of its chief and workers, all together")
+                    "The number of replicas of the job: those of its chief and workers together")
         ->type_name("N")
         ->check(CLI::Range(1, 1 << 20).description(""));
     AddSet(app, &overrides_);
@@ -244,7 +244,7 @@ class CheckCommand : public Command {
     const absl::Status status = RunCheck();
     std::fflush(stdout);  // Prints the findings before the error.
     if (!status.ok()) return ReportError("check", status);
-    fmt::print("nothing is refused\n");
+    fmt::print("no problem was found\n");
     return 0;
   }
 

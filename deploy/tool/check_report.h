@@ -1,4 +1,4 @@
-// The output of `muster check`.
+// Prints the output of `muster check`.
 #pragma once
 
 #include <set>
@@ -28,8 +28,8 @@ class CheckObserver final : public Observer {
 void PrintJob(const Job& job);
 // Prints models, buffers, optimizers with their groups, tables, and named data sets.
 void PrintProgram(const Replica& replica);
-// Prints from which files the weights of models are loaded. `are_read` is false if training resumes
-// from a checkpoint with its own weights. Returns an error if "load" of the job is invalid.
+// Prints the files from which the weights of models are loaded. `are_read` is false if training
+// resumes from a checkpoint with its own weights. Returns an error if the job's "load" is invalid.
 absl::Status PrintLoads(const Job& job, const Replica& replica, bool are_read);
 // Prints one batch of `batch` examples of each split.
 absl::Status PrintData(const Job& job, const Trainer& trainer, int64_t batch);

@@ -34,8 +34,8 @@ absl::StatusOr<ChosenCheckpoint> ReadBestOf(FileSystem& files, const std::string
   const std::optional<checkpoint::BestMark> best = checkpoint::ReadBest(files, folder);
   if (!best) {
     return ConfigurationError(fmt::format(
-        "{} has no best checkpoint: only a run with a validation split, or an evaluator, calls one "
-        "so; --checkpoint latest is its newest",
+        "{} has no best checkpoint: only a run with a validation split, or an evaluator, has one; "
+        "--checkpoint latest is its newest",
         folder));
   }
   ChosenCheckpoint chosen;
@@ -94,7 +94,7 @@ absl::StatusOr<ChosenCheckpoint> ChooseCheckpoint(const std::string& wanted,
   if (word == kLatest) return ReadNewestOf(files, folder);
   const auto place = checkpoint::FindCheckpoints(files, folder);
   if (!place.ok()) return AsMistake(place.status());
-  if (!*place) return ReadNewestOf(files, folder);  // The error says what is missing.
+  if (!*place) return ReadNewestOf(files, folder);  // The error names the missing file.
   return ReadBestOf(files, (*place)->path);
 }
 

@@ -125,8 +125,7 @@ class DataCommand : public Command {
         "dimension");
     tfrecord
         ->add_option("--output", output_,
-                     "The file to write, or with --shards what the names "
-                     "of the files begin with")
+                     "The file to write, or with --shards the prefix of the file names")
         ->required()
         ->type_name("FILE");
     tfrecord->add_option("--shards", shards_, "How many files (default: 1)")->type_name("N");

@@ -26,7 +26,7 @@ absl::StatusOr<std::optional<Split>> SplitNamed(const std::string& name) {
   for (const Split split : {Split::kTrain, Split::kValidation, Split::kTest})
     if (name == SplitName(split)) return std::optional<Split>(split);
   return ConfigurationError(
-      fmt::format("--split {} is none: there are train, validation and test", name));
+      fmt::format("--split is {}: it must be train, validation or test", name));
 }
 
 // Scripts depend on these keys of `muster evaluate --json`.

@@ -34,11 +34,11 @@ class ExportCommand : public Command {
         ->required()
         ->type_name("FILE");
     app->add_option("--table", table_,
-                    "One embedding table alone: its rows and keys, sorted by key; with FILE.npy "
-                    "the keys go to FILE.keys.npy")
+                    "Only one embedding table: its rows and keys, sorted by key; with FILE.npy the "
+                    "keys go to FILE.keys.npy")
         ->type_name("NAME");
     app->add_flag("--optimizer", optimizer_,
-                  "Also the optimizers' slots, so that training can go on from the file "
+                  "Also the optimizers' slots, so that training can continue from the file "
                   "(safetensors only)");
     return app;
   }

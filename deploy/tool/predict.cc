@@ -63,7 +63,7 @@ class PredictCommand : public Command {
     const auto there = checkpoint::PosixFileSystem().Exists(folder);
     if (there.ok() && *there) return absl::OkStatus();
     return ConfigurationError(
-        fmt::format("cannot write {}: there is no folder {}", output_, folder));
+        fmt::format("cannot write {}: the folder {} does not exist", output_, folder));
   }
 
   absl::Status Predict() const {

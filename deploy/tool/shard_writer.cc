@@ -43,7 +43,7 @@ absl::Status ShardWriter::BeginShard() {
     const int window = MAX_WBITS + (compression_ == Compression::kGzip ? 16 : 0);
     if (deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY) !=
         Z_OK) {
-      return ConfigurationError("there is no memory for zlib");
+      return ConfigurationError("not enough memory for zlib");
     }
   }
   file_ = *std::move(file);

@@ -88,7 +88,7 @@ std::string SingleExample(const Job& job, const Replica& replica, int64_t size, 
                                           : data::Sampler(batch, batch, /*drop_remainder=*/false);
   if (sampler.batches_per_epoch() == 0) return "";
   if (job.strategy == StrategyKind::kParameterServer) {
-    // A worker computes its lease alone.
+    // Each lease is computed by a single worker.
     const data::Sampler leases(sampler.examples_per_epoch(), (batch + replicas - 1) / replicas,
                                /*drop_remainder=*/false);
     return BatchWithSingleExample(leases, TotalSteps(job, leases.batches_per_epoch()), 1,

@@ -10,8 +10,8 @@
 namespace muster {
 
 // Writes the tensor in row-major order. Writes bfloat16 as float32, because numpy has no bfloat16.
-// Renames the complete file into place. Returns an error that says what could not be written.
-// REQUIRES: the tensor is on the CPU.
+// Renames the complete file into place. Returns an error that names the file. REQUIRES: the tensor
+// is on the CPU.
 absl::Status WriteNpy(const std::string& path, const at::Tensor& tensor);
 
 }  // namespace muster

@@ -346,7 +346,7 @@ class AfterTraining(ClusterTest):
         keys = json.loads(job.read_text())
         del keys["data"]["test"]
         self.refused(("no test dataset", "has train, validation"), "evaluate", "--job", self.job(**keys), "--split", "test")
-        self.refused("--split tests is none", "evaluate", "--job", job, "--split", "tests")
+        self.refused("--split is tests: it must be train", "evaluate", "--job", job, "--split", "tests")
         fresh = ("--set", f"model_dir={self.dir / 'none'}")
         self.refused("none is not there", "evaluate", "--job", job, *fresh)
         (self.dir / "empty").mkdir()

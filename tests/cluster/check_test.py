@@ -12,7 +12,7 @@ from harness import BIN, ClusterTest, checkpoints
 
 PROGRAM, CONFIGURATION, DAMAGED = 1, 2, 3
 TOOL, MUSTER = [BIN / ".." / "tests" / "check_tool"], [BIN / "muster"]
-DONE = "nothing is refused"
+DONE = "no problem was found"
 
 
 class Check(ClusterTest):

@@ -135,7 +135,7 @@ class Elastic(RecordingTest):
             lost.wait(5)
         self.pass_on(6)
         self.finish(processes[:2], code=RETRYABLE)
-        self.assertRegex(processes[0].output(), r"ROOT CAUSE: worker [23].*nobody took its place within 2 s \(timeouts.rejoin\)")
+        self.assertRegex(processes[0].output(), r"ROOT CAUSE: worker [23].*no process took its place within 2 s \(timeouts.rejoin\)")
 
 
 if __name__ == "__main__":

@@ -358,7 +358,7 @@ class Evaluator(ClusterTest):
             if launch.poll() is None:
                 launch.kill()
                 launch.wait()
-        self.assertIn("evaluator 0 was killed by SIGKILL: the job goes on without it", log.read_text())
+        self.assertIn("evaluator 0 was killed by SIGKILL: the job continues without it", log.read_text())
         self.assertIn("lost evaluator 0", (self.model_dir / "logs" / "chief-0.log").read_text())
         self.assertTrue((self.model_dir / "logs" / "evaluator-0.log").exists())
         self.assertRegex(log.read_text(), r"muster: checkpoint \S+/checkpoints/step-00000020")

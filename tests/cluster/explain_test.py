@@ -45,7 +45,7 @@ class Explain(ClusterTest):
         self.assertIn("No record of worker 1: killed", text)
         self.assertRegex(text, r"all of these completed collective \d+, all_reduce\(\w+ x \d+, \w+\) of step \d+\.")
         for task in "chief 0", "worker 0":  # a save, say, keeps one from coming before it hears of the end
-            self.assertRegex(text, rf"{task} (came to collective \d+, all_reduce|had not come to (collective \d+|another one): it was in phase '\w+')")
+            self.assertRegex(text, rf"{task} (entered collective \d+, all_reduce|had not entered (collective \d+|another one): it was in phase '\w+')")
         self.assertRegex(text, r"Why it ended: worker 1 on host \S+ \(step \d+, \w+\): lost: ")
         told = json.loads(self.explain("--json", "--generation", "1"))
         self.assertEqual((told["generation"], told["missing"], told["followed_by"]), ("1.1", ["worker:1"], None))
@@ -57,7 +57,7 @@ class Explain(ClusterTest):
         folder = self.model_dir / "flight" / "0001-000001"
         whole = (folder / "worker-0.json").read_text()
         (folder / "worker-0.json").write_text(whole[:len(whole) // 2])
-        self.assertIn("worker-0.json is damaged: it is no whole JSON object", self.explain(code=3))
+        self.assertIn("worker-0.json is damaged: it is not a complete JSON object", self.explain(code=3))
         # Records that were gathered by hand, among other files.
         loose = self.dir / "loose"
         loose.mkdir()
@@ -65,7 +65,7 @@ class Explain(ClusterTest):
         (loose / "job.json").write_text("{}")
         self.assertIn(f"Records: chief 0 (host {json.loads((folder / 'chief-0.json').read_text())['host']}, pid {chief.popen.pid})", self.explain(directory=loose))
         (loose / "any-name.json").unlink()
-        self.assertIn("holds no flight records", self.explain(directory=loose, code=2))
+        self.assertIn("contains no flight records", self.explain(directory=loose, code=2))
         self.assertIn("is not there", self.explain(directory=self.dir / "none", code=2))
 
     def test_a_program_that_hangs_is_named_by_the_verdict_and_tells_itself(self):
@@ -77,8 +77,8 @@ class Explain(ClusterTest):
                                rf"not in it worker 1 \(host \S+, pid {culprit.popen.pid}, step 5, forward for \d+\.\d s\)")
         text = self.explain()
         self.assertRegex(text, r"all members completed collective \d+")
-        self.assertRegex(text, r"worker 1 had not come to collective \d+: it was in phase 'forward' of step 5 for \d+\.\d s\.")
-        self.assertRegex(text, r"worker 2 came to collective \d+, all_reduce\(.*\) and was in it for \d+\.\d s\.")
+        self.assertRegex(text, r"worker 1 had not entered collective \d+: it was in phase 'forward' of step 5 for \d+\.\d s\.")
+        self.assertRegex(text, r"worker 2 entered collective \d+, all_reduce\(.*\) and was in it for \d+\.\d s\.")
         self.assertRegex(text, r"Why it ended: worker 1 ")
 
     def test_a_program_that_diverges_between_ranks_is_named_and_not_tried_again(self):

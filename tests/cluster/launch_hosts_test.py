@@ -298,7 +298,7 @@ class Loopback(LaunchHosts):
         self.assertEqual(result(first / "model")["steps"], 24)
         (second / "bin" / "muster").unlink()
         output = self.ends(self.launch(*arguments, hosts="h1,h2", directory=folder), 2)
-        self.assertIn("muster launch: h2: there is no program bin/muster: install Muster there", output)
+        self.assertIn("muster launch: h2: the program bin/muster is missing: install Muster there", output)
         (second / "bin" / "muster").write_text("#!/bin/sh\necho 0.0.9\n")
         (second / "bin" / "muster").chmod(0o755)
         output = self.ends(self.launch(*arguments, hosts="h1,h2", directory=folder), 2)
@@ -320,7 +320,7 @@ class Loopback(LaunchHosts):
         for hosts, arguments, said in (
                 ("h1,h2", ["--workers", 2], "3 members need as many slots, and --hosts has 2: give the hosts more, as in h1:2, or start fewer workers"),
                 ("h1,h2,h1", ["--workers", 1], 'names h1 twice: give it once, with its slots'),
-                (self.dir / "none.txt", ["--workers", 1], "which is no file"),
+                (self.dir / "none.txt", ["--workers", 1], "which is not a file"),
                 ("h1,h2", ["--workers", 1, "--copy", "/etc/passwd"], "--copy is /etc/passwd, which is outside of the current folder"),
                 ("h1,h2", ["--workers", 1, "--env", "MUSTER_NOT_SET"], "--env is MUSTER_NOT_SET, which is not set here"),
                 ("h1,h2", ["--workers", 1, "--remote-folder", "~/runs"], "--remote-folder is ~/runs: give an absolute path, or one relative to"),

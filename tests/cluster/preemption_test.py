@@ -100,7 +100,7 @@ class Preemption(PreemptionTest):
         self.finish(others, 60, PREEMPTED)
         self.assertGreater(time.monotonic() - start, 8, "a successor would have saved the state")
         for process in others:
-            self.assertIn("the chief did not come back to save the state", process.output())
+            self.assertIn("the chief did not return to save the state", process.output())
 
     def test_while_the_chief_is_lost_and_its_successor_saves(self):
         chief, *others = self.held_run("step-9")
@@ -215,7 +215,7 @@ class ElasticPreemption(PreemptionTest):
     def leaves(self, process, *others):
         """The rest of the run goes on without it, to the end."""
         self.finish([process], code=PREEMPTED)
-        self.assertIn("the others go on without", process.output())
+        self.assertIn("the others continue without", process.output())
         self.finish(others)
         where = self.where
         self.assertEqual(result(self.model_dir)["steps"], STEPS)

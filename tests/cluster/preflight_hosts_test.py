@@ -57,7 +57,7 @@ class PreflightHosts(ClusterTest):
             for a, b in (0, 1), (0, 2), (1, 2):
                 self.assertRegex(told, rf"FAILED +worker {a}, worker {b} +MTU 1400 and 1400, ")
             self.assertIn("packets of more than 1400 bytes do not pass from worker 0 to worker 1", told)
-            self.assertIn("nothing tells the sender: connections stall", told)
+            self.assertIn("no router reports this to the sender: connections stall", told)
 
     def test_a_slow_link_is_named(self):
         shaped = subprocess.run(["ip", "netns", "exec", self.network.names[2], "tc", "qdisc", "add", "dev", "eth0", "root", "tbf",
@@ -119,7 +119,7 @@ class PreflightBehindRouter(ClusterTest):
         self.finish(self.processes)
         for process in self.processes:
             self.assertRegex(process.output(), "warn +worker 0, worker 1 +MTU 1400 and 1400, .*packets of more than 1400 bytes do not pass from worker 0 to "
-                                               "worker 1, and the interface sends up to 1500; routers tell the sender")
+                                               "worker 1, and the interface sends up to 1500; routers report this to the sender")
             self.assertIn("the interface of worker 0 has MTU 1500, that of worker 1 1400", process.output())
 
 

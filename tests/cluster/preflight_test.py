@@ -38,7 +38,7 @@ class Preflight(ClusterTest):
         self.assertRegex(chief, r"chief 0 +- +yes +yes +yes")
         self.assertNotIn("FAILED", chief)
         for process in processes:
-            self.assertIn("not needed: what parameter servers share is in no file system", process.output())
+            self.assertIn("not needed: the shared memory of parameter servers is in no file system", process.output())
             self.assertIn("parameter_server", process.output())
 
     def test_more_replicas_than_servers_are_a_configuration_error(self):
@@ -214,7 +214,7 @@ class Preflight(ClusterTest):
                             worker_0={**fake, "FAKE_GPU_HEALTH": "ok ecc=2,reasons=64"})
         self.assertRegex(told[0], "ok +GPU health +2 GPUs .NVIDIA Fake., driver 580.65.06")
         self.assertRegex(told[0], "FAILED +worker 0, GPU 1 +2 memory errors that ECC could not correct")
-        self.assertRegex(told[1], "warn +GPU 1 +its clock is held down: it is hot")
+        self.assertRegex(told[1], "warn +GPU 1 +its clock is throttled: it is hot")
         # Another job may use it.
         told = self.run_all(self.cluster(1), {"chief:0": [], "worker:0": []}, code=0,
                             worker_0={**fake, "FAKE_GPU_HEALTH": "ok ecc=2 lost", "CUDA_VISIBLE_DEVICES": "0"})

@@ -198,8 +198,8 @@ class Ranks(ClusterTest):
                  ("slurm", ["--port", "0"], {}, "--port is 0"),
                  ("slurm", ["--port", "65535"], {}, "give a port from 1 to 65534"),
                  ("torchrun", ["--hosts", "a:b"], {}, '--hosts is "a:b", which has "a:b"'),
-                 ("torchrun", ["--hosts", self.dir / "none.txt"], {}, f'--hosts is "{self.dir}/none.txt", which is no file'),
-                 ("torchrun", ["--hosts", "none.txt"], {"LOCAL_WORLD_SIZE": "1"}, '--hosts is "none.txt", which is no file, and no host for'),
+                 ("torchrun", ["--hosts", self.dir / "none.txt"], {}, f'--hosts is "{self.dir}/none.txt", which is not a file'),
+                 ("torchrun", ["--hosts", "none.txt"], {"LOCAL_WORLD_SIZE": "1"}, '--hosts is "none.txt", which is not a file, and cannot be the host of'),
                  ("slurm", ["--exit-codes", without], {}, "--exit-codes is given without --restart"),
                  ("torchrun", ["--ps", "1"], {}, "the tasks need 3"),
                  ("openmpi", [], {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "give --hosts a,b or --hosts FILE")]

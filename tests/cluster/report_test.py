@@ -236,7 +236,7 @@ class Report(ClusterTest):
     def test_what_is_refused(self):
         self.assertEqual(self.report(self.dir / "none", code=2).stderr, f"muster report: {self.dir}/none is not there\n")
         (self.dir / "empty").mkdir()
-        self.assertIn("empty is no run: it has neither job.json nor event files; name a model_dir", self.report(self.dir / "empty", code=2).stderr)
+        self.assertIn("empty is not a run: it has neither job.json nor event files; name a model_dir", self.report(self.dir / "empty", code=2).stderr)
         run = self.dir / "run"
         run.mkdir()
         (run / "job.json").write_text("{}")

@@ -220,7 +220,7 @@ class SecurityTest(ClusterTest):
         key = self.run_key()
         for own in {"key_file": str(key)}, {"insecure": True}:
             job = self.job(security=own)
-            self.refused(self.launch(job, "--key-file", key), f"--key-file is given, and the tasks go by the job's security.{[*own][0]}")
+            self.refused(self.launch(job, "--key-file", key), f"--key-file is given, but the tasks use the job's security.{[*own][0]}")
             self.finish([self.launch(job)])
         self.refused(self.launch(self.job(security={"key_file": "nowhere.key"})), "cannot read the run key")
         self.finish([self.launch(self.job(), "--key-file", key)])

@@ -108,7 +108,7 @@ class Spares(RecordingTest):
             lost.wait(5)
         self.release("step-6")
         self.finish([process for process in processes if process not in training[1:]], code=RETRYABLE)
-        self.assertRegex(processes[0].output(), r"ROOT CAUSE: worker \d.*nobody took its place within 5 s \(timeouts.rejoin\)")
+        self.assertRegex(processes[0].output(), r"ROOT CAUSE: worker \d.*no process took its place within 5 s \(timeouts.rejoin\)")
 
     def test_as_many_spares_as_members_are_refused(self):
         job = self.run_job(elastic={"spares": 2})

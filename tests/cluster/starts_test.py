@@ -46,7 +46,7 @@ class Starts(HostsTest):
         missing = f"2/3 joined, missing worker 2 ({self.network.addresses[2]}:{PORT}, never connected)"
         for process in members:
             self.assertEqual(len([line for line in self.lines(process, missing) if "timeouts.join" not in line]), 1, process.output())
-            self.assertIn(f"not all members came within {JOIN} s (timeouts.join): {missing}", process.output().splitlines()[-1])
+            self.assertIn(f"not all members joined within {JOIN} s (timeouts.join): {missing}", process.output().splitlines()[-1])
         where = f"{self.network.addresses[0]}:{PORT + 1}"
         self.assertEqual(len(self.lines(orphan, f"waiting for the chief worker:0 ({where}): connection refused")), 1, orphan.output())
         self.assertIn(f"could not reach the chief worker:0 ({where}) for {JOIN} s (timeouts.join): connection refused",
@@ -76,7 +76,7 @@ class BrokenJob(ClusterTest):
         self.finish([worker, chief], 30, code=2)
         for word in ("ROOT CAUSE: worker 0", *words):
             self.assertIn(word, chief.output())
-        self.assertNotIn("could not tell the chief", worker.output())
+        self.assertNotIn("could not notify the chief", worker.output())
 
     def test_on_a_trusted_network(self):
         trusted = {"insecure": True}
@@ -99,7 +99,7 @@ class BrokenJob(ClusterTest):
     def test_who_cannot_tell_says_so(self):
         worker = self.start(self.addresses, "worker:0", self.job(epoch=1))
         self.finish([worker], 30, code=2)
-        self.assertIn("could not tell the chief: ", worker.output())
+        self.assertIn("could not notify the chief: ", worker.output())
 
 
 class Moved(HostsTest):

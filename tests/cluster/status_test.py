@@ -148,7 +148,7 @@ class Running(StatusTest):
         chief = cluster["chief"][0]
         self.until(trains, chief, key=self.run_key())
         self.until(trains, chief, "--key-file", self.run_key())
-        self.assertIn("asks who calls: name its run key with --key-file", self.status(chief, code=2))
+        self.assertIn("requires an identity: name its run key with --key-file", self.status(chief, code=2))
         other = self.dir / "other.key"
         subprocess.run([BIN / "muster", "key", "new", other], check=True, stdout=subprocess.DEVNULL)
         self.assertIn(f"the chief at {chief} has another run key (Muster run authority", self.status(chief, code=2, key=other))
@@ -166,14 +166,14 @@ class Running(StatusTest):
         tasks = self.start_all(cluster, job)
         tasks[0].wait_for("Number of devices")
         self.until(trains, cluster["chief"][0], "--job", job)
-        self.assertIn("asks who calls", self.status(cluster["chief"][0], code=2))
+        self.assertIn("requires an identity", self.status(cluster["chief"][0], code=2))
         self.stop(tasks)
 
     def test_the_user_of_a_launch_needs_no_key(self):
         launch = self.launch("--workers", "1")
         state = self.until(trains, self.model_dir)
         address = json.loads((self.model_dir / "status.json").read_text())["address"]
-        self.assertIn("asks who calls", self.status(address, code=2))
+        self.assertIn("requires an identity", self.status(address, code=2))
         self.assertEqual(len(state["tasks"]), 2)
         launch.signal(signal.SIGINT)
         launch.wait(30)
@@ -227,13 +227,13 @@ class Folders(StatusTest):
         task = self.start(None, None, self.endless())
         task.wait_for("Number of devices")
         text = self.status(self.model_dir)
-        self.assertIn("The run lives in one process, which has no port", text)
+        self.assertIn("The run trains in one process, which has no port", text)
         self.stop([task])
 
     def test_what_is_neither_a_run_nor_an_address(self):
-        self.assertIn("is no model_dir", self.status(self.dir, code=2))
+        self.assertIn("is not a model_dir", self.status(self.dir, code=2))
         self.assertIn("is neither a folder here nor the address of a chief (host:port)", self.status(self.dir / "nowhere", code=2))
-        self.assertIn("whose status? Name the chief's address", self.status(code=2))
+        self.assertIn("no chief and no run is named: give the chief's address", self.status(code=2))
         self.assertIn("cannot be reached", self.status("127.0.0.1:1", code=RETRYABLE))
 
 

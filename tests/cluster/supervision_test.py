@@ -121,7 +121,7 @@ class Supervision(RecordingTest):
         self.signal_at(10, launcher, "worker:2", signal.SIGKILL)
         self.finish([launcher])
         self.assertIn("2 members, 2 replicas", launcher.output())
-        self.assertIn("lost on the way: worker 2 was killed by SIGKILL\n", launcher.output())
+        self.assertIn("lost during training: worker 2 was killed by SIGKILL\n", launcher.output())
         self.assertEqual(result(self.model_dir)["status"], "completed")
         self.check_as_undisturbed(300)
 

@@ -187,7 +187,7 @@ class Trace(TraceTest):
         self.trace(cluster["chief"][0], "--steps", "2")
         chief.signal(signal.SIGSTOP)
         self.trace(self.model_dir, code=RETRYABLE)
-        self.assertIn("no chief took the request within 5 s, and the run in", self.said)
+        self.assertIn("no chief accepted the request within 5 s, and the run in", self.said)
         self.assertFalse(self.output.exists())
         self.assertEqual(len(list((self.model_dir / "trace").iterdir())), 1, "the request is gone")
         # Of two requests while it stands still, neither replaces the other.
@@ -195,7 +195,7 @@ class Trace(TraceTest):
                 for i in range(2)]
         said = [process.communicate(timeout=30)[1] for process in both]
         self.assertEqual([process.returncode for process in both], [RETRYABLE] * 2, said)
-        self.assertEqual([sum(text in one for one in said) for text in ("another request waits in", "no chief took the request")], [1, 1], said)
+        self.assertEqual([sum(text in one for one in said) for text in ("another request is pending in", "no chief accepted the request")], [1, 1], said)
         self.assertEqual(len(list((self.model_dir / "trace").iterdir())), 1, "the requests are gone")
         chief.signal(signal.SIGCONT)
         # Meanwhile the worker stands still, so the first of two requests takes until its limit.
@@ -218,7 +218,7 @@ class Trace(TraceTest):
         model_dir = next(self.dir.glob("model-*"))
         self.trace(model_dir, code=CONFIGURATION)
         self.assertIn("the run has ended, and", self.said)
-        self.assertIn("holds no trace: ask while the job runs", self.said)
+        self.assertIn("has no trace: request one while the job runs", self.said)
 
     def test_with_parameter_servers(self):
         cluster = self.cluster(2, ps=2)
@@ -239,7 +239,7 @@ class Trace(TraceTest):
         self.running(cluster, job)
         address = cluster["chief"][0]
         self.trace(address, code=CONFIGURATION)
-        self.assertIn("asks who calls: set TF_CONFIG", self.said)
+        self.assertIn("requires an identity: set TF_CONFIG", self.said)
         self.trace(address, "--key-file", key, code=CONFIGURATION)
         self.assertIn("--key-file is given, but TF_CONFIG is not set", self.said)
         config = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})}

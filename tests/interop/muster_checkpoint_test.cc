@@ -94,7 +94,7 @@ TEST_F(MusterCheckpoint, ShowsWhatOneHolds) {
                           "\n"
                           "step 1000: epoch 2 with 1,536 of its examples done, 64,000 in the whole "
                           "run\n"
-                          "validation at this step was not through\n"
+                          "validation at this step was not complete\n"
                           "run 00c0ffee, global batch size 64\n"
                           "program: \"linear\"\n"
                           "seed: 42\n"
@@ -162,8 +162,8 @@ TEST_F(MusterCheckpoint, RefusesWithOneLine) {
   std::ofstream(model_dir_ + "/file") << "x";
   const std::pair<std::string, std::string> cases[] = {
       {model_dir_ + "/none", model_dir_ + "/none is not there"},
-      {model_dir_ + "/file", "is no checkpoint, and holds none: name a model_dir"},
-      {model_dir_ + "/empty", "is no checkpoint, and holds none: name a model_dir"}};
+      {model_dir_ + "/file", "is not a checkpoint and contains none: name a model_dir"},
+      {model_dir_ + "/empty", "is not a checkpoint and contains none: name a model_dir"}};
   for (const auto& [path, why] : cases) {
     for (const char* form : {"--json", "--tensors"}) {
       const ProgramResult result = Inspect({path, form});

@@ -103,7 +103,7 @@ class FromKeras(Guide):
     def test_as_the_page_goes(self):
         self.keras("export.py")
         job = ["--job", "job.json", "--set", "data.train.take=1280"]
-        self.assertIn("nothing is refused", self.muster("muster", "check", *job))
+        self.assertIn("no problem was found", self.muster("muster", "check", *job))
         log = self.muster("muster-worker", *job, "--set", "epochs=4")
         self.assertIn("Number of devices: 2", log)
         self.assertIn("parameters: model 347,146", log)

@@ -72,7 +72,7 @@ class NewProject(OutsideTest):
         self.assertEqual({n: tuple(t.shape) for n, t in weights.items()}, PARAMETERS)
         self.assertEqual(sorted(self.shell(project, load).splitlines()), sorted(f"{n} {shape}" for n, shape in PARAMETERS.items()))
         printed = self.shell(project, look)
-        self.assertIn("nothing is refused", printed)
+        self.assertIn("no problem was found", printed)
         self.assertIn("100% tests passed", printed)
         # With a worker that is killed on the way it ends with the same weights.
         log = self.shell(project, train, " --set model_dir=run2 --restart on-failure --fault kill@worker:1:step=100")
@@ -118,7 +118,7 @@ class NewProject(OutsideTest):
         self.assertIn(f"-DMuster_ROOT={prefix}", printed)
         self.shell(other, readme(other)[0])
         printed = self.run_command(prefix / "bin" / "muster", "check", "--job", other / "job.json")
-        self.assertIn("nothing is refused", printed)
+        self.assertIn("no problem was found", printed)
         self.assertIn("first.weight: Float [64, 2]", printed)
         self.check_a_built_in_program(prefix)
 

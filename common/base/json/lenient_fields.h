@@ -1,5 +1,5 @@
-// Reads fields of JSON files that another version wrote or that are damaged: a field that is
-// missing or of another type is empty.
+// Reads fields of JSON files that may be damaged or written by another version. A field that is
+// missing or has another type counts as absent.
 #pragma once
 
 #include <cmath>
@@ -30,7 +30,7 @@ inline std::optional<double> NumberAt(const Json& json, std::initializer_list<co
   return field.is_number() ? std::optional(field.get<double>()) : std::nullopt;
 }
 
-// Returns the whole part of a number that an int64 holds.
+// Returns the integer part of a number, nullopt if it is absent or its magnitude is 9e15 or more.
 inline std::optional<int64_t> IntegerAt(const Json& json, std::initializer_list<const char*> path) {
   const std::optional<double> number = NumberAt(json, path);
   if (!number || !(std::fabs(*number) < 9e15)) return std::nullopt;

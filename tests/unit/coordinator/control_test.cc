@@ -431,10 +431,11 @@ TEST(Control, ANumberThatNoRunHasReachedIsRefusedAndHarmsNobody) {
       ASSERT_TRUE(stream->Read(&answer));
       ASSERT_TRUE(answer.has_refusal()) << answer.ShortDebugString();
       EXPECT_EQ(answer.refusal().exit_code(), static_cast<int>(ExitCode::kRetryable));
-      EXPECT_EQ(answer.refusal().message(),
-                fmt::format("worker 1 tells of a generation of the chief's epoch {}, and this is "
-                            "epoch 1: no run has had so many chiefs; restart it",
-                            term));
+      EXPECT_EQ(
+          answer.refusal().message(),
+          fmt::format("worker 1 reports a generation of the chief's term {}, and this is term "
+                      "1: no run has had so many chiefs; restart it",
+                      term));
       EXPECT_TRUE(stream->Finish().ok());
     }
   }

@@ -73,7 +73,7 @@ TEST_F(Elastic, AMemberThatIsAskedToStopLeavesAloneAndAtOnce) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
   EXPECT_EQ(cluster_.coordinator().Wait().code, ExitCode::kDone);
   EXPECT_EQ(ExitCodeOf(crew.result(2)), ExitCode::kPreempted);
-  EXPECT_THAT(std::string(Message(crew.result(2))), HasSubstr("the others go on without"));
+  EXPECT_THAT(std::string(Message(crew.result(2))), HasSubstr("the others continue without"));
   for (int rank : {0, 1, 3}) {
     EXPECT_TRUE(crew.result(rank).ok()) << Message(crew.result(rank));
     EXPECT_EQ(sizes_[rank], 3);
@@ -118,7 +118,7 @@ TEST_F(Elastic, WhoIsAskedToStopWhileTheChiefIsGoneWaitsALittleForItsSuccessor) 
   crew.Join();
   for (int i : {0, 1, 2}) {
     EXPECT_EQ(ExitCodeOf(crew.result(i)), ExitCode::kPreempted);
-    EXPECT_THAT(std::string(Message(crew.result(i))), HasSubstr("did not come back to save"));
+    EXPECT_THAT(std::string(Message(crew.result(i))), HasSubstr("did not return to save"));
   }
 }
 

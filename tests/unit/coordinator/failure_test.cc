@@ -45,15 +45,16 @@ TEST(Failure, AKilledMemberIsLostAtOnceAndNamedByAll) {
   const Verdict verdict = cluster.coordinator().Wait();
   EXPECT_EQ(verdict.code, ExitCode::kRetryable);
   EXPECT_EQ(verdict.task, "worker:1");
-  EXPECT_EQ(std::string(Message(crew.result(0))),
-            "ROOT CAUSE: worker 1 on host host2 (step 12, forward): lost: its connection broke "
-            "and its port refuses connections, the process is gone; nobody took its place within "
-            "0.5 s (timeouts.rejoin)");
+  EXPECT_EQ(
+      std::string(Message(crew.result(0))),
+      "ROOT CAUSE: worker 1 on host host2 (step 12, forward): lost: its connection broke and its "
+      "port refuses connections, the process is gone; no process took its place within 0.5 s "
+      "(timeouts.rejoin)");
   EXPECT_EQ(
       std::string(Message(crew.result(1))),
-      "stopped because of worker 1: lost: its connection broke and its port refuses "
-      "connections, the process is gone; nobody took its place within 0.5 s (timeouts.rejoin) "
-      "(host host2, step 12, forward)");
+      "stopped because of worker 1: lost: its connection broke and its port refuses connections, "
+      "the process is gone; no process took its place within 0.5 s (timeouts.rejoin) (host host2, "
+      "step 12, forward)");
 }
 
 TEST(Failure, ABrokenSessionThatDoesNotResumeIsLost) {
@@ -67,7 +68,7 @@ TEST(Failure, ABrokenSessionThatDoesNotResumeIsLost) {
   ASSERT_TRUE(victim->NextGeneration(0).ok());
   victim.reset();  // its data port still accepts connections
   crew.Join();
-  EXPECT_THAT(std::string(Message(crew.result(0))), HasSubstr("did not come back within 0.5 s"));
+  EXPECT_THAT(std::string(Message(crew.result(0))), HasSubstr("was not restored within 0.5 s"));
 }
 
 TEST(Failure, AFrozenMemberIsFoundByItsSilence) {

@@ -152,7 +152,7 @@ TEST_F(Flight, AVerdictIsRecordedByAllThatHearIt) {
   for (const char* name : {"chief-0.json", "worker-0.json"}) {
     const FlightRecord record = Read(std::string("/model/flight/0001-000001/") + name);
     EXPECT_THAT(record.events, Contains(Field(&RecordedEvent::kind, FlightKind::kVerdict)));
-    EXPECT_THAT(record.header.reason, HasSubstr("nobody took its place"));
+    EXPECT_THAT(record.header.reason, HasSubstr("no process took its place"));
   }
 }
 

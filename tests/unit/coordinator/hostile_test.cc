@@ -138,7 +138,7 @@ TEST(HostileHello, ASessionWithOneEndsWithASentence) {
   ASSERT_TRUE(stranger.Say(hello));
   const grpc::Status status = stranger.End();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("worker 0 says of itself cannot be"));
+  EXPECT_THAT(status.error_message(), HasSubstr("the Hello of worker 0 is invalid"));
 }
 
 TEST(HostileHello, ASecondOneOverTheSameSessionDoesNothing) {
@@ -168,7 +168,7 @@ TEST(HostileSession, AMessageThatNoMemberSendsEndsIt) {
   EXPECT_TRUE(stranger.Hear().has_welcome());
   hello.set_devices(std::string(100'000, 'x'));
   ASSERT_TRUE(stranger.Say(hello));
-  EXPECT_THAT(stranger.End().error_message(), HasSubstr("and 65536 are the most"));
+  EXPECT_THAT(stranger.End().error_message(), HasSubstr("more than the limit of 65536"));
 }
 
 TEST(HostileSession, ThoseWithoutAHelloAreBounded) {
@@ -176,7 +176,7 @@ TEST(HostileSession, ThoseWithoutAHelloAreBounded) {
   cluster.StartChief();
   std::vector<std::unique_ptr<Stranger>> crowd;
   for (int i = 0; i < 300; ++i) crowd.push_back(std::make_unique<Stranger>(cluster.address()));
-  EXPECT_THAT(crowd.front()->End().error_message(), HasSubstr("256 sessions without a Hello"));
+  EXPECT_THAT(crowd.front()->End().error_message(), HasSubstr("256 sessions have sent no Hello"));
   Crew crew;
   for (int rank = 0; rank < 2; ++rank) crew.Add(cluster.member_options(rank), FinishAt7);
   crew.Join();
@@ -251,7 +251,7 @@ TEST(HostileReport, OneThatThereIsNoMemoryForEndsItsSession) {
   ASSERT_TRUE(stranger.Say(hello));
   const grpc::Status end = stranger.End();
   EXPECT_EQ(end.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << end.error_message();
-  EXPECT_THAT(end.error_message(), HasSubstr("no memory is left"));
+  EXPECT_THAT(end.error_message(), HasSubstr("out of memory"));
   EXPECT_TRUE(failing.failed());
 }
 

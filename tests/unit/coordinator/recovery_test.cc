@@ -157,7 +157,7 @@ TEST_F(Recovery, NobodyComesAndTheVerdictTellsWhoWasLostAndWhy) {
   EXPECT_EQ(verdict.code, ExitCode::kRetryable);
   EXPECT_EQ(verdict.task, "worker:1");
   EXPECT_THAT(verdict.message, HasSubstr("the process is gone"));
-  EXPECT_THAT(verdict.message, HasSubstr("nobody took its place within 0.3 s"));
+  EXPECT_THAT(verdict.message, HasSubstr("no process took its place within 0.3 s"));
   for (int i : {0, 1}) EXPECT_EQ(ExitCodeOf(crew.result(i)), ExitCode::kRetryable);
 }
 
@@ -499,7 +499,7 @@ TEST_F(PairRecovery, AReplacementThatCannotTakeThePlaceEndsAloneAndTheJobWaits) 
   wrong.held_devices.uuids = {"GPU-1"};
   const auto refused = Member::Make(std::move(wrong))->NextGeneration(0);
   EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kRetryable);
-  EXPECT_THAT(std::string(Message(refused.status())), HasSubstr("the job goes on without"));
+  EXPECT_THAT(std::string(Message(refused.status())), HasSubstr("the job continues without"));
 
   MemberOptions right = member_options(1);
   right.held_devices.kind = "cpu";
@@ -665,7 +665,7 @@ TEST_F(QuickRecovery, ALoopThatDoesNotComeBackIsStuck) {
   options.timeouts.abort = std::chrono::milliseconds(200);
   absl::Notification stuck;
   options.on_stuck = [&](const std::string& why) {
-    EXPECT_THAT(why, HasSubstr("did not come back within 0.2 s"));
+    EXPECT_THAT(why, HasSubstr("did not return within 0.2 s"));
     EXPECT_THAT(why, HasSubstr("lost the chief"));
     stuck.Notify();
   };

@@ -148,7 +148,7 @@ TEST_F(IndependentTest, AServerIsNeededAWorkerOnlyIfNoneIsLeft) {
   Decision decision = Now();
   EXPECT_EQ(decision.action, Action::kEndJob);
   EXPECT_EQ(decision.verdict.code, ExitCode::kRetryable);
-  EXPECT_THAT(decision.verdict.message, HasSubstr("nobody took its place within 60 s"));
+  EXPECT_THAT(decision.verdict.message, HasSubstr("no process took its place within 60 s"));
 }
 
 TEST_F(IndependentTest, AServerThatStaysAwayEndsTheJobUnlessAnotherHoldsTheSame) {

@@ -96,7 +96,7 @@ TEST_F(MembershipPolicyTest, AReplacedProcessEndsTheGenerationOfAllOnlyTogether)
 TEST_F(MembershipPolicyTest, AProcessThatGaveItsGenerationUpEndsItOnlyTogether) {
   const ReturningProcess left{.highest_generation = kGeneration, .holds_state = true};
   EXPECT_EQ(together_->Return(left, 1, &state_),
-            "worker 1 had lost touch with the chief and left the generation");
+            "worker 1 had lost its connection to the chief and left the generation");
   EXPECT_EQ(
       together_->Return({.generation = kGeneration, .highest_generation = kGeneration}, 1, &state_),
       "");

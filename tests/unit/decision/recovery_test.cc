@@ -90,7 +90,7 @@ TEST_F(RecoveryTest, WhoeverNobodyReplacesIsTheVerdictWithTheReasonOfItsLoss) {
   EXPECT_EQ(d.verdict.code, ExitCode::kRetryable);
   EXPECT_EQ(d.verdict.task, "worker:1");
   EXPECT_EQ(d.verdict.message,
-            "lost: its process is gone; nobody took its place within 600 s (timeouts.rejoin)");
+            "lost: its process is gone; no process took its place within 600 s (timeouts.rejoin)");
 }
 
 TEST_F(RecoveryTest, ALossWhileMembersAreAwaitedIsAwaitedToo) {
@@ -235,7 +235,7 @@ TEST_F(RecoveryTest, ElasticAMemberThatIsAskedToStopLeavesAlone) {
   EXPECT_TRUE(d.expel);
   EXPECT_EQ(d.verdict.code, ExitCode::kPreempted);
   EXPECT_EQ(d.verdict.task, "worker:1");
-  EXPECT_EQ(d.reason, "worker 1 leaves, as asked; the others go on");
+  EXPECT_EQ(d.reason, "worker 1 leaves, as asked; the others continue");
   // While members are awaited nobody's step is cut off.
   Abort();
   d = Now();
@@ -404,10 +404,10 @@ TEST_F(RecoveryTest, WhoIsGoneIsNamedRatherThanWhoIsSlow) {
   Wait(2);  // worker 0 is still in its program
   Pass(options_.rejoin);
   EXPECT_EQ(Now().verdict.task, "worker:2");
-  EXPECT_THAT(Now().verdict.message, HasSubstr("its process is gone; nobody took its place"));
+  EXPECT_THAT(Now().verdict.message, HasSubstr("its process is gone; no process took its place"));
   Wait(3);
   EXPECT_EQ(Now().verdict.task, "worker:0");
-  EXPECT_THAT(Now().verdict.message, HasSubstr("did not come back to the others"));
+  EXPECT_THAT(Now().verdict.message, HasSubstr("did not return to the others"));
 }
 
 }  // namespace

@@ -66,8 +66,8 @@ TEST(FlightRecord, DamagedAndForeignFilesAreToldApart) {
   };
   EXPECT_THAT(error(text.substr(0, text.size() / 2)), HasSubstr("a.json is damaged"));
   EXPECT_THAT(error(""), HasSubstr("a.json is damaged"));
-  EXPECT_THAT(error("{\"loss\": 1}"), HasSubstr("a.json is no flight record"));
-  EXPECT_THAT(error("[1]"), HasSubstr("a.json is no flight record"));
+  EXPECT_THAT(error("{\"loss\": 1}"), HasSubstr("a.json is not a flight record"));
+  EXPECT_THAT(error("[1]"), HasSubstr("a.json is not a flight record"));
   EXPECT_THAT(error("{\"format\": \"muster flight record\", \"version\": 9}"),
               HasSubstr("another version"));
   EXPECT_THAT(error("{\"format\": \"muster flight record\", \"version\": 1}"),

@@ -101,10 +101,10 @@ TEST(FlightStory, AKilledMemberHasNoRecordAndTheOthersTellWhereTheyStood) {
   EXPECT_THAT(text, HasSubstr("No record of worker 1: killed"));
   EXPECT_THAT(text, HasSubstr("all of these completed collective 20, all_reduce(float32 x 100, "
                               "sum) of step 7."));
-  EXPECT_THAT(text, HasSubstr("chief 0 came to collective 21, all_reduce(float32 x 100, sum) and "
+  EXPECT_THAT(text, HasSubstr("chief 0 entered collective 21, all_reduce(float32 x 100, sum) and "
                               "was in it for 600 ms."));
   EXPECT_THAT(text, HasSubstr("Why it ended: worker 1 on host c (step 8, reduce): lost"));
-  EXPECT_THAT(text, HasSubstr("chief 0 and worker 0: told that the generation is over"));
+  EXPECT_THAT(text, HasSubstr("chief 0 and worker 0: the generation is over"));
 }
 
 TEST(FlightStory, WhoHasNotComeIsNamedWithWhatItDidAndForHowLong) {
@@ -118,7 +118,7 @@ TEST(FlightStory, WhoHasNotComeIsNamedWithWhatItDidAndForHowLong) {
   EXPECT_THAT(story.missing, IsEmpty());
   const std::string text = Text(question);
   EXPECT_THAT(text, HasSubstr("all members completed collective 20"));
-  EXPECT_THAT(text, HasSubstr("worker 1 had not come to collective 21: it was in phase 'forward' "
+  EXPECT_THAT(text, HasSubstr("worker 1 had not entered collective 21: it was in phase 'forward' "
                               "of step 8 for 60.0 s."));
   const Json json = FlightJson(story);
   EXPECT_EQ(json.at("records").at(2).at("phase"), "forward");
@@ -150,7 +150,7 @@ TEST(FlightStory, RanksThatCallDifferentThingsAreSaidToDiverge) {
   EXPECT_TRUE(story.diverged);
   EXPECT_EQ(story.parts[0].task, "chief:0") << "by rank";
   const std::string text = Text(question);
-  EXPECT_THAT(text, HasSubstr("worker 0 came to collective 21, barrier()"));
+  EXPECT_THAT(text, HasSubstr("worker 0 entered collective 21, barrier()"));
   EXPECT_THAT(text, HasSubstr("the program diverges between ranks"));
 }
 

@@ -33,11 +33,11 @@ TEST(HostList, IsAListOrAFile) {
 }
 
 TEST(HostList, RefusesWhatIsNone) {
-  EXPECT_THAT(ErrorOf("no/such/file"), HasSubstr("which is no file"));
+  EXPECT_THAT(ErrorOf("no/such/file"), HasSubstr("which is not a file"));
   EXPECT_THAT(ErrorOf("a,b,a"), HasSubstr("which names a twice"));
   EXPECT_THAT(ErrorOf("a:0"), HasSubstr("\"a:0\""));
   EXPECT_THAT(ErrorOf(","), HasSubstr("names no host"));
-  EXPECT_THAT(ErrorOf("-oProxyCommand=x"), HasSubstr("is no name of a host"));
+  EXPECT_THAT(ErrorOf("-oProxyCommand=x"), HasSubstr("is not a host name"));
 }
 
 std::vector<size_t> Places(const launcher::ClusterSize& size, const std::vector<Host>& hosts) {

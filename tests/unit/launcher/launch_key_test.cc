@@ -111,7 +111,7 @@ TEST_F(LaunchKeyTest, OfEachTaskIsTheLaunchersByItsName) {
 
 TEST_F(LaunchKeyTest, OfTheJobAndOfTheCommandLineAreOneTooMany) {
   job_.security.key_file = "run.key";
-  EXPECT_THAT(RefusalWith(key_file_), HasSubstr("--key-file is given, and the tasks go by the "
+  EXPECT_THAT(RefusalWith(key_file_), HasSubstr("--key-file is given, but the tasks use the "
                                                 "job's security.key_file"));
   job_.security.key_file.clear();
   job_.security.insecure = true;

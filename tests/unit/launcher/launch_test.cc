@@ -361,7 +361,7 @@ TEST_F(Launch, DoesNotMindTheEndOfAnEvaluator) {
     err_.clear();
     Start({"--workers", "0", "--evaluator", "--verdict-timeout", "0.1"});
     AwaitLine("[chief 0] ready");
-    ReadUntil([&] { return Text().find("the job goes on without it") != std::string::npos; });
+    ReadUntil([&] { return Text().find("the job continues without it") != std::string::npos; });
     kill(launcher_->pid(), SIGTERM);
     EXPECT_EQ(Finish(), 143) << end;
     EXPECT_THAT(Text(), Not(HasSubstr("reached no verdict")));
@@ -411,8 +411,9 @@ TEST_F(Launch, StopsWhenNobodyReadsAnyMore) {
   AwaitLine("[chief 0] ready");
   launcher_->out.Reset();
   EXPECT_EQ(Finish(), 143);
-  EXPECT_THAT(err_, Contains("muster: nobody reads this output any more: asked all tasks to stop; "
-                             "SIGINT ends them at once"));
+  EXPECT_THAT(err_,
+              Contains("muster: the reader of this output has closed it: asked all tasks to stop; "
+                       "SIGINT ends them at once"));
 }
 
 TEST_F(Launch, RefusesWhatCannotStart) {
@@ -420,8 +421,8 @@ TEST_F(Launch, RefusesWhatCannotStart) {
   Script("chief-0", "out started");
   Start({"--workers", "1", "--ps", "1"});
   EXPECT_EQ(Finish(), 2);
-  EXPECT_THAT(err_, Contains("muster launch: cannot start ps 0: there is no " + folder_ +
-                             "/bin/muster-ps; this installation cannot run ps tasks"));
+  EXPECT_THAT(err_, Contains("muster launch: cannot start ps 0: " + folder_ +
+                             "/bin/muster-ps is missing; this installation cannot run ps tasks"));
   EXPECT_THAT(out_, Not(Contains("[chief 0] started")));
 }
 

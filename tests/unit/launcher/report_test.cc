@@ -97,7 +97,7 @@ TEST(Report, SaysWhatToTypeNext) {
   const LaunchState lost = State({138}, {137, 9});
   outcome.verdict = VerdictOf(lost);
   EXPECT_THAT(last(lost),
-              ElementsAre("next: the same command goes on from checkpoints/step-00000500",
+              ElementsAre("next: the same command continues from checkpoints/step-00000500",
                           "      build/bin/muster explain 'runs/a b'"));
   const LaunchState failed = State({2}, {2});
   outcome.verdict = VerdictOf(failed);
@@ -132,7 +132,7 @@ TEST(Report, SaysWhatWasStartedAgain) {
 TEST(Report, SaysWhoWasLostOnTheWayToAGoodEnd) {
   const LaunchState state = State({0}, {137, 9});
   const auto lines = Report(state, {.verdict = VerdictOf(state)});
-  EXPECT_EQ(lines[1], "lost on the way: worker 0 was killed by SIGKILL");
+  EXPECT_EQ(lines[1], "lost during training: worker 0 was killed by SIGKILL");
 }
 
 TEST(Report, SaysWhereInputHoldsTrainingUp) {

@@ -67,7 +67,7 @@ TEST(MemberSession, WhoIsNoChief) {
   m.Feed(SessionClosed{.no_chief = true, .why = "unknown service"});
   ASSERT_TRUE(m.state.verdict);
   EXPECT_EQ(m.state.verdict->code, ExitCode::kConfiguration);
-  EXPECT_EQ(m.state.verdict->message, "node-a:2222 is no Muster chief: unknown service");
+  EXPECT_EQ(m.state.verdict->message, "node-a:2222 is not a Muster chief: unknown service");
   EXPECT_THAT(NamesOf(m.After(seconds(60))), Not(Contains("OpenSession")));
 }
 
@@ -180,7 +180,7 @@ TEST(MemberWatch, AStopWhileTheChiefIsAway) {
   m.After(milliseconds(100));
   ASSERT_TRUE(m.state.verdict);
   EXPECT_EQ(m.state.verdict->code, ExitCode::kPreempted);
-  EXPECT_THAT(m.state.verdict->message, HasSubstr("did not come back to save the state"));
+  EXPECT_THAT(m.state.verdict->message, HasSubstr("did not return to save the state"));
 }
 
 // ---- losing the chief
@@ -194,7 +194,7 @@ TEST(MemberWatch, ASilentChiefIsLost) {
                                             "CancelSession", "NotifySilence"));
   EXPECT_EQ(Find<AbortCommunicators>(actions)->why,
             Superseded("lost the chief chief:0 (node-a:2222): no answer for 10.0 s"));
-  EXPECT_THAT(Find<Log>(actions)->line, HasSubstr("waiting up to 50 s for it to come back"));
+  EXPECT_THAT(Find<Log>(actions)->line, HasSubstr("waiting up to 50 s for it to return"));
   EXPECT_EQ(Find<NotifySilence>(actions)->chief_pid, 17);
   EXPECT_EQ(m.state.stage, Stage::kOver);
   EXPECT_FALSE(m.state.InGeneration());
@@ -274,7 +274,7 @@ TEST(MemberReturn, ALoopThatDoesNotComeBackIsStuck) {
   const auto actions = m.After(milliseconds(1));
   ASSERT_NE(Find<NotifyStuck>(actions), nullptr);
   EXPECT_EQ(Find<NotifyStuck>(actions)->why,
-            "the training loop did not come back within 60 s of the end of its generation "
+            "the training loop did not return within 60 s of the end of its generation "
             "(timeouts.abort): a loss");
   EXPECT_TRUE(Find<SubmitRecord>(actions)->last);
   EXPECT_EQ(Find<NotifyStuck>(m.After(seconds(60))), nullptr) << "once";

@@ -50,7 +50,7 @@ TEST(GpuHealthTest, MemoryErrorsFail) {
 
 TEST(GpuHealthTest, AClockThatIsHeldDownIsAWarningWithTheCause) {
   EXPECT_THAT(Said("reasons=72"),  // Hardware slowdown, because it is hot.
-              ElementsAre(AllOf(HasSubstr("warn    GPU 0  its clock is held down"),
+              ElementsAre(AllOf(HasSubstr("warn    GPU 0  its clock is throttled"),
                                 HasSubstr("it is hot (hardware thermal slowdown), 91 degrees"))));
   EXPECT_THAT(Said("reasons=128"), ElementsAre(HasSubstr("power brake")));
   EXPECT_THAT(Said("reasons=7"), ElementsAre(HasSubstr("no errors"))) << "idle, power limit";

@@ -215,14 +215,15 @@ TEST(JudgePathsTest, APathThatSwallowsLongPacketsFails) {
   EXPECT_THAT(Wrong(checks), ElementsAre(AllOf(HasSubstr("FAILED"),
                                                HasSubstr("packets of more than 1400 bytes do "
                                                          "not pass from worker 0 to worker 1"),
-                                               HasSubstr("nothing tells the sender"))));
+                                               HasSubstr("no router reports this to the sender"))));
   EXPECT_EQ(CodeOf(checks), ExitCode::kConfiguration);
 }
 
 TEST(JudgePathsTest, APathWhoseRoutersSayItsMtuIsAWarning) {
   auto paths = Network(2);
   Find(paths, 0, 1)->mtu = Find(paths, 0, 1)->told_mtu = 1400;
-  EXPECT_THAT(Wrong(JudgePaths(paths)), ElementsAre(HasSubstr("routers tell the sender")));
+  EXPECT_THAT(Wrong(JudgePaths(paths)),
+              ElementsAre(HasSubstr("routers report this to the sender")));
   EXPECT_EQ(CodeOf(JudgePaths(paths)), ExitCode::kDone);
 }
 
@@ -249,8 +250,8 @@ TEST(JudgePathsTest, OfManyPairsOnlyThoseWithProblemsAreListed) {
   Find(paths, 3, 5)->bits_per_second = 1e9;
   EXPECT_THAT(Lines(JudgePaths(paths)),
               ElementsAre(HasSubstr("warn    worker 3, worker 5"),
-                          "ok      all pairs           120 measured, usually 10 Gbit/s; 1 with "
-                          "something wrong"));
+                          "ok      all pairs           120 measured, usually 10 Gbit/s; 1 with a "
+                          "problem"));
 }
 
 }  // namespace

@@ -200,7 +200,7 @@ TEST_F(SurveyTest, ALeaderThatCannotCompareSaysSo) {
   const SurveyResult result = surveys_[1]->Follow();
   tell.join();
   EXPECT_THAT(Lines(result.checks),
-              Each(HasSubstr("worker 0 has compared nothing: worker 2 was not reached")));
+              Each(HasSubstr("worker 0 made no comparison: worker 2 was not reached")));
   Close();
 }
 

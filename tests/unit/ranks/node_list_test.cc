@@ -126,11 +126,16 @@ TEST(Hosts, ReadsTheFilesOfLaunchers) {
 
 TEST(Hosts, RefusesWhatIsNoHost) {
   const std::pair<const char*, const char*> kCases[] = {
-      {"", "names no host"},          {"# only this\n", "names no host"},
-      {",", "names no host"},         {":4", "an empty name"},
-      {"a:0", "\"a:0\", whose"},      {"a:four", "whose number of processes is none"},
-      {"a:4:5", "whose number"},      {"a slots=x", "\"slots=x\", which is no number"},
-      {"a slots=0", "is no number"},  {"[::1", "not closed"},
+      {"", "names no host"},
+      {"# only this\n", "names no host"},
+      {",", "names no host"},
+      {":4", "an empty name"},
+      {"a:0", "\"a:0\", whose"},
+      {"a:four", "whose number of processes is invalid"},
+      {"a:4:5", "whose number"},
+      {"a slots=x", "\"slots=x\", which is not a number"},
+      {"a slots=0", "is not a number"},
+      {"[::1", "not closed"},
       {"a:2222222", "without a port"}};
   for (const auto& [text, problem] : kCases) {
     const auto hosts = ParseHosts(text);

@@ -112,7 +112,7 @@ TEST(OpenMpi, RefusesWithOneSentence) {
   EXPECT_THAT(
       refused("OMPI_COMM_WORLD_RANK=6"),
       HasSubstr("OMPI_COMM_WORLD_RANK is \"6\", which is not below OMPI_COMM_WORLD_SIZE 6"));
-  EXPECT_THAT(refused("OMPI_COMM_WORLD_RANK=x"), HasSubstr("is no whole number"));
+  EXPECT_THAT(refused("OMPI_COMM_WORLD_RANK=x"), HasSubstr("is not an integer of at least 0"));
   EXPECT_THAT(refused("", Hosts({{"a", 3}, {"b", 2}})), HasSubstr("has room for 5 processes"));
   EXPECT_THAT(refused("", Hosts({{"a", 0}, {"b", 0}, {"c", 0}, {"d", 0}})),
               HasSubstr("--hosts names 4 hosts for 6 processes: write how many each has"));
@@ -124,9 +124,10 @@ TEST(OpenMpi, RefusesWithOneSentence) {
 }
 
 TEST(Hosts, OneNameIsNoHostOfAllProcesses) {
-  EXPECT_THAT(Refused(RankSource::kOpenMpi, kOpenMpi, Hosts({{"hosts.tx", 0}})),
-              HasSubstr("--hosts is \"hosts.tx\", which is no file, and no host for all 6 "
-                        "processes, because this one has 2: name an existing file"));
+  EXPECT_THAT(
+      Refused(RankSource::kOpenMpi, kOpenMpi, Hosts({{"hosts.tx", 0}})),
+      HasSubstr("--hosts is \"hosts.tx\", which is not a file, and cannot be the host of all 6 "
+                "processes, because this one has 2: name an existing file"));
   const std::string one_host = "PMI_RANK=0 PMI_SIZE=2 PMI_LOCAL_RANK=0 PMI_LOCAL_SIZE=2";
   EXPECT_THAT(Addresses(Read(RankSource::kPmi, one_host, Hosts({{"a", 0}}))),
               ElementsAre("a:20000", "a:20001"));

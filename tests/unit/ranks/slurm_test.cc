@@ -151,7 +151,7 @@ TEST(Slurm, RefusesWithOneSentence) {
       {"SLURM_PROCID=0", "SLURM_STEP_NODELIST is not set"},
       {"SLURM_PROCID=0 SLURM_STEP_NODELIST=n1", "SLURM_STEP_TASKS_PER_NODE is not set"},
       {"SLURM_PROCID=0 SLURM_JOB_NODELIST=n1", "SLURM_TASKS_PER_NODE is not set"},
-      {step + "SLURM_PROCID=two", "SLURM_PROCID is \"two\", which is no whole number"},
+      {step + "SLURM_PROCID=two", "SLURM_PROCID is \"two\", which is not an integer of at least 0"},
       {step + "SLURM_PROCID=-1", "SLURM_PROCID is \"-1\""},
       {step + "SLURM_PROCID=1e3", "SLURM_PROCID is \"1e3\""},
       {step + "SLURM_PROCID=99999999", "SLURM_PROCID is \"99999999\", which is above 65536"},

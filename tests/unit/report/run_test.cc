@@ -42,10 +42,11 @@ TEST_F(ReadModelDirTest, RefusesWhatIsNoRun) {
   Write("file", "");
   EXPECT_THAT(Refusal(top_ + "/file"), HasSubstr("is a file"));
   Write("other/notes.txt", "");
-  EXPECT_THAT(Refusal(top_ + "/other"), HasSubstr("is no run: it has neither job.json nor event"));
+  EXPECT_THAT(Refusal(top_ + "/other"),
+              HasSubstr("is not a run: it has neither job.json nor event"));
   WriteRun("runs/a");
   WriteRun("runs/b");
-  EXPECT_THAT(Refusal(top_ + "/runs"), HasSubstr("is no run, but has 2 of them: name"));
+  EXPECT_THAT(Refusal(top_ + "/runs"), HasSubstr("is not a run, but has 2 of them: name"));
 }
 
 TEST_F(ReadModelDirTest, ARunWithoutResultIsPartial) {

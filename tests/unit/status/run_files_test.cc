@@ -43,7 +43,7 @@ class RunFilesTest : public testing::Test {
 TEST_F(RunFilesTest, AFolderWithoutARunIsNone) {
   const auto run = ReadRunFiles(directory_);
   EXPECT_EQ(ExitCodeOf(run.status()), ExitCode::kConfiguration);
-  EXPECT_THAT(std::string(Message(run.status())), HasSubstr("is no model_dir"));
+  EXPECT_THAT(std::string(Message(run.status())), HasSubstr("is not a model_dir"));
 }
 
 TEST_F(RunFilesTest, TellsOfAFinishedRun) {
@@ -100,7 +100,7 @@ TEST_F(RunFilesTest, SaysWhatIsDamagedAndShowsTheRest) {
   Write("recovery.json", "[]");
   const RunFiles run = Read();
   ASSERT_THAT(run.damaged, SizeIs(2));
-  EXPECT_THAT(run.damaged[0], HasSubstr("recovery.json holds no JSON object"));
+  EXPECT_THAT(run.damaged[0], HasSubstr("recovery.json contains no JSON object"));
   EXPECT_THAT(run.damaged[1], HasSubstr("result.json is not valid JSON: line 1"));
   EXPECT_EQ(StatusOfFiles(run).progress().program(), "linear");
 }

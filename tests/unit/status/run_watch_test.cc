@@ -130,7 +130,7 @@ TEST(RunWatch, NamesAStraggler) {
   EXPECT_EQ(reply.events(0).kind(), proto::RunEvent::STRAGGLER);
   EXPECT_EQ(reply.events(0).task(), "worker:1");
   EXPECT_EQ(reply.events(0).text(), "worker 1 is a straggler: the others wait for it");
-  EXPECT_EQ(reply.events(1).text(), "worker 1 is no straggler any more");
+  EXPECT_EQ(reply.events(1).text(), "worker 1 is no longer a straggler");
 }
 
 TEST(RunWatch, MayBeReadWhileItIsWritten) {

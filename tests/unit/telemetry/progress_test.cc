@@ -66,7 +66,7 @@ TEST(ProgressBar, LeavesTheLeastImportantOut) {
 TEST(ProgressBar, CountsTheTimeLeftDownAndSaysWhenNothingComes) {
   EXPECT_THAT(RenderProgressBar(Step(), 120, seconds(3), false), HasSubstr("1:20 left"));
   EXPECT_THAT(RenderProgressBar(Step(), 120, seconds(42), false),
-              testing::EndsWith("nothing new for 0:42"));
+              testing::EndsWith("no progress for 0:42"));
 }
 
 TEST(ProgressBar, ShowsPassesOverOtherSplits) {
