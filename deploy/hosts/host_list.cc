@@ -21,12 +21,12 @@ absl::StatusOr<std::vector<Host>> ReadHostList(const std::string& text) {
   } else if (text.find('/') != std::string::npos) {
     return ConfigurationError(fmt::format("--hosts is \"{}\", which is no file", text));
   }
-  const absl::StatusOr<std::vector<HostSlots>> parsed = ParseHosts(list);
+  const absl::StatusOr<std::vector<ranks::HostSlots>> parsed = ranks::ParseHosts(list);
   if (!parsed.ok())
     return ConfigurationError(
         fmt::format("--hosts is \"{}\", which {}", text, Message(parsed.status())));
   std::vector<Host> hosts;
-  for (const HostSlots& host : *parsed) {
+  for (const ranks::HostSlots& host : *parsed) {
     const bool known = std::any_of(hosts.begin(), hosts.end(),
                                    [&](const Host& other) { return other.target == host.host; });
     if (known)

@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
-namespace muster {
+namespace muster::ranks {
 
 // Writes the code of rank 0 to `folder`/chief. Writes a code from 1 to 127 of any rank, or of a
 // process that has no rank, to `folder`/permanent: another start of the job would end in the same
 // way, also where the chief has only lost a peer. Says on stderr that it cannot.
 void WriteExitCode(const std::string& folder, std::optional<int> rank, int code);
 
-}  // namespace muster
+}  // namespace muster::ranks

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <optional>
 
-namespace muster {
+namespace muster::ranks {
 namespace {
 
 absl::Status TooLong() {
@@ -223,4 +223,4 @@ absl::StatusOr<std::vector<HostSlots>> ParseHosts(std::string_view text) {
   return hosts;
 }
 
-}  // namespace muster
+}  // namespace muster::ranks

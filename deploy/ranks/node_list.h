@@ -8,7 +8,7 @@
 
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::ranks {
 
 // No list may expand to more elements. A larger number is a typing error.
 inline constexpr int kMaxRanks = 65536;
@@ -35,4 +35,4 @@ struct HostSlots {
 // starts a comment.
 absl::StatusOr<std::vector<HostSlots>> ParseHosts(std::string_view text);
 
-}  // namespace muster
+}  // namespace muster::ranks

@@ -8,7 +8,7 @@
 
 #include "deploy/ranks/ranks.h"
 
-namespace muster {
+namespace muster::ranks {
 
 // The first of `names` that is set and not empty.
 struct Variable {
@@ -44,4 +44,4 @@ absl::StatusOr<Ranks> OpenMpiRanks(const Environment& environment, const RankOpt
 absl::StatusOr<Ranks> PmiRanks(const Environment& environment, const RankOptions& options);
 absl::StatusOr<Ranks> TorchrunRanks(const Environment& environment, const RankOptions& options);
 
-}  // namespace muster
+}  // namespace muster::ranks

@@ -7,7 +7,7 @@
 #include "deploy/ranks/ranks.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::ranks {
 
 struct RankRoles {
   int ps = 0;              // --ps
@@ -21,4 +21,4 @@ struct RankRoles {
 // processes.
 absl::StatusOr<std::string> TfConfigOf(const Ranks& ranks, const RankRoles& roles);
 
-}  // namespace muster
+}  // namespace muster::ranks

@@ -3,7 +3,7 @@
 
 #include "deploy/ranks/places.h"
 
-namespace muster {
+namespace muster::ranks {
 namespace {
 
 // A step's own variables, else the job's: those of the job remain in the environment of a step.
@@ -147,4 +147,4 @@ absl::StatusOr<Ranks> SlurmRanks(const Environment& environment, const RankOptio
   return ranks;
 }
 
-}  // namespace muster
+}  // namespace muster::ranks
