@@ -10,11 +10,13 @@
 namespace muster {
 namespace {
 
+using membership::FaultyMember;
+
 class PsMember final : public PsMembership {
  public:
   // `faulty` applies --fault to the process's links. May be null.
   PsMember(const PsMembershipOptions& options, FaultyMember* faulty) {
-    MemberOptions member = MemberOptionsOf(options.cluster, options.job);
+    membership::MemberOptions member = membership::MemberOptionsOf(options.cluster, options.job);
     member.num_replicas = 0;
     member.versions = options.versions;
     member.data_address = options.data_address;
@@ -29,9 +31,9 @@ class PsMember final : public PsMembership {
     };
     member.stats = options.stats;
     member.spans = options.spans;
-    ReportSilentChief(supervisor_.get(), &member);
+    membership::ReportSilentChief(supervisor_.get(), &member);
     if (faulty != nullptr) faulty->Adapt(&member);
-    member_ = Member::Make(std::move(member));
+    member_ = membership::Member::Make(std::move(member));
   }
 
   absl::Status WaitForVerdict() override {
@@ -57,7 +59,7 @@ class PsMember final : public PsMembership {
  private:
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
   std::atomic<int64_t> updates_ = 0;
-  std::unique_ptr<Member> member_;
+  std::unique_ptr<membership::Member> member_;
 };
 
 }  // namespace
@@ -71,8 +73,8 @@ int main(int argc, char** argv) {
   parts.join = [&faults](const PsMembershipOptions& options) {
     return std::make_unique<PsMember>(options, faults.get());
   };
-  parts.fail_early = FailEarly;
-  parts.finished_without_chief = FinishedWithoutChief;
+  parts.fail_early = membership::FailEarly;
+  parts.finished_without_chief = membership::FinishedWithoutChief;
   parts.adapt = [&faults](Faults* planned, transport::ListenerOptions* options) {
     faults = std::make_unique<FaultyMember>(planned);
     faults->Adapt(options);

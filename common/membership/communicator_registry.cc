@@ -4,7 +4,7 @@
 
 #include "common/membership/held_communicator.h"
 
-namespace muster {
+namespace muster::membership {
 
 CommunicatorRegistry::Replicas CommunicatorRegistry::Register(Replicas made) {
   Replicas handed_out;
@@ -27,4 +27,4 @@ void CommunicatorRegistry::Abort(const absl::Status& why) {
   if (!doomed.empty()) aborter_.Abort(std::move(doomed), why);
 }
 
-}  // namespace muster
+}  // namespace muster::membership

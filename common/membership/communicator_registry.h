@@ -9,7 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/session/aborter.h"
 
-namespace muster {
+namespace muster::membership {
 
 class CommunicatorRegistry {
  public:
@@ -27,4 +27,4 @@ class CommunicatorRegistry {
   std::vector<std::weak_ptr<Communicator>> held_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -4,7 +4,7 @@
 
 #include "common/transport/data_listener.h"
 
-namespace muster {
+namespace muster::membership {
 namespace {
 
 class FaultyMembership final : public Membership {
@@ -85,4 +85,4 @@ SessionFault FaultyMember::TakeSessionFault() {
   return drop_control_.exchange(false) ? SessionFault::kBroken : SessionFault::kNone;
 }
 
-}  // namespace muster
+}  // namespace muster::membership

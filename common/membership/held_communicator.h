@@ -8,7 +8,7 @@
 
 #include "common/collective/communicator.h"
 
-namespace muster {
+namespace muster::membership {
 
 class HeldCommunicator final : public Communicator {
  public:
@@ -37,4 +37,4 @@ class HeldCommunicator final : public Communicator {
   const std::shared_ptr<Communicator> held_;
 };
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -25,12 +25,13 @@
 #include "common/train/membership.h"
 
 namespace muster {
-
+class SpanRecorder;
 namespace proto {
 class TaskStats;
 }
+}  // namespace muster
 
-class SpanRecorder;
+namespace muster::membership {
 
 // The effect of a planned fault (--fault) on the session with the chief.
 enum class SessionFault { kNone, kSilent, kBroken };
@@ -127,4 +128,4 @@ absl::Status ReportFailureTo(const EarlyFailure& report, Duration timeout,
                              const std::function<bool()>& give_up = nullptr,
                              bool* try_again = nullptr);
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -6,9 +6,9 @@
 #include "common/telemetry/task_meter.h"
 #include "common/train/membership.h"
 
-namespace muster {
+namespace muster::membership {
 
 // Both must outlive the result.
 std::unique_ptr<Membership> MakeMeteredMembership(Membership* membership, TaskMeter* meter);
 
-}  // namespace muster
+}  // namespace muster::membership

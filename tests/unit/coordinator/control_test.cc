@@ -11,6 +11,8 @@
 namespace muster::chief::testing {
 namespace {
 
+using membership::Member;
+using membership::MemberOptions;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 

@@ -11,6 +11,10 @@
 namespace muster::chief::testing {
 namespace {
 
+using membership::EarlyFailure;
+using membership::Member;
+using membership::MemberOptions;
+using membership::ReportFailureTo;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
@@ -368,8 +372,8 @@ TEST(Failure, ADeathOfOneThatLivesEndsNothing) {
   MemberOptions options = cluster.member_options(1);
   options.session_fault = [&link] {
     int asked = kBreak;
-    return link.compare_exchange_strong(asked, kBroken) ? SessionFault::kBroken
-                                                        : SessionFault::kNone;
+    return link.compare_exchange_strong(asked, kBroken) ? membership::SessionFault::kBroken
+                                                        : membership::SessionFault::kNone;
   };
   Crew crew;
   crew.Add(cluster.member_options(0), FinishAt7);

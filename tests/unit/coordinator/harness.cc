@@ -12,6 +12,9 @@
 namespace muster::chief::testing {
 namespace {
 
+using membership::Member;
+using membership::MemberOptions;
+
 // Returns a socket that is bound to `*port`. If it is 0, sets it to a port that the kernel picks.
 // SO_REUSEADDR is set after the bind, so no other process gets the port, and a socket that also
 // sets it may listen there.

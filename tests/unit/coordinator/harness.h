@@ -77,7 +77,7 @@ class TestCluster {
   ~TestCluster();
 
   CoordinatorOptions coordinator_options();
-  MemberOptions member_options(int rank);
+  membership::MemberOptions member_options(int rank);
   absl::Status StartChief(CoordinatorOptions options);
   void StartChief() { ASSERT_TRUE(StartChief(coordinator_options()).ok()); }
   void StopChief() { coordinator_.reset(); }
@@ -107,28 +107,28 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> FakeForm(
 // generation and calls its `body`.
 class Crew {
  public:
-  using Body = std::function<absl::Status(Member&, Generation&)>;
+  using Body = std::function<absl::Status(membership::Member&, Generation&)>;
   ~Crew() { Join(); }
-  void Add(MemberOptions options, Body body);
+  void Add(membership::MemberOptions options, Body body);
   void Join();
-  Member& member(size_t i) { return *members_[i]; }
+  membership::Member& member(size_t i) { return *members_[i]; }
   const absl::Status& result(size_t i) const { return results_[i]; }
 
  private:
-  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::unique_ptr<membership::Member>> members_;
   std::deque<absl::Status> results_;
   std::vector<std::thread> threads_;
 };
 
 // Waits in a barrier until the communicator is aborted. Returns the result of Explain.
-absl::Status WaitInBarrier(Member& member, Generation& generation);
+absl::Status WaitInBarrier(membership::Member& member, Generation& generation);
 // Calls WaitInBarrier in each generation until the job has ended.
-absl::Status WaitForTheEnd(Member& member, Generation& generation);
+absl::Status WaitForTheEnd(membership::Member& member, Generation& generation);
 // Returns a body that waits in one generation and finishes in the next. The reason for the end of
 // the first generation must contain `why`.
 Crew::Body FinishAfter(std::string why);
 // Finishes the loop at step 7.
-absl::Status FinishAt7(Member& member, Generation& generation);
+absl::Status FinishAt7(membership::Member& member, Generation& generation);
 
 // Returns a port on which nobody listens and that no other process can take.
 int FreePort();

@@ -71,14 +71,14 @@ class Leaks : public ::testing::Test {
  protected:
   struct Process {  // of one rank: what is lost with it
     std::unique_ptr<transport::DataListener> listener;
-    std::unique_ptr<Member> member;
+    std::unique_ptr<membership::Member> member;
   };
   Process Start(int rank) {
     Process process;
     auto listener = transport::DataListener::Create({.bind_address = "127.0.0.1"});
     EXPECT_TRUE(listener.ok()) << Message(listener.status());
     process.listener = *std::move(listener);
-    MemberOptions options = cluster_.member_options(rank);
+    membership::MemberOptions options = cluster_.member_options(rank);
     options.data_address = process.listener->address();
     options.form = [to = process.listener.get()](const GroupSpec& spec,
                                                  const std::vector<int>& replicas_per_rank,
@@ -87,7 +87,7 @@ class Leaks : public ::testing::Test {
       MUSTER_ASSIGN_OR_RETURN(auto group, FormGroup(spec, *to, aborted));
       return MakeReplicaCommunicators(std::move(group), replicas_per_rank, spec.operation_timeout);
     };
-    process.member = Member::Make(std::move(options));
+    process.member = membership::Member::Make(std::move(options));
     return process;
   }
 
