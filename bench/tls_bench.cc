@@ -38,6 +38,8 @@
 namespace muster {
 namespace {
 
+using collective::Communicator;
+
 // The identities of tasks that hold one run key.
 class Holders {
  public:
@@ -153,16 +155,16 @@ int IterationsFor(double megabytes) { return std::clamp(static_cast<int>(200 / m
 std::unique_ptr<Communicator> Form(DataListener& listener, const std::vector<std::string>& tasks,
                                    const std::vector<std::string>& addresses, int rank,
                                    uint64_t generation) {
-  GroupSpec spec;
+  collective::GroupSpec spec;
   spec.generation = generation;
   spec.rank = rank;
   for (size_t i = 0; i < addresses.size(); ++i)
     spec.members.push_back({tasks[i], "host", addresses[i]});
   spec.ticket = kTicket;
-  spec.backend = Backend::kTcp;
+  spec.backend = collective::Backend::kTcp;
   spec.spin = true;
   spec.progress_thread = false;
-  auto formed = FormGroup(spec, listener, nullptr);
+  auto formed = collective::FormGroup(spec, listener, nullptr);
   Must(formed.status());
   return *std::move(formed);
 }
@@ -193,8 +195,9 @@ void RunRank(int rank, const int (&pipes)[2][2], Holders& authority, const Hosts
     Compare(rank == 0 ? what : "", IterationsFor(megabytes), [&](bool tls) {
       Must(groups[0]->Barrier()->Wait());
       const auto start = Clock::now();
-      Must(
-          groups[tls]->AllReduce({data.data(), count, DataType::kFloat32}, ReduceOp::kSum)->Wait());
+      Must(groups[tls]
+               ->AllReduce({data.data(), count, collective::DataType::kFloat32}, ReduceOp::kSum)
+               ->Wait());
       return Seconds(Clock::now() - start) * 1e3;
     });
   }

@@ -20,8 +20,9 @@ class PsMember final : public PsMembership {
     member.num_replicas = 0;
     member.versions = options.versions;
     member.data_address = options.data_address;
-    member.form = [](const GroupSpec&, const std::vector<int>&, const std::function<bool()>&) {
-      return std::vector<std::unique_ptr<Communicator>>();
+    member.form = [](const collective::GroupSpec&, const std::vector<int>&,
+                     const std::function<bool()>&) {
+      return std::vector<std::unique_ptr<collective::Communicator>>();
     };
     member.on_verdict = [told = options.on_verdict, self = member.task](const Verdict& verdict) {
       told(StatusOf(verdict, self, /*is_chief=*/false));

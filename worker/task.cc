@@ -288,13 +288,13 @@ absl::StatusOr<MemberDevices> Task::DevicesHeld() const {
   // The workers of a job with servers may have different devices.
   if (has_servers() || alone()) {
     if (cuda.empty()) return held_devices;
-    if (const auto uuids = CudaUuids(cuda); uuids.ok()) telemetry_->WatchGpus(*uuids);
+    if (const auto uuids = collective::CudaUuids(cuda); uuids.ok()) telemetry_->WatchGpus(*uuids);
     return held_devices;
   }
   held_devices.kind = cuda.empty() ? "cpu" : "cuda";
   held_devices.driver = DriverVersionHere();
   if (!cuda.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(held_devices.uuids, CudaUuids(cuda));
+    MUSTER_ASSIGN_OR_RETURN(held_devices.uuids, collective::CudaUuids(cuda));
     telemetry_->WatchGpus(held_devices.uuids);
   }
   return held_devices;

@@ -56,7 +56,7 @@ void FaultyMember::Adapt(transport::ListenerOptions* options) {
 void FaultyMember::Adapt(MemberOptions* options) {
   options->session_fault = [this] { return TakeSessionFault(); };
   options->form = [faults = faults_, form = std::move(options->form)](
-                      const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
+                      const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,
                       const std::function<bool()>& aborted) {
     faults->At(Phase::kForming);
     return form(spec, replicas_per_rank, aborted);

@@ -51,7 +51,7 @@ struct MemberOptions {
   std::string devices;         // Text for people, such as "cuda:0,1".
   MemberDevices held_devices;  // The coordinator compares them at formation. `task` is not used.
   std::string data_address;    // ip:port at which peers reach this process's DataListener.
-  Backend backend = Backend::kAuto;
+  collective::Backend backend = collective::Backend::kAuto;
   rpc::HostIdentity host = rpc::ThisHost();
   rpc::ChannelOptions channel;
   MemberTimeouts timeouts;
@@ -60,8 +60,8 @@ struct MemberOptions {
   std::string flight_folder;
   // Makes one communicator per local replica. Blocks. In production this is FormationOver
   // (worker/formation.h).
-  std::function<absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(
-      const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
+  std::function<absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>>(
+      const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,
       const std::function<bool()>& aborted)>
       form;
   // Called once on a Member's thread when the job has ended. main can then end a program that does

@@ -7,7 +7,7 @@ namespace muster::membership {
 GroupPlan PlanGroup(const Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder) {
   GroupPlan plan;
-  GroupSpec& spec = plan.spec;
+  collective::GroupSpec& spec = plan.spec;
   Generation& generation = plan.generation;
   spec.generation = generation.id = roster.generation;
   spec.ticket = roster.ticket;

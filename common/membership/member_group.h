@@ -9,7 +9,7 @@
 namespace muster::membership {
 
 struct GroupPlan {
-  GroupSpec spec;
+  collective::GroupSpec spec;
   // Complete except for run_id and replicas.
   Generation generation;
   std::vector<MemberDevices> held_devices;  // The devices that each member holds. Indexed by rank.

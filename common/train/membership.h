@@ -31,7 +31,7 @@ struct Generation {
   int owner = 0;                       // The rank that has the newest state and broadcasts it.
   int64_t owner_step = 0;              // Completed steps of the newest state.
   // One communicator for each local replica. Its rank is the replica's index in the generation.
-  std::vector<std::unique_ptr<Communicator>> replicas;
+  std::vector<std::unique_ptr<collective::Communicator>> replicas;
   int world_size() const { return static_cast<int>(replicas_per_rank.size()); }
 };
 

@@ -206,7 +206,7 @@ absl::Status Check::CheckBatchNorm() const {
 
 // Runs the passes that the program's own loop did not run.
 absl::Status Check::MakePasses() {
-  const auto alone = MakeThreadCommunicators(1, job_.timeouts.collective);
+  const auto alone = collective::MakeThreadCommunicators(1, job_.timeouts.collective);
   for (const auto& [split, dataset] : trainer_->datasets()) {
     if (split == Split::kTrain || observer_.evaluated(split)) continue;
     PassOptions options;

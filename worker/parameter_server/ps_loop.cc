@@ -72,7 +72,8 @@ absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::Data
 
 PsLoop::PsLoop(const PsLoopContext& context)
     : context_(context),
-      alone_(std::move(MakeThreadCommunicators(1, context.job.timeouts.collective)[0])) {
+      alone_(
+          std::move(collective::MakeThreadCommunicators(1, context.job.timeouts.collective)[0])) {
   // While a server is missing, the phase is kReduce, because this worker is not at fault.
   context_.exchange->set_on_wait([this](bool waits) {
     if (phase_ != Phase::kReduce) Report(waits ? Phase::kReduce : phase_);

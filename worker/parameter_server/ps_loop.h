@@ -96,7 +96,7 @@ class PsLoop final : public LeasedLoop {
   // The loop's own phase. While a server is missing, kReduce is reported instead, and this field
   // keeps its value.
   Phase phase_ = Phase::kStarting;
-  const std::unique_ptr<Communicator> alone_;
+  const std::unique_ptr<collective::Communicator> alone_;
   int64_t batch_size_ = 0;              // The result of context_.begin; 0 before the first lease.
   std::unique_ptr<StepRunner> runner_;  // Set with batch_size_.
   proto::Lease lease_;                  // The last lease.

@@ -18,6 +18,7 @@ namespace {
 using checkpoint::DType;
 using checkpoint::Tensor;
 using checkpoint::TensorInfo;
+using collective::Communicator;
 
 // Rows are sent in pieces of about this size.
 constexpr int64_t kBroadcastBytes = 4 << 20;

@@ -71,7 +71,7 @@ class ReadOnlyRows {
 
 class EmbeddingStep {
  public:
-  EmbeddingStep(Replica* replica, Communicator* communicator);
+  EmbeddingStep(Replica* replica, collective::Communicator* communicator);
 
   void Begin();
   void BeginMicroBatch() { leaves_.clear(); }
@@ -107,7 +107,7 @@ class EmbeddingStep {
   void Compact(int table, std::vector<uint64_t>* keys, std::vector<float>* sums) const;
 
   Replica* const replica_;
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   LookedUpRows rows_;
   std::vector<Leaf> leaves_;  // Rows that this micro-batch looked up.
   std::vector<Gradients> gradients_;

@@ -627,7 +627,7 @@ EvaluationModes::~EvaluationModes() {
     if (module->is_training() != training) module->train(training);
 }
 
-absl::Status Replica::Attach(Communicator* communicator, const ScheduleContext& context,
+absl::Status Replica::Attach(collective::Communicator* communicator, const ScheduleContext& context,
                              const CollectiveOptions& options) {
   communicator_ = communicator;
   collective_ = options;

@@ -103,8 +103,9 @@ void ExpectClash(const MemberDevices& chief, const MemberDevices& worker,
   for (const int rank : {0, 1}) {
     MemberOptions options = cluster.member_options(rank);
     options.held_devices = rank == 0 ? chief : worker;
-    options.form = [](const GroupSpec&, const std::vector<int>&, const std::function<bool()>&)
-        -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
+    options.form = [](const collective::GroupSpec&, const std::vector<int>&,
+                      const std::function<bool()>&)
+        -> absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>> {
       ADD_FAILURE() << "links were made all the same";
       return ConfigurationError("links were made");
     };

@@ -19,7 +19,7 @@
 namespace muster::chief::testing {
 
 // A communicator whose operations block until Abort.
-class FakeCommunicator final : public Communicator {
+class FakeCommunicator final : public collective::Communicator {
  public:
   // Abort waits for `gate` if it is not null.
   FakeCommunicator(int rank, int size, absl::Notification* gate = nullptr)
@@ -27,11 +27,15 @@ class FakeCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string Describe() const override { return "fake"; }
-  WorkPtr AllReduce(Buffer, ReduceOp) override { return Barrier(); }
-  WorkPtr Broadcast(Buffer, int) override { return Barrier(); }
-  WorkPtr AllGather(Buffer, Buffer) override { return Barrier(); }
-  WorkPtr ReduceScatter(Buffer, Buffer, ReduceOp) override { return Barrier(); }
-  WorkPtr Barrier() override;
+  collective::WorkPtr AllReduce(collective::Buffer, ReduceOp) override { return Barrier(); }
+  collective::WorkPtr Broadcast(collective::Buffer, int) override { return Barrier(); }
+  collective::WorkPtr AllGather(collective::Buffer, collective::Buffer) override {
+    return Barrier();
+  }
+  collective::WorkPtr ReduceScatter(collective::Buffer, collective::Buffer, ReduceOp) override {
+    return Barrier();
+  }
+  collective::WorkPtr Barrier() override;
   void Abort(absl::Status why) override;
   absl::Status status() const override;
   void set_timeout(Duration) override {}
@@ -99,8 +103,8 @@ class TestCluster {
 };
 
 // Makes a FakeCommunicator for each local replica, without contact to other members.
-absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> FakeForm(
-    const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
+absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>> FakeForm(
+    const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,
     const std::function<bool()>& aborted);
 
 // Members that run at the same time, each on its own thread. Each member joins, takes its first

@@ -624,11 +624,11 @@ TEST_F(QuickRecovery, AnAbortThatHangsIsStuckToo) {
   MemberOptions options = member_options(1);
   options.timeouts.abort = std::chrono::milliseconds(200);
   options.on_stuck = [&](const std::string&) { stuck.Notify(); };
-  options.form = [&gate](const GroupSpec& spec, const std::vector<int>&,
+  options.form = [&gate](const collective::GroupSpec& spec, const std::vector<int>&,
                          const std::function<bool()>&) {
-    std::vector<std::unique_ptr<Communicator>> made;
+    std::vector<std::unique_ptr<collective::Communicator>> made;
     made.push_back(std::make_unique<FakeCommunicator>(spec.rank, 2, &gate));
-    return absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(std::move(made));
+    return absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>>(std::move(made));
   };
   auto member = Member::Make(std::move(options));
   absl::StatusOr<Generation> generation;

@@ -22,7 +22,7 @@ class OneStep : public ::testing::Test {
   OneStep() {
     job_.program = "test";
     job_.global_batch_size = 4;
-    communicators_ = MakeThreadCommunicators(1, std::chrono::seconds(5));
+    communicators_ = collective::MakeThreadCommunicators(1, std::chrono::seconds(5));
   }
   void Make(std::function<void(TestProgram&)> set_up) {
     auto replica = Replica::Make(
@@ -57,7 +57,7 @@ class OneStep : public ::testing::Test {
   }
 
   Job job_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;
+  std::vector<std::unique_ptr<collective::Communicator>> communicators_;
   TestProgram* program_ = nullptr;
   std::unique_ptr<Replica> replica_;
   std::unique_ptr<StepRunner> runner_;

@@ -276,8 +276,8 @@ class Worker {
 
  private:
   const Job job_;
-  std::unique_ptr<Communicator> alone_ =
-      std::move(MakeThreadCommunicators(1, std::chrono::seconds(5))[0]);
+  std::unique_ptr<collective::Communicator> alone_ =
+      std::move(collective::MakeThreadCommunicators(1, std::chrono::seconds(5))[0]);
   std::unique_ptr<ParameterExchange> exchange_;
   std::unique_ptr<StepRunner> runner_;
 };
