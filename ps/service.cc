@@ -217,8 +217,8 @@ grpc::Status PsServiceImpl::Enter(const Context& context, const char* method, ui
 
 grpc::Status PsServiceImpl::CheckSame(const proto::CreateRequest& request) {
   if (request.digest() != created_.digest()) {
-    const std::string difference =
-        FirstDifference(SpecsOf(created_.variables()), SpecsOf(request.variables()));
+    const std::string difference = push_pull::FirstDifference(
+        push_pull::SpecsOf(created_.variables()), push_pull::SpecsOf(request.variables()));
     return Refusal(
         grpc::StatusCode::INVALID_ARGUMENT,
         fmt::format("this parameter server holds other variables of run {}: {}", request.run_id(),

@@ -165,7 +165,7 @@ struct ScalarReport {
 // are those of rank 0, which counts only the lookups of its own replicas.
 struct TablesReport {
   int64_t step = 0;
-  std::vector<std::pair<std::string, TableStatistics>> tables;
+  std::vector<std::pair<std::string, push_pull::TableStatistics>> tables;
 };
 
 // Receives the reports of rank 0, for example for the progress bar, summaries and result.json. The

@@ -118,7 +118,7 @@ class PsLoop final : public LeasedLoop {
   // For each optimizer whose learning rate a callback has set: its schedule from the job, which
   // returns when the callback no longer sets the rate.
   std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
-  IntegerBuffers integers_;  // The integer buffers with the values that the chief has.
+  push_pull::IntegerBuffers integers_;  // The integer buffers with the values that the chief has.
   std::set<std::string> changing_integers_;  // The names of buffers that any step has changed.
   checkpoint::SkippedSteps skipped_;         // The skipped steps of this worker.
 };

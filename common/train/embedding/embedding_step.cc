@@ -122,7 +122,7 @@ void EmbeddingStep::Begin() {
     gradients.sums.clear();
     gradients.touched.clear();
   }
-  for (KeySums& sums : summed_) sums.Clear();
+  for (push_pull::KeySums& sums : summed_) sums.Clear();
 }
 
 std::vector<at::Tensor> EmbeddingStep::Lookup(const std::vector<TableKeys>& wanted) {
@@ -238,7 +238,7 @@ bool EmbeddingStep::IsFinite() const {
 
 bool EmbeddingStep::Unscale(const LossScaler& scaler) {
   std::vector<at::Tensor> all;
-  for (KeySums& sums : summed_) {
+  for (push_pull::KeySums& sums : summed_) {
     if (!sums.sums().empty())
       all.push_back(at::from_blob(sums.sums().data(), {static_cast<int64_t>(sums.sums().size())}));
   }

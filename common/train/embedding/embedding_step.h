@@ -40,7 +40,7 @@ class LookedUpRows {
 
  private:
   struct Table {
-    KeyIndex index;
+    push_pull::KeyIndex index;
     std::vector<float> rows;  // [index.keys()][width]
   };
   // Reads the rows of new keys. `known[t]` is the number of keys of table t whose rows were read
@@ -111,7 +111,7 @@ class EmbeddingStep {
   LookedUpRows rows_;
   std::vector<Leaf> leaves_;  // Rows that this micro-batch looked up.
   std::vector<Gradients> gradients_;
-  std::vector<KeySums> summed_;  // Indexed by table: sums over all replicas.
+  std::vector<push_pull::KeySums> summed_;  // Indexed by table: sums over all replicas.
 };
 
 }  // namespace muster

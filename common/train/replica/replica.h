@@ -92,7 +92,7 @@ struct NamedMetric {
 
 struct NamedEmbedding {
   std::string name;
-  EmbeddingTable::Options options;
+  push_pull::EmbeddingTable::Options options;
   Json optimizer, learning_rate;
   std::unique_ptr<Schedule> schedule;  // Set once the length of an epoch is known.
 };

@@ -17,7 +17,7 @@
 #include "tests/unit/ps/forwarding_store.h"
 #include "tests/unit/transport/test_authority.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 namespace {
 
 using ::testing::HasSubstr;
@@ -121,14 +121,15 @@ class TestServer {
         absl::MutexLock lock(&mutex_);
         transport::DataConnection* const taken =
             connections_.emplace_back(std::move(connection)).get();
-        serving_.emplace_back([this, taken] { (void)Serve(*taken, *store, options_, *abort_); });
+        serving_.emplace_back(
+            [this, taken] { (void)ps::Serve(*taken, *store, options_, *abort_); });
       }
     }
   }
 
   const Layout& layout_;
   const int shard_;
-  ServeOptions options_;
+  ps::ServeOptions options_;
   std::unique_ptr<transport::DataListener> listener_;
   std::unique_ptr<transport::Admission> admission_;
   std::unique_ptr<transport::AbortSignal> abort_;
@@ -546,4 +547,4 @@ TEST_P(ClientTest, NothingIsLeftInSharedMemory) {
 }
 
 }  // namespace
-}  // namespace muster::ps
+}  // namespace muster::push_pull

@@ -15,7 +15,7 @@
 #include "common/push_pull/shard_connection.h"
 #include "ps/server_connection.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 namespace {
 
 using ::testing::HasSubstr;
@@ -63,7 +63,7 @@ class RowFrames : public ::testing::Test {
     if (server_.joinable()) server_.join();
   }
   void StartServer() {
-    server_ = std::thread([this] { served_ = Serve(*far_, *store_, options_, abort_); });
+    server_ = std::thread([this] { served_ = ps::Serve(*far_, *store_, options_, abort_); });
   }
   void Link() {
     link_ = std::make_unique<ShardConnection>(
@@ -163,7 +163,7 @@ class RowFrames : public ::testing::Test {
     return message;
   }
 
-  ServeOptions options_;
+  ps::ServeOptions options_;
   std::unique_ptr<ShardStore> store_;
   const std::vector<ShardConnection::Pieces> parameters_ = std::vector<ShardConnection::Pieces>(4);
   transport::AbortSignal abort_;
@@ -326,4 +326,4 @@ TEST_F(RowFrames, AWorkerRefusesAnswersThatItDidNotAskFor) {
 }
 
 }  // namespace
-}  // namespace muster::ps
+}  // namespace muster::push_pull

@@ -15,6 +15,7 @@
 namespace muster {
 namespace {
 
+using push_pull::EmbeddingTable;
 using testing::TestProgram;
 using testing::WatchedCommunicator;
 
