@@ -48,6 +48,7 @@
 namespace muster {
 namespace {
 
+using ps::ShardStore;
 using push_pull::kRowChunks;
 using push_pull::Layout;
 using push_pull::MakeLayout;
@@ -457,8 +458,8 @@ std::vector<uint64_t> RandomKeys(size_t count, std::mt19937_64* random) {
 }
 
 // A chunk of rows, with slots as the rule begins.
-ChunkState FreshState(const RuleSpec& rule, size_t rows, std::vector<float> packed) {
-  ChunkState state;
+ps::ChunkState FreshState(const RuleSpec& rule, size_t rows, std::vector<float> packed) {
+  ps::ChunkState state;
   state.parameters = std::move(packed);
   for (const std::string& slot : ShapedSlots(rule))
     state.slots.emplace_back(rows * kTableWidth, static_cast<float>(InitialSlotValue(rule, slot)));

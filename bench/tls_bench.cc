@@ -221,7 +221,7 @@ void AllReduce(Holders& authority, const Hosts& hosts, const std::vector<double>
                             std::shared_ptr<security::StreamSecurity> security,
                             const std::string& bind, int report) {
   const auto listener = Listen(std::move(security), bind);
-  const auto store = ShardStore::Make({layout.chunks[0], {SgdSpec{}}});
+  const auto store = ps::ShardStore::Make({layout.chunks[0], {SgdSpec{}}});
   for (size_t c = 0; c < layout.chunks[0].size(); ++c)
     Must(store->Fill(static_cast<int>(c), std::vector<float>(layout.chunks[0][c].elements())));
   store->Admit(0, 1);

@@ -7,15 +7,13 @@
 #include "common/process/task_process.h"
 #include "ps/task.h"
 
-namespace muster {
+namespace muster::ps {
 namespace {
-
-using membership::FaultyMember;
 
 class PsMember final : public PsMembership {
  public:
   // `faulty` applies --fault to the process's links. May be null.
-  PsMember(const PsMembershipOptions& options, FaultyMember* faulty) {
+  PsMember(const PsMembershipOptions& options, membership::FaultyMember* faulty) {
     membership::MemberOptions member = membership::MemberOptionsOf(options.cluster, options.job);
     member.num_replicas = 0;
     member.versions = options.versions;
@@ -64,22 +62,22 @@ class PsMember final : public PsMembership {
 };
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::ps
 
 // muster-ps: holds part of the variables of a parameter-server job.
 int main(int argc, char** argv) {
   using namespace muster;
-  std::unique_ptr<FaultyMember> faults;
-  PsParts parts;
-  parts.join = [&faults](const PsMembershipOptions& options) {
-    return std::make_unique<PsMember>(options, faults.get());
+  std::unique_ptr<membership::FaultyMember> faults;
+  ps::PsParts parts;
+  parts.join = [&faults](const ps::PsMembershipOptions& options) {
+    return std::make_unique<ps::PsMember>(options, faults.get());
   };
   parts.fail_early = membership::FailEarly;
   parts.finished_without_chief = membership::FinishedWithoutChief;
   parts.adapt = [&faults](Faults* planned, transport::ListenerOptions* options) {
-    faults = std::make_unique<FaultyMember>(planned);
+    faults = std::make_unique<membership::FaultyMember>(planned);
     faults->Adapt(options);
   };
   parts.termination_log = TerminationLog();
-  return RunPs(argc, argv, parts);
+  return ps::RunPs(argc, argv, parts);
 }

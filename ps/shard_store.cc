@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/optim/update_kernels.h"
 
-namespace muster {
+namespace muster::ps {
 
 using push_pull::ChunkPush;
 using push_pull::EmbeddingTable;
@@ -516,4 +516,4 @@ std::unique_ptr<ShardStore> ShardStore::Make(Options options) {
   return std::make_unique<ShardStoreImpl>(std::move(options));
 }
 
-}  // namespace muster
+}  // namespace muster::ps

@@ -25,7 +25,7 @@
 #include "common/push_pull/rows/table_statistics.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::ps {
 
 // The content of a chunk, as checkpoints and backups receive it.
 struct ChunkState {
@@ -142,4 +142,4 @@ class ShardStore {
   virtual std::map<int, push_pull::TableStatistics> tables() const = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::ps

@@ -20,6 +20,7 @@
 namespace muster::push_pull {
 namespace {
 
+using ps::ForwardingStore;
 using ::testing::HasSubstr;
 
 constexpr const char* kTicket = "ticket";
@@ -76,7 +77,7 @@ class TestServer {
   // As the program begins: parameters are 10, no updates.
   void Reset() {
     store = std::make_unique<FreezableStore>(
-        ShardStore::Make({layout_.chunks[shard_], {SgdSpec{}, SgdSpec{}}}));
+        ps::ShardStore::Make({layout_.chunks[shard_], {SgdSpec{}, SgdSpec{}}}));
     for (size_t c = 0; c < layout_.chunks[shard_].size(); ++c)
       EXPECT_TRUE(
           store->Fill(c, std::vector<float>(layout_.chunks[shard_][c].elements(), 10)).ok());

@@ -9,7 +9,7 @@
 
 #include "ps/shard_store.h"
 
-namespace muster {
+namespace muster::ps {
 
 class ForwardingStore : public ShardStore {
  public:
@@ -59,4 +59,4 @@ class ForwardingStore : public ShardStore {
   const std::unique_ptr<ShardStore> store_;
 };
 
-}  // namespace muster
+}  // namespace muster::ps

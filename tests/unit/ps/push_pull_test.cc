@@ -13,6 +13,7 @@
 namespace muster::push_pull {
 namespace {
 
+using ps::ShardStore;
 using ::testing::HasSubstr;
 using transport::AbortSignal;
 using transport::DataConnection;

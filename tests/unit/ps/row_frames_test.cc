@@ -39,7 +39,7 @@ class RowFrames : public ::testing::Test {
       return EmbeddingTable::Options{
           .width = width, .initializer = {Initializer::Kind::kZeros}, .rule = SgdSpec{}};
     };
-    store_ = ShardStore::Make({options_.chunks, {SgdSpec{}}, {{1, table(3)}, {2, table(2)}}});
+    store_ = ps::ShardStore::Make({options_.chunks, {SgdSpec{}}, {{1, table(3)}, {2, table(2)}}});
     EXPECT_TRUE(store_->Fill(0, std::vector<float>(4, 10)).ok());
     for (int c = 1; c < 4; ++c) EXPECT_TRUE(store_->Fill(c, {}).ok());
     store_->Admit(1, kLife);
@@ -164,7 +164,7 @@ class RowFrames : public ::testing::Test {
   }
 
   ps::ServeOptions options_;
-  std::unique_ptr<ShardStore> store_;
+  std::unique_ptr<ps::ShardStore> store_;
   const std::vector<ShardConnection::Pieces> parameters_ = std::vector<ShardConnection::Pieces>(4);
   transport::AbortSignal abort_;
   std::unique_ptr<DataConnection> near_, far_;

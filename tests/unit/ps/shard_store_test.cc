@@ -7,7 +7,7 @@
 #include <numeric>
 #include <thread>
 
-namespace muster {
+namespace muster::ps {
 namespace {
 
 using push_pull::ChunkPush;
@@ -290,4 +290,4 @@ TEST_F(DenseStoreTest, NoUpdateIsLostAmongManyThreads) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::ps

@@ -35,10 +35,10 @@ class Servers {
     for (size_t shard = 0; shard < start.size(); ++shard) {
       std::vector<float> all;
       for (const auto& span : start[shard]) all.insert(all.end(), span.begin(), span.end());
-      ShardStore::Options options{{}, rules};
+      ps::ShardStore::Options options{{}, rules};
       for (const push_pull::Chunk& chunk : layout.chunks[shard])
         if (!chunk.rows()) options.chunks.push_back(chunk);
-      stores.push_back(ShardStore::Make(options));
+      stores.push_back(ps::ShardStore::Make(options));
       for (size_t c = 0; c < options.chunks.size(); ++c) {
         const push_pull::Chunk& chunk = options.chunks[c];
         EXPECT_TRUE(
@@ -84,7 +84,7 @@ class Servers {
 
   const push_pull::Layout layout;
   // By shard. A store has only the dense chunks, which come before those of tables.
-  std::vector<std::unique_ptr<ShardStore>> stores;
+  std::vector<std::unique_ptr<ps::ShardStore>> stores;
   std::map<std::pair<int, int>, RowChunk> row_chunks;
 };
 
