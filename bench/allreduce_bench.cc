@@ -28,6 +28,9 @@
 namespace muster {
 namespace {
 
+using collective::Backend;
+using collective::Communicator;
+
 constexpr int kRounds = 7, kWarmUp = 3;
 
 struct Candidate {
@@ -79,7 +82,7 @@ std::vector<std::string> Swap(const std::string& mine, int rank, const int (&pip
 std::unique_ptr<Communicator> Form(transport::DataListener& listener,
                                    const std::vector<std::string>& addresses, int rank,
                                    uint64_t generation, Backend backend, bool progress) {
-  GroupSpec spec;
+  collective::GroupSpec spec;
   spec.generation = generation;
   spec.rank = rank;
   for (const std::string& address : addresses) spec.members.push_back({"bench", "host", address});
@@ -87,7 +90,7 @@ std::unique_ptr<Communicator> Form(transport::DataListener& listener,
   spec.backend = backend;
   spec.spin = true;
   spec.progress_thread = progress;
-  auto formed = FormGroup(spec, listener, nullptr);
+  auto formed = collective::FormGroup(spec, listener, nullptr);
   if (!formed.ok()) {
     fmt::print(stderr, "allreduce_bench: {}\n", Message(formed.status()));
     std::exit(1);
@@ -130,7 +133,7 @@ int RunRank(int rank, const int (&pipes)[2][2], const std::string& folder,
   auto over = [](Communicator& c) {
     return [&c](float* data, int64_t count) {
       const absl::Status status =
-          c.AllReduce({data, count, DataType::kFloat32}, ReduceOp::kSum)->Wait();
+          c.AllReduce({data, count, collective::DataType::kFloat32}, ReduceOp::kSum)->Wait();
       if (!status.ok()) {
         fmt::print(stderr, "allreduce_bench: {}\n", Message(status));
         std::_Exit(1);

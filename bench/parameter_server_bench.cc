@@ -48,6 +48,17 @@
 namespace muster {
 namespace {
 
+using ps::ShardStore;
+using push_pull::kRowChunks;
+using push_pull::Layout;
+using push_pull::MakeLayout;
+using push_pull::PackChunk;
+using push_pull::ParameterServerOptions;
+using push_pull::RowSpread;
+using push_pull::SpreadRows;
+using push_pull::TableSpec;
+using push_pull::VariableSpec;
+
 constexpr uint64_t kLife = 1, kView = 1;
 constexpr const char *kTicket = "ticket", *kDigest = "digest";
 constexpr int kWarm = 3, kRounds = 40;
@@ -196,7 +207,7 @@ ps::ReplicationOptions Replication(const Layout& layout, int shard,
                                    const transport::AbortSignal* abort) {
   ps::ReplicationOptions options;
   options.shard = shard;
-  options.layout = ps::LayoutNumber(kDigest);
+  options.layout = push_pull::LayoutNumber(kDigest);
   options.chunks = static_cast<int>(layout.chunks[shard].size());
   options.checksum = job.checksum;
   [&job](auto& any) {  // earlier versions have no such member
@@ -245,7 +256,8 @@ struct ServerOptions {
 [[noreturn]] void RunServer(const Layout& layout, int shard, ServerOptions with, int report) {
   auto& [options, fill, job, workers, backup] = with;
   auto listener = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
-  ps::ServeOptions serve{.layout = ps::LayoutNumber(kDigest), .chunks = layout.chunks[shard]};
+  ps::ServeOptions serve{.layout = push_pull::LayoutNumber(kDigest),
+                         .chunks = layout.chunks[shard]};
   for (const auto& [table, table_options] : options.tables)
     serve.widths[table] = table_options.width;
   options.chunks = layout.chunks[shard];
@@ -284,7 +296,7 @@ class Cluster {
   Cluster(const Layout& layout, ShardStore::Options store,
           std::function<void(ShardStore&, int)> fill, const ParameterServerOptions& options,
           bool shared, int workers = 1) {
-    ps::ClientView view{kView, kTicket, {}};
+    push_pull::ClientView view{kView, kTicket, {}};
     for (int shard = 0; shard < static_cast<int>(layout.elements.size()); ++shard) {
       ServerOptions server{store, fill, options, workers};
       if (options.copies > 1)
@@ -295,7 +307,7 @@ class Cluster {
     }
     listener_ = *transport::DataListener::Create({.bind_address = "127.0.0.1"});
     for (int worker = 0; worker < workers; ++worker) {
-      ps::ClientOptions client_options;
+      push_pull::ClientOptions client_options;
       client_options.worker = worker;
       client_options.incarnation = kLife;
       client_options.layout = layout;
@@ -303,7 +315,8 @@ class Cluster {
       client_options.options = options;
       client_options.listener = listener_.get();
       client_options.host_id = shared ? "here" : "";
-      client_options.next_view = [view](uint64_t newer_than) -> absl::StatusOr<ps::ClientView> {
+      client_options.next_view =
+          [view](uint64_t newer_than) -> absl::StatusOr<push_pull::ClientView> {
         if (newer_than < kView) return view;
         // A server says nothing for a while where others use the machine, too.
         std::this_thread::sleep_for(std::chrono::seconds(5));
@@ -311,7 +324,7 @@ class Cluster {
       };
       for (const int64_t elements : layout.elements)
         client_options.parameters.push_back({parameters_.emplace_back(elements)});
-      clients_.push_back(*ps::PushPullClient::Make(std::move(client_options)));
+      clients_.push_back(*push_pull::PushPullClient::Make(std::move(client_options)));
     }
   }
   ~Cluster() {
@@ -321,7 +334,7 @@ class Cluster {
       waitpid(server, nullptr, 0);
     }
   }
-  ps::PushPullClient& client(int worker = 0) { return *clients_[worker]; }
+  push_pull::PushPullClient& client(int worker = 0) { return *clients_[worker]; }
   pid_t last_server() const { return processes_.back(); }
 
  private:
@@ -344,7 +357,7 @@ class Cluster {
   std::list<std::vector<float>> parameters_;
   std::vector<pid_t> processes_;
   std::unique_ptr<transport::DataListener> listener_;
-  std::vector<std::unique_ptr<ps::PushPullClient>> clients_;
+  std::vector<std::unique_ptr<push_pull::PushPullClient>> clients_;
 };
 
 double MusterSeconds(size_t elements, const ParameterServerOptions& options, bool shared) {
@@ -357,7 +370,7 @@ double MusterSeconds(size_t elements, const ParameterServerOptions& options, boo
           (void)store.Fill(static_cast<int>(c), std::vector<float>(layout.chunks[0][c].elements()));
       },
       options, shared);
-  ps::PushPullClient& client = pair.client();
+  push_pull::PushPullClient& client = pair.client();
   std::fill_n(client.gradients(0).data(), elements, 1.0f);
   std::vector<double> seconds;
   for (int i = 0; i < kWarm + kRounds; ++i) {
@@ -389,8 +402,8 @@ void Dense(double mb) {
   line("TCP, checksums", {.checksum = true}, false);
   for (const int64_t connections : {2, 4})
     line(fmt::format("TCP, {} connections", connections), {.connections = connections}, false);
-  line("TCP, bfloat16", {.compression = Compression::kBFloat16}, false);
-  line("TCP, float16", {.compression = Compression::kFloat16}, false);
+  line("TCP, bfloat16", {.compression = push_pull::Compression::kBFloat16}, false);
+  line("TCP, float16", {.compression = push_pull::Compression::kFloat16}, false);
   for (const int64_t kib : {64, 256, 1024})
     line(fmt::format("shared memory, chunks of {} KiB", kib), {.chunk_bytes = kib << 10}, true);
   line("shared memory, 2 connections", {.connections = 2}, true);
@@ -421,8 +434,8 @@ void Embedding() {
   });
   std::printf("%-10s %8.1f M keys/s\n", "copy", copy);
   for (const char* name : {"sgd", "adagrad", "adam"}) {
-    const auto table =
-        EmbeddingTable::Make({.width = kWidth, .rule = ParseOptimizer(Json(name))->rule});
+    const auto table = push_pull::EmbeddingTable::Make(
+        {.width = kWidth, .rule = ParseOptimizer(Json(name))->rule});
     std::vector<uint64_t> fill(kKeys);
     std::iota(fill.begin(), fill.end(), uint64_t{0});
     (void)table->Push(fill, all, 1e-9);
@@ -435,7 +448,7 @@ void Embedding() {
 
 // Different keys below kTableRows.
 std::vector<uint64_t> RandomKeys(size_t count, std::mt19937_64* random) {
-  KeyIndex keys;
+  push_pull::KeyIndex keys;
   std::vector<uint32_t> number;
   while (keys.keys().size() < count) {
     const uint64_t key = (*random)() % kTableRows;
@@ -445,8 +458,8 @@ std::vector<uint64_t> RandomKeys(size_t count, std::mt19937_64* random) {
 }
 
 // A chunk of rows, with slots as the rule begins.
-ChunkState FreshState(const RuleSpec& rule, size_t rows, std::vector<float> packed) {
-  ChunkState state;
+ps::ChunkState FreshState(const RuleSpec& rule, size_t rows, std::vector<float> packed) {
+  ps::ChunkState state;
   state.parameters = std::move(packed);
   for (const std::string& slot : ShapedSlots(rule))
     state.slots.emplace_back(rows * kTableWidth, static_cast<float>(InitialSlotValue(rule, slot)));
@@ -505,18 +518,18 @@ void RowsOverTheWire(const char* rule, size_t batch) {
     const std::vector<uint64_t> keys = RandomKeys(batch, &random);
     const double start = Now();
     SpreadRows(keys, 1, &spread);
-    const auto fetch = std::make_shared<ps::RowFetch>();
-    std::vector<ps::RowPull>& pulls = fetch->pulls;
+    const auto fetch = std::make_shared<push_pull::RowFetch>();
+    std::vector<push_pull::RowPull>& pulls = fetch->pulls;
     for (size_t c = 0; c < spread.chunks(); ++c)
       pulls.push_back(
           {0, static_cast<int>(c), std::span(spread.keys).subspan(spread.begin[c], spread.count(c)),
            std::span(by_chunk).subspan(spread.begin[c] * width, spread.count(c) * width)});
     pair.client().FetchRows({fetch});
     if (!pair.client().Await(*fetch).ok()) std::abort();
-    UnspreadRows(spread, kTableWidth, by_chunk, rows);
+    push_pull::UnspreadRows(spread, kTableWidth, by_chunk, rows);
     const double pulled = Now();
     SpreadRows(keys, 1, &spread);
-    std::vector<ps::RowPush> pushes;
+    std::vector<push_pull::RowPush> pushes;
     float* at = packed.data();
     for (size_t c = 0; c < spread.chunks(); ++c) {
       float* const end = PackChunk(spread, c, kTableWidth, gradients, at);
@@ -572,17 +585,17 @@ void SeveralTables(size_t batch, bool together, const ParameterServerOptions& op
     for (int t = 0; t < kTables; ++t) keys.push_back(RandomKeys(batch, &random));
     const double start = Now();
     std::vector<RowSpread> spreads(kTables);
-    std::vector<std::shared_ptr<ps::RowFetch>> fetches;
+    std::vector<std::shared_ptr<push_pull::RowFetch>> fetches;
     std::vector<std::vector<float>> rows(kTables);
     const auto await = [&](int t) {
       if (!cluster.client().Await(*fetches[t]).ok()) std::abort();
       rows[t].resize(batch * width);
-      UnspreadRows(spreads[t], kTableWidth, fetches[t]->rows, rows[t]);
+      push_pull::UnspreadRows(spreads[t], kTableWidth, fetches[t]->rows, rows[t]);
     };
     for (int t = 0; t < kTables; ++t) {
       RowSpread& spread = spreads[t];
       SpreadRows(keys[t], kServers, &spread);
-      const auto fetch = fetches.emplace_back(std::make_shared<ps::RowFetch>());
+      const auto fetch = fetches.emplace_back(std::make_shared<push_pull::RowFetch>());
       fetch->keys = spread.keys;
       fetch->rows.resize(batch * width);
       for (size_t c = 0; c < spread.chunks(); ++c)
@@ -598,10 +611,10 @@ void SeveralTables(size_t batch, bool together, const ParameterServerOptions& op
     if (together) cluster.client().FetchRows(fetches);
     for (int t = 0; together && t < kTables; ++t) await(t);
     const double pulled = Now();
-    std::vector<ps::RowPush> pushes;
+    std::vector<push_pull::RowPush> pushes;
     float* at = packed.data();
     for (int t = 0; t < kTables; ++t)
-      for (const ps::RowPull& pull : fetches[t]->pulls) {
+      for (const push_pull::RowPull& pull : fetches[t]->pulls) {
         float* const end = PackChunk(
             spreads[t], static_cast<size_t>(pull.shard * kRowChunks + pull.chunk - t * kRowChunks),
             kTableWidth, gradients, at);
@@ -620,8 +633,8 @@ void SeveralTables(size_t batch, bool together, const ParameterServerOptions& op
       "%d tables, %d servers, %5zu keys of each, %-15s%s%s: %5.2f M rows/s pulled, %5.2f pushed\n",
       kTables, kServers, batch, together ? "all together" : "table by table",
       options.copies > 1 ? ", 2 copies" : "",
-      options.compression == Compression::kNone ? "" : ", 16 bits", all / Typical(pulling) / 1e6,
-      all / Typical(pushing) / 1e6);
+      options.compression == push_pull::Compression::kNone ? "" : ", 16 bits",
+      all / Typical(pulling) / 1e6, all / Typical(pushing) / 1e6);
 }
 
 void EmbeddingOverTheWire() {
@@ -641,16 +654,18 @@ void Copies(double mb) {
   const auto elements = static_cast<size_t>(mb * 250'000);
   std::printf("\nwith 2 copies: push and pull of %g MB with SGD, one worker, one server\n", mb);
   for (const int64_t copies : {1, 2})
-    for (const Compression compression : {Compression::kNone, Compression::kBFloat16})
+    for (const push_pull::Compression compression :
+         {push_pull::Compression::kNone, push_pull::Compression::kBFloat16})
       for (const bool shared : {false, true})
         std::printf(
             "%lld copies, %-13s %-8s %7.2f ms\n", static_cast<long long>(copies),
-            shared ? "shared memory" : "TCP", compression == Compression::kNone ? "" : "bfloat16",
+            shared ? "shared memory" : "TCP",
+            compression == push_pull::Compression::kNone ? "" : "bfloat16",
             1e3 * MusterSeconds(elements, {.copies = copies, .compression = compression}, shared));
   for (const int64_t copies : {1, 2})
     for (const size_t batch : {size_t{1024}, size_t{8192}})
       SeveralTables(batch, true, {.copies = copies});
-  SeveralTables(8192, true, {.copies = 2, .compression = Compression::kBFloat16});
+  SeveralTables(8192, true, {.copies = 2, .compression = push_pull::Compression::kBFloat16});
 }
 
 // Threads of this process that pull the same chunks.
@@ -666,7 +681,8 @@ void Readers() {
   for (int c = 0; c < kChunks; ++c) (void)store->Fill(c, std::vector<float>(kElements));
   std::vector<uint64_t> keys(100'000);
   std::iota(keys.begin(), keys.end(), uint64_t{0});
-  (void)store->Fill(kChunks, PackRows(keys, std::vector<float>(keys.size() * kTableWidth)));
+  (void)store->Fill(kChunks,
+                    push_pull::PackRows(keys, std::vector<float>(keys.size() * kTableWidth)));
   const auto run = [&](int threads, const std::function<void(int)>& pull) {
     std::vector<std::jthread> running;
     std::atomic<int64_t> pulls = 0;
@@ -734,7 +750,7 @@ void Connections() {
     SpreadRows(keys, 1, &spread);
     const std::vector<float> gradients(keys.size() * kTableWidth, 1e-3f);
     std::vector<float> packed(keys.size() * (2 + kTableWidth));
-    std::vector<ps::RowPush> pushes;
+    std::vector<push_pull::RowPush> pushes;
     float* at = packed.data();
     for (size_t c = 0; c < spread.chunks(); ++c) {
       float* const end = PackChunk(spread, c, kTableWidth, gradients, at);
@@ -744,7 +760,7 @@ void Connections() {
     // Of all workers at once.
     const auto step = [&](uint64_t n) {
       for (int w = 0; w < workers; ++w) {
-        ps::PushPullClient& client = cluster.client(w);
+        push_pull::PushPullClient& client = cluster.client(w);
         client.Begin(n, 0, {0.01});
         for (int c = 0; c < dense; ++c) client.Launch(0, c);
         client.LaunchRows(pushes);

@@ -38,6 +38,8 @@
 namespace muster {
 namespace {
 
+using collective::Communicator;
+
 // The identities of tasks that hold one run key.
 class Holders {
  public:
@@ -153,16 +155,16 @@ int IterationsFor(double megabytes) { return std::clamp(static_cast<int>(200 / m
 std::unique_ptr<Communicator> Form(DataListener& listener, const std::vector<std::string>& tasks,
                                    const std::vector<std::string>& addresses, int rank,
                                    uint64_t generation) {
-  GroupSpec spec;
+  collective::GroupSpec spec;
   spec.generation = generation;
   spec.rank = rank;
   for (size_t i = 0; i < addresses.size(); ++i)
     spec.members.push_back({tasks[i], "host", addresses[i]});
   spec.ticket = kTicket;
-  spec.backend = Backend::kTcp;
+  spec.backend = collective::Backend::kTcp;
   spec.spin = true;
   spec.progress_thread = false;
-  auto formed = FormGroup(spec, listener, nullptr);
+  auto formed = collective::FormGroup(spec, listener, nullptr);
   Must(formed.status());
   return *std::move(formed);
 }
@@ -193,8 +195,9 @@ void RunRank(int rank, const int (&pipes)[2][2], Holders& authority, const Hosts
     Compare(rank == 0 ? what : "", IterationsFor(megabytes), [&](bool tls) {
       Must(groups[0]->Barrier()->Wait());
       const auto start = Clock::now();
-      Must(
-          groups[tls]->AllReduce({data.data(), count, DataType::kFloat32}, ReduceOp::kSum)->Wait());
+      Must(groups[tls]
+               ->AllReduce({data.data(), count, collective::DataType::kFloat32}, ReduceOp::kSum)
+               ->Wait());
       return Seconds(Clock::now() - start) * 1e3;
     });
   }
@@ -214,15 +217,16 @@ void AllReduce(Holders& authority, const Hosts& hosts, const std::vector<double>
 
 // ---- push and pull
 
-[[noreturn]] void RunServer(const Layout& layout,
+[[noreturn]] void RunServer(const push_pull::Layout& layout,
                             std::shared_ptr<security::StreamSecurity> security,
                             const std::string& bind, int report) {
   const auto listener = Listen(std::move(security), bind);
-  const auto store = ShardStore::Make({layout.chunks[0], {SgdSpec{}}});
+  const auto store = ps::ShardStore::Make({layout.chunks[0], {SgdSpec{}}});
   for (size_t c = 0; c < layout.chunks[0].size(); ++c)
     Must(store->Fill(static_cast<int>(c), std::vector<float>(layout.chunks[0][c].elements())));
   store->Admit(0, 1);
-  const ps::ServeOptions serve{.layout = ps::LayoutNumber(kDigest), .chunks = layout.chunks[0]};
+  const ps::ServeOptions serve{.layout = push_pull::LayoutNumber(kDigest),
+                               .chunks = layout.chunks[0]};
   const transport::AbortSignal never;
   const auto admission = listener->Admit(kView, transport::kAnyone, kTicket);
   const std::string address = listener->address();
@@ -237,13 +241,13 @@ void AllReduce(Holders& authority, const Hosts& hosts, const std::vector<double>
 
 void PushPull(Holders& authority, const Hosts& hosts, double megabytes) {
   const auto elements = static_cast<int64_t>(megabytes * 250'000);
-  const ParameterServerOptions options;
-  const Layout layout =
-      MakeLayout({{"parameter", {elements}}}, {.servers = 1, .chunk_bytes = options.chunk_bytes});
+  const push_pull::ParameterServerOptions options;
+  const push_pull::Layout layout = push_pull::MakeLayout(
+      {{"parameter", {elements}}}, {.servers = 1, .chunk_bytes = options.chunk_bytes});
   pid_t servers[2];
   std::unique_ptr<DataListener> listeners[2];
   std::vector<float> parameters[2];
-  std::unique_ptr<ps::PushPullClient> clients[2];
+  std::unique_ptr<push_pull::PushPullClient> clients[2];
   uint64_t sequence[2] = {0, 0};
   for (const bool tls : {false, true}) {
     int ends[2];
@@ -253,24 +257,24 @@ void PushPull(Holders& authority, const Hosts& hosts, double megabytes) {
     if (servers[tls] == 0) RunServer(layout, security, hosts.address[1], ends[1]);
     char address[64] = {};
     if (read(ends[0], address, sizeof address - 1) <= 0) std::abort();
-    ps::ClientView view{kView, kTicket, {}};
+    push_pull::ClientView view{kView, kTicket, {}};
     view.shards.push_back({0, address, "elsewhere"});
     listeners[tls] = Listen(tls ? authority.Issue("worker:0") : nullptr, hosts.address[0]);
     parameters[tls].resize(elements);
-    ps::ClientOptions client;
+    push_pull::ClientOptions client;
     client.incarnation = 1;
     client.layout = layout;
     client.digest = kDigest;
     client.options = options;
     client.listener = listeners[tls].get();
     client.host_id = "here";
-    client.next_view = [view](uint64_t newer_than) -> absl::StatusOr<ps::ClientView> {
+    client.next_view = [view](uint64_t newer_than) -> absl::StatusOr<push_pull::ClientView> {
       if (newer_than < kView) return view;
       std::this_thread::sleep_for(std::chrono::seconds(5));
       return DeadlinePassed("there is one view");
     };
     client.parameters.push_back({parameters[tls]});
-    clients[tls] = *ps::PushPullClient::Make(std::move(client));
+    clients[tls] = *push_pull::PushPullClient::Make(std::move(client));
     std::fill_n(clients[tls]->gradients(0).data(), elements, 1.f);
   }
   Compare(fmt::format("push and pull of {} MB over TCP", megabytes), IterationsFor(megabytes),

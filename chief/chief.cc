@@ -90,7 +90,7 @@ MembershipOptions Deadlines(const Job& job) {
   options.independent = HasServers(job);
   if (options.independent) {
     // LoadJob has checked the section.
-    const auto section = ParseParameterServer(job.parameter_server);
+    const auto section = push_pull::ParseParameterServer(job.parameter_server);
     options.spare_servers = section.ok() ? static_cast<int>(section->copies) - 1 : 0;
   }
   options.rejoin = timeouts.rejoin;

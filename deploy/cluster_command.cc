@@ -21,6 +21,7 @@ namespace muster {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+using ranks::kRankSourceNames;
 
 template <typename T>
 OrderedJson OrNull(const std::optional<T>& value) {
@@ -180,7 +181,7 @@ class ClusterCommand : public Command {
   int Run() override {
     const absl::StatusOr<int> result = Cluster();
     const int code = result.ok() ? *result : ReportError("cluster", result.status());
-    if (!exit_codes_.empty() && !evaluator_) WriteExitCode(exit_codes_, rank_, code);
+    if (!exit_codes_.empty() && !evaluator_) ranks::WriteExitCode(exit_codes_, rank_, code);
     return code;
   }
 
@@ -293,15 +294,16 @@ class ClusterCommand : public Command {
     const Environment environment = ProcessEnvironment();
     if (!cluster_file_.empty()) return FromFile();
     if (from_.empty()) return environment("TF_CONFIG");
-    RankOptions options;
+    ranks::RankOptions options;
     options.port = port_;
     options.own_host = rpc::ThisHost().name;
     if (!hosts_.empty()) {
-      MUSTER_ASSIGN_OR_RETURN(options.hosts, ReadHosts(hosts_));
+      MUSTER_ASSIGN_OR_RETURN(options.hosts, ranks::ReadHosts(hosts_));
     }
     const auto source = std::find(std::begin(kRankSourceNames), std::end(kRankSourceNames), from_);
-    absl::StatusOr<Ranks> ranks = ReadRanks(
-        static_cast<RankSource>(source - std::begin(kRankSourceNames)), environment, options);
+    absl::StatusOr<ranks::Ranks> ranks =
+        ranks::ReadRanks(static_cast<ranks::RankSource>(source - std::begin(kRankSourceNames)),
+                         environment, options);
     if (!ranks.ok()) return Annotate(ranks.status(), fmt::format("--from {}: ", from_));
     if (exec_ && !ranks->started && ranks->addresses.size() > 1) {
       return ConfigurationError(
@@ -311,7 +313,7 @@ class ClusterCommand : public Command {
     restarts_ = ranks->restarts;
     rank_ = ranks->rank;
     roles_.chief = !no_chief_;
-    absl::StatusOr<std::string> text = TfConfigOf(*ranks, roles_);
+    absl::StatusOr<std::string> text = ranks::TfConfigOf(*ranks, roles_);
     if (!text.ok()) return Annotate(text.status(), fmt::format("--from {}: ", from_));
     return *std::move(text);
   }
@@ -341,7 +343,7 @@ class ClusterCommand : public Command {
       fmt::print(stderr, "muster: warning: {}\n", warning);
     const TaskId task = config.task.value_or(TaskId{TaskType::kWorker, 0});
     evaluator_ = task.type == TaskType::kEvaluator;
-    launcher::TaskCommand command;
+    ranks::TaskCommand command;
     command.task = {.type = std::string(TaskTypeName(task.type)), .index = task.index};
     command.restarts = restarts_;
     if (bin_dir_.empty()) {
@@ -358,8 +360,8 @@ class ClusterCommand : public Command {
     FindTorchByEnvironment();
     options_.restart = launcher::RestartPolicyOf(restart_);
     if (options_.restart != launcher::RestartPolicy::kNever)
-      return launcher::SuperviseTask(command, options_);
-    return launcher::ExecTask(command);
+      return ranks::SuperviseTask(command, options_);
+    return ranks::ExecTask(command);
   }
 
   bool json_ = false, tf_config_ = false, exec_ = false, no_chief_ = false, divide_gpus_ = false;
@@ -368,7 +370,7 @@ class ClusterCommand : public Command {
   std::optional<int> port_;
   std::optional<int> rank_;  // The rank in the launcher.
   int restarts_ = 0;
-  RankRoles roles_;
+  ranks::RankRoles roles_;
   std::vector<CLI::Option*> with_from_, with_exec_;  // Options that require --from, --exec.
   std::vector<std::string> arguments_;
   launcher::LaunchOptions options_;

@@ -7,19 +7,20 @@
 #include "common/process/task_process.h"
 #include "ps/task.h"
 
-namespace muster {
+namespace muster::ps {
 namespace {
 
 class PsMember final : public PsMembership {
  public:
   // `faulty` applies --fault to the process's links. May be null.
-  PsMember(const PsMembershipOptions& options, FaultyMember* faulty) {
-    MemberOptions member = MemberOptionsOf(options.cluster, options.job);
+  PsMember(const PsMembershipOptions& options, membership::FaultyMember* faulty) {
+    membership::MemberOptions member = membership::MemberOptionsOf(options.cluster, options.job);
     member.num_replicas = 0;
     member.versions = options.versions;
     member.data_address = options.data_address;
-    member.form = [](const GroupSpec&, const std::vector<int>&, const std::function<bool()>&) {
-      return std::vector<std::unique_ptr<Communicator>>();
+    member.form = [](const collective::GroupSpec&, const std::vector<int>&,
+                     const std::function<bool()>&) {
+      return std::vector<std::unique_ptr<collective::Communicator>>();
     };
     member.on_verdict = [told = options.on_verdict, self = member.task](const Verdict& verdict) {
       told(StatusOf(verdict, self, /*is_chief=*/false));
@@ -29,9 +30,9 @@ class PsMember final : public PsMembership {
     };
     member.stats = options.stats;
     member.spans = options.spans;
-    ReportSilentChief(supervisor_.get(), &member);
+    membership::ReportSilentChief(supervisor_.get(), &member);
     if (faulty != nullptr) faulty->Adapt(&member);
-    member_ = Member::Make(std::move(member));
+    member_ = membership::Member::Make(std::move(member));
   }
 
   absl::Status WaitForVerdict() override {
@@ -57,26 +58,26 @@ class PsMember final : public PsMembership {
  private:
   const std::unique_ptr<Supervisor> supervisor_ = MakeSupervisor();
   std::atomic<int64_t> updates_ = 0;
-  std::unique_ptr<Member> member_;
+  std::unique_ptr<membership::Member> member_;
 };
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::ps
 
 // muster-ps: holds part of the variables of a parameter-server job.
 int main(int argc, char** argv) {
   using namespace muster;
-  std::unique_ptr<FaultyMember> faults;
-  PsParts parts;
-  parts.join = [&faults](const PsMembershipOptions& options) {
-    return std::make_unique<PsMember>(options, faults.get());
+  std::unique_ptr<membership::FaultyMember> faults;
+  ps::PsParts parts;
+  parts.join = [&faults](const ps::PsMembershipOptions& options) {
+    return std::make_unique<ps::PsMember>(options, faults.get());
   };
-  parts.fail_early = FailEarly;
-  parts.finished_without_chief = FinishedWithoutChief;
+  parts.fail_early = membership::FailEarly;
+  parts.finished_without_chief = membership::FinishedWithoutChief;
   parts.adapt = [&faults](Faults* planned, transport::ListenerOptions* options) {
-    faults = std::make_unique<FaultyMember>(planned);
+    faults = std::make_unique<membership::FaultyMember>(planned);
     faults->Adapt(options);
   };
   parts.termination_log = TerminationLog();
-  return RunPs(argc, argv, parts);
+  return ps::RunPs(argc, argv, parts);
 }

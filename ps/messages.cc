@@ -16,6 +16,10 @@
 namespace muster::ps {
 namespace {
 
+using push_pull::Chunk;
+using push_pull::EmbeddingTable;
+using push_pull::VariableSpec;
+
 static_assert(std::endian::native == std::endian::little, "floats travel as they lie in memory");
 
 constexpr int kMaxServers = 4096;
@@ -38,13 +42,14 @@ bool IsOne(int number, Enum last) {
   return number >= 0 && number <= static_cast<int>(last);
 }
 
-absl::Status CheckTable(const std::string& name, const TableSpec& table) {
+absl::Status CheckTable(const std::string& name, const push_pull::TableSpec& table) {
   if (table.width < 1 || table.width > kMaxWidth ||
-      !IsOne(table.initializer, Initializer::Kind::kNormal))
+      !IsOne(table.initializer, push_pull::Initializer::Kind::kNormal))
     return ConfigurationError(fmt::format("table {} has rows of width {}, and initializer {}", name,
                                           table.width, table.initializer));
-  if (!IsOne(table.type, RowType::kBFloat16) || !IsOne(table.eviction, Eviction::kLeastFrequent) ||
-      table.max_rows < 0 || table.max_bytes < 0 || table.admit_after < 1)
+  if (!IsOne(table.type, push_pull::RowType::kBFloat16) ||
+      !IsOne(table.eviction, push_pull::Eviction::kLeastFrequent) || table.max_rows < 0 ||
+      table.max_bytes < 0 || table.admit_after < 1)
     return ConfigurationError(fmt::format(
         "table {} has rows of type {}, max_rows {}, max_bytes {}, eviction {} and admit_after {}",
         name, table.type, table.max_rows, table.max_bytes, table.eviction, table.admit_after));
@@ -66,18 +71,18 @@ absl::Status CheckVariables(const std::vector<VariableSpec>& variables,
 }
 
 // Returns the options of a table's chunk, except its rule.
-EmbeddingTable::Options RowsOf(const TableSpec& table, int servers) {
+EmbeddingTable::Options RowsOf(const push_pull::TableSpec& table, int servers) {
   EmbeddingTable::Options rows;
   rows.width = table.width;
-  rows.initializer = {static_cast<Initializer::Kind>(table.initializer), table.scale};
+  rows.initializer = {static_cast<push_pull::Initializer::Kind>(table.initializer), table.scale};
   rows.seed = table.seed;
   rows.shards = 1;  // Each chunk has its own lock.
-  rows.type = static_cast<RowType>(table.type);
+  rows.type = static_cast<push_pull::RowType>(table.type);
   // The chunk's part of the table's limit, at least 1, because 0 means no limit.
-  const int64_t chunks = static_cast<int64_t>(servers) * kRowChunks;
+  const int64_t chunks = static_cast<int64_t>(servers) * push_pull::kRowChunks;
   rows.limits.max_rows = table.max_rows / chunks + (table.max_rows % chunks != 0);
   if (table.max_bytes > 0) rows.limits.max_bytes = std::max<int64_t>(1, table.max_bytes / chunks);
-  rows.limits.eviction = static_cast<Eviction>(table.eviction);
+  rows.limits.eviction = static_cast<push_pull::Eviction>(table.eviction);
   rows.limits.admit_after = table.admit_after;
   return rows;
 }
@@ -116,24 +121,25 @@ absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task) 
     spec.rules.push_back(optimizer.rule);
     clips.push_back(optimizer.clip);
   }
-  ParameterServerOptions options;
+  push_pull::ParameterServerOptions options;
   if (!request.parameter_server().empty()) {
     MUSTER_ASSIGN_OR_RETURN(const Json json,
                             ParseJson(request.parameter_server(), "parameter_server"));
-    MUSTER_ASSIGN_OR_RETURN(options, ParseParameterServer(json));
+    MUSTER_ASSIGN_OR_RETURN(options, push_pull::ParseParameterServer(json));
   }
-  const std::vector<VariableSpec> variables = SpecsOf(request.variables());
+  const std::vector<VariableSpec> variables = push_pull::SpecsOf(request.variables());
   MUSTER_RETURN_IF_ERROR(CheckVariables(variables, spec.rules));
-  const LayoutOptions layout{request.servers(), options.partitioner, options.chunk_bytes};
-  MUSTER_RETURN_IF_ERROR(CheckSizes(variables, layout));
-  const std::string digest = DigestOf(variables, layout);
+  const push_pull::LayoutOptions layout{request.servers(), options.partitioner,
+                                        options.chunk_bytes};
+  MUSTER_RETURN_IF_ERROR(push_pull::CheckSizes(variables, layout));
+  const std::string digest = push_pull::DigestOf(variables, layout);
   if (digest != request.digest())
     return ConfigurationError(
         fmt::format("the chief's variables and layout have digest {} there and {} here: start all "
                     "tasks from one version of Muster",
                     request.digest(), digest));
-  spec.digest = LayoutNumber(digest);
-  spec.layout = MakeLayout(variables, layout);
+  spec.digest = push_pull::LayoutNumber(digest);
+  spec.layout = push_pull::MakeLayout(variables, layout);
   for (size_t v = 0; v < variables.size(); ++v) {
     if (!variables[v].table) continue;
     EmbeddingTable::Options& rows = spec.tables[static_cast<int>(v)];

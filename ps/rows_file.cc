@@ -34,7 +34,7 @@ absl::StatusOr<std::shared_ptr<const RowsFile>> RowsFile::Make(std::vector<Table
     };
     add("keys", checkpoint::DType::kInt64, {rows}, -1);
     for (size_t c = 0; c < table.columns.size(); ++c) {
-      const RowColumn& column = table.columns[c];
+      const push_pull::RowColumn& column = table.columns[c];
       if (column.integer) {
         add(column.name, checkpoint::DType::kInt64, {rows}, static_cast<int>(c));
       } else {
@@ -72,7 +72,7 @@ bool RowsFile::Reader::NextOfTensor(std::string* piece) {
     row_ = 0;
   }
   if (chunk_ == table.chunks.size()) return false;
-  const EmbeddingTable::Frozen& rows = *table.chunks[chunk_].rows;
+  const push_pull::EmbeddingTable::Frozen& rows = *table.chunks[chunk_].rows;
   const int64_t elements = source.column < 0 ? 2 : table.columns[source.column].elements;
   const int64_t first = row_;
   const int64_t count =

@@ -26,7 +26,7 @@ class RowsFile {
  public:
   struct Table {
     std::string name;
-    std::vector<RowColumn> columns;
+    std::vector<push_pull::RowColumn> columns;
     std::vector<ShardStore::FrozenRows> chunks;
   };
   static absl::StatusOr<std::shared_ptr<const RowsFile>> Make(std::vector<Table> tables);

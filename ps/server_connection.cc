@@ -14,6 +14,11 @@
 namespace muster::ps {
 namespace {
 
+using push_pull::IsRows;
+using push_pull::Offer;
+using push_pull::Operation;
+using push_pull::ReplyPart;
+using push_pull::RequestPart;
 using transport::FrameHeader;
 
 // Requests without data, and requests about rows, are read ahead. One system call then reads many.
@@ -89,12 +94,12 @@ class Server {
   ShardStore& store_;
   const ServeOptions& options_;
   const transport::AbortSignal& abort_;
-  Open open_;
+  push_pull::Open open_;
   std::unique_ptr<transport::SharedMemory> gradients_, memory_;  // Both are set, or none.
 
   std::vector<std::byte> inbox_;  // Valid from taken_ to have_.
   size_t taken_ = 0, have_ = 0;
-  Request request_;
+  push_pull::Request request_;
   std::vector<RequestPart> parts_;
   std::vector<uint64_t> data_;  // The received data, aligned for keys.
   std::vector<float> wide_;     // With compression: data or parameters in float32.
@@ -123,7 +128,7 @@ absl::Status Server::Receive(std::span<std::byte> into, Duration limit) {
 absl::Status Server::TakeOpen() {
   FrameHeader header;
   MUSTER_RETURN_IF_ERROR(Receive(BytesOf(&header), options_.stall));
-  MUSTER_ASSIGN_OR_RETURN(open_, DecodeOpen(header));
+  MUSTER_ASSIGN_OR_RETURN(open_, push_pull::DecodeOpen(header));
   Offer offer;
   if (header.payload_bytes != 0) MUSTER_RETURN_IF_ERROR(Receive(BytesOf(&offer), options_.stall));
   if (open_.layout != options_.layout)
@@ -145,7 +150,7 @@ absl::Status Server::TakeOpen() {
     const absl::Status taken = TakeOffer(offer);
     if (!taken.ok()) why = Message(taken);
   }
-  const FrameHeader welcome = EncodeWelcome({memory_ != nullptr}, &why);
+  const FrameHeader welcome = push_pull::EncodeWelcome({memory_ != nullptr}, &why);
   MUSTER_RETURN_IF_ERROR(Send(std::as_bytes(std::span(&welcome, 1))));
   return Send(std::as_bytes(std::span(why)));
 }
@@ -199,11 +204,11 @@ absl::StatusOr<bool> Server::Next() {
   FrameHeader header;
   std::memcpy(&header, inbox_.data() + taken_, sizeof header);
   taken_ += sizeof header;
-  MUSTER_ASSIGN_OR_RETURN(request_, DecodeRequest(header));
+  MUSTER_ASSIGN_OR_RETURN(request_, push_pull::DecodeRequest(header));
   parts_.resize(request_.parts);
   const std::span<std::byte> parts = std::as_writable_bytes(std::span(parts_));
   MUSTER_RETURN_IF_ERROR(Receive(parts, options_.stall));
-  MUSTER_RETURN_IF_ERROR(ps::CheckParts(parts, request_.parts_crc));
+  MUSTER_RETURN_IF_ERROR(push_pull::CheckParts(parts, request_.parts_crc));
   MUSTER_ASSIGN_OR_RETURN(const Sizes sizes, CheckParts());
   if (header.payload_bytes - parts.size() != sizes.data)
     return ConfigurationError(fmt::format("a request about chunk {} has {} bytes of data, not {}",
@@ -225,14 +230,14 @@ absl::StatusOr<Server::Sizes> Server::CheckParts() const {
     if (part.chunk >= options_.chunks.size())
       return ConfigurationError(fmt::format("there is no chunk {}: this server holds {}",
                                             part.chunk, options_.chunks.size()));
-    const Chunk& chunk = options_.chunks[part.chunk];
+    const push_pull::Chunk& chunk = options_.chunks[part.chunk];
     if (rows != chunk.rows())
       return ConfigurationError(
           fmt::format("chunk {} is of {} embedding table", part.chunk, rows ? "no" : "an"));
     if (rows) {
       MUSTER_RETURN_IF_ERROR(CheckRows(part, &sizes));
     } else if (request_.operation == Operation::kPush && !request_.in_memory) {
-      sizes.data = chunk.elements() * BytesPerElement(request_.compression);
+      sizes.data = chunk.elements() * push_pull::BytesPerElement(request_.compression);
     }
   }
   return sizes;
@@ -249,16 +254,16 @@ absl::Status Server::CheckRows(const RequestPart& part, Sizes* sizes) const {
     return absl::OkStatus();
   }
   sizes->data += part.count * sizeof(uint64_t);
-  if (part.count > (kMaxRowBytes / sizeof(float) - sizes->elements) / width)
+  if (part.count > (push_pull::kMaxRowBytes / sizeof(float) - sizes->elements) / width)
     return ConfigurationError(
         fmt::format("more than {} bytes of rows are asked for at once, {} of them of chunk {}",
-                    kMaxRowBytes, part.count, part.chunk));
+                    push_pull::kMaxRowBytes, part.count, part.chunk));
   sizes->elements += part.count * width;
   return absl::OkStatus();
 }
 
 absl::Status Server::TakeData(size_t bytes) {
-  MUSTER_RETURN_IF_ERROR(ReceiveInPieces(
+  MUSTER_RETURN_IF_ERROR(push_pull::ReceiveInPieces(
       bytes, &data_, [this](std::span<std::byte> into) { return Receive(into, options_.stall); }));
   const std::span<std::byte> data = std::as_writable_bytes(std::span(data_)).first(bytes);
   if (!request_.checksum || Crc32c(data) == request_.data_crc) return absl::OkStatus();
@@ -274,7 +279,7 @@ void Server::NoteLease(int64_t lease) {
 
 absl::Status Server::Apply(const RequestPart& part, std::span<const float> gradient,
                            std::span<float> out, ReplyPart* reply) {
-  const ChunkPush push{
+  const push_pull::ChunkPush push{
       {static_cast<int>(open_.worker), open_.incarnation, request_.sequence, request_.lease},
       part.pulled,
       part.learning_rate,
@@ -286,7 +291,7 @@ absl::Status Server::Apply(const RequestPart& part, std::span<const float> gradi
     MUSTER_RETURN_IF_ERROR(options_.chief->Await(abort_, options_.new_view));
   NoteLease(request_.lease);
   const Span span("update chunk", static_cast<int32_t>(part.chunk));
-  MUSTER_ASSIGN_OR_RETURN(const Pushed pushed,
+  MUSTER_ASSIGN_OR_RETURN(const push_pull::Pushed pushed,
                           store_.Apply(static_cast<int>(part.chunk), push, out));
   ahead_.push_back(static_cast<int>(part.chunk));
   reply->applied = pushed.applied;
@@ -302,7 +307,7 @@ absl::Status Server::AnswerRows(size_t elements) {
   size_t taken = 0, filled = 0;  // The used part of data_ (floats or keys) and of `out`.
   for (const RequestPart& part : parts_) {
     ReplyPart& reply = replies_.emplace_back(ReplyPart{part.chunk});
-    if (IsPush(request_.operation)) {
+    if (push_pull::IsPush(request_.operation)) {
       const float* const data = reinterpret_cast<const float*>(data_.data()) + taken;
       MUSTER_RETURN_IF_ERROR(Apply(part, {data, part.count}, {}, &reply));
       taken += part.count;
@@ -321,10 +326,10 @@ absl::Status Server::AnswerRows(size_t elements) {
 
 absl::Status Server::AnswerChunk() {
   const RequestPart& part = parts_[0];
-  const Chunk& place = options_.chunks[part.chunk];
+  const push_pull::Chunk& place = options_.chunks[part.chunk];
   const int chunk = static_cast<int>(part.chunk);
   const auto elements = static_cast<size_t>(place.elements());
-  const bool narrow = request_.compression != Compression::kNone;
+  const bool narrow = request_.compression != push_pull::Compression::kNone;
   if (narrow && wide_.size() < 2 * elements) wide_.resize(2 * elements);
   std::span<float> out = request_.in_memory ? memory_->floats().subspan(place.begin, elements)
                          : narrow           ? std::span(wide_).subspan(elements, elements)
@@ -334,8 +339,8 @@ absl::Status Server::AnswerChunk() {
     std::span<const float> gradient(reinterpret_cast<const float*>(data_.data()), elements);
     if (request_.in_memory) gradient = gradients_->floats().subspan(place.begin, elements);
     if (narrow) {
-      Widen(request_.compression, reinterpret_cast<const uint16_t*>(data_.data()),
-            std::span(wide_).first(elements));
+      push_pull::Widen(request_.compression, reinterpret_cast<const uint16_t*>(data_.data()),
+                       std::span(wide_).first(elements));
       gradient = std::span(wide_).first(elements);
     }
     MUSTER_RETURN_IF_ERROR(Apply(part, gradient, out, &reply));
@@ -351,9 +356,10 @@ absl::Status Server::AnswerChunk() {
   if (narrow || out.empty()) {
     const std::span<float> place_of_data = ReserveAnswer(1, out.size());
     if (narrow)
-      Narrow(request_.compression, out, reinterpret_cast<uint16_t*>(place_of_data.data()));
+      push_pull::Narrow(request_.compression, out,
+                        reinterpret_cast<uint16_t*>(place_of_data.data()));
   }
-  return Hold({&reply, 1}, out.size() * BytesPerElement(request_.compression));
+  return Hold({&reply, 1}, out.size() * push_pull::BytesPerElement(request_.compression));
 }
 
 std::span<float> Server::ReserveAnswer(size_t parts, size_t elements) {
@@ -365,16 +371,16 @@ std::span<float> Server::ReserveAnswer(size_t parts, size_t elements) {
 absl::Status Server::Hold(std::span<const ReplyPart> parts, size_t data_bytes) {
   std::byte* const at = std::as_writable_bytes(std::span(outbox_)).data() + held_;
   const size_t head = HeadBytes(parts.size());
-  Reply reply;
+  push_pull::Reply reply;
   reply.checksum = request_.checksum;
   if (reply.checksum) reply.data_crc = Crc32c(std::span<const std::byte>(at + head, data_bytes));
-  const FrameHeader header = EncodeReply(reply, parts, data_bytes);
+  const FrameHeader header = push_pull::EncodeReply(reply, parts, data_bytes);
   std::memcpy(at, &header, sizeof header);
   std::memcpy(at + sizeof header, parts.data(), parts.size_bytes());
   held_ += head + data_bytes;
   const bool few = IsRows(request_.operation) || ++answers_ < kMaxAnswers;
   // Compressed data may end between two floats, so no other answer can follow in the outbox.
-  const bool more = few && held_ < kOutbox && request_.compression == Compression::kNone;
+  const bool more = few && held_ < kOutbox && request_.compression == push_pull::Compression::kNone;
   return more ? absl::OkStatus() : Flush();
 }
 
@@ -393,7 +399,7 @@ absl::Status Server::Flush() {
 void Server::LogError(const absl::Status& error) {
   if (abort_.is_set()) return;
   (void)Flush();
-  SendError(error, connection_, abort_);
+  push_pull::SendError(error, connection_, abort_);
 }
 
 }  // namespace

@@ -15,8 +15,8 @@
 namespace muster::ps {
 
 struct ServeOptions {
-  uint64_t layout = 0;        // Digest of the layout. A worker with another layout is refused.
-  std::vector<Chunk> chunks;  // The chunks of the shard.
+  uint64_t layout = 0;  // Digest of the layout. A worker with another layout is refused.
+  std::vector<push_pull::Chunk> chunks;       // The chunks of the shard.
   std::map<int, int64_t> widths = {};         // Row widths of tables, keyed by Chunk::table.
   bool share_memory = true;                   // Uses shared memory if a worker offers it.
   Duration idle = std::chrono::minutes(10);   // Limit between two requests.

@@ -21,13 +21,8 @@
 #include "ps/shard_host.h"
 #include "ps/state_streams.h"
 
-namespace muster {
+namespace muster::ps {
 namespace {
-
-using ps::CutPtr;
-using ps::HostPtr;
-using ps::Refusal;
-using ps::ToGrpc;
 
 constexpr Duration kBeat = std::chrono::seconds(1);  // The interval of the chief's calls of Beat.
 constexpr size_t kMaxNameBytes = 256;
@@ -42,7 +37,7 @@ constexpr char kEnding[] = "this parameter server is ending";
 
 class PsServiceImpl final : public PsService,
                             public proto::ParameterServer::CallbackService,
-                            private ps::StreamHost {
+                            private StreamHost {
  public:
   explicit PsServiceImpl(PsServiceOptions options)
       : options_(options), bulk_(options.bulk, kEnding) {}
@@ -82,7 +77,7 @@ class PsServiceImpl final : public PsService,
   }
   grpc::ServerReadReactor<proto::FillRequest>* Fill(grpc::CallbackServerContext* context,
                                                     proto::FillReply* reply) override {
-    return ps::OpenFill(this, context, reply);
+    return OpenFill(this, context, reply);
   }
   grpc::ServerUnaryReactor* Cut(grpc::CallbackServerContext* context,
                                 const proto::CutRequest* request, proto::CutReply* reply) override {
@@ -90,11 +85,11 @@ class PsServiceImpl final : public PsService,
   }
   grpc::ServerWriteReactor<proto::ChunkContent>* Read(grpc::CallbackServerContext* context,
                                                       const proto::ReadRequest* request) override {
-    return ps::OpenRead(this, context, request);
+    return OpenRead(this, context, request);
   }
   grpc::ServerWriteReactor<proto::RowsPiece>* ReadRows(grpc::CallbackServerContext* context,
                                                        const proto::ReadRequest* request) override {
-    return ps::OpenReadRows(this, context, request);
+    return OpenReadRows(this, context, request);
   }
   grpc::ServerUnaryReactor* PullRows(grpc::CallbackServerContext* context,
                                      const proto::PullRowsRequest* request,
@@ -146,7 +141,7 @@ class PsServiceImpl final : public PsService,
   grpc::Status DoBeat(const Context& context, const proto::BeatRequest& request,
                       proto::BeatReply* reply);
 
-  // ---- ps::StreamHost. With a null `host`, Enter also accepts calls before Create.
+  // ---- StreamHost. With a null `host`, Enter also accepts calls before Create.
   grpc::Status Enter(const Context& context, const char* method, uint32_t term,
                      HostPtr* host) override;
   grpc::Status FindCut(const proto::ReadRequest& request, CutPtr* cut) const override;
@@ -217,8 +212,8 @@ grpc::Status PsServiceImpl::Enter(const Context& context, const char* method, ui
 
 grpc::Status PsServiceImpl::CheckSame(const proto::CreateRequest& request) {
   if (request.digest() != created_.digest()) {
-    const std::string difference =
-        FirstDifference(SpecsOf(created_.variables()), SpecsOf(request.variables()));
+    const std::string difference = push_pull::FirstDifference(
+        push_pull::SpecsOf(created_.variables()), push_pull::SpecsOf(request.variables()));
     return Refusal(
         grpc::StatusCode::INVALID_ARGUMENT,
         fmt::format("this parameter server holds other variables of run {}: {}", request.run_id(),
@@ -245,7 +240,7 @@ grpc::Status PsServiceImpl::DoCreate(const Context& context, const proto::Create
   if (request.run_id().empty() || request.run_id().size() > kMaxRunBytes)
     return Refusal(grpc::StatusCode::INVALID_ARGUMENT,
                    fmt::format("a run id has 1 to {} bytes", kMaxRunBytes));
-  const absl::StatusOr<ps::ShardSpec> spec = ps::SpecOf(request, options_.task);
+  const absl::StatusOr<ShardSpec> spec = SpecOf(request, options_.task);
   if (!spec.ok()) return ToGrpc(spec.status());
   HostPtr old;
   {
@@ -259,7 +254,7 @@ grpc::Status PsServiceImpl::DoCreate(const Context& context, const proto::Create
     }
     if (host_ == nullptr) {
       created_ = request;
-      host_ = ps::ShardHost::Make(*spec, options_);
+      host_ = ShardHost::Make(*spec, options_);
     } else if (const grpc::Status refusal = CheckSame(request); !refusal.ok()) {
       return refusal;
     }
@@ -279,8 +274,8 @@ grpc::Status PsServiceImpl::DoSetView(const Context& context, const proto::SetVi
   HostPtr host;
   if (const grpc::Status refusal = Enter(context, "SetView", request.epoch(), &host); !refusal.ok())
     return refusal;
-  const absl::StatusOr<ps::PsView> view =
-      ps::ViewOf(request.view(), static_cast<int>(host->spec().layout.chunks.size()));
+  const absl::StatusOr<PsView> view =
+      ViewOf(request.view(), static_cast<int>(host->spec().layout.chunks.size()));
   return ToGrpc(view.ok() ? host->SetView(*view) : view.status());
 }
 
@@ -342,11 +337,11 @@ grpc::Status PsServiceImpl::DoCut(const Context& context, const proto::CutReques
     // ever.
     cuts_.clear();
   }
-  absl::StatusOr<std::map<int, ps::ShardCut>> cut = host->CutPrimaries();
+  absl::StatusOr<std::map<int, ShardCut>> cut = host->CutPrimaries();
   if (!cut.ok()) return ToGrpc(cut.status());
   for (const auto& [shard, of_shard] : *cut) reply->add_shards(shard);
   absl::MutexLock lock(&mu_);
-  cuts_[request.name()] = std::make_shared<const std::map<int, ps::ShardCut>>(*std::move(cut));
+  cuts_[request.name()] = std::make_shared<const std::map<int, ShardCut>>(*std::move(cut));
   return grpc::Status::OK;
 }
 
@@ -396,4 +391,4 @@ std::unique_ptr<PsService> PsService::Make(PsServiceOptions options) {
   return std::make_unique<PsServiceImpl>(options);
 }
 
-}  // namespace muster
+}  // namespace muster::ps

@@ -17,8 +17,10 @@
 #include "common/transport/data_listener.h"
 
 namespace muster {
-
 class SpanRecorder;
+}
+
+namespace muster::ps {
 
 // Returns the time for which this task may apply pushes without a message from the chief. It is
 // shorter than the time after which the chief removes this task. The chief does so after
@@ -61,4 +63,4 @@ class PsService {
   virtual void Stop() = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::ps

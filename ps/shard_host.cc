@@ -26,6 +26,8 @@
 namespace muster::ps {
 namespace {
 
+using push_pull::SendError;
+using push_pull::TableStatistics;
 using transport::DataConnection;
 using StorePtr = std::shared_ptr<ShardStore>;
 
@@ -354,7 +356,7 @@ absl::StatusOr<std::vector<float>> ShardHostImpl::PullRows(int variable,
   std::vector<float> rows(keys.size() * width);
   if (keys.empty()) return rows;
   const int servers = static_cast<int>(spec_.layout.chunks.size());
-  const int shard = PlaceOfRow(keys[0], servers).server;
+  const int shard = push_pull::PlaceOfRow(keys[0], servers).server;
   StorePtr store;
   {
     absl::MutexLock lock(&mu_);
@@ -367,7 +369,7 @@ absl::StatusOr<std::vector<float>> ShardHostImpl::PullRows(int variable,
   for (size_t c = 0; c < spec_.layout.chunks[shard].size(); ++c)
     if (spec_.layout.chunks[shard][c].table == variable) chunks.push_back(static_cast<int>(c));
   for (size_t i = 0; i < keys.size(); ++i) {
-    const RowPlace place = PlaceOfRow(keys[i], servers);
+    const push_pull::RowPlace place = push_pull::PlaceOfRow(keys[i], servers);
     if (place.server != shard)
       return ConfigurationError(fmt::format("keys {} and {} are of two shards", keys[0], keys[i]));
     MUSTER_RETURN_IF_ERROR(store
@@ -379,7 +381,7 @@ absl::StatusOr<std::vector<float>> ShardHostImpl::PullRows(int variable,
 }
 
 absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const StorePtr& store) const {
-  const std::vector<Chunk>& chunks = spec_.layout.chunks[shard];
+  const std::vector<push_pull::Chunk>& chunks = spec_.layout.chunks[shard];
   ShardCut cut;
   cut.store = store;
   cut.chunks.resize(chunks.size());
@@ -404,7 +406,7 @@ absl::StatusOr<ShardCut> ShardHostImpl::CutShard(int shard, const StorePtr& stor
   std::vector<RowsFile::Table> all;
   for (auto& [variable, table] : tables) {
     table.name = spec_.table_names.at(variable);
-    table.columns = EmbeddingTable::Columns(spec_.tables.at(variable));
+    table.columns = push_pull::EmbeddingTable::Columns(spec_.tables.at(variable));
     all.push_back(std::move(table));
   }
   MUSTER_ASSIGN_OR_RETURN(cut.rows, RowsFile::Make(std::move(all)));

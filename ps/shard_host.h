@@ -40,13 +40,14 @@ struct PsView {
 
 // Describes the shards of a run: layout, optimizer rules and tables.
 struct ShardSpec {
-  Layout layout;
-  std::vector<RuleSpec> rules;                         // Indexed by optimizer.
-  std::map<int, EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
-  std::map<int, std::string> table_names = {};         // Indexed by Chunk::table.
-  uint64_t digest = 0;                                 // The digest of variables and layout.
+  push_pull::Layout layout;
+  std::vector<RuleSpec> rules;                                    // Indexed by optimizer.
+  std::map<int, push_pull::EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
+  std::map<int, std::string> table_names = {};                    // Indexed by Chunk::table.
+  uint64_t digest = 0;  // The digest of variables and layout.
   bool checksum = false;
-  Compression compression = Compression::kNone;  // Compression of data sent to a backup.
+  push_pull::Compression compression =
+      push_pull::Compression::kNone;  // Compression of data sent to a backup.
 };
 
 // The frozen content of one shard.
@@ -97,7 +98,7 @@ class ShardHost {
   virtual std::map<int, Duration> waiting() const = 0;
   // Returns the statistics of each table (Chunk::table), summed over the shards of which this
   // process is the primary.
-  virtual std::map<int, TableStatistics> tables() const = 0;
+  virtual std::map<int, push_pull::TableStatistics> tables() const = 0;
   virtual PsStatus status() const = 0;
   virtual void Stop() = 0;
 };

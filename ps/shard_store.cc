@@ -12,7 +12,15 @@
 #include "absl/synchronization/mutex.h"
 #include "common/optim/update_kernels.h"
 
-namespace muster {
+namespace muster::ps {
+
+using push_pull::ChunkPush;
+using push_pull::EmbeddingTable;
+using push_pull::PackedRows;
+using push_pull::Pushed;
+using push_pull::RowColumn;
+using push_pull::TableStatistics;
+
 // Guarded by the chunk's lock.
 class ShardStore::FrozenChunk {
  public:
@@ -59,7 +67,7 @@ void CopyRows(const EmbeddingTable& table, const std::vector<RowColumn>& columns
       from += columns[c].elements;
     }
   });
-  state->parameters = PackRows(keys, rows);
+  state->parameters = push_pull::PackRows(keys, rows);
   state->counted = table.Counted();
 }
 
@@ -68,7 +76,7 @@ class ShardStoreImpl final : public ShardStore {
   explicit ShardStoreImpl(Options options)
       : options_(std::move(options)), chunks_(options_.chunks.size()) {
     std::map<int, int> seen;
-    for (const Chunk& chunk : options_.chunks) {
+    for (const push_pull::Chunk& chunk : options_.chunks) {
       row_chunks_.push_back(seen[chunk.table]++);
       elements_ += chunk.elements();
     }
@@ -114,7 +122,7 @@ class ShardStoreImpl final : public ShardStore {
     return HasRows(chunk) ? EmbeddingTable::Columns(TableOf(chunk)).size() - 1
                           : ShapedSlots(RuleOf(chunk)).size();
   }
-  absl::Status CheckWorker(const PushKey& key) const;
+  absl::Status CheckWorker(const push_pull::PushKey& key) const;
   const RuleSpec& RuleOf(int chunk) const {
     return options_.rules[options_.chunks[chunk].optimizer];
   }
@@ -157,7 +165,7 @@ absl::Status ShardStoreImpl::CheckPlace(int chunk, std::span<const uint64_t> key
   if (options_.servers == 0) return absl::OkStatus();
   const int server = options_.chunks[chunk].server;
   for (const uint64_t key : keys) {
-    const RowPlace place = PlaceOfRow(key, options_.servers);
+    const push_pull::RowPlace place = push_pull::PlaceOfRow(key, options_.servers);
     if (place.server != server || place.chunk != row_chunks_[chunk])
       return ConfigurationError(
           fmt::format("chunk {}: key {} came, which belongs to chunk {} of the table on server {}, "
@@ -171,7 +179,7 @@ absl::StatusOr<PackedRows> ShardStoreImpl::CheckPush(int chunk, const ChunkPush&
   MUSTER_RETURN_IF_ERROR(CheckIndex(chunk));
   PackedRows gradient{{}, push.gradient};
   if (HasRows(chunk)) {
-    absl::StatusOr<PackedRows> packed = UnpackRows(push.gradient, TableOf(chunk).width);
+    absl::StatusOr<PackedRows> packed = push_pull::UnpackRows(push.gradient, TableOf(chunk).width);
     if (!packed.ok()) return Annotate(packed.status(), fmt::format("chunk {}: ", chunk));
     gradient = *std::move(packed);
     MUSTER_RETURN_IF_ERROR(CheckPlace(chunk, gradient.keys));
@@ -198,7 +206,8 @@ absl::Status ShardStoreImpl::AddRows(int chunk, const ChunkState& state,
                                      EmbeddingTable* table) const {
   const EmbeddingTable::Options& options = TableOf(chunk);
   const auto width = static_cast<size_t>(options.width);
-  MUSTER_ASSIGN_OR_RETURN(const PackedRows packed, UnpackRows(state.parameters, options.width));
+  MUSTER_ASSIGN_OR_RETURN(const PackedRows packed,
+                          push_pull::UnpackRows(state.parameters, options.width));
   MUSTER_RETURN_IF_ERROR(CheckPlace(chunk, packed.keys));
   const std::vector<RowColumn> columns = EmbeddingTable::Columns(options);
   for (size_t s = 0; s < state.slots.size(); ++s) {
@@ -345,7 +354,7 @@ void ShardStoreImpl::Expel(int worker) {
   for (const Held& held : chunks_) absl::ReaderMutexLock lock(&held.mu);
 }
 
-absl::Status ShardStoreImpl::CheckWorker(const PushKey& key) const {
+absl::Status ShardStoreImpl::CheckWorker(const push_pull::PushKey& key) const {
   absl::ReaderMutexLock lock(&mu_);
   const auto found = workers_.find(key.worker);
   if (found != workers_.end() && found->second == key.incarnation) return absl::OkStatus();
@@ -487,7 +496,7 @@ ChunkState RowsOf(const EmbeddingTable::Frozen& rows, const std::vector<RowColum
     rows.Read(first, count, begin, column.elements, values.data());
     begin += column.elements;
     if (begin == column.elements) {
-      state.parameters = PackRows(keys, values);
+      state.parameters = push_pull::PackRows(keys, values);
     } else {
       state.slots.push_back(std::move(values));
     }
@@ -507,4 +516,4 @@ std::unique_ptr<ShardStore> ShardStore::Make(Options options) {
   return std::make_unique<ShardStoreImpl>(std::move(options));
 }
 
-}  // namespace muster
+}  // namespace muster::ps

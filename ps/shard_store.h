@@ -25,7 +25,7 @@
 #include "common/push_pull/rows/table_statistics.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::ps {
 
 // The content of a chunk, as checkpoints and backups receive it.
 struct ChunkState {
@@ -46,8 +46,8 @@ struct ChunkState {
 };
 
 // Returns rows [first, first + count) of a table's chunk. Does not set `updates` and `last`.
-ChunkState RowsOf(const EmbeddingTable::Frozen& rows, const std::vector<RowColumn>& columns,
-                  int64_t first, int64_t count);
+ChunkState RowsOf(const push_pull::EmbeddingTable::Frozen& rows,
+                  const std::vector<push_pull::RowColumn>& columns, int64_t first, int64_t count);
 
 // Returns a state with these parameters, the rule's initial slots and no updates.
 ChunkState FreshState(const RuleSpec& rule, std::span<const float> parameters);
@@ -62,9 +62,9 @@ struct Piece {
 class ShardStore {
  public:
   struct Options {
-    std::vector<Chunk> chunks;                           // The chunks of the shard.
-    std::vector<RuleSpec> rules;                         // Indexed by optimizer.
-    std::map<int, EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
+    std::vector<push_pull::Chunk> chunks;                           // The chunks of the shard.
+    std::vector<RuleSpec> rules;                                    // Indexed by optimizer.
+    std::map<int, push_pull::EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
     // The number of servers. The store needs it to refuse keys that belong to another chunk. 0:
     // keys are not checked.
     int servers = 0;
@@ -82,7 +82,7 @@ class ShardStore {
   virtual absl::StatusOr<ChunkState> Copy(int chunk) const = 0;
   // The rows of a table's chunk at the time of Freeze. They are valid for the life of this object.
   struct FrozenRows {
-    std::shared_ptr<const EmbeddingTable::Frozen> rows;
+    std::shared_ptr<const push_pull::EmbeddingTable::Frozen> rows;
     int64_t updates = 0;
     std::map<int, ChunkState::Last> last;
     std::vector<uint64_t> counted;  // As in ChunkState.
@@ -96,7 +96,7 @@ class ShardStore {
   virtual absl::StatusOr<ChunkState> Read(int chunk, FrozenChunk* frozen) const = 0;
   // Returns the columns of the chunk's rows, empty for a chunk that is not of a table. REQUIRES:
   // the chunk exists.
-  virtual std::vector<RowColumn> columns(int chunk) const = 0;
+  virtual std::vector<push_pull::RowColumn> columns(int chunk) const = 0;
 
   // ---- Workers
   //
@@ -110,7 +110,8 @@ class ShardStore {
   // Applies the push, and copies the resulting parameters to `out` unless `out` is empty. Refuses a
   // push with an infinity or a NaN, however often it is sent. A refused push changes nothing and
   // does not use its sequence number.
-  virtual absl::StatusOr<Pushed> Apply(int chunk, const ChunkPush& push, std::span<float> out) = 0;
+  virtual absl::StatusOr<push_pull::Pushed> Apply(int chunk, const push_pull::ChunkPush& push,
+                                                  std::span<float> out) = 0;
   // Blocks until the results of Apply for this chunk may be acknowledged.
   virtual absl::Status Await(int /*chunk*/) { return absl::OkStatus(); }
   // Copies the parameters. Returns the chunk's `updates`.
@@ -131,13 +132,14 @@ class ShardStore {
   // Applies an update of the primary as update `number` of the chunk. The worker need not be
   // admitted here, and other chunks need not have content. Returns FailedPrecondition if the
   // chunk's next update has another number.
-  virtual absl::StatusOr<Pushed> Replay(int chunk, const ChunkPush& push, int64_t number) = 0;
+  virtual absl::StatusOr<push_pull::Pushed> Replay(int chunk, const push_pull::ChunkPush& push,
+                                                   int64_t number) = 0;
 
   // Returns the largest number of updates that one chunk has applied since the store was made.
   virtual int64_t applied() const = 0;
   // Returns the statistics of each table (Chunk::table), summed over the table's chunks in this
   // store.
-  virtual std::map<int, TableStatistics> tables() const = 0;
+  virtual std::map<int, push_pull::TableStatistics> tables() const = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::ps

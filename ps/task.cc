@@ -19,7 +19,7 @@
 #include "common/telemetry/task_telemetry.h"
 #include "muster/version.h"
 
-namespace muster {
+namespace muster::ps {
 namespace {
 
 // Limit for this process's servers to close after the job has ended.
@@ -210,4 +210,4 @@ int RunPs(int argc, char** argv, const PsParts& parts) {
   });
 }
 
-}  // namespace muster
+}  // namespace muster::ps

@@ -15,11 +15,11 @@
 #include "common/transport/data_listener.h"
 #include "ps/service.h"
 
-namespace muster {
-
-namespace proto {
+namespace muster::proto {
 class TaskStats;
 }
+
+namespace muster::ps {
 
 // This process's membership in the job. ps/main.cc implements it with a Member
 // (common/membership/member.h).
@@ -70,4 +70,4 @@ struct PsParts {
 
 int RunPs(int argc, char** argv, const PsParts& parts);
 
-}  // namespace muster
+}  // namespace muster::ps

@@ -9,6 +9,8 @@
 namespace muster::worker {
 namespace {
 
+using collective::Backend;
+
 // The names that the job file allows. job_checks refuses others.
 Backend BackendOf(const std::string& name) {
   static const std::map<std::string, Backend> kBackends = {
@@ -25,27 +27,28 @@ Backend BackendOf(const std::string& name) {
 GroupFactory FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
                            const CollectiveOptions& options, Duration timeout,
                            std::function<absl::Status(const absl::Status&)> judge) {
-  NcclOptions nccl{.timeout = timeout};
+  collective::NcclOptions nccl{.timeout = timeout};
   for (const c10::Device& device : devices) {
     if (device.is_cuda()) nccl.devices.push_back(device.index());
   }
-  return [=](const GroupSpec& wanted, const std::vector<int>& replicas_per_rank,
+  return [=](const collective::GroupSpec& wanted, const std::vector<int>& replicas_per_rank,
              const std::function<bool()>& aborted)
-             -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
+             -> absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>> {
     const MonotonicTime deadline = Clock::now() + wanted.formation_timeout;
-    GroupSpec spec = wanted;
+    collective::GroupSpec spec = wanted;
     spec.backend = BackendOf(options.backend);
-    MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
-                            FormGroup(spec, *listener, aborted));
+    MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<collective::Communicator> group,
+                            collective::FormGroup(spec, *listener, aborted));
     if (!nccl.devices.empty()) {
-      NcclOptions options_now = nccl;
+      collective::NcclOptions options_now = nccl;
       options_now.formation_timeout =
           std::max<Duration>(deadline - Clock::now(), std::chrono::seconds(1));
-      auto made = MakeNcclCommunicators(std::move(group), replicas_per_rank, options_now, aborted);
+      auto made = collective::MakeNcclCommunicators(std::move(group), replicas_per_rank,
+                                                    options_now, aborted);
       if (!made.ok()) return judge(made.status());
       return made;
     }
-    return MakeReplicaCommunicators(std::move(group), replicas_per_rank, timeout);
+    return collective::MakeReplicaCommunicators(std::move(group), replicas_per_rank, timeout);
   };
 }
 

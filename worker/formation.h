@@ -14,9 +14,10 @@
 
 namespace muster::worker {
 
-using GroupFactory = std::function<absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(
-    const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
-    const std::function<bool()>& aborted)>;
+using GroupFactory =
+    std::function<absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>>(
+        const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,
+        const std::function<bool()>& aborted)>;
 
 // Returns a function that forms a group over `listener`, which must outlive it. CPU replicas reduce
 // over shared memory and TCP, and CUDA replicas with NCCL. The function blocks, for at most

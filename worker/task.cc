@@ -44,6 +44,8 @@
 namespace muster::worker {
 namespace {
 
+using membership::MemberOptions;
+
 // Limit for the program's code to return after the job has ended.
 constexpr Duration kGraceAfterVerdict = std::chrono::seconds(3);
 // Limit for a process with an uncaught exception to inform the chief, and for the chief to end.
@@ -115,7 +117,7 @@ class Task {
   ClusterConfig cluster_;
   Job job_;
   std::unique_ptr<Faults> faults_;  // Null if no faults are planned.
-  std::unique_ptr<FaultyMember> faulty_member_;
+  std::unique_ptr<membership::FaultyMember> faulty_member_;
   std::unique_ptr<TaskTelemetry> telemetry_;
   std::unique_ptr<ChiefRole> chief_;
   std::vector<c10::Device> devices_;
@@ -144,7 +146,8 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
   if (job_.deterministic) ComputeDeterministically();
   UseInterface(job_.collective.interface);
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
-  if (faults_ != nullptr) faulty_member_ = std::make_unique<FaultyMember>(faults_.get());
+  if (faults_ != nullptr)
+    faulty_member_ = std::make_unique<membership::FaultyMember>(faults_.get());
   DigestFiles(&job_);
   MUSTER_RETURN_IF_ERROR(CheckSupported());
   MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, job_));
@@ -187,7 +190,7 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
         std::count_if(cluster_.cluster.worker.begin(), cluster_.cluster.worker.end(),
                       [&](const Address& address) { return address.host == host; }));
     options.chief_address = cluster_.cluster.AddressOf(*cluster_.chief()).ToString();
-    options.channel = ChannelToChief(cluster_);
+    options.channel = membership::ChannelToChief(cluster_);
     options.meter = telemetry_->meter();
     MUSTER_ASSIGN_OR_RETURN(ps_worker_, PsWorker::Make(std::move(options)));
   }
@@ -265,7 +268,7 @@ absl::StatusOr<bool> Task::Begin() {
 absl::Status Task::FailEarly(const absl::Status& failure) {
   if (alone() || chief_ != nullptr || absl::IsCancelled(failure))
     return failure;  // The chief's part makes the last line.
-  return muster::FailEarly(cluster_, job_, failure, [this] { return signals_->requested(); });
+  return membership::FailEarly(cluster_, job_, failure, [this] { return signals_->requested(); });
 }
 
 absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
@@ -285,20 +288,20 @@ absl::StatusOr<MemberDevices> Task::DevicesHeld() const {
   // The workers of a job with servers may have different devices.
   if (has_servers() || alone()) {
     if (cuda.empty()) return held_devices;
-    if (const auto uuids = CudaUuids(cuda); uuids.ok()) telemetry_->WatchGpus(*uuids);
+    if (const auto uuids = collective::CudaUuids(cuda); uuids.ok()) telemetry_->WatchGpus(*uuids);
     return held_devices;
   }
   held_devices.kind = cuda.empty() ? "cpu" : "cuda";
   held_devices.driver = DriverVersionHere();
   if (!cuda.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(held_devices.uuids, CudaUuids(cuda));
+    MUSTER_ASSIGN_OR_RETURN(held_devices.uuids, collective::CudaUuids(cuda));
     telemetry_->WatchGpus(held_devices.uuids);
   }
   return held_devices;
 }
 
 MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
-  MemberOptions options = MemberOptionsOf(cluster_, job_);
+  MemberOptions options = membership::MemberOptionsOf(cluster_, job_);
   const bool replaceable = job_.elastic.min_workers.has_value() || job_.elastic.spares > 0;
   options.may_leave = replaceable && !is_chief() && !has_servers();
   options.versions = Versions();
@@ -320,7 +323,7 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
       EndNow(FinalLine(verdict, self, /*is_chief=*/true), log, verdict.code);
     };
   } else {
-    ReportSilentChief(supervisor_.get(), &options);
+    membership::ReportSilentChief(supervisor_.get(), &options);
   }
   options.on_stuck = [log = parts_.termination_log](const std::string& why) {
     EndNow(fmt::format("{}; ending this process", why), log, ExitCode::kRetryable);
@@ -348,11 +351,11 @@ absl::Status Task::EndIfFaulty(const absl::Status& result) const {
 
 absl::Status Task::Work(Membership* membership, const PsWorkerPeers& peers) {
   const std::unique_ptr<Membership> metered =
-      MakeMeteredMembership(membership, telemetry_->meter());
+      membership::MakeMeteredMembership(membership, telemetry_->meter());
   membership = metered.get();
   std::unique_ptr<Membership> faulty;
   if (faults_ != nullptr) {
-    faulty = MakeFaultyMembership(membership, faults_.get());
+    faulty = membership::MakeFaultyMembership(membership, faults_.get());
     membership = faulty.get();
   }
   if (!CudaIndices(devices_).empty()) UseNvtx();
@@ -373,16 +376,16 @@ absl::Status Task::TrainAsMember() {
   absl::StatusOr<std::unique_ptr<transport::DataListener>> listener = Listen();
   if (!listener.ok()) return FailEarly(listener.status());
   if (!is_chief()) {
-    MUSTER_ASSIGN_OR_RETURN(const bool finished, FinishedWithoutChief(cluster_, job_, [this] {
-                              return signals_->requested();
-                            }));
+    MUSTER_ASSIGN_OR_RETURN(
+        const bool finished,
+        membership::FinishedWithoutChief(cluster_, job_, [this] { return signals_->requested(); }));
     if (finished) return absl::OkStatus();
   }
   absl::StatusOr<MemberDevices> held_devices = DevicesHeld();
   if (!held_devices.ok()) return FailEarly(EndIfFaulty(held_devices.status()));
   MemberOptions options = OptionsOfMember(listener->get());
   options.held_devices = *std::move(held_devices);
-  const std::unique_ptr<Member> member = Member::Make(std::move(options));
+  const std::unique_ptr<membership::Member> member = membership::Member::Make(std::move(options));
   signals_->SetHandler([to = member.get()] { to->RequestStop(); });
   OnUncaught(
       [to = member.get()](const std::string& why) {

@@ -32,7 +32,7 @@ struct ChiefRecord {
   double epoch_seconds = 0;  // Time since the current epoch of the data began.
   // The integer buffers that training has changed since build(). nullopt if they exceed
   // kMaxRecordedIntegers.
-  std::optional<IntegerBuffers> integers;
+  std::optional<push_pull::IntegerBuffers> integers;
   Json callbacks;  // A checkpoint::CallbackRecord. Null if there are no callbacks.
   // Set once training has ended and the last checkpoint is saved; nullopt before. "" if training is
   // complete, otherwise the reason for an early end. Workers may already know of the end, and then

@@ -188,7 +188,8 @@ void RunRecord::OnEvaluation(int64_t step, const std::map<std::string, double>& 
   if (pass.metrics.is_null() || step >= pass.step) pass = {step, metrics};
 }
 
-std::vector<std::pair<std::string, int64_t>> CountsOf(const TableStatistics& statistics) {
+std::vector<std::pair<std::string, int64_t>> CountsOf(
+    const push_pull::TableStatistics& statistics) {
   return {{"rows", statistics.rows},           {"bytes", statistics.bytes},
           {"lookups", statistics.lookups},     {"hits", statistics.hits},
           {"evictions", statistics.evictions}, {"refused", statistics.refused}};

@@ -60,7 +60,7 @@ class InputWait {
 std::string InputWaitHint(double share, const Json& data);
 
 // Returns the counts with their names in result.json and TensorBoard.
-std::vector<std::pair<std::string, int64_t>> CountsOf(const TableStatistics& statistics);
+std::vector<std::pair<std::string, int64_t>> CountsOf(const push_pull::TableStatistics& statistics);
 
 // The outcome of a run's checkpoints. Checkpoints fills it in.
 struct CheckpointRecord {
@@ -132,7 +132,7 @@ class RunRecord {
   std::vector<std::string> damaged_;         // Descriptions, at most kMaxDamaged.
   std::map<std::string, Json> callbacks_;
   std::map<std::string, Pass> passes_;  // The last pass over each split.
-  std::vector<std::pair<std::string, TableStatistics>> tables_;
+  std::vector<std::pair<std::string, push_pull::TableStatistics>> tables_;
 };
 
 }  // namespace muster::chief

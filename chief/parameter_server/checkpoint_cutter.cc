@@ -25,8 +25,9 @@ absl::Status OfEach(const std::vector<int>& primaries, const Call& call) {
 
 }  // namespace
 
-CheckpointCutter::CheckpointCutter(const Layout& layout, ShardState* state, ServerLinks* links,
-                                   CheckpointSink* sink, std::function<void()> on_read)
+CheckpointCutter::CheckpointCutter(const push_pull::Layout& layout, ShardState* state,
+                                   ServerLinks* links, CheckpointSink* sink,
+                                   std::function<void()> on_read)
     : layout_(layout),
       state_(state),
       links_(links),
@@ -168,10 +169,10 @@ absl::Status CheckpointCutter::WriteSets() {
 }
 
 absl::Status CheckpointCutter::ReadShard(int shard, const std::string& name, SlotsFile* slots) {
-  const std::vector<Chunk>& chunks = layout_.chunks[shard];
+  const std::vector<push_pull::Chunk>& chunks = layout_.chunks[shard];
   if (chunks.empty()) return absl::OkStatus();
-  int64_t left =
-      std::count_if(chunks.begin(), chunks.end(), [](const Chunk& c) { return !c.rows(); });
+  int64_t left = std::count_if(chunks.begin(), chunks.end(),
+                               [](const push_pull::Chunk& c) { return !c.rows(); });
   MUSTER_RETURN_IF_ERROR(links_->client(cut_.primaries[shard])
                              .Read(name, shard, [&](const proto::ChunkContent& content) {
                                --left;

@@ -31,8 +31,8 @@ struct Cut {
   // The name of the callback whose weights the checkpoint has instead of the servers' weights, ""
   // if none.
   std::string put_back;
-  IntegerBuffers integers;     // The integer buffers' values at the time of the cut.
-  std::vector<int> primaries;  // Indexed by shard.
+  push_pull::IntegerBuffers integers;  // The integer buffers' values at the time of the cut.
+  std::vector<int> primaries;          // Indexed by shard.
 
   // ---- What the thread read
   absl::Status status;
@@ -47,7 +47,7 @@ class CheckpointCutter {
   // `layout`, `state`, `links` and `sink` must outlive this object. `sink` may be null. From Begin
   // to Take, only the thread of this class uses `state`. The thread calls `on_read` when it has
   // finished.
-  CheckpointCutter(const Layout& layout, ShardState* state, ServerLinks* links,
+  CheckpointCutter(const push_pull::Layout& layout, ShardState* state, ServerLinks* links,
                    CheckpointSink* sink, std::function<void()> on_read);
   ~CheckpointCutter();
 
@@ -74,7 +74,7 @@ class CheckpointCutter {
   absl::Status FinishSlots(SlotsFile* slots);
   absl::Status WriteSets();
 
-  const Layout& layout_;
+  const push_pull::Layout& layout_;
   ShardState* const state_;
   ServerLinks* const links_;
   CheckpointSink* const sink_;

@@ -214,7 +214,7 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
   if (status.ok()) {
     proto::CreateRequest create;
     create.set_run_id(options_.run_id ? options_.run_id() : "");
-    *create.mutable_variables() = ToMessages(state_->variables());
+    *create.mutable_variables() = push_pull::ToMessages(state_->variables());
     for (const std::string& optimizer : state_->optimizers()) create.add_optimizers(optimizer);
     create.set_parameter_server(Dump(options_.job.parameter_server));
     create.set_servers(static_cast<int>(options_.servers.size()));
@@ -349,7 +349,7 @@ void DirectorImpl::GiveUpSilentLocked() {
 absl::Status DirectorImpl::ReportSteps(Progress* progress) {
   std::vector<CompletedStep> steps;
   int64_t batches_per_epoch = 0;
-  std::map<int, TableStatistics> tables;
+  std::map<int, push_pull::TableStatistics> tables;
   {
     absl::MutexLock lock(&mu_);
     batches_per_epoch = table_->batches_per_epoch();
@@ -547,7 +547,7 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
     SetPhase(DirectorPhase::kEnding);
     RecordEnd(status);
     absl::ReleasableMutexLock lock(&mu_);
-    const std::map<int, TableStatistics> tables = servers_.tables();
+    const std::map<int, push_pull::TableStatistics> tables = servers_.tables();
     lock.Release();
     if (!tables_.empty()) reporter_->Tables(kept_.state.step, tables);
   }

@@ -14,7 +14,7 @@ namespace muster::chief {
 absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   start_ = start;
   const Job& job = options_.job;
-  MUSTER_ASSIGN_OR_RETURN(server_options_, ParseParameterServer(job.parameter_server));
+  MUSTER_ASSIGN_OR_RETURN(server_options_, push_pull::ParseParameterServer(job.parameter_server));
   MUSTER_ASSIGN_OR_RETURN(state_, factory_(job, start_));
   reporter_ = std::make_unique<TrainingReporter>(job, *state_, start_);
   callbacks_ = std::make_unique<TrainingCallbacks>(job, state_.get(), reporter_.get());
@@ -63,10 +63,11 @@ absl::Status DirectorImpl::PrepareBatches() {
 absl::Status DirectorImpl::PrepareServers() {
   const Job& job = options_.job;
   const int servers = static_cast<int>(options_.servers.size());
-  const LayoutOptions layout{servers, server_options_.partitioner, server_options_.chunk_bytes};
-  MUSTER_RETURN_IF_ERROR(CheckSizes(state_->variables(), layout));
-  layout_ = MakeLayout(state_->variables(), layout);
-  digest_ = DigestOf(state_->variables(), layout);
+  const push_pull::LayoutOptions layout{servers, server_options_.partitioner,
+                                        server_options_.chunk_bytes};
+  MUSTER_RETURN_IF_ERROR(push_pull::CheckSizes(state_->variables(), layout));
+  layout_ = push_pull::MakeLayout(state_->variables(), layout);
+  digest_ = push_pull::DigestOf(state_->variables(), layout);
   tables_ = state_->tables();
   std::vector<std::unique_ptr<ShardClient>> clients(servers);
   for (int task = 0; task < servers; ++task) {
@@ -100,7 +101,7 @@ absl::Status DirectorImpl::PrepareServers() {
   state_->ServeRows(rows_.get());
   absl::MutexLock lock(&mu_);
   calls_.SetProgram({state_->variables(), digest_, built_integers_, global_batch_size_});
-  calls_.SetIntegers(ChangedSince(built_integers_, state_->Integers()));
+  calls_.SetIntegers(push_pull::ChangedSince(built_integers_, state_->Integers()));
   servers_.SetCopies(server_options_.copies);
   links_ = std::move(links);
   phase_ = DirectorPhase::kAwaitingServers;
@@ -157,7 +158,7 @@ absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
     LogWarning("{}; the servers hold the run that began with them", Message(kept_.unloaded));
   }
   if (record.integers) {
-    IntegerBuffers integers;
+    push_pull::IntegerBuffers integers;
     for (const auto& [name, value] : *record.integers) {
       const auto built = built_integers_.find(name);
       if (built != built_integers_.end() && built->second.size() == value.size())

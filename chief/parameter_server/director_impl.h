@@ -192,16 +192,16 @@ class DirectorImpl final : public Director,
 
   // ---- Set before the threads start, constant afterwards
   DirectorStart start_;
-  ParameterServerOptions server_options_;
+  push_pull::ParameterServerOptions server_options_;
   // Used by the director's thread, or by the cutter's thread while it reads.
   std::unique_ptr<ShardState> state_;
-  Layout layout_;
+  push_pull::Layout layout_;
   std::vector<ServedTable> tables_;
   std::unique_ptr<ServerRows> rows_;  // Callbacks look up rows here.
   std::string digest_;
   WorkTable::Options table_options_;
   int64_t global_batch_size_ = 0;
-  IntegerBuffers built_integers_;  // The integer buffers' values after build().
+  push_pull::IntegerBuffers built_integers_;  // The integer buffers' values after build().
   std::unique_ptr<ServerLinks> links_;
 
   // ---- Used only by the director's thread

@@ -221,7 +221,7 @@ void DirectorImpl::NewRecordLocked(Progress progress) {
 
 // Sends the shard chunk by chunk, so that this process never holds a whole shard.
 absl::Status DirectorImpl::FillShard(int shard, ShardClient::Filling* filling) const {
-  const std::vector<Chunk>& chunks = layout_.chunks[shard];
+  const std::vector<push_pull::Chunk>& chunks = layout_.chunks[shard];
   for (int chunk = 0; chunk < static_cast<int>(chunks.size()); ++chunk) {
     if (chunks[chunk].rows()) continue;
     const auto content = state_->Encode(layout_, shard, chunk, kept_.state.step,

@@ -42,7 +42,8 @@ grpc::Status LeaseCalls::CheckCaller(const proto::WorkerIdentity& worker) const 
 
 grpc::Status LeaseCalls::CheckLayout(const proto::NextRequest& request) const {
   if (request.digest().empty() || request.digest() == program_.digest) return grpc::Status::OK;
-  const std::string difference = FirstDifference(SpecsOf(request.variables()), program_.variables);
+  const std::string difference =
+      push_pull::FirstDifference(push_pull::SpecsOf(request.variables()), program_.variables);
   return InvalidRequest(fmt::format(
       "the variables of worker {} are not the chief's: {}", request.worker().worker(),
       difference.empty() ? "they are divided among servers in another way" : difference));

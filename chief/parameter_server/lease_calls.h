@@ -31,9 +31,9 @@ class LeaseCalls {
     std::vector<std::pair<ViewCall::Ptr, grpc::Status>> view;
   };
   struct Program {
-    std::vector<VariableSpec> variables;
+    std::vector<push_pull::VariableSpec> variables;
     std::string digest;  // Digest of the variables' layout.
-    IntegerBuffers built_integers;
+    push_pull::IntegerBuffers built_integers;
     int64_t global_batch_size = 0;
   };
 
@@ -54,8 +54,8 @@ class LeaseCalls {
 
   // Returns the integer buffers that training has changed since build(). The values are from a
   // checkpoint or from the latest report of a worker.
-  const IntegerBuffers& integers() const { return integers_; }
-  void SetIntegers(IntegerBuffers integers) { integers_ = std::move(integers); }
+  const push_pull::IntegerBuffers& integers() const { return integers_; }
+  void SetIntegers(push_pull::IntegerBuffers integers) { integers_ = std::move(integers); }
 
  private:
   enum class State { kShut, kOpen, kClosed };
@@ -79,7 +79,7 @@ class LeaseCalls {
   const ShardServers* servers_ = nullptr;
   // Maps a worker to the incarnation that has sent its layout.
   std::map<int, uint64_t> introduced_;
-  IntegerBuffers integers_;
+  push_pull::IntegerBuffers integers_;
   // Maps a process (worker and incarnation) to the sequence number of its last push with integer
   // buffers.
   std::map<std::pair<int, uint64_t>, uint64_t> integers_after_;

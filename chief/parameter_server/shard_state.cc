@@ -32,6 +32,10 @@
 namespace muster::chief {
 namespace {
 
+using push_pull::Chunk;
+using push_pull::Layout;
+using push_pull::VariableSpec;
+
 constexpr const char* kStep = "step";  // The slot with a single number.
 constexpr int64_t kBytes = sizeof(float);
 
@@ -44,7 +48,7 @@ struct Piece {
 
 std::vector<Piece> PiecesOf(const Layout& layout, int shard, const Chunk& chunk) {
   std::vector<Piece> pieces;
-  for (const VariablePart& part : layout.parts) {
+  for (const push_pull::VariablePart& part : layout.parts) {
     const int64_t begin = std::max(part.offset, chunk.begin),
                   end = std::min(part.offset + part.elements(), chunk.end);
     if (part.server == shard && begin < end)
@@ -125,8 +129,8 @@ class ReplicaState final : public ShardState {
   void SetSlots(const checkpoint::TensorSet& slots) override { slots_here_ = slots; }
   absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) override;
 
-  IntegerBuffers Integers() const override { return IntegerBuffersOf(*replica_); }
-  absl::Status SetIntegers(const IntegerBuffers& values) override {
+  push_pull::IntegerBuffers Integers() const override { return IntegerBuffersOf(*replica_); }
+  absl::Status SetIntegers(const push_pull::IntegerBuffers& values) override {
     return muster::SetIntegers(values, replica_);
   }
   std::map<std::string, double> Metrics(const std::vector<double>& sums) const override {

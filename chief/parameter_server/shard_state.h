@@ -34,7 +34,7 @@ class ShardState {
  public:
   virtual ~ShardState() = default;
 
-  virtual const std::vector<VariableSpec>& variables() const = 0;
+  virtual const std::vector<push_pull::VariableSpec>& variables() const = 0;
   // Returns the value of CreateRequest's `optimizers`.
   virtual std::vector<std::string> optimizers() const = 0;
   virtual size_t metric_sums() const = 0;
@@ -56,8 +56,8 @@ class ShardState {
   // parameters after `steps` steps and the optimizer rule's initial slots. Returns an error if the
   // files cannot be read. Several calls may run in parallel. REQUIRES: the chunk does not belong to
   // a table.
-  virtual absl::StatusOr<proto::ChunkContent> Encode(const Layout& layout, int shard, int chunk,
-                                                     int64_t steps,
+  virtual absl::StatusOr<proto::ChunkContent> Encode(const push_pull::Layout& layout, int shard,
+                                                     int chunk, int64_t steps,
                                                      const StateFiles* files) const = 0;
   // Copies the replica's current weights. Until ReleaseWeights, Encode without files uses this
   // copy, even if Decode changes the replica. A second call before ReleaseWeights has no effect.
@@ -65,7 +65,7 @@ class ShardState {
   virtual void ReleaseWeights() {}
   // Writes a chunk's parameters to the replica and its slots to `slots`, unless that is null.
   // Several calls may run in parallel. Returns DataError if the content does not match the layout.
-  virtual absl::Status Decode(const Layout& layout, const proto::ChunkContent& content,
+  virtual absl::Status Decode(const push_pull::Layout& layout, const proto::ChunkContent& content,
                               SlotsFile* slots) = 0;
   // Returns the tensors of a SlotsFile; empty if no optimizer has slots.
   virtual std::vector<checkpoint::TensorInfo> slots() const { return {}; }
@@ -77,8 +77,8 @@ class ShardState {
 
   // The replica's integer buffers, which servers do not hold. SetIntegers returns a DataError that
   // names the first buffer with an unknown name or another size.
-  virtual IntegerBuffers Integers() const = 0;
-  virtual absl::Status SetIntegers(const IntegerBuffers& values) = 0;
+  virtual push_pull::IntegerBuffers Integers() const = 0;
+  virtual absl::Status SetIntegers(const push_pull::IntegerBuffers& values) = 0;
 
   virtual std::map<std::string, double> Metrics(const std::vector<double>& sums) const = 0;
   // Returns the images of the metrics, without the step.

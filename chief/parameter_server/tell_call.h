@@ -23,7 +23,8 @@ inline constexpr rpc::BulkCalls::Limits kTellCallLimits{
 
 // Limit for one request: the images and other reports of a batch and of a part of a pass, the
 // integer buffers, and 4 MiB for everything else.
-inline constexpr int64_t kMaxTellBytes = 2 * kMaxShownBytes + kMaxIntegerBytes + (4 << 20);
+inline constexpr int64_t kMaxTellBytes =
+    2 * kMaxShownBytes + push_pull::kMaxIntegerBytes + (4 << 20);
 
 // Starts a Tell call. The returned reactor deletes itself. gRPC delivers the pieces in order, on
 // its own threads. The call ends early if the caller disconnects, its deadline passes, or `calls`

@@ -73,7 +73,7 @@ void TrainingReporter::BeginSteps(size_t count) {
 }
 
 void TrainingReporter::Step(const CompletedStep& step, int64_t batches_per_epoch,
-                            const std::map<int, TableStatistics>& tables) {
+                            const std::map<int, push_pull::TableStatistics>& tables) {
   StepReport report;
   report.step = step.step;
   report.epoch = step.epoch;
@@ -126,10 +126,11 @@ void TrainingReporter::EndPass(int split, int64_t epoch, int64_t step,
         metrics);
 }
 
-void TrainingReporter::Tables(int64_t step, const std::map<int, TableStatistics>& tables) {
+void TrainingReporter::Tables(int64_t step,
+                              const std::map<int, push_pull::TableStatistics>& tables) {
   TablesReport report;
   report.step = step;
-  const std::vector<VariableSpec>& variables = state_.variables();
+  const std::vector<push_pull::VariableSpec>& variables = state_.variables();
   for (const auto& [variable, statistics] : tables)
     if (variable >= 0 && variable < static_cast<int>(variables.size()))
       report.tables.emplace_back(variables[variable].name, statistics);

@@ -32,7 +32,7 @@ class TrainingReporter {
   // Called before `count` calls of Step. These steps share the time since the previous steps.
   void BeginSteps(size_t count);
   void Step(const CompletedStep& step, int64_t batches_per_epoch,
-            const std::map<int, TableStatistics>& tables);
+            const std::map<int, push_pull::TableStatistics>& tables);
   void EndEpoch(const CompletedStep& step);
   // Restarts the timers of the epoch and the step, so that they do not include a pass or a
   // checkpoint.
@@ -46,7 +46,7 @@ class TrainingReporter {
   void EndPass(int split, int64_t epoch, int64_t step, const WorkTable::PassResult& pass,
                const proto::Shown& shown, const std::map<std::string, double>& metrics);
 
-  void Tables(int64_t step, const std::map<int, TableStatistics>& tables);
+  void Tables(int64_t step, const std::map<int, push_pull::TableStatistics>& tables);
   // Reports histograms of the replica's parameters after `step`.
   void Parameters(int64_t step);
   // Returns the training metrics, computed from sums.

@@ -19,9 +19,9 @@ std::string BytesOf(const std::vector<float>& floats) {
 }  // namespace
 
 absl::Status RowFiller::Fill(const ServedTable& table, const checkpoint::RowSources& sources) {
-  columns_ = EmbeddingTable::Columns(table.options);
+  columns_ = push_pull::EmbeddingTable::Columns(table.options);
   elements_ = updates_ = 0;
-  for (const RowColumn& column : columns_) elements_ += column.elements;
+  for (const push_pull::RowColumn& column : columns_) elements_ += column.elements;
   pending_.clear();
   for (const auto& [shard, to] : fillings_)
     for (size_t c = 0; c < layout_.chunks[shard].size(); ++c)
@@ -43,7 +43,7 @@ absl::Status RowFiller::Fill(const ServedTable& table, const checkpoint::RowSour
     MUSTER_RETURN_IF_ERROR(rows.ForEach(
         [&](std::span<const uint64_t> keys, std::span<const float> values) -> absl::Status {
           for (size_t i = 0; i < keys.size(); ++i) {
-            const RowPlace place = PlaceOfRow(keys[i], servers);
+            const push_pull::RowPlace place = push_pull::PlaceOfRow(keys[i], servers);
             const auto shard = pending_.find(place.server);
             if (shard == pending_.end()) continue;
             PendingRows& pending = shard->second[place.chunk];
@@ -78,7 +78,7 @@ absl::Status RowFiller::Send(int shard, PendingRows* pending, bool last) {
     for (size_t i = 0; i < count; ++i)
       std::copy_n(pending->rows.data() + i * elements + begin, width, values.data() + i * width);
     if (c == 0) {
-      content.set_parameters(BytesOf(PackRows(pending->keys, values)));
+      content.set_parameters(BytesOf(push_pull::PackRows(pending->keys, values)));
     } else {
       content.add_slots(BytesOf(values));
     }

@@ -17,7 +17,7 @@ namespace muster::chief {
 struct ServedTable {
   int variable = 0;  // Index of the table among the variables.
   std::string name;
-  EmbeddingTable::Options options;
+  push_pull::EmbeddingTable::Options options;
 };
 
 class RowFiller {
@@ -25,7 +25,7 @@ class RowFiller {
   // Maps each shard to the streams to the servers that receive its rows. A shard without a stream
   // gets no rows. The constructor's arguments must outlive the object.
   using Fillings = std::map<int, std::vector<ShardClient::Filling*>>;
-  RowFiller(const Layout& layout, const Fillings& fillings)
+  RowFiller(const push_pull::Layout& layout, const Fillings& fillings)
       : layout_(layout), fillings_(fillings) {}
 
   // Fills every chunk of the table in the shards of `fillings`. If `sources` is empty, the chunks
@@ -40,9 +40,9 @@ class RowFiller {
   };
   absl::Status Send(int shard, PendingRows* pending, bool last);
 
-  const Layout& layout_;
+  const push_pull::Layout& layout_;
   const Fillings& fillings_;
-  std::vector<RowColumn> columns_;
+  std::vector<push_pull::RowColumn> columns_;
   int64_t elements_ = 0;  // Elements of a row with its slots.
   int64_t updates_ = 0;
   // Keyed by shard. Each vector has an entry for each chunk of the table in that shard.

@@ -24,7 +24,7 @@ absl::Status ServerRows::PullOne(const RowRead& read) {
   // Positions in `keys`, indexed by server.
   std::vector<std::vector<size_t>> places(static_cast<size_t>(servers_));
   for (size_t i = 0; i < read.keys.size(); ++i)
-    places[PlaceOfRow(read.keys[i], servers_).server].push_back(i);
+    places[push_pull::PlaceOfRow(read.keys[i], servers_).server].push_back(i);
   for (int server = 0; server < servers_; ++server) {
     for (size_t begin = 0; begin < places[server].size(); begin += most) {
       const auto some = std::span(places[server])

@@ -370,8 +370,8 @@ void ShardServers::Adopt(const ChiefRecord& record) {
   AddBackups(present(), copies_, &placements_);
 }
 
-std::map<int, TableStatistics> ShardServers::tables() const {
-  std::map<int, TableStatistics> all;
+std::map<int, push_pull::TableStatistics> ShardServers::tables() const {
+  std::map<int, push_pull::TableStatistics> all;
   for (const Server& server : servers_)
     for (const auto& [variable, statistics] : server.tables) all[variable] += statistics;
   return all;

@@ -130,7 +130,7 @@ class ShardServers {
   void Adopt(const ChiefRecord& record);
 
   // Returns the statistics of embedding tables, keyed by variable, from the tasks' last reports.
-  std::map<int, TableStatistics> tables() const;
+  std::map<int, push_pull::TableStatistics> tables() const;
   // Increases with every change that a worker's call may wait for.
   uint64_t changes() const { return changes_; }
 
@@ -144,7 +144,7 @@ class ShardServers {
     MonotonicTime next_beat, next_try;
     rpc::Backoff backoff;
     std::string last_error;  // The problem that was last logged.
-    std::map<int, TableStatistics> tables;
+    std::map<int, push_pull::TableStatistics> tables;
     bool present() const { return member.incarnation != 0 && created; }
   };
 

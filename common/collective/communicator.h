@@ -22,7 +22,7 @@
 #include "muster/reduce_op.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::collective {
 
 enum class DataType : uint8_t { kFloat32 = 0, kFloat64, kFloat16, kBFloat16, kInt64, kByte };
 
@@ -90,4 +90,4 @@ class Communicator {
   virtual void set_timeout(Duration timeout) = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::collective

@@ -6,7 +6,7 @@
 
 #include "common/collective/communicator.h"
 
-namespace muster {
+namespace muster::collective {
 
 class FailedWork : public Work {
  public:
@@ -18,4 +18,4 @@ class FailedWork : public Work {
   const absl::Status status_;
 };
 
-}  // namespace muster
+}  // namespace muster::collective

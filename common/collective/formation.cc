@@ -15,8 +15,7 @@
 #include "common/collective/ring.h"
 #include "common/transport/data_listener.h"
 
-namespace muster {
-namespace collective {
+namespace muster::collective {
 namespace {
 
 using transport::Admission;
@@ -366,12 +365,10 @@ class Formation {
 };
 
 }  // namespace
-}  // namespace collective
-
 absl::StatusOr<std::unique_ptr<Communicator>> FormGroup(const GroupSpec& spec,
                                                         transport::DataListener& listener,
                                                         const std::function<bool()>& aborted) {
-  return collective::Formation(spec, listener, aborted).Run();
+  return Formation(spec, listener, aborted).Run();
 }
 
-}  // namespace muster
+}  // namespace muster::collective

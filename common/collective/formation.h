@@ -9,11 +9,13 @@
 #include "common/collective/communicator.h"
 
 namespace muster {
-
 class FlightRecorder;
 namespace transport {
 class DataListener;
 }
+}  // namespace muster
+
+namespace muster::collective {
 
 // One process of a generation. The coordinator sends these to all members.
 struct GroupMember {
@@ -72,4 +74,4 @@ std::vector<std::unique_ptr<Communicator>> MakeReplicaCommunicators(
 // Returns communicators for `size` threads of this process, which use the memory of the process.
 std::vector<std::unique_ptr<Communicator>> MakeThreadCommunicators(int size, Duration timeout);
 
-}  // namespace muster
+}  // namespace muster::collective

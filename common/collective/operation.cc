@@ -6,7 +6,7 @@
 
 #include "common/cluster/verdict.h"
 
-namespace muster {
+namespace muster::collective {
 
 int64_t SizeOf(DataType type) {
   switch (type) {
@@ -55,8 +55,6 @@ std::string_view ReduceOpName(ReduceOp op) {
   }
   return "unknown op";
 }
-
-namespace collective {
 
 const char* VerbName(Verb verb) {
   switch (verb) {
@@ -196,5 +194,4 @@ absl::Status MismatchError(std::string_view name_a, const Signature& a, std::str
       a.sequence == b.sequence ? "" : fmt::format(" as its operation {}", b.sequence)));
 }
 
-}  // namespace collective
-}  // namespace muster
+}  // namespace muster::collective

@@ -7,7 +7,7 @@
 #include "common/base/float16.h"
 #include "common/base/kernels.h"
 
-namespace muster {
+namespace muster::collective {
 namespace {
 
 constexpr int64_t kBlock = 2048;  // Elements reduced at a time. The accumulator fits in L1.
@@ -138,4 +138,4 @@ void ReduceElements(std::span<void* const> outs, std::span<const void* const> so
   kernel(outs, sources, count, type, reduction);
 }
 
-}  // namespace muster
+}  // namespace muster::collective

@@ -11,7 +11,7 @@
 
 #include "common/collective/communicator.h"
 
-namespace muster {
+namespace muster::collective {
 
 struct Reduction {
   ReduceOp op = ReduceOp::kSum;  // kMean is the sum with a divisor.
@@ -24,4 +24,4 @@ struct Reduction {
 void ReduceElements(std::span<void* const> outs, std::span<const void* const> sources,
                     int64_t count, DataType type, Reduction reduction);
 
-}  // namespace muster
+}  // namespace muster::collective

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace muster {
+namespace muster::collective {
 namespace {
 
 DataType TypeOf(at::ScalarType type) {
@@ -49,4 +49,4 @@ absl::StatusOr<Buffer> TensorBuffer(const at::Tensor& tensor) {
                 type};
 }
 
-}  // namespace muster
+}  // namespace muster::collective

@@ -5,11 +5,11 @@
 
 #include "common/collective/communicator.h"
 
-namespace muster {
+namespace muster::collective {
 
 // Returns the memory of `tensor` as a buffer. The tensor must outlive the operation. A type that
 // cannot be reduced (bool, int32, ...) becomes kByte, which can be broadcast and gathered. Returns
 // an error for a non-contiguous or sparse tensor.
 absl::StatusOr<Buffer> TensorBuffer(const at::Tensor& tensor);
 
-}  // namespace muster
+}  // namespace muster::collective

@@ -277,7 +277,7 @@ absl::StatusOr<Job> JobFromJson(const Json& json) {
   Fields(reader, job);
   MUSTER_RETURN_IF_ERROR(reader.Finish());
   MUSTER_RETURN_IF_ERROR(CheckJob(job));
-  RenameParameterServerKeys(&job.parameter_server);
+  push_pull::RenameParameterServerKeys(&job.parameter_server);
   MUSTER_RETURN_IF_ERROR(ApplyCallbacks(&job));
   return job;
 }
@@ -316,8 +316,8 @@ absl::StatusOr<StrategyKind> StrategyFor(const Job& job, const ClusterConfig& cl
   }
   MUSTER_RETURN_IF_ERROR(CheckStrategy(cluster, kind));
   if (kind == StrategyKind::kParameterServer) {
-    MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
-                            ParseParameterServer(job.parameter_server));
+    MUSTER_ASSIGN_OR_RETURN(const push_pull::ParameterServerOptions options,
+                            push_pull::ParseParameterServer(job.parameter_server));
     // A run of an older version may continue with ps tasks. For other runs the chief, which knows
     // model_dir, refuses the job.
     if (options.max_staleness == 0) return StrategyKind::kMultiWorkerMirrored;

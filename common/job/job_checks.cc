@@ -19,6 +19,8 @@
 namespace muster {
 namespace {
 
+using push_pull::ParseParameterServer;
+
 constexpr int kMaxCpuReplicas = 1024;
 const std::vector<std::string> kBackends = {"auto", "nccl", "tcp", "shared_memory", "hierarchical"};
 const std::vector<std::string> kBestModes = {"auto", "min", "max"};
@@ -224,7 +226,7 @@ absl::Status CheckMembers(const Job& job, int members) {
 
 absl::Status CheckDeterministic(const Job& job) {
   if (!job.deterministic || job.strategy != StrategyKind::kParameterServer) return absl::OkStatus();
-  MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
+  MUSTER_ASSIGN_OR_RETURN(const push_pull::ParameterServerOptions options,
                           ParseParameterServer(job.parameter_server));
   // Accepts max_staleness 0, because runs of an older version have it and can still be inspected
   // and exported. CheckMaxStaleness refuses it for training.
@@ -236,7 +238,7 @@ absl::Status CheckDeterministic(const Job& job) {
 }
 
 absl::Status CheckMaxStaleness(const Job& job) {
-  MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
+  MUSTER_ASSIGN_OR_RETURN(const push_pull::ParameterServerOptions options,
                           ParseParameterServer(job.parameter_server));
   if (options.max_staleness != 0) return absl::OkStatus();
   return ConfigurationError(

@@ -5,10 +5,8 @@
 
 #include "common/membership/member_messages.h"
 
-namespace muster {
+namespace muster::membership {
 namespace {
-
-using namespace membership;
 
 constexpr Duration kFailureAckTimeout =
     std::chrono::seconds(1);  // Time for the end of the last session.
@@ -130,4 +128,4 @@ void ActionExecutor::Close() {
   if (session_) session_->Close(kFailureAckTimeout);
 }
 
-}  // namespace muster
+}  // namespace muster::membership

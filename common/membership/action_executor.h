@@ -13,13 +13,13 @@
 #include "common/membership/member_records.h"
 #include "common/session/trace_client.h"
 
-namespace muster {
+namespace muster::membership {
 
 class ActionExecutor {
  public:
   struct Callbacks {
     std::function<void(const proto::CoordinatorMessage&)> on_message;
-    std::function<void(membership::MemberEvent)> on_event;
+    std::function<void(MemberEvent)> on_event;
   };
   // `channel` leads to the chief. It may be null: then no session may be opened, and flight records
   // are not kept. The options must outlive this object.
@@ -28,8 +28,7 @@ class ActionExecutor {
 
   // Carries out the action. Returns false for actions that the caller must carry out: Log, and
   // those that call functions of MemberOptions.
-  bool Do(const membership::MemberAction& action, const membership::MemberState& state,
-          PausingTime now);
+  bool Do(const MemberAction& action, const MemberState& state, PausingTime now);
   // Ends everything in progress, and the session last. Callbacks may run until Close returns.
   void Close();
 
@@ -54,4 +53,4 @@ class ActionExecutor {
   std::unique_ptr<TraceClient> traces_;
 };
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-namespace muster {
+namespace muster::membership {
 
 ChiefSession::ChiefSession(std::shared_ptr<rpc::RenewableChannel> channel, rpc::RetryPolicy retry,
                            uint64_t seed, Callbacks callbacks)
@@ -59,8 +59,8 @@ void ChiefSession::OnClosed(const grpc::Status& status) {
   static constexpr grpc::StatusCode kFinal[] = {
       grpc::StatusCode::UNIMPLEMENTED, grpc::StatusCode::INVALID_ARGUMENT,
       grpc::StatusCode::UNAUTHENTICATED, grpc::StatusCode::PERMISSION_DENIED};
-  membership::SessionClosed event{.no_chief = std::find(std::begin(kFinal), std::end(kFinal),
-                                                        status.error_code()) != std::end(kFinal)};
+  SessionClosed event{.no_chief = std::find(std::begin(kFinal), std::end(kFinal),
+                                            status.error_code()) != std::end(kFinal)};
   event.why = event.no_chief ? status.error_message() : rpc::WhyUnreachable(status);
   {
     absl::MutexLock lock(&mu_);
@@ -74,4 +74,4 @@ void ChiefSession::OnClosed(const grpc::Status& status) {
   changed_.SignalAll();
 }
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -15,13 +15,13 @@
 #include "common/rpc/retry.h"
 #include "common/session/session_client.h"
 
-namespace muster {
+namespace muster::membership {
 
 class ChiefSession {
  public:
   struct Callbacks {
     std::function<void(const proto::CoordinatorMessage&)> on_message;
-    std::function<void(membership::SessionClosed)> on_closed;
+    std::function<void(SessionClosed)> on_closed;
   };
   ChiefSession(std::shared_ptr<rpc::RenewableChannel> channel, rpc::RetryPolicy retry,
                uint64_t seed, Callbacks callbacks);
@@ -60,4 +60,4 @@ class ChiefSession {
   std::vector<Closed> closed_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -4,14 +4,14 @@
 
 #include "common/membership/held_communicator.h"
 
-namespace muster {
+namespace muster::membership {
 
 CommunicatorRegistry::Replicas CommunicatorRegistry::Register(Replicas made) {
   Replicas handed_out;
   absl::MutexLock lock(&mu_);
   held_.clear();
   for (auto& communicator : made) {
-    std::shared_ptr<Communicator> shared = std::move(communicator);
+    std::shared_ptr<collective::Communicator> shared = std::move(communicator);
     held_.push_back(shared);
     handed_out.push_back(std::make_unique<HeldCommunicator>(std::move(shared)));
   }
@@ -19,7 +19,7 @@ CommunicatorRegistry::Replicas CommunicatorRegistry::Register(Replicas made) {
 }
 
 void CommunicatorRegistry::Abort(const absl::Status& why) {
-  std::vector<std::shared_ptr<Communicator>> doomed;
+  std::vector<std::shared_ptr<collective::Communicator>> doomed;
   absl::MutexLock lock(&mu_);
   for (const auto& weak : held_)
     if (auto communicator = weak.lock()) doomed.push_back(std::move(communicator));
@@ -27,4 +27,4 @@ void CommunicatorRegistry::Abort(const absl::Status& why) {
   if (!doomed.empty()) aborter_.Abort(std::move(doomed), why);
 }
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -9,11 +9,11 @@
 #include "absl/synchronization/mutex.h"
 #include "common/session/aborter.h"
 
-namespace muster {
+namespace muster::membership {
 
 class CommunicatorRegistry {
  public:
-  using Replicas = std::vector<std::unique_ptr<Communicator>>;
+  using Replicas = std::vector<std::unique_ptr<collective::Communicator>>;
 
   // Registers these communicators and forgets earlier ones. Returns handles for the loop.
   Replicas Register(Replicas made);
@@ -24,7 +24,7 @@ class CommunicatorRegistry {
  private:
   Aborter aborter_;
   absl::Mutex mu_;
-  std::vector<std::weak_ptr<Communicator>> held_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::weak_ptr<collective::Communicator>> held_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::membership

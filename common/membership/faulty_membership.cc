@@ -4,7 +4,7 @@
 
 #include "common/transport/data_listener.h"
 
-namespace muster {
+namespace muster::membership {
 namespace {
 
 class FaultyMembership final : public Membership {
@@ -56,7 +56,7 @@ void FaultyMember::Adapt(transport::ListenerOptions* options) {
 void FaultyMember::Adapt(MemberOptions* options) {
   options->session_fault = [this] { return TakeSessionFault(); };
   options->form = [faults = faults_, form = std::move(options->form)](
-                      const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
+                      const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,
                       const std::function<bool()>& aborted) {
     faults->At(Phase::kForming);
     return form(spec, replicas_per_rank, aborted);
@@ -85,4 +85,4 @@ SessionFault FaultyMember::TakeSessionFault() {
   return drop_control_.exchange(false) ? SessionFault::kBroken : SessionFault::kNone;
 }
 
-}  // namespace muster
+}  // namespace muster::membership

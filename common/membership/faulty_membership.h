@@ -10,11 +10,11 @@
 #include "common/train/membership.h"
 #include "common/transport/faulty_links.h"
 
-namespace muster {
-
-namespace transport {
+namespace muster::transport {
 struct ListenerOptions;
 }
+
+namespace muster::membership {
 
 // Returns a Membership that applies faults and calls `membership`. Both arguments must outlive it.
 std::unique_ptr<Membership> MakeFaultyMembership(Membership* membership, Faults* faults);
@@ -39,4 +39,4 @@ class FaultyMember {
   std::atomic<Duration::rep> control_frozen_until_ = 0;  // A time in ticks of Clock.
 };
 
-}  // namespace muster
+}  // namespace muster::membership

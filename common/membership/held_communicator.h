@@ -8,24 +8,30 @@
 
 #include "common/collective/communicator.h"
 
-namespace muster {
+namespace muster::membership {
 
-class HeldCommunicator final : public Communicator {
+class HeldCommunicator final : public collective::Communicator {
  public:
-  explicit HeldCommunicator(std::shared_ptr<Communicator> held) : held_(std::move(held)) {}
+  explicit HeldCommunicator(std::shared_ptr<collective::Communicator> held)
+      : held_(std::move(held)) {}
 
   int rank() const override { return held_->rank(); }
   int size() const override { return held_->size(); }
   std::string Describe() const override { return held_->Describe(); }
-  WorkPtr AllReduce(Buffer buffer, ReduceOp op) override { return held_->AllReduce(buffer, op); }
-  WorkPtr Broadcast(Buffer buffer, int root) override { return held_->Broadcast(buffer, root); }
-  WorkPtr AllGather(Buffer send, Buffer receive) override {
+  collective::WorkPtr AllReduce(collective::Buffer buffer, ReduceOp op) override {
+    return held_->AllReduce(buffer, op);
+  }
+  collective::WorkPtr Broadcast(collective::Buffer buffer, int root) override {
+    return held_->Broadcast(buffer, root);
+  }
+  collective::WorkPtr AllGather(collective::Buffer send, collective::Buffer receive) override {
     return held_->AllGather(send, receive);
   }
-  WorkPtr ReduceScatter(Buffer send, Buffer receive, ReduceOp op) override {
+  collective::WorkPtr ReduceScatter(collective::Buffer send, collective::Buffer receive,
+                                    ReduceOp op) override {
     return held_->ReduceScatter(send, receive, op);
   }
-  WorkPtr Barrier() override { return held_->Barrier(); }
+  collective::WorkPtr Barrier() override { return held_->Barrier(); }
   std::shared_ptr<void> AllocateReducible(int64_t bytes) override {
     return held_->AllocateReducible(bytes);
   }
@@ -34,7 +40,7 @@ class HeldCommunicator final : public Communicator {
   void set_timeout(Duration timeout) override { held_->set_timeout(timeout); }
 
  private:
-  const std::shared_ptr<Communicator> held_;
+  const std::shared_ptr<collective::Communicator> held_;
 };
 
-}  // namespace muster
+}  // namespace muster::membership

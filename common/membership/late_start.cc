@@ -9,7 +9,7 @@
 #include "common/base/logging.h"
 #include "common/rpc/host.h"
 
-namespace muster {
+namespace muster::membership {
 namespace {
 
 constexpr Duration kProbe = std::chrono::seconds(1);
@@ -48,4 +48,4 @@ absl::StatusOr<std::string> AwaitChief(const LateStart& start) {
   return "";
 }
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::membership {
 
 struct LateStart {
   std::string chief_task, chief_address;
@@ -34,4 +34,4 @@ struct LateStart {
 // refused for too long, and Preempted after `give_up`.
 absl::StatusOr<std::string> AwaitChief(const LateStart& start);
 
-}  // namespace muster
+}  // namespace muster::membership

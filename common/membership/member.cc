@@ -13,13 +13,8 @@
 #include "common/membership/member_group.h"
 #include "common/membership/member_messages.h"
 
-namespace muster {
+namespace muster::membership {
 namespace {
-
-using membership::MemberAction;
-using membership::MemberEvent;
-using membership::MemberState;
-using membership::Stage;
 
 constexpr Duration kTick = std::chrono::milliseconds(100);
 // This long without a tick means that the process was stopped.
@@ -34,7 +29,7 @@ uint64_t RandomNumber() {
   return number;
 }
 
-membership::MemberRules RulesOf(const MemberOptions& options) {
+MemberRules RulesOf(const MemberOptions& options) {
   return {.task = options.task,
           .host = options.host.name,
           .chief_task = options.chief_task,
@@ -59,7 +54,7 @@ class MemberImpl final : public Member {
   void SetPhase(Phase phase, int64_t step) override;
   absl::Status Explain(const absl::Status& local) override;
   void ReportFailure(const absl::Status& failure) override;
-  void RequestStop() override { Feed(membership::StopReceived{}); }
+  void RequestStop() override { Feed(StopReceived{}); }
   bool StopRequested() const override { return stop_.load(std::memory_order_relaxed); }
   absl::Status Finish(int64_t last_step, const absl::Status& outcome) override;
   bool JobEnded() const override { return verdict().has_value(); }
@@ -70,9 +65,8 @@ class MemberImpl final : public Member {
   // Applies one event and carries out the resulting actions.
   void Feed(MemberEvent event);
   // Returns the log lines, which the caller must write without mu_.
-  [[nodiscard]] std::vector<membership::Log> FeedLocked(MemberEvent event)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  static void Print(const std::vector<membership::Log>& lines);
+  [[nodiscard]] std::vector<Log> FeedLocked(MemberEvent event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static void Print(const std::vector<Log>& lines);
   void OnMessage(const proto::CoordinatorMessage& message);
 
   // The thread, and its calls to main: NotifyVerdict, NotifyStuck, NotifySilence.
@@ -91,7 +85,7 @@ class MemberImpl final : public Member {
   absl::StatusOr<Generation> NoGeneration() const;
 
   const MemberOptions options_;
-  const membership::MemberRules rules_;
+  const MemberRules rules_;
   const uint64_t incarnation_ = RandomNumber();
   // Copy of state_.report.stop_requested, which the loop reads at each step.
   std::atomic<bool> stop_ = false;
@@ -142,7 +136,7 @@ MemberImpl::~MemberImpl() {
 // ---- events and actions
 
 void MemberImpl::Feed(MemberEvent event) {
-  std::vector<membership::Log> lines;
+  std::vector<Log> lines;
   {
     absl::MutexLock lock(&mu_);
     lines = FeedLocked(std::move(event));
@@ -150,16 +144,16 @@ void MemberImpl::Feed(MemberEvent event) {
   Print(lines);
 }
 
-std::vector<membership::Log> MemberImpl::FeedLocked(MemberEvent event) {
+std::vector<Log> MemberImpl::FeedLocked(MemberEvent event) {
   const Stage stage = state_.stage;
-  const membership::SessionStage session = state_.session.stage;
+  const SessionStage session = state_.session.stage;
   const PausingTime now = clock_.Now();
-  membership::MemberChange change = Apply(rules_, now, std::move(state_), std::move(event));
+  MemberChange change = Apply(rules_, now, std::move(state_), std::move(event));
   state_ = std::move(change.state);
   stop_.store(state_.report.stop_requested, std::memory_order_relaxed);
-  std::vector<membership::Log> lines;
+  std::vector<Log> lines;
   for (MemberAction& action : change.actions) {
-    if (auto* line = std::get_if<membership::Log>(&action)) {
+    if (auto* line = std::get_if<Log>(&action)) {
       lines.push_back(std::move(*line));
     } else if (!executor_->Do(action, state_, now)) {
       calls_.push_back(std::move(action));
@@ -170,7 +164,7 @@ std::vector<membership::Log> MemberImpl::FeedLocked(MemberEvent event) {
   return lines;
 }
 
-void MemberImpl::Print(const std::vector<membership::Log>& lines) {
+void MemberImpl::Print(const std::vector<Log>& lines) {
   for (const auto& [warning, line] : lines) {
     if (warning) {
       LogWarning("{}", line);
@@ -183,7 +177,7 @@ void MemberImpl::Print(const std::vector<membership::Log>& lines) {
 void MemberImpl::OnMessage(const proto::CoordinatorMessage& message) {
   std::optional<MemberEvent> event = EventOf(message);
   if (!event) return;
-  std::vector<membership::Log> lines;
+  std::vector<Log> lines;
   {
     absl::MutexLock lock(&mu_);
     if (muted_) return;
@@ -204,15 +198,15 @@ void MemberImpl::Run() {
     }
     const SessionFault fault =
         options_.session_fault ? options_.session_fault() : SessionFault::kNone;
-    if (fault == SessionFault::kBroken) Feed(membership::SessionCut{});
+    if (fault == SessionFault::kBroken) Feed(SessionCut{});
     std::vector<MemberAction> calls;
-    std::vector<membership::Log> lines;
+    std::vector<Log> lines;
     bool leaving = false;
     {
       absl::MutexLock lock(&mu_);
       muted_ = fault == SessionFault::kSilent;
       leaving = exiting_;
-      lines = FeedLocked(membership::Tick{.muted = muted_, .leaving = leaving});
+      lines = FeedLocked(Tick{.muted = muted_, .leaving = leaving});
       calls.swap(calls_);
     }
     Print(lines);
@@ -223,12 +217,12 @@ void MemberImpl::Run() {
 }
 
 void MemberImpl::Call(const MemberAction& action) {
-  if (const auto* silence = std::get_if<membership::NotifySilence>(&action)) {
+  if (const auto* silence = std::get_if<NotifySilence>(&action)) {
     if (options_.on_chief_silent) options_.on_chief_silent(silence->chief_pid, silence->silence);
-  } else if (const auto* stuck = std::get_if<membership::NotifyStuck>(&action)) {
+  } else if (const auto* stuck = std::get_if<NotifyStuck>(&action)) {
     executor_->records().WaitIdle(kLastWords);
     if (options_.on_stuck) options_.on_stuck(stuck->why);
-  } else if (const auto* end = std::get_if<membership::NotifyVerdict>(&action)) {
+  } else if (const auto* end = std::get_if<NotifyVerdict>(&action)) {
     if (end->given_up && options_.on_given_up) options_.on_given_up(end->verdict);
     if (options_.on_verdict) options_.on_verdict(end->verdict);
   }
@@ -237,7 +231,7 @@ void MemberImpl::Call(const MemberAction& action) {
 // ---- the loop's calls
 
 absl::StatusOr<Member::Welcome> MemberImpl::Join() {
-  Feed(membership::JoinRequested{});
+  Feed(JoinRequested{});
   absl::MutexLock lock(&mu_);
   while (!state_.verdict && !state_.welcome) wake_.Wait(&mu_);
   if (state_.verdict && state_.verdict->code != ExitCode::kDone) return VerdictStatusLocked();
@@ -255,7 +249,7 @@ absl::StatusOr<Generation> MemberImpl::NoGeneration() const {
 
 absl::StatusOr<Generation> MemberImpl::NextGeneration(int64_t last_step) {
   while (true) {
-    Feed(membership::GenerationRequested{.last_step = last_step});
+    Feed(GenerationRequested{.last_step = last_step});
     std::optional<GroupPlan> plan = AwaitOffer();
     if (JobEnded()) return NoGeneration();
     if (!plan) continue;
@@ -302,29 +296,29 @@ absl::StatusOr<MemberImpl::Replicas> MemberImpl::Form(const GroupPlan& plan) {
                                                       })
                                       : absl::StatusOr<Replicas>(fit);
   if (!made.ok()) {
-    Feed(membership::LinksFailed{.generation = id,
-                                 .message = std::string(Message(made.status())),
-                                 .code = ExitCodeOf(made.status())});
+    Feed(LinksFailed{.generation = id,
+                     .message = std::string(Message(made.status())),
+                     .code = ExitCodeOf(made.status())});
     return made;
   }
   const std::string description = made->empty() ? "" : made->front()->Describe();
-  std::vector<membership::Log> lines;
+  std::vector<Log> lines;
   {
     absl::MutexLock lock(&mu_);
     // Registered before the generation may start, so that the end of the generation aborts them.
     if (!state_.IsOver(id)) made = executor_->communicators().Register(*std::move(made));
-    lines = FeedLocked(membership::LinksEstablished{.generation = id, .description = description});
+    lines = FeedLocked(LinksEstablished{.generation = id, .description = description});
   }
   Print(lines);
   return made;
 }
 
 void MemberImpl::SetPhase(Phase phase, int64_t step) {
-  Feed(membership::PhaseEntered{.phase = phase, .step = step});
+  Feed(PhaseEntered{.phase = phase, .step = step});
 }
 
 absl::Status MemberImpl::Explain(const absl::Status& local) {
-  Feed(membership::CollectiveFailed{.message = std::string(Message(local))});
+  Feed(CollectiveFailed{.message = std::string(Message(local))});
   const MonotonicTime until = Clock::now() + options_.timeouts.explain;
   absl::MutexLock lock(&mu_);
   const uint64_t generation = state_.report.formed;
@@ -337,8 +331,8 @@ absl::Status MemberImpl::Explain(const absl::Status& local) {
 }
 
 void MemberImpl::ReportFailure(const absl::Status& failure) {
-  if (failure.ok() || JobEnded()) return Feed(membership::LoopReturned{});
-  Feed(membership::LoopFailed{.message = std::string(Message(failure))});
+  if (failure.ok() || JobEnded()) return Feed(LoopReturned{});
+  Feed(LoopFailed{.message = std::string(Message(failure))});
   EarlyFailure report{.task = options_.task,
                       .chief_address = options_.chief_address,
                       .cluster_digest = options_.cluster_digest,
@@ -353,19 +347,19 @@ void MemberImpl::ReportFailure(const absl::Status& failure) {
   const absl::Status reported =
       ReportFailureTo(report, options_.timeouts.report, [this] { return JobEnded(); });
   if (!reported.ok())
-    return Feed(membership::FailureNotReported{.failure = std::string(Message(failure)),
-                                               .why = std::string(Message(reported))});
+    return Feed(FailureNotReported{.failure = std::string(Message(failure)),
+                                   .why = std::string(Message(reported))});
   // If a session is open, the verdict arrives over it.
   const MonotonicTime until = Clock::now() + options_.timeouts.explain;
   absl::MutexLock lock(&mu_);
-  while (!state_.verdict && state_.session.stage == membership::SessionStage::kUp)
+  while (!state_.verdict && state_.session.stage == SessionStage::kUp)
     if (wake_.WaitUntil(&mu_, until)) break;
 }
 
 absl::Status MemberImpl::Finish(int64_t last_step, const absl::Status& outcome) {
-  Feed(membership::LoopFinished{.last_step = last_step,
-                                .outcome = ExitCodeOf(outcome),
-                                .message = std::string(Message(outcome))});
+  Feed(LoopFinished{.last_step = last_step,
+                    .outcome = ExitCodeOf(outcome),
+                    .message = std::string(Message(outcome))});
   // The thread bounds this wait by the chief's silence, the coordinator by timeouts.end.
   absl::MutexLock lock(&mu_);
   while (state_.stage == Stage::kFinished) wake_.Wait(&mu_);
@@ -379,7 +373,7 @@ absl::Status MemberImpl::WaitOver() {
     absl::MutexLock lock(&mu_);
     while (!state_.IsOver(std::max<uint64_t>(1, state_.report.formed))) wake_.Wait(&mu_);
   }
-  Feed(membership::LoopReturned{});
+  Feed(LoopReturned{});
   absl::MutexLock lock(&mu_);
   if (!state_.verdict) return Superseded(state_.why_over);
   return state_.verdict->code == ExitCode::kDone ? absl::OkStatus() : VerdictStatusLocked();
@@ -411,4 +405,4 @@ std::unique_ptr<Member> Member::Make(MemberOptions options) {
   return std::make_unique<MemberImpl>(std::move(options));
 }
 
-}  // namespace muster
+}  // namespace muster::membership

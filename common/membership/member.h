@@ -25,12 +25,13 @@
 #include "common/train/membership.h"
 
 namespace muster {
-
+class SpanRecorder;
 namespace proto {
 class TaskStats;
 }
+}  // namespace muster
 
-class SpanRecorder;
+namespace muster::membership {
 
 // The effect of a planned fault (--fault) on the session with the chief.
 enum class SessionFault { kNone, kSilent, kBroken };
@@ -50,7 +51,7 @@ struct MemberOptions {
   std::string devices;         // Text for people, such as "cuda:0,1".
   MemberDevices held_devices;  // The coordinator compares them at formation. `task` is not used.
   std::string data_address;    // ip:port at which peers reach this process's DataListener.
-  Backend backend = Backend::kAuto;
+  collective::Backend backend = collective::Backend::kAuto;
   rpc::HostIdentity host = rpc::ThisHost();
   rpc::ChannelOptions channel;
   MemberTimeouts timeouts;
@@ -59,8 +60,8 @@ struct MemberOptions {
   std::string flight_folder;
   // Makes one communicator per local replica. Blocks. In production this is FormationOver
   // (worker/formation.h).
-  std::function<absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(
-      const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
+  std::function<absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>>(
+      const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,
       const std::function<bool()>& aborted)>
       form;
   // Called once on a Member's thread when the job has ended. main can then end a program that does
@@ -127,4 +128,4 @@ absl::Status ReportFailureTo(const EarlyFailure& report, Duration timeout,
                              const std::function<bool()>& give_up = nullptr,
                              bool* try_again = nullptr);
 
-}  // namespace muster
+}  // namespace muster::membership

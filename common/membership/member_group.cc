@@ -2,12 +2,12 @@
 
 #include <set>
 
-namespace muster {
+namespace muster::membership {
 
-GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& options,
+GroupPlan PlanGroup(const Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder) {
   GroupPlan plan;
-  GroupSpec& spec = plan.spec;
+  collective::GroupSpec& spec = plan.spec;
   Generation& generation = plan.generation;
   spec.generation = generation.id = roster.generation;
   spec.ticket = roster.ticket;
@@ -18,7 +18,7 @@ GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& optio
   spec.recorder = recorder;
   std::vector<std::vector<int>> cpus;
   int on_host = 0;
-  for (const membership::RosterMember& member : roster.members) {
+  for (const RosterMember& member : roster.members) {
     if (member.task == options.task) spec.rank = static_cast<int>(spec.members.size());
     spec.members.push_back({.task = member.task,
                             .host_id = member.host_id,
@@ -49,4 +49,4 @@ CoreShare ShareCores(const std::vector<std::vector<int>>& cpus_of_processes, int
           .progress_thread = replicas_on_host < available};
 }
 
-}  // namespace muster
+}  // namespace muster::membership

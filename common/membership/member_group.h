@@ -6,15 +6,15 @@
 
 #include "common/membership/member.h"
 
-namespace muster {
+namespace muster::membership {
 
 struct GroupPlan {
-  GroupSpec spec;
+  collective::GroupSpec spec;
   // Complete except for run_id and replicas.
   Generation generation;
   std::vector<MemberDevices> held_devices;  // The devices that each member holds. Indexed by rank.
 };
-GroupPlan PlanGroup(const membership::Roster& roster, const MemberOptions& options,
+GroupPlan PlanGroup(const Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder);
 
 // How the replicas of this host use its cores, computed from the cores that each process may use.
@@ -27,4 +27,4 @@ struct CoreShare {
 };
 CoreShare ShareCores(const std::vector<std::vector<int>>& cpus_of_processes, int replicas_on_host);
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -5,10 +5,8 @@
 #include "common/base/json/utf8.h"
 #include "common/cluster/protocol.h"
 
-namespace muster {
+namespace muster::membership {
 namespace {
-
-using namespace membership;
 
 int64_t Milliseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
@@ -136,4 +134,4 @@ proto::Report ReportOf(const MemberState& state, PausingTime now,
   return report;
 }
 
-}  // namespace muster
+}  // namespace muster::membership

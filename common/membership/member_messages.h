@@ -8,17 +8,16 @@
 #include "common/membership/member.h"
 #include "proto/coordinator.pb.h"
 
-namespace muster {
+namespace muster::membership {
 
 // Returns nullopt for a message that this version does not know.
-std::optional<membership::MemberEvent> EventOf(const proto::CoordinatorMessage& message);
+std::optional<MemberEvent> EventOf(const proto::CoordinatorMessage& message);
 
-proto::Hello HelloOf(const MemberOptions& options, uint64_t incarnation,
-                     const membership::MemberState& state);
+proto::Hello HelloOf(const MemberOptions& options, uint64_t incarnation, const MemberState& state);
 
 // `acknowledged` is true if this process has received the verdict. The chief then does not wait for
 // it.
-proto::Report ReportOf(const membership::MemberState& state, PausingTime now,
+proto::Report ReportOf(const MemberState& state, PausingTime now,
                        const FlightRecorder::Position& standing, bool acknowledged);
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -11,7 +11,7 @@
 #include "common/membership/late_start.h"
 #include "common/process/task_identity.h"
 
-namespace muster {
+namespace muster::membership {
 namespace {
 
 // Limit to report a failure of a process that has not joined.
@@ -150,4 +150,4 @@ absl::StatusOr<bool> FinishedWithoutChief(const ClusterConfig& cluster, const Jo
   return !finished->empty();
 }
 
-}  // namespace muster
+}  // namespace muster::membership

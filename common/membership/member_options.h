@@ -8,7 +8,7 @@
 #include "common/membership/member.h"
 #include "common/process/supervisor.h"
 
-namespace muster {
+namespace muster::membership {
 
 // Returns the options of the channel to the chief.
 rpc::ChannelOptions ChannelToChief(const ClusterConfig& cluster);
@@ -31,4 +31,4 @@ absl::StatusOr<bool> FinishedWithoutChief(const ClusterConfig& cluster, const Jo
 absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl::Status& failure,
                        const std::function<bool()>& give_up);
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace muster {
+namespace muster::membership {
 
 MemberRecords::MemberRecords(MemberRecordsOptions options)
     : task_(std::move(options.task)), host_(std::move(options.host)), pid_(options.pid) {
@@ -11,15 +11,14 @@ MemberRecords::MemberRecords(MemberRecordsOptions options)
   uploader_ = std::make_unique<FlightUploader>(std::move(options.uploader));
 }
 
-void MemberRecords::Enqueue(const membership::SubmitRecord& record, const std::string& run_id) {
+void MemberRecords::Enqueue(const SubmitRecord& record, const std::string& run_id) {
   FlightHeader header;
   header.task = task_;
   header.host = host_;
   header.pid = pid_;
   header.run_id = run_id;
   header.generation = record.roster->generation;
-  for (const membership::RosterMember& member : record.roster->members)
-    header.members.push_back(member.task);
+  for (const RosterMember& member : record.roster->members) header.members.push_back(member.task);
   header.reason = record.reason;
   absl::MutexLock lock(&mu_);
   if (uploader_ != nullptr) uploader_->Enqueue(std::move(header), *recorder_, record.last);
@@ -50,4 +49,4 @@ void MemberRecords::Close() {
   uploader = std::move(uploader_);
 }
 
-}  // namespace muster
+}  // namespace muster::membership

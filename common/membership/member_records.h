@@ -8,7 +8,7 @@
 #include "common/membership/member_events.h"
 #include "common/session/flight_uploader.h"
 
-namespace muster {
+namespace muster::membership {
 
 struct MemberRecordsOptions {
   std::string task, host;
@@ -22,7 +22,7 @@ class MemberRecords {
 
   const std::shared_ptr<FlightRecorder>& recorder() const { return recorder_; }
   // Starts to deliver the recorder's current content, as the record of a generation of that run.
-  void Enqueue(const membership::SubmitRecord& record, const std::string& run_id);
+  void Enqueue(const SubmitRecord& record, const std::string& run_id);
   // Retries the delivery now. Called when the chief or its successor was reached.
   void Retry();
   // Returns whether records are left to deliver.
@@ -41,4 +41,4 @@ class MemberRecords {
   std::unique_ptr<FlightUploader> uploader_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -15,7 +15,7 @@
 #include "common/membership/member_events.h"
 #include "common/session/chief_silence.h"
 
-namespace muster {
+namespace muster::membership {
 
 struct MemberTimeouts {
   Duration join = std::chrono::minutes(10);    // Limit to reach the chief for the first time.
@@ -37,8 +37,6 @@ struct MemberTimeouts {
   Duration formation = std::chrono::seconds(20);
   Duration collective = std::chrono::minutes(10);
 };
-
-namespace membership {
 
 // The state of the process in the job. A generation is *over* after the coordinator has ended it or
 // the chief was lost.
@@ -155,5 +153,4 @@ MemberChange Apply(const MemberRules& rules, PausingTime now, MemberState state,
 // Returns the status with which this process ends after the verdict.
 absl::Status VerdictStatus(const MemberRules& rules, const Verdict& verdict);
 
-}  // namespace membership
-}  // namespace muster
+}  // namespace muster::membership

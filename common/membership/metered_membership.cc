@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace muster {
+namespace muster::membership {
 namespace {
 
 class MeteredMembership final : public Membership {
@@ -40,4 +40,4 @@ std::unique_ptr<Membership> MakeMeteredMembership(Membership* membership, TaskMe
   return std::make_unique<MeteredMembership>(membership, meter);
 }
 
-}  // namespace muster
+}  // namespace muster::membership

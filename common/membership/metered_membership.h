@@ -6,9 +6,9 @@
 #include "common/telemetry/task_meter.h"
 #include "common/train/membership.h"
 
-namespace muster {
+namespace muster::membership {
 
 // Returns a Membership that forwards all calls to `membership`. Both arguments must outlive it.
 std::unique_ptr<Membership> MakeMeteredMembership(Membership* membership, TaskMeter* meter);
 
-}  // namespace muster
+}  // namespace muster::membership

@@ -9,7 +9,7 @@
 #include "common/rpc/retry.h"
 #include "proto/coordinator.grpc.pb.h"
 
-namespace muster {
+namespace muster::membership {
 
 absl::Status ReportFailureTo(const EarlyFailure& report, Duration timeout,
                              const std::function<bool()>& give_up, bool* try_again) {
@@ -47,4 +47,4 @@ absl::Status ReportFailureTo(const EarlyFailure& report, Duration timeout,
   }
 }
 
-}  // namespace muster
+}  // namespace muster::membership

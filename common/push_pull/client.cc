@@ -12,7 +12,7 @@
 #include "common/push_pull/shard_channel.h"
 #include "common/push_pull/view_cache.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 namespace {
 
 // The gradients of one shard, in memory that can be shared with a server on this host.
@@ -353,4 +353,4 @@ absl::StatusOr<std::unique_ptr<PushPullClient>> PushPullClient::Make(ClientOptio
   return client;
 }
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

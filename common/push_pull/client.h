@@ -23,7 +23,7 @@
 #include "common/transport/data_listener.h"
 #include "muster/status.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 
 // The part of proto::View that a worker needs: the addresses of the primaries.
 struct ClientView {
@@ -117,4 +117,4 @@ class PushPullClient {
   virtual void Abort(absl::Status why) = 0;
 };
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

@@ -9,7 +9,7 @@
 
 #include "common/base/hash.h"
 
-namespace muster {
+namespace muster::push_pull {
 namespace {
 
 constexpr int64_t kElementBytes = sizeof(float);
@@ -254,4 +254,4 @@ std::string FirstDifference(const std::vector<VariableSpec>& mine,
   return "";
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

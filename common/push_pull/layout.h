@@ -23,7 +23,7 @@
 
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::push_pull {
 
 // The properties of an embedding table, except its optimizer.
 struct TableSpec {
@@ -127,4 +127,4 @@ std::string DigestOf(const std::vector<VariableSpec>& variables, const LayoutOpt
 std::string FirstDifference(const std::vector<VariableSpec>& mine,
                             const std::vector<VariableSpec>& theirs);
 
-}  // namespace muster
+}  // namespace muster::push_pull

@@ -3,7 +3,7 @@
 #include "common/base/float16.h"
 #include "common/base/kernels.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 namespace {
 
 template <typename Half>
@@ -59,4 +59,4 @@ void Widen(Compression from, const uint16_t* in, std::span<float> values) {
   kernel(from, in, values.data(), static_cast<int64_t>(values.size()));
 }
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

@@ -8,10 +8,10 @@
 
 #include "common/push_pull/options.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 
 // REQUIRES: `out` and `in` have as many elements as `values`, and the compression is not kNone.
 void Narrow(Compression to, std::span<const float> values, uint16_t* out);
 void Widen(Compression from, const uint16_t* in, std::span<float> values);
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

@@ -7,7 +7,7 @@
 #include <array>
 #include <string_view>
 
-namespace muster {
+namespace muster::push_pull {
 namespace {
 
 constexpr int64_t kMaxConnections = 16;
@@ -62,4 +62,4 @@ void RenameParameterServerKeys(Json* json) {
   json->erase("replicas");
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

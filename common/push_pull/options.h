@@ -8,7 +8,7 @@
 #include "common/push_pull/layout.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::push_pull {
 
 // The type of gradients sent to a server and of parameters sent back. The sender rounds to it.
 enum class Compression { kNone, kBFloat16, kFloat16 };
@@ -33,4 +33,4 @@ absl::StatusOr<ParameterServerOptions> ParseParameterServer(const Json& json);
 // Renames old keys of the section to their current names.
 void RenameParameterServerKeys(Json* json);
 
-}  // namespace muster
+}  // namespace muster::push_pull

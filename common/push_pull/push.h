@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-namespace muster {
+namespace muster::push_pull {
 
 // Identifies a push by its process and its number in that process.
 struct PushKey {
@@ -42,4 +42,4 @@ struct Pushed {
   bool refused = false;  // The push contains an infinity or a NaN and has changed nothing.
 };
 
-}  // namespace muster
+}  // namespace muster::push_pull

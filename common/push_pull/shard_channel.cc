@@ -9,7 +9,7 @@
 
 #include "common/base/logging.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 namespace {
 
 // After this silence of a server, the channel asks for a newer view.
@@ -300,4 +300,4 @@ void ShardChannel::Run() {
   options_.ended();
 }
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

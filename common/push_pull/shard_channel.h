@@ -21,7 +21,7 @@
 #include "common/push_pull/shard_connection.h"
 #include "common/push_pull/view_cache.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 
 class ShardChannel {
  public:
@@ -90,4 +90,4 @@ class ShardChannel {
   std::thread thread_;
 };
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

@@ -11,7 +11,7 @@
 #include "common/push_pull/narrow.h"
 #include "common/push_pull/rows/row_pull.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 namespace {
 
 using transport::FrameHeader;
@@ -384,4 +384,4 @@ absl::StatusOr<bool> ShardConnection::Pump(std::vector<ChunkAnswer>* answers) {
   return true;
 }
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

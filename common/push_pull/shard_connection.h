@@ -20,7 +20,7 @@
 #include "common/transport/data_connection.h"
 #include "common/transport/shared_memory.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 
 struct RowPull;
 
@@ -143,4 +143,4 @@ class ShardConnection {
   std::vector<uint16_t> narrowed_;
 };
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

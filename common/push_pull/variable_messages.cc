@@ -1,6 +1,6 @@
 #include "common/push_pull/variable_messages.h"
 
-namespace muster {
+namespace muster::push_pull {
 
 VariableMessages ToMessages(const std::vector<VariableSpec>& variables) {
   VariableMessages messages;
@@ -52,4 +52,4 @@ IntegerBuffers ChangedSince(const IntegerBuffers& before, const IntegerBuffers& 
   return changed;
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

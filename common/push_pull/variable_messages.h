@@ -6,7 +6,7 @@
 #include "common/push_pull/layout.h"
 #include "proto/parameter_server.pb.h"
 
-namespace muster {
+namespace muster::push_pull {
 
 using VariableMessages = google::protobuf::RepeatedPtrField<proto::VariableMessage>;
 
@@ -22,4 +22,4 @@ inline constexpr size_t kMaxIntegerBytes = 8 << 20;
 // Returns the entries of `now` that `before` lacks or has with another value.
 IntegerBuffers ChangedSince(const IntegerBuffers& before, const IntegerBuffers& now);
 
-}  // namespace muster
+}  // namespace muster::push_pull

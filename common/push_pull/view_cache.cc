@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace muster::ps {
+namespace muster::push_pull {
 
 ViewCache::ViewCache(Options options) : options_(std::move(options)), thread_([this] { Run(); }) {}
 
@@ -70,4 +70,4 @@ void ViewCache::Run() {
   }
 }
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

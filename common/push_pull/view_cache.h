@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/push_pull/client.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 
 class ViewCache {
  public:
@@ -55,4 +55,4 @@ class ViewCache {
   std::thread thread_;
 };
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

@@ -10,7 +10,7 @@
 #include "common/base/files/crc32c.h"
 #include "common/base/hash.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 namespace {
 
 using transport::FrameHeader;
@@ -153,4 +153,4 @@ absl::Status ErrorOf(const FrameHeader& header, const std::string& message) {
                       message);
 }
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

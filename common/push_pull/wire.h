@@ -21,7 +21,7 @@
 #include "common/transport/shared_memory.h"
 #include "muster/status.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 
 inline constexpr uint32_t kWireVersion = 7;
 inline constexpr size_t kMaxErrorBytes = 4096;
@@ -166,4 +166,4 @@ absl::Status CheckParts(std::span<const std::byte> parts, uint32_t crc);
 bool IsError(const transport::FrameHeader& header);
 absl::Status ErrorOf(const transport::FrameHeader& header, const std::string& message);
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

@@ -12,7 +12,7 @@
 namespace muster {
 
 struct Aborter::State {
-  using Work = std::vector<std::pair<std::shared_ptr<Communicator>, absl::Status>>;
+  using Work = std::vector<std::pair<std::shared_ptr<collective::Communicator>, absl::Status>>;
 
   absl::Mutex mu;
   CondVar changed;
@@ -34,7 +34,7 @@ Aborter::~Aborter() {
     if (state_->changed.WaitUntil(&state_->mu, until)) break;
 }
 
-void Aborter::Abort(std::vector<std::shared_ptr<Communicator>> communicators,
+void Aborter::Abort(std::vector<std::shared_ptr<collective::Communicator>> communicators,
                     const absl::Status& why) {
   absl::MutexLock lock(&state_->mu);
   for (auto& communicator : communicators) state_->queue.emplace_back(std::move(communicator), why);

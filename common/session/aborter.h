@@ -20,7 +20,8 @@ class Aborter {
   Aborter& operator=(const Aborter&) = delete;
 
   // Thread-safe. Does not block.
-  void Abort(std::vector<std::shared_ptr<Communicator>> communicators, const absl::Status& why);
+  void Abort(std::vector<std::shared_ptr<collective::Communicator>> communicators,
+             const absl::Status& why);
 
   static constexpr Duration kPatience = std::chrono::seconds(5);
 

@@ -41,7 +41,7 @@ class DamagedExamples {
   // `data` is the user's name of the dataset. `communicator` and `log` must outlive this object.
   // `communicator` is null if only this replica reads the data. If `log` is null, this object uses
   // a log of its own.
-  DamagedExamples(std::string data, Communicator* communicator, c10::Device device,
+  DamagedExamples(std::string data, collective::Communicator* communicator, c10::Device device,
                   DamageLog* log = nullptr)
       : data_(std::move(data)),
         communicator_(communicator),
@@ -64,7 +64,7 @@ class DamagedExamples {
   std::vector<std::string> NewOf(const std::vector<std::string>& mine) const;
 
   const std::string data_;
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   const c10::Device device_;
   DamageLog own_log_;
   DamageLog* const log_;

@@ -18,6 +18,8 @@
 
 namespace muster {
 
+using collective::Communicator;
+
 class EvaluationImpl {
  public:
   EvaluationImpl(Replica* of, Split split) : replica(*of), split(split), rows(of) {

@@ -52,7 +52,8 @@ int64_t PassBatchSize(const Job& job, int64_t global_batch_size, int num_replica
 
 // Makes one pass. Called by every replica in its own thread. All modules are in evaluation mode
 // during the pass, and return to their previous modes afterwards.
-absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica, Communicator* communicator,
+absl::StatusOr<PassResult> RunPass(const Job& job, Replica* replica,
+                                   collective::Communicator* communicator,
                                    const PassOptions& options);
 
 // The sums over the examples of one part of a pass.

@@ -20,16 +20,16 @@ class LocalMembership : public Membership {
     generation.replicas_on_host = num_replicas_;
     generation.owner_step = last_step;
     if (cuda_devices_.empty()) {
-      generation.replicas = MakeThreadCommunicators(num_replicas_, timeout_);
+      generation.replicas = collective::MakeThreadCommunicators(num_replicas_, timeout_);
       return generation;
     }
-    NcclOptions options;
+    collective::NcclOptions options;
     options.devices = cuda_devices_;
     options.timeout = timeout_;
-    MUSTER_ASSIGN_OR_RETURN(
-        generation.replicas,
-        MakeNcclCommunicators(std::move(MakeThreadCommunicators(1, timeout_)[0]), {num_replicas_},
-                              options, [] { return false; }));
+    MUSTER_ASSIGN_OR_RETURN(generation.replicas,
+                            collective::MakeNcclCommunicators(
+                                std::move(collective::MakeThreadCommunicators(1, timeout_)[0]),
+                                {num_replicas_}, options, [] { return false; }));
     return generation;
   }
   void SetPhase(Phase, int64_t) override {}

@@ -53,8 +53,9 @@ void ReportGraph(const Program& program, std::vector<summary::GraphNode> of_loss
 
 }  // namespace
 
-LoopImpl::LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
-                   int local_index, const TrainData& data, LoopState* state)
+LoopImpl::LoopImpl(const LoopContext& context, Replica* replica,
+                   collective::Communicator* communicator, int local_index, const TrainData& data,
+                   LoopState* state)
     : context_(context),
       replica_(replica),
       communicator_(communicator),

@@ -62,7 +62,7 @@ class LoopImpl final : public LoopBackend {
  public:
   // `state` belongs to this replica only, and its global_batch_size is set. This object updates
   // `state` after each committed step and each pass. A later generation continues from it.
-  LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
+  LoopImpl(const LoopContext& context, Replica* replica, collective::Communicator* communicator,
            int local_index, const TrainData& data, LoopState* state);
   ~LoopImpl() override;
 
@@ -175,7 +175,7 @@ class LoopImpl final : public LoopBackend {
 
   const LoopContext context_;
   Replica* const replica_;
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   const int local_index_;
   const int global_replica_;
   const TrainData& data_;

@@ -14,6 +14,8 @@
 
 namespace muster {
 
+using collective::Communicator;
+
 std::shared_ptr<data::Pipeline> SharedPipelines::Get(const std::string& name, const Make& make) {
   absl::MutexLock lock(&mutex_);
   std::shared_ptr<data::Pipeline>& pipeline = pipelines_[name];

@@ -60,7 +60,7 @@ struct TrainData {
 // share. Called by all replicas of the generation, after they have agreed on the batch size.
 absl::StatusOr<TrainData> MakeTrainData(const Job& job, const Replica& replica,
                                         data::DatasetPtr whole, int64_t global_batch_size,
-                                        Communicator* communicator);
+                                        collective::Communicator* communicator);
 
 // Returns the job's options for input pipelines.
 data::PipelineOptions PipelineOptionsOf(const Job& job);
@@ -87,7 +87,7 @@ class Feed {
  public:
   // `communicator` connects all replicas and must outlive this object.
   Feed(data::DatasetPtr dataset, const FeedOptions& options, const FeedPlace& place,
-       Communicator* communicator, at::Device device);
+       collective::Communicator* communicator, at::Device device);
   // Returns the next batch, with its tensors on the device. If the size of the data is unknown, all
   // replicas first compare the size of their batches. The error then names the replicas that see
   // different data. If the job drops damaged examples, the replicas also agree on the number of
@@ -99,7 +99,7 @@ class Feed {
 
   const std::string name_;
   const bool sized_;
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   const at::Device device_;
   int local_index_ = 0;  // This replica's index within the pipeline.
   std::optional<DamagedExamples> damaged_;
@@ -113,7 +113,7 @@ class NamedFeed {
   // `place` is the saved position in the dataset.
   NamedFeed(data::DatasetPtr dataset, const NamedDataset& declared, const Job& job,
             int64_t global_batch_size, const checkpoint::DataPlace& place, const FeedPlace& where,
-            Communicator* communicator, at::Device device);
+            collective::Communicator* communicator, at::Device device);
   // Loads the next batch. At the end of each pass, returns false once, unless the dataset repeats.
   absl::StatusOr<bool> Next(FedBatch* loaded);
   // Returns the position of the next batch.

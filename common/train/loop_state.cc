@@ -15,6 +15,8 @@
 namespace muster {
 namespace {
 
+using collective::Communicator;
+
 // Broadcasts tensors of one type in pieces. Small tensors share a piece, because each piece costs a
 // round trip. Large tensors are split. A piece is copied to its tensors only after it has arrived
 // completely.

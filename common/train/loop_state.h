@@ -75,15 +75,15 @@ struct LoopState {
 LoopState InitialLoopState(const Job& job, const Replica& replica);
 
 // Broadcasts the text `mine` of replica `owner`. Returns it on all replicas. Throws StatusError.
-std::string BroadcastText(const std::string& mine, c10::Device device, Communicator* communicator,
-                          int owner);
+std::string BroadcastText(const std::string& mine, c10::Device device,
+                          collective::Communicator* communicator, int owner);
 
 // Broadcast functions. All replicas of a generation call them, and all receive the values of
 // replica `owner`. They throw StatusError.
 //
 // BroadcastBatchSize sends the global batch size, and the number of replicas by which learning
 // rates are scaled.
-void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owner,
+void BroadcastBatchSize(c10::Device device, collective::Communicator* communicator, int owner,
                         LoopState* state);
 struct TransferOptions {
   // Tensors are sent in pieces of at most this size. The transfer needs this much memory in
@@ -97,7 +97,7 @@ struct TransferOptions {
 // Sends the replica's parameters, buffers, slots and tables, and the LoopState. Assigns to `state`
 // last. After a failure, a replica therefore still holds its previous state, or has none
 // (LoopState::whole).
-void BroadcastState(Replica* replica, Communicator* communicator, int owner, LoopState* state,
-                    const TransferOptions& options = {});
+void BroadcastState(Replica* replica, collective::Communicator* communicator, int owner,
+                    LoopState* state, const TransferOptions& options = {});
 
 }  // namespace muster

@@ -31,7 +31,7 @@ struct Generation {
   int owner = 0;                       // The rank that has the newest state and broadcasts it.
   int64_t owner_step = 0;              // Completed steps of the newest state.
   // One communicator for each local replica. Its rank is the replica's index in the generation.
-  std::vector<std::unique_ptr<Communicator>> replicas;
+  std::vector<std::unique_ptr<collective::Communicator>> replicas;
   int world_size() const { return static_cast<int>(replicas_per_rank.size()); }
 };
 
@@ -165,7 +165,7 @@ struct ScalarReport {
 // are those of rank 0, which counts only the lookups of its own replicas.
 struct TablesReport {
   int64_t step = 0;
-  std::vector<std::pair<std::string, TableStatistics>> tables;
+  std::vector<std::pair<std::string, push_pull::TableStatistics>> tables;
 };
 
 // Receives the reports of rank 0, for example for the progress bar, summaries and result.json. The

@@ -26,6 +26,8 @@
 namespace muster {
 namespace {
 
+using collective::Communicator;
+
 // Collects the results of this process's replicas. The first error wakes the other replicas. An
 // agreed stop does not wake them: they stop by themselves, and some may still be in the step that
 // agreed on the stop.

@@ -93,8 +93,9 @@ class Trainer {
   absl::Status CentralizeVariables();
   absl::Status MakeDatasets();
   // Makes replica `i` train and freeze the same parameters as the owner of the newest state.
-  void TakeOverTrainable(size_t i, const LoopContext& context, Communicator* communicator);
-  void Attach(size_t i, const LoopContext& context, Communicator* communicator);
+  void TakeOverTrainable(size_t i, const LoopContext& context,
+                         collective::Communicator* communicator);
+  void Attach(size_t i, const LoopContext& context, collective::Communicator* communicator);
   // Blocks until the sink has saved every state that it received.
   absl::Status Drain(Membership* membership);
   absl::Status RunGeneration(Generation* generation, Membership* membership);

@@ -9,9 +9,9 @@
 namespace muster::hosts {
 
 absl::StatusOr<std::vector<Host>> ReadHostList(const std::string& text) {
-  MUSTER_ASSIGN_OR_RETURN(const std::vector<HostSlots> parsed, ReadHosts(text));
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<ranks::HostSlots> parsed, ranks::ReadHosts(text));
   std::vector<Host> hosts;
-  for (const HostSlots& host : parsed) {
+  for (const ranks::HostSlots& host : parsed) {
     const bool known = std::any_of(hosts.begin(), hosts.end(),
                                    [&](const Host& other) { return other.target == host.host; });
     if (known)

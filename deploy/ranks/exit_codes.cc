@@ -7,7 +7,7 @@
 #include <cstring>
 #include <fstream>
 
-namespace muster {
+namespace muster::ranks {
 namespace {
 
 void Write(const std::string& path, int code) {
@@ -24,4 +24,4 @@ void WriteExitCode(const std::string& folder, std::optional<int> rank, int code)
   if (code > 0 && code < kFirstRetryable) Write(folder + "/permanent", code);
 }
 
-}  // namespace muster
+}  // namespace muster::ranks

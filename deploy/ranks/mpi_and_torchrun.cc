@@ -8,7 +8,7 @@
 #include "common/base/hash.h"
 #include "deploy/ranks/places.h"
 
-namespace muster {
+namespace muster::ranks {
 namespace {
 
 struct Names {
@@ -216,4 +216,4 @@ absl::StatusOr<Ranks> TorchrunRanks(const Environment& environment, const RankOp
   return RanksOf(names, environment, options, master->value);
 }
 
-}  // namespace muster
+}  // namespace muster::ranks

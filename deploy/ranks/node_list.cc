@@ -9,7 +9,7 @@
 #include <optional>
 #include <sstream>
 
-namespace muster {
+namespace muster::ranks {
 namespace {
 
 absl::Status TooLong() {
@@ -242,4 +242,4 @@ absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& value) {
       fmt::format("--hosts is \"{}\", which {}", value, Message(hosts.status())));
 }
 
-}  // namespace muster
+}  // namespace muster::ranks

@@ -9,7 +9,7 @@
 
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::ranks {
 
 // The limit of elements of a list. A larger number is probably a typing error.
 inline constexpr int kMaxRanks = 65536;
@@ -40,4 +40,4 @@ absl::StatusOr<std::vector<HostSlots>> ParseHosts(std::string_view text);
 // ConfigurationError quotes the value.
 absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& value);
 
-}  // namespace muster
+}  // namespace muster::ranks

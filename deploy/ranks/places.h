@@ -9,7 +9,7 @@
 
 #include "deploy/ranks/ranks.h"
 
-namespace muster {
+namespace muster::ranks {
 
 // An environment variable.
 struct Variable {
@@ -47,4 +47,4 @@ absl::StatusOr<Ranks> OpenMpiRanks(const Environment& environment, const RankOpt
 absl::StatusOr<Ranks> PmiRanks(const Environment& environment, const RankOptions& options);
 absl::StatusOr<Ranks> TorchrunRanks(const Environment& environment, const RankOptions& options);
 
-}  // namespace muster
+}  // namespace muster::ranks

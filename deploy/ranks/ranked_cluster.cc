@@ -4,7 +4,7 @@
 
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::ranks {
 namespace {
 
 struct Counts {
@@ -48,4 +48,4 @@ absl::StatusOr<std::string> TfConfigOf(const Ranks& ranks, const RankRoles& role
   return Json({{"cluster", cluster}, {"task", task}}).dump();
 }
 
-}  // namespace muster
+}  // namespace muster::ranks

@@ -7,7 +7,7 @@
 #include "deploy/ranks/ranks.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::ranks {
 
 struct RankRoles {
   int ps = 0;              // --ps
@@ -20,4 +20,4 @@ struct RankRoles {
 // in training is therefore its rank with the launcher.
 absl::StatusOr<std::string> TfConfigOf(const Ranks& ranks, const RankRoles& roles);
 
-}  // namespace muster
+}  // namespace muster::ranks

@@ -9,7 +9,7 @@
 
 #include "deploy/ranks/places.h"
 
-namespace muster {
+namespace muster::ranks {
 
 std::optional<Variable> FirstSet(const Environment& environment,
                                  const std::vector<std::string>& names) {
@@ -117,4 +117,4 @@ absl::StatusOr<Ranks> ReadRanks(RankSource source, const Environment& environmen
   return ConfigurationError("--from is unknown");
 }
 
-}  // namespace muster
+}  // namespace muster::ranks

@@ -12,7 +12,7 @@
 #include "deploy/ranks/node_list.h"
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::ranks {
 
 enum class RankSource { kSlurm, kOpenMpi, kPmi, kTorchrun };
 // The values of `muster cluster --from`.
@@ -44,4 +44,4 @@ inline constexpr int kFirstDerivedPort = 10000;
 inline constexpr int kLastDerivedPort = 32767;  // Linux's ephemeral range begins at 32768.
 absl::StatusOr<int> DerivedPort(uint64_t job, int width);
 
-}  // namespace muster
+}  // namespace muster::ranks

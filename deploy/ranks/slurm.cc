@@ -3,7 +3,7 @@
 
 #include "deploy/ranks/places.h"
 
-namespace muster {
+namespace muster::ranks {
 namespace {
 
 // The nodes from the step's variables or, without a step, from the job's. A step's environment has
@@ -150,4 +150,4 @@ absl::StatusOr<Ranks> SlurmRanks(const Environment& environment, const RankOptio
   return ranks;
 }
 
-}  // namespace muster
+}  // namespace muster::ranks

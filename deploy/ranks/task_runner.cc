@@ -13,8 +13,16 @@
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/exec_image.h"
 
-namespace muster::launcher {
+namespace muster::ranks {
 namespace {
+
+using launcher::ExecImage;
+using launcher::ExitReport;
+using launcher::LaunchAction;
+using launcher::LaunchDecision;
+using launcher::LaunchOptions;
+using launcher::LaunchState;
+using launcher::TaskState;
 
 std::map<std::string, std::string> VariablesOf(const TaskCommand& command, int restarts) {
   std::map<std::string, std::string> variables = command.environment;
@@ -102,7 +110,7 @@ class Supervised {
 
   void Reap() {
     if (task().ended) return;
-    const std::optional<ExitReport> report = ReapGroup(task().pid);
+    const std::optional<ExitReport> report = launcher::ReapGroup(task().pid);
     if (!report) return;
     task().ended = true;
     task().ended_at = Clock::now();
@@ -144,4 +152,4 @@ absl::StatusOr<int> SuperviseTask(const TaskCommand& command, const LaunchOption
   return Supervised(command, options).Run();
 }
 
-}  // namespace muster::launcher
+}  // namespace muster::ranks

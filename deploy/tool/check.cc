@@ -130,16 +130,16 @@ absl::Status Check::CheckServers() {
   MUSTER_RETURN_IF_ERROR(CheckForServers(trainer_->replica()));
   for (const auto& [split, dataset] : trainer_->datasets())
     MUSTER_RETURN_IF_ERROR(data::CheckSized(*dataset, SplitName(split)));
-  MUSTER_ASSIGN_OR_RETURN(const ParameterServerOptions options,
-                          ParseParameterServer(job_.parameter_server));
+  MUSTER_ASSIGN_OR_RETURN(const push_pull::ParameterServerOptions options,
+                          push_pull::ParseParameterServer(job_.parameter_server));
   MUSTER_ASSIGN_OR_RETURN(ServedVariables served, VariablesToServe(&trainer_->replica()));
   int64_t numbers = 0;
   for (const at::Tensor& tensor : served.tensors) numbers += tensor.numel();
   fmt::print("parameter servers hold {} variables, {} numbers\n", served.specs.size(), numbers);
-  LayoutOptions layout;
+  push_pull::LayoutOptions layout;
   layout.partitioner = options.partitioner;
   layout.chunk_bytes = options.chunk_bytes;
-  Layout laid = MakeLayout(served.specs, layout);
+  push_pull::Layout laid = push_pull::MakeLayout(served.specs, layout);
   return ParameterExchange::Make(trainer_->replica(), job_, std::move(served), std::move(laid))
       .status();
 }
@@ -206,7 +206,7 @@ absl::Status Check::CheckBatchNorm() const {
 
 // Runs the passes that the program's own loop did not run.
 absl::Status Check::MakePasses() {
-  const auto alone = MakeThreadCommunicators(1, job_.timeouts.collective);
+  const auto alone = collective::MakeThreadCommunicators(1, job_.timeouts.collective);
   for (const auto& [split, dataset] : trainer_->datasets()) {
     if (split == Split::kTrain || observer_.evaluated(split)) continue;
     PassOptions options;

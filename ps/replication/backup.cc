@@ -23,7 +23,8 @@ using transport::FrameHeader;
 // Limits of what a frame may make this process allocate. kMaxPayloadBytes exceeds every push.
 // kMaxStateBytes exceeds the state of every chunk and every piece of it. The last piece also has
 // all counted keys.
-constexpr uint64_t kMaxPayloadBytes = kMaxRowBytes + (1 << 20), kMaxStateBytes = 1ull << 30;
+constexpr uint64_t kMaxPayloadBytes = push_pull::kMaxRowBytes + (1 << 20),
+                   kMaxStateBytes = 1ull << 30;
 // Updates of rows are small, so one system call reads many.
 constexpr size_t kInboxOfRows = 64 << 10;
 
@@ -43,7 +44,7 @@ class BackupShardImpl final : public BackupShard {
         streams_(options_.chunks),
         in_sync_(options_.in_sync) {
     for (int c = 0; c < options_.chunks; ++c) {
-      const std::vector<RowColumn> columns = store_->columns(c);
+      const std::vector<push_pull::RowColumn> columns = store_->columns(c);
       widths_.push_back(columns.empty() ? 0 : static_cast<size_t>(columns[0].elements));
     }
   }
@@ -97,7 +98,8 @@ class BackupShardImpl final : public BackupShard {
 
 absl::Status BackupShardImpl::Serve(DataConnection& connection) {
   const absl::Status status = Session(*this, connection).Run();
-  if (!status.ok() && !options_.abort->is_set()) SendError(status, connection, *options_.abort);
+  if (!status.ok() && !options_.abort->is_set())
+    push_pull::SendError(status, connection, *options_.abort);
   return status;
 }
 
@@ -195,8 +197,8 @@ absl::Status BackupShardImpl::Session::TakeFrame() {
     return PeerLost(
         fmt::format("a frame between two parameter servers has {} bytes", header.payload_bytes));
   MUSTER_RETURN_IF_ERROR(
-      ReceiveInPieces(header.payload_bytes, &payload_,
-                      [this](std::span<std::byte> into) { return Receive(into); }));
+      push_pull::ReceiveInPieces(header.payload_bytes, &payload_,
+                                 [this](std::span<std::byte> into) { return Receive(into); }));
   const std::span<char> payload(reinterpret_cast<char*>(payload_.data()), header.payload_bytes);
   if (frame.checksum && Crc32c({payload.data(), payload.size()}) != frame.payload_crc)
     return PeerLost(
@@ -236,7 +238,7 @@ absl::Status BackupShardImpl::Update(int chunk, std::span<const char> payload,
   std::memcpy(&head, payload.data(), sizeof head);
   MUSTER_ASSIGN_OR_RETURN(const std::span<const float> gradient,
                           GradientOf(head, widths_[chunk], payload.subspan(sizeof head), memory));
-  ChunkPush push;
+  push_pull::ChunkPush push;
   push.key = {static_cast<int>(head.worker), head.incarnation, head.sequence};
   push.learning_rate = head.learning_rate;
   push.gradient = gradient;

@@ -35,7 +35,7 @@ absl::StatusOr<Handover> Handover::Of(const ShardStore& store, int chunk) {
 size_t Handover::bytes() const {
   if (columns_.empty()) return state_.parameters.size() * (1 + state_.slots.size()) * sizeof(float);
   int64_t elements = 0;
-  for (const RowColumn& column : columns_) elements += column.elements;
+  for (const push_pull::RowColumn& column : columns_) elements += column.elements;
   return static_cast<size_t>(elements * rows_.rows->size()) * sizeof(float);
 }
 
@@ -43,7 +43,7 @@ absl::StatusOr<uint64_t> Handover::Send(ReplicaLink& link, Duration limit,
                                         const std::atomic<bool>& closed) const {
   if (columns_.empty()) return SendState(link, frame_, state_, limit);
   int64_t elements = 2;
-  for (const RowColumn& column : columns_) elements += column.elements;
+  for (const push_pull::RowColumn& column : columns_) elements += column.elements;
   const int64_t most = std::max<int64_t>(1, kPieceElements / elements);
   const int64_t rows = rows_.rows->size();
   for (int64_t first = 0;; first += most) {

@@ -24,7 +24,7 @@ class Handover {
  private:
   ReplicaFrame frame_;
   ChunkState state_;  // For a chunk of a table: the state without the rows.
-  std::vector<RowColumn> columns_;
+  std::vector<push_pull::RowColumn> columns_;
   ShardStore::FrozenRows rows_;
 };
 

@@ -20,6 +20,9 @@
 namespace muster::ps {
 namespace {
 
+using push_pull::ChunkPush;
+using push_pull::Pushed;
+
 // Time between two attempts to reach the backup.
 constexpr Duration kRetry = std::chrono::milliseconds(200);
 // The rate of the slowest useful connection. A short limit is extended by the time to send the
@@ -71,7 +74,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
         backup_versions_(options_.chunks) {
     for (int c = 0; c < options_.chunks; ++c) {
       queue_.insert(c);
-      const std::vector<RowColumn> columns = local_->columns(c);
+      const std::vector<push_pull::RowColumn> columns = local_->columns(c);
       widths_.push_back(columns.empty() ? 0 : static_cast<size_t>(columns[0].elements));
       absl::MutexLock lock(&replicas_[c].mu);
       replicas_[c].is_prefix = options_.in_sync;
@@ -97,7 +100,9 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
   absl::StatusOr<ChunkState> Read(int chunk, FrozenChunk* frozen) const override {
     return local_->Read(chunk, frozen);
   }
-  std::vector<RowColumn> columns(int chunk) const override { return local_->columns(chunk); }
+  std::vector<push_pull::RowColumn> columns(int chunk) const override {
+    return local_->columns(chunk);
+  }
   void Admit(int worker, uint64_t incarnation) override { local_->Admit(worker, incarnation); }
   // Not forwarded, because the backup replays updates of any worker.
   void Expel(int worker) override { local_->Expel(worker); }
@@ -115,7 +120,7 @@ class ReplicatedStoreImpl final : public ReplicatedStore {
     return absl::FailedPreconditionError("a primary replays nothing");
   }
   int64_t applied() const override { return local_->applied(); }
-  std::map<int, TableStatistics> tables() const override { return local_->tables(); }
+  std::map<int, push_pull::TableStatistics> tables() const override { return local_->tables(); }
 
   bool synced() const override {
     absl::MutexLock lock(&mu_);
@@ -291,14 +296,15 @@ absl::Status ReplicatedStoreImpl::Await(int chunk) {
 
 // Returns a thread-local rounded gradient, null if gradients are sent as they are.
 const Rounded* ReplicatedStoreImpl::Round(int chunk, std::span<const float> gradient) const {
-  if (options_.compression == Compression::kNone) return nullptr;
+  if (options_.compression == push_pull::Compression::kNone) return nullptr;
   thread_local Rounded rounded;
   const size_t keys = KeyElements(chunk, gradient.size());
   rounded.values.resize(gradient.size());
   rounded.narrow.resize(gradient.size() - keys);
   std::copy_n(gradient.data(), keys, rounded.values.data());  // Keys are not numbers.
-  Narrow(options_.compression, gradient.subspan(keys), rounded.narrow.data());
-  Widen(options_.compression, rounded.narrow.data(), std::span(rounded.values).subspan(keys));
+  push_pull::Narrow(options_.compression, gradient.subspan(keys), rounded.narrow.data());
+  push_pull::Widen(options_.compression, rounded.narrow.data(),
+                   std::span(rounded.values).subspan(keys));
   return &rounded;
 }
 

@@ -31,7 +31,7 @@ struct ReplicationOptions {
   uint64_t layout = 0;  // Digest of the layout.
   int chunks = 0;
   bool checksum = false;
-  Compression compression = Compression::kNone;
+  push_pull::Compression compression = push_pull::Compression::kNone;
   // The view says that the backup has every acknowledged update. The primary then acknowledges no
   // update before the backup has it. If this is false, the rule holds once the backup has caught up
   // and synced() is true.

@@ -32,13 +32,13 @@ absl::Status ReplicaLink::Open(MonotonicTime deadline,
   FrameHeader header;
   MUSTER_RETURN_IF_ERROR(ExchangeAll(std::as_bytes(std::span(&open, 1)),
                                      std::as_writable_bytes(std::span(&header, 1)), deadline));
-  const bool refused = IsError(header);
+  const bool refused = push_pull::IsError(header);
   const size_t welcome = static_cast<size_t>(options_.chunks) * sizeof(int64_t);
-  if (header.payload_bytes > (refused ? kMaxErrorBytes : welcome))
+  if (header.payload_bytes > (refused ? push_pull::kMaxErrorBytes : welcome))
     return PeerLost("a backup's answer is longer than any");
   std::string payload(header.payload_bytes, '\0');
   MUSTER_RETURN_IF_ERROR(ExchangeAll({}, std::as_writable_bytes(std::span(payload)), deadline));
-  if (refused) return ErrorOf(header, payload);
+  if (refused) return push_pull::ErrorOf(header, payload);
   MUSTER_ASSIGN_OR_RETURN(const auto decoded, DecodeReplica(header));
   if (decoded.first != ReplicaKind::kWelcome)
     return PeerLost(fmt::format("a backup answered with a frame of kind {:#x}", header.kind));
@@ -167,10 +167,11 @@ bool ReplicaLink::TakeFrameLocked() {
   if (have_ < sizeof header) return false;
   std::memcpy(&header, inbox_.data(), sizeof header);
   size_t bytes = sizeof header;
-  if (IsError(header)) {
-    const size_t said = std::min<size_t>(header.payload_bytes, kMaxErrorBytes);
+  if (push_pull::IsError(header)) {
+    const size_t said = std::min<size_t>(header.payload_bytes, push_pull::kMaxErrorBytes);
     if (have_ < bytes + said) return false;
-    FailLocked(ErrorOf(header, {reinterpret_cast<const char*>(inbox_.data()) + bytes, said}));
+    FailLocked(
+        push_pull::ErrorOf(header, {reinterpret_cast<const char*>(inbox_.data()) + bytes, said}));
     return false;
   }
   const auto decoded = DecodeReplica(header);

@@ -135,15 +135,17 @@ absl::StatusOr<std::pair<ReplicaKind, ReplicaFrame>> DecodeReplica(const FrameHe
   return std::pair(static_cast<ReplicaKind>(header.kind), frame);
 }
 
-UpdateHead HeadOf(const ChunkPush& push, int64_t number, Compression compression) {
+UpdateHead HeadOf(const push_pull::ChunkPush& push, int64_t number,
+                  push_pull::Compression compression) {
   UpdateHead head;
   head.incarnation = push.key.incarnation;
   head.sequence = push.key.sequence;
   head.number = number;
   head.learning_rate = push.learning_rate;
   head.worker = static_cast<uint32_t>(push.key.worker);
-  head.flags = (push.floor ? 1u : 0u) | (compression == Compression::kBFloat16 ? 2u : 0u) |
-               (compression == Compression::kFloat16 ? 4u : 0u);
+  head.flags = (push.floor ? 1u : 0u) |
+               (compression == push_pull::Compression::kBFloat16 ? 2u : 0u) |
+               (compression == push_pull::Compression::kFloat16 ? 4u : 0u);
   return head;
 }
 
@@ -162,9 +164,10 @@ absl::StatusOr<std::span<const float>> GradientOf(const UpdateHead& head, size_t
   const size_t numbers = bytes.size() / each * std::max<size_t>(1, width);
   memory->resize(keys + numbers);
   if (keys > 0) std::memcpy(memory->data(), bytes.data(), keys * sizeof(float));
-  Widen((head.flags & 2) != 0 ? Compression::kBFloat16 : Compression::kFloat16,
-        reinterpret_cast<const uint16_t*>(bytes.data() + keys * sizeof(float)),
-        std::span(*memory).subspan(keys));
+  push_pull::Widen(
+      (head.flags & 2) != 0 ? push_pull::Compression::kBFloat16 : push_pull::Compression::kFloat16,
+      reinterpret_cast<const uint16_t*>(bytes.data() + keys * sizeof(float)),
+      std::span(*memory).subspan(keys));
   return std::span<const float>(*memory);
 }
 

@@ -54,7 +54,8 @@ struct UpdateHead {
   uint32_t flags = 0;  // 1: ChunkPush::floor; 2: bfloat16; 4: float16.
 };
 static_assert(sizeof(UpdateHead) == 40);
-UpdateHead HeadOf(const ChunkPush& push, int64_t number, Compression compression);
+UpdateHead HeadOf(const push_pull::ChunkPush& push, int64_t number,
+                  push_pull::Compression compression);
 // Returns the gradient in `bytes`, the payload after the head, in the format of ChunkPush. `width`
 // is the width of a row, 0 for a chunk that is not of a table. The result points to `memory` if the
 // gradient was compressed, else to `bytes`. Returns PeerLost if the size is invalid.

@@ -15,20 +15,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           Crc32c({reinterpret_cast<const char*>(&header), sizeof header - sizeof(uint32_t)});
       std::memcpy(header.body + sizeof header.body - sizeof crc, &crc, sizeof crc);
     }
-    (void)ps::DecodeOpen(header);
-    (void)ps::DecodeWelcome(header);
-    const auto request = ps::DecodeRequest(header);
+    (void)push_pull::DecodeOpen(header);
+    (void)push_pull::DecodeWelcome(header);
+    const auto request = push_pull::DecodeRequest(header);
     if (request.ok())
-      fuzz::Require(request->parts <= header.payload_bytes / sizeof(ps::RequestPart),
+      fuzz::Require(request->parts <= header.payload_bytes / sizeof(push_pull::RequestPart),
                     "parts are in the payload");
-    (void)ps::DecodeReply(header);  // a client compares it with what it asked for
-    if (ps::IsError(header)) (void)ps::ErrorOf(header, std::string(bytes.Rest()));
+    (void)push_pull::DecodeReply(header);  // a client compares it with what it asked for
+    if (push_pull::IsError(header)) (void)push_pull::ErrorOf(header, std::string(bytes.Rest()));
   }
   const auto width = bytes.Take<int32_t>();
   std::vector<float> floats(bytes.Rest().size() / sizeof(float));
   if (!floats.empty())
     std::memcpy(floats.data(), bytes.Rest().data(), floats.size() * sizeof(float));
-  if (width > 0) (void)UnpackRows(floats, width);
-  (void)ps::LayoutNumber(bytes.Rest());
+  if (width > 0) (void)push_pull::UnpackRows(floats, width);
+  (void)push_pull::LayoutNumber(bytes.Rest());
   return 0;
 }

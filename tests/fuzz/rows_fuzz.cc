@@ -10,6 +10,8 @@
 namespace muster {
 namespace {
 
+using push_pull::EmbeddingTable;
+
 std::shared_ptr<const checkpoint::RowSource> Open(const std::string& path, std::string_view bytes) {
   static checkpoint::MemoryFileSystem& files = *new checkpoint::MemoryFileSystem;
   {

@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   size_t chunks = 0;
   for (const auto& of_server : spec->layout.chunks) {
     chunks += of_server.size();
-    for (const Chunk& chunk : of_server)
+    for (const push_pull::Chunk& chunk : of_server)
       fuzz::Require(chunk.begin >= 0 && chunk.begin <= chunk.end, "a chunk is a range");
   }
   fuzz::Require(chunks <= (1 << 24), "a layout has a bounded number of chunks");

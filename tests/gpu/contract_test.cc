@@ -6,7 +6,7 @@
 
 #include "tests/gpu/nccl_ranks.h"
 
-namespace muster {
+namespace muster::collective {
 namespace {
 
 using testing::Addresses;
@@ -85,4 +85,4 @@ TEST_P(NcclContract, Holds) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::collective

@@ -42,30 +42,29 @@ inline c10::Device DeviceOf(const RankLayout& layout, int rank) {
   return {at::kCUDA, static_cast<c10::DeviceIndex>(rank % layout.gpus)};
 }
 
-inline absl::StatusOr<std::unique_ptr<Communicator>> Join(const RankLayout& layout, int rank,
-                                                          transport::DataListener& listener,
-                                                          const Addresses& addresses,
-                                                          Duration timeout) {
+inline absl::StatusOr<std::unique_ptr<collective::Communicator>> Join(
+    const RankLayout& layout, int rank, transport::DataListener& listener,
+    const Addresses& addresses, Duration timeout) {
   const c10::Device device = DeviceOf(layout, rank);
   if (layout.gpus < layout.ranks) {
     setenv("NCCL_HOSTID", fmt::format("host{}", rank).c_str(), 1);
     setenv("NCCL_SOCKET_IFNAME", "lo", 1);
     setenv("NCCL_IB_DISABLE", "1", 1);
   }
-  GroupSpec spec;
+  collective::GroupSpec spec;
   spec.generation = 1;
   spec.rank = rank;
   spec.ticket = "0123456789abcdef";
-  spec.backend = Backend::kTcp;
+  spec.backend = collective::Backend::kTcp;
   spec.operation_timeout = timeout;
   for (size_t i = 0; i < addresses.size(); ++i)
     spec.members.push_back({fmt::format("worker:{}", i), "host", addresses[i], 1});
-  auto group = FormGroup(spec, listener, [] { return false; });
+  auto group = collective::FormGroup(spec, listener, [] { return false; });
   if (!group.ok() || layout.gpus == 0) return group;
   const std::vector<int> each(layout.ranks, 1);
-  auto made = MakeNcclCommunicators(*std::move(group), each,
-                                    {.devices = {device.index()}, .timeout = timeout},
-                                    [] { return false; });
+  auto made = collective::MakeNcclCommunicators(*std::move(group), each,
+                                                {.devices = {device.index()}, .timeout = timeout},
+                                                [] { return false; });
   if (!made.ok()) return made.status();
   return std::move((*made)[0]);
 }

@@ -14,7 +14,7 @@
 #include "common/collective/tensor.h"
 #include "tests/gpu/gpu.h"
 
-namespace muster {
+namespace muster::collective {
 namespace {
 
 using ::testing::HasSubstr;
@@ -76,4 +76,4 @@ TEST_F(NcclOnGpu, AnAbortDuringAReductionIsNeverOk) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::collective

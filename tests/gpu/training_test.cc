@@ -124,7 +124,7 @@ TEST_P(Mixed, TrainsWithFloat32Parameters) {
 }
 
 TEST_F(TrainingOnGpu, AnAbortDuringAReductionLeavesTheParametersUntouched) {
-  Communicator* communicator = nullptr;
+  collective::Communicator* communicator = nullptr;
   options_.on_generation = [&](Generation& generation) {
     communicator = generation.replicas[0].get();
   };

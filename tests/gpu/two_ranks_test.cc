@@ -20,8 +20,8 @@ constexpr Duration kTimeout = std::chrono::seconds(5);
 
 void Say(int report) { EXPECT_EQ(write(report, "x", 1), 1); }
 
-WorkPtr Reduce(Communicator& communicator, const at::Tensor& tensor) {
-  return communicator.AllReduce(*TensorBuffer(tensor), ReduceOp::kSum);
+collective::WorkPtr Reduce(collective::Communicator& communicator, const at::Tensor& tensor) {
+  return communicator.AllReduce(*collective::TensorBuffer(tensor), ReduceOp::kSum);
 }
 
 class TwoRanks : public testing::RanksTest, public ::testing::WithParamInterface<RankLayout> {};
@@ -90,7 +90,7 @@ TEST_P(TwoRanks, AWaitForAPeerThatNeverComesEndsWithAnAbort) {
     }
     (*made)->set_timeout(std::chrono::minutes(5));
     const at::Tensor value = at::ones({1 << 20}, testing::DeviceOf(layout, rank));
-    const WorkPtr work = Reduce(**made, value);
+    const collective::WorkPtr work = Reduce(**made, value);
     std::thread order([&] { (*made)->Abort(PeerLost("worker 1 was lost")); });
     const absl::Status status = work->Wait();
     order.join();

@@ -22,7 +22,7 @@ constexpr Duration kTimeout = std::chrono::seconds(60);
 // The one generation of these ranks; nobody takes the place of one that is lost.
 class OneGeneration final : public Membership {
  public:
-  OneGeneration(std::unique_ptr<Communicator> communicator) {
+  OneGeneration(std::unique_ptr<collective::Communicator> communicator) {
     generation_.id = 1;
     generation_.rank = communicator->rank();
     generation_.replicas_per_rank.assign(communicator->size(), 1);

@@ -23,6 +23,8 @@
 namespace muster::worker {
 namespace {
 
+using push_pull::IntegerBuffers;
+
 // The deadline of a call. The chief holds a call for up to a second.
 constexpr Duration kCall = std::chrono::seconds(10);
 constexpr Duration kReportWithin =
@@ -211,7 +213,7 @@ proto::NextRequest LeaseClientImpl::RequestLocked(bool asks_for_work) {
   evaluated_.clear();
   if (introduce_) {
     request.set_digest(options_.digest);
-    *request.mutable_variables() = ToMessages(options_.variables);
+    *request.mutable_variables() = push_pull::ToMessages(options_.variables);
     for (const RecentBatch& recent : recent_) *request.add_done() = recent.done;  // Includes done_.
   } else {
     for (proto::BatchDone& done : done_) *request.add_done() = std::move(done);

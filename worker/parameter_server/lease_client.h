@@ -29,7 +29,7 @@ struct LeaseClientOptions {
   int worker = 0;
   uint64_t incarnation = 0;
   std::string digest;  // The digest of layout and variables, which the chief compares with its own.
-  std::vector<VariableSpec> variables;
+  std::vector<push_pull::VariableSpec> variables;
   int ahead = 1;  // The number of leases to hold beyond the current one.
   // Calls return an error after the chief has not answered for this time.
   Duration patience = std::chrono::minutes(10);
@@ -62,10 +62,10 @@ class LeaseClient {
   virtual void Complete(proto::EvaluationDone done) = 0;
   // Reports the integer buffers that a batch changed, with their values after push `sequence`. The
   // chief receives them with the next completed work. Must be called before Complete.
-  virtual void ReportIntegers(const IntegerBuffers& changed, uint64_t sequence) = 0;
+  virtual void ReportIntegers(const push_pull::IntegerBuffers& changed, uint64_t sequence) = 0;
   // Returns the integer buffers that the chief sent, with which this process starts. Returns an
   // empty map from the second call on.
-  virtual IntegerBuffers TakeIntegers() = 0;
+  virtual push_pull::IntegerBuffers TakeIntegers() = 0;
   // Discards all leases, including the current one.
   virtual void Forget() = 0;
 

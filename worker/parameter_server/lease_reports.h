@@ -63,7 +63,7 @@ class ShownBatches {
 // Keeps the integer buffers that this process has changed, and whether the chief has their values.
 class ChangedIntegers {
  public:
-  void Change(const IntegerBuffers& changed, uint64_t sequence) {
+  void Change(const push_pull::IntegerBuffers& changed, uint64_t sequence) {
     for (const auto& [name, value] : changed) integers_[name] = {value, sequence, /*told=*/false};
     sequence_ = sequence;
   }

@@ -21,6 +21,8 @@
 namespace muster::worker {
 namespace {
 
+using push_pull::IntegerBuffers;
+
 proto::LeftOut LeftOutOf(const DamagedExamples::Report& left_out) {
   proto::LeftOut message;
   message.set_examples(left_out.count);
@@ -72,7 +74,8 @@ absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::Data
 
 PsLoop::PsLoop(const PsLoopContext& context)
     : context_(context),
-      alone_(std::move(MakeThreadCommunicators(1, context.job.timeouts.collective)[0])) {
+      alone_(
+          std::move(collective::MakeThreadCommunicators(1, context.job.timeouts.collective)[0])) {
   // While a server is missing, the phase is kReduce, because this worker is not at fault.
   context_.exchange->set_on_wait([this](bool waits) {
     if (phase_ != Phase::kReduce) Report(waits ? Phase::kReduce : phase_);
@@ -299,17 +302,17 @@ void PsLoop::CheckBatchNorm(const BatchNormWatch& watch) const {
 
 void PsLoop::ReportIntegers() {
   IntegerBuffers now = IntegerBuffersOf(*context_.replica);
-  const IntegerBuffers changed = ChangedSince(integers_, now);
+  const IntegerBuffers changed = push_pull::ChangedSince(integers_, now);
   if (changed.empty()) return;
   // A report to a restarted chief holds all that have ever changed.
   for (const auto& [name, value] : changed) changing_integers_.insert(name);
   size_t bytes = 0;
   for (const std::string& name : changing_integers_) bytes += now.at(name).size();
-  if (bytes > kMaxIntegerBytes)
+  if (bytes > push_pull::kMaxIntegerBytes)
     throw StatusError(ProgramError(fmt::format(
         "steps have changed {} bytes of integer buffers ({} and others), and a report to the "
         "chief holds {}: keep what changes in every step in floating point, which servers hold",
-        bytes, changed.begin()->first, kMaxIntegerBytes)));
+        bytes, changed.begin()->first, push_pull::kMaxIntegerBytes)));
   context_.leases->ReportIntegers(changed, context_.exchange->sequence());
   integers_ = std::move(now);
 }
@@ -341,7 +344,7 @@ proto::BatchDone PsLoop::DoneOf(const StepResult& result) {
   for (const auto& [name, value] : result.values) (*done.mutable_values())[name] = value;
   done.mutable_value_weights()->insert(result.value_weights.begin(), result.value_weights.end());
   if (lease_.summary()) *done.mutable_shown() = MessageOf(result.summary);
-  const ps::PushPullClient::Outcome& outcome = context_.exchange->outcome();
+  const push_pull::PushPullClient::Outcome& outcome = context_.exchange->outcome();
   done.set_staleness_max(outcome.staleness_max);
   done.set_staleness_mean(outcome.staleness_mean);
   done.set_bytes_pushed(outcome.bytes);

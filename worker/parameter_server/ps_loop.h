@@ -96,7 +96,7 @@ class PsLoop final : public LeasedLoop {
   // The loop's own phase. While a server is missing, kReduce is reported instead, and this field
   // keeps its value.
   Phase phase_ = Phase::kStarting;
-  const std::unique_ptr<Communicator> alone_;
+  const std::unique_ptr<collective::Communicator> alone_;
   int64_t batch_size_ = 0;              // The result of context_.begin; 0 before the first lease.
   std::unique_ptr<StepRunner> runner_;  // Set with batch_size_.
   proto::Lease lease_;                  // The last lease.
@@ -118,7 +118,7 @@ class PsLoop final : public LeasedLoop {
   // For each optimizer whose learning rate a callback has set: its schedule from the job, which
   // returns when the callback no longer sets the rate.
   std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
-  IntegerBuffers integers_;  // The integer buffers with the values that the chief has.
+  push_pull::IntegerBuffers integers_;  // The integer buffers with the values that the chief has.
   std::set<std::string> changing_integers_;  // The names of buffers that any step has changed.
   checkpoint::SkippedSteps skipped_;         // The skipped steps of this worker.
 };

@@ -31,8 +31,8 @@ namespace {
 // Time within which the end of a membership is noticed.
 constexpr Duration kTick = std::chrono::milliseconds(50);
 
-ps::ClientView ViewOf(const proto::View& view) {
-  ps::ClientView result;
+push_pull::ClientView ViewOf(const proto::View& view) {
+  push_pull::ClientView result;
   result.number = view.number();
   result.ticket = view.ticket();
   for (const proto::ShardPlace& place : view.shards()) {
@@ -65,7 +65,7 @@ class PsWorkerImpl final : public PsWorker {
   absl::StatusOr<int64_t> Begin(int64_t global_batch);
   absl::Status Connect();     // Makes the lease client.
   absl::Status MakeClient();  // Makes the client of push and pull, again after each error.
-  absl::StatusOr<ps::ClientView> NextView(uint64_t newer_than);
+  absl::StatusOr<push_pull::ClientView> NextView(uint64_t newer_than);
   bool Recover();
   // Runs the program's loop on its own thread.
   absl::Status Work();
@@ -90,7 +90,7 @@ class PsWorkerImpl final : public PsWorker {
   }
 
   const PsWorkerOptions options_;
-  ParameterServerOptions servers_;
+  push_pull::ParameterServerOptions servers_;
   std::unique_ptr<Replica> replica_;
   std::map<Split, data::DatasetPtr> datasets_;
   std::unique_ptr<ParameterExchange> exchange_;
@@ -108,7 +108,7 @@ class PsWorkerImpl final : public PsWorker {
   absl::Mutex mutex_;
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
   // The working thread makes and drops it. Any thread may abort it.
-  std::unique_ptr<ps::PushPullClient> client_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<push_pull::PushPullClient> client_ ABSL_GUARDED_BY(mutex_);
 };
 
 // ---- Building
@@ -119,7 +119,7 @@ absl::Status PsWorkerImpl::Build() {
     return ConfigurationError(
         "the job names no batch size: set \"global_batch_size\" or \"per_replica_batch_size\"");
   }
-  MUSTER_ASSIGN_OR_RETURN(servers_, ParseParameterServer(job().parameter_server));
+  MUSTER_ASSIGN_OR_RETURN(servers_, push_pull::ParseParameterServer(job().parameter_server));
   MUSTER_ASSIGN_OR_RETURN(replica_,
                           Replica::Make(job(), options_.program, options_.devices.front()));
   MUSTER_RETURN_IF_ERROR(CheckForServers(*replica_));
@@ -129,13 +129,13 @@ absl::Status PsWorkerImpl::Build() {
       return ConfigurationError("the train dataset is empty");
   }
   MUSTER_ASSIGN_OR_RETURN(ServedVariables served, VariablesToServe(replica_.get()));
-  LayoutOptions layout;
+  push_pull::LayoutOptions layout;
   layout.servers = options_.servers;
   layout.partitioner = servers_.partitioner;
   layout.chunk_bytes = servers_.chunk_bytes;
-  MUSTER_RETURN_IF_ERROR(CheckSizes(served.specs, layout));
-  digest_ = DigestOf(served.specs, layout);
-  Layout laid = MakeLayout(served.specs, layout);
+  MUSTER_RETURN_IF_ERROR(push_pull::CheckSizes(served.specs, layout));
+  digest_ = push_pull::DigestOf(served.specs, layout);
+  push_pull::Layout laid = push_pull::MakeLayout(served.specs, layout);
   MUSTER_ASSIGN_OR_RETURN(
       exchange_, ParameterExchange::Make(*replica_, job(), std::move(served), std::move(laid)));
   replica_->set_embedding_store(exchange_.get());
@@ -194,7 +194,7 @@ absl::Status PsWorkerImpl::Connect() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ps::ClientView> PsWorkerImpl::NextView(uint64_t newer_than) {
+absl::StatusOr<push_pull::ClientView> PsWorkerImpl::NextView(uint64_t newer_than) {
   bool abandon = false;
   auto view = leases_->NextView(newer_than, &abandon);
   if (abandon) abandoned_ = true;
@@ -203,7 +203,7 @@ absl::StatusOr<ps::ClientView> PsWorkerImpl::NextView(uint64_t newer_than) {
 }
 
 absl::Status PsWorkerImpl::MakeClient() {
-  ps::ClientOptions options;
+  push_pull::ClientOptions options;
   options.worker = options_.worker;
   options.incarnation = peers_.incarnation;
   options.layout = exchange_->layout();
@@ -215,13 +215,13 @@ absl::Status PsWorkerImpl::MakeClient() {
   options.parameters = exchange_->parameters();
   abandoned_ = false;
   exchange_->UseClient(nullptr);
-  std::unique_ptr<ps::PushPullClient> old;
+  std::unique_ptr<push_pull::PushPullClient> old;
   {
     absl::MutexLock lock(&mutex_);
     old = std::move(client_);
   }
   old.reset();
-  MUSTER_ASSIGN_OR_RETURN(auto client, ps::PushPullClient::Make(std::move(options)));
+  MUSTER_ASSIGN_OR_RETURN(auto client, push_pull::PushPullClient::Make(std::move(options)));
   exchange_->UseClient(client.get());
   absl::MutexLock lock(&mutex_);
   if (!stopped_.ok()) client->Abort(stopped_);
@@ -366,7 +366,7 @@ absl::Status PsWorkerImpl::Run(const PsWorkerPeers& peers) {
   if (leases_ != nullptr) leases_->Stop(absl::CancelledError("the worker is through"));
   replica_->Detach();
   exchange_->UseClient(nullptr);  // A lease and its rows may still be on their way.
-  std::unique_ptr<ps::PushPullClient> client;
+  std::unique_ptr<push_pull::PushPullClient> client;
   {
     absl::MutexLock lock(&mutex_);
     client = std::move(client_);

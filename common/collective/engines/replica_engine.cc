@@ -11,8 +11,7 @@
 #include "common/collective/engines/thread_board.h"
 #include "common/collective/formation.h"
 
-namespace muster {
-namespace collective {
+namespace muster::collective {
 namespace {
 
 // Ranks that only wait for other threads time out this much later, so the other error is reported.
@@ -258,8 +257,6 @@ class ReplicaEngine : public Engine {
 };
 
 }  // namespace
-}  // namespace collective
-
 std::vector<std::unique_ptr<Communicator>> MakeReplicaCommunicators(
     std::unique_ptr<Communicator> group, const std::vector<int>& replicas_per_rank,
     Duration timeout) {
@@ -272,18 +269,17 @@ std::vector<std::unique_ptr<Communicator>> MakeReplicaCommunicators(
     return result;
   }
   group->set_timeout(timeout);
-  const auto recorder = collective::TakeRecorder(*group);
-  auto replicas =
-      std::make_shared<collective::Replicas>(std::move(group), replicas_per_rank, timeout);
+  const auto recorder = TakeRecorder(*group);
+  auto replicas = std::make_shared<Replicas>(std::move(group), replicas_per_rank, timeout);
   const int local = replicas_per_rank[replicas->group->rank()];
   for (int i = 0; i < local; ++i) {
-    result.push_back(collective::MakeCommunicator(
-        std::make_unique<collective::ReplicaEngine>(replicas, i), {.rank = replicas->first + i,
-                                                                   .size = replicas->total,
-                                                                   .timeout = timeout,
-                                                                   .recorder = recorder}));
+    result.push_back(
+        MakeCommunicator(std::make_unique<ReplicaEngine>(replicas, i), {.rank = replicas->first + i,
+                                                                        .size = replicas->total,
+                                                                        .timeout = timeout,
+                                                                        .recorder = recorder}));
   }
   return result;
 }
 
-}  // namespace muster
+}  // namespace muster::collective

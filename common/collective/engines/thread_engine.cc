@@ -6,8 +6,7 @@
 #include "common/collective/engines/thread_board.h"
 #include "common/collective/formation.h"
 
-namespace muster {
-namespace collective {
+namespace muster::collective {
 namespace {
 
 class ThreadEngine : public Engine {
@@ -65,21 +64,18 @@ class ThreadEngine : public Engine {
 };
 
 }  // namespace
-}  // namespace collective
-
 std::vector<std::unique_ptr<Communicator>> MakeThreadCommunicators(int size, Duration timeout) {
   std::vector<std::unique_ptr<Communicator>> result;
   if (size == 1) {
-    result.push_back(collective::MakeCommunicator(collective::MakeAloneEngine(), {}));
+    result.push_back(MakeCommunicator(MakeAloneEngine(), {}));
     return result;
   }
-  auto board = std::make_shared<collective::ThreadBoard>(size);
+  auto board = std::make_shared<ThreadBoard>(size);
   for (int rank = 0; rank < size; ++rank) {
-    result.push_back(
-        collective::MakeCommunicator(std::make_unique<collective::ThreadEngine>(board, rank),
-                                     {.rank = rank, .size = size, .timeout = timeout}));
+    result.push_back(MakeCommunicator(std::make_unique<ThreadEngine>(board, rank),
+                                      {.rank = rank, .size = size, .timeout = timeout}));
   }
   return result;
 }
 
-}  // namespace muster
+}  // namespace muster::collective

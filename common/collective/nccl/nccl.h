@@ -21,7 +21,7 @@
 
 #include "common/collective/communicator.h"
 
-namespace muster {
+namespace muster::collective {
 
 struct NcclOptions {
   std::vector<int> devices;  // The device of each replica of this process.
@@ -59,4 +59,4 @@ struct CudaUuidsRequest {
 };
 using CudaUuidsReader = void (*)(CudaUuidsRequest* request);
 
-}  // namespace muster
+}  // namespace muster::collective

@@ -56,9 +56,6 @@ void Pause(MonotonicTime since) {
 
 namespace {
 
-using collective::Signature;
-using collective::Verb;
-
 ncclDataType_t TypeOf(DataType type) {
   switch (type) {
     case DataType::kFloat32:
@@ -222,7 +219,7 @@ class NcclCommunicator : public Communicator {
     // Read after the event. An operation that was aborted completes its event too, but the
     // communicator was poisoned before.
     result = status();
-    const CollectiveCall call = collective::CallOf(work.signature, rank());
+    const CollectiveCall call = CallOf(work.signature, rank());
     if (recorder_ != nullptr) recorder_->Ends(call, Message(result));
     spans_.Add(work.label, call, work.begin);
     return result;
@@ -247,7 +244,7 @@ class NcclCommunicator : public Communicator {
     }
     signature.sequence = ++sequence_;
     auto work = std::make_shared<NcclWork>(this, signature);
-    if (recorder_ != nullptr) recorder_->Starts(collective::CallOf(signature, rank()));
+    if (recorder_ != nullptr) recorder_->Starts(CallOf(signature, rank()));
     absl::Status started = valid;
     if (started.ok()) started = Start(*work, enqueue);
     if (!started.ok()) {
@@ -316,11 +313,11 @@ class NcclCommunicator : public Communicator {
                                         Message(compared), work.signature.Text(),
                                         work.signature.sequence));
     MUSTER_RETURN_IF_ERROR(compared);
-    const std::vector<std::string> labels = collective::LabelsOf(*shadow_);
+    const std::vector<std::string> labels = LabelsOf(*shadow_);
     for (int r = 1; r < size(); ++r) {
       if (work.everybodys[r] == work.everybodys[0]) continue;
-      return collective::MismatchError(collective::RankName(labels, 0), work.everybodys[0],
-                                       collective::RankName(labels, r), work.everybodys[r]);
+      return MismatchError(RankName(labels, 0), work.everybodys[0], RankName(labels, r),
+                           work.everybodys[r]);
     }
     return absl::OkStatus();
   }

@@ -17,14 +17,8 @@
 #include "common/collective/nccl/nccl.h"
 #include "common/collective/nccl/nccl_backend.h"
 
-namespace muster {
+namespace muster::collective {
 namespace {
-
-using collective::CudaError;
-using collective::DeviceScope;
-using collective::NcclDevice;
-using collective::NcclError;
-using collective::Pause;
 
 // The deadline of a whole formation. It also passes if the formation is aborted.
 struct Limit {
@@ -105,7 +99,7 @@ absl::StatusOr<ncclUniqueId> ShareUniqueId(Communicator& group, const Limit& lim
       return why;
     }
   }
-  const std::string first = collective::RankName(collective::LabelsOf(group), 0);
+  const std::string first = RankName(LabelsOf(group), 0);
   const Watch watch(&group, limit, fmt::format("{} gave no unique id of NCCL", first));
   MUSTER_RETURN_IF_ERROR(group.Broadcast({&id, sizeof id, DataType::kByte}, 0)->Wait());
   return id;
@@ -242,7 +236,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Make(NcclRequest& req
                     Clock::now() + options.formation_timeout};
   const int rank = request.group->rank();
   // The recorder receives the operations of the devices, not the comparisons on the host.
-  const auto recorder = collective::TakeRecorder(*request.group);
+  const auto recorder = TakeRecorder(*request.group);
   MUSTER_RETURN_IF_ERROR(CheckDevices(options.devices, per_rank[rank]));
   request.group->set_timeout(options.formation_timeout + std::chrono::seconds(1));
   MUSTER_ASSIGN_OR_RETURN(const ncclUniqueId id, ShareUniqueId(*request.group, limit));
@@ -251,7 +245,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Make(NcclRequest& req
   const int total = std::accumulate(per_rank.begin(), per_rank.end(), 0);
   Comms comms;
   for (const int device : options.devices)
-    comms.list.push_back({device, collective::PoolStream(device), nullptr});
+    comms.list.push_back({device, PoolStream(device), nullptr});
   MUSTER_RETURN_IF_ERROR(InitAll(comms, id, first, total, limit));
   MUSTER_RETURN_IF_ERROR(WarmUp(comms, limit, total));
   auto shadows = MakeReplicaCommunicators(std::move(request.group), per_rank, options.timeout);
@@ -259,7 +253,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Make(NcclRequest& req
   for (size_t i = 0; i < shadows.size(); ++i) {
     NcclDevice& device = comms.list[i];
     result.push_back(
-        collective::MakeNcclCommunicator(std::move(shadows[i]), device, options.timeout, recorder));
+        MakeNcclCommunicator(std::move(shadows[i]), device, options.timeout, recorder));
     device.comm = nullptr;
   }
   return result;
@@ -282,22 +276,22 @@ absl::StatusOr<std::vector<std::string>> Uuids(const std::vector<int>& devices) 
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::collective
 
 // These functions catch LibTorch's exceptions, which must not leave the module.
 extern "C" __attribute__((visibility("default"))) void MusterMakeNcclCommunicators(
-    muster::NcclRequest* request) {
+    muster::collective::NcclRequest* request) {
   try {
-    request->result = muster::Make(*request);
+    request->result = muster::collective::Make(*request);
   } catch (const std::exception& e) {
     request->result = muster::ProgramError(fmt::format("CUDA: {}", e.what()));
   }
 }
 
 extern "C" __attribute__((visibility("default"))) void MusterCudaUuids(
-    muster::CudaUuidsRequest* request) {
+    muster::collective::CudaUuidsRequest* request) {
   try {
-    request->result = muster::Uuids(request->devices);
+    request->result = muster::collective::Uuids(request->devices);
   } catch (const std::exception& e) {
     request->result = muster::ProgramError(fmt::format("CUDA: {}", e.what()));
   }

@@ -7,7 +7,7 @@
 
 #include "common/collective/nccl/nccl.h"
 
-namespace muster {
+namespace muster::collective {
 namespace {
 
 // The functions of the module. Its file is in the library folder beside the program's folder.
@@ -63,4 +63,4 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MakeNcclCommunicators
   return std::move(request.result);
 }
 
-}  // namespace muster
+}  // namespace muster::collective

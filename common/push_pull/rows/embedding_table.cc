@@ -22,7 +22,7 @@
 #include "common/push_pull/rows/row_storage.h"
 #include "common/push_pull/rows/row_values.h"
 
-namespace muster {
+namespace muster::push_pull {
 namespace {
 
 constexpr size_t kBlock = 32;  // Rows of a 16-bit type that are updated together.
@@ -534,4 +534,4 @@ std::unique_ptr<EmbeddingTable> EmbeddingTable::Make(Options options) {
   return std::make_unique<EmbeddingTableImpl>(options);
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

@@ -20,7 +20,7 @@
 #include "common/push_pull/rows/table_statistics.h"
 #include "muster/json.h"
 
-namespace muster {
+namespace muster::push_pull {
 
 // The initial value of rows. In the job file it is "zeros", or {"name": "uniform" | "normal" |
 // "constant", "scale": s}. "uniform" draws from [-s, s). "normal" has mean 0 and standard deviation
@@ -151,4 +151,4 @@ class EmbeddingTable {
   virtual void RestoreCounted(std::span<const uint64_t> keys_and_counts) = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::push_pull

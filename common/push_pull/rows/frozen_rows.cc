@@ -5,7 +5,7 @@
 #include "common/base/prefetch.h"
 #include "common/push_pull/rows/row_values.h"
 
-namespace muster {
+namespace muster::push_pull {
 template <typename Use>
 void FrozenRows::ForEach(int64_t first, int64_t count, const Use& use) const {
   for (const Part& part : parts_) {
@@ -43,4 +43,4 @@ void FrozenRows::Read(int64_t first, int64_t count, int64_t begin, int64_t eleme
   });
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

@@ -12,7 +12,7 @@
 #include "common/push_pull/rows/row_shape.h"
 #include "common/push_pull/rows/row_storage.h"
 
-namespace muster {
+namespace muster::push_pull {
 
 // A snapshot of one shard's rows. It has pointers to the rows, which do not move. It also has
 // copies of the rows that changed or were evicted after the snapshot. `rows` is constant. The
@@ -63,4 +63,4 @@ class FrozenRows final : public EmbeddingTable::Frozen {
   const int64_t size_;
 };
 
-}  // namespace muster
+}  // namespace muster::push_pull

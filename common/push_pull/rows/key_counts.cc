@@ -1,6 +1,6 @@
 #include "common/push_pull/rows/key_counts.h"
 
-namespace muster {
+namespace muster::push_pull {
 
 int64_t KeyCounts::Add(uint64_t key) {
   const auto found = counts_.find(key);
@@ -14,4 +14,4 @@ int64_t KeyCounts::Add(uint64_t key) {
   return counts_[key] = 1;
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

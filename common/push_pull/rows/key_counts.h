@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <unordered_map>
 
-namespace muster {
+namespace muster::push_pull {
 
 class KeyCounts {
  public:
@@ -27,4 +27,4 @@ class KeyCounts {
   std::unordered_map<uint64_t, int64_t> counts_;
 };
 
-}  // namespace muster
+}  // namespace muster::push_pull

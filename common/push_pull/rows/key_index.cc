@@ -5,7 +5,7 @@
 #include "common/base/hash.h"
 #include "common/base/prefetch.h"
 
-namespace muster {
+namespace muster::push_pull {
 namespace {
 
 constexpr size_t kFirstEntries = 1024;
@@ -77,4 +77,4 @@ void KeySums::Clear() {
   sums_.clear();
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

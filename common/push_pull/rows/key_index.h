@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-namespace muster {
+namespace muster::push_pull {
 
 class KeyIndex {
  public:
@@ -57,4 +57,4 @@ class KeySums {
   std::vector<float> sums_;
 };
 
-}  // namespace muster
+}  // namespace muster::push_pull

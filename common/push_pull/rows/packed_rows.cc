@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace muster {
+namespace muster::push_pull {
 
 std::vector<float> PackRows(std::span<const uint64_t> keys, std::span<const float> rows) {
   std::vector<float> packed(2 * keys.size() + rows.size());
@@ -28,4 +28,4 @@ absl::StatusOr<PackedRows> UnpackRows(std::span<const float> packed, int64_t wid
   return rows;
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

@@ -9,7 +9,7 @@
 
 #include "muster/status.h"
 
-namespace muster {
+namespace muster::push_pull {
 
 std::vector<float> PackRows(std::span<const uint64_t> keys, std::span<const float> rows);
 
@@ -20,4 +20,4 @@ struct PackedRows {
 // Returns a ConfigurationError if the size does not match a whole number of rows.
 absl::StatusOr<PackedRows> UnpackRows(std::span<const float> packed, int64_t width);
 
-}  // namespace muster
+}  // namespace muster::push_pull

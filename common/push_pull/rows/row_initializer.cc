@@ -12,7 +12,7 @@
 
 // Compiled without contraction to fused multiply-adds, like update_kernels.cc.
 
-namespace muster {
+namespace muster::push_pull {
 namespace {
 
 const std::vector<std::string> kInitializerNames = {"zeros", "constant", "uniform", "normal"};
@@ -105,4 +105,4 @@ absl::StatusOr<Initializer> ParseInitializer(const Json& json) {
   return initializer;
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace muster::ps {
+namespace muster::push_pull {
 
 struct RowFetch;
 
@@ -34,4 +34,4 @@ struct RowPush {
   int64_t others = 0;             // RowPull::others of the pull. The staleness counts from there.
 };
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

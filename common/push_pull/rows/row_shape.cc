@@ -5,7 +5,7 @@
 #include "common/optim/update_kernels.h"
 #include "common/push_pull/rows/row_values.h"
 
-namespace muster {
+namespace muster::push_pull {
 namespace {
 
 constexpr const char* kNoteNames[] = {"created_at", "updated_at", "update_count"};
@@ -50,4 +50,4 @@ std::vector<std::string> EmbeddingTable::EvictionColumns() {
   return {std::begin(kNoteNames), std::end(kNoteNames)};
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

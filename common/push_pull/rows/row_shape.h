@@ -7,7 +7,7 @@
 
 #include "common/push_pull/rows/embedding_table.h"
 
-namespace muster {
+namespace muster::push_pull {
 
 // A note is a value in a row that eviction uses. Each note is an int64.
 enum class RowNote { kCreatedAt, kUpdatedAt, kUpdateCount };
@@ -29,4 +29,4 @@ struct RowShape {
   int64_t width, parameter, elements = 0, note_begin = 0;
 };
 
-}  // namespace muster
+}  // namespace muster::push_pull

@@ -5,7 +5,7 @@
 
 #include "common/base/prefetch.h"
 
-namespace muster {
+namespace muster::push_pull {
 void SpreadRows(std::span<const uint64_t> keys, int servers, RowSpread* spread) {
   const size_t chunks = static_cast<size_t>(servers) * kRowChunks;
   std::vector<uint32_t> chunk_of(keys.size());
@@ -48,4 +48,4 @@ float* PackChunk(const RowSpread& spread, size_t chunk, int64_t width, std::span
   return to;
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

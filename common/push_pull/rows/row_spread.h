@@ -9,7 +9,7 @@
 
 #include "common/push_pull/layout.h"
 
-namespace muster {
+namespace muster::push_pull {
 
 struct RowSpread {
   // begin[s * kRowChunks + c] is the first position in `keys` of chunk c of server s. The last
@@ -32,4 +32,4 @@ void UnspreadRows(const RowSpread& spread, int64_t width, std::span<const float>
 float* PackChunk(const RowSpread& spread, size_t chunk, int64_t width, std::span<const float> rows,
                  float* packed);
 
-}  // namespace muster
+}  // namespace muster::push_pull

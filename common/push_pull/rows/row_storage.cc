@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-namespace muster {
+namespace muster::push_pull {
 namespace {
 
 constexpr int64_t kLine = 64, kHugePage = 2 << 20;
@@ -72,4 +72,4 @@ void RowStorage::Erase(uint64_t key) {
   entries_[hole] = {};
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

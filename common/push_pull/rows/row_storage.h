@@ -11,7 +11,7 @@
 
 #include "common/base/hash.h"
 
-namespace muster {
+namespace muster::push_pull {
 
 class RowStorage {
  public:
@@ -61,4 +61,4 @@ class RowStorage {
   std::vector<float*> left_;  // Memory of erased rows.
 };
 
-}  // namespace muster
+}  // namespace muster::push_pull

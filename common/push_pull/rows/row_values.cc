@@ -9,7 +9,7 @@
 
 // Compiled without contraction to fused multiply-adds, like update_kernels.cc.
 
-namespace muster {
+namespace muster::push_pull {
 namespace {
 
 constexpr uint32_t kInfinity = 0x7f800000, kSign = 0x80000000;
@@ -121,4 +121,4 @@ void ClipRows(const ClipOptions& clip, int64_t width, std::span<float> gradients
   }
 }
 
-}  // namespace muster
+}  // namespace muster::push_pull

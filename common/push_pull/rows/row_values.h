@@ -7,7 +7,7 @@
 
 #include "common/push_pull/rows/embedding_table.h"
 
-namespace muster {
+namespace muster::push_pull {
 
 // Returns how many float32 elements `width` numbers of the type occupy.
 inline int64_t FloatsOf(RowType type, int64_t width) {
@@ -25,4 +25,4 @@ void Load(RowType type, const float* from, std::span<float> row);
 // Clips each of the gradient rows [n][width]. clipnorm applies to the norm of each row.
 void ClipRows(const ClipOptions& clip, int64_t width, std::span<float> gradients);
 
-}  // namespace muster
+}  // namespace muster::push_pull

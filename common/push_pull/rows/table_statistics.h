@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace muster {
+namespace muster::push_pull {
 
 struct TableStatistics {
   int64_t rows = 0;
@@ -27,4 +27,4 @@ struct TableStatistics {
   friend bool operator==(const TableStatistics&, const TableStatistics&) = default;
 };
 
-}  // namespace muster
+}  // namespace muster::push_pull

@@ -18,6 +18,9 @@ namespace {
 using checkpoint::DType;
 using checkpoint::Tensor;
 using checkpoint::TensorInfo;
+using collective::Communicator;
+using push_pull::EmbeddingTable;
+using push_pull::RowColumn;
 
 // Rows are sent in pieces of about this size.
 constexpr int64_t kBroadcastBytes = 4 << 20;

@@ -33,7 +33,7 @@ class TableTransfer {
  public:
   // `holds` is true if this replica already has the owner's state. The tables of its process then
   // stay unchanged.
-  TableTransfer(Replica* replica, Communicator* communicator, int owner, bool holds);
+  TableTransfer(Replica* replica, collective::Communicator* communicator, int owner, bool holds);
   // Returns true if this replica's process receives rows.
   bool moves() const { return moves_; }
   // Transfers the rows, and sets the tables' last step to `step`. `*whole` is false while rows
@@ -43,7 +43,7 @@ class TableTransfer {
 
  private:
   Replica* const replica_;
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   const int owner_;
   bool moves_ = false, anybody_moves_ = false;
   std::vector<int64_t> sizes_, updates_, counted_;  // The owner's table sizes.

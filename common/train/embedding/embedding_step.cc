@@ -21,7 +21,8 @@ int64_t BytesOf(int64_t keys, int64_t width) {
 }
 
 // Returns the tensors `mine` of all ranks, [ranks][count].
-at::Tensor GatherFromAll(const at::Tensor& mine, c10::Device device, Communicator* communicator) {
+at::Tensor GatherFromAll(const at::Tensor& mine, c10::Device device,
+                         collective::Communicator* communicator) {
   const at::Tensor send = mine.to(device);
   const at::Tensor all = at::empty({communicator->size(), mine.numel()}, send.options());
   ThrowIfError(communicator->AllGather(BufferOf(send), BufferOf(all))->Wait());
@@ -105,7 +106,7 @@ std::vector<at::Tensor> ReadOnlyRows::Lookup(const std::vector<TableBags>& bags)
 
 // ---- EmbeddingStep
 
-EmbeddingStep::EmbeddingStep(Replica* replica, Communicator* communicator)
+EmbeddingStep::EmbeddingStep(Replica* replica, collective::Communicator* communicator)
     : replica_(replica),
       communicator_(communicator),
       rows_(replica),
@@ -121,7 +122,7 @@ void EmbeddingStep::Begin() {
     gradients.sums.clear();
     gradients.touched.clear();
   }
-  for (KeySums& sums : summed_) sums.Clear();
+  for (push_pull::KeySums& sums : summed_) sums.Clear();
 }
 
 std::vector<at::Tensor> EmbeddingStep::Lookup(const std::vector<TableKeys>& wanted) {
@@ -237,7 +238,7 @@ bool EmbeddingStep::IsFinite() const {
 
 bool EmbeddingStep::Unscale(const LossScaler& scaler) {
   std::vector<at::Tensor> all;
-  for (KeySums& sums : summed_) {
+  for (push_pull::KeySums& sums : summed_) {
     if (!sums.sums().empty())
       all.push_back(at::from_blob(sums.sums().data(), {static_cast<int64_t>(sums.sums().size())}));
   }

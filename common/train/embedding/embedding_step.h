@@ -40,7 +40,7 @@ class LookedUpRows {
 
  private:
   struct Table {
-    KeyIndex index;
+    push_pull::KeyIndex index;
     std::vector<float> rows;  // [index.keys()][width]
   };
   // Reads the rows of new keys. `known[t]` is the number of keys of table t whose rows were read
@@ -71,7 +71,7 @@ class ReadOnlyRows {
 
 class EmbeddingStep {
  public:
-  EmbeddingStep(Replica* replica, Communicator* communicator);
+  EmbeddingStep(Replica* replica, collective::Communicator* communicator);
 
   void Begin();
   void BeginMicroBatch() { leaves_.clear(); }
@@ -107,11 +107,11 @@ class EmbeddingStep {
   void Compact(int table, std::vector<uint64_t>* keys, std::vector<float>* sums) const;
 
   Replica* const replica_;
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   LookedUpRows rows_;
   std::vector<Leaf> leaves_;  // Rows that this micro-batch looked up.
   std::vector<Gradients> gradients_;
-  std::vector<KeySums> summed_;  // Indexed by table: sums over all replicas.
+  std::vector<push_pull::KeySums> summed_;  // Indexed by table: sums over all replicas.
 };
 
 }  // namespace muster

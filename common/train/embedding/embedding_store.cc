@@ -13,7 +13,7 @@ uint64_t Random64() {
 
 }  // namespace
 
-LocalEmbeddings::LocalEmbeddings(std::vector<EmbeddingTable::Options> options)
+LocalEmbeddings::LocalEmbeddings(std::vector<push_pull::EmbeddingTable::Options> options)
     : options_(std::move(options)), identity_(Random64()), tables_(options_.size()) {
   for (int i = 0; i < size(); ++i) Reset(i);
 }
@@ -36,7 +36,9 @@ absl::Status LocalEmbeddings::Push(int64_t step, std::span<const RowGradients> t
   return absl::OkStatus();
 }
 
-void LocalEmbeddings::Reset(int index) { tables_[index] = EmbeddingTable::Make(options_[index]); }
+void LocalEmbeddings::Reset(int index) {
+  tables_[index] = push_pull::EmbeddingTable::Make(options_[index]);
+}
 
 void LocalEmbeddings::set_step(int64_t step) {
   absl::MutexLock lock(&mutex_);

@@ -47,15 +47,15 @@ class EmbeddingStore {
 // others wait for it. Thread-safe.
 class LocalEmbeddings : public EmbeddingStore {
  public:
-  explicit LocalEmbeddings(std::vector<EmbeddingTable::Options> options);
+  explicit LocalEmbeddings(std::vector<push_pull::EmbeddingTable::Options> options);
 
   absl::Status Pull(std::span<const RowRead> reads) override;
   absl::Status Push(int64_t step, std::span<const RowGradients> tables) override;
 
   int size() const { return static_cast<int>(tables_.size()); }
-  EmbeddingTable& table(int index) { return *tables_[index]; }
-  const EmbeddingTable& table(int index) const { return *tables_[index]; }
-  const EmbeddingTable::Options& options(int index) const { return options_[index]; }
+  push_pull::EmbeddingTable& table(int index) { return *tables_[index]; }
+  const push_pull::EmbeddingTable& table(int index) const { return *tables_[index]; }
+  const push_pull::EmbeddingTable::Options& options(int index) const { return options_[index]; }
   // Reset removes all rows, before another state is restored. set_step sets the last applied step.
   // Both require that no replica is in a step.
   void Reset(int index);
@@ -68,9 +68,9 @@ class LocalEmbeddings : public EmbeddingStore {
   uint64_t identity() const { return identity_; }
 
  private:
-  const std::vector<EmbeddingTable::Options> options_;
+  const std::vector<push_pull::EmbeddingTable::Options> options_;
   const uint64_t identity_;
-  std::vector<std::unique_ptr<EmbeddingTable>> tables_;
+  std::vector<std::unique_ptr<push_pull::EmbeddingTable>> tables_;
   absl::Mutex mutex_;
   int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  // The last step that was applied.
 };

@@ -9,16 +9,21 @@
 
 namespace muster {
 
+using push_pull::kRowChunks;
+using push_pull::RowPlace;
+using push_pull::RowSpread;
+using push_pull::SpreadRows;
+
 void ParameterExchange::LayOutTables() {
   for (size_t v = 0; v < served_.specs.size(); ++v) {
     if (!served_.specs[v].table) continue;
     Table& table = tables_.emplace_back();
     table.variable = static_cast<int>(v);
     table.width = served_.specs[v].table->width;
-    for (const std::vector<Chunk>& chunks : layout_.chunks) {
-      const auto first = std::find_if(chunks.begin(), chunks.end(), [&](const Chunk& chunk) {
-        return chunk.table == table.variable;
-      });
+    for (const std::vector<push_pull::Chunk>& chunks : layout_.chunks) {
+      const auto first = std::find_if(
+          chunks.begin(), chunks.end(),
+          [&](const push_pull::Chunk& chunk) { return chunk.table == table.variable; });
       table.first_chunk.push_back(static_cast<int>(first - chunks.begin()));
     }
     table.others.resize(static_cast<size_t>(table.servers()) * kRowChunks);
@@ -32,8 +37,9 @@ RowPlace ParameterExchange::PlaceOfChunk(const Table& table, size_t chunk) {
 }
 
 // Makes a fetch of the keys in `spread`. Its rows have the same order.
-std::shared_ptr<ps::RowFetch> ParameterExchange::MakeFetch(const Table& table, RowSpread* spread) {
-  auto fetch = std::make_shared<ps::RowFetch>();
+std::shared_ptr<push_pull::RowFetch> ParameterExchange::MakeFetch(const Table& table,
+                                                                  RowSpread* spread) {
+  auto fetch = std::make_shared<push_pull::RowFetch>();
   const auto width = static_cast<size_t>(table.width);
   fetch->keys = std::move(spread->keys);
   fetch->rows.resize(fetch->keys.size() * width);
@@ -49,9 +55,9 @@ std::shared_ptr<ps::RowFetch> ParameterExchange::MakeFetch(const Table& table, R
 }
 
 // Notes RowPull::others of the used chunks. If `used` is null, all chunks of the fetch are used.
-void ParameterExchange::NoteOthers(const ps::RowFetch& fetch, const std::vector<bool>* used,
+void ParameterExchange::NoteOthers(const push_pull::RowFetch& fetch, const std::vector<bool>* used,
                                    Table* table) {
-  for (const ps::RowPull& pull : fetch.pulls) {
+  for (const push_pull::RowPull& pull : fetch.pulls) {
     const int chunk = pull.shard * kRowChunks + pull.chunk - table->first_chunk[pull.shard];
     if (used != nullptr && !(*used)[chunk]) continue;
     std::optional<int64_t>& others = table->others[chunk];
@@ -70,11 +76,11 @@ class PrefetchImpl {
     const at::Tensor host = HostKeys(replica_, table, keys, "prefetch");
     tables_[table.index].Add(KeysIn(host), &numbers_);
   }
-  KeyIndex& table(size_t index) { return tables_[index]; }
+  push_pull::KeyIndex& table(size_t index) { return tables_[index]; }
 
  private:
   const Replica& replica_;
-  std::vector<KeyIndex> tables_;
+  std::vector<push_pull::KeyIndex> tables_;
   std::vector<uint32_t> numbers_;  // Scratch memory.
 };
 
@@ -89,7 +95,7 @@ absl::StatusOr<std::shared_ptr<PrefetchedRows>> ParameterExchange::Prefetch(
     std::as_const(replica->program()).prefetch(prefetch, batch);
   }));
   const auto rows = std::make_shared<PrefetchedRows>();
-  std::vector<std::shared_ptr<ps::RowFetch>> fetches;
+  std::vector<std::shared_ptr<push_pull::RowFetch>> fetches;
   for (size_t t = 0; t < tables_.size(); ++t) {
     PrefetchedTable& table = rows->tables.emplace_back();
     table.index = std::move(wanted.table(t));
@@ -130,7 +136,7 @@ void ParameterExchange::BeginRows(std::shared_ptr<PrefetchedRows> rows) {
 struct ParameterExchange::Asked {
   const RowRead* read;
   RowSpread spread;  // Its places are indices into `read`.
-  std::shared_ptr<ps::RowFetch> fetch;
+  std::shared_ptr<push_pull::RowFetch> fetch;
 };
 
 // Adds a fetch of the keys at `places`, or of all keys if `places` is empty.
@@ -148,7 +154,7 @@ void ParameterExchange::Ask(const RowRead& read, std::span<const size_t> places,
 
 // Sends all fetches except the first `known`, together.
 void ParameterExchange::FetchAsked(const std::vector<Asked>& all, size_t known) {
-  std::vector<std::shared_ptr<ps::RowFetch>> fetches;
+  std::vector<std::shared_ptr<push_pull::RowFetch>> fetches;
   for (; known < all.size(); ++known) fetches.push_back(all[known].fetch);
   client_->FetchRows(fetches);
 }
@@ -195,7 +201,7 @@ absl::Status ParameterExchange::PullRows(std::span<const RowRead> reads) {
     Table& table = tables_[asked.read->table];
     MUSTER_RETURN_IF_ERROR(client_->Await(*asked.fetch));
     NoteOthers(*asked.fetch, nullptr, &table);
-    UnspreadRows(asked.spread, table.width, asked.fetch->rows, asked.read->rows);
+    push_pull::UnspreadRows(asked.spread, table.width, asked.fetch->rows, asked.read->rows);
   }
   return absl::OkStatus();
 }
@@ -206,7 +212,7 @@ absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tabl
     elements += tables[t].keys.size() * static_cast<size_t>(2 + tables_[t].width);
   if (elements == 0) return absl::OkStatus();
   if (packed_.size() < elements) packed_.resize(elements);
-  std::vector<ps::RowPush> pushes;
+  std::vector<push_pull::RowPush> pushes;
   float* at = packed_.data();
   for (size_t t = 0; t < tables.size(); ++t) {
     const Table& table = tables_[t];
@@ -215,7 +221,7 @@ absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tabl
     SpreadRows(tables[t].keys, table.servers(), &spread);
     for (size_t c = 0; c < spread.chunks(); ++c) {
       if (spread.count(c) == 0) continue;
-      float* const end = PackChunk(spread, c, table.width, tables[t].gradients, at);
+      float* const end = push_pull::PackChunk(spread, c, table.width, tables[t].gradients, at);
       const RowPlace place = PlaceOfChunk(table, c);
       pushes.push_back({place.server, place.chunk, {at, end}, table.others[c].value_or(0)});
       at = end;
@@ -236,7 +242,7 @@ absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tabl
 // rows include it.
 void ParameterExchange::FetchAgain(std::span<const RowGradients> pushed,
                                    std::span<const std::shared_ptr<PrefetchedRows>> ahead) {
-  std::vector<std::shared_ptr<ps::RowFetch>> fetches;
+  std::vector<std::shared_ptr<push_pull::RowFetch>> fetches;
   for (const std::shared_ptr<PrefetchedRows>& rows : ahead)
     for (size_t t = 0; t < pushed.size(); ++t) {
       const std::vector<uint64_t> keys = rows->tables[t].Known(pushed[t].keys);

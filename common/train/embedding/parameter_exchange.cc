@@ -31,10 +31,8 @@ at::Tensor HostCopy(const at::Tensor& tensor) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ParameterExchange>> ParameterExchange::Make(const Replica& replica,
-                                                                           const Job& job,
-                                                                           ServedVariables served,
-                                                                           Layout layout) {
+absl::StatusOr<std::unique_ptr<ParameterExchange>> ParameterExchange::Make(
+    const Replica& replica, const Job& job, ServedVariables served, push_pull::Layout layout) {
   std::unique_ptr<ParameterExchange> exchange(
       new ParameterExchange(std::move(layout), std::move(served)));
   for (const NamedOptimizer& optimizer : replica.optimizers()) {
@@ -54,7 +52,7 @@ void ParameterExchange::BuildLayout(const Replica& replica) {
   chunks_of_.resize(replica.optimizers().size());
   learning_rates_.assign(served_.optimizers.size(), 1.0);
   std::vector<std::vector<int>> by_server;  // Indices into chunks_, by server.
-  for (const std::vector<Chunk>& of_server : layout_.chunks) {
+  for (const std::vector<push_pull::Chunk>& of_server : layout_.chunks) {
     std::vector<int>& numbers = by_server.emplace_back();
     for (size_t i = 0; i < of_server.size(); ++i) {
       numbers.push_back(static_cast<int>(chunks_.size()));
@@ -96,7 +94,7 @@ void ParameterExchange::BuildLayout(const Replica& replica) {
     }
     parameters_of_.push_back(optimizer.rule->parameters());
   }
-  for (const VariablePart& part : layout_.parts) {
+  for (const push_pull::VariablePart& part : layout_.parts) {
     if (part.elements() == 0) continue;
     Variable& variable = variables_[part.variable];
     const int64_t rows = variable.tensor.dim() == 0 ? 1 : variable.tensor.size(0);
@@ -122,7 +120,7 @@ std::vector<std::vector<std::span<float>>> ParameterExchange::parameters() const
   return ShardSpans(layout_, served_.specs, hosts);
 }
 
-void ParameterExchange::UseClient(ps::PushPullClient* client) {
+void ParameterExchange::UseClient(push_pull::PushPullClient* client) {
   {
     absl::MutexLock lock(&mutex_);
     prefetching_ = client;
@@ -133,7 +131,7 @@ void ParameterExchange::UseClient(ps::PushPullClient* client) {
   open_ = false;
   if (client == nullptr) return;
   std::vector<size_t> next(variables_.size());
-  for (const VariablePart& place : layout_.parts) {
+  for (const push_pull::VariablePart& place : layout_.parts) {
     if (place.elements() == 0) continue;
     Variable& variable = variables_[place.variable];
     Part& part = variable.parts[next[place.variable]++];
@@ -331,7 +329,7 @@ absl::Status ParameterExchange::Wait() {
 // Called while the gradients are still in the memory from which they were pushed.
 void ParameterExchange::NoteRefused(const std::set<std::pair<int, int>>& chunks) {
   for (const auto& [shard, index] : chunks) {
-    const Chunk& chunk = layout_.chunks[shard][index];
+    const push_pull::Chunk& chunk = layout_.chunks[shard][index];
     if (chunk.rows()) not_finite_.insert(served_.specs[chunk.table].name);
   }
   for (const ChunkPlace& place : chunks_) {

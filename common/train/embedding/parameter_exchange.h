@@ -50,17 +50,17 @@ class ParameterExchange : public EmbeddingStore {
   static absl::StatusOr<std::unique_ptr<ParameterExchange>> Make(const Replica& replica,
                                                                  const Job& job,
                                                                  ServedVariables served,
-                                                                 Layout layout);
+                                                                 push_pull::Layout layout);
   ~ParameterExchange() override;
 
-  const std::vector<VariableSpec>& variables() const { return served_.specs; }
-  const Layout& layout() const { return layout_; }
+  const std::vector<push_pull::VariableSpec>& variables() const { return served_.specs; }
+  const push_pull::Layout& layout() const { return layout_; }
   // Returns the host memory of the parameters, for ClientOptions::parameters. On a CPU replica it
   // is the memory of the replica's own parameters.
   std::vector<std::vector<std::span<float>>> parameters() const;
   // Sets the client, which must stay valid until the next call. `client` may be null. Rows that the
   // previous client prefetched become invalid. Called between steps.
-  void UseClient(ps::PushPullClient* client);
+  void UseClient(push_pull::PushPullClient* client);
   // Sets a function that is called with true before a wait for servers, and with false after it.
   void set_on_wait(std::function<void(bool)> on_wait) { on_wait_ = std::move(on_wait); }
   // Returns one sink for each optimizer, for Replica::Attach. This object must outlive the sinks.
@@ -89,7 +89,7 @@ class ParameterExchange : public EmbeddingStore {
   // this replica were received after that time.
   MonotonicTime push_began() const { return push_began_; }
   // Returns the outcome of all pushes since BeginStep.
-  const ps::PushPullClient::Outcome& outcome() const { return outcome_; }
+  const push_pull::PushPullClient::Outcome& outcome() const { return outcome_; }
   // Returns the variables whose gradient, or change of a buffer, the servers have refused since
   // BeginStep because it is not finite.
   const std::set<std::string>& not_finite() const { return not_finite_; }
@@ -116,7 +116,7 @@ class ParameterExchange : public EmbeddingStore {
     bool same = false;
   };
   struct ChunkPlace {
-    Chunk chunk;
+    push_pull::Chunk chunk;
     int index = 0;  // Index of the chunk within its server.
     std::vector<int> variables;
     int pending = 0;
@@ -126,7 +126,7 @@ class ParameterExchange : public EmbeddingStore {
     bool buffers = false;
   };
 
-  ParameterExchange(Layout layout, ServedVariables served)
+  ParameterExchange(push_pull::Layout layout, ServedVariables served)
       : layout_(std::move(layout)), served_(std::move(served)) {}
   void BuildLayout(const Replica& replica);
   bool clips(int optimizer) const;
@@ -135,7 +135,7 @@ class ParameterExchange : public EmbeddingStore {
   void Clear(int variable);
   // Returns a ProgramError if a kSame buffer differs from its value at the last pull.
   absl::Status CheckSameBuffers() const;
-  using What = ps::PushPullClient::What;
+  using What = push_pull::PushPullClient::What;
   void Launch(int chunk, What what = What::kGradient);
   void LaunchRest();
   // Writes before - after, which the servers subtract, to the client's memory. Returns false if the
@@ -155,7 +155,7 @@ class ParameterExchange : public EmbeddingStore {
   // optimizer are included if `rest` is true.
   void CopyToDevice(bool rest);
 
-  const Layout layout_;
+  const push_pull::Layout layout_;
   const ServedVariables served_;
   std::vector<Variable> variables_;
   std::vector<ChunkPlace> chunks_;
@@ -170,9 +170,11 @@ class ParameterExchange : public EmbeddingStore {
     int servers() const { return static_cast<int>(first_chunk.size()); }
   };
   void LayOutTables();
-  static RowPlace PlaceOfChunk(const Table& table, size_t chunk);
-  static std::shared_ptr<ps::RowFetch> MakeFetch(const Table& table, RowSpread* spread);
-  static void NoteOthers(const ps::RowFetch& fetch, const std::vector<bool>* used, Table* table);
+  static push_pull::RowPlace PlaceOfChunk(const Table& table, size_t chunk);
+  static std::shared_ptr<push_pull::RowFetch> MakeFetch(const Table& table,
+                                                        push_pull::RowSpread* spread);
+  static void NoteOthers(const push_pull::RowFetch& fetch, const std::vector<bool>* used,
+                         Table* table);
   struct Asked;
   void Ask(const RowRead& read, std::span<const size_t> places, std::vector<Asked>* all);
   absl::Status PullRows(std::span<const RowRead> reads);
@@ -188,7 +190,7 @@ class ParameterExchange : public EmbeddingStore {
   // Held while rows are pushed or prefetched. The order of these calls determines which pushes a
   // prefetch includes.
   absl::Mutex mutex_;
-  ps::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Equals client_.
+  push_pull::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Equals client_.
   int clients_ ABSL_GUARDED_BY(mutex_) = 0;
   // Prefetched rows of later steps.
   std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);
@@ -202,7 +204,7 @@ class ParameterExchange : public EmbeddingStore {
   // True in a float16 run. Gradients may then be infinite, so they are collected completely and
   // checked before any is sent.
   bool whole_ = false;
-  ps::PushPullClient* client_ = nullptr;
+  push_pull::PushPullClient* client_ = nullptr;
   std::function<void(bool)> on_wait_;
   double weight_ = 1;                   // Argument of BeginStep.
   int64_t lease_ = 0;                   // Argument of BeginStep.
@@ -213,7 +215,7 @@ class ParameterExchange : public EmbeddingStore {
   uint64_t sequence_ = 0;
   int64_t pushes_ = 0;  // Pushes of this step.
   MonotonicTime push_began_;
-  ps::PushPullClient::Outcome outcome_;
+  push_pull::PushPullClient::Outcome outcome_;
   std::set<std::string> not_finite_;
 };
 

@@ -5,8 +5,11 @@
 #include "common/base/prefetch.h"
 
 namespace muster {
-void PrefetchedTable::Add(std::span<const uint64_t> keys, const RowSpread& spread, int64_t width,
-                          std::shared_ptr<ps::RowFetch> fetch) {
+
+using push_pull::KeyIndex;
+
+void PrefetchedTable::Add(std::span<const uint64_t> keys, const push_pull::RowSpread& spread,
+                          int64_t width, std::shared_ptr<push_pull::RowFetch> fetch) {
   std::vector<uint32_t> numbers;
   index.Find(keys, &numbers);
   row.resize(index.keys().size());

@@ -14,17 +14,17 @@
 namespace muster {
 
 struct PrefetchedTable {
-  KeyIndex index;
+  push_pull::KeyIndex index;
   // Indexed by a key's number in `index`: its row in the newest fetch with this key.
   std::vector<const float*> row;
   std::vector<uint32_t> chunk;  // Indexed by a key's number: its RowSpread chunk.
   // The first fetch has all keys. Each later one has the keys of a push that followed. Empty if
   // prefetch() named no keys.
-  std::vector<std::shared_ptr<ps::RowFetch>> fetches;
+  std::vector<std::shared_ptr<push_pull::RowFetch>> fetches;
 
   // Adds a fetch of `keys`, in the order of `spread`. REQUIRES: `index` has these keys.
-  void Add(std::span<const uint64_t> keys, const RowSpread& spread, int64_t width,
-           std::shared_ptr<ps::RowFetch> fetch);
+  void Add(std::span<const uint64_t> keys, const push_pull::RowSpread& spread, int64_t width,
+           std::shared_ptr<push_pull::RowFetch> fetch);
   // Returns the keys among `keys` that this table has.
   std::vector<uint64_t> Known(std::span<const uint64_t> keys) const;
   // Copies the row of each key that this table has to its place in `rows`, [keys][width]. Appends

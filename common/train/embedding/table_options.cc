@@ -8,6 +8,8 @@
 namespace muster {
 namespace {
 
+using push_pull::EmbeddingTable;
+
 constexpr const char* kAll = "*";
 
 // Applies the options that the job sets: first those for all tables, then those for this table,
@@ -73,18 +75,19 @@ absl::StatusOr<EmbeddingTable::Options> TableOptions(const std::string& name,
   EmbeddingTable::Options table;
   table.width = options.width;
   MUSTER_RETURN_IF_ERROR(SetRule(name, optimizer, &table));
-  const auto initializer = ParseInitializer(options.initializer);
+  const auto initializer = push_pull::ParseInitializer(options.initializer);
   if (!initializer.ok())
     return Annotate(initializer.status(), fmt::format("embedding \"{}\": ", name));
   table.initializer = *initializer;
-  MUSTER_ASSIGN_OR_RETURN(const int type, IndexOf(options.dtype, RowTypeNames(), name, "dtype"));
-  table.type = static_cast<RowType>(type);
+  MUSTER_ASSIGN_OR_RETURN(const int type,
+                          IndexOf(options.dtype, push_pull::RowTypeNames(), name, "dtype"));
+  table.type = static_cast<push_pull::RowType>(type);
   MUSTER_RETURN_IF_ERROR(CheckLeast(options.max_rows, 0, name, "max_rows"));
   MUSTER_RETURN_IF_ERROR(CheckLeast(options.max_bytes, 0, name, "max_bytes"));
   MUSTER_RETURN_IF_ERROR(CheckLeast(options.admit_after, 1, name, "admit_after"));
   MUSTER_ASSIGN_OR_RETURN(const int eviction,
-                          IndexOf(options.eviction, EvictionNames(), name, "eviction"));
-  table.limits = {options.max_rows, options.max_bytes, static_cast<Eviction>(eviction),
+                          IndexOf(options.eviction, push_pull::EvictionNames(), name, "eviction"));
+  table.limits = {options.max_rows, options.max_bytes, static_cast<push_pull::Eviction>(eviction),
                   options.admit_after};
   return table;
 }

@@ -14,9 +14,10 @@ namespace muster {
 // Returns the options of table `name`, without the seed. `optimizer` is the optimizer of the table,
 // from the job or the program. `of_job` is the job's "embeddings". Returns a ConfigurationError
 // with the table and the key if a value is wrong.
-absl::StatusOr<EmbeddingTable::Options> TableOptions(const std::string& name,
-                                                     const EmbeddingOptions& declared,
-                                                     const Json& optimizer, const Json& of_job);
+absl::StatusOr<push_pull::EmbeddingTable::Options> TableOptions(const std::string& name,
+                                                                const EmbeddingOptions& declared,
+                                                                const Json& optimizer,
+                                                                const Json& of_job);
 // Returns an error if the job's "embeddings" names a table that the program does not declare.
 absl::Status CheckTableNames(const Json& of_job, const std::vector<std::string>& tables);
 

@@ -12,6 +12,7 @@ namespace {
 
 using checkpoint::DType;
 using checkpoint::TensorInfo;
+using push_pull::EmbeddingTable;
 
 constexpr int64_t kBlockElements = 256 << 10;
 
@@ -48,7 +49,7 @@ absl::StatusOr<TableRows> TableRows::Find(const checkpoint::RowSources& sources,
   all.columns_ = EmbeddingTable::Columns(options);
   all.names_ = {table + ".keys"};
   const std::vector<std::string> shaped = ShapedSlots(options.rule);
-  for (const RowColumn& column : all.columns_) {
+  for (const push_pull::RowColumn& column : all.columns_) {
     if (slots || all.names_.size() == 1) all.names_.push_back(table + "." + column.name);
     const bool slot = std::find(shaped.begin(), shaped.end(), column.name) != shaped.end();
     all.initial_row_.insert(
@@ -71,7 +72,7 @@ absl::Status TableRows::AddPart(const std::shared_ptr<const checkpoint::RowSourc
   MUSTER_ASSIGN_OR_RETURN(const int keys, FindFitting(*source, {names_[0], DType::kInt64, {-1}}));
   if (keys < 0) return absl::OkStatus();
   Part part{source, source->tensors()[keys].shape[0], static_cast<size_t>(keys), {}};
-  for (const RowColumn& column : columns_) {
+  for (const push_pull::RowColumn& column : columns_) {
     part.columns.push_back(-1);
     if (!slots && part.columns.size() > 1) continue;
     const TensorInfo expected =

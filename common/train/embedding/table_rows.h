@@ -21,7 +21,8 @@ class TableRows {
   // which tensor is missing or does not match: "\"users.keys\" is not in it".
   static absl::StatusOr<TableRows> Find(const checkpoint::RowSources& sources,
                                         const std::string& table,
-                                        const EmbeddingTable::Options& options, bool slots);
+                                        const push_pull::EmbeddingTable::Options& options,
+                                        bool slots);
 
   int64_t rows() const;
   int64_t updates() const { return updates_; }  // 0 without slots.
@@ -46,7 +47,7 @@ class TableRows {
   absl::Status ReadBlock(const Part& part, int64_t first, std::span<uint64_t> keys,
                          std::vector<float>* column, std::span<float> rows) const;
 
-  std::vector<RowColumn> columns_;
+  std::vector<push_pull::RowColumn> columns_;
   std::vector<float> initial_row_;  // A row with initial values, including its slots.
   std::vector<std::string> names_;
   std::vector<Part> parts_;

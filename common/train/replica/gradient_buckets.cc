@@ -28,13 +28,14 @@ at::Tensor ViewFor(const at::Tensor& parameter, const at::Tensor& storage, int64
 
 }  // namespace
 
-Buffer BufferOf(const at::Tensor& tensor) {
-  const auto buffer = TensorBuffer(tensor);
+collective::Buffer BufferOf(const at::Tensor& tensor) {
+  const auto buffer = collective::TensorBuffer(tensor);
   TORCH_CHECK(buffer.ok(), std::string(Message(buffer.status())));
   return *buffer;
 }
 
-GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicator* communicator,
+GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters,
+                                 collective::Communicator* communicator,
                                  const BucketOptions& options)
     : parameters_(std::move(parameters)),
       communicator_(communicator),

@@ -33,7 +33,7 @@ class GradientBuckets final : public GradientSink {
   // `parameters` are leaves on one device. Only those that require a gradient at this time get a
   // place in a bucket. If that changes, a new object is needed. The communicator must outlive this
   // object.
-  GradientBuckets(std::vector<at::Tensor> parameters, Communicator* communicator,
+  GradientBuckets(std::vector<at::Tensor> parameters, collective::Communicator* communicator,
                   const BucketOptions& options);
   ~GradientBuckets() override;
 
@@ -62,7 +62,7 @@ class GradientBuckets final : public GradientSink {
     int pending = 0;     // Missing gradients of this micro-batch.
     at::Tensor storage;  // [count + tail]
     std::shared_ptr<void> shared;
-    WorkPtr work;
+    collective::WorkPtr work;
   };
 
   void BuildLayout(const BucketOptions& options);
@@ -71,7 +71,7 @@ class GradientBuckets final : public GradientSink {
   absl::Status WaitAll();
 
   const std::vector<at::Tensor> parameters_;
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   const int64_t control_capacity_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;     // Indexed by parameter.
@@ -90,6 +90,6 @@ class GradientBuckets final : public GradientSink {
 };
 
 // Returns TensorBuffer(tensor). Throws c10::Error if that fails.
-Buffer BufferOf(const at::Tensor& tensor);
+collective::Buffer BufferOf(const at::Tensor& tensor);
 
 }  // namespace muster

@@ -477,7 +477,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
   MUSTER_RETURN_IF_ERROR(MakeRules(replica.get()));
   replica->built_trainable_ = replica->Trainable();
   replica->AddHooks();
-  std::vector<EmbeddingTable::Options> tables;
+  std::vector<push_pull::EmbeddingTable::Options> tables;
   for (const NamedEmbedding& table : replica->embeddings_) tables.push_back(table.options);
   replica->tables_ = std::make_shared<LocalEmbeddings>(std::move(tables));
   return replica;
@@ -627,7 +627,7 @@ EvaluationModes::~EvaluationModes() {
     if (module->is_training() != training) module->train(training);
 }
 
-absl::Status Replica::Attach(Communicator* communicator, const ScheduleContext& context,
+absl::Status Replica::Attach(collective::Communicator* communicator, const ScheduleContext& context,
                              const CollectiveOptions& options) {
   communicator_ = communicator;
   collective_ = options;

@@ -92,7 +92,7 @@ struct NamedMetric {
 
 struct NamedEmbedding {
   std::string name;
-  EmbeddingTable::Options options;
+  push_pull::EmbeddingTable::Options options;
   Json optimizer, learning_rate;
   std::unique_ptr<Schedule> schedule;  // Set once the length of an epoch is known.
 };
@@ -209,7 +209,7 @@ class Replica {
   void set_buffer_room(int64_t elements) { buffer_room_ = elements; }
 
   // Makes the schedules and gradient buckets for a generation.
-  absl::Status Attach(Communicator* communicator, const ScheduleContext& context,
+  absl::Status Attach(collective::Communicator* communicator, const ScheduleContext& context,
                       const CollectiveOptions& options);
   // Makes the schedules, and uses `sinks` instead of buckets, one for each optimizer.
   absl::Status Attach(std::vector<std::unique_ptr<GradientSink>> sinks,
@@ -260,7 +260,7 @@ class Replica {
   int active_ = -1;
   bool keeps_rules_ = false;
   // The generation's communicator. Null if gradients go to parameter servers.
-  Communicator* communicator_ = nullptr;
+  collective::Communicator* communicator_ = nullptr;
   CollectiveOptions collective_;
   int64_t buffer_room_ = 0;
 };

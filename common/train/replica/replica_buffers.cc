@@ -10,6 +10,8 @@
 namespace muster {
 namespace {
 
+using collective::Communicator;
+
 // Returns a contiguous tensor on the collective's device.
 at::Tensor Numbers(const std::vector<double>& numbers, c10::Device device) {
   return at::tensor(numbers, at::kDouble).to(device);

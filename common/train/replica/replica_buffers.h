@@ -29,11 +29,13 @@ using StackedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
 // nothing is gathered if it is false. Returns a ProgramError for a buffer whose number of elements
 // differs between replicas.
 absl::StatusOr<StackedBuffers> GatherReplicaBuffers(const Replica& replica,
-                                                    Communicator* communicator, bool* wanted);
+                                                    collective::Communicator* communicator,
+                                                    bool* wanted);
 
 // Sends the buffers that replica 0 has in `kept` to the replicas with `has_own` false. `kept` may
 // have only some of the buffers. Called by all replicas at the start of a generation.
-absl::Status DistributeReplicaBuffers(const Replica& replica, Communicator* communicator,
+absl::Status DistributeReplicaBuffers(const Replica& replica,
+                                      collective::Communicator* communicator,
                                       const StackedBuffers& kept, bool has_own);
 
 }  // namespace muster

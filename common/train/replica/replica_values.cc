@@ -18,6 +18,8 @@
 namespace muster {
 namespace {
 
+using collective::Communicator;
+
 constexpr const char* kSameEverywhere =
     "every replica must make the same calls, with the same names, types and shapes, with an empty "
     "batch too";
@@ -256,8 +258,8 @@ void Check(Communicator* communicator, at::Device device, const std::string& cal
 Nested ReduceOverReplicas(Communicator* communicator, at::Device device, ReduceOp op,
                           const Nested& value, std::optional<int64_t> axis) {
   const at::NoGradGuard no_grad;
-  const std::string call =
-      fmt::format("reduce({}{})", ReduceOpName(op), axis ? fmt::format(", axis {}", *axis) : "");
+  const std::string call = fmt::format("reduce({}{})", collective::ReduceOpName(op),
+                                       axis ? fmt::format(", axis {}", *axis) : "");
   Wrong wrong;
   const std::vector<Leaf> leaves = LeavesOf(value, device, &wrong);
   std::vector<int64_t> axes;

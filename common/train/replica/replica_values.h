@@ -15,8 +15,8 @@ namespace muster {
 
 // Returns OK if all replicas pass the same text. Otherwise returns the same ProgramError on each:
 // "replica 0 <text>, replica 2 <text>: <rule>".
-absl::Status AgreeOn(Communicator* communicator, at::Device device, const std::string& text,
-                     const std::string& rule);
+absl::Status AgreeOn(collective::Communicator* communicator, at::Device device,
+                     const std::string& text, const std::string& rule);
 
 // The result of GatherTexts: the sum of all numbers, and the non-empty texts in the order of
 // replicas. Long texts are truncated. If all texts are empty, the call needs only one small
@@ -25,13 +25,13 @@ struct GatheredTexts {
   int64_t sum = 0;
   std::vector<std::string> texts;
 };
-absl::StatusOr<GatheredTexts> GatherTexts(Communicator* communicator, at::Device device,
+absl::StatusOr<GatheredTexts> GatherTexts(collective::Communicator* communicator, at::Device device,
                                           int64_t number, const std::string& text);
 
 // These functions implement Loop::reduce and Loop::gather. They throw StatusError.
-Nested ReduceOverReplicas(Communicator* communicator, at::Device device, ReduceOp op,
+Nested ReduceOverReplicas(collective::Communicator* communicator, at::Device device, ReduceOp op,
                           const Nested& value, std::optional<int64_t> axis);
-Nested GatherOverReplicas(Communicator* communicator, at::Device device, const Nested& value,
-                          int64_t axis);
+Nested GatherOverReplicas(collective::Communicator* communicator, at::Device device,
+                          const Nested& value, int64_t axis);
 
 }  // namespace muster

@@ -11,6 +11,9 @@
 namespace muster {
 namespace {
 
+using push_pull::VariablePart;
+using push_pull::VariableSpec;
+
 // Returns true if the rows of the first dimension are contiguous and without gaps between them.
 bool FirstOutermost(const at::Tensor& tensor) {
   if (!tensor.is_non_overlapping_and_dense()) return false;
@@ -110,16 +113,16 @@ absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica) {
   for (const NamedEmbedding& table : replica->embeddings()) {
     VariableSpec spec{
         table.name, {0, table.options.width}, static_cast<int>(served.optimizers.size()), {}};
-    const EmbeddingTable::Options& rows = table.options;
-    spec.table = TableSpec{rows.width,
-                           static_cast<int>(rows.initializer.kind),
-                           rows.initializer.scale,
-                           rows.seed,
-                           static_cast<int>(rows.type),
-                           rows.limits.max_rows,
-                           rows.limits.max_bytes,
-                           static_cast<int>(rows.limits.eviction),
-                           rows.limits.admit_after};
+    const push_pull::EmbeddingTable::Options& rows = table.options;
+    spec.table = push_pull::TableSpec{rows.width,
+                                      static_cast<int>(rows.initializer.kind),
+                                      rows.initializer.scale,
+                                      rows.seed,
+                                      static_cast<int>(rows.type),
+                                      rows.limits.max_rows,
+                                      rows.limits.max_bytes,
+                                      static_cast<int>(rows.limits.eviction),
+                                      rows.limits.admit_after};
     served.specs.push_back(std::move(spec));
     served.tensors.push_back(at::empty({0, table.options.width}));
     served.optimizers.push_back(table.optimizer);
@@ -144,7 +147,7 @@ absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica) {
   return served;
 }
 
-std::vector<std::vector<std::span<float>>> ShardSpans(const Layout& layout,
+std::vector<std::vector<std::span<float>>> ShardSpans(const push_pull::Layout& layout,
                                                       const std::vector<VariableSpec>& variables,
                                                       const std::vector<at::Tensor>& tensors) {
   TORCH_CHECK(variables.size() == tensors.size(), variables.size(), " variables, but ",

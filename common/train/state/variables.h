@@ -17,7 +17,7 @@ namespace muster {
 struct ServedVariables {
   // Parameters by optimizer, in the optimizer's order. Embedding tables follow, each with an
   // optimizer of its own. The rest is last, with optimizer == rest().
-  std::vector<VariableSpec> specs;
+  std::vector<push_pull::VariableSpec> specs;
   // The replica's own tensor for each variable. Each is dense with the first dimension outermost,
   // so that rows [a, b) are contiguous. VariablesToServe changes the memory layout of all other
   // tensors to this one. VariableSpec::order has the order that the dimensions then have in memory.
@@ -49,8 +49,8 @@ absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica);
 // Returns one list for each shard: the pieces of tensor memory that make up the shard, in the order
 // of the shard's memory. `tensors` has a CPU tensor for each variable, with the layout that
 // `variables` describes.
-std::vector<std::vector<std::span<float>>> ShardSpans(const Layout& layout,
-                                                      const std::vector<VariableSpec>& variables,
-                                                      const std::vector<at::Tensor>& tensors);
+std::vector<std::vector<std::span<float>>> ShardSpans(
+    const push_pull::Layout& layout, const std::vector<push_pull::VariableSpec>& variables,
+    const std::vector<at::Tensor>& tensors);
 
 }  // namespace muster

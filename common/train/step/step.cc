@@ -355,7 +355,7 @@ void StepImpl::RollBack() {
 
 // ---- StepRunner forwards.
 
-StepRunner::StepRunner(Replica* replica, Communicator* communicator, const Job& job,
+StepRunner::StepRunner(Replica* replica, collective::Communicator* communicator, const Job& job,
                        StepRunnerOptions options)
     : impl_(std::make_unique<StepImpl>(replica, communicator, job, std::move(options))) {}
 StepRunner::~StepRunner() = default;

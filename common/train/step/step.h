@@ -81,7 +81,7 @@ class StepImpl;
 class StepRunner {
  public:
   // REQUIRES: replica->Attach(communicator, ...) was called. Both must outlive this object.
-  StepRunner(Replica* replica, Communicator* communicator, const Job& job,
+  StepRunner(Replica* replica, collective::Communicator* communicator, const Job& job,
              StepRunnerOptions options);
   ~StepRunner();
 

@@ -40,7 +40,7 @@ at::Tensor Flag(const at::Tensor& any) { return any.to(at::kFloat).reshape({1});
 
 }  // namespace
 
-StepBuffers::StepBuffers(Replica* replica, Communicator* communicator)
+StepBuffers::StepBuffers(Replica* replica, collective::Communicator* communicator)
     : replica_(replica), communicator_(communicator) {
   const at::NoGradGuard no_grad;
   std::map<const at::TensorImpl*, size_t> place;
@@ -176,7 +176,7 @@ absl::Status StepBuffers::Include() {
   return ReduceNow(wide, at::kDouble);
 }
 
-absl::Status CheckSameBuffers(const Replica& replica, Communicator* communicator) {
+absl::Status CheckSameBuffers(const Replica& replica, collective::Communicator* communicator) {
   if (communicator->size() == 1) return absl::OkStatus();
   const at::NoGradGuard no_grad;
   std::vector<const NamedBuffer*> same;

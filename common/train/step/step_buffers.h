@@ -29,7 +29,7 @@ namespace muster {
 class StepBuffers {
  public:
   // Both must outlive this object.
-  StepBuffers(Replica* replica, Communicator* communicator);
+  StepBuffers(Replica* replica, collective::Communicator* communicator);
 
   // Makes the current values the reference for detecting changes. The first Keep calls it if it was
   // not called before.
@@ -77,7 +77,7 @@ class StepBuffers {
   absl::Status Include();
 
   Replica* const replica_;
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   std::vector<at::Tensor> all_, copies_;  // One entry for each distinct buffer.
   std::vector<Averaged> averaged_;
   std::vector<Compared> compared_;
@@ -88,6 +88,6 @@ class StepBuffers {
 
 // Compares the buffers that are declared kSame over all replicas. Returns a ProgramError that names
 // the first buffer that differs. All replicas must call it at the same step.
-absl::Status CheckSameBuffers(const Replica& replica, Communicator* communicator);
+absl::Status CheckSameBuffers(const Replica& replica, collective::Communicator* communicator);
 
 }  // namespace muster

@@ -25,7 +25,7 @@ namespace muster {
 
 class StepCollectives : public std::enable_shared_from_this<StepCollectives> {
  public:
-  explicit StepCollectives(Communicator* communicator) : communicator_(communicator) {}
+  explicit StepCollectives(collective::Communicator* communicator) : communicator_(communicator) {}
 
   // May be called between Begin and End. They throw StatusError.
   at::Tensor AllReduce(const at::Tensor& value, ReduceOp op);
@@ -48,7 +48,7 @@ class StepCollectives : public std::enable_shared_from_this<StepCollectives> {
   at::Tensor Recorded(const at::Tensor& input, at::Tensor output,
                       std::function<at::Tensor(const at::Tensor&)> backward);
 
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   bool open_ = false, used_ = false;
   std::vector<at::Tensor> outputs_;  // Outputs that require a gradient.
 };

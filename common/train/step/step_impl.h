@@ -23,7 +23,8 @@ namespace muster {
 
 class StepImpl {
  public:
-  StepImpl(Replica* replica, Communicator* communicator, const Job& job, StepRunnerOptions options)
+  StepImpl(Replica* replica, collective::Communicator* communicator, const Job& job,
+           StepRunnerOptions options)
       : replica_(replica),
         communicator_(communicator),
         job_(job),
@@ -88,7 +89,7 @@ class StepImpl {
   int num_replicas() const { return options_.num_replicas; }
 
   Replica* const replica_;
-  Communicator* const communicator_;
+  collective::Communicator* const communicator_;
   const Job& job_;
   const StepRunnerOptions options_;
   StepPlan plan_;

@@ -23,7 +23,7 @@ class BufferMemory {
 BufferMemory& HostBuffers();
 
 struct ContractRank {
-  std::unique_ptr<Communicator>& communicator;
+  std::unique_ptr<collective::Communicator>& communicator;
   BufferMemory& memory;
   // A counter that all ranks of the group share, across processes. 0 at the start of a case.
   std::atomic<int>& count;
@@ -53,7 +53,8 @@ const std::vector<ContractCase>& FailureCases();
 // rank that fails wakes the others.
 void RunCase(const ContractCase& one, ContractRank& rank);
 // Runs a case with one thread for each of these communicators.
-void RunCaseOnThreads(const ContractCase& one, std::vector<std::unique_ptr<Communicator>>& ranks,
+void RunCaseOnThreads(const ContractCase& one,
+                      std::vector<std::unique_ptr<collective::Communicator>>& ranks,
                       const std::function<std::string(int)>& name_of, bool compares_beside = false);
 
 // The rest is for the cases. A Placed is bytes in the memory of a rank.
@@ -63,7 +64,9 @@ class Placed {
   Placed(ContractRank& rank, const std::vector<std::byte>& bytes)
       : Placed(rank, bytes.data(), static_cast<int64_t>(bytes.size())) {}
   void* data() const { return data_.get(); }
-  Buffer As(int64_t count, DataType type) const { return {data_.get(), count, type}; }
+  collective::Buffer As(int64_t count, collective::DataType type) const {
+    return {data_.get(), count, type};
+  }
   std::vector<std::byte> Read() const;
 
  private:
@@ -72,7 +75,7 @@ class Placed {
   const std::shared_ptr<void> data_;
 };
 // Returns `count` elements whose bits are all zero.
-Placed Zeros(ContractRank& rank, int64_t count, DataType type);
+Placed Zeros(ContractRank& rank, int64_t count, collective::DataType type);
 // Blocks until ContractRank::count has reached `count`.
 void AwaitCount(ContractRank& rank, int count);
 

@@ -11,6 +11,8 @@
 namespace muster::testing {
 namespace {
 
+using collective::DataType;
+
 float HalfToFloat(uint16_t bits) {
   const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
   const float sign = bits & 0x8000 ? -1.f : 1.f;
@@ -81,7 +83,7 @@ void Set(std::byte* data, int64_t i, DataType type, int value) {
 int Value(int rank, int64_t i) { return static_cast<int>((i * 7 + rank * 13) % 41) - 20; }
 
 std::vector<std::byte> Filled(int rank, int64_t count, DataType type, int64_t from = 0) {
-  const int64_t element = SizeOf(type), period = std::min<int64_t>(count, 41) * element;
+  const int64_t element = collective::SizeOf(type), period = std::min<int64_t>(count, 41) * element;
   std::vector<std::byte> data(std::max<int64_t>(1, count * element));
   for (int64_t i = 0; i < std::min<int64_t>(count, 41); ++i) {
     Set(data.data(), i, type, Value(rank, from + i));
@@ -118,7 +120,7 @@ constexpr DataType kReducible[] = {DataType::kFloat32, DataType::kFloat64, DataT
                                    DataType::kBFloat16, DataType::kInt64};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin};
 
-void ExpectOk(const WorkPtr& work) {
+void ExpectOk(const collective::WorkPtr& work) {
   const absl::Status status = work->Wait();
   EXPECT_TRUE(status.ok()) << status;
 }
@@ -155,13 +157,14 @@ void CheckAllReduce(ContractRank& rank, int64_t count, DataType type, ReduceOp o
   }
   ExpectSameEverywhere(rank, data);
   // The values have a period of 41: what is right in the first ones must repeat.
-  const int64_t element = SizeOf(type), period = 41 * element;
+  const int64_t element = collective::SizeOf(type), period = 41 * element;
   if (count > 41) {
     ASSERT_EQ(std::memcmp(data.data(), data.data() + period, count * element - period), 0);
   }
   for (int64_t i = 0; i < std::min<int64_t>(count, 41); ++i) {
     ASSERT_NEAR(Get(data.data(), i, type), Expected(rank.size, i, type, op), Tolerance(type, op))
-        << DataTypeName(type) << " " << ReduceOpName(op) << " at " << i << " of " << count;
+        << collective::DataTypeName(type) << " " << collective::ReduceOpName(op) << " at " << i
+        << " of " << count;
   }
 }
 
@@ -250,7 +253,7 @@ void BarrierLetsNobodyThroughEarly(ContractRank& rank) {
 
 void ManyOperationsAreIssuedAheadAndKeepTheirOrder(ContractRank& rank) {
   std::vector<Placed> data;
-  std::vector<WorkPtr> works;
+  std::vector<collective::WorkPtr> works;
   const auto length = [](int i) { return 1 + i * 577; };
   for (int i = 0; i < 30; ++i) {
     const std::vector<float> values(length(i), static_cast<float>(rank.rank + i));

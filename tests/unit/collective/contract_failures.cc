@@ -10,6 +10,8 @@
 
 namespace muster::testing {
 
+using collective::Buffer;
+using collective::DataType;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -42,7 +44,7 @@ std::vector<std::byte> Placed::Read() const {
   return bytes;
 }
 Placed Zeros(ContractRank& rank, int64_t count, DataType type) {
-  return {rank, std::vector<std::byte>(count * SizeOf(type))};
+  return {rank, std::vector<std::byte>(count * collective::SizeOf(type))};
 }
 
 void AwaitCount(ContractRank& rank, int count) {
@@ -94,8 +96,9 @@ std::function<void(ContractRank&)> CallsThatDiffer(Odd what, const char* named) 
     const Buffer buffer =
         data.As(5000, odd && what == Odd::kType ? DataType::kFloat64 : DataType::kFloat32);
     const ReduceOp op = odd && what == Odd::kOp ? ReduceOp::kMean : ReduceOp::kSum;
-    const WorkPtr work = odd && what == Odd::kVerb ? rank.communicator->Broadcast(buffer, 0)
-                                                   : rank.communicator->AllReduce(buffer, op);
+    const collective::WorkPtr work = odd && what == Odd::kVerb
+                                         ? rank.communicator->Broadcast(buffer, 0)
+                                         : rank.communicator->AllReduce(buffer, op);
     const absl::Status status = work->Wait();
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kProgramFailed) << status;
     EXPECT_THAT(std::string(Message(status)), HasSubstr(named));
@@ -145,7 +148,7 @@ void AbortFromAnotherThreadEndsTheWaitAtOnceAndPoisons(ContractRank& rank) {
   const Buffer buffer = data.As(1'000'000, DataType::kFloat32);
   MonotonicTime aborted;
   std::thread order([&] { aborted = abort(); });
-  const WorkPtr work = rank.communicator->AllReduce(buffer, ReduceOp::kSum);
+  const collective::WorkPtr work = rank.communicator->AllReduce(buffer, ReduceOp::kSum);
   ++rank.count;
   const absl::Status status = work->Wait();
   const MonotonicTime ended = Clock::now();
@@ -216,7 +219,8 @@ void RunCase(const ContractCase& one, ContractRank& rank) {
     rank.communicator->Abort(PeerLost("another rank's test has failed"));
 }
 
-void RunCaseOnThreads(const ContractCase& one, std::vector<std::unique_ptr<Communicator>>& ranks,
+void RunCaseOnThreads(const ContractCase& one,
+                      std::vector<std::unique_ptr<collective::Communicator>>& ranks,
                       const std::function<std::string(int)>& name_of, bool compares_beside) {
   std::atomic<int> count{0};
   std::vector<std::thread> threads;

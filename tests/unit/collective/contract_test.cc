@@ -7,7 +7,7 @@
 
 #include "tests/unit/collective/group_fixture.h"
 
-namespace muster {
+namespace muster::collective {
 namespace {
 
 using testing::ContractCase;
@@ -97,4 +97,4 @@ TEST(Replicas, ProcessesWhoseReplicasAskForDifferentThingsAreNamed) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::collective

@@ -18,7 +18,7 @@
 #include "common/collective/topology.h"
 #include "tests/unit/collective/group_fixture.h"
 
-namespace muster {
+namespace muster::collective {
 namespace {
 
 using ::testing::AllOf;
@@ -84,7 +84,7 @@ class MuteInVotes : public transport::ByteStream {
     transport::FrameHeader header;
     if (from[0].iov_len == sizeof header) {
       std::memcpy(&header, from[0].iov_base, sizeof header);
-      if (header.kind == static_cast<uint16_t>(collective::FrameKind::kVote)) return sizeof header;
+      if (header.kind == static_cast<uint16_t>(FrameKind::kVote)) return sizeof header;
     }
     return stream_->Write(from);
   }
@@ -247,10 +247,9 @@ TEST_P(FormationOfMany, OpensTheLinksOfItsTopologyAndNoOthers) {
     ASSERT_NE(formed[0], nullptr);
     EXPECT_EQ(by_tcp, formed[0]->Describe() == fmt::format("TCP ring, {} ranks", size));
     const bool by_memory = backend == Backend::kAuto && GetParam() == "one_host";
-    const collective::Topology topology = collective::MakeTopology(
-        collective::RanksByHost(hosts), by_memory ? collective::Algorithm::kSharedMemory
-                                        : by_tcp  ? collective::Algorithm::kRing
-                                                  : collective::Algorithm::kHierarchical);
+    const Topology topology = MakeTopology(RanksByHost(hosts), by_memory ? Algorithm::kSharedMemory
+                                                               : by_tcp  ? Algorithm::kRing
+                                                                        : Algorithm::kHierarchical);
     for (int rank = 0; rank < size; ++rank) {
       EXPECT_EQ(*counted.opened[rank],
                 static_cast<int>(topology.peers[rank].size()) * (by_memory ? 1 : 2))
@@ -357,4 +356,4 @@ TEST(ReducibleMemory, OutlivesItsCommunicator) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::collective

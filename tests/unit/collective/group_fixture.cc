@@ -10,6 +10,10 @@
 
 namespace muster::testing {
 
+using collective::Backend;
+using collective::Communicator;
+using collective::GroupSpec;
+
 const std::vector<std::string>& BackendNames() {
   static const std::vector<std::string> names = {"threads",
                                                  "tcp",
@@ -75,7 +79,7 @@ std::vector<std::unique_ptr<Communicator>> Form(
   OnEachRank(static_cast<int>(formed.size()), [&](int rank) {
     GroupSpec mine = spec;
     mine.rank = rank;
-    auto communicator = FormGroup(mine, *listeners[rank], nullptr);
+    auto communicator = collective::FormGroup(mine, *listeners[rank], nullptr);
     EXPECT_TRUE(communicator.ok()) << communicator.status();
     if (communicator.ok()) formed[rank] = *std::move(communicator);
   });
@@ -119,7 +123,7 @@ TestGroup MakeGroupOn(const std::vector<std::string>& hosts, Backend backend,
 TestGroup MakeGroup(const std::string& backend, int size, GroupOptions options) {
   TestGroup group;
   if (backend == "threads") {
-    group.ranks = MakeThreadCommunicators(size, options.timeout);
+    group.ranks = collective::MakeThreadCommunicators(size, options.timeout);
     return group;
   }
   const bool replicas = backend.starts_with("replicas");
@@ -142,7 +146,8 @@ TestGroup MakeGroup(const std::string& backend, int size, GroupOptions options) 
   per_rank[0] += size % processes;
   std::vector<std::unique_ptr<Communicator>> all;
   for (auto& process : group.ranks) {
-    for (auto& replica : MakeReplicaCommunicators(std::move(process), per_rank, options.timeout)) {
+    for (auto& replica :
+         collective::MakeReplicaCommunicators(std::move(process), per_rank, options.timeout)) {
       all.push_back(std::move(replica));
     }
   }

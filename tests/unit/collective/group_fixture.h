@@ -20,8 +20,8 @@ struct GroupOptions {
 // The ranks of one group, and the listeners that they need.
 struct TestGroup {
   std::vector<std::unique_ptr<transport::DataListener>> listeners;
-  std::vector<std::unique_ptr<Communicator>> ranks;
-  Communicator& operator[](int rank) { return *ranks[rank]; }
+  std::vector<std::unique_ptr<collective::Communicator>> ranks;
+  collective::Communicator& operator[](int rank) { return *ranks[rank]; }
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
@@ -31,12 +31,13 @@ const std::vector<std::string>& BackendNames();
 TestGroup MakeGroup(const std::string& backend, int size, GroupOptions options = {});
 // Makes a group with one member for each entry of `hosts`. Members with an equal entry are on the
 // same host.
-TestGroup MakeGroupOn(const std::vector<std::string>& hosts, Backend backend,
+TestGroup MakeGroupOn(const std::vector<std::string>& hosts, collective::Backend backend,
                       GroupOptions options = {});
 // Forms a group with one member per listener. Returns the communicators by rank. A failure fails
 // the test and leaves null.
-std::vector<std::unique_ptr<Communicator>> Form(
-    const GroupSpec& spec, const std::vector<std::unique_ptr<transport::DataListener>>& listeners);
+std::vector<std::unique_ptr<collective::Communicator>> Form(
+    const collective::GroupSpec& spec,
+    const std::vector<std::unique_ptr<transport::DataListener>>& listeners);
 
 // Returns the names of ways to distribute ranks over hosts: all on one host, one per host, in
 // blocks, alternating, or uneven.
@@ -49,8 +50,9 @@ std::vector<std::unique_ptr<transport::DataListener>> MakeListeners(int count);
 // Makes listeners with TLS. Listener i has the certificate of "worker:<i>", all of one authority.
 std::vector<std::unique_ptr<transport::DataListener>> MakeSecureListeners(int count);
 // Returns a spec with members "worker:0", "worker:1", ... at these listeners, all on one host.
-GroupSpec MakeSpec(const std::vector<std::unique_ptr<transport::DataListener>>& listeners,
-                   GroupOptions options = {});
+collective::GroupSpec MakeSpec(
+    const std::vector<std::unique_ptr<transport::DataListener>>& listeners,
+    GroupOptions options = {});
 
 // Runs `body` for each rank on its own thread, and waits for all threads.
 void OnEachRank(int size, const std::function<void(int rank)>& body);

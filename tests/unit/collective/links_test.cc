@@ -13,7 +13,7 @@
 #include "common/collective/ring.h"
 #include "tests/unit/collective/group_fixture.h"
 
-namespace muster {
+namespace muster::collective {
 namespace {
 
 using testing::GroupOptions;
@@ -149,19 +149,17 @@ TEST_P(LinksOn, NameSeveralThatNeverComeAndNobodyElse) {
 
 // A stand-in for an algorithm that was added without its links.
 TEST(Links, AnOperationOverALinkThatWasNotOpenedFailsAndNamesIt) {
-  collective::Links links(
-      {.rank = 0,
-       .topology = collective::MakeTopology(collective::RanksByHost(HostsOf("alone", 5)),
-                                            collective::Algorithm::kRing),
-       .labels = {"chief:0", "worker:0", "worker:1", "worker:2", "worker:3"}},
-      {});
-  collective::Ring ring(&links, false);
-  collective::Signature signature{.sequence = 1, .count = 1, .type = DataType::kInt64};
+  Links links({.rank = 0,
+               .topology = MakeTopology(RanksByHost(HostsOf("alone", 5)), Algorithm::kRing),
+               .labels = {"chief:0", "worker:0", "worker:1", "worker:2", "worker:3"}},
+              {});
+  Ring ring(&links, false);
+  Signature signature{.sequence = 1, .count = 1, .type = DataType::kInt64};
   const absl::Status status =
-      collective::RingBarrier(ring, {0, 2, 4}, signature, Clock::now() + std::chrono::seconds(5));
+      RingBarrier(ring, {0, 2, 4}, signature, Clock::now() + std::chrono::seconds(5));
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kProgramFailed) << status;
   EXPECT_THAT(std::string(Message(status)), HasSubstr("chief 0 <-> worker 3"));
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::collective

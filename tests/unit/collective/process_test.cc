@@ -12,7 +12,7 @@
 #include "tests/unit/collective/group_fixture.h"
 #include "tests/unit/collective/processes.h"
 
-namespace muster {
+namespace muster::collective {
 namespace {
 
 using testing::Addresses;
@@ -129,4 +129,4 @@ TEST_P(ProcessTest, AFrozenRankThatWakesAfterTheOthersHaveReformedHarmsNobody) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::collective

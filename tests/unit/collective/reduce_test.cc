@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-namespace muster {
+namespace muster::collective {
 namespace {
 
 uint16_t Reduced(uint16_t a, uint16_t b, DataType type, Reduction reduction = {}) {
@@ -93,4 +93,4 @@ TEST(ReduceElements, WritesEveryOutInTheFixedOrder) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::collective

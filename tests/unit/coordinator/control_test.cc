@@ -11,6 +11,10 @@
 namespace muster::chief::testing {
 namespace {
 
+using collective::Communicator;
+using collective::GroupSpec;
+using membership::Member;
+using membership::MemberOptions;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 

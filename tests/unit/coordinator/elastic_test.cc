@@ -17,8 +17,8 @@ class Elastic : public ::testing::Test {
     options.decision.grace = std::chrono::seconds(20);  // nobody waits for one that leaves
     ASSERT_TRUE(cluster_.StartChief(std::move(options)).ok());
   }
-  MemberOptions member_options(int rank) {
-    MemberOptions options = cluster_.member_options(rank);
+  membership::MemberOptions member_options(int rank) {
+    membership::MemberOptions options = cluster_.member_options(rank);
     options.may_leave = rank != 0;
     options.timeouts.report = std::chrono::milliseconds(500);
     return options;
@@ -26,7 +26,7 @@ class Elastic : public ::testing::Test {
   // As the training loop does: from generation to generation, `size` gets each one's; finishes at
   // step 7 of one of `last` members, and stops at step 8 when told to.
   Crew::Body Train(int last, std::atomic<int>* size) {
-    return [=](Member& member, Generation& first) -> absl::Status {
+    return [=](membership::Member& member, Generation& first) -> absl::Status {
       Generation now = std::move(first);
       const int64_t step = 7;
       while (true) {
@@ -109,7 +109,7 @@ TEST_F(Elastic, WhoIsAskedToStopWhileTheChiefIsGoneWaitsALittleForItsSuccessor) 
   Crew crew;
   for (int rank : {1, 2, 3}) crew.Add(member_options(rank), Train(3, &sizes_[rank]));
   {
-    auto chief = Member::Make(member_options(0));
+    auto chief = membership::Member::Make(member_options(0));
     ASSERT_TRUE(chief->NextGeneration(0).ok());
     for (int rank : {1, 2, 3}) Await(sizes_[rank], 4);
     cluster_.StopChief();

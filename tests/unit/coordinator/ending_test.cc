@@ -132,11 +132,11 @@ class Ending : public ::testing::Test {
   void End(bool back, const Crew::Body& chiefs) {
     cluster_.StartChief();
     Link link(cluster_.port());
-    MemberOptions options = cluster_.member_options(1);
+    membership::MemberOptions options = cluster_.member_options(1);
     options.chief_address = link.address();
     if (back) options.timeouts.rejoin = std::chrono::seconds(20);
     absl::Notification cut;
-    crew_.Add(cluster_.member_options(0), [&](Member& member, Generation& generation) {
+    crew_.Add(cluster_.member_options(0), [&](membership::Member& member, Generation& generation) {
       cut.WaitForNotification();
       return chiefs(member, generation);
     });

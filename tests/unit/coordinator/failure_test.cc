@@ -11,6 +11,10 @@
 namespace muster::chief::testing {
 namespace {
 
+using membership::EarlyFailure;
+using membership::Member;
+using membership::MemberOptions;
+using membership::ReportFailureTo;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
@@ -100,8 +104,9 @@ void ExpectClash(const MemberDevices& chief, const MemberDevices& worker,
   for (const int rank : {0, 1}) {
     MemberOptions options = cluster.member_options(rank);
     options.held_devices = rank == 0 ? chief : worker;
-    options.form = [](const GroupSpec&, const std::vector<int>&, const std::function<bool()>&)
-        -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
+    options.form = [](const collective::GroupSpec&, const std::vector<int>&,
+                      const std::function<bool()>&)
+        -> absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>> {
       ADD_FAILURE() << "links were made all the same";
       return ConfigurationError("links were made");
     };
@@ -369,8 +374,8 @@ TEST(Failure, ADeathOfOneThatLivesEndsNothing) {
   MemberOptions options = cluster.member_options(1);
   options.session_fault = [&link] {
     int asked = kBreak;
-    return link.compare_exchange_strong(asked, kBroken) ? SessionFault::kBroken
-                                                        : SessionFault::kNone;
+    return link.compare_exchange_strong(asked, kBroken) ? membership::SessionFault::kBroken
+                                                        : membership::SessionFault::kNone;
   };
   Crew crew;
   crew.Add(cluster.member_options(0), FinishAt7);

@@ -15,6 +15,8 @@
 namespace muster::chief::testing {
 namespace {
 
+using membership::Member;
+using membership::MemberOptions;
 using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;

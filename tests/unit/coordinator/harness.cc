@@ -12,6 +12,9 @@
 namespace muster::chief::testing {
 namespace {
 
+using membership::Member;
+using membership::MemberOptions;
+
 // Returns a socket that is bound to `*port`. If it is 0, sets it to a port that the kernel picks.
 // SO_REUSEADDR is set after the bind, so no other process gets the port, and a socket that also
 // sets it may listen there.
@@ -41,7 +44,7 @@ std::string NewFolder() {
 
 }  // namespace
 
-struct FakeCommunicator::FakeWork : Work {
+struct FakeCommunicator::FakeWork : collective::Work {
   explicit FakeWork(std::shared_ptr<State> s) : state(std::move(s)) {}
   absl::Status Wait() override {
     absl::MutexLock lock(&state->mu);
@@ -56,7 +59,7 @@ struct FakeCommunicator::FakeWork : Work {
   std::shared_ptr<State> state;
 };
 
-WorkPtr FakeCommunicator::Barrier() { return std::make_shared<FakeWork>(state_); }
+collective::WorkPtr FakeCommunicator::Barrier() { return std::make_shared<FakeWork>(state_); }
 
 void FakeCommunicator::Abort(absl::Status why) {
   if (gate_ != nullptr) gate_->WaitForNotification();
@@ -159,15 +162,15 @@ absl::Status TestCluster::StartChief(CoordinatorOptions options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> FakeForm(
-    const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
+absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>> FakeForm(
+    const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,
     const std::function<bool()>&) {
   int first = 0, total = 0;
   for (int rank = 0; rank < static_cast<int>(replicas_per_rank.size()); ++rank) {
     if (rank < spec.rank) first += replicas_per_rank[rank];
     total += replicas_per_rank[rank];
   }
-  std::vector<std::unique_ptr<Communicator>> made;
+  std::vector<std::unique_ptr<collective::Communicator>> made;
   for (int i = 0; i < replicas_per_rank[spec.rank]; ++i)
     made.push_back(std::make_unique<FakeCommunicator>(first + i, total));
   return made;

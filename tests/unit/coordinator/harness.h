@@ -19,7 +19,7 @@
 namespace muster::chief::testing {
 
 // A communicator whose operations block until Abort.
-class FakeCommunicator final : public Communicator {
+class FakeCommunicator final : public collective::Communicator {
  public:
   // Abort waits for `gate` if it is not null.
   FakeCommunicator(int rank, int size, absl::Notification* gate = nullptr)
@@ -27,11 +27,15 @@ class FakeCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string Describe() const override { return "fake"; }
-  WorkPtr AllReduce(Buffer, ReduceOp) override { return Barrier(); }
-  WorkPtr Broadcast(Buffer, int) override { return Barrier(); }
-  WorkPtr AllGather(Buffer, Buffer) override { return Barrier(); }
-  WorkPtr ReduceScatter(Buffer, Buffer, ReduceOp) override { return Barrier(); }
-  WorkPtr Barrier() override;
+  collective::WorkPtr AllReduce(collective::Buffer, ReduceOp) override { return Barrier(); }
+  collective::WorkPtr Broadcast(collective::Buffer, int) override { return Barrier(); }
+  collective::WorkPtr AllGather(collective::Buffer, collective::Buffer) override {
+    return Barrier();
+  }
+  collective::WorkPtr ReduceScatter(collective::Buffer, collective::Buffer, ReduceOp) override {
+    return Barrier();
+  }
+  collective::WorkPtr Barrier() override;
   void Abort(absl::Status why) override;
   absl::Status status() const override;
   void set_timeout(Duration) override {}
@@ -77,7 +81,7 @@ class TestCluster {
   ~TestCluster();
 
   CoordinatorOptions coordinator_options();
-  MemberOptions member_options(int rank);
+  membership::MemberOptions member_options(int rank);
   absl::Status StartChief(CoordinatorOptions options);
   void StartChief() { ASSERT_TRUE(StartChief(coordinator_options()).ok()); }
   void StopChief() { coordinator_.reset(); }
@@ -99,36 +103,36 @@ class TestCluster {
 };
 
 // Makes a FakeCommunicator for each local replica, without contact to other members.
-absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> FakeForm(
-    const GroupSpec& spec, const std::vector<int>& replicas_per_rank,
+absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>> FakeForm(
+    const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,
     const std::function<bool()>& aborted);
 
 // Members that run at the same time, each on its own thread. Each member joins, takes its first
 // generation and calls its `body`.
 class Crew {
  public:
-  using Body = std::function<absl::Status(Member&, Generation&)>;
+  using Body = std::function<absl::Status(membership::Member&, Generation&)>;
   ~Crew() { Join(); }
-  void Add(MemberOptions options, Body body);
+  void Add(membership::MemberOptions options, Body body);
   void Join();
-  Member& member(size_t i) { return *members_[i]; }
+  membership::Member& member(size_t i) { return *members_[i]; }
   const absl::Status& result(size_t i) const { return results_[i]; }
 
  private:
-  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::unique_ptr<membership::Member>> members_;
   std::deque<absl::Status> results_;
   std::vector<std::thread> threads_;
 };
 
 // Waits in a barrier until the communicator is aborted. Returns the result of Explain.
-absl::Status WaitInBarrier(Member& member, Generation& generation);
+absl::Status WaitInBarrier(membership::Member& member, Generation& generation);
 // Calls WaitInBarrier in each generation until the job has ended.
-absl::Status WaitForTheEnd(Member& member, Generation& generation);
+absl::Status WaitForTheEnd(membership::Member& member, Generation& generation);
 // Returns a body that waits in one generation and finishes in the next. The reason for the end of
 // the first generation must contain `why`.
 Crew::Body FinishAfter(std::string why);
 // Finishes the loop at step 7.
-absl::Status FinishAt7(Member& member, Generation& generation);
+absl::Status FinishAt7(membership::Member& member, Generation& generation);
 
 // Returns a port on which nobody listens and that no other process can take.
 int FreePort();

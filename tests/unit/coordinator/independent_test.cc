@@ -10,6 +10,7 @@
 namespace muster::chief {
 namespace {
 
+using membership::Member;
 using testing::Crew;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -68,8 +69,8 @@ class IndependentControlTest : public ::testing::Test {
     return options;
   }
   static std::string TaskOf(int i) { return i < 2 ? "worker:" + std::to_string(i) : "ps:0"; }
-  MemberOptions OptionsOf(int i) {
-    MemberOptions options = cluster_.member_options(i);
+  membership::MemberOptions OptionsOf(int i) {
+    membership::MemberOptions options = cluster_.member_options(i);
     options.task = TaskOf(i);
     options.is_chief = false;
     return options;

@@ -12,6 +12,8 @@
 namespace muster::chief::testing {
 namespace {
 
+using membership::AwaitChief;
+using membership::LateStart;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 

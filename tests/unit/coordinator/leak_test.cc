@@ -71,30 +71,31 @@ class Leaks : public ::testing::Test {
  protected:
   struct Process {  // of one rank: what is lost with it
     std::unique_ptr<transport::DataListener> listener;
-    std::unique_ptr<Member> member;
+    std::unique_ptr<membership::Member> member;
   };
   Process Start(int rank) {
     Process process;
     auto listener = transport::DataListener::Create({.bind_address = "127.0.0.1"});
     EXPECT_TRUE(listener.ok()) << Message(listener.status());
     process.listener = *std::move(listener);
-    MemberOptions options = cluster_.member_options(rank);
+    membership::MemberOptions options = cluster_.member_options(rank);
     options.data_address = process.listener->address();
-    options.form = [to = process.listener.get()](const GroupSpec& spec,
+    options.form = [to = process.listener.get()](const collective::GroupSpec& spec,
                                                  const std::vector<int>& replicas_per_rank,
                                                  const std::function<bool()>& aborted)
-        -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
-      MUSTER_ASSIGN_OR_RETURN(auto group, FormGroup(spec, *to, aborted));
-      return MakeReplicaCommunicators(std::move(group), replicas_per_rank, spec.operation_timeout);
+        -> absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>> {
+      MUSTER_ASSIGN_OR_RETURN(auto group, collective::FormGroup(spec, *to, aborted));
+      return collective::MakeReplicaCommunicators(std::move(group), replicas_per_rank,
+                                                  spec.operation_timeout);
     };
-    process.member = Member::Make(std::move(options));
+    process.member = membership::Member::Make(std::move(options));
     return process;
   }
 
-  static absl::Status Sum(Communicator& communicator) {
+  static absl::Status Sum(collective::Communicator& communicator) {
     std::vector<float> data(50'000, 1.f);
     return communicator
-        .AllReduce({data.data(), static_cast<int64_t>(data.size()), DataType::kFloat32},
+        .AllReduce({data.data(), static_cast<int64_t>(data.size()), collective::DataType::kFloat32},
                    ReduceOp::kSum)
         ->Wait();
   }

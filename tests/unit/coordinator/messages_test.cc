@@ -5,6 +5,9 @@
 namespace muster::chief {
 namespace {
 
+using membership::HelloOf;
+using membership::ReportOf;
+
 // A parser refuses a message whose strings are not UTF-8: the chief would break the session.
 TEST(MemberMessages, ErrorsOfAnyBytesReachTheChief) {
   membership::MemberState state;
@@ -32,7 +35,7 @@ TEST(MemberMessages, AReportSaysWhereTheMemberStands) {
 
 TEST(MemberMessages, AHelloNamesTheGenerationUntilItIsOver) {
   membership::MemberState state;
-  const MemberOptions options;
+  const membership::MemberOptions options;
   EXPECT_EQ(HelloOf(options, 7, state).run_id(), "");
   state.welcome = {.run_id = "run-a"};
   EXPECT_EQ(HelloOf(options, 7, state).run_id(), "") << "it holds no state of it yet";

@@ -16,6 +16,9 @@
 namespace muster::chief::testing {
 namespace {
 
+using membership::Member;
+using membership::MemberOptions;
+using membership::SessionFault;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -485,13 +488,14 @@ TEST_F(PairRecovery, AReplacementThatCannotTakeThePlaceEndsAloneAndTheJobWaits) 
   victim.reset();
   ASSERT_TRUE(lost.WaitForNotificationWithTimeout(absl::Seconds(20)));
 
-  EarlyFailure early;
+  membership::EarlyFailure early;
   early.task = "worker:0";
   early.chief_address = cluster_.address();
   early.cluster_digest = "digest-a";
   early.failure = ConfigurationError("devices is \"cuda\", and this host has no GPU");
   bool try_again = false;
-  EXPECT_FALSE(ReportFailureTo(early, std::chrono::seconds(5), nullptr, &try_again).ok());
+  EXPECT_FALSE(
+      membership::ReportFailureTo(early, std::chrono::seconds(5), nullptr, &try_again).ok());
   EXPECT_TRUE(try_again);
 
   MemberOptions wrong = member_options(1);
@@ -520,7 +524,7 @@ TEST_F(PairRecovery, AReplacementThatFailsBeforeTheLossIsCertainEndsAloneToo) {
   ASSERT_TRUE(victim->NextGeneration(0).ok());
   victim.reset();
 
-  EarlyFailure early;
+  membership::EarlyFailure early;
   early.task = "worker:0";
   early.chief_address = cluster_.address();
   early.cluster_digest = "digest-a";
@@ -529,7 +533,7 @@ TEST_F(PairRecovery, AReplacementThatFailsBeforeTheLossIsCertainEndsAloneToo) {
   // Until the chief has seen that the connection is broken, another process is worker 0.
   for (const auto until = Clock::now() + std::chrono::seconds(20);
        !try_again && Clock::now() < until;)
-    (void)ReportFailureTo(early, std::chrono::seconds(5), nullptr, &try_again);
+    (void)membership::ReportFailureTo(early, std::chrono::seconds(5), nullptr, &try_again);
   EXPECT_TRUE(try_again);
 
   crew.Add(member_options(1), FinishAt7);
@@ -620,11 +624,11 @@ TEST_F(QuickRecovery, AnAbortThatHangsIsStuckToo) {
   MemberOptions options = member_options(1);
   options.timeouts.abort = std::chrono::milliseconds(200);
   options.on_stuck = [&](const std::string&) { stuck.Notify(); };
-  options.form = [&gate](const GroupSpec& spec, const std::vector<int>&,
+  options.form = [&gate](const collective::GroupSpec& spec, const std::vector<int>&,
                          const std::function<bool()>&) {
-    std::vector<std::unique_ptr<Communicator>> made;
+    std::vector<std::unique_ptr<collective::Communicator>> made;
     made.push_back(std::make_unique<FakeCommunicator>(spec.rank, 2, &gate));
-    return absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(std::move(made));
+    return absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>>(std::move(made));
   };
   auto member = Member::Make(std::move(options));
   absl::StatusOr<Generation> generation;

@@ -13,6 +13,7 @@
 namespace muster::chief::testing {
 namespace {
 
+using membership::Member;
 using ::testing::ElementsAre;
 
 proto::StatusReply StatusOf(const TestCluster& cluster) {
@@ -36,7 +37,7 @@ class Stats : public ::testing::Test {
  protected:
   // A member whose steps need `local_seconds` before they wait for others.
   std::unique_ptr<Member> Join(int rank, std::atomic<double>* local_seconds) {
-    MemberOptions options = cluster_.member_options(rank);
+    membership::MemberOptions options = cluster_.member_options(rank);
     options.stats = [this, local_seconds](proto::TaskStats* stats) {
       stats->set_steps(++steps_);
       stats->set_local_step_seconds(*local_seconds);

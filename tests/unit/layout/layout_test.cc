@@ -1,5 +1,6 @@
 // The folders are the architecture (docs/architecture.md): which folder may include which, over the
-// whole tree; and no source file names a path of somebody's machine.
+// whole tree, and which namespace a room has; and no source file names a path of somebody's
+// machine.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -211,6 +212,80 @@ TEST(Layout, QuotedIncludesExist) {
     }
   }
   EXPECT_THAT(missing, IsEmpty());
+}
+
+// Rooms whose files, and those of their sub-folders, open no other namespace than the room's.
+const std::map<std::string, std::string> kNamespaces = {
+    {"common/push_pull", "muster::push_pull"},
+    {"common/collective", "muster::collective"},
+    {"common/membership", "muster::membership"},
+    {"chief", "muster::chief"},
+    {"worker", "muster::worker"},
+    {"ps", "muster::ps"},
+    {"deploy/ranks", "muster::ranks"},
+};
+
+// The x of a line `namespace x {`; "" for any other line, and if the namespace has no name.
+std::string OpenedNamespace(std::string_view line) {
+  constexpr std::string_view kBegin = "namespace ", kEnd = " {";
+  if (!line.starts_with(kBegin) || !line.ends_with(kEnd)) return "";
+  if (line.size() < kBegin.size() + kEnd.size()) return "";  // "namespace {"
+  line.remove_prefix(kBegin.size());
+  line.remove_suffix(kEnd.size());
+  return std::string(line);
+}
+
+// The first namespace besides `own` that a file opens for more than forward declarations; "" if
+// there is none.
+std::string ForeignNamespace(const std::string& text, const std::string& own) {
+  std::istringstream lines(text);
+  std::string foreign;  // Opened, and so far only with forward declarations.
+  int depth = 0;        // Of `foreign` and the namespaces in it.
+  for (std::string line; std::getline(lines, line);) {
+    const std::string opened = OpenedNamespace(line);
+    if (depth == 0) {
+      if (opened.empty() || opened == own) continue;
+      foreign = opened;
+      depth = 1;
+    } else if (!opened.empty()) {
+      ++depth;
+    } else if (line.starts_with("}")) {
+      --depth;
+    } else {
+      const bool declares = (line.starts_with("class ") || line.starts_with("struct ")) &&
+                            line.find('{') == line.npos;
+      if (!declares && !line.empty() && !line.starts_with("//")) return foreign;
+    }
+  }
+  return "";
+}
+
+TEST(LayoutRule, KnowsAForeignNamespace) {
+  const std::string own = "namespace muster::ps {\nnamespace {\nint a;\n}\nclass B {};\n}\n";
+  const auto foreign = [&](const std::string& text) {
+    return ForeignNamespace(text, "muster::ps");
+  };
+  EXPECT_EQ(foreign(own), "");
+  EXPECT_EQ(foreign("namespace muster {\nclass A;\nnamespace proto {\nclass B;\n}\n}\n" + own), "");
+  EXPECT_EQ(foreign(own + "namespace muster::web {\nstruct A;\n\nvoid F(A* a);\n}\n"),
+            "muster::web");
+  EXPECT_EQ(foreign("namespace muster {\nclass A;\nclass B {\n};\n}\n"), "muster");
+}
+
+TEST(Layout, NamespacesFollowTheRooms) {
+  std::vector<std::string> found;
+  int checked = 0;
+  for (const SourceFile& file : ReadTree()) {
+    if (!IsCpp(file.path)) continue;
+    for (const auto& [room, own] : kNamespaces) {
+      if (!file.path.starts_with(room + "/")) continue;
+      ++checked;
+      const std::string foreign = ForeignNamespace(file.text, own);
+      if (!foreign.empty()) found.push_back(fmt::format("{} opens {}", file.path, foreign));
+    }
+  }
+  EXPECT_THAT(found, IsEmpty());
+  EXPECT_GT(checked, 200);
 }
 
 // Folders where people and build machines keep their own files; a tree that names one works only

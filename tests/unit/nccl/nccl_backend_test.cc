@@ -14,10 +14,10 @@
 #include "common/collective/nccl/nccl.h"
 #include "tests/unit/nccl/nccl_double.h"
 
-extern "C" void MusterMakeNcclCommunicators(muster::NcclRequest* request);
-extern "C" void MusterCudaUuids(muster::CudaUuidsRequest* request);
+extern "C" void MusterMakeNcclCommunicators(muster::collective::NcclRequest* request);
+extern "C" void MusterCudaUuids(muster::collective::CudaUuidsRequest* request);
 
-namespace muster {
+namespace muster::collective {
 namespace {
 
 using testing::Contains;
@@ -341,4 +341,4 @@ TEST_F(NcclBackend, KnowsDevicesByTheirUuids) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::collective

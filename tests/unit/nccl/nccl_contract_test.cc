@@ -9,9 +9,9 @@
 #include "tests/unit/collective/contract.h"
 #include "tests/unit/nccl/nccl_double.h"
 
-extern "C" void MusterMakeNcclCommunicators(muster::NcclRequest* request);
+extern "C" void MusterMakeNcclCommunicators(muster::collective::NcclRequest* request);
 
-namespace muster {
+namespace muster::collective {
 namespace {
 
 using testing::ContractCase;
@@ -85,4 +85,4 @@ TEST_P(NcclContract, Holds) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::collective

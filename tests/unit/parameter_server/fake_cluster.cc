@@ -61,7 +61,7 @@ class FakeState final : public ShardState {
       specs_.push_back({fmt::format("net.v{}", v), {kElements}, 0, {}});
     values_.resize(variables);
   }
-  const std::vector<VariableSpec>& variables() const override { return specs_; }
+  const std::vector<push_pull::VariableSpec>& variables() const override { return specs_; }
   std::vector<std::string> optimizers() const override { return {R"({"name":"sgd"})"}; }
   size_t metric_sums() const override { return 1; }
   int64_t EpochExamples(int64_t train_examples, int64_t) const override { return train_examples; }
@@ -77,7 +77,8 @@ class FakeState final : public ShardState {
     return snapshot.state;
   }
   StateFiles TakeFiles() override { return {SetOf(values_), {}, {}}; }
-  absl::StatusOr<proto::ChunkContent> Encode(const Layout&, int shard, int chunk, int64_t steps,
+  absl::StatusOr<proto::ChunkContent> Encode(const push_pull::Layout&, int shard, int chunk,
+                                             int64_t steps,
                                              const StateFiles* files) const override {
     proto::ChunkContent content;
     content.set_shard(shard);
@@ -94,7 +95,8 @@ class FakeState final : public ShardState {
     if (!kept_weights_) kept_weights_ = values_;
   }
   void ReleaseWeights() override { kept_weights_.reset(); }
-  absl::Status Decode(const Layout&, const proto::ChunkContent& content, SlotsFile*) override {
+  absl::Status Decode(const push_pull::Layout&, const proto::ChunkContent& content,
+                      SlotsFile*) override {
     values_[content.shard()] = ValueOf(content.parameters());
     return absl::OkStatus();
   }
@@ -112,8 +114,8 @@ class FakeState final : public ShardState {
     tensor.data = count->data();
     return snapshot;
   }
-  IntegerBuffers Integers() const override { return {{"net.count", count_}}; }
-  absl::Status SetIntegers(const IntegerBuffers& values) override {
+  push_pull::IntegerBuffers Integers() const override { return {{"net.count", count_}}; }
+  absl::Status SetIntegers(const push_pull::IntegerBuffers& values) override {
     for (const auto& [name, value] : values) count_ = value;
     return absl::OkStatus();
   }
@@ -160,7 +162,7 @@ class FakeState final : public ShardState {
   CallbackDecision decision_;
   // The kept weights of each callback, with their step.
   std::map<std::string, std::pair<int64_t, std::vector<double>>> kept_;
-  std::vector<VariableSpec> specs_;
+  std::vector<push_pull::VariableSpec> specs_;
   std::vector<double> values_;
   std::optional<std::vector<double>> kept_weights_;
   std::string count_ = "00000000";  // The integer buffer "net.count".

@@ -22,6 +22,8 @@ namespace {
 using muster::testing::Tensors;
 using muster::testing::Tensors2;
 using muster::testing::TestProgram;
+using push_pull::Layout;
+using push_pull::MakeLayout;
 
 Job TestJob() {
   Job job;
@@ -142,7 +144,7 @@ std::string Dumped(const std::vector<proto::ChunkContent>& contents) {
 
 Layout SmallChunks(const ShardState& state, int servers) {
   return MakeLayout(state.variables(),
-                    {servers, {.kind = Partitioner::Kind::kMaxSize, .bytes = 24}, 16});
+                    {servers, {.kind = push_pull::Partitioner::Kind::kMaxSize, .bytes = 24}, 16});
 }
 
 TEST(ShardState, AStateGoesFromServersToFilesAndBack) {
@@ -237,7 +239,7 @@ TEST(ShardState, KeepsTheStepOfEachParameter) {
   const auto replica = MakeTwoLayers(job, 1);
   auto state = *MakeShardState(job, replica.get());
   for (const int64_t chunk_bytes : {16, 1 << 20}) {
-    LayoutOptions options;
+    push_pull::LayoutOptions options;
     options.chunk_bytes = chunk_bytes;
     const Layout layout = MakeLayout(state->variables(), options);
     auto contents = EncodeAll(*state, layout, 500, nullptr);
@@ -262,7 +264,7 @@ TEST(ShardState, SetsIntegerBuffers) {
   const Job job = TestJob();
   const auto replica = MakeTwoLayers(job, 1);
   auto state = *MakeShardState(job, replica.get());
-  IntegerBuffers buffers = state->Integers();
+  push_pull::IntegerBuffers buffers = state->Integers();
   ASSERT_EQ(buffers.size(), 1u);
   EXPECT_EQ(buffers.at("net.count"), std::string(16, '\0'));
   buffers["net.count"][8] = 7;

@@ -55,7 +55,8 @@ class BackupStore final : public ForwardingStore {
     }
     return ForwardingStore::Restore(chunk, std::move(state), piece);
   }
-  absl::StatusOr<Pushed> Replay(int chunk, const ChunkPush& push, int64_t number) override {
+  absl::StatusOr<push_pull::Pushed> Replay(int chunk, const push_pull::ChunkPush& push,
+                                           int64_t number) override {
     {
       absl::MutexLock lock(&mu_);
       ThawLocked();
@@ -181,8 +182,8 @@ class BackupTest : public ::testing::Test {
       }
       for (size_t i = 0; i < gradient.size(); ++i)
         gradient[i] = 1.0f / static_cast<float>(3 + sequence + i);
-      if (HasRows(c)) gradient = PackRows(keys, gradient);
-      ChunkPush push;
+      if (HasRows(c)) gradient = push_pull::PackRows(keys, gradient);
+      push_pull::ChunkPush push;
       push.key = {worker, kLife, sequence};
       push.learning_rate = 0.1;
       push.gradient = gradient;
@@ -201,7 +202,7 @@ class BackupTest : public ::testing::Test {
   static ChunkState Copy(const ShardStore& store, int chunk) {
     ChunkState state = *store.Copy(chunk);
     if (!HasRows(chunk)) return state;
-    const PackedRows packed = *UnpackRows(state.parameters, kWidth);
+    const push_pull::PackedRows packed = *push_pull::UnpackRows(state.parameters, kWidth);
     std::map<uint64_t, size_t> places;
     for (size_t i = 0; i < packed.keys.size(); ++i) places[packed.keys[i]] = i;
     const auto sorted = [&](std::span<const float> rows) {
@@ -215,7 +216,7 @@ class BackupTest : public ::testing::Test {
     std::vector<uint64_t> keys;
     for (const auto& [key, place] : places) keys.push_back(key);
     for (std::vector<float>& slot : state.slots) slot = sorted(slot);
-    state.parameters = PackRows(keys, sorted(packed.rows));
+    state.parameters = push_pull::PackRows(keys, sorted(packed.rows));
     return state;
   }
   void ExpectSame() const {
@@ -366,7 +367,8 @@ TEST_F(BackupTest, UpdatesLeaveWithoutWaitingForThoseBefore) {
 
 // What comes in 32 bits is rounded on both sides.
 TEST_F(BackupTest, WithCompressionBothHoldTheSameBits) {
-  for (const Compression compression : {Compression::kBFloat16, Compression::kFloat16}) {
+  for (const push_pull::Compression compression :
+       {push_pull::Compression::kBFloat16, push_pull::Compression::kFloat16}) {
     if (primary_ != nullptr) primary_->Close();
     Make(ParseOptimizer(Json("adam"))->rule);
     const auto exact = std::exchange(local_, ShardStore::Make(store_options_));

@@ -11,7 +11,7 @@
 #include "common/push_pull/wire.h"
 #include "common/transport/data_connection.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 
 struct ChunkTransfer {
   int chunk = 0;
@@ -87,4 +87,4 @@ inline absl::Status PushPull(transport::DataConnection& connection, const Transf
   return absl::OkStatus();
 }
 
-}  // namespace muster::ps
+}  // namespace muster::push_pull

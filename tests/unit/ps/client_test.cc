@@ -17,9 +17,10 @@
 #include "tests/unit/ps/forwarding_store.h"
 #include "tests/unit/transport/test_authority.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 namespace {
 
+using ps::ForwardingStore;
 using ::testing::HasSubstr;
 
 constexpr const char* kTicket = "ticket";
@@ -76,7 +77,7 @@ class TestServer {
   // As the program begins: parameters are 10, no updates.
   void Reset() {
     store = std::make_unique<FreezableStore>(
-        ShardStore::Make({layout_.chunks[shard_], {SgdSpec{}, SgdSpec{}}}));
+        ps::ShardStore::Make({layout_.chunks[shard_], {SgdSpec{}, SgdSpec{}}}));
     for (size_t c = 0; c < layout_.chunks[shard_].size(); ++c)
       EXPECT_TRUE(
           store->Fill(c, std::vector<float>(layout_.chunks[shard_][c].elements(), 10)).ok());
@@ -121,14 +122,15 @@ class TestServer {
         absl::MutexLock lock(&mutex_);
         transport::DataConnection* const taken =
             connections_.emplace_back(std::move(connection)).get();
-        serving_.emplace_back([this, taken] { (void)Serve(*taken, *store, options_, *abort_); });
+        serving_.emplace_back(
+            [this, taken] { (void)ps::Serve(*taken, *store, options_, *abort_); });
       }
     }
   }
 
   const Layout& layout_;
   const int shard_;
-  ServeOptions options_;
+  ps::ServeOptions options_;
   std::unique_ptr<transport::DataListener> listener_;
   std::unique_ptr<transport::Admission> admission_;
   std::unique_ptr<transport::AbortSignal> abort_;
@@ -546,4 +548,4 @@ TEST_P(ClientTest, NothingIsLeftInSharedMemory) {
 }
 
 }  // namespace
-}  // namespace muster::ps
+}  // namespace muster::push_pull

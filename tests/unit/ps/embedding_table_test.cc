@@ -14,7 +14,7 @@
 
 #include "common/base/hash.h"
 
-namespace muster {
+namespace muster::push_pull {
 namespace {
 
 using ::testing::Each;
@@ -623,4 +623,4 @@ TEST(EmbeddingTable, IsReadAsFrozenWhileOthersPush) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::push_pull

@@ -9,7 +9,7 @@
 
 #include "ps/shard_store.h"
 
-namespace muster {
+namespace muster::ps {
 
 class ForwardingStore : public ShardStore {
  public:
@@ -30,13 +30,17 @@ class ForwardingStore : public ShardStore {
   absl::StatusOr<ChunkState> Read(int chunk, FrozenChunk* frozen) const override {
     return store_->Read(chunk, frozen);
   }
-  std::vector<RowColumn> columns(int chunk) const override { return store_->columns(chunk); }
+  std::vector<push_pull::RowColumn> columns(int chunk) const override {
+    return store_->columns(chunk);
+  }
   void Admit(int worker, uint64_t incarnation) override { store_->Admit(worker, incarnation); }
   void Expel(int worker) override { store_->Expel(worker); }
-  absl::StatusOr<Pushed> Apply(int chunk, const ChunkPush& push, std::span<float> out) override {
+  absl::StatusOr<push_pull::Pushed> Apply(int chunk, const push_pull::ChunkPush& push,
+                                          std::span<float> out) override {
     return store_->Apply(chunk, push, out);
   }
-  absl::StatusOr<Pushed> Replay(int chunk, const ChunkPush& push, int64_t number) override {
+  absl::StatusOr<push_pull::Pushed> Replay(int chunk, const push_pull::ChunkPush& push,
+                                           int64_t number) override {
     return store_->Replay(chunk, push, number);
   }
   absl::Status Await(int chunk) override { return store_->Await(chunk); }
@@ -49,10 +53,10 @@ class ForwardingStore : public ShardStore {
   }
   ChunkVersion chunk_version(int chunk) const override { return store_->chunk_version(chunk); }
   int64_t applied() const override { return store_->applied(); }
-  std::map<int, TableStatistics> tables() const override { return store_->tables(); }
+  std::map<int, push_pull::TableStatistics> tables() const override { return store_->tables(); }
 
  private:
   const std::unique_ptr<ShardStore> store_;
 };
 
-}  // namespace muster
+}  // namespace muster::ps

@@ -54,9 +54,10 @@ class HostileTest : public ::testing::Test {
     ASSERT_TRUE(ps.SetView(view).ok());
     ASSERT_TRUE(ps.Cut("a").ok());
   }
-  std::string Refused(const std::vector<VariableSpec>& variables, const std::string& options = "") {
+  std::string Refused(const std::vector<push_pull::VariableSpec>& variables,
+                      const std::string& options = "") {
     proto::CreateRequest request = job_.Create(0);
-    *request.mutable_variables() = ToMessages(variables);
+    *request.mutable_variables() = push_pull::ToMessages(variables);
     if (!options.empty()) request.set_parameter_server(options);
     const auto created = ps_.Create(request);
     EXPECT_FALSE(created.ok());

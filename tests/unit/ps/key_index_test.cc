@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-namespace muster {
+namespace muster::push_pull {
 namespace {
 
 using ::testing::ElementsAre;
@@ -61,4 +61,4 @@ TEST(KeySums, AddUpByKey) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::push_pull

@@ -4,7 +4,7 @@
 
 #include <map>
 
-namespace muster {
+namespace muster::push_pull {
 namespace {
 
 using ::testing::HasSubstr;
@@ -178,4 +178,4 @@ TEST(Layout, PartitionersAreReadAndRefused) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::push_pull

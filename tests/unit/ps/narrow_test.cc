@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-namespace muster::ps {
+namespace muster::push_pull {
 namespace {
 
 constexpr Compression kBoth[] = {Compression::kBFloat16, Compression::kFloat16};
@@ -78,4 +78,4 @@ TEST(NarrowTest, WhatIsFiniteStaysSo) {
 }
 
 }  // namespace
-}  // namespace muster::ps
+}  // namespace muster::push_pull

@@ -28,25 +28,25 @@ inline constexpr Duration kLong = std::chrono::seconds(30);
 
 // A job with the variables "w" and "b" and one optimizer.
 struct TestJob {
-  std::vector<VariableSpec> variables = {{"w", {40, 10}, 0}, {"b", {10}, 0}};
+  std::vector<push_pull::VariableSpec> variables = {{"w", {40, 10}, 0}, {"b", {10}, 0}};
   std::string optimizer = R"("sgd")";
   std::string parameter_server =
       R"({"chunk_bytes": 256, "partitioner": {"name": "fixed", "parts": 2}})";
   std::string run = "run-1";
   int servers = 2;
 
-  LayoutOptions layout_options() const {
-    const auto options = ParseParameterServer(*ParseJson(parameter_server, "test"));
+  push_pull::LayoutOptions layout_options() const {
+    const auto options = push_pull::ParseParameterServer(*ParseJson(parameter_server, "test"));
     return {servers, options->partitioner, options->chunk_bytes};
   }
-  Layout layout() const { return MakeLayout(variables, layout_options()); }
-  std::string digest() const { return DigestOf(variables, layout_options()); }
+  push_pull::Layout layout() const { return push_pull::MakeLayout(variables, layout_options()); }
+  std::string digest() const { return push_pull::DigestOf(variables, layout_options()); }
 
   proto::CreateRequest Create(int task) const {
     proto::CreateRequest request;
     request.set_epoch(1);
     request.set_run_id(run);
-    *request.mutable_variables() = ToMessages(variables);
+    *request.mutable_variables() = push_pull::ToMessages(variables);
     request.add_optimizers(optimizer);
     request.set_parameter_server(parameter_server);
     request.set_servers(servers);
@@ -224,33 +224,35 @@ class TestWorker {
     }
   }
   absl::Status Open(int shard, uint64_t digest) {
-    return OpenConnection(*connections_[shard], speaks_for_, incarnation_, digest, In(kLong),
-                          abort_);
+    return push_pull::OpenConnection(*connections_[shard], speaks_for_, incarnation_, digest,
+                                     In(kLong), abort_);
   }
   // Returns the server's answer to Open: OK or its error.
-  absl::Status Hear(int shard) { return Answer(*connections_[shard], In(kLong), abort_).status(); }
+  absl::Status Hear(int shard) {
+    return push_pull::Answer(*connections_[shard], In(kLong), abort_).status();
+  }
   // Pushes the chunks that are not `done`.
-  absl::Status Push(int shard, uint64_t sequence, std::vector<ChunkTransfer>& transfers,
+  absl::Status Push(int shard, uint64_t sequence, std::vector<push_pull::ChunkTransfer>& transfers,
                     int64_t lease = 0) {
-    return PushPull(*connections_[shard],
-                    {.sequence = sequence, .learning_rate = 1, .lease = lease}, transfers,
-                    In(kLong), abort_);
+    return push_pull::PushPull(*connections_[shard],
+                               {.sequence = sequence, .learning_rate = 1, .lease = lease},
+                               transfers, In(kLong), abort_);
   }
   // Returns transfers of all chunks of a shard. Every element of the gradient is `gradient`. This
   // object owns the memory.
-  std::vector<ChunkTransfer> Transfers(int shard, float gradient) {
+  std::vector<push_pull::ChunkTransfer> Transfers(int shard, float gradient) {
     gradients_[shard].assign(layout_.elements[shard], gradient);
     parameters_[shard].assign(layout_.elements[shard], -1);
-    std::vector<ChunkTransfer> transfers;
-    for (const Chunk& chunk : layout_.chunks[shard])
+    std::vector<push_pull::ChunkTransfer> transfers;
+    for (const push_pull::Chunk& chunk : layout_.chunks[shard])
       transfers.push_back({static_cast<int>(transfers.size()),
                            std::span(gradients_[shard]).subspan(chunk.begin, chunk.elements()),
                            std::span(parameters_[shard]).subspan(chunk.begin, chunk.elements())});
     return transfers;
   }
   absl::StatusOr<std::vector<float>> Pull(int shard) {
-    std::vector<ChunkTransfer> transfers = Transfers(shard, 0);
-    for (ChunkTransfer& t : transfers) t.gradient = {};
+    std::vector<push_pull::ChunkTransfer> transfers = Transfers(shard, 0);
+    for (push_pull::ChunkTransfer& t : transfers) t.gradient = {};
     MUSTER_RETURN_IF_ERROR(Push(shard, 0, transfers));
     return parameters_[shard];
   }
@@ -260,7 +262,7 @@ class TestWorker {
   int speaks_for_ = worker_;
   const uint64_t incarnation_;
   const TestJob job_;
-  const Layout layout_;
+  const push_pull::Layout layout_;
   std::unique_ptr<transport::DataListener> listener_;
   transport::AbortSignal abort_;
   std::map<int, std::unique_ptr<transport::DataConnection>> connections_;
@@ -270,8 +272,8 @@ class TestWorker {
 // Returns the content of all chunks of a shard. Every parameter has this value.
 inline std::vector<proto::ChunkContent> Content(const TestJob& job, int shard, float value) {
   std::vector<proto::ChunkContent> contents;
-  const Layout layout = job.layout();
-  for (const Chunk& chunk : layout.chunks[shard]) {
+  const push_pull::Layout layout = job.layout();
+  for (const push_pull::Chunk& chunk : layout.chunks[shard]) {
     ChunkState state;
     state.parameters.assign(chunk.elements(), value);
     contents.push_back(ContentOf(shard, static_cast<int>(contents.size()), state));

@@ -10,9 +10,10 @@
 #include "common/push_pull/wire.h"
 #include "ps/server_connection.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 namespace {
 
+using ps::ShardStore;
 using ::testing::HasSubstr;
 using transport::AbortSignal;
 using transport::DataConnection;
@@ -57,7 +58,7 @@ class PushPullTest : public ::testing::Test {
   void Reconnect() {
     Disconnect();
     std::tie(near_, far_) = Connect();
-    server_ = std::thread([this] { served_ = Serve(*far_, *store_, options_, abort_); });
+    server_ = std::thread([this] { served_ = ps::Serve(*far_, *store_, options_, abort_); });
   }
   void Disconnect() {
     link_.reset();
@@ -143,7 +144,7 @@ class PushPullTest : public ::testing::Test {
   }
 
   static constexpr int64_t kElements = 300011;
-  ServeOptions options_;
+  ps::ServeOptions options_;
   std::unique_ptr<ShardStore> store_;
   AbortSignal abort_;
   std::unique_ptr<DataConnection> near_, far_;
@@ -313,7 +314,7 @@ TEST_F(PushPullTest, ADamagedGradientIsNotApplied) {
 
 TEST_F(PushPullTest, NobodyWaitsForEver) {
   // Short is the limit alone that each part is about: the test's own steps take what they take.
-  const ServeOptions patient = options_;
+  const ps::ServeOptions patient = options_;
   Disconnect();
   options_.stall = std::chrono::milliseconds(100);
   Reconnect();
@@ -461,4 +462,4 @@ TEST_F(PushPullTest, CompressionRoundsToTheNearest) {
 }
 
 }  // namespace
-}  // namespace muster::ps
+}  // namespace muster::push_pull

@@ -19,6 +19,7 @@
 namespace muster::ps {
 namespace {
 
+using push_pull::PushPullClient;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -95,11 +96,11 @@ class ReplicationTest : public ::testing::Test {
     view_ = view;
     changed_.SignalAll();
   }
-  absl::StatusOr<ClientView> NextView(uint64_t newer_than) {
+  absl::StatusOr<push_pull::ClientView> NextView(uint64_t newer_than) {
     absl::MutexLock lock(&mu_);
     while (!over_ && view_.number() <= newer_than) changed_.Wait(&mu_);  // ctest bounds it
     if (over_) return Superseded("the test is over");
-    ClientView view{view_.number(), view_.ticket(), {}};
+    push_pull::ClientView view{view_.number(), view_.ticket(), {}};
     for (const proto::ShardPlace& place : view_.shards())
       view.shards.push_back({place.primary(), place.primary_address(), ""});
     return view;
@@ -111,12 +112,12 @@ class ReplicationTest : public ::testing::Test {
   };
   PushPullClient& MakeClient(int worker) {
     auto owned = std::make_unique<Client>();
-    ClientOptions options;
+    push_pull::ClientOptions options;
     options.worker = worker;
     options.incarnation = kLife + worker;
     options.layout = job_.layout();
     options.digest = job_.digest();
-    options.options = *ParseParameterServer(*ParseJson(job_.parameter_server, "test"));
+    options.options = *push_pull::ParseParameterServer(*ParseJson(job_.parameter_server, "test"));
     options.listener = listener_.get();
     options.host_id = "worker";
     options.next_view = [this](uint64_t newer_than) { return NextView(newer_than); };
@@ -127,7 +128,7 @@ class ReplicationTest : public ::testing::Test {
     return *clients_.back()->client;
   }
   void Push(PushPullClient& client, uint64_t sequence, float gradient) {
-    const Layout layout = job_.layout();
+    const push_pull::Layout layout = job_.layout();
     client.Begin(sequence, 0, {1});
     for (int shard : {0, 1}) {
       std::ranges::fill(client.gradients(shard), gradient);
@@ -489,14 +490,17 @@ TEST(ReplicationWireTest, AGradientThatDoesNotFitIsRefused) {
   const std::span<const char> bytes(reinterpret_cast<const char*>(memory.data()), 48);
   std::vector<float> widened;
   struct Case {
-    Compression compression;
+    push_pull::Compression compression;
     size_t width, bytes, elements;  // no elements: refused
   };
-  for (const Case& c :
-       {Case{Compression::kNone, 0, 12, 3}, Case{Compression::kNone, 0, 10, 0},
-        Case{Compression::kBFloat16, 0, 6, 3}, Case{Compression::kFloat16, 0, 5, 0},
-        Case{Compression::kNone, 2, 32, 8}, Case{Compression::kNone, 2, 24, 0},
-        Case{Compression::kFloat16, 2, 24, 8}, Case{Compression::kFloat16, 2, 16, 0}}) {
+  for (const Case& c : {Case{push_pull::Compression::kNone, 0, 12, 3},
+                        Case{push_pull::Compression::kNone, 0, 10, 0},
+                        Case{push_pull::Compression::kBFloat16, 0, 6, 3},
+                        Case{push_pull::Compression::kFloat16, 0, 5, 0},
+                        Case{push_pull::Compression::kNone, 2, 32, 8},
+                        Case{push_pull::Compression::kNone, 2, 24, 0},
+                        Case{push_pull::Compression::kFloat16, 2, 24, 8},
+                        Case{push_pull::Compression::kFloat16, 2, 16, 0}}) {
     const UpdateHead head = HeadOf({}, 1, c.compression);
     const auto gradient = GradientOf(head, c.width, bytes.first(c.bytes), &widened);
     EXPECT_EQ(gradient.ok(), c.elements > 0) << c.width << " " << c.bytes;
@@ -508,7 +512,8 @@ TEST(ReplicationWireTest, AGradientThatDoesNotFitIsRefused) {
 
 TEST(ReplicationWireTest, AGradientMayHaveNoRows) {
   std::vector<float> widened;
-  for (const Compression compression : {Compression::kNone, Compression::kFloat16}) {
+  for (const push_pull::Compression compression :
+       {push_pull::Compression::kNone, push_pull::Compression::kFloat16}) {
     const auto gradient = GradientOf(HeadOf({}, 1, compression), 2, {}, &widened);
     ASSERT_TRUE(gradient.ok()) << gradient.status();
     EXPECT_TRUE(gradient->empty());

@@ -15,7 +15,7 @@
 #include "common/push_pull/shard_connection.h"
 #include "ps/server_connection.h"
 
-namespace muster::ps {
+namespace muster::push_pull {
 namespace {
 
 using ::testing::HasSubstr;
@@ -39,7 +39,7 @@ class RowFrames : public ::testing::Test {
       return EmbeddingTable::Options{
           .width = width, .initializer = {Initializer::Kind::kZeros}, .rule = SgdSpec{}};
     };
-    store_ = ShardStore::Make({options_.chunks, {SgdSpec{}}, {{1, table(3)}, {2, table(2)}}});
+    store_ = ps::ShardStore::Make({options_.chunks, {SgdSpec{}}, {{1, table(3)}, {2, table(2)}}});
     EXPECT_TRUE(store_->Fill(0, std::vector<float>(4, 10)).ok());
     for (int c = 1; c < 4; ++c) EXPECT_TRUE(store_->Fill(c, {}).ok());
     store_->Admit(1, kLife);
@@ -63,7 +63,7 @@ class RowFrames : public ::testing::Test {
     if (server_.joinable()) server_.join();
   }
   void StartServer() {
-    server_ = std::thread([this] { served_ = Serve(*far_, *store_, options_, abort_); });
+    server_ = std::thread([this] { served_ = ps::Serve(*far_, *store_, options_, abort_); });
   }
   void Link() {
     link_ = std::make_unique<ShardConnection>(
@@ -163,8 +163,8 @@ class RowFrames : public ::testing::Test {
     return message;
   }
 
-  ServeOptions options_;
-  std::unique_ptr<ShardStore> store_;
+  ps::ServeOptions options_;
+  std::unique_ptr<ps::ShardStore> store_;
   const std::vector<ShardConnection::Pieces> parameters_ = std::vector<ShardConnection::Pieces>(4);
   transport::AbortSignal abort_;
   std::unique_ptr<DataConnection> near_, far_;
@@ -326,4 +326,4 @@ TEST_F(RowFrames, AWorkerRefusesAnswersThatItDidNotAskFor) {
 }
 
 }  // namespace
-}  // namespace muster::ps
+}  // namespace muster::push_pull

@@ -26,6 +26,21 @@
 namespace muster::ps {
 namespace {
 
+using push_pull::Chunk;
+using push_pull::ClientView;
+using push_pull::EmbeddingTable;
+using push_pull::Eviction;
+using push_pull::kRowChunks;
+using push_pull::Layout;
+using push_pull::PackRows;
+using push_pull::PlaceOfRow;
+using push_pull::PushPullClient;
+using push_pull::ReplyPart;
+using push_pull::RequestPart;
+using push_pull::RowFetch;
+using push_pull::RowPlace;
+using push_pull::RowPull;
+using push_pull::VariableSpec;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kLife = 77;
@@ -33,7 +48,8 @@ constexpr int64_t kWidth = 3;
 
 VariableSpec Table(const std::string& name) {
   VariableSpec spec{name, {0, kWidth}, 0};
-  spec.table = TableSpec{kWidth, static_cast<int>(Initializer::Kind::kUniform), 0.05, 9};
+  spec.table = push_pull::TableSpec{
+      kWidth, static_cast<int>(push_pull::Initializer::Kind::kUniform), 0.05, 9};
   return spec;
 }
 EmbeddingTable::Options OptionsOf(const RuleSpec& rule) {
@@ -42,7 +58,7 @@ EmbeddingTable::Options OptionsOf(const RuleSpec& rule) {
 
 TEST(RowLayout, EachServerHasChunksOfEachTable) {
   const std::vector<VariableSpec> variables = {{"w", {40}, 0}, Table("users"), Table("items")};
-  const Layout layout = MakeLayout(variables, {.servers = 3});
+  const Layout layout = push_pull::MakeLayout(variables, {.servers = 3});
   for (const auto& chunks : layout.chunks) {
     EXPECT_EQ(std::ranges::count(chunks, 1, &Chunk::table), kRowChunks);
     EXPECT_EQ(std::ranges::count(chunks, 2, &Chunk::table), kRowChunks);
@@ -57,11 +73,12 @@ TEST(RowLayout, EachServerHasChunksOfEachTable) {
 
   std::vector<VariableSpec> others = variables;
   others[1].table->seed = 10;
-  EXPECT_EQ(FirstDifference(variables, others), "the rows of table users");
+  EXPECT_EQ(push_pull::FirstDifference(variables, others), "the rows of table users");
   others = variables;
   others[1].table->max_rows = 5;
-  EXPECT_EQ(FirstDifference(variables, others), "max_rows of table users: 0 here, 5 there");
-  EXPECT_NE(DigestOf(variables, {}), DigestOf(others, {}));
+  EXPECT_EQ(push_pull::FirstDifference(variables, others),
+            "max_rows of table users: 0 here, 5 there");
+  EXPECT_NE(push_pull::DigestOf(variables, {}), push_pull::DigestOf(others, {}));
 }
 
 TEST(RowLayout, ABatchIsSpreadAndPutTogether) {
@@ -71,15 +88,16 @@ TEST(RowLayout, ABatchIsSpreadAndPutTogether) {
     keys.push_back(i * i * 31);
     for (int64_t j = 0; j < kWidth; ++j) rows.push_back(static_cast<float>(i * kWidth + j));
   }
-  RowSpread spread;
-  SpreadRows(std::vector<uint64_t>{1, 2, 3}, 1, &spread);
-  SpreadRows(keys, 3, &spread);
+  push_pull::RowSpread spread;
+  push_pull::SpreadRows(std::vector<uint64_t>{1, 2, 3}, 1, &spread);
+  push_pull::SpreadRows(keys, 3, &spread);
   ASSERT_EQ(spread.chunks(), 3u * kRowChunks);
   std::vector<float> by_chunk, back(rows.size());
   for (size_t c = 0; c < spread.chunks(); ++c) {
     std::vector<float> packed(spread.count(c) * (2 + kWidth));
-    EXPECT_EQ(PackChunk(spread, c, kWidth, rows, packed.data()), packed.data() + packed.size());
-    const absl::StatusOr<PackedRows> chunk = UnpackRows(packed, kWidth);
+    EXPECT_EQ(push_pull::PackChunk(spread, c, kWidth, rows, packed.data()),
+              packed.data() + packed.size());
+    const absl::StatusOr<push_pull::PackedRows> chunk = push_pull::UnpackRows(packed, kWidth);
     ASSERT_TRUE(chunk.ok());
     ASSERT_EQ(chunk->keys.size(), spread.count(c));
     for (size_t i = 0; i < chunk->keys.size(); ++i) {
@@ -91,7 +109,7 @@ TEST(RowLayout, ABatchIsSpreadAndPutTogether) {
   for (const uint32_t place : spread.order)
     by_chunk.insert(by_chunk.end(), rows.begin() + place * kWidth,
                     rows.begin() + (place + 1) * kWidth);
-  UnspreadRows(spread, kWidth, by_chunk, back);
+  push_pull::UnspreadRows(spread, kWidth, by_chunk, back);
   EXPECT_EQ(back, rows);
 }
 
@@ -105,11 +123,11 @@ class RowStore : public ::testing::Test {
     store->Admit(1, kLife);
     return store;
   }
-  absl::StatusOr<Pushed> Push(ShardStore& store, int worker, uint64_t sequence,
-                              const std::vector<uint64_t>& keys, float gradient) {
+  absl::StatusOr<push_pull::Pushed> Push(ShardStore& store, int worker, uint64_t sequence,
+                                         const std::vector<uint64_t>& keys, float gradient) {
     const std::vector<float> packed =
         PackRows(keys, std::vector<float>(keys.size() * kWidth, gradient));
-    ChunkPush push;
+    push_pull::ChunkPush push;
     push.key = {worker, kLife, sequence};
     push.learning_rate = 0.1;
     push.gradient = packed;
@@ -197,15 +215,15 @@ TEST_F(RowStore, ManySmallRequestsCostFewSystemCalls) {
   const auto frame = [](std::string* to, const transport::FrameHeader& header) {
     Append(to, std::span(&header, 1));
   };
-  frame(&in, EncodeOpen({kWireVersion, 0, kLife, 1, 9, 2}, 0));
+  frame(&in, push_pull::EncodeOpen({push_pull::kWireVersion, 0, kLife, 1, 9, 2}, 0));
   std::string none;
-  frame(&out, EncodeWelcome({}, &none));
+  frame(&out, push_pull::EncodeWelcome({}, &none));
   for (uint64_t i = 1; i <= 3000; ++i) {
     std::vector<uint64_t> keys;
     for (uint64_t k = 0; k < i % 4; ++k) keys.push_back(i * 7 + k);
     const bool push = i % 3 == 0;
-    Request request;
-    request.operation = push ? Operation::kPushRows : Operation::kPullRows;
+    push_pull::Request request;
+    request.operation = push ? push_pull::Operation::kPushRows : push_pull::Operation::kPullRows;
     request.sequence = push ? i : 0;
     RequestPart part;
     part.learning_rate = push ? 0.1 : 0;
@@ -214,7 +232,7 @@ TEST_F(RowStore, ManySmallRequestsCostFewSystemCalls) {
       const std::vector<float> packed =
           PackRows(keys, std::vector<float>(keys.size() * kWidth, 0.5f));
       part.count = static_cast<uint32_t>(packed.size());
-      frame(&in, EncodeRequest(request, {&part, 1}, packed.size() * sizeof(float)));
+      frame(&in, push_pull::EncodeRequest(request, {&part, 1}, packed.size() * sizeof(float)));
       Append(&in, std::span<const RequestPart>(&part, 1));
       Append(&in, std::span<const float>(packed));
       const auto pushed = Push(*expected, 0, i, keys, 0.5f);
@@ -222,17 +240,17 @@ TEST_F(RowStore, ManySmallRequestsCostFewSystemCalls) {
       reply.applied = pushed->applied;
       reply.updates = pushed->updates;
       reply.staleness = pushed->staleness;
-      frame(&out, EncodeReply({}, {&reply, 1}, 0));
+      frame(&out, push_pull::EncodeReply({}, {&reply, 1}, 0));
       Append(&out, std::span<const ReplyPart>(&reply, 1));
       continue;
     }
     part.count = static_cast<uint32_t>(keys.size());
-    frame(&in, EncodeRequest(request, {&part, 1}, keys.size() * sizeof(uint64_t)));
+    frame(&in, push_pull::EncodeRequest(request, {&part, 1}, keys.size() * sizeof(uint64_t)));
     Append(&in, std::span<const RequestPart>(&part, 1));
     Append(&in, std::span<const uint64_t>(keys));
     std::vector<float> rows(keys.size() * kWidth);
     reply.updates = *expected->PullRows(0, keys, rows);
-    frame(&out, EncodeReply({}, {&reply, 1}, rows.size() * sizeof(float)));
+    frame(&out, push_pull::EncodeReply({}, {&reply, 1}, rows.size() * sizeof(float)));
     Append(&out, std::span<const ReplyPart>(&reply, 1));
     Append(&out, std::span<const float>(rows));
   }
@@ -288,7 +306,7 @@ TEST_F(RowStore, ABackupHoldsTheSameRowsAfterEvictions) {
   for (const Eviction eviction :
        {Eviction::kOldest, Eviction::kLeastRecent, Eviction::kLeastFrequent}) {
     EmbeddingTable::Options options = OptionsOf(RowwiseAdagradSpec{});
-    options.type = RowType::kBFloat16;
+    options.type = push_pull::RowType::kBFloat16;
     options.limits = {.max_rows = 50, .eviction = eviction, .admit_after = 2};
     const auto make = [&] {
       auto store = ShardStore::Make({{{0, 0, 0, 0, 1}}, {RowwiseAdagradSpec{}}, {{1, options}}});
@@ -304,7 +322,7 @@ TEST_F(RowStore, ABackupHoldsTheSameRowsAfterEvictions) {
       const std::vector<uint64_t> keys(different.begin(), different.end());
       const std::vector<float> packed =
           PackRows(keys, std::vector<float>(keys.size() * kWidth, 1.f));
-      ChunkPush push;
+      push_pull::ChunkPush push;
       push.key = {0, kLife, n};
       push.learning_rate = 0.1;
       push.gradient = packed;
@@ -322,7 +340,7 @@ TEST_F(RowStore, ABackupHoldsTheSameRowsAfterEvictions) {
       Rows(*primary, keys);
     }
     const auto by_key = [](const ChunkState& state) {
-      const PackedRows packed = *UnpackRows(state.parameters, kWidth);
+      const push_pull::PackedRows packed = *push_pull::UnpackRows(state.parameters, kWidth);
       std::map<uint64_t, std::vector<float>> all;
       for (size_t i = 0; i < packed.keys.size(); ++i) {
         std::vector<float>& row = all[packed.keys[i]];
@@ -337,7 +355,7 @@ TEST_F(RowStore, ABackupHoldsTheSameRowsAfterEvictions) {
     const ChunkState mine = *primary->Copy(0), theirs = *backup->Copy(0);
     EXPECT_EQ(by_key(mine), by_key(theirs));
     EXPECT_EQ(mine.counted, theirs.counted);
-    const TableStatistics statistics = primary->tables().at(1);
+    const push_pull::TableStatistics statistics = primary->tables().at(1);
     EXPECT_LE(statistics.rows, 50);
     EXPECT_GT(statistics.evictions, 0);
     EXPECT_GT(statistics.refused, 0);
@@ -513,12 +531,12 @@ class RowService : public ::testing::TestWithParam<bool> {
   }
   void MakeClient() { client_ = ClientOf(0); }
   std::unique_ptr<PushPullClient> ClientOf(int worker) {
-    ClientOptions options;
+    push_pull::ClientOptions options;
     options.worker = worker;
     options.incarnation = kLife;
     options.layout = job_.layout();
     options.digest = job_.digest();
-    options.options = *ParseParameterServer(*ParseJson(job_.parameter_server, "test"));
+    options.options = *push_pull::ParseParameterServer(*ParseJson(job_.parameter_server, "test"));
     options.listener = listener_.get();
     options.next_view = [this](uint64_t newer_than) { return NextView(newer_than); };
     for (int shard : {0, 1}) {
@@ -550,7 +568,7 @@ class RowService : public ::testing::TestWithParam<bool> {
     std::vector<std::vector<float>> packed;
     const auto spread = Spread(keys);
     packed.reserve(spread.size());
-    std::vector<RowPush> pushes;
+    std::vector<push_pull::RowPush> pushes;
     for (const auto& [place, own] : spread) {
       packed.push_back(PackRows(own, std::vector<float>(own.size() * kWidth, 1)));
       pushes.push_back({place.first, place.second, packed.back(), others_[place]});

@@ -64,7 +64,7 @@ TEST_F(ServiceTest, WhatIsPushedIsPulledCutReadAndFilledAgain) {
   for (int shard : {0, 1}) {
     auto transfers = worker.Transfers(shard, 1);
     ASSERT_TRUE(worker.Push(shard, 1, transfers).ok());
-    for (const ChunkTransfer& t : transfers) EXPECT_THAT(t.parameters, Each(9));
+    for (const push_pull::ChunkTransfer& t : transfers) EXPECT_THAT(t.parameters, Each(9));
     transfers = worker.Transfers(shard, 1);
     ASSERT_TRUE(worker.Push(shard, 2, transfers).ok());
     EXPECT_THAT(*worker.Pull(shard), Each(7.5));

@@ -34,7 +34,7 @@ class SlowRows final : public checkpoint::RowSource {
  public:
   explicit SlowRows(int server) {
     for (uint64_t key = 0; keys_.size() < 8; ++key)
-      if (PlaceOfRow(key, 2).server == server) keys_.push_back(key);
+      if (push_pull::PlaceOfRow(key, 2).server == server) keys_.push_back(key);
     const auto rows = static_cast<int64_t>(keys_.size());
     tensors_ = {{"users.keys", checkpoint::DType::kInt64, {rows}},
                 {"users.rows", checkpoint::DType::kFloat32, {rows, 1}},
@@ -62,13 +62,13 @@ class SlowRows final : public checkpoint::RowSource {
 TEST(ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
   TestJob job;
   job.variables = {{"w", {40}, 0}, {"users", {0, 1}, 0}};
-  job.variables[1].table = TableSpec{1, 0, 0, 9};
+  job.variables[1].table = push_pull::TableSpec{1, 0, 0, 9};
   std::vector<std::unique_ptr<TestPs>> servers;
   std::vector<std::unique_ptr<chief::ShardClient>> clients;
   std::vector<std::unique_ptr<chief::ShardClient::Filling>> fillings;
   chief::RowFiller::Fillings by_shard;
   checkpoint::RowSources files;
-  const Layout layout = job.layout();
+  const push_pull::Layout layout = job.layout();
   for (int task : {0, 1}) {
     PsServiceOptions options;
     options.task = task;
@@ -83,7 +83,7 @@ TEST(ShardClient, FillsTablesForLongerThanAServerMayBeSilent) {
         ASSERT_TRUE(fillings[task]->Write(chunk).ok());
       }
   }
-  EmbeddingTable::Options table{.width = 1, .rule = SgdSpec{}, .shards = 1};
+  push_pull::EmbeddingTable::Options table{.width = 1, .rule = SgdSpec{}, .shards = 1};
   const absl::Status filled = chief::RowFiller(layout, by_shard).Fill({1, "users", table}, files);
   EXPECT_TRUE(filled.ok()) << filled;
   for (const auto& filling : fillings) {
@@ -191,7 +191,7 @@ TEST(ServerRows, AsksForNoMoreKeysThanAMessageHolds) {
   auto server = rpc::Server::Start({.address = "127.0.0.1:0"}, {&ps});
   ASSERT_TRUE(server.ok());
   const auto client = ClientOf(fmt::format("127.0.0.1:{}", (*server)->port()));
-  const EmbeddingTable::Options table{.width = 1, .rule = SgdSpec{}, .shards = 1};
+  const push_pull::EmbeddingTable::Options table{.width = 1, .rule = SgdSpec{}, .shards = 1};
   chief::ServerRows served(
       {{1, "users", table}}, 1, Duration::zero(),
       [&](int, bool) -> absl::StatusOr<chief::ShardClient*> { return client.get(); });

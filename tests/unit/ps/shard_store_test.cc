@@ -7,9 +7,10 @@
 #include <numeric>
 #include <thread>
 
-namespace muster {
+namespace muster::ps {
 namespace {
 
+using push_pull::ChunkPush;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -28,7 +29,8 @@ class DenseStoreTest : public ::testing::Test {
     for (int worker : {0, 1}) store_->Admit(worker, kLife);
   }
   size_t Size(int chunk) const { return options_.chunks[chunk].elements(); }
-  absl::StatusOr<Pushed> Push(int chunk, PushKey key, float gradient, int64_t pulled = 0) {
+  absl::StatusOr<push_pull::Pushed> Push(int chunk, push_pull::PushKey key, float gradient,
+                                         int64_t pulled = 0) {
     const std::vector<float> gradients(Size(chunk), gradient);
     pulled_.assign(Size(chunk), -1);
     return store_->Apply(chunk, {key, pulled, 0.5, gradients}, pulled_);
@@ -288,4 +290,4 @@ TEST_F(DenseStoreTest, NoUpdateIsLostAmongManyThreads) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::ps

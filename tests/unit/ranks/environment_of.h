@@ -8,7 +8,7 @@
 #include "common/cluster/cluster_config.h"
 #include "deploy/ranks/ranks.h"
 
-namespace muster {
+namespace muster::ranks {
 
 // One NAME=value a line, or several in a line without spaces in their values. A later one counts.
 inline Environment EnvironmentOf(const std::string& text) {
@@ -31,4 +31,4 @@ inline std::vector<std::string> Addresses(const Ranks& ranks) {
   return texts;
 }
 
-}  // namespace muster
+}  // namespace muster::ranks

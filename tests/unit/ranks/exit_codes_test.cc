@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace muster {
+namespace muster::ranks {
 namespace {
 
 class ExitCodes : public testing::Test {
@@ -53,4 +53,4 @@ TEST_F(ExitCodes, AFolderThatIsGoneIsSaid) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::ranks

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace muster {
+namespace muster::ranks {
 namespace {
 
 using testing::ElementsAre;
@@ -145,4 +145,4 @@ TEST(Hosts, RefusesWhatIsNoHost) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::ranks

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-namespace muster {
+namespace muster::ranks {
 namespace {
 
 using testing::HasSubstr;
@@ -63,4 +63,4 @@ TEST(RankedCluster, RefusesTooFewProcesses) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::ranks

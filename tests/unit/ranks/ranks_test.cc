@@ -7,7 +7,7 @@
 
 #include "tests/unit/ranks/environment_of.h"
 
-namespace muster {
+namespace muster::ranks {
 namespace {
 
 using testing::ElementsAre;
@@ -232,4 +232,4 @@ TEST(DerivedPorts, StayInTheirRange) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::ranks

@@ -6,7 +6,7 @@
 
 #include "tests/unit/ranks/environment_of.h"
 
-namespace muster {
+namespace muster::ranks {
 namespace {
 
 using testing::ElementsAre;
@@ -185,4 +185,4 @@ TEST(Slurm, ALongValueIsCutInTheSentence) {
 }
 
 }  // namespace
-}  // namespace muster
+}  // namespace muster::ranks

@@ -251,7 +251,7 @@ TEST(Buffers, OneOptimizerOfSeveralHasRoomForThem) {
       },
       c10::Device(at::kCPU));
   ASSERT_TRUE(replica.ok()) << replica.status();
-  const auto communicators = MakeThreadCommunicators(1, std::chrono::seconds(10));
+  const auto communicators = collective::MakeThreadCommunicators(1, std::chrono::seconds(10));
   const auto room = [&](int optimizer) {
     return (*replica)->optimizers()[optimizer].gradients->control_capacity();
   };
@@ -429,7 +429,7 @@ class Largest {
 TEST(PerReplica, GatheringTakesTheMemoryOfOneReplica) {
   constexpr int kReplicas = 4;
   constexpr int64_t kElements = 1000;
-  auto communicators = MakeThreadCommunicators(kReplicas, std::chrono::seconds(10));
+  auto communicators = collective::MakeThreadCommunicators(kReplicas, std::chrono::seconds(10));
   const Job job = Options(1, 1).job;
   std::vector<int64_t> largest(kReplicas);
   StackedBuffers gathered;

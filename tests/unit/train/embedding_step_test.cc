@@ -22,7 +22,7 @@ class OneStep : public ::testing::Test {
   OneStep() {
     job_.program = "test";
     job_.global_batch_size = 4;
-    communicators_ = MakeThreadCommunicators(1, std::chrono::seconds(5));
+    communicators_ = collective::MakeThreadCommunicators(1, std::chrono::seconds(5));
   }
   void Make(std::function<void(TestProgram&)> set_up) {
     auto replica = Replica::Make(
@@ -57,7 +57,7 @@ class OneStep : public ::testing::Test {
   }
 
   Job job_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;
+  std::vector<std::unique_ptr<collective::Communicator>> communicators_;
   TestProgram* program_ = nullptr;
   std::unique_ptr<Replica> replica_;
   std::unique_ptr<StepRunner> runner_;
@@ -254,14 +254,14 @@ TEST_F(OneStep, TheJobReplacesATablesLimitsAndTypes) {
                      {"left", {{"max_rows", 7}, {"dtype", "bfloat16"}, {"initializer", "zeros"}}}};
   Make([](TestProgram& p) { Summed(p, Small()); });
   ASSERT_TRUE(status_.ok()) << status_;
-  const EmbeddingTable::Options& left = replica_->embeddings()[0].options;
-  const EmbeddingTable::Options& right = replica_->embeddings()[1].options;
+  const push_pull::EmbeddingTable::Options& left = replica_->embeddings()[0].options;
+  const push_pull::EmbeddingTable::Options& right = replica_->embeddings()[1].options;
   EXPECT_EQ(left.limits.max_rows, 7);
   EXPECT_EQ(right.limits.max_rows, 100);
-  EXPECT_EQ(left.limits.eviction, Eviction::kOldest);
-  EXPECT_EQ(left.type, RowType::kBFloat16);
-  EXPECT_EQ(right.type, RowType::kFloat32);
-  EXPECT_EQ(left.initializer.kind, Initializer::Kind::kZeros);
+  EXPECT_EQ(left.limits.eviction, push_pull::Eviction::kOldest);
+  EXPECT_EQ(left.type, push_pull::RowType::kBFloat16);
+  EXPECT_EQ(right.type, push_pull::RowType::kFloat32);
+  EXPECT_EQ(left.initializer.kind, push_pull::Initializer::Kind::kZeros);
   const auto refusal = [&](Json embeddings) {
     job_.embeddings = std::move(embeddings);
     Make([](TestProgram& p) { Summed(p, Small()); });

@@ -17,6 +17,7 @@
 namespace muster {
 namespace {
 
+using collective::Communicator;
 using testing::KeptCheckpoints;
 using testing::Small;
 using testing::Summed;
@@ -250,7 +251,7 @@ class Rank : public Membership {
 
 // Two processes; rank 0 saves, and begins with `restore` where there is one.
 void RunTwoProcesses(int replicas, const checkpoint::Snapshot* restore, KeptCheckpoints* kept) {
-  auto all = MakeThreadCommunicators(2 * replicas, std::chrono::seconds(20));
+  auto all = collective::MakeThreadCommunicators(2 * replicas, std::chrono::seconds(20));
   std::vector<absl::Status> outcomes(2, absl::UnknownError("not run"));
   std::vector<std::thread> processes;
   for (int rank = 0; rank < 2; ++rank) {
@@ -331,7 +332,7 @@ TEST(Embedding, ManyRowsAreGivenToo) {
   ASSERT_TRUE(testing::Run(Options(job, 1, &first), set_up).status.ok());
   ASSERT_EQ(Keys(first.kept.back(), "wide").size(), 1000u);
   // Its tables' digests are compared when the job ends.
-  auto all = MakeThreadCommunicators(2, std::chrono::seconds(20));
+  auto all = collective::MakeThreadCommunicators(2, std::chrono::seconds(20));
   std::vector<absl::Status> outcomes(2);
   std::vector<std::thread> processes;
   KeptCheckpoints kept;

@@ -29,18 +29,18 @@ inline constexpr int64_t kWidth = 3;  // The width of rows.
 // The state of all parameter servers. Rows are updated with plain SGD.
 class Servers {
  public:
-  Servers(const Layout& layout, const std::vector<RuleSpec>& rules,
+  Servers(const push_pull::Layout& layout, const std::vector<RuleSpec>& rules,
           const std::vector<std::vector<std::span<float>>>& start)
       : layout(layout) {
     for (size_t shard = 0; shard < start.size(); ++shard) {
       std::vector<float> all;
       for (const auto& span : start[shard]) all.insert(all.end(), span.begin(), span.end());
-      ShardStore::Options options{{}, rules};
-      for (const Chunk& chunk : layout.chunks[shard])
+      ps::ShardStore::Options options{{}, rules};
+      for (const push_pull::Chunk& chunk : layout.chunks[shard])
         if (!chunk.rows()) options.chunks.push_back(chunk);
-      stores.push_back(ShardStore::Make(options));
+      stores.push_back(ps::ShardStore::Make(options));
       for (size_t c = 0; c < options.chunks.size(); ++c) {
-        const Chunk& chunk = options.chunks[c];
+        const push_pull::Chunk& chunk = options.chunks[c];
         EXPECT_TRUE(
             stores[shard]
                 ->Fill(static_cast<int>(c), std::span(all).subspan(chunk.begin, chunk.elements()))
@@ -52,20 +52,23 @@ class Servers {
 
   // The rows of a chunk, and the number of updates by other workers than the test's.
   struct RowChunk {
-    std::unique_ptr<EmbeddingTable> table;
+    std::unique_ptr<push_pull::EmbeddingTable> table;
     int64_t others = 0;
   };
   RowChunk& Rows(int shard, int chunk) {
     RowChunk& rows = row_chunks[{shard, chunk}];
     if (rows.table == nullptr)
-      rows.table = EmbeddingTable::Make({.width = kWidth, .rule = SgdSpec{}, .shards = 1});
+      rows.table =
+          push_pull::EmbeddingTable::Make({.width = kWidth, .rule = SgdSpec{}, .shards = 1});
     return rows;
   }
   // Pushes the gradient of a row as another worker.
   void PushAsOther(uint64_t key, float gradient) {
-    const RowPlace place = PlaceOfRow(key, static_cast<int>(layout.chunks.size()));
+    const push_pull::RowPlace place =
+        push_pull::PlaceOfRow(key, static_cast<int>(layout.chunks.size()));
     const auto& chunks = layout.chunks[place.server];
-    const auto first = std::ranges::find_if(chunks, [](const Chunk& c) { return c.rows(); });
+    const auto first =
+        std::ranges::find_if(chunks, [](const push_pull::Chunk& c) { return c.rows(); });
     RowChunk& rows = Rows(place.server, static_cast<int>(first - chunks.begin()) + place.chunk);
     EXPECT_TRUE(rows.table->Push({&key, 1}, std::vector<float>(kWidth, gradient), 1).ok());
     ++rows.others;
@@ -79,13 +82,13 @@ class Servers {
     return all;
   }
 
-  const Layout layout;
+  const push_pull::Layout layout;
   // By shard. A store has only the dense chunks, which come before those of tables.
-  std::vector<std::unique_ptr<ShardStore>> stores;
+  std::vector<std::unique_ptr<ps::ShardStore>> stores;
   std::map<std::pair<int, int>, RowChunk> row_chunks;
 };
 
-class FakeClient final : public ps::PushPullClient {
+class FakeClient final : public push_pull::PushPullClient {
  public:
   FakeClient(Servers* servers, std::vector<std::vector<std::span<float>>> parameters, int worker)
       : servers_(servers), parameters_(std::move(parameters)), worker_(worker) {
@@ -98,13 +101,13 @@ class FakeClient final : public ps::PushPullClient {
   }
   using PushPullClient::Launch;
   void Launch(int shard, int index, What what) override {
-    const Chunk& chunk = servers_->layout.chunks[shard][index];
+    const push_pull::Chunk& chunk = servers_->layout.chunks[shard][index];
     if (what == What::kNothing) {
       ++pulled;
       return Fetch(shard, index);
     }
     launched.push_back(chunk.optimizer);
-    ChunkPush push{{worker_, 1, sequences.back()}};
+    push_pull::ChunkPush push{{worker_, 1, sequences.back()}};
     push.learning_rate = learning_rates_[chunk.optimizer];
     push.floor = what == What::kDifference;
     push.gradient =
@@ -137,11 +140,11 @@ class FakeClient final : public ps::PushPullClient {
         if (!shards[shard][c].rows()) Fetch(static_cast<int>(shard), static_cast<int>(c));
     return absl::OkStatus();
   }
-  void LaunchRows(std::span<const ps::RowPush> pushes) override {
+  void LaunchRows(std::span<const push_pull::RowPush> pushes) override {
     ++row_launches;
     for (const auto& [shard, chunk, packed, others] : pushes) {
       auto& [table, updates] = servers_->Rows(shard, chunk);
-      const PackedRows rows = *UnpackRows(packed, kWidth);
+      const push_pull::PackedRows rows = *push_pull::UnpackRows(packed, kWidth);
       if (!AllFinite(rows.rows)) {  // ShardStore refuses such pushes, too.
         refused_.emplace(shard, chunk);
         continue;
@@ -151,10 +154,10 @@ class FakeClient final : public ps::PushPullClient {
     }
   }
   // Pulls at once, so the rows include all earlier pushes and no later ones.
-  void FetchRows(const std::vector<std::shared_ptr<ps::RowFetch>>& fetches) override {
+  void FetchRows(const std::vector<std::shared_ptr<push_pull::RowFetch>>& fetches) override {
     row_fetches += fetches.empty() ? 0 : 1;
     for (const auto& fetch : fetches) {
-      for (ps::RowPull& pull : fetch->pulls) {
+      for (push_pull::RowPull& pull : fetch->pulls) {
         auto& [table, updates] = servers_->Rows(pull.shard, pull.chunk);
         EXPECT_TRUE(table->Peek(pull.keys, pull.rows).ok());
         pull.others = updates;
@@ -162,7 +165,7 @@ class FakeClient final : public ps::PushPullClient {
       fetched.push_back(fetch->keys.size());
     }
   }
-  absl::Status Await(const ps::RowFetch&) override {
+  absl::Status Await(const push_pull::RowFetch&) override {
     on_wait();
     awaited.push_back(fetched.size());
     return fails;
@@ -183,7 +186,7 @@ class FakeClient final : public ps::PushPullClient {
 
  private:
   void Fetch(int shard, int index) {
-    const Chunk& chunk = servers_->layout.chunks[shard][index];
+    const push_pull::Chunk& chunk = servers_->layout.chunks[shard][index];
     std::vector<float> values(chunk.elements());
     EXPECT_TRUE(servers_->stores[shard]->Pull(index, values).ok());
     int64_t at = 0;
@@ -201,10 +204,10 @@ class FakeClient final : public ps::PushPullClient {
   std::vector<double> learning_rates_;  // The rates of the current push.
 };
 
-inline LayoutOptions Small(int servers) {
-  LayoutOptions options;
+inline push_pull::LayoutOptions Small(int servers) {
+  push_pull::LayoutOptions options;
   options.servers = servers;
-  options.partitioner.kind = Partitioner::Kind::kFixed;
+  options.partitioner.kind = push_pull::Partitioner::Kind::kFixed;
   options.partitioner.parts = 2;
   options.chunk_bytes = 8;
   return options;
@@ -213,7 +216,7 @@ inline LayoutOptions Small(int servers) {
 // A worker with one replica. The first worker of a test makes the servers.
 class Worker {
  public:
-  Worker(Job job, LayoutOptions options, std::function<void(TestProgram&)> set_up,
+  Worker(Job job, push_pull::LayoutOptions options, std::function<void(TestProgram&)> set_up,
          std::unique_ptr<Servers>* servers, int index = 0)
       : job_(std::move(job)) {
     auto made = Replica::Make(
@@ -229,7 +232,7 @@ class Worker {
     replica = *std::move(made);
     auto served = VariablesToServe(replica.get());
     EXPECT_TRUE(served.ok()) << served.status();
-    Layout layout = MakeLayout(served->specs, options);
+    push_pull::Layout layout = push_pull::MakeLayout(served->specs, options);
     std::vector<RuleSpec> rules;
     for (const Json& optimizer : served->optimizers)
       rules.push_back(ParseOptimizer(optimizer)->rule);
@@ -276,8 +279,8 @@ class Worker {
 
  private:
   const Job job_;
-  std::unique_ptr<Communicator> alone_ =
-      std::move(MakeThreadCommunicators(1, std::chrono::seconds(5))[0]);
+  std::unique_ptr<collective::Communicator> alone_ =
+      std::move(collective::MakeThreadCommunicators(1, std::chrono::seconds(5))[0]);
   std::unique_ptr<ParameterExchange> exchange_;
   std::unique_ptr<StepRunner> runner_;
 };

@@ -12,6 +12,9 @@
 namespace muster {
 namespace {
 
+using collective::Buffer;
+using collective::Communicator;
+using collective::WorkPtr;
 using ::testing::HasSubstr;
 using testing::KeptCheckpoints;
 using testing::RunOptions;
@@ -278,7 +281,7 @@ class OneReplica : public ::testing::Test {
  protected:
   void Make(Plan plan) {
     communicator_ = std::make_unique<Counting>(
-        std::move(MakeThreadCommunicators(1, std::chrono::seconds(5))[0]));
+        std::move(collective::MakeThreadCommunicators(1, std::chrono::seconds(5))[0]));
     auto replica = Replica::Make(
         job_,
         [&] {

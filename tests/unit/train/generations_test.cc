@@ -16,6 +16,7 @@
 namespace muster {
 namespace {
 
+using collective::Communicator;
 using testing::KeptCheckpoints;
 using testing::Recorder;
 using testing::TestProgram;
@@ -99,7 +100,8 @@ std::unique_ptr<Process> MakeProcess(OnStep on_step = {}, TrainerOptions options
 // These processes form a generation, the next of each; `owner` has the newest state. The
 // communicators live as long as the generation does.
 std::vector<Communicator*> AddGeneration(const std::vector<Process*>& processes, int owner) {
-  auto all = MakeThreadCommunicators(static_cast<int>(processes.size()), std::chrono::seconds(20));
+  auto all = collective::MakeThreadCommunicators(static_cast<int>(processes.size()),
+                                                 std::chrono::seconds(20));
   std::vector<Communicator*> communicators;
   for (size_t rank = 0; rank < processes.size(); ++rank) {
     Generation generation;

@@ -11,6 +11,7 @@
 namespace muster {
 namespace {
 
+using collective::MakeThreadCommunicators;
 using ::testing::ElementsAre;
 
 constexpr Duration kTimeout = std::chrono::seconds(10);

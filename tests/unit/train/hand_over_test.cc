@@ -75,7 +75,8 @@ std::unique_ptr<Process> MakeProcess(int64_t max_steps) {
 
 // One generation of these processes, to its end; `owner` has the newest state.
 void RunGeneration(const std::vector<Process*>& processes, int owner) {
-  auto all = MakeThreadCommunicators(static_cast<int>(processes.size()), std::chrono::seconds(20));
+  auto all = collective::MakeThreadCommunicators(static_cast<int>(processes.size()),
+                                                 std::chrono::seconds(20));
   std::vector<absl::Status> outcomes(processes.size(), absl::UnknownError("not run"));
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < processes.size(); ++rank) {

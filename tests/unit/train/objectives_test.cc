@@ -361,7 +361,7 @@ TEST_P(Objectives, AnOverflowOfOneLossSkipsTheWholeStep) {
 }
 
 TEST(Objective, AnAbortedReductionLeavesEverythingAsItWas) {
-  std::vector<Communicator*> communicators;
+  std::vector<collective::Communicator*> communicators;
   testing::RunOptions options{MakeJob(CycleGan::kBatch, 4),
                               std::vector<c10::Device>(3, c10::Device(at::kCPU)), nullptr};
   options.on_generation = [&](Generation& generation) {

@@ -224,7 +224,7 @@ TEST(ParameterExchangeTest, ASecondMinimizeAfterAPushGoesOn) {
 TEST(ParameterExchangeTest, WhatHasNoGradientStays) {
   const Data data = MakeData(24);
   std::unique_ptr<Servers> servers;
-  LayoutOptions options;  // one chunk for each part of 2 elements and above
+  push_pull::LayoutOptions options;  // one chunk for each part of 2 elements and above
   options.chunk_bytes = 4;
   Worker worker(
       MakeJob(8, 4), options,

@@ -74,7 +74,7 @@ std::function<void(TestProgram&)> Program(Odd odd, bool twice = false) {
 struct State {
   std::map<std::string, at::Tensor> values;
   std::map<uint64_t, std::vector<float>> rows;
-  std::vector<ChunkState> chunks;  // of ranges, with slots
+  std::vector<ps::ChunkState> chunks;  // of ranges, with slots
 };
 
 State StateOf(Worker& worker, Servers& servers) {
@@ -101,7 +101,7 @@ std::vector<State> Train(Worker& worker, std::unique_ptr<Servers>& servers, int6
 }
 
 bool AllFiniteIn(const State& state) {
-  for (const ChunkState& chunk : state.chunks)
+  for (const ps::ChunkState& chunk : state.chunks)
     for (const std::vector<float>& slot : chunk.slots)
       if (!AllFinite(slot)) return false;
   for (const auto& [key, row] : state.rows)

@@ -11,6 +11,7 @@
 namespace muster {
 namespace {
 
+using push_pull::LayoutOptions;
 using ::testing::HasSubstr;
 using testing::MakeJob;
 using testing::RunLocally;
@@ -75,7 +76,7 @@ LayoutOptions Divided(int servers, int64_t chunk_bytes) {
   LayoutOptions options;
   options.servers = servers;
   options.chunk_bytes = chunk_bytes;
-  options.partitioner.kind = Partitioner::Kind::kFixed;
+  options.partitioner.kind = push_pull::Partitioner::Kind::kFixed;
   options.partitioner.parts = servers;
   return options;
 }

@@ -321,7 +321,7 @@ TEST(Step, AFailureBetweenTwoMinimizeCallsLeavesNoTrace) {
 
 TEST_P(StepOverReplicas, AnAbortBeforeTheLastReductionLeavesEverythingAsItWas) {
   const Data data = MakeData(6);
-  std::vector<Communicator*> communicators;
+  std::vector<collective::Communicator*> communicators;
   const auto set_up = [&](bool abort) {
     return [&, abort](TestProgram& p) {
       LeastSquares(p, data.x, data.y);

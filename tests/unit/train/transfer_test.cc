@@ -15,6 +15,7 @@
 namespace muster {
 namespace {
 
+using push_pull::EmbeddingTable;
 using testing::TestProgram;
 using testing::WatchedCommunicator;
 
@@ -86,7 +87,7 @@ struct Ends {
 // From rank 0 to rank 1; the link is cut at this operation of the owner's, or of the receiver's.
 Ends Transfer(Replica* from, LoopState* newest, Replica* to, LoopState* old,
               const TransferOptions& options, int owner_breaks, int receiver_breaks) {
-  auto communicators = MakeThreadCommunicators(2, std::chrono::seconds(20));
+  auto communicators = collective::MakeThreadCommunicators(2, std::chrono::seconds(20));
   WatchedCommunicator first(std::move(communicators[0])), second(std::move(communicators[1]));
   first.breaks_at = owner_breaks;
   second.breaks_at = receiver_breaks;
@@ -270,7 +271,8 @@ TEST(StateTransfer, ACappedTableCountsOnWhereItsOwnerIs) {
 
 // What nobody else needs is not copied.
 TEST(StateTransfer, StaysWhereItIsInOneReplicaAlone) {
-  WatchedCommunicator alone(std::move(MakeThreadCommunicators(1, std::chrono::seconds(20))[0]));
+  WatchedCommunicator alone(
+      std::move(collective::MakeThreadCommunicators(1, std::chrono::seconds(20))[0]));
   const auto replica = MakeReplica(7);
   LoopState state = StateAfter(*replica, 12);
   BroadcastState(replica.get(), &alone, 0, &state);

@@ -54,7 +54,7 @@ TEST(VariablesTest, ParametersByOptimizerThenTheRest) {
   ASSERT_TRUE(served.ok()) << served.status();
   std::vector<std::string> names;
   std::vector<int> optimizers;
-  for (const VariableSpec& spec : served->specs) {
+  for (const push_pull::VariableSpec& spec : served->specs) {
     names.push_back(spec.name);
     optimizers.push_back(spec.optimizer);
   }
@@ -82,7 +82,8 @@ TEST(VariablesTest, ChannelsLastKeepsItsOrder) {
   ASSERT_TRUE(served.ok()) << served.status();
   EXPECT_EQ(served->specs[0].order, (std::vector<int64_t>{0, 2, 3, 1}));
   EXPECT_TRUE(served->specs[1].order.empty()) << "one channel: both orders are the same";
-  const auto spans = ShardSpans(MakeLayout(served->specs, {}), served->specs, served->tensors);
+  const auto spans =
+      ShardSpans(push_pull::MakeLayout(served->specs, {}), served->specs, served->tensors);
   ASSERT_EQ(spans.size(), 1u);
   // Element [0, 1, 0, 0] comes right after [0, 0, 0, 0].
   EXPECT_EQ(spans[0][0][1], 4.f);
@@ -115,12 +116,12 @@ TEST(VariablesTest, ShardsCoverAllInTheOrderOfTheirMemory) {
   });
   const auto served = VariablesToServe(replica.get());
   ASSERT_TRUE(served.ok()) << served.status();
-  LayoutOptions options;
+  push_pull::LayoutOptions options;
   options.servers = 3;
-  options.partitioner.kind = Partitioner::Kind::kFixed;
+  options.partitioner.kind = push_pull::Partitioner::Kind::kFixed;
   options.partitioner.parts = 3;
   options.chunk_bytes = 40;
-  const Layout layout = MakeLayout(served->specs, options);
+  const push_pull::Layout layout = push_pull::MakeLayout(served->specs, options);
   const auto spans = ShardSpans(layout, served->specs, served->tensors);
   ASSERT_EQ(spans.size(), 3u);
   for (size_t s = 0; s < spans.size(); ++s) {
@@ -128,7 +129,7 @@ TEST(VariablesTest, ShardsCoverAllInTheOrderOfTheirMemory) {
     for (const auto& span : spans[s]) elements += static_cast<int64_t>(span.size());
     EXPECT_EQ(elements, layout.elements[s]);
   }
-  for (const VariablePart& part : layout.parts) {
+  for (const push_pull::VariablePart& part : layout.parts) {
     if (part.elements() == 0) continue;
     int64_t offset = 0;
     const float* found = nullptr;

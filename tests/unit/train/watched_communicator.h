@@ -11,29 +11,31 @@
 
 namespace muster::testing {
 
-class WatchedCommunicator : public Communicator {
+class WatchedCommunicator : public collective::Communicator {
  public:
-  explicit WatchedCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  explicit WatchedCommunicator(std::unique_ptr<collective::Communicator> inner)
+      : inner_(std::move(inner)) {}
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::string Describe() const override { return inner_->Describe(); }
-  WorkPtr AllReduce(Buffer buffer, ReduceOp op) override {
+  collective::WorkPtr AllReduce(collective::Buffer buffer, ReduceOp op) override {
     ++all_reduces;
     Count();
     return inner_->AllReduce(buffer, op);
   }
-  WorkPtr Broadcast(Buffer buffer, int root) override {
+  collective::WorkPtr Broadcast(collective::Buffer buffer, int root) override {
     most = std::max(most, buffer.bytes());
     Count();
     return inner_->Broadcast(buffer, root);
   }
-  WorkPtr AllGather(Buffer send, Buffer receive) override {
+  collective::WorkPtr AllGather(collective::Buffer send, collective::Buffer receive) override {
     return inner_->AllGather(send, receive);
   }
-  WorkPtr ReduceScatter(Buffer send, Buffer receive, ReduceOp op) override {
+  collective::WorkPtr ReduceScatter(collective::Buffer send, collective::Buffer receive,
+                                    ReduceOp op) override {
     return inner_->ReduceScatter(send, receive, op);
   }
-  WorkPtr Barrier() override {
+  collective::WorkPtr Barrier() override {
     Count();
     return inner_->Barrier();
   }
@@ -53,7 +55,7 @@ class WatchedCommunicator : public Communicator {
   void Count() {
     if (operations++ == breaks_at) inner_->Abort(PeerLost("a link is cut"));
   }
-  const std::unique_ptr<Communicator> inner_;
+  const std::unique_ptr<collective::Communicator> inner_;
 };
 
 }  // namespace muster::testing

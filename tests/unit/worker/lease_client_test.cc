@@ -495,7 +495,7 @@ TEST_F(LeaseClientTest, WhatWasShownGoesAlongUntilItHasArrived) {
 
 // Tells all of them in one go, and asks for work apart from that.
 TEST_F(LeaseClientTest, LargeIntegerBuffersComeInPieces) {
-  const std::string large(kMaxIntegerBytes, 'i');
+  const std::string large(push_pull::kMaxIntegerBytes, 'i');
   chief_.Answer(Batch(1));
   chief_.Answer(Batch(2));
   Begin(0);
@@ -506,7 +506,7 @@ TEST_F(LeaseClientTest, LargeIntegerBuffersComeInPieces) {
   client_->Complete(done);
   EXPECT_EQ(Take(), 2);
   absl::MutexLock lock(&chief_.mutex);
-  EXPECT_GT(chief_.largest_told, kMaxIntegerBytes);
+  EXPECT_GT(chief_.largest_told, push_pull::kMaxIntegerBytes);
   const auto told = std::find_if(chief_.requests.begin(), chief_.requests.end(),
                                  [](const auto& request) { return request.buffers_size() > 0; });
   ASSERT_NE(told, chief_.requests.end());

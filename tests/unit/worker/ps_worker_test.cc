@@ -46,7 +46,7 @@ class EndingMembership final : public Membership {
     Generation generation;
     generation.id = 1;
     generation.replicas_per_rank = {1};
-    generation.replicas = MakeThreadCommunicators(1, std::chrono::seconds(10));
+    generation.replicas = collective::MakeThreadCommunicators(1, std::chrono::seconds(10));
     return generation;
   }
   void SetPhase(Phase phase, int64_t) override {
