@@ -9,7 +9,6 @@
 #include "chief/parameter_server/director_impl.h"
 #include "common/base/logging.h"
 #include "common/job/finished_run.h"
-#include "common/push_pull/variable_messages.h"
 
 namespace muster::chief {
 namespace {
@@ -212,14 +211,7 @@ void DirectorImpl::UpdateGateLocked() {
 absl::Status DirectorImpl::Run(const DirectorStart& start) {
   absl::Status status = Prepare(start);
   if (status.ok()) {
-    proto::CreateRequest create;
-    create.set_run_id(options_.run_id ? options_.run_id() : "");
-    *create.mutable_variables() = ToMessages(state_->variables());
-    for (const std::string& optimizer : state_->optimizers()) create.add_optimizers(optimizer);
-    create.set_parameter_server(Dump(options_.job.parameter_server));
-    create.set_servers(static_cast<int>(options_.servers.size()));
-    create.set_digest(digest_);
-    links_->Start(std::move(create));
+    links_->Start(MakeCreateRequest(options_, *state_, setup_));
     status = AwaitServers();
   }
   if (status.ok()) status = Begin();
@@ -402,7 +394,7 @@ void DirectorImpl::StartPass() {
   reporter_->BeginPass();
   absl::MutexLock lock(&mu_);
   table_->StartPass(split, split == 1 ? start_.validation_examples : start_.test_examples,
-                    table_options_.leases.batch);
+                    setup_.work.leases.batch);
 }
 
 absl::Status DirectorImpl::FinishPass() {
@@ -524,7 +516,7 @@ void DirectorImpl::RecordEnd(const absl::Status& outcome) {
   const uint64_t version = servers_.record_version();
   while (failed_.ok() && Clock::now() < deadline && !servers_.present().empty()) {
     // In the reply to the last record, each server reports the final statistics of its tables.
-    if (tables_.empty() ? servers_.SomeHaveRecord(version) : servers_.AllHaveRecord(version))
+    if (setup_.tables.empty() ? servers_.SomeHaveRecord(version) : servers_.AllHaveRecord(version))
       return;
     wake_.WaitFor(&mu_, kTick);
   }
@@ -549,7 +541,7 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
     absl::ReleasableMutexLock lock(&mu_);
     const std::map<int, TableStatistics> tables = servers_.tables();
     lock.Release();
-    if (!tables_.empty()) reporter_->Tables(kept_.state.step, tables);
+    if (!setup_.tables.empty()) reporter_->Tables(kept_.state.step, tables);
   }
   if (links_ != nullptr) links_->Stop();
   Answers answers;

@@ -2,8 +2,6 @@
 // start.
 #include <fmt/format.h>
 
-#include <limits>
-
 #include "chief/parameter_server/director_impl.h"
 #include "common/base/logging.h"
 #include "common/job/finished_run.h"
@@ -14,11 +12,11 @@ namespace muster::chief {
 absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   start_ = start;
   const Job& job = options_.job;
-  MUSTER_ASSIGN_OR_RETURN(server_options_, ParseParameterServer(job.parameter_server));
+  MUSTER_ASSIGN_OR_RETURN(setup_.servers, ParseParameterServer(job.parameter_server));
   MUSTER_ASSIGN_OR_RETURN(state_, factory_(job, start_));
   reporter_ = std::make_unique<TrainingReporter>(job, *state_, start_);
   callbacks_ = std::make_unique<TrainingCallbacks>(job, state_.get(), reporter_.get());
-  built_integers_ = start_.built_integers.value_or(state_->Integers());
+  setup_.built_integers = start_.built_integers.value_or(state_->Integers());
   kept_.unloaded = start_.unloaded;
   kept_.state.epoch_metric_sums.resize(state_->metric_sums());
   if (start_.restore) {
@@ -28,64 +26,25 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
     const auto& callbacks = kept_.state.extras.callbacks;
     saved_ = {kept_.state.step, !callbacks || callbacks->ended};
   }
-  MUSTER_RETURN_IF_ERROR(PrepareBatches());
+  MUSTER_RETURN_IF_ERROR(
+      SetUpRun(options_, start_, *state_, kept_.state.global_batch_size, &setup_));
+  kept_.state.global_batch_size = setup_.global_batch_size;
   return PrepareServers();
-}
-
-absl::Status DirectorImpl::PrepareBatches() {
-  const Job& job = options_.job;
-  if (!job.global_batch_size && !job.per_replica_batch_size)
-    return ConfigurationError(
-        "the job names no batch size: set \"global_batch_size\" or \"per_replica_batch_size\"");
-  global_batch_size_ = kept_.state.global_batch_size;
-  if (global_batch_size_ == 0)
-    global_batch_size_ =
-        job.global_batch_size.value_or(job.per_replica_batch_size.value_or(0) * options_.workers);
-  kept_.state.global_batch_size = global_batch_size_;
-  LeaseTable::Options& leases = table_options_.leases;
-  leases.examples = state_->EpochExamples(start_.train_examples, global_batch_size_);
-  if (leases.examples <= 0)
-    return ConfigurationError(
-        fmt::format("the train dataset has {} examples, fewer than the global batch of {}, and "
-                    "drop_remainder drops them",
-                    start_.train_examples, global_batch_size_));
-  leases.batch = (global_batch_size_ + options_.workers - 1) / options_.workers;
-  leases.epochs = job.epochs.value_or(job.max_steps ? std::numeric_limits<int32_t>::max() : 1);
-  leases.max_steps = job.max_steps;
-  table_options_.max_staleness = server_options_.max_staleness;
-  table_options_.workers = options_.workers;
-  table_options_.shards = static_cast<int>(options_.servers.size());
-  table_options_.summary_every_steps = start_.observers.empty() ? 0 : job.summary.every_steps;
-  table_options_.metric_sums = state_->metric_sums();
-  return absl::OkStatus();
 }
 
 absl::Status DirectorImpl::PrepareServers() {
   const Job& job = options_.job;
-  const int servers = static_cast<int>(options_.servers.size());
-  const LayoutOptions layout{servers, server_options_.partitioner, server_options_.chunk_bytes};
-  MUSTER_RETURN_IF_ERROR(CheckSizes(state_->variables(), layout));
-  layout_ = MakeLayout(state_->variables(), layout);
-  digest_ = DigestOf(state_->variables(), layout);
-  tables_ = state_->tables();
-  std::vector<std::unique_ptr<ShardClient>> clients(servers);
-  for (int task = 0; task < servers; ++task) {
-    ShardClient::Options client;
-    client.task = task;
-    client.address = options_.servers[task];
-    client.term = options_.term;
-    client.channel = options_.channel;
-    MUSTER_ASSIGN_OR_RETURN(clients[task], ShardClient::Make(client));
-  }
+  MUSTER_ASSIGN_OR_RETURN(auto clients, MakeShardClients(options_));
   ServerLinks::Handler* const handler = this;
   auto links = std::make_unique<ServerLinks>(std::move(clients), handler);
-  cutter_ = std::make_unique<CheckpointCutter>(layout_, state_.get(), links.get(),
+  cutter_ = std::make_unique<CheckpointCutter>(setup_.layout, state_.get(), links.get(),
                                                start_.checkpoints, [this] {
                                                  absl::MutexLock lock(&mu_);
                                                  WakeLocked();
                                                });
   rows_ = std::make_unique<ServerRows>(
-      tables_, servers, job.timeouts.heartbeat + job.timeouts.rejoin,
+      setup_.tables, static_cast<int>(options_.servers.size()),
+      job.timeouts.heartbeat + job.timeouts.rejoin,
       [this](int shard, bool again) -> absl::StatusOr<ShardClient*> {
         // Callbacks run on the director's thread, so only this thread can restore the shards that
         // they need.
@@ -99,9 +58,10 @@ absl::Status DirectorImpl::PrepareServers() {
       });
   state_->ServeRows(rows_.get());
   absl::MutexLock lock(&mu_);
-  calls_.SetProgram({state_->variables(), digest_, built_integers_, global_batch_size_});
-  calls_.SetIntegers(ChangedSince(built_integers_, state_->Integers()));
-  servers_.SetCopies(server_options_.copies);
+  calls_.SetProgram(
+      {state_->variables(), setup_.digest, setup_.built_integers, setup_.global_batch_size});
+  calls_.SetIntegers(ChangedSince(setup_.built_integers, state_->Integers()));
+  servers_.SetCopies(setup_.servers.copies);
   links_ = std::move(links);
   phase_ = DirectorPhase::kAwaitingServers;
   return failed_;
@@ -153,19 +113,19 @@ absl::Status DirectorImpl::AwaitServers() {
 absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
   if (!kept_.unloaded.ok()) {
     // Workers report only the integer buffers that they changed.
-    if (!built_integers_.empty() && !record.integers) return kept_.unloaded;
+    if (!setup_.built_integers.empty() && !record.integers) return kept_.unloaded;
     LogWarning("{}; the servers hold the run that began with them", Message(kept_.unloaded));
   }
   if (record.integers) {
     IntegerBuffers integers;
     for (const auto& [name, value] : *record.integers) {
-      const auto built = built_integers_.find(name);
-      if (built != built_integers_.end() && built->second.size() == value.size())
+      const auto built = setup_.built_integers.find(name);
+      if (built != setup_.built_integers.end() && built->second.size() == value.size())
         integers[name] = value;
     }
     calls_.SetIntegers(std::move(integers));
   }
-  MUSTER_ASSIGN_OR_RETURN(table_, WorkTable::FromRecord(table_options_, record.work));
+  MUSTER_ASSIGN_OR_RETURN(table_, WorkTable::FromRecord(setup_.work, record.work));
   due_ = {record.validation_due, record.test_due};
   recorded_.epoch_start = Clock::now() - FromSeconds(record.epoch_seconds);
   reporter_->ContinueEpoch(recorded_.epoch_start);
@@ -197,7 +157,7 @@ absl::Status DirectorImpl::Begin() {
   if (record) {
     MUSTER_RETURN_IF_ERROR(AdoptLocked(*record));
   } else {
-    table_ = std::make_unique<WorkTable>(table_options_, kept_.state);
+    table_ = std::make_unique<WorkTable>(setup_.work, kept_.state);
     due_ = {kept_.state.validation_due, kept_.state.test_due};
     servers_reset_ = true;
     for (const auto& [index, member] : workers_) SetWorkerLocked(index, member);
@@ -253,7 +213,7 @@ void DirectorImpl::ReportStart() {
     report.steps_per_epoch = table_->batches_per_epoch();
   }
   report.world_size = report.num_replicas = options_.workers;
-  report.global_batch_size = global_batch_size_;
+  report.global_batch_size = setup_.global_batch_size;
   std::tie(report.validation_due, report.test_due) = due_;
   report.finished = callbacks_->stopping();
   if (callbacks_->exist()) report.weights_of = callbacks_->record()->weights_of;

@@ -23,6 +23,7 @@
 #include "chief/parameter_server/director.h"
 #include "chief/parameter_server/director_rules.h"
 #include "chief/parameter_server/lease_calls.h"
+#include "chief/parameter_server/run_setup.h"
 #include "chief/parameter_server/tell_call.h"
 #include "chief/parameter_server/training_callbacks.h"
 #include "chief/parameter_server/training_reporter.h"
@@ -110,7 +111,6 @@ class DirectorImpl final : public Director,
 
   // ---- director_begin.cc
   absl::Status Prepare(const DirectorStart& start);
-  absl::Status PrepareBatches();
   absl::Status PrepareServers();
   absl::Status AwaitServers();
   absl::StatusOr<bool> ServersReady(MonotonicTime since, std::string* missing)
@@ -192,16 +192,10 @@ class DirectorImpl final : public Director,
 
   // ---- Set before the threads start, constant afterwards
   DirectorStart start_;
-  ParameterServerOptions server_options_;
   // Used by the director's thread, or by the cutter's thread while it reads.
   std::unique_ptr<ShardState> state_;
-  Layout layout_;
-  std::vector<ServedTable> tables_;
+  RunSetup setup_;
   std::unique_ptr<ServerRows> rows_;  // Callbacks look up rows here.
-  std::string digest_;
-  WorkTable::Options table_options_;
-  int64_t global_batch_size_ = 0;
-  IntegerBuffers built_integers_;  // The integer buffers' values after build().
   std::unique_ptr<ServerLinks> links_;
 
   // ---- Used only by the director's thread

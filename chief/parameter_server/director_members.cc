@@ -221,10 +221,10 @@ void DirectorImpl::NewRecordLocked(Progress progress) {
 
 // Sends the shard chunk by chunk, so that this process never holds a whole shard.
 absl::Status DirectorImpl::FillShard(int shard, ShardClient::Filling* filling) const {
-  const std::vector<Chunk>& chunks = layout_.chunks[shard];
+  const std::vector<Chunk>& chunks = setup_.layout.chunks[shard];
   for (int chunk = 0; chunk < static_cast<int>(chunks.size()); ++chunk) {
     if (chunks[chunk].rows()) continue;
-    const auto content = state_->Encode(layout_, shard, chunk, kept_.state.step,
+    const auto content = state_->Encode(setup_.layout, shard, chunk, kept_.state.step,
                                         kept_.files ? &*kept_.files : nullptr);
     if (!content.ok())
       return Annotate(content.status(),
@@ -242,7 +242,7 @@ absl::Status DirectorImpl::FillAll(const std::vector<std::pair<int, int>>& targe
   RowFiller::Fillings by_shard;
   for (size_t i = 0; i < targets.size(); ++i) {
     const auto [shard, task] = targets[i];
-    if (layout_.chunks[shard].empty()) continue;
+    if (setup_.layout.chunks[shard].empty()) continue;
     ShardClient::Filling* filling = fillings.emplace_back(links_->client(task).Fill()).get();
     by_shard[shard].push_back(filling);
     threads.emplace_back([this, filling, shard = shard, result = &results[i]] {
@@ -251,9 +251,9 @@ absl::Status DirectorImpl::FillAll(const std::vector<std::pair<int, int>>& targe
   }
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& result : results) MUSTER_RETURN_IF_ERROR(result);
-  RowFiller rows(layout_, by_shard);
+  RowFiller rows(setup_.layout, by_shard);
   const checkpoint::RowSources sources = kept_.files ? kept_.files->rows : checkpoint::RowSources();
-  for (const ServedTable& table : tables_) MUSTER_RETURN_IF_ERROR(rows.Fill(table, sources));
+  for (const ServedTable& table : setup_.tables) MUSTER_RETURN_IF_ERROR(rows.Fill(table, sources));
   for (const auto& filling : fillings) MUSTER_RETURN_IF_ERROR(filling->Finish());
   return absl::OkStatus();
 }

@@ -62,7 +62,7 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
   cut.histograms = wanted_.histograms;
   cut.replaces = over && callbacks_->ended();
   std::tie(cut.state.validation_due, cut.state.test_due) = due_;
-  cut.state.global_batch_size = global_batch_size_;
+  cut.state.global_batch_size = setup_.global_batch_size;
   cut.state.extras.callbacks = callbacks_->record();
   // Counts all steps as begun and ended, because a synchronous run may resume from this checkpoint.
   if (auto& callbacks = cut.state.extras.callbacks)
@@ -144,7 +144,7 @@ absl::Status DirectorImpl::TakeCut() {
 
 // Keeps the state to which a shard rolls back if no task has it.
 void DirectorImpl::CommitCut(Cut cut) {
-  if (!cut.write && (kept_.files || !tables_.empty())) return;
+  if (!cut.write && (kept_.files || !setup_.tables.empty())) return;
   // The files have a callback's weights, not those of the servers, and training is over.
   if (cut.write && !cut.put_back.empty()) return;
   kept_.state = std::move(cut.state);
