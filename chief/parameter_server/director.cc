@@ -22,63 +22,12 @@ constexpr Duration kLastRecord = std::chrono::seconds(10);
 DirectorImpl::DirectorImpl(DirectorOptions options, ShardStateFactory factory)
     : options_(std::move(options)),
       factory_(std::move(factory)),
-      servers_(static_cast<int>(options_.servers.size())) {
-  absl::MutexLock lock(&mu_);
-  servers_.SetPatience(options_.job.timeouts.heartbeat, options_.job.timeouts.rejoin);
-}
+      members_(std::make_unique<DirectorMembers>(options_)) {}
 
-DirectorImpl::~DirectorImpl() {
-  if (links_ != nullptr) links_->Stop();
-}
+DirectorImpl::~DirectorImpl() { members_->StopLinks(); }
 
 std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactory factory) {
   return std::make_unique<DirectorImpl>(std::move(options), std::move(factory));
-}
-
-// ---- Called by other threads
-
-void DirectorImpl::RequestStop() {
-  absl::MutexLock lock(&mu_);
-  stop_ = true;
-  WakeLocked();
-}
-
-void DirectorImpl::Abort(const absl::Status& why) {
-  absl::MutexLock lock(&mu_);
-  if (failed_.ok()) failed_ = why;
-  WakeLocked();
-  CancelCallsLocked();
-}
-
-void DirectorImpl::CancelCallsLocked() {
-  for (int task = 0; links_ != nullptr && task < links_->size(); ++task)
-    links_->client(task).Cancel();
-}
-
-void DirectorImpl::WakeLocked() {
-  woken_ = true;
-  wake_.SignalAll();
-}
-
-DirectorRecord DirectorImpl::record() const {
-  DirectorRecord record;
-  absl::MutexLock lock(&mu_);
-  if (table_ == nullptr) return record;
-  record.torn = table_->torn_pushes();
-  record.updates = table_->steps();
-  record.lost_updates = table_->ledger().lost();
-  record.refused = table_->refused_pushes();
-  record.repeated = table_->repeated_examples();
-  StalenessRecord all;
-  for (const auto& [worker, staleness] : table_->staleness()) {
-    record.staleness[worker] = {staleness.max, staleness.mean()};
-    all.max = std::max(all.max, staleness.max);
-    all.pushes += staleness.pushes;
-    all.sum += staleness.sum;
-  }
-  record.staleness_max = all.max;
-  record.staleness_mean = all.mean();
-  return record;
 }
 
 Json ToJson(const DirectorRecord& record) {
@@ -102,31 +51,9 @@ bool DirectorImpl::IsFinished(const checkpoint::TrainingState& at) const {
   return TrainedToItsEnd(options_.job, at.step, at.epoch);
 }
 
-// The servers hold the state after the last reported step.
-bool DirectorImpl::QuietLocked() const {
-  return servers_.Settled() && table_->between_steps() && !table_->has_completed();
-}
-
 checkpoint::TrainingState DirectorImpl::state() const {
-  absl::MutexLock lock(&mu_);
-  return table_->state();
-}
-
-DirectorPhase DirectorImpl::phase() const {
-  absl::MutexLock lock(&mu_);
-  return phase_;
-}
-
-void DirectorImpl::SetPhase(DirectorPhase phase) {
-  absl::MutexLock lock(&mu_);
-  phase_ = phase;
-}
-
-void DirectorImpl::LogWaiting(const std::string& what) {
-  const MonotonicTime now = Clock::now();
-  if (now < next_line_) return;
-  next_line_ = now + kWaitingLine;
-  LogInfo("waiting for {}", what);
+  DirectorMembers::Lock lock(members_.get());
+  return lock->work().state();
 }
 
 DirectorSituation DirectorImpl::Look() {
@@ -142,27 +69,27 @@ DirectorSituation DirectorImpl::Look() {
   now.callbacks_ended = callbacks_->ended();
   std::optional<WorkTable::PassResult> pass;
   {
-    absl::MutexLock lock(&mu_);
-    LookLocked(&now, &pass);
+    DirectorMembers::Lock lock(members_.get());
+    LookAt(*lock, &now, &pass);
   }
   if (pass && !now.stop) reporter_->PassProgress(due_.first ? 1 : 2, pass->done, pass->total);
   return now;
 }
 
-void DirectorImpl::LookLocked(DirectorSituation* situation,
-                              std::optional<WorkTable::PassResult>* pass) {
+void DirectorImpl::LookAt(DirectorState& state, DirectorSituation* situation,
+                          std::optional<WorkTable::PassResult>* pass) {
   DirectorSituation& now = *situation;
   // Before a cut, nothing may be leased between this check of open leases and the copy.
-  if (LeaseTable::Gate gate = table_->gate(); ClosedLocked()) {
+  if (LeaseTable::Gate gate = state.work().gate(); IsClosed(state)) {
     gate.closed = true;
-    table_->set_gate(gate);
+    state.work().set_gate(gate);
   }
-  const checkpoint::TrainingState at = table_->state();
+  const checkpoint::TrainingState at = state.work().state();
   now.phase = phase_;
-  now.stop = stop_;
-  if (stop_) best_requested_.reset();  // A stop saves the current state anyway.
-  now.finished = table_->all_done() || callbacks_->stopping();
-  now.quiet = QuietLocked();
+  now.stop = state.stop_requested();
+  if (state.stop_requested()) best_requested_.reset();  // A stop saves the current state anyway.
+  now.finished = state.work().all_done() || callbacks_->stopping();
+  now.quiet = state.quiet();
   now.saved = IsSaved(at.step);
   // The save of the best state waits while another checkpoint is being written; the director's
   // thread continues meanwhile. After timeouts.phase.save this save is skipped.
@@ -172,7 +99,7 @@ void DirectorImpl::LookLocked(DirectorSituation* situation,
                    ? DirectorSituation::Best::kWaits
                    : DirectorSituation::Best::kDue;
   }
-  *pass = table_->pass();
+  *pass = state.work().pass();
   if (*pass)
     now.pass = (*pass)->done < (*pass)->total ? DirectorSituation::Pass::kRunning
                                               : DirectorSituation::Pass::kComplete;
@@ -182,28 +109,30 @@ void DirectorImpl::LookLocked(DirectorSituation* situation,
   now.begins_with_weights = callbacks_->BeginWithWeights(at.step);
 }
 
-bool DirectorImpl::ClosedLocked() const {
+bool DirectorImpl::IsClosed(const DirectorState& state) const {
   const bool begun = phase_ == DirectorPhase::kTraining;
   const bool wanted = wanted_.checkpoint || wanted_.histograms || wanted_.weights;
-  return stop_ || best_requested_ || (wanted && cutter_->idle()) || (callbacks_->exist() && !begun);
+  return state.stop_requested() || best_requested_ || (wanted && cutter_->idle()) ||
+         (callbacks_->exist() && !begun);
 }
 
-void DirectorImpl::UpdateGateLocked() {
+void DirectorImpl::UpdateGate(DirectorState& state) {
   GateSituation now;
-  now.before = table_->gate();
-  now.closed = ClosedLocked();
-  now.steps_to_report = table_->has_completed();
-  now.reported = table_->between_steps() && !now.steps_to_report && !due_.first && !due_.second;
-  const checkpoint::TrainingState at = table_->state();
+  now.before = state.work().gate();
+  now.closed = IsClosed(state);
+  now.steps_to_report = state.work().has_completed();
+  now.reported =
+      state.work().between_steps() && !now.steps_to_report && !due_.first && !due_.second;
+  const checkpoint::TrainingState at = state.work().state();
   now.epoch = at.epoch;
   now.step = at.step;
   if (start_.checkpoints != nullptr) now.every_steps = options_.job.checkpoint.every_steps;
   if (callbacks_->exist()) {
-    if (servers_.SomeHaveRecord(callbacks_version_))
+    if (state.servers().SomeHaveRecord(callbacks_version_))
       open_epochs_ = callbacks_->record()->epochs_begun;
     now.open_epochs = open_epochs_;
   }
-  table_->set_gate(DecideGate(now));
+  state.work().set_gate(DecideGate(now));
 }
 
 // ---- Directing
@@ -211,11 +140,11 @@ void DirectorImpl::UpdateGateLocked() {
 absl::Status DirectorImpl::Run(const DirectorStart& start) {
   absl::Status status = Prepare(start);
   if (status.ok()) {
-    links_->Start(MakeCreateRequest(options_, *state_, setup_));
+    members_->links()->Start(MakeCreateRequest(options_, *state_, setup_));
     status = AwaitServers();
   }
   if (status.ok()) status = Begin();
-  if (status.ok()) status = RestoreShards();
+  if (status.ok()) status = rollback_->RestoreShards();
   if (status.ok()) ReportStart();
   MonotonicTime next_record = Clock::now();
   while (status.ok()) {
@@ -233,27 +162,25 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
 // and saved.
 absl::StatusOr<bool> DirectorImpl::RunOnce() {
   {
-    Answers answers;
-    absl::MutexLock lock(&mu_);
-    if (!woken_) wake_.WaitFor(&mu_, kTick);
-    woken_ = false;
-    if (!failed_.ok()) return failed_;
-    GiveUpAbsentLocked();
-    GiveUpSilentLocked();
-    calls_.AnswerHeld(Clock::now(), &answers);
+    DirectorMembers::Lock lock(members_.get());
+    lock.AwaitEvent();
+    if (!lock->failed().ok()) return lock->failed();
+    lock->GiveUpAbsent();
+    if (const std::string silent = lock->GiveUpSilent(); !silent.empty())
+      waiting_.Log(fmt::format("{} to tell what was done before this chief was there", silent));
+    lock.AnswerHeld();
   }
   while (true) {
-    if (phase() == DirectorPhase::kTraining) MUSTER_RETURN_IF_ERROR(ReportSteps());
+    if (phase_ == DirectorPhase::kTraining) MUSTER_RETURN_IF_ERROR(ReportSteps());
     MUSTER_RETURN_IF_ERROR(TakeCut());
-    MUSTER_RETURN_IF_ERROR(RestoreShards());
+    MUSTER_RETURN_IF_ERROR(rollback_->RestoreShards());
     const DirectorDecision decision = Decide(Look());
     if (decision.action == DirectorAction::kFinish) return true;
     MUSTER_ASSIGN_OR_RETURN(const bool again, Act(decision));
     if (again) continue;
-    Answers answers;
-    absl::MutexLock lock(&mu_);
-    UpdateGateLocked();
-    calls_.AnswerHeld(Clock::now(), &answers);
+    DirectorMembers::Lock lock(members_.get());
+    UpdateGate(*lock);
+    lock.AnswerHeld();
     return false;
   }
 }
@@ -263,10 +190,10 @@ absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
   switch (decision.action) {
     case DirectorAction::kWait: {
       if (!decision.waits_to_cut) return false;
-      absl::MutexLock lock(&mu_);
+      DirectorMembers::Lock lock(members_.get());
       wanted_.checkpoint = decision.checkpoint;
       if (!wanted_.since) wanted_.since = Clock::now();
-      LogWaiting(fmt::format("{} before the state is saved", table_->OutstandingWorkers()));
+      waiting_.Log(fmt::format("{} before the state is saved", lock->work().OutstandingWorkers()));
       return false;
     }
     case DirectorAction::kBeginCallbacks:
@@ -293,8 +220,8 @@ absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
       MUSTER_RETURN_IF_ERROR(BeginCut(decision.checkpoint));
       return false;
     case DirectorAction::kCancelPass: {
-      absl::MutexLock lock(&mu_);
-      table_->CancelPass();
+      DirectorMembers::Lock lock(members_.get());
+      lock->work().CancelPass();
       return true;
     }
     case DirectorAction::kStartPass:
@@ -311,43 +238,18 @@ absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
   return false;
 }
 
-// Workers of an earlier chief that do not connect are lost.
-void DirectorImpl::GiveUpAbsentLocked() {
-  if (!await_workers_until_ || Clock::now() < *await_workers_until_) return;
-  await_workers_until_.reset();
-  for (const auto& [index, incarnation] : table_->workers()) {
-    if (workers_.contains(index)) continue;
-    LogWarning("worker {} did not come back to this chief: it is lost", index);
-    table_->LoseWorker(index);
-    NewWorkersLocked();
-  }
-}
-
-// Stops waiting for workers that are connected but do not report their earlier work. Such a worker
-// computes for very long, or it hangs, which the deadline of its phase detects.
-void DirectorImpl::GiveUpSilentLocked() {
-  const std::string silent = table_->WorkersNotReported();
-  if (silent.empty()) return;
-  if (Clock::now() < recovery_deadline_)
-    return LogWaiting(fmt::format("{} to tell what was done before this chief was there", silent));
-  LogWarning(
-      "{} did not report the work that it did under the earlier chief: its leases are given again",
-      silent);
-  table_->AbandonRecovery();
-}
-
 // ---- Steps, passes, callbacks
 
-absl::Status DirectorImpl::ReportSteps(Progress* progress) {
+absl::Status DirectorImpl::ReportSteps(DirectorState::Progress* progress) {
   std::vector<CompletedStep> steps;
   int64_t batches_per_epoch = 0;
   std::map<int, TableStatistics> tables;
   {
-    absl::MutexLock lock(&mu_);
-    batches_per_epoch = table_->batches_per_epoch();
-    steps = table_->TakeCompleted();
-    tables = servers_.tables();
-    if (progress != nullptr) *progress = ProgressLocked();
+    DirectorMembers::Lock lock(members_.get());
+    batches_per_epoch = lock->work().batches_per_epoch();
+    steps = lock->work().TakeCompleted();
+    tables = lock->servers().tables();
+    if (progress != nullptr) *progress = lock->progress();
   }
   if (steps.empty()) return absl::OkStatus();
   reporter_->BeginSteps(steps.size());
@@ -392,9 +294,9 @@ absl::Status DirectorImpl::EndOfEpoch(const CompletedStep& step, int64_t batches
 void DirectorImpl::StartPass() {
   const int split = due_.first ? 1 : 2;
   reporter_->BeginPass();
-  absl::MutexLock lock(&mu_);
-  table_->StartPass(split, split == 1 ? start_.validation_examples : start_.test_examples,
-                    setup_.work.leases.batch);
+  DirectorMembers::Lock lock(members_.get());
+  lock->work().StartPass(split, split == 1 ? start_.validation_examples : start_.test_examples,
+                         setup_.work.leases.batch);
 }
 
 absl::Status DirectorImpl::FinishPass() {
@@ -404,10 +306,10 @@ absl::Status DirectorImpl::FinishPass() {
   WorkTable::PassResult pass;
   proto::Shown shown;
   {
-    absl::MutexLock lock(&mu_);
-    pass = *table_->pass();
-    shown = table_->TakeShownInPass();
-    table_->CancelPass();
+    DirectorMembers::Lock lock(members_.get());
+    pass = *lock->work().pass();
+    shown = lock->work().TakeShownInPass();
+    lock->work().CancelPass();
   }
   const std::vector<double>& sums = pass.sums;
   if (sums[1] == 0 && pass.left_out.examples() > 0)
@@ -438,13 +340,13 @@ absl::Status DirectorImpl::BeginCallbacks() {
     // While the cutter is active, only it uses the replica.
     parts.has_weights = [this](int64_t step) { return cutter_->idle() && weights_step_ == step; };
     {
-      absl::MutexLock lock(&mu_);
-      parts.steps_per_epoch = table_->batches_per_epoch();
+      DirectorMembers::Lock lock(members_.get());
+      parts.steps_per_epoch = lock->work().batches_per_epoch();
     }
     MUSTER_RETURN_IF_ERROR(callbacks_->Begin(parts, steps, IsSaved(steps)));
   }
-  absl::MutexLock lock(&mu_);
-  if (callbacks_->exist()) table_->SetRates(callbacks_->record()->rates);
+  DirectorMembers::Lock lock(members_.get());
+  if (callbacks_->exist()) lock->work().SetRates(callbacks_->record()->rates);
   phase_ = DirectorPhase::kTraining;
   return absl::OkStatus();
 }
@@ -464,13 +366,13 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
   }
   // The servers must store the record before a lease that depends on it is handed out.
   {
-    absl::MutexLock lock(&mu_);
-    recorded_.callbacks = checkpoint::ToJson(*callbacks_->record());
-    table_->SetRates(callbacks_->record()->rates);
+    DirectorMembers::Lock lock(members_.get());
+    lock->recorded().callbacks = checkpoint::ToJson(*callbacks_->record());
+    lock->work().SetRates(callbacks_->record()->rates);
   }
   MUSTER_RETURN_IF_ERROR(RecordProgress());
-  absl::MutexLock lock(&mu_);
-  callbacks_version_ = servers_.record_version();
+  DirectorMembers::Lock lock(members_.get());
+  callbacks_version_ = lock->servers().record_version();
   return absl::OkStatus();
 }
 
@@ -479,27 +381,27 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
 // Returns whether to make a record now: at `next`, or at once if changes keep leases from being
 // handed out.
 bool DirectorImpl::RecordIsDue(MonotonicTime next) {
-  absl::MutexLock lock(&mu_);
+  DirectorMembers::Lock lock(members_.get());
   return phase_ == DirectorPhase::kTraining &&
-         (Clock::now() >= next || !servers_.IsRecorded(table_->revision()));
+         (Clock::now() >= next || !lock->servers().IsRecorded(lock->work().revision()));
 }
 
 // Observers flush their data before the record includes the steps. Otherwise a restarted chief
 // would leave a gap in the summaries. The record therefore covers only the steps reported here,
 // even if more have completed since.
 absl::Status DirectorImpl::RecordProgress() {
-  Progress progress;
+  DirectorState::Progress progress;
   const absl::Status status = ReportSteps(&progress);
   if (last_step_)
     reporter_->Notify([&](Observer* observer) { observer->OnSave(last_step_->step); });
   last_step_.reset();
-  absl::MutexLock lock(&mu_);
-  recorded_.due = due_;
-  recorded_.epoch_start = reporter_->epoch_start();
+  DirectorMembers::Lock lock(members_.get());
+  lock->recorded().due = due_;
+  lock->recorded().epoch_start = reporter_->epoch_start();
   // If a record with later changes was made meanwhile, uses the current state, so that this record
   // is not older.
-  if (servers_.IsRecorded(progress.revision + 1)) progress = ProgressLocked();
-  NewRecordLocked(std::move(progress));
+  if (lock->servers().IsRecorded(progress.revision + 1)) progress = lock->progress();
+  lock->NewRecord(std::move(progress));
   return status;
 }
 
@@ -507,18 +409,19 @@ absl::Status DirectorImpl::RecordProgress() {
 // Without this record, a later chief would wait for their reports.
 void DirectorImpl::RecordEnd(const absl::Status& outcome) {
   {
-    absl::MutexLock lock(&mu_);
-    recorded_.ended = outcome.ok() ? "" : std::string(Message(outcome));
+    DirectorMembers::Lock lock(members_.get());
+    lock->recorded().ended = outcome.ok() ? "" : std::string(Message(outcome));
   }
   (void)RecordProgress();
   const MonotonicTime deadline = Clock::now() + kLastRecord;
-  absl::MutexLock lock(&mu_);
-  const uint64_t version = servers_.record_version();
-  while (failed_.ok() && Clock::now() < deadline && !servers_.present().empty()) {
+  DirectorMembers::Lock lock(members_.get());
+  const uint64_t version = lock->servers().record_version();
+  while (lock->failed().ok() && Clock::now() < deadline && !lock->servers().present().empty()) {
     // In the reply to the last record, each server reports the final statistics of its tables.
-    if (setup_.tables.empty() ? servers_.SomeHaveRecord(version) : servers_.AllHaveRecord(version))
+    if (setup_.tables.empty() ? lock->servers().SomeHaveRecord(version)
+                              : lock->servers().AllHaveRecord(version))
       return;
-    wake_.WaitFor(&mu_, kTick);
+    lock.AwaitChange();
   }
 }
 
@@ -526,30 +429,28 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
   absl::Status status = outcome;
   const auto good = [&] { return status.ok() || ExitCodeOf(status) == ExitCode::kPreempted; };
   if (!good()) {
-    absl::MutexLock lock(&mu_);
-    CancelCallsLocked();  // The replies of these calls are not needed.
+    DirectorMembers::Lock lock(members_.get());
+    lock->CancelCalls();  // The replies of these calls are not needed.
   }
   if (cutter_ != nullptr && !cutter_->idle()) (void)cutter_->Take();
   if (good() && start_.checkpoints != nullptr)
     if (const absl::Status saved = start_.checkpoints->Drain(); !saved.ok())
       status = StatusFor(ExitCode::kRetryable,
                          fmt::format("the state after step {} could not be saved: {}",
-                                     kept_.state.step, Message(saved)));
-  if (good() && phase() >= DirectorPhase::kStarting) {
-    SetPhase(DirectorPhase::kEnding);
+                                     rollback_->state().step, Message(saved)));
+  if (good() && phase_ >= DirectorPhase::kStarting) {
+    phase_ = DirectorPhase::kEnding;
     RecordEnd(status);
-    absl::ReleasableMutexLock lock(&mu_);
-    const std::map<int, TableStatistics> tables = servers_.tables();
-    lock.Release();
-    if (!setup_.tables.empty()) reporter_->Tables(kept_.state.step, tables);
+    const std::map<int, TableStatistics> tables =
+        DirectorMembers::Lock(members_.get())->servers().tables();
+    if (!setup_.tables.empty()) reporter_->Tables(rollback_->state().step, tables);
   }
-  if (links_ != nullptr) links_->Stop();
-  Answers answers;
-  absl::MutexLock lock(&mu_);
+  members_->StopLinks();
+  DirectorMembers::Lock lock(members_.get());
   phase_ = good() ? DirectorPhase::kDone : DirectorPhase::kFailed;
-  if (table_ != nullptr && good()) table_->SetDone();
-  if (!good()) calls_.Close();
-  calls_.AnswerHeld(Clock::now(), &answers);
+  if (lock->has_begun() && good()) lock->work().SetDone();
+  if (!good()) lock->calls().Close();
+  lock.AnswerHeld();
   return status;
 }
 

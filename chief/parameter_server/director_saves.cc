@@ -47,13 +47,13 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
   Cut cut;
   bool stopping;
   {
-    absl::MutexLock lock(&mu_);
-    stopping = stop_;
-    cut.state = table_->state();
-    table_->ledger().Cut(cut.state.step);
-    for (const ShardPlacement& shard : servers_.placements())
+    DirectorMembers::Lock lock(members_.get());
+    stopping = lock->stop_requested();
+    cut.state = lock->work().state();
+    lock->work().ledger().Cut(cut.state.step);
+    for (const ShardPlacement& shard : lock->servers().placements())
       cut.primaries.push_back(shard.primary);
-    cut.integers = calls_.integers();
+    cut.integers = lock->calls().integers();
   }
   const bool over = IsFinished(cut.state) || callbacks_->stopping();
   const bool all_is_done = !callbacks_->exist() || callbacks_->ended();
@@ -84,7 +84,7 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
   const bool write = cut.write, must = cut.must;
   // Shards may roll back to the replica's weights. RetainWeights keeps weights of one moment, even
   // if the cut is not read completely.
-  if (!kept_.files) state_->RetainWeights();
+  rollback_->RetainWeights();
   if (!wanted_.since) wanted_.since = Clock::now();
   if (const absl::Status begun = cutter_->Begin(std::move(cut)); !begun.ok())
     return GiveUpCut(begun);
@@ -99,13 +99,15 @@ absl::Status DirectorImpl::BeginCut(bool checkpoint) {
 absl::Status DirectorImpl::GiveUpCut(const absl::Status& why) {
   if (!ShardClient::MayRetry(why)) return why;
   if (Clock::now() - *wanted_.since < SaveDeadline()) {
-    LogWaiting(fmt::format("a copy of all shards ({})", Message(why)));
+    waiting_.Log(fmt::format("a copy of all shards ({})", Message(why)));
     return absl::OkStatus();
   }
-  absl::MutexLock lock(&mu_);
-  const absl::Status failed = NotSaved(table_->steps(), why);
+  DirectorMembers::Lock lock(members_.get());
+  const absl::Status failed = NotSaved(lock->work().steps(), why);
   // Callbacks cannot continue without the weights, because they would only request another cut.
-  if (stop_ || table_->all_done() || callbacks_->stopping() || wanted_.weights) return failed;
+  if (lock->stop_requested() || lock->work().all_done() || callbacks_->stopping() ||
+      wanted_.weights)
+    return failed;
   LogWarning("{}; training goes on", Message(failed));
   wanted_ = Wanted();
   return absl::OkStatus();
@@ -138,21 +140,8 @@ absl::Status DirectorImpl::TakeCut() {
     return cut.must ? failed : absl::OkStatus();
   }
   if (cut.write) start_.checkpoints->Save(*std::move(cut.snapshot));
-  CommitCut(std::move(cut));
+  rollback_->Commit(std::move(cut));
   return absl::OkStatus();
-}
-
-// Keeps the state to which a shard rolls back if no task has it.
-void DirectorImpl::CommitCut(Cut cut) {
-  if (!cut.write && (kept_.files || !setup_.tables.empty())) return;
-  // The files have a callback's weights, not those of the servers, and training is over.
-  if (cut.write && !cut.put_back.empty()) return;
-  kept_.state = std::move(cut.state);
-  if (cut.write) kept_.files = std::move(cut.files);
-  if (cut.write) kept_.unloaded = absl::OkStatus();
-  state_->ReleaseWeights();  // Encode without files then uses the replica's current weights.
-  absl::MutexLock lock(&mu_);
-  table_->ledger().CommitCut();
 }
 
 }  // namespace muster::chief
