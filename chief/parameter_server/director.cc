@@ -58,62 +58,40 @@ checkpoint::TrainingState DirectorImpl::state() const {
 
 DirectorSituation DirectorImpl::Look() {
   DirectorSituation now;
-  now.cutting = !cutter_->idle();
-  now.checkpoints = start_.checkpoints != nullptr;
-  now.checkpoint_wanted = wanted_.checkpoint;
-  now.histograms_wanted = wanted_.histograms;
-  now.weights_wanted = wanted_.weights;
-  now.save_requested = callbacks_->save_requested();
-  std::tie(now.validation_due, now.test_due) = due_;
-  now.callbacks = callbacks_->exist();
-  now.callbacks_ended = callbacks_->ended();
+  checkpoint::TrainingState at;
   std::optional<WorkTable::PassResult> pass;
   {
     DirectorMembers::Lock lock(members_.get());
-    LookAt(*lock, &now, &pass);
+    // Before a cut, nothing may be leased between this check of open leases and the copy.
+    if (LeaseTable::Gate gate = lock->work().gate(); IsClosed(*lock)) {
+      gate.closed = true;
+      lock->work().set_gate(gate);
+    }
+    at = lock->work().state();
+    now.stop = lock->stop_requested();
+    now.finished = lock->work().all_done() || callbacks_->stopping();
+    now.quiet = lock->quiet();
+    pass = lock->work().pass();
   }
+  now.phase = phase_;
+  saves_->Describe(at.step, now.stop, &now);
+  now.save_requested = callbacks_->save_requested();
+  if (pass)
+    now.pass = pass->done < pass->total ? DirectorSituation::Pass::kRunning
+                                        : DirectorSituation::Pass::kComplete;
+  std::tie(now.validation_due, now.test_due) = due_;
+  now.callbacks = callbacks_->exist();
+  now.callbacks_ended = callbacks_->ended();
+  now.epoch_ended = callbacks_->EpochEnded(at);
+  now.epoch_begins = callbacks_->EpochBegins(at);
+  now.begins_with_weights = callbacks_->BeginWithWeights(at.step);
   if (pass && !now.stop) reporter_->PassProgress(due_.first ? 1 : 2, pass->done, pass->total);
   return now;
 }
 
-void DirectorImpl::LookAt(DirectorState& state, DirectorSituation* situation,
-                          std::optional<WorkTable::PassResult>* pass) {
-  DirectorSituation& now = *situation;
-  // Before a cut, nothing may be leased between this check of open leases and the copy.
-  if (LeaseTable::Gate gate = state.work().gate(); IsClosed(state)) {
-    gate.closed = true;
-    state.work().set_gate(gate);
-  }
-  const checkpoint::TrainingState at = state.work().state();
-  now.phase = phase_;
-  now.stop = state.stop_requested();
-  if (state.stop_requested()) best_requested_.reset();  // A stop saves the current state anyway.
-  now.finished = state.work().all_done() || callbacks_->stopping();
-  now.quiet = state.quiet();
-  now.saved = IsSaved(at.step);
-  // The save of the best state waits while another checkpoint is being written; the director's
-  // thread continues meanwhile. After timeouts.phase.save this save is skipped.
-  if (best_requested_) {
-    const bool writing = !cutter_->idle() || start_.checkpoints->IsSaving();
-    now.best = writing && Clock::now() - best_requested_->second < SaveDeadline()
-                   ? DirectorSituation::Best::kWaits
-                   : DirectorSituation::Best::kDue;
-  }
-  *pass = state.work().pass();
-  if (*pass)
-    now.pass = (*pass)->done < (*pass)->total ? DirectorSituation::Pass::kRunning
-                                              : DirectorSituation::Pass::kComplete;
-  now.epoch_ended = callbacks_->EpochEnded(at);
-  now.epoch_begins = callbacks_->EpochBegins(at);
-  now.weights_known = weights_step_ == at.step;
-  now.begins_with_weights = callbacks_->BeginWithWeights(at.step);
-}
-
 bool DirectorImpl::IsClosed(const DirectorState& state) const {
   const bool begun = phase_ == DirectorPhase::kTraining;
-  const bool wanted = wanted_.checkpoint || wanted_.histograms || wanted_.weights;
-  return state.stop_requested() || best_requested_ || (wanted && cutter_->idle()) ||
-         (callbacks_->exist() && !begun);
+  return state.stop_requested() || saves_->HoldLeases() || (callbacks_->exist() && !begun);
 }
 
 void DirectorImpl::UpdateGate(DirectorState& state) {
@@ -172,7 +150,7 @@ absl::StatusOr<bool> DirectorImpl::RunOnce() {
   }
   while (true) {
     if (phase_ == DirectorPhase::kTraining) MUSTER_RETURN_IF_ERROR(ReportSteps());
-    MUSTER_RETURN_IF_ERROR(TakeCut());
+    MUSTER_RETURN_IF_ERROR(saves_->Take());
     MUSTER_RETURN_IF_ERROR(rollback_->RestoreShards());
     const DirectorDecision decision = Decide(Look());
     if (decision.action == DirectorAction::kFinish) return true;
@@ -190,9 +168,8 @@ absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
   switch (decision.action) {
     case DirectorAction::kWait: {
       if (!decision.waits_to_cut) return false;
+      saves_->Postpone(decision.checkpoint);
       DirectorMembers::Lock lock(members_.get());
-      wanted_.checkpoint = decision.checkpoint;
-      if (!wanted_.since) wanted_.since = Clock::now();
       waiting_.Log(fmt::format("{} before the state is saved", lock->work().OutstandingWorkers()));
       return false;
     }
@@ -205,19 +182,16 @@ absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
       MUSTER_RETURN_IF_ERROR(RunCallbacks(decision.action));
       return true;
     case DirectorAction::kWantWeights:
-      wanted_.weights = true;
+      saves_->WantWeights();
       return true;
-    case DirectorAction::kRequestBest: {
-      SaveMoment moment = std::exchange(best_requested_, std::nullopt)->first;
-      moment.busy = start_.checkpoints->IsSaving();
-      wanted_.checkpoint = start_.checkpoints->Wanted(moment) || wanted_.checkpoint;
+    case DirectorAction::kRequestBest:
+      saves_->TakeBest();
       return true;
-    }
     case DirectorAction::kRequestSave:
-      RequestSave();
+      saves_->TakeRequest();
       return true;
     case DirectorAction::kCut:
-      MUSTER_RETURN_IF_ERROR(BeginCut(decision.checkpoint));
+      MUSTER_RETURN_IF_ERROR(saves_->Begin(decision.checkpoint, due_));
       return false;
     case DirectorAction::kCancelPass: {
       DirectorMembers::Lock lock(members_.get());
@@ -259,15 +233,7 @@ absl::Status DirectorImpl::ReportSteps(DirectorState::Progress* progress) {
     due_ = {false, false};
     status.Update(callbacks_->EndStep(step));
     if (step.epoch_end || step.all_done) status.Update(EndOfEpoch(step, batches_per_epoch));
-    SaveMoment moment;
-    moment.step = step.step;
-    moment.epoch = step.epoch;
-    moment.epoch_end = step.epoch_end;
-    moment.last = step.all_done;
-    // BeginCut asks for the last checkpoint, which is taken even if the sink does not want it.
-    if (start_.checkpoints == nullptr || step.all_done || wanted_.checkpoint) continue;
-    moment.busy = !cutter_->idle();
-    wanted_.checkpoint = start_.checkpoints->Wanted(moment);
+    saves_->OfferStep(step);
   }
   last_step_ = steps.back();
   return status;
@@ -287,7 +253,7 @@ absl::Status DirectorImpl::EndOfEpoch(const CompletedStep& step, int64_t batches
       step.all_done || (step.epoch_end && start_.test_every > 0 && epochs % start_.test_every == 0);
   due_ = {start_.validation_examples > 0, start_.test_examples > 0 && tested};
   const int64_t every = options_.job.summary.histograms_every_epochs;
-  if (every > 0 && epochs % every == 0 && !start_.observers.empty()) wanted_.histograms = true;
+  if (every > 0 && epochs % every == 0 && !start_.observers.empty()) saves_->WantHistograms();
   return absl::OkStatus();
 }
 
@@ -322,7 +288,7 @@ absl::Status DirectorImpl::FinishPass() {
   MUSTER_RETURN_IF_ERROR(callbacks_->EndPass(split, epoch, at.step, metrics));
   reporter_->EndPass(split, epoch, at.step, pass, shown, metrics);
   // With callbacks, the question comes after they have seen the metrics.
-  if (split == 1 && !callbacks_->exist()) RequestBest(at.step, epoch);
+  if (split == 1 && !callbacks_->exist()) saves_->RequestBest(at.step, epoch);
   (split == 1 ? due_.first : due_.second) = false;
   reporter_->ResumeAfterPass();
   return absl::OkStatus();
@@ -335,15 +301,15 @@ absl::Status DirectorImpl::BeginCallbacks() {
     parts.observers = start_.observers;
     parts.checkpoints = start_.checkpoints;
     parts.workers = options_.workers;
-    parts.weights_step = weights_step_;
+    parts.weights_step = saves_->weights_step();
     parts.steps = [this] { return state().step; };
     // While the cutter is active, only it uses the replica.
-    parts.has_weights = [this](int64_t step) { return cutter_->idle() && weights_step_ == step; };
+    parts.has_weights = [this](int64_t step) { return saves_->HasWeights(step); };
     {
       DirectorMembers::Lock lock(members_.get());
       parts.steps_per_epoch = lock->work().batches_per_epoch();
     }
-    MUSTER_RETURN_IF_ERROR(callbacks_->Begin(parts, steps, IsSaved(steps)));
+    MUSTER_RETURN_IF_ERROR(callbacks_->Begin(parts, steps, saves_->IsSaved(steps)));
   }
   DirectorMembers::Lock lock(members_.get());
   if (callbacks_->exist()) lock->work().SetRates(callbacks_->record()->rates);
@@ -362,7 +328,7 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
     const bool finished = IsFinished(at);
     if (callbacks_->stopping() && !finished) due_.second = start_.test_examples > 0;
     if (callbacks_->Measured() && !finished && !callbacks_->stopping())
-      RequestBest(at.step, LastEpoch(at));
+      saves_->RequestBest(at.step, LastEpoch(at));
   }
   // The servers must store the record before a lease that depends on it is handed out.
   {
@@ -432,7 +398,7 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
     DirectorMembers::Lock lock(members_.get());
     lock->CancelCalls();  // The replies of these calls are not needed.
   }
-  if (cutter_ != nullptr && !cutter_->idle()) (void)cutter_->Take();
+  if (saves_ != nullptr) saves_->Drop();
   if (good() && start_.checkpoints != nullptr)
     if (const absl::Status saved = start_.checkpoints->Drain(); !saved.ok())
       status = StatusFor(ExitCode::kRetryable,

@@ -20,19 +20,22 @@ absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   ShardRollback::Kept kept;
   kept.unloaded = start_.unloaded;
   kept.state.epoch_metric_sums.resize(state_->metric_sums());
-  if (start_.restore) {
+  const bool restored = start_.restore.has_value();
+  if (restored) {
     MUSTER_ASSIGN_OR_RETURN(kept.state, state_->Restore(*start_.restore));
     start_.restore.reset();  // Frees its memory.
     kept.files = state_->TakeFiles();
-    const auto& callbacks = kept.state.extras.callbacks;
-    saved_ = {kept.state.step, !callbacks || callbacks->ended};
   }
   MUSTER_RETURN_IF_ERROR(
       SetUpRun(options_, start_, *state_, kept.state.global_batch_size, &setup_));
   kept.state.global_batch_size = setup_.global_batch_size;
   rollback_ =
       std::make_unique<ShardRollback>(setup_, state_.get(), members_.get(), std::move(kept));
-  return PrepareServers();
+  MUSTER_RETURN_IF_ERROR(PrepareServers());
+  if (!restored) return absl::OkStatus();
+  const auto& callbacks = rollback_->state().extras.callbacks;
+  saves_->SetSaved(rollback_->state().step, !callbacks || callbacks->ended);
+  return absl::OkStatus();
 }
 
 absl::Status DirectorImpl::PrepareServers() {
@@ -41,8 +44,9 @@ absl::Status DirectorImpl::PrepareServers() {
       std::move(clients),
       {state_->variables(), setup_.digest, setup_.built_integers, setup_.global_batch_size},
       ChangedSince(setup_.built_integers, state_->Integers()), setup_.servers.copies);
-  cutter_ = std::make_unique<CheckpointCutter>(setup_.layout, state_.get(), members_->links(),
-                                               start_.checkpoints, [this] { members_->Wake(); });
+  saves_ = std::make_unique<DirectorSaves>(
+      DirectorSaves::Parts{&options_.job, &setup_, state_.get(), start_.checkpoints, members_.get(),
+                           rollback_.get(), reporter_.get(), callbacks_.get(), &waiting_});
   const Timeouts& timeouts = options_.job.timeouts;
   rows_ = std::make_unique<ServerRows>(
       setup_.tables, static_cast<int>(options_.servers.size()),
@@ -109,7 +113,7 @@ absl::Status DirectorImpl::Begin() {
     due_ = {loaded.validation_due, loaded.test_due};
   }
   MUSTER_RETURN_IF_ERROR(lock->failed());
-  weights_step_ = record ? -1 : loaded.step;
+  saves_->SetWeightsStep(record ? -1 : loaded.step);
   MUSTER_RETURN_IF_ERROR(TakeOverCallbacks(lock->work().state(), record ? &*record : nullptr));
   lock->recorded().due = due_;
   if (callbacks_->exist()) {

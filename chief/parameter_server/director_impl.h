@@ -1,9 +1,8 @@
 // The implementation of Director. Only the director's own files include this header.
 //   director.cc        the director's thread: it collects the situation, decides and acts
 //   director_begin.cc  the start, until servers and members are present
-//   director_saves.cc  checkpoints
 // DirectorImpl owns these parts: DirectorMembers (calls of members, guarded state), ShardRollback,
-// CheckpointCutter, TrainingReporter and TrainingCallbacks.
+// DirectorSaves, TrainingReporter and TrainingCallbacks.
 #pragma once
 
 #include <memory>
@@ -13,10 +12,10 @@
 
 #include "chief/leases/chief_record.h"
 #include "chief/leases/work_table.h"
-#include "chief/parameter_server/checkpoint_cutter.h"
 #include "chief/parameter_server/director.h"
 #include "chief/parameter_server/director_members.h"
 #include "chief/parameter_server/director_rules.h"
+#include "chief/parameter_server/director_saves.h"
 #include "chief/parameter_server/run_setup.h"
 #include "chief/parameter_server/shard_rollback.h"
 #include "chief/parameter_server/training_callbacks.h"
@@ -53,12 +52,6 @@ class DirectorImpl final : public Director {
  private:
   // Passes that are due: validation, test.
   using Due = std::pair<bool, bool>;
-  // The purposes for which a cut of the current state is wanted.
-  struct Wanted {
-    bool checkpoint = false, histograms = false, weights = false;
-    // When the first try began. Reset once a cut was read completely or given up.
-    std::optional<MonotonicTime> since;
-  };
 
   // ---- director_begin.cc
   absl::Status Prepare(const DirectorStart& start);
@@ -73,8 +66,6 @@ class DirectorImpl final : public Director {
   // ---- director.cc
   absl::StatusOr<bool> RunOnce();  // Returns true if the job is done.
   DirectorSituation Look();
-  void LookAt(DirectorState& state, DirectorSituation* situation,
-              std::optional<WorkTable::PassResult>* pass);
   absl::StatusOr<bool> Act(const DirectorDecision& decision);
   // Returns whether the gate for leases is closed.
   bool IsClosed(const DirectorState& state) const;
@@ -93,17 +84,6 @@ class DirectorImpl final : public Director {
   checkpoint::TrainingState state() const;
   bool IsFinished(const checkpoint::TrainingState& at) const;
 
-  // ---- director_saves.cc
-  void RequestBest(int64_t step, int64_t epoch);
-  void RequestSave();
-  absl::Status BeginCut(bool checkpoint);
-  absl::Status TakeCut();
-  absl::Status GiveUpCut(const absl::Status& why);
-  Duration SaveDeadline() const;
-  bool IsSaved(int64_t step) const {
-    return saved_.step == step && (saved_.ended || !callbacks_->exist() || !callbacks_->ended());
-  }
-
   const DirectorOptions options_;
   const ShardStateFactory factory_;
   const std::unique_ptr<DirectorMembers> members_;
@@ -120,20 +100,10 @@ class DirectorImpl final : public Director {
   WaitingLog waiting_;
   std::unique_ptr<ShardRollback> rollback_;
   Due due_ = {false, false};
-  Wanted wanted_;
-  // The save that RequestBest requested, and the time of the request.
-  std::optional<std::pair<SaveMoment, MonotonicTime>> best_requested_;
-  // The step of the last save, or of the start. `ended` is true if the saved state includes the end
-  // of training.
-  struct Saved {
-    int64_t step = -1;
-    bool ended = false;
-  } saved_;
-  int64_t weights_step_ = -1;  // The step of the replica's weights, -1 if unknown.
   std::optional<CompletedStep> last_step_;
   std::unique_ptr<TrainingReporter> reporter_;
   std::unique_ptr<TrainingCallbacks> callbacks_;
-  std::unique_ptr<CheckpointCutter> cutter_;
+  std::unique_ptr<DirectorSaves> saves_;
   // The number of epochs that callbacks have opened, according to the newest record that a server
   // has stored. callbacks_version_ is the version of the record with the latest number.
   int64_t open_epochs_ = 0;
