@@ -4,7 +4,6 @@
 
 #include "chief/parameter_server/director_impl.h"
 #include "common/base/logging.h"
-#include "common/job/finished_run.h"
 #include "common/push_pull/variable_messages.h"
 
 namespace muster::chief {
@@ -47,6 +46,9 @@ absl::Status DirectorImpl::PrepareServers() {
   saves_ = std::make_unique<DirectorSaves>(
       DirectorSaves::Parts{&options_.job, &setup_, state_.get(), start_.checkpoints, members_.get(),
                            rollback_.get(), reporter_.get(), callbacks_.get(), &waiting_});
+  epochs_ = std::make_unique<DirectorEpochs>(
+      DirectorEpochs::Parts{&options_, &start_, &setup_, state_.get(), members_.get(), saves_.get(),
+                            reporter_.get(), callbacks_.get()});
   const Timeouts& timeouts = options_.job.timeouts;
   rows_ = std::make_unique<ServerRows>(
       setup_.tables, static_cast<int>(options_.servers.size()),
@@ -106,65 +108,17 @@ absl::Status DirectorImpl::Begin() {
   if (record) {
     MUSTER_RETURN_IF_ERROR(CheckLoaded(*record));
     MUSTER_RETURN_IF_ERROR(lock->Adopt(*record, setup_.work, setup_.built_integers));
-    due_ = {record->validation_due, record->test_due};
     reporter_->ContinueEpoch(lock->recorded().epoch_start);
   } else {
     lock->Begin(setup_.work, loaded);
-    due_ = {loaded.validation_due, loaded.test_due};
   }
   MUSTER_RETURN_IF_ERROR(lock->failed());
   saves_->SetWeightsStep(record ? -1 : loaded.step);
-  MUSTER_RETURN_IF_ERROR(TakeOverCallbacks(lock->work().state(), record ? &*record : nullptr));
-  lock->recorded().due = due_;
-  if (callbacks_->exist()) {
-    lock->recorded().callbacks = checkpoint::ToJson(*callbacks_->record());
-    open_epochs_ = callbacks_->record()->epochs_begun;
-  }
+  MUSTER_RETURN_IF_ERROR(epochs_->TakeOver(loaded, record ? &*record : nullptr, &*lock));
   UpdateGate(*lock);
   lock->Open(/*adopted=*/record.has_value());
   phase_ = DirectorPhase::kStarting;
   return absl::OkStatus();
-}
-
-// Takes the callbacks' state from `record`, or else from the loaded state. Corrects the due passes,
-// because the job may have become longer or shorter.
-absl::Status DirectorImpl::TakeOverCallbacks(const checkpoint::TrainingState& at,
-                                             const ChiefRecord* record) {
-  std::optional<checkpoint::CallbackRecord> callbacks = rollback_->state().extras.callbacks;
-  bool finished = rollback_->state().extras.finished;
-  if (record != nullptr) {
-    callbacks.reset();
-    if (!record->callbacks.is_null()) {
-      MUSTER_ASSIGN_OR_RETURN(callbacks, checkpoint::CallbackRecordFromJson(record->callbacks));
-    }
-    finished = callbacks && !callbacks->stop.empty();
-  }
-  auto& [validation, test] = due_;
-  if (!IsFinished(at) && !finished) {
-    test = test && start_.test_every > 0 && at.offset == 0 && at.epoch > 0 &&
-           at.epoch % start_.test_every == 0;
-    if (at.offset != 0) validation = false;
-  }
-  validation = validation && start_.validation_examples > 0;
-  test = test && start_.test_examples > 0;
-  callbacks_->TakeOver(at, std::move(callbacks), finished, due_);
-  return absl::OkStatus();
-}
-
-void DirectorImpl::ReportStart() {
-  StartReport report;
-  checkpoint::TrainingState at;
-  {
-    DirectorMembers::Lock lock(members_.get());
-    at = lock->work().state();
-    report.steps_per_epoch = lock->work().batches_per_epoch();
-  }
-  report.world_size = report.num_replicas = options_.workers;
-  report.global_batch_size = setup_.global_batch_size;
-  std::tie(report.validation_due, report.test_due) = due_;
-  report.finished = callbacks_->stopping();
-  if (callbacks_->exist()) report.weights_of = callbacks_->record()->weights_of;
-  reporter_->Start(std::move(report), at, at.offset == 0 || IsFinished(at));
 }
 
 }  // namespace muster::chief

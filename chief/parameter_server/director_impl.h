@@ -2,17 +2,16 @@
 //   director.cc        the director's thread: it collects the situation, decides and acts
 //   director_begin.cc  the start, until servers and members are present
 // DirectorImpl owns these parts: DirectorMembers (calls of members, guarded state), ShardRollback,
-// DirectorSaves, TrainingReporter and TrainingCallbacks.
+// DirectorSaves, DirectorEpochs, TrainingReporter and TrainingCallbacks.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "chief/leases/chief_record.h"
-#include "chief/leases/work_table.h"
 #include "chief/parameter_server/director.h"
+#include "chief/parameter_server/director_epochs.h"
 #include "chief/parameter_server/director_members.h"
 #include "chief/parameter_server/director_rules.h"
 #include "chief/parameter_server/director_saves.h"
@@ -50,9 +49,6 @@ class DirectorImpl final : public Director {
   void OnStopRequested() override { members_->OnStopRequested(); }
 
  private:
-  // Passes that are due: validation, test.
-  using Due = std::pair<bool, bool>;
-
   // ---- director_begin.cc
   absl::Status Prepare(const DirectorStart& start);
   absl::Status PrepareServers();
@@ -60,8 +56,6 @@ class DirectorImpl final : public Director {
   absl::StatusOr<ShardClient*> PrimaryOf(int shard, bool again);
   absl::Status CheckLoaded(const ChiefRecord& record) const;
   absl::Status Begin();
-  absl::Status TakeOverCallbacks(const checkpoint::TrainingState& at, const ChiefRecord* record);
-  void ReportStart();
 
   // ---- director.cc
   absl::StatusOr<bool> RunOnce();  // Returns true if the job is done.
@@ -70,19 +64,9 @@ class DirectorImpl final : public Director {
   // Returns whether the gate for leases is closed.
   bool IsClosed(const DirectorState& state) const;
   void UpdateGate(DirectorState& state);
-  // Reports completed steps. Sets `progress`, if not null, to the progress after the last one.
-  absl::Status ReportSteps(DirectorState::Progress* progress = nullptr);
-  absl::Status EndOfEpoch(const CompletedStep& step, int64_t batches_per_epoch);
-  void StartPass();
-  absl::Status FinishPass();
-  absl::Status BeginCallbacks();
-  absl::Status RunCallbacks(DirectorAction action);
   bool RecordIsDue(MonotonicTime next);
-  absl::Status RecordProgress();
   void RecordEnd(const absl::Status& outcome);
   absl::Status End(const absl::Status& outcome);
-  checkpoint::TrainingState state() const;
-  bool IsFinished(const checkpoint::TrainingState& at) const;
 
   const DirectorOptions options_;
   const ShardStateFactory factory_;
@@ -99,15 +83,10 @@ class DirectorImpl final : public Director {
   DirectorPhase phase_ = DirectorPhase::kPreparing;
   WaitingLog waiting_;
   std::unique_ptr<ShardRollback> rollback_;
-  Due due_ = {false, false};
-  std::optional<CompletedStep> last_step_;
   std::unique_ptr<TrainingReporter> reporter_;
   std::unique_ptr<TrainingCallbacks> callbacks_;
   std::unique_ptr<DirectorSaves> saves_;
-  // The number of epochs that callbacks have opened, according to the newest record that a server
-  // has stored. callbacks_version_ is the version of the record with the latest number.
-  int64_t open_epochs_ = 0;
-  uint64_t callbacks_version_ = 0;
+  std::unique_ptr<DirectorEpochs> epochs_;
 };
 
 }  // namespace muster::chief
