@@ -2,9 +2,6 @@
 // part of a validation or test pass. It sums up the workers' results. The Director owns it. It
 // reads proto::NextRequest, fills in proto::NextReply and does no I/O. Used by one thread at a
 // time.
-//
-// The id of a part is 1 << 62 | split << 56 | step << 20 | part. It differs from every lease id of
-// LeaseTable, so a restarted chief can tell parts from leases.
 #pragma once
 
 #include <cstdint>
@@ -17,52 +14,15 @@
 #include <utility>
 #include <vector>
 
+#include "chief/leases/evaluation_pass.h"
 #include "chief/leases/lease_table.h"
 #include "chief/leases/shard_ledger.h"
+#include "chief/leases/step_accounts.h"
 #include "common/checkpoint/checkpoint.h"
-#include "common/train/replica/loss_scale.h"
 #include "muster/json.h"
 #include "proto/parameter_server.pb.h"
 
 namespace muster::chief {
-
-struct StalenessRecord {
-  int64_t max = 0, pushes = 0;
-  double sum = 0;
-  void Add(int64_t highest, double mean) {
-    max = std::max(max, highest);
-    sum += mean;
-    ++pushes;
-  }
-  double mean() const { return pushes == 0 ? 0 : sum / static_cast<double>(pushes); }
-};
-
-// A completed lease.
-struct CompletedStep {
-  int64_t step = 0;  // Counts from 1.
-  int64_t epoch = 0, step_in_epoch = 0;
-  bool epoch_end = false, all_done = false;
-  double loss = 0, learning_rate = 0;
-  int64_t examples = 0;
-  std::map<std::string, double> learning_rates, gradient_norms;  // Indexed by optimizer.
-  std::map<std::string, double> values;
-  std::optional<LossScaleReport> loss_scale;  // Only with float16.
-  proto::Shown shown;
-  proto::LeftOut left_out;
-  // The variables for which this push had gradients that were not finite. refused_pushes counts
-  // such pushes of the run so far.
-  std::vector<std::string> not_finite;
-  int64_t refused_pushes = 0;
-  double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
-  int worker = 0;  // The worker that computed the batch.
-  int64_t staleness_max = 0;
-  double staleness_mean = 0;
-  // Sums of the epoch so far, including this step.
-  double epoch_loss_sum = 0;
-  int64_t epoch_examples = 0;
-  std::vector<double> epoch_metric_sums;
-  std::map<std::string, checkpoint::ReportedSum> epoch_values;
-};
 
 class WorkTable {
  public:
@@ -77,7 +37,6 @@ class WorkTable {
   };
   // Training begins or resumes from `state`.
   WorkTable(const Options& options, const checkpoint::TrainingState& state);
-  ~WorkTable();
 
   // ---- Members
   //
@@ -143,28 +102,22 @@ class WorkTable {
   int64_t steps() const { return leases_.completed(); }
   bool all_done() const { return leases_.done(); }
   int64_t repeated_examples() const { return leases_.repeated_examples(); }
-  int64_t refused_pushes() const { return refused_pushes_; }
+  int64_t refused_pushes() const { return steps_.refused_pushes(); }
   // Returns how often a worker with a lease was lost. The servers may have applied the push of this
   // lease in part or in whole.
   int64_t torn_pushes() const { return torn_pushes_; }
   // Returns the counts of updates that each shard holds and has lost.
   ShardLedger& ledger() { return ledger_; }
   const ShardLedger& ledger() const { return ledger_; }
-  const std::map<int, StalenessRecord>& staleness() const { return staleness_; }
+  const std::map<int, StalenessRecord>& staleness() const { return steps_.staleness(); }
   int64_t batches_per_epoch() const { return leases_.batches_per_epoch(); }
 
   // ---- Passes. REQUIRES: between_steps().
   void StartPass(int split, int64_t examples, int64_t batch);
   void CancelPass();
-  struct PassResult {
-    int64_t done = 0, total = 0;  // Numbers of completed parts and of all parts.
-    std::vector<double> sums;     // The sums of losses, examples and metrics.
-    double loss_divisor = 0;      // Divisor of the sum of losses; 0: no losses.
-    std::map<std::string, checkpoint::ReportedSum> values;  // Reported by programs.
-    proto::LeftOut left_out;
-  };
+  using PassResult = EvaluationPass::Result;
   std::optional<PassResult> pass() const;
-  proto::Shown TakeShownInPass();  // REQUIRES: pass() has a value.
+  proto::Shown TakeShownInPass() { return pass_->TakeShown(); }  // REQUIRES: pass() has a value.
 
   // ---- For a restarted chief
   Json ToRecord() const;
@@ -189,20 +142,18 @@ class WorkTable {
   struct Worker {
     uint64_t incarnation = 0;
     bool alive = false, returning = false, reported = false;
-    bool pull = true, pull_for_pass = true;
+    bool pull = true;
     // The worker's current work is void. The worker's next call tells the chief which leases these
     // are.
     bool work_invalid = false;
+    // The worker has not reported yet what it did for an earlier chief.
+    bool unreported() const { return returning && !reported; }
     std::set<int64_t> lost;  // Ids of its lost leases, until the worker knows that they are lost.
   };
-  struct Pass;
 
   bool Adopting() const;
-  void SetState(const checkpoint::TrainingState& state);
   void TakeBatch(int worker, const proto::BatchDone& done);
   void TakeHeld(int worker, int64_t id);
-  void TakeEvaluated(const proto::EvaluationDone& done);
-  void Account(const Lease& lease, int worker, const proto::BatchDone& done);
   bool Holds(int worker, int64_t id) const;
   bool AnswerLost(const proto::NextRequest& request, proto::NextReply* reply);
   bool AnswerStart(const proto::NextRequest& request, proto::NextReply* reply);
@@ -214,24 +165,15 @@ class WorkTable {
   LeaseTable leases_;
   ClockTable clocks_;
   ShardLedger ledger_;
+  StepAccounts steps_;
   std::map<int, Worker> workers_;
-  std::unique_ptr<Pass> pass_;
+  std::optional<EvaluationPass> pass_;
   std::deque<CompletedStep> completed_;
   bool done_ = false;
   std::map<std::string, double> rates_;
   bool from_record_ = false;  // The table is from a record, and workers may still have to report.
-
-  // Sums over the completed steps of the epoch that the last step belongs to.
-  double epoch_loss_sum_ = 0;
-  int64_t epoch_examples_ = 0, epoch_steps_ = 0;
-  std::vector<double> epoch_metric_sums_;
-  std::map<std::string, checkpoint::ReportedSum> epoch_values_;
-  bool epoch_over_ = true;      // The next step is the first of another epoch.
-  int64_t skipped_steps_ = 0;   // Only with float16.
-  int64_t refused_pushes_ = 0;  // Pushes refused in part, because values were not finite.
   int64_t torn_pushes_ = 0;
   uint64_t revision_ = 0, changes_ = 1;
-  std::map<int, StalenessRecord> staleness_;
 };
 
 }  // namespace muster::chief

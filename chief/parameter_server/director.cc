@@ -3,13 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "chief/parameter_server/director_impl.h"
 #include "common/base/logging.h"
-#include "common/job/finished_run.h"
-#include "common/push_pull/variable_messages.h"
 
 namespace muster::chief {
 namespace {
@@ -23,63 +20,12 @@ constexpr Duration kLastRecord = std::chrono::seconds(10);
 DirectorImpl::DirectorImpl(DirectorOptions options, ShardStateFactory factory)
     : options_(std::move(options)),
       factory_(std::move(factory)),
-      servers_(static_cast<int>(options_.servers.size())) {
-  absl::MutexLock lock(&mu_);
-  servers_.SetPatience(options_.job.timeouts.heartbeat, options_.job.timeouts.rejoin);
-}
+      members_(std::make_unique<DirectorMembers>(options_)) {}
 
-DirectorImpl::~DirectorImpl() {
-  if (links_ != nullptr) links_->Stop();
-}
+DirectorImpl::~DirectorImpl() { members_->StopLinks(); }
 
 std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactory factory) {
   return std::make_unique<DirectorImpl>(std::move(options), std::move(factory));
-}
-
-// ---- Called by other threads
-
-void DirectorImpl::RequestStop() {
-  absl::MutexLock lock(&mu_);
-  stop_ = true;
-  WakeLocked();
-}
-
-void DirectorImpl::Abort(const absl::Status& why) {
-  absl::MutexLock lock(&mu_);
-  if (failed_.ok()) failed_ = why;
-  WakeLocked();
-  CancelCallsLocked();
-}
-
-void DirectorImpl::CancelCallsLocked() {
-  for (int task = 0; links_ != nullptr && task < links_->size(); ++task)
-    links_->client(task).Cancel();
-}
-
-void DirectorImpl::WakeLocked() {
-  woken_ = true;
-  wake_.SignalAll();
-}
-
-DirectorRecord DirectorImpl::record() const {
-  DirectorRecord record;
-  absl::MutexLock lock(&mu_);
-  if (table_ == nullptr) return record;
-  record.torn = table_->torn_pushes();
-  record.updates = table_->steps();
-  record.lost_updates = table_->ledger().lost();
-  record.refused = table_->refused_pushes();
-  record.repeated = table_->repeated_examples();
-  StalenessRecord all;
-  for (const auto& [worker, staleness] : table_->staleness()) {
-    record.staleness[worker] = {staleness.max, staleness.mean()};
-    all.max = std::max(all.max, staleness.max);
-    all.pushes += staleness.pushes;
-    all.sum += staleness.sum;
-  }
-  record.staleness_max = all.max;
-  record.staleness_mean = all.mean();
-  return record;
 }
 
 Json ToJson(const DirectorRecord& record) {
@@ -97,134 +43,17 @@ Json ToJson(const DirectorRecord& record) {
             {"workers", std::move(workers)}}}};
 }
 
-// ---- State of the thread
-
-bool DirectorImpl::IsFinished(const checkpoint::TrainingState& at) const {
-  return TrainedToItsEnd(options_.job, at.step, at.epoch);
-}
-
-// The servers hold the state after the last reported step.
-bool DirectorImpl::QuietLocked() const {
-  return servers_.Settled() && table_->between_steps() && !table_->has_completed();
-}
-
-checkpoint::TrainingState DirectorImpl::state() const {
-  absl::MutexLock lock(&mu_);
-  return table_->state();
-}
-
-DirectorPhase DirectorImpl::phase() const {
-  absl::MutexLock lock(&mu_);
-  return phase_;
-}
-
-void DirectorImpl::SetPhase(DirectorPhase phase) {
-  absl::MutexLock lock(&mu_);
-  phase_ = phase;
-}
-
-void DirectorImpl::LogWaiting(const std::string& what) {
-  const MonotonicTime now = Clock::now();
-  if (now < next_line_) return;
-  next_line_ = now + kWaitingLine;
-  LogInfo("waiting for {}", what);
-}
-
-DirectorSituation DirectorImpl::Look() {
-  DirectorSituation now;
-  now.cutting = !cutter_->idle();
-  now.checkpoints = start_.checkpoints != nullptr;
-  now.checkpoint_wanted = wanted_.checkpoint;
-  now.histograms_wanted = wanted_.histograms;
-  now.weights_wanted = wanted_.weights;
-  now.save_requested = callbacks_->save_requested();
-  std::tie(now.validation_due, now.test_due) = due_;
-  now.callbacks = callbacks_->exist();
-  now.callbacks_ended = callbacks_->ended();
-  std::optional<WorkTable::PassResult> pass;
-  {
-    absl::MutexLock lock(&mu_);
-    LookLocked(&now, &pass);
-  }
-  if (pass && !now.stop) reporter_->PassProgress(due_.first ? 1 : 2, pass->done, pass->total);
-  return now;
-}
-
-void DirectorImpl::LookLocked(DirectorSituation* situation,
-                              std::optional<WorkTable::PassResult>* pass) {
-  DirectorSituation& now = *situation;
-  // Before a cut, nothing may be leased between this check of open leases and the copy.
-  if (LeaseTable::Gate gate = table_->gate(); ClosedLocked()) {
-    gate.closed = true;
-    table_->set_gate(gate);
-  }
-  const checkpoint::TrainingState at = table_->state();
-  now.phase = phase_;
-  now.stop = stop_;
-  if (stop_) best_requested_.reset();  // A stop saves the current state anyway.
-  now.finished = table_->all_done() || callbacks_->stopping();
-  now.quiet = QuietLocked();
-  now.saved = IsSaved(at.step);
-  // The save of the best state waits while another checkpoint is being written; the director's
-  // thread continues meanwhile. After timeouts.phase.save this save is skipped.
-  if (best_requested_) {
-    const bool writing = !cutter_->idle() || start_.checkpoints->IsSaving();
-    now.best = writing && Clock::now() - best_requested_->second < SaveDeadline()
-                   ? DirectorSituation::Best::kWaits
-                   : DirectorSituation::Best::kDue;
-  }
-  *pass = table_->pass();
-  if (*pass)
-    now.pass = (*pass)->done < (*pass)->total ? DirectorSituation::Pass::kRunning
-                                              : DirectorSituation::Pass::kComplete;
-  now.epoch_ended = callbacks_->EpochEnded(at);
-  now.epoch_begins = callbacks_->EpochBegins(at);
-  now.weights_known = weights_step_ == at.step;
-  now.begins_with_weights = callbacks_->BeginWithWeights(at.step);
-}
-
-bool DirectorImpl::ClosedLocked() const {
-  const bool begun = phase_ == DirectorPhase::kTraining;
-  const bool wanted = wanted_.checkpoint || wanted_.histograms || wanted_.weights;
-  return stop_ || best_requested_ || (wanted && cutter_->idle()) || (callbacks_->exist() && !begun);
-}
-
-void DirectorImpl::UpdateGateLocked() {
-  GateSituation now;
-  now.before = table_->gate();
-  now.closed = ClosedLocked();
-  now.steps_to_report = table_->has_completed();
-  now.reported = table_->between_steps() && !now.steps_to_report && !due_.first && !due_.second;
-  const checkpoint::TrainingState at = table_->state();
-  now.epoch = at.epoch;
-  now.step = at.step;
-  if (start_.checkpoints != nullptr) now.every_steps = options_.job.checkpoint.every_steps;
-  if (callbacks_->exist()) {
-    if (servers_.SomeHaveRecord(callbacks_version_))
-      open_epochs_ = callbacks_->record()->epochs_begun;
-    now.open_epochs = open_epochs_;
-  }
-  table_->set_gate(DecideGate(now));
-}
-
 // ---- Directing
 
 absl::Status DirectorImpl::Run(const DirectorStart& start) {
   absl::Status status = Prepare(start);
   if (status.ok()) {
-    proto::CreateRequest create;
-    create.set_run_id(options_.run_id ? options_.run_id() : "");
-    *create.mutable_variables() = push_pull::ToMessages(state_->variables());
-    for (const std::string& optimizer : state_->optimizers()) create.add_optimizers(optimizer);
-    create.set_parameter_server(Dump(options_.job.parameter_server));
-    create.set_servers(static_cast<int>(options_.servers.size()));
-    create.set_digest(digest_);
-    links_->Start(std::move(create));
+    members_->links()->Start(MakeCreateRequest(options_, *state_, setup_));
     status = AwaitServers();
   }
   if (status.ok()) status = Begin();
-  if (status.ok()) status = RestoreShards();
-  if (status.ok()) ReportStart();
+  if (status.ok()) status = rollback_->RestoreShards();
+  if (status.ok()) epochs_->ReportStart();
   MonotonicTime next_record = Clock::now();
   while (status.ok()) {
     auto turn = RunOnce();
@@ -232,7 +61,7 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
     if (!turn.ok() || *turn) break;
     if (!RecordIsDue(next_record)) continue;
     next_record = Clock::now() + kRecord;
-    status = RecordProgress();
+    status = epochs_->RecordProgress();
   }
   return End(status);
 }
@@ -241,29 +70,71 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
 // and saved.
 absl::StatusOr<bool> DirectorImpl::RunOnce() {
   {
-    Answers answers;
-    absl::MutexLock lock(&mu_);
-    if (!woken_) wake_.WaitFor(&mu_, kTick);
-    woken_ = false;
-    if (!failed_.ok()) return failed_;
-    GiveUpAbsentLocked();
-    GiveUpSilentLocked();
-    calls_.AnswerHeld(Clock::now(), &answers);
+    DirectorMembers::Lock lock(members_.get());
+    lock.AwaitEvent();
+    if (!lock->failed().ok()) return lock->failed();
+    lock->GiveUpAbsent();
+    if (const std::string silent = lock->GiveUpSilent(); !silent.empty())
+      waiting_.Log(fmt::format("{} to tell what was done before this chief was there", silent));
+    lock.AnswerHeld();
   }
   while (true) {
-    if (phase() == DirectorPhase::kTraining) MUSTER_RETURN_IF_ERROR(ReportSteps());
-    MUSTER_RETURN_IF_ERROR(TakeCut());
-    MUSTER_RETURN_IF_ERROR(RestoreShards());
+    if (phase_ == DirectorPhase::kTraining) MUSTER_RETURN_IF_ERROR(epochs_->ReportSteps());
+    MUSTER_RETURN_IF_ERROR(saves_->Take());
+    MUSTER_RETURN_IF_ERROR(rollback_->RestoreShards());
     const DirectorDecision decision = Decide(Look());
     if (decision.action == DirectorAction::kFinish) return true;
     MUSTER_ASSIGN_OR_RETURN(const bool again, Act(decision));
     if (again) continue;
-    Answers answers;
-    absl::MutexLock lock(&mu_);
-    UpdateGateLocked();
-    calls_.AnswerHeld(Clock::now(), &answers);
+    DirectorMembers::Lock lock(members_.get());
+    UpdateGate(*lock);
+    lock.AnswerHeld();
     return false;
   }
+}
+
+DirectorSituation DirectorImpl::Look() {
+  DirectorSituation now;
+  checkpoint::TrainingState at;
+  std::optional<WorkTable::PassResult> pass;
+  {
+    DirectorMembers::Lock lock(members_.get());
+    // Before a cut, nothing may be leased between this check of open leases and the copy.
+    if (LeaseTable::Gate gate = lock->work().gate(); IsClosed(*lock)) {
+      gate.closed = true;
+      lock->work().set_gate(gate);
+    }
+    at = lock->work().state();
+    now.stop = lock->stop_requested();
+    now.finished = lock->work().all_done() || callbacks_->stopping();
+    now.quiet = lock->quiet();
+    pass = lock->work().pass();
+  }
+  now.phase = phase_;
+  saves_->Describe(at.step, now.stop, &now);
+  epochs_->Describe(at, pass, &now);
+  if (pass && !now.stop) epochs_->ReportPass(*pass);
+  return now;
+}
+
+bool DirectorImpl::IsClosed(const DirectorState& state) const {
+  const bool begun = phase_ == DirectorPhase::kTraining;
+  return state.stop_requested() || saves_->HoldLeases() || (callbacks_->exist() && !begun);
+}
+
+void DirectorImpl::UpdateGate(DirectorState& state) {
+  GateSituation now;
+  now.before = state.work().gate();
+  now.closed = IsClosed(state);
+  now.steps_to_report = state.work().has_completed();
+  now.reported = state.work().between_steps() && !now.steps_to_report &&
+                 epochs_->due() == DirectorEpochs::Due(false, false);
+  const checkpoint::TrainingState at = state.work().state();
+  now.epoch = at.epoch;
+  now.step = at.step;
+  if (start_.checkpoints != nullptr) now.every_steps = options_.job.checkpoint.every_steps;
+  now.open_epochs = epochs_->OpenEpochs(state.servers());
+  state.work().set_gate(DecideGate(now));
 }
 
 // Returns true if the action may have changed the situation.
@@ -271,215 +142,51 @@ absl::StatusOr<bool> DirectorImpl::Act(const DirectorDecision& decision) {
   switch (decision.action) {
     case DirectorAction::kWait: {
       if (!decision.waits_to_cut) return false;
-      absl::MutexLock lock(&mu_);
-      wanted_.checkpoint = decision.checkpoint;
-      if (!wanted_.since) wanted_.since = Clock::now();
-      LogWaiting(fmt::format("{} before the state is saved", table_->OutstandingWorkers()));
+      saves_->Postpone(decision.checkpoint);
+      DirectorMembers::Lock lock(members_.get());
+      waiting_.Log(fmt::format("{} before the state is saved", lock->work().OutstandingWorkers()));
       return false;
     }
     case DirectorAction::kBeginCallbacks:
-      MUSTER_RETURN_IF_ERROR(BeginCallbacks());
+      MUSTER_RETURN_IF_ERROR(epochs_->BeginCallbacks());
+      phase_ = DirectorPhase::kTraining;
       return true;
     case DirectorAction::kEndEpoch:
     case DirectorAction::kEndTraining:
     case DirectorAction::kBeginEpoch:
-      MUSTER_RETURN_IF_ERROR(RunCallbacks(decision.action));
+      MUSTER_RETURN_IF_ERROR(epochs_->RunCallbacks(decision.action));
       return true;
     case DirectorAction::kWantWeights:
-      wanted_.weights = true;
+      saves_->WantWeights();
       return true;
-    case DirectorAction::kRequestBest: {
-      SaveMoment moment = std::exchange(best_requested_, std::nullopt)->first;
-      moment.busy = start_.checkpoints->IsSaving();
-      wanted_.checkpoint = start_.checkpoints->Wanted(moment) || wanted_.checkpoint;
+    case DirectorAction::kRequestBest:
+      saves_->TakeBest();
       return true;
-    }
     case DirectorAction::kRequestSave:
-      RequestSave();
+      saves_->TakeRequest();
       return true;
     case DirectorAction::kCut:
-      MUSTER_RETURN_IF_ERROR(BeginCut(decision.checkpoint));
+      MUSTER_RETURN_IF_ERROR(saves_->Begin(decision.checkpoint, epochs_->due()));
       return false;
     case DirectorAction::kCancelPass: {
-      absl::MutexLock lock(&mu_);
-      table_->CancelPass();
+      DirectorMembers::Lock lock(members_.get());
+      lock->work().CancelPass();
       return true;
     }
     case DirectorAction::kStartPass:
-      StartPass();
+      epochs_->StartPass();
       return true;
     case DirectorAction::kFinishPass:
-      MUSTER_RETURN_IF_ERROR(FinishPass());
+      MUSTER_RETURN_IF_ERROR(epochs_->FinishPass());
       return true;
-    case DirectorAction::kStop:
-      return Preempted(fmt::format("stopped on request after step {}", state().step));
+    case DirectorAction::kStop: {
+      DirectorMembers::Lock lock(members_.get());
+      return Preempted(fmt::format("stopped on request after step {}", lock->work().state().step));
+    }
     case DirectorAction::kFinish:
       return false;
   }
   return false;
-}
-
-// Workers of an earlier chief that do not connect are lost.
-void DirectorImpl::GiveUpAbsentLocked() {
-  if (!await_workers_until_ || Clock::now() < *await_workers_until_) return;
-  await_workers_until_.reset();
-  for (const auto& [index, incarnation] : table_->workers()) {
-    if (workers_.contains(index)) continue;
-    LogWarning("worker {} did not come back to this chief: it is lost", index);
-    table_->LoseWorker(index);
-    NewWorkersLocked();
-  }
-}
-
-// Stops waiting for workers that are connected but do not report their earlier work. Such a worker
-// computes for very long, or it hangs, which the deadline of its phase detects.
-void DirectorImpl::GiveUpSilentLocked() {
-  const std::string silent = table_->WorkersNotReported();
-  if (silent.empty()) return;
-  if (Clock::now() < recovery_deadline_)
-    return LogWaiting(fmt::format("{} to tell what was done before this chief was there", silent));
-  LogWarning(
-      "{} did not report the work that it did under the earlier chief: its leases are given again",
-      silent);
-  table_->AbandonRecovery();
-}
-
-// ---- Steps, passes, callbacks
-
-absl::Status DirectorImpl::ReportSteps(Progress* progress) {
-  std::vector<CompletedStep> steps;
-  int64_t batches_per_epoch = 0;
-  std::map<int, push_pull::TableStatistics> tables;
-  {
-    absl::MutexLock lock(&mu_);
-    batches_per_epoch = table_->batches_per_epoch();
-    steps = table_->TakeCompleted();
-    tables = servers_.tables();
-    if (progress != nullptr) *progress = ProgressLocked();
-  }
-  if (steps.empty()) return absl::OkStatus();
-  reporter_->BeginSteps(steps.size());
-  absl::Status status;
-  for (const CompletedStep& step : steps) {
-    reporter_->Step(step, batches_per_epoch, tables);
-    due_ = {false, false};
-    status.Update(callbacks_->EndStep(step));
-    if (step.epoch_end || step.all_done) status.Update(EndOfEpoch(step, batches_per_epoch));
-    SaveMoment moment;
-    moment.step = step.step;
-    moment.epoch = step.epoch;
-    moment.epoch_end = step.epoch_end;
-    moment.last = step.all_done;
-    // BeginCut asks for the last checkpoint, which is taken even if the sink does not want it.
-    if (start_.checkpoints == nullptr || step.all_done || wanted_.checkpoint) continue;
-    moment.busy = !cutter_->idle();
-    wanted_.checkpoint = start_.checkpoints->Wanted(moment);
-  }
-  last_step_ = steps.back();
-  return status;
-}
-
-absl::Status DirectorImpl::EndOfEpoch(const CompletedStep& step, int64_t batches_per_epoch) {
-  // Steps of the previous epoch that complete late may count in this epoch.
-  if (step.epoch_end && step.epoch_examples == 0 && step.left_out.examples() > 0 &&
-      step.step_in_epoch >= batches_per_epoch)
-    return DataError(fmt::format(
-        "epoch {} had no example to train on: all of its examples are damaged, and on_error "
-        "\"skip\" leaves them out",
-        step.epoch + 1));
-  reporter_->EndEpoch(step);
-  const int64_t epochs = step.epoch + 1;
-  const bool tested =
-      step.all_done || (step.epoch_end && start_.test_every > 0 && epochs % start_.test_every == 0);
-  due_ = {start_.validation_examples > 0, start_.test_examples > 0 && tested};
-  const int64_t every = options_.job.summary.histograms_every_epochs;
-  if (every > 0 && epochs % every == 0 && !start_.observers.empty()) wanted_.histograms = true;
-  return absl::OkStatus();
-}
-
-void DirectorImpl::StartPass() {
-  const int split = due_.first ? 1 : 2;
-  reporter_->BeginPass();
-  absl::MutexLock lock(&mu_);
-  table_->StartPass(split, split == 1 ? start_.validation_examples : start_.test_examples,
-                    table_options_.leases.batch);
-}
-
-absl::Status DirectorImpl::FinishPass() {
-  const int split = due_.first ? 1 : 2;
-  const checkpoint::TrainingState at = state();
-  const int64_t epoch = LastEpoch(at);
-  WorkTable::PassResult pass;
-  proto::Shown shown;
-  {
-    absl::MutexLock lock(&mu_);
-    pass = *table_->pass();
-    shown = table_->TakeShownInPass();
-    table_->CancelPass();
-  }
-  const std::vector<double>& sums = pass.sums;
-  if (sums[1] == 0 && pass.left_out.examples() > 0)
-    return DataError(
-        fmt::format("all of the {} data is damaged, and on_error \"skip\" leaves that out",
-                    kSplitNames[split]));
-  auto metrics = state_->Metrics({sums.begin() + 2, sums.end()});
-  for (const auto& [name, value] : pass.values) metrics.emplace(name, value.mean());
-  if (pass.loss_divisor > 0) metrics["loss"] = sums[0] / pass.loss_divisor;
-  MUSTER_RETURN_IF_ERROR(callbacks_->EndPass(split, epoch, at.step, metrics));
-  reporter_->EndPass(split, epoch, at.step, pass, shown, metrics);
-  // With callbacks, the question comes after they have seen the metrics.
-  if (split == 1 && !callbacks_->exist()) RequestBest(at.step, epoch);
-  (split == 1 ? due_.first : due_.second) = false;
-  reporter_->ResumeAfterPass();
-  return absl::OkStatus();
-}
-
-absl::Status DirectorImpl::BeginCallbacks() {
-  const int64_t steps = state().step;
-  if (callbacks_->exist()) {
-    ShardState::CallbackParts parts;
-    parts.observers = start_.observers;
-    parts.checkpoints = start_.checkpoints;
-    parts.workers = options_.workers;
-    parts.weights_step = weights_step_;
-    parts.steps = [this] { return state().step; };
-    // While the cutter is active, only it uses the replica.
-    parts.has_weights = [this](int64_t step) { return cutter_->idle() && weights_step_ == step; };
-    {
-      absl::MutexLock lock(&mu_);
-      parts.steps_per_epoch = table_->batches_per_epoch();
-    }
-    MUSTER_RETURN_IF_ERROR(callbacks_->Begin(parts, steps, IsSaved(steps)));
-  }
-  absl::MutexLock lock(&mu_);
-  if (callbacks_->exist()) table_->SetRates(callbacks_->record()->rates);
-  phase_ = DirectorPhase::kTraining;
-  return absl::OkStatus();
-}
-
-absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
-  const checkpoint::TrainingState at = state();
-  if (action == DirectorAction::kBeginEpoch) {
-    MUSTER_RETURN_IF_ERROR(callbacks_->BeginEpoch(at));
-  } else if (action == DirectorAction::kEndTraining) {
-    MUSTER_RETURN_IF_ERROR(callbacks_->EndTraining(at));
-  } else {
-    MUSTER_RETURN_IF_ERROR(callbacks_->EndEpoch(at));
-    const bool finished = IsFinished(at);
-    if (callbacks_->stopping() && !finished) due_.second = start_.test_examples > 0;
-    if (callbacks_->Measured() && !finished && !callbacks_->stopping())
-      RequestBest(at.step, LastEpoch(at));
-  }
-  // The servers must store the record before a lease that depends on it is handed out.
-  {
-    absl::MutexLock lock(&mu_);
-    recorded_.callbacks = checkpoint::ToJson(*callbacks_->record());
-    table_->SetRates(callbacks_->record()->rates);
-  }
-  MUSTER_RETURN_IF_ERROR(RecordProgress());
-  absl::MutexLock lock(&mu_);
-  callbacks_version_ = servers_.record_version();
-  return absl::OkStatus();
 }
 
 // ---- The record and the end
@@ -487,46 +194,28 @@ absl::Status DirectorImpl::RunCallbacks(DirectorAction action) {
 // Returns whether to make a record now: at `next`, or at once if changes keep leases from being
 // handed out.
 bool DirectorImpl::RecordIsDue(MonotonicTime next) {
-  absl::MutexLock lock(&mu_);
+  DirectorMembers::Lock lock(members_.get());
   return phase_ == DirectorPhase::kTraining &&
-         (Clock::now() >= next || !servers_.IsRecorded(table_->revision()));
-}
-
-// Observers flush their data before the record includes the steps. Otherwise a restarted chief
-// would leave a gap in the summaries. The record therefore covers only the steps reported here,
-// even if more have completed since.
-absl::Status DirectorImpl::RecordProgress() {
-  Progress progress;
-  const absl::Status status = ReportSteps(&progress);
-  if (last_step_)
-    reporter_->Notify([&](Observer* observer) { observer->OnSave(last_step_->step); });
-  last_step_.reset();
-  absl::MutexLock lock(&mu_);
-  recorded_.due = due_;
-  recorded_.epoch_start = reporter_->epoch_start();
-  // If a record with later changes was made meanwhile, uses the current state, so that this record
-  // is not older.
-  if (servers_.IsRecorded(progress.revision + 1)) progress = ProgressLocked();
-  NewRecordLocked(std::move(progress));
-  return status;
+         (Clock::now() >= next || !lock->servers().IsRecorded(lock->work().revision()));
 }
 
 // Stores a record of the end on the servers. Workers that know of the end ask for no more work.
 // Without this record, a later chief would wait for their reports.
 void DirectorImpl::RecordEnd(const absl::Status& outcome) {
   {
-    absl::MutexLock lock(&mu_);
-    recorded_.ended = outcome.ok() ? "" : std::string(Message(outcome));
+    DirectorMembers::Lock lock(members_.get());
+    lock->recorded().ended = outcome.ok() ? "" : std::string(Message(outcome));
   }
-  (void)RecordProgress();
+  (void)epochs_->RecordProgress();
   const MonotonicTime deadline = Clock::now() + kLastRecord;
-  absl::MutexLock lock(&mu_);
-  const uint64_t version = servers_.record_version();
-  while (failed_.ok() && Clock::now() < deadline && !servers_.present().empty()) {
+  DirectorMembers::Lock lock(members_.get());
+  const uint64_t version = lock->servers().record_version();
+  while (lock->failed().ok() && Clock::now() < deadline && !lock->servers().present().empty()) {
     // In the reply to the last record, each server reports the final statistics of its tables.
-    if (tables_.empty() ? servers_.SomeHaveRecord(version) : servers_.AllHaveRecord(version))
+    if (setup_.tables.empty() ? lock->servers().SomeHaveRecord(version)
+                              : lock->servers().AllHaveRecord(version))
       return;
-    wake_.WaitFor(&mu_, kTick);
+    lock.AwaitChange();
   }
 }
 
@@ -534,30 +223,28 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
   absl::Status status = outcome;
   const auto good = [&] { return status.ok() || ExitCodeOf(status) == ExitCode::kPreempted; };
   if (!good()) {
-    absl::MutexLock lock(&mu_);
-    CancelCallsLocked();  // The replies of these calls are not needed.
+    DirectorMembers::Lock lock(members_.get());
+    lock->CancelCalls();  // The replies of these calls are not needed.
   }
-  if (cutter_ != nullptr && !cutter_->idle()) (void)cutter_->Take();
+  if (saves_ != nullptr) saves_->Drop();
   if (good() && start_.checkpoints != nullptr)
     if (const absl::Status saved = start_.checkpoints->Drain(); !saved.ok())
       status = StatusFor(ExitCode::kRetryable,
                          fmt::format("the state after step {} could not be saved: {}",
-                                     kept_.state.step, Message(saved)));
-  if (good() && phase() >= DirectorPhase::kStarting) {
-    SetPhase(DirectorPhase::kEnding);
+                                     rollback_->state().step, Message(saved)));
+  if (good() && phase_ >= DirectorPhase::kStarting) {
+    phase_ = DirectorPhase::kEnding;
     RecordEnd(status);
-    absl::ReleasableMutexLock lock(&mu_);
-    const std::map<int, push_pull::TableStatistics> tables = servers_.tables();
-    lock.Release();
-    if (!tables_.empty()) reporter_->Tables(kept_.state.step, tables);
+    const std::map<int, push_pull::TableStatistics> tables =
+        DirectorMembers::Lock(members_.get())->servers().tables();
+    if (!setup_.tables.empty()) reporter_->Tables(rollback_->state().step, tables);
   }
-  if (links_ != nullptr) links_->Stop();
-  Answers answers;
-  absl::MutexLock lock(&mu_);
+  members_->StopLinks();
+  DirectorMembers::Lock lock(members_.get());
   phase_ = good() ? DirectorPhase::kDone : DirectorPhase::kFailed;
-  if (table_ != nullptr && good()) table_->SetDone();
-  if (!good()) calls_.Close();
-  calls_.AnswerHeld(Clock::now(), &answers);
+  if (lock->has_begun() && good()) lock->work().SetDone();
+  if (!good()) lock->calls().Close();
+  lock.AnswerHeld();
   return status;
 }
 

@@ -2,11 +2,8 @@
 // start.
 #include <fmt/format.h>
 
-#include <limits>
-
 #include "chief/parameter_server/director_impl.h"
 #include "common/base/logging.h"
-#include "common/job/finished_run.h"
 #include "common/push_pull/variable_messages.h"
 
 namespace muster::chief {
@@ -14,251 +11,114 @@ namespace muster::chief {
 absl::Status DirectorImpl::Prepare(const DirectorStart& start) {
   start_ = start;
   const Job& job = options_.job;
-  MUSTER_ASSIGN_OR_RETURN(server_options_, push_pull::ParseParameterServer(job.parameter_server));
+  MUSTER_ASSIGN_OR_RETURN(setup_.servers, push_pull::ParseParameterServer(job.parameter_server));
   MUSTER_ASSIGN_OR_RETURN(state_, factory_(job, start_));
   reporter_ = std::make_unique<TrainingReporter>(job, *state_, start_);
   callbacks_ = std::make_unique<TrainingCallbacks>(job, state_.get(), reporter_.get());
-  built_integers_ = start_.built_integers.value_or(state_->Integers());
-  kept_.unloaded = start_.unloaded;
-  kept_.state.epoch_metric_sums.resize(state_->metric_sums());
-  if (start_.restore) {
-    MUSTER_ASSIGN_OR_RETURN(kept_.state, state_->Restore(*start_.restore));
+  setup_.built_integers = start_.built_integers.value_or(state_->Integers());
+  ShardRollback::Kept kept;
+  kept.unloaded = start_.unloaded;
+  kept.state.epoch_metric_sums.resize(state_->metric_sums());
+  const bool restored = start_.restore.has_value();
+  if (restored) {
+    MUSTER_ASSIGN_OR_RETURN(kept.state, state_->Restore(*start_.restore));
     start_.restore.reset();  // Frees its memory.
-    kept_.files = state_->TakeFiles();
-    const auto& callbacks = kept_.state.extras.callbacks;
-    saved_ = {kept_.state.step, !callbacks || callbacks->ended};
+    kept.files = state_->TakeFiles();
   }
-  MUSTER_RETURN_IF_ERROR(PrepareBatches());
-  return PrepareServers();
-}
-
-absl::Status DirectorImpl::PrepareBatches() {
-  const Job& job = options_.job;
-  if (!job.global_batch_size && !job.per_replica_batch_size)
-    return ConfigurationError(
-        "the job names no batch size: set \"global_batch_size\" or \"per_replica_batch_size\"");
-  global_batch_size_ = kept_.state.global_batch_size;
-  if (global_batch_size_ == 0)
-    global_batch_size_ =
-        job.global_batch_size.value_or(job.per_replica_batch_size.value_or(0) * options_.workers);
-  kept_.state.global_batch_size = global_batch_size_;
-  LeaseTable::Options& leases = table_options_.leases;
-  leases.examples = state_->EpochExamples(start_.train_examples, global_batch_size_);
-  if (leases.examples <= 0)
-    return ConfigurationError(
-        fmt::format("the train dataset has {} examples, fewer than the global batch of {}, and "
-                    "drop_remainder drops them",
-                    start_.train_examples, global_batch_size_));
-  leases.batch = (global_batch_size_ + options_.workers - 1) / options_.workers;
-  leases.epochs = job.epochs.value_or(job.max_steps ? std::numeric_limits<int32_t>::max() : 1);
-  leases.max_steps = job.max_steps;
-  table_options_.max_staleness = server_options_.max_staleness;
-  table_options_.workers = options_.workers;
-  table_options_.shards = static_cast<int>(options_.servers.size());
-  table_options_.summary_every_steps = start_.observers.empty() ? 0 : job.summary.every_steps;
-  table_options_.metric_sums = state_->metric_sums();
+  MUSTER_RETURN_IF_ERROR(
+      SetUpRun(options_, start_, *state_, kept.state.global_batch_size, &setup_));
+  kept.state.global_batch_size = setup_.global_batch_size;
+  rollback_ =
+      std::make_unique<ShardRollback>(setup_, state_.get(), members_.get(), std::move(kept));
+  MUSTER_RETURN_IF_ERROR(PrepareServers());
+  if (!restored) return absl::OkStatus();
+  const auto& callbacks = rollback_->state().extras.callbacks;
+  saves_->SetSaved(rollback_->state().step, !callbacks || callbacks->ended);
   return absl::OkStatus();
 }
 
 absl::Status DirectorImpl::PrepareServers() {
-  const Job& job = options_.job;
-  const int servers = static_cast<int>(options_.servers.size());
-  const push_pull::LayoutOptions layout{servers, server_options_.partitioner,
-                                        server_options_.chunk_bytes};
-  MUSTER_RETURN_IF_ERROR(push_pull::CheckSizes(state_->variables(), layout));
-  layout_ = push_pull::MakeLayout(state_->variables(), layout);
-  digest_ = push_pull::DigestOf(state_->variables(), layout);
-  tables_ = state_->tables();
-  std::vector<std::unique_ptr<ShardClient>> clients(servers);
-  for (int task = 0; task < servers; ++task) {
-    ShardClient::Options client;
-    client.task = task;
-    client.address = options_.servers[task];
-    client.term = options_.term;
-    client.channel = options_.channel;
-    MUSTER_ASSIGN_OR_RETURN(clients[task], ShardClient::Make(client));
-  }
-  ServerLinks::Handler* const handler = this;
-  auto links = std::make_unique<ServerLinks>(std::move(clients), handler);
-  cutter_ = std::make_unique<CheckpointCutter>(layout_, state_.get(), links.get(),
-                                               start_.checkpoints, [this] {
-                                                 absl::MutexLock lock(&mu_);
-                                                 WakeLocked();
-                                               });
+  MUSTER_ASSIGN_OR_RETURN(auto clients, MakeShardClients(options_));
+  members_->Prepare(
+      std::move(clients),
+      {state_->variables(), setup_.digest, setup_.built_integers, setup_.global_batch_size},
+      push_pull::ChangedSince(setup_.built_integers, state_->Integers()), setup_.servers.copies);
+  saves_ = std::make_unique<DirectorSaves>(
+      DirectorSaves::Parts{&options_.job, &setup_, state_.get(), start_.checkpoints, members_.get(),
+                           rollback_.get(), reporter_.get(), callbacks_.get(), &waiting_});
+  epochs_ = std::make_unique<DirectorEpochs>(
+      DirectorEpochs::Parts{&options_, &start_, &setup_, state_.get(), members_.get(), saves_.get(),
+                            reporter_.get(), callbacks_.get()});
+  const Timeouts& timeouts = options_.job.timeouts;
   rows_ = std::make_unique<ServerRows>(
-      tables_, servers, job.timeouts.heartbeat + job.timeouts.rejoin,
-      [this](int shard, bool again) -> absl::StatusOr<ShardClient*> {
-        // Callbacks run on the director's thread, so only this thread can restore the shards that
-        // they need.
-        if (again) MUSTER_RETURN_IF_ERROR(RestoreShards());
-        absl::MutexLock lock(&mu_);
-        if (again) wake_.WaitFor(&mu_, kTick);
-        MUSTER_RETURN_IF_ERROR(failed_);
-        const int primary = servers_.placements()[shard].primary;
-        if (primary >= 0) return &links_->client(primary);
-        return absl::UnavailableError(fmt::format("nobody serves shard {}", shard));
-      });
+      setup_.tables, static_cast<int>(options_.servers.size()),
+      timeouts.heartbeat + timeouts.rejoin,
+      [this](int shard, bool again) { return PrimaryOf(shard, again); });
   state_->ServeRows(rows_.get());
-  absl::MutexLock lock(&mu_);
-  calls_.SetProgram({state_->variables(), digest_, built_integers_, global_batch_size_});
-  calls_.SetIntegers(push_pull::ChangedSince(built_integers_, state_->Integers()));
-  servers_.SetCopies(server_options_.copies);
-  links_ = std::move(links);
   phase_ = DirectorPhase::kAwaitingServers;
-  return failed_;
+  return DirectorMembers::Lock(members_.get())->failed();
 }
 
-// Returns whether training can begin. After a restart of the chief, the present servers may hold
-// all shards although a task is missing. The chief then waits for this task no longer than for a
-// worker. If a stop was requested, it does not wait at all.
-absl::StatusOr<bool> DirectorImpl::ServersReady(MonotonicTime since, std::string* missing) {
-  MUSTER_RETURN_IF_ERROR(failed_);
-  MUSTER_ASSIGN_OR_RETURN(const std::optional<ChiefRecord> record, servers_.NewestRecord());
-  const bool late = Clock::now() >= since + options_.job.timeouts.resume + kReturn;
-  if (record && (stop_ || late) && Complete(servers_.PlacementsIn(*record))) return true;
-  // An earlier chief may have left a run on servers that have not connected again yet.
-  const bool first = options_.term() <= 1;
-  if (stop_ && !record && !servers_.SomeAreNew() && first)
-    return Preempted("stopped on request before training began");
-  if (stop_ && late)
-    return Preempted(
-        "stopped on request before all servers came back to this chief: nothing was saved");
-  for (int task = 0; task < servers_.size(); ++task)
-    if (!servers_.IsPresent(task))
-      *missing +=
-          fmt::format("{}ps {} ({})", missing->empty() ? "" : ", ", task, options_.servers[task]);
-  return missing->empty();
+// Callbacks run on the director's thread, so only this thread can restore the shards that they
+// need.
+absl::StatusOr<ShardClient*> DirectorImpl::PrimaryOf(int shard, bool again) {
+  if (again) MUSTER_RETURN_IF_ERROR(rollback_->RestoreShards());
+  DirectorMembers::Lock lock(members_.get());
+  if (again) lock.AwaitChange();
+  MUSTER_RETURN_IF_ERROR(lock->failed());
+  const int primary = lock->servers().placements()[shard].primary;
+  if (primary >= 0) return &members_->links()->client(primary);
+  return absl::UnavailableError(fmt::format("nobody serves shard {}", shard));
 }
 
 absl::Status DirectorImpl::AwaitServers() {
   const Duration patience = options_.job.timeouts.join + options_.job.timeouts.rejoin;
   const MonotonicTime start = Clock::now();
-  next_line_ = start + kWaitingLine;
+  waiting_.Pause();
   while (true) {
     std::string missing;
     {
-      absl::MutexLock lock(&mu_);
-      MUSTER_ASSIGN_OR_RETURN(const bool ready, ServersReady(start, &missing));
+      DirectorMembers::Lock lock(members_.get());
+      MUSTER_ASSIGN_OR_RETURN(const bool ready, lock->ServersReady(start, &missing));
       if (ready) return absl::OkStatus();
-      if (!woken_) wake_.WaitFor(&mu_, kTick);
-      woken_ = false;
+      lock.AwaitEvent();
     }
-    LogWaiting(missing);
+    waiting_.Log(missing);
     if (Clock::now() > start + patience)
       return DeadlinePassed(
           fmt::format("{} did not get ready within {:g} s", missing, Seconds(patience)));
   }
 }
 
-// Continues from the record after a restart of the chief. The servers already hold the run's state.
-absl::Status DirectorImpl::AdoptLocked(const ChiefRecord& record) {
-  if (!kept_.unloaded.ok()) {
-    // Workers report only the integer buffers that they changed.
-    if (!built_integers_.empty() && !record.integers) return kept_.unloaded;
-    LogWarning("{}; the servers hold the run that began with them", Message(kept_.unloaded));
-  }
-  if (record.integers) {
-    push_pull::IntegerBuffers integers;
-    for (const auto& [name, value] : *record.integers) {
-      const auto built = built_integers_.find(name);
-      if (built != built_integers_.end() && built->second.size() == value.size())
-        integers[name] = value;
-    }
-    calls_.SetIntegers(std::move(integers));
-  }
-  MUSTER_ASSIGN_OR_RETURN(table_, WorkTable::FromRecord(table_options_, record.work));
-  due_ = {record.validation_due, record.test_due};
-  recorded_.epoch_start = Clock::now() - FromSeconds(record.epoch_seconds);
-  reporter_->ContinueEpoch(recorded_.epoch_start);
-  recorded_.ended = record.ended;
-  if (record.ended && !record.ended->empty()) stop_ = true;
-  // Workers that have ended have nothing to report.
-  const bool tell = !record.ended;
-  table_->Reach(servers_.newest_lease());
-  // The record's workers may have completed work that the record does not have, even if they have
-  // not connected yet. Workers that another process has replaced are lost.
-  for (const auto& [index, incarnation] : record.workers)
-    if (tell) table_->SetWorker(index, incarnation, /*told=*/true);
-  for (const bool again : {true, false})
-    for (const auto& [index, member] : workers_)
-      if (member.again == again) table_->SetWorker(index, member.incarnation, tell && again);
-  await_workers_until_ = Clock::now() + options_.job.timeouts.resume + kReturn;
-  recovery_deadline_ = Clock::now() + options_.job.timeouts.rejoin;
-  table_->FinishRecovery();
-  LogInfo("the servers hold this run's state: going on after step {}, {}", table_->steps(),
-          Describe(servers_.PlacementsIn(record)));
-  servers_.Adopt(record);
+// Returns the error of loading weights if the servers do not hold the run that began with them.
+absl::Status DirectorImpl::CheckLoaded(const ChiefRecord& record) const {
+  const absl::Status& unloaded = rollback_->unloaded();
+  if (unloaded.ok()) return unloaded;
+  // Workers report only the integer buffers that they changed.
+  if (!setup_.built_integers.empty() && !record.integers) return unloaded;
+  LogWarning("{}; the servers hold the run that began with them", Message(unloaded));
   return absl::OkStatus();
 }
 
 // Starts from the servers' record, or else from the loaded state.
 absl::Status DirectorImpl::Begin() {
-  absl::MutexLock lock(&mu_);
-  MUSTER_ASSIGN_OR_RETURN(const std::optional<ChiefRecord> record, servers_.NewestRecord());
+  DirectorMembers::Lock lock(members_.get());
+  MUSTER_ASSIGN_OR_RETURN(const std::optional<ChiefRecord> record, lock->servers().NewestRecord());
+  const checkpoint::TrainingState& loaded = rollback_->state();
   if (record) {
-    MUSTER_RETURN_IF_ERROR(AdoptLocked(*record));
+    MUSTER_RETURN_IF_ERROR(CheckLoaded(*record));
+    MUSTER_RETURN_IF_ERROR(lock->Adopt(*record, setup_.work, setup_.built_integers));
+    reporter_->ContinueEpoch(lock->recorded().epoch_start);
   } else {
-    table_ = std::make_unique<WorkTable>(table_options_, kept_.state);
-    due_ = {kept_.state.validation_due, kept_.state.test_due};
-    servers_reset_ = true;
-    for (const auto& [index, member] : workers_) SetWorkerLocked(index, member);
+    lock->Begin(setup_.work, loaded);
   }
-  MUSTER_RETURN_IF_ERROR(failed_);
-  weights_step_ = record ? -1 : kept_.state.step;
-  MUSTER_RETURN_IF_ERROR(TakeOverCallbacks(table_->state(), record ? &*record : nullptr));
-  recorded_.due = due_;
-  if (callbacks_->exist()) {
-    recorded_.callbacks = checkpoint::ToJson(*callbacks_->record());
-    open_epochs_ = callbacks_->record()->epochs_begun;
-  }
-  UpdateGateLocked();
-  NewWorkersLocked();
-  for (const auto& [index, member] : workers_) servers_.AddWorker(index);
-  if (record) NewViewLocked();
-  calls_.Open(table_.get(), &servers_);
+  MUSTER_RETURN_IF_ERROR(lock->failed());
+  saves_->SetWeightsStep(record ? -1 : loaded.step);
+  MUSTER_RETURN_IF_ERROR(epochs_->TakeOver(loaded, record ? &*record : nullptr, &*lock));
+  UpdateGate(*lock);
+  lock->Open(/*adopted=*/record.has_value());
   phase_ = DirectorPhase::kStarting;
   return absl::OkStatus();
-}
-
-// Takes the callbacks' state from `record`, or else from the loaded state. Corrects the due passes,
-// because the job may have become longer or shorter.
-absl::Status DirectorImpl::TakeOverCallbacks(const checkpoint::TrainingState& at,
-                                             const ChiefRecord* record) {
-  std::optional<checkpoint::CallbackRecord> callbacks = kept_.state.extras.callbacks;
-  bool finished = kept_.state.extras.finished;
-  if (record != nullptr) {
-    callbacks.reset();
-    if (!record->callbacks.is_null()) {
-      MUSTER_ASSIGN_OR_RETURN(callbacks, checkpoint::CallbackRecordFromJson(record->callbacks));
-    }
-    finished = callbacks && !callbacks->stop.empty();
-  }
-  auto& [validation, test] = due_;
-  if (!IsFinished(at) && !finished) {
-    test = test && start_.test_every > 0 && at.offset == 0 && at.epoch > 0 &&
-           at.epoch % start_.test_every == 0;
-    if (at.offset != 0) validation = false;
-  }
-  validation = validation && start_.validation_examples > 0;
-  test = test && start_.test_examples > 0;
-  callbacks_->TakeOver(at, std::move(callbacks), finished, due_);
-  return absl::OkStatus();
-}
-
-void DirectorImpl::ReportStart() {
-  StartReport report;
-  checkpoint::TrainingState at;
-  {
-    absl::MutexLock lock(&mu_);
-    at = table_->state();
-    report.steps_per_epoch = table_->batches_per_epoch();
-  }
-  report.world_size = report.num_replicas = options_.workers;
-  report.global_batch_size = global_batch_size_;
-  std::tie(report.validation_due, report.test_due) = due_;
-  report.finished = callbacks_->stopping();
-  if (callbacks_->exist()) report.weights_of = callbacks_->record()->weights_of;
-  reporter_->Start(std::move(report), at, at.offset == 0 || IsFinished(at));
 }
 
 }  // namespace muster::chief

@@ -6,24 +6,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <map>
-#include <set>
 #include <span>
 
-#include "common/base/logging.h"
-#include "common/train/callbacks/callback_host.h"
+#include "chief/parameter_server/replica_callbacks.h"
 #include "common/train/callbacks/callbacks.h"
-#include "common/train/callbacks/kept_weights.h"
 #include "common/train/embedding/embedding_state.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
-#include "common/train/predictor.h"
 #include "common/train/replica/integer_buffers.h"
 #include "common/train/replica/parameter_groups.h"
 #include "common/train/replica/replica.h"
-#include "common/train/state/model_file.h"
 #include "common/train/state/snapshot.h"
 #include "common/train/state/tied_slots.h"
 #include "common/train/state/variables.h"
@@ -72,7 +66,7 @@ class NoRows final : public EmbeddingStore {
 class ReplicaState final : public ShardState {
  public:
   ReplicaState(const Job& job, Replica* replica, ServedVariables served)
-      : job_(job), replica_(replica), served_(std::move(served)) {
+      : job_(job), replica_(replica), served_(std::move(served)), callbacks_(job_, replica) {
     FindPlaces();
     if (!replica_->embeddings().empty()) replica_->set_embedding_store(&no_rows_);
   }
@@ -101,13 +95,13 @@ class ReplicaState final : public ShardState {
     restored.epoch_metric_sums = state.epoch_metric_sums;
     files_ = {snapshot.model, UntieSlots(snapshot.optimizer, *replica_), {}};
     if (!replica_->embeddings().empty()) files_.rows = RowsOf(snapshot);
-    slots_here_ = files_.optimizer;
-    std::erase_if(slots_here_.tensors, [this](const checkpoint::Tensor& tensor) {
+    checkpoint::TensorSet slots = files_.optimizer;
+    std::erase_if(slots.tensors, [this](const checkpoint::Tensor& tensor) {
       return std::none_of(slots_.begin(), slots_.end(),
                           [&](const auto& slot) { return slot.name == tensor.name; });
     });
-    if (restored.extras.callbacks) kept_steps_ = restored.extras.callbacks->kept;
-    restored_step_ = restored.step;
+    callbacks_.SetSlots(slots);
+    callbacks_.Restored(restored);
     return restored;
   }
   std::vector<ServedTable> tables() const override;
@@ -126,7 +120,7 @@ class ReplicaState final : public ShardState {
   absl::Status Decode(const Layout& layout, const proto::ChunkContent& content,
                       SlotsFile* slots) override;
   std::vector<checkpoint::TensorInfo> slots() const override { return slots_; }
-  void SetSlots(const checkpoint::TensorSet& slots) override { slots_here_ = slots; }
+  void SetSlots(const checkpoint::TensorSet& slots) override { callbacks_.SetSlots(slots); }
   absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) override;
 
   push_pull::IntegerBuffers Integers() const override { return IntegerBuffersOf(*replica_); }
@@ -142,24 +136,18 @@ class ReplicaState final : public ShardState {
   void Describe(StartReport* report) const override;
   bool has_callbacks() const override { return !replica_->callbacks().callbacks.empty(); }
   absl::Status BeginCallbacks(const CallbackParts& parts, bool begun,
-                              checkpoint::CallbackRecord* record) override;
+                              checkpoint::CallbackRecord* record) override {
+    return callbacks_.Begin(parts, begun, record);
+  }
   absl::Status Fire(Hook hook, CallbackMoment moment) override {
-    fired_step_ = moment.step;
-    hook_ = hook;
-    return CatchProgramErrors("a callback", [&] { host_->Fire(hook, std::move(moment)); });
+    return callbacks_.Fire(hook, std::move(moment));
   }
-  absl::StatusOr<std::optional<CallbackDecision>> Decide() override;
-  void Adopt(const checkpoint::CallbackRecord& record) override { host_->Adopt(record); }
+  absl::StatusOr<std::optional<CallbackDecision>> Decide() override { return callbacks_.Decide(); }
+  void Adopt(const checkpoint::CallbackRecord& record) override { callbacks_.Adopt(record); }
   double LearningRate(const checkpoint::CallbackRecord& record, int64_t steps) const override {
-    if (replica_->optimizers().empty()) return 0;
-    const NamedOptimizer& first = replica_->optimizers()[0];
-    const auto set = record.rates.find(first.name);
-    return set != record.rates.end() ? set->second
-                                     : first.schedule->At(std::max<int64_t>(0, steps));
+    return callbacks_.LearningRate(record, steps);
   }
-  void PutBackWeights(const std::string& callback) override {
-    if (replica_->kept().Has(callback)) replica_->kept().PutBack(callback);
-  }
+  void PutBackWeights(const std::string& callback) override { callbacks_.PutBackWeights(callback); }
   std::vector<HistogramReport> Parameters() const override {
     std::vector<HistogramReport> all;
     for (const auto& [name, parameter] : NamedParameters(*replica_))
@@ -188,113 +176,9 @@ class ReplicaState final : public ShardState {
   std::vector<at::Tensor> weights_;
   std::vector<checkpoint::TensorInfo> slots_;  // Slots of the optimizers, as in a checkpoint.
   NoRows no_rows_;
-  StateFiles files_;                  // The files of the restored checkpoint.
-  checkpoint::TensorSet slots_here_;  // Set by SetSlots.
-  std::unique_ptr<CallbackHost> host_;
-  Hook hook_ = Hook::kTrainBegin;  // The current or the last hook.
-  // kept_steps_ has the steps of the weights that the replica keeps for callbacks. restored_step_
-  // is the step of the replica's own restored weights.
-  std::map<std::string, int64_t> kept_steps_;
-  std::atomic<int64_t> restored_step_ = -1;
-  int64_t fired_step_ = 0;  // The step of the current hook.
+  StateFiles files_;  // The files of the restored checkpoint.
+  ReplicaCallbacks callbacks_;
 };
-
-absl::Status ReplicaState::BeginCallbacks(const CallbackParts& parts, bool begun,
-                                          checkpoint::CallbackRecord* record) {
-  const auto& callbacks = replica_->callbacks().callbacks;
-  const auto gone = [&](const auto& item) {
-    return std::none_of(callbacks.begin(), callbacks.end(),
-                        [&](const NamedCallback& one) { return one.name == item.first; });
-  };
-  std::erase_if(record->states, gone);
-  std::erase_if(record->notes, gone);
-  std::erase_if(record->kept, gone);
-  // Drops entries of weights that this process does not have. They were lost with an earlier chief.
-  std::set<std::string> kept;
-  for (auto it = record->kept.begin(); it != record->kept.end();) {
-    const auto& [name, step] = *it;
-    const auto known = kept_steps_.find(name);
-    bool has = replica_->kept().Has(name) && known != kept_steps_.end() && known->second == step;
-    if (!has && (step == restored_step_ || step == parts.weights_step)) {
-      replica_->kept().Keep(name);
-      kept_steps_[name] = step;
-      has = true;
-    }
-    if (has) {
-      kept.insert(name);
-      ++it;
-      continue;
-    }
-    LogWarning("the weights after step {}, which callback \"{}\" remembers, were lost with a chief",
-               step, name);
-    it = record->kept.erase(it);
-  }
-  replica_->kept().Only(kept);
-  CallbackHostOptions options;
-  options.callbacks = callbacks;
-  // Workers use the same values.
-  const ScheduleContext schedule = {parts.steps_per_epoch, TotalSteps(parts.steps_per_epoch),
-                                    parts.workers};
-  MUSTER_RETURN_IF_ERROR(replica_->Attach(
-      std::vector<std::unique_ptr<GradientSink>>(replica_->optimizers().size()), schedule));
-  for (const NamedOptimizer& optimizer : replica_->optimizers())
-    options.rates.push_back({optimizer.name, optimizer.learning_rate});
-  for (const std::string& line : DropReplacedRates(options.rates, record)) LogInfo("{}", line);
-  options.observers = parts.observers;
-  if (parts.checkpoints != nullptr) {
-    options.model_dir = job_.model_dir;
-    options.may_write = [sink = parts.checkpoints] { return sink->CheckOwner(); };
-  }
-  options.num_replicas = parts.workers;
-  options.rate = [this, steps = parts.steps](const std::string& name) {
-    for (const NamedOptimizer& optimizer : replica_->optimizers())
-      if (optimizer.name == name) return optimizer.schedule->At(steps());
-    return 0.0;
-  };
-  options.save_model = [this](const std::string& path, bool with_optimizer) -> absl::Status {
-    if (hook_ != Hook::kEpochEnd && hook_ != Hook::kTrainEnd)
-      return ProgramError(
-          "a callback calls save_model in the middle of an epoch, where with parameter servers "
-          "nobody holds all weights of one step: call it in epoch_end or train_end");
-    MUSTER_ASSIGN_OR_RETURN(checkpoint::Snapshot snapshot,
-                            SnapshotTaker::View(*replica_, InitialLoopState(job_, *replica_)));
-    if (with_optimizer && slots_here_.tensors.empty() && !slots_.empty())
-      return ConfigurationError(
-          "with parameter servers a callback saves the state of optimizers from a file of "
-          "model_dir, and there is none");
-    snapshot.optimizer = slots_here_;
-    return WriteModelFile(checkpoint::PosixFileSystem(), path, std::move(snapshot), job_,
-                          with_optimizer);
-  };
-  options.predict = [this, has_weights = parts.has_weights](
-                        const data::Batch& batch,
-                        const std::vector<std::string>& columns) -> absl::StatusOr<at::Tensor> {
-    if (!has_weights(fired_step_))
-      return ConfigurationError(
-          "with parameter servers the chief has their weights at the ends of epochs alone: predict "
-          "in epoch_end or train_end");
-    return PredictForHook(replica_, job_.precision, batch, columns);
-  };
-  host_ = std::make_unique<CallbackHost>(std::move(options));
-  return CatchProgramErrors("a callback", [&] { host_->Begin(*record, begun); });
-}
-
-absl::StatusOr<std::optional<CallbackDecision>> ReplicaState::Decide() {
-  CallbackDecision decision;
-  bool decided = false;
-  MUSTER_RETURN_IF_ERROR(
-      CatchProgramErrors("a callback", [&] { decided = host_->TakeDecision(&decision); }));
-  if (!decided) return std::optional<CallbackDecision>();
-  for (const auto& [what, callback] : decision.weights) {
-    if (what == "keep") {
-      replica_->kept().Keep(callback);
-      kept_steps_[callback] = decision.record.kept.at(callback);
-    } else {
-      replica_->kept().PutBack(callback);
-    }
-  }
-  return decision;
-}
 
 void ReplicaState::FindPlaces() {
   slots_ = SlotInfos(*replica_);
@@ -411,7 +295,7 @@ absl::StatusOr<proto::ChunkContent> ReplicaState::Encode(const Layout& layout, i
 
 absl::Status ReplicaState::Decode(const Layout& layout, const proto::ChunkContent& content,
                                   SlotsFile* slots) {
-  restored_step_ = -1;
+  callbacks_.WeightsChanged();
   const std::string what = fmt::format("chunk {} of shard {}", content.chunk(), content.shard());
   if (content.shard() < 0 || content.shard() >= static_cast<int>(layout.chunks.size()) ||
       content.chunk() < 0 ||

@@ -1,0 +1,28 @@
+// A WaitingLog tells people what the director waits for, at most every ten seconds. Used by the
+// director's thread.
+#pragma once
+
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/logging.h"
+
+namespace muster::chief {
+
+class WaitingLog {
+ public:
+  static constexpr Duration kInterval = std::chrono::seconds(10);
+
+  // Logs nothing for the next interval.
+  void Pause() { next_ = Clock::now() + kInterval; }
+  void Log(const std::string& what) {
+    if (Clock::now() < next_) return;
+    Pause();
+    LogInfo("waiting for {}", what);
+  }
+
+ private:
+  MonotonicTime next_;
+};
+
+}  // namespace muster::chief
