@@ -227,17 +227,19 @@ absl::Status DirectorImpl::End(const absl::Status& outcome) {
     lock->CancelCalls();  // The replies of these calls are not needed.
   }
   if (saves_ != nullptr) saves_->Drop();
+  // Prepare may have failed before there was a state.
+  const int64_t saved_step = rollback_ != nullptr ? rollback_->state().step : 0;
   if (good() && start_.checkpoints != nullptr)
     if (const absl::Status saved = start_.checkpoints->Drain(); !saved.ok())
       status = StatusFor(ExitCode::kRetryable,
-                         fmt::format("the state after step {} could not be saved: {}",
-                                     rollback_->state().step, Message(saved)));
+                         fmt::format("the state after step {} could not be saved: {}", saved_step,
+                                     Message(saved)));
   if (good() && phase_ >= DirectorPhase::kStarting) {
     phase_ = DirectorPhase::kEnding;
     RecordEnd(status);
     const std::map<int, push_pull::TableStatistics> tables =
         DirectorMembers::Lock(members_.get())->servers().tables();
-    if (!setup_.tables.empty()) reporter_->Tables(rollback_->state().step, tables);
+    if (!setup_.tables.empty()) reporter_->Tables(saved_step, tables);
   }
   members_->StopLinks();
   DirectorMembers::Lock lock(members_.get());

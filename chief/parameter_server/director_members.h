@@ -55,8 +55,8 @@ class DirectorMembers final : public proto::Leases::CallbackService,
   explicit DirectorMembers(const DirectorOptions& options) : state_(options) {}
   ~DirectorMembers() override { StopLinks(); }
 
-  // Prepares the calls of workers and to servers. Called once, before Lock is used for anything
-  // else, by the director's thread.
+  // Prepares the calls of workers and to servers. Called once, by the director's thread, before
+  // Director::Run waits for members. Members may already have joined.
   void Prepare(std::vector<std::unique_ptr<ShardClient>> clients, LeaseCalls::Program program,
                push_pull::IntegerBuffers integers, int64_t copies);
   // The links to the ps tasks, null before Prepare. Called by the director's thread.
