@@ -11,7 +11,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "chief/coordinator/caller_rules.h"
 #include "chief/coordinator/coordinator.h"
 #include "chief/evaluation/evaluation_service.h"
 #include "chief/flight_service.h"
@@ -21,6 +20,7 @@
 #include "chief/model_dir/publisher.h"
 #include "chief/model_dir/resume.h"
 #include "chief/parameter_server/director.h"
+#include "chief/service_options.h"
 #include "chief/status/chief_status.h"
 #include "chief/system_summaries.h"
 #include "chief/trace_service.h"
@@ -28,7 +28,6 @@
 #include "common/base/logging.h"
 #include "common/base/service_manager.h"
 #include "common/checkpoint/files/faulty_file_system.h"
-#include "common/job/cuda_presence.h"
 #include "common/job/finished_run.h"
 #include "common/job/program_path.h"
 #include "common/process/supervisor.h"
@@ -53,60 +52,57 @@ double SecondsSince(const std::string& path) {
   return std::max(0.0, std::chrono::duration<double>(age).count());
 }
 
-bool HasServers(const Job& job) { return job.strategy == StrategyKind::kParameterServer; }
-
-// Returns the members of the job. These are the workers and the ps in a parameter-server job, else
-// the chief and the workers.
-std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster, const Job& job) {
-  const TaskType apart = HasServers(job) ? TaskType::kChief : TaskType::kPs;
-  std::vector<DeclaredMember> members;
-  for (const TaskId& task : cluster.Tasks())
-    if (task.type != TaskType::kEvaluator && task.type != apart)
-      members.push_back({task, cluster.AddressOf(task).ToString()});
-  return members;
+// Logs the size of the data, of the model and of the job. `apart` is true if each process applies
+// its part of the global batch by itself.
+void LogStart(const StartReport& report, bool apart) {
+  std::vector<std::string> splits, models;
+  for (const auto& [name, size] : report.split_sizes)
+    splits.push_back(fmt::format("{} {}", name, size < 0 ? "unknown" : FormatGrouped(size)));
+  for (const auto& [name, count] : report.parameter_counts)
+    models.push_back(fmt::format("{} {}", name, FormatGrouped(count)));
+  LogInfo("examples: {}; parameters: {}", fmt::join(splits, ", "), fmt::join(models, ", "));
+  for (const std::string& line : report.groups) LogInfo("{}", line);
+  const std::string steps =
+      report.steps_per_epoch > 0
+          ? fmt::format(", {} steps an epoch", FormatGrouped(report.steps_per_epoch))
+          : "";
+  LogInfo("global batch {} on {} replica{} in {} process{}{}{}", report.global_batch_size,
+          report.num_replicas, report.num_replicas == 1 ? "" : "s", report.world_size,
+          report.world_size == 1 ? "" : "es", steps, apart ? ", each of one process's part" : "");
 }
 
-// Returns the first field in which two clusters (JSON text) differ, for the message to a refused
-// member.
-std::string DifferingField(const std::string& mine, const std::string& theirs) {
-  const auto first = ParseJson(mine, "cluster"), second = ParseJson(theirs, "cluster");
-  if (!first.ok() || !second.ok()) return "the cluster";
-  const auto a = SpecFromJson(*first), b = SpecFromJson(*second);
-  if (!a.ok() || !b.ok()) return "the cluster";
-  const auto difference = FirstDifference(*a, *b);
-  return difference ? fmt::format("{} ({} here, {} there)", difference->field, difference->first,
-                                  difference->second)
-                    : "";
+// Returns the verdict of a job that ends with `result`. `self` is the chief, which is to blame for
+// a failure.
+Verdict VerdictOf(const absl::Status& result, const std::string& self) {
+  Verdict verdict;
+  verdict.code = ExitCodeOf(result);
+  verdict.message = Message(result);
+  if (result.ok() || verdict.code == ExitCode::kPreempted) return verdict;  // No task is to blame.
+  verdict.task = self;
+  verdict.host = rpc::ThisHost().name;
+  return verdict;
 }
 
-std::string DifferingKey(const std::string& mine, const std::string& theirs) {
-  const auto first = ParseJson(mine, "job"), second = ParseJson(theirs, "job");
-  return first.ok() && second.ok() ? FirstDifference(*first, *second) : "the job";
+// Returns the state of this process for ChiefStatus::Open. `meter` may be null.
+proto::StatusReply OwnState(const std::string& run_id, TaskMeter* meter) {
+  proto::StatusReply reply;
+  reply.set_run_id(run_id);
+  proto::MemberStatus& own = *reply.add_members();
+  if (meter == nullptr) return reply;
+  *own.mutable_stats() = meter->Stats();
+  own.set_phase(std::string(PhaseName(meter->phase().first)));
+  return reply;
 }
 
-MembershipOptions Deadlines(const Job& job) {
-  const Timeouts& timeouts = job.timeouts;
-  MembershipOptions options;
-  options.independent = HasServers(job);
-  if (options.independent) {
-    // LoadJob has checked the section.
-    const auto section = push_pull::ParseParameterServer(job.parameter_server);
-    options.spare_servers = section.ok() ? static_cast<int>(section->copies) - 1 : 0;
-  }
-  options.rejoin = timeouts.rejoin;
-  if (!options.independent) {
-    options.min_members = static_cast<int>(job.elastic.min_workers.value_or(0));
-    options.spares = static_cast<int>(job.elastic.spares);
-  }
-  options.grace = job.elastic.grace;
-  options.join = timeouts.join;
-  options.resume = timeouts.resume;
-  options.heartbeat = timeouts.heartbeat;
-  options.end = timeouts.end;
-  options.formation = FormationTimeout(timeouts.formation, MayUseCuda(job.devices)) +
-                      std::chrono::seconds(5);  // Members time out first, and report why.
-  std::copy(std::begin(timeouts.phase), std::end(timeouts.phase), std::begin(options.phase));
-  return options;
+// Checks the start of a job that once had parameter servers and now trains synchronously.
+absl::Status CheckUnusedServers(checkpoint::FileSystem& files, const Job& job, size_t servers) {
+  if (servers == 0 || HasServers(job)) return absl::OkStatus();
+  MUSTER_RETURN_IF_ERROR(CheckBegunSynchronously(files, job));
+  LogInfo(
+      "parameter_server.max_staleness is 0: this run continues under \"multi_worker_mirrored\", "
+      "without its {} ps task{}",
+      servers, servers == 1 ? "" : "s");
+  return absl::OkStatus();
 }
 
 class Chief : public ChiefRole, private Observer {
@@ -150,7 +146,6 @@ class Chief : public ChiefRole, private Observer {
   void OnSuperseded(const absl::Status& superseded);
   // Returns what all tasks measured last, keyed by task.
   std::map<std::string, proto::TaskStats> Stats();
-  Verdict VerdictOf(const absl::Status& failure) const;
   std::string RunId();
   // Returns OwnerOptions::identity. It is equal for all starts of one job, even if workers were
   // added, the job file was edited, or the chief has another address. A launcher uses new ports at
@@ -161,8 +156,6 @@ class Chief : public ChiefRole, private Observer {
   CheckpointsOptions OptionsOfCheckpoints();
   EvaluationServiceOptions OptionsOfEvaluation();
   FlightServiceOptions OptionsOfFlight();
-  // Returns the state of this process for ChiefStatus::Open.
-  proto::StatusReply OwnState();
   TraceServiceOptions OptionsOfTrace();
   void Announce(int64_t step, const std::string& name, const std::string& path, bool final);
   absl::Status OpenStore(int64_t restored_step);
@@ -213,25 +206,13 @@ std::string Chief::Identity() const {
 }
 
 CoordinatorOptions Chief::OptionsOfCoordinator() {
-  const ClusterSpec& cluster = options_.cluster.cluster;
-  const Job& job = options_.job;
-  CoordinatorOptions options;
-  options.server.address = cluster.AddressOf(*options_.cluster.chief()).ToString();
-  options.server.bind_timeout = job.timeouts.bind;
-  options.server.identity = options_.cluster.identity;
-  options.server.may_call = MayCallChief;
+  CoordinatorOptions options = CoordinatorOptionsOf(options_);
   options.services = {evaluation_->service(), flight_->service(), trace_->service()};
-  options.members = DeclaredMembers(cluster, job);
   if (director_ != nullptr) {
     options.services.push_back(director_->service());
     options.events = director_.get();
     options.own_member = self_ == options.members[0].task.ToString() ? 0 : -1;
   }
-  options.admission.cluster_digest = cluster.Digest();
-  options.admission.cluster = Dump(cluster.ToJson());
-  options.admission.job = Dump(JobToJson(job));
-  options.admission.differing_cluster_field = DifferingField;
-  options.admission.differing_job_key = DifferingKey;
   options.admission.run_id = RunId();
   options.admission.term = term_;
   options.admission.fresh_run = owner_ == nullptr || owner_->previous_run_id().empty();
@@ -257,8 +238,6 @@ CoordinatorOptions Chief::OptionsOfCoordinator() {
     if (options_.meter != nullptr) options_.meter->SetStraggler(member.ToString(), straggler);
     status_.watch().OnStraggler(member, straggler);
   };
-  options.versions = options_.versions;
-  options.decision = Deadlines(job);
   return options;
 }
 
@@ -272,20 +251,15 @@ std::map<std::string, proto::TaskStats> Chief::Stats() {
 }
 
 DirectorOptions Chief::OptionsOfDirector() {
-  const ClusterSpec& cluster = options_.cluster.cluster;
-  DirectorOptions options;
-  options.job = options_.job;
-  options.workers = static_cast<int>(cluster.worker.size());
-  for (const Address& server : cluster.ps) options.servers.push_back(server.ToString());
+  DirectorOptions options = DirectorOptionsOf(options_);
   options.term = [this] { return term_.load(); };
   options.run_id = [this] { return RunId(); };
-  options.channel.identity = options_.cluster.identity;
   return options;
 }
 
 absl::Status Chief::Start() {
   const Job& job = options_.job;
-  PublisherOptions publisher;
+  PublisherOptions publisher = PublisherOptionsOf(options_);
   if (!job.model_dir.empty()) {
     publisher.silent_seconds = SecondsSince(job.model_dir + "/owner.json");
     OwnerOptions owner;
@@ -306,11 +280,6 @@ absl::Status Chief::Start() {
     MUSTER_ASSIGN_OR_RETURN(owner_, Owner::Take(std::move(owner)));
     checkpoints_ = Checkpoints::Make(OptionsOfCheckpoints());
   }
-  publisher.model_dir = job.model_dir;
-  publisher.independent = HasServers(job);
-  publisher.summary_every_steps = job.summary.every_steps;
-  publisher.job = JobToJson(job);
-  publisher.versions = options_.versions;
   publisher.progress = MakeProgressSink();
   if (owner_ != nullptr) {
     publisher.fence = [owner = owner_] { return owner->Check(); };
@@ -331,30 +300,15 @@ absl::Status Chief::Start() {
     absl::MutexLock lock(&mu_);
     to_end_ = coordinator_.get();
   }
-  status_.Open(coordinator_.get(), [this] { return OwnState(); });
+  status_.Open(coordinator_.get(), [this] { return OwnState(RunId(), options_.meter); });
   if (owner_ != nullptr)
     status_.WriteFile(FencedFiles([owner = owner_] { return owner->Check(); }, owner_->term()));
   return absl::OkStatus();
 }
 
-proto::StatusReply Chief::OwnState() {
-  proto::StatusReply reply;
-  reply.set_run_id(RunId());
-  proto::MemberStatus& own = *reply.add_members();
-  if (options_.meter == nullptr) return reply;
-  *own.mutable_stats() = options_.meter->Stats();
-  own.set_phase(std::string(PhaseName(options_.meter->phase().first)));
-  return reply;
-}
-
 CheckpointsOptions Chief::OptionsOfCheckpoints() {
-  const Job& job = options_.job;
-  CheckpointsOptions options;
-  options.checkpoint = job.checkpoint;
-  options.deadline = job.timeouts.phase[static_cast<int>(Phase::kSave)];
+  CheckpointsOptions options = CheckpointsOptionsOf(options_);
   options.run_id = [this] { return RunId(); };
-  options.job = JobToJson(job);
-  options.versions = options_.versions;
   options.check_owner = [owner = owner_] { return owner->Check(); };
   options.on_published = [this](int64_t step, const std::string& name, const std::string& path,
                                 bool final) {
@@ -366,11 +320,8 @@ CheckpointsOptions Chief::OptionsOfCheckpoints() {
 }
 
 EvaluationServiceOptions Chief::OptionsOfEvaluation() {
-  const Job& job = options_.job;
-  EvaluationServiceOptions options;
-  options.cluster_digest = options_.cluster.cluster.Digest();
+  EvaluationServiceOptions options = EvaluationOptionsOf(options_);
   options.run_id = [this] { return RunId(); };
-  options.job = Dump(JobToJson(job));
   options.files = &files_;
   // Only announced checkpoints are pinned, so checkpoints_ and its store exist.
   options.pin = [this](int64_t step) { return checkpoints_->store()->Pin(step); };
@@ -380,20 +331,12 @@ EvaluationServiceOptions Chief::OptionsOfEvaluation() {
     status_.watch().OnEvaluation(result.metrics);
     checkpoints_->Evaluated(result.step, result.metrics);
   };
-  options.rules.heartbeat = job.timeouts.heartbeat;
-  options.rules.resume = job.timeouts.resume;
-  options.rules.evaluate = job.timeouts.evaluate;
-  options.hold = std::min<Duration>(options.hold, job.timeouts.heartbeat / 4);
   return options;
 }
 
 FlightServiceOptions Chief::OptionsOfFlight() {
-  FlightServiceOptions options;
-  options.model_dir = options_.job.model_dir;
-  options.cluster_digest = options_.cluster.cluster.Digest();
+  FlightServiceOptions options = FlightOptionsOf(options_);
   options.run_id = [this] { return RunId(); };
-  for (const DeclaredMember& member : DeclaredMembers(options_.cluster.cluster, options_.job))
-    options.tasks.insert(member.task.ToString());
   options.newest = [this] { return newest_generation_.load(); };
   if (owner_ != nullptr) options.fence = [owner = owner_] { return owner->Check(); };
   options.files = &files_;
@@ -401,13 +344,8 @@ FlightServiceOptions Chief::OptionsOfFlight() {
 }
 
 TraceServiceOptions Chief::OptionsOfTrace() {
-  TraceServiceOptions options;
-  options.model_dir = options_.job.model_dir;
-  options.cluster_digest = options_.cluster.cluster.Digest();
+  TraceServiceOptions options = TraceOptionsOf(options_);
   options.run_id = [this] { return RunId(); };
-  for (const DeclaredMember& member : DeclaredMembers(options_.cluster.cluster, options_.job))
-    options.tasks.push_back(member.task.ToString());
-  options.independent = HasServers(options_.job);
   if (owner_ != nullptr) options.fence = [owner = owner_] { return owner->Check(); };
   options.files = &files_;
   return options;
@@ -448,14 +386,7 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
   // one.
   if (job.restore == "never" && owner_ != nullptr && !owner_->starts_new_run())
     job.restore = "auto";
-  const size_t servers = options_.cluster.cluster.ps.size();
-  if (servers > 0 && !HasServers(job)) {
-    MUSTER_RETURN_IF_ERROR(CheckBegunSynchronously(files_, job));
-    LogInfo(
-        "parameter_server.max_staleness is 0: this run continues under \"multi_worker_mirrored\", "
-        "without its {} ps task{}",
-        servers, servers == 1 ? "" : "s");
-  }
+  MUSTER_RETURN_IF_ERROR(CheckUnusedServers(files_, job, options_.cluster.cluster.ps.size()));
   MUSTER_ASSIGN_OR_RETURN(
       PreparedStart prepared,
       PrepareStart(
@@ -496,21 +427,7 @@ absl::StatusOr<StartingPoint> Chief::Begin() {
 }
 
 void Chief::OnStart(const StartReport& report) {
-  std::vector<std::string> splits, models;
-  for (const auto& [name, size] : report.split_sizes)
-    splits.push_back(fmt::format("{} {}", name, size < 0 ? "unknown" : FormatGrouped(size)));
-  for (const auto& [name, count] : report.parameter_counts)
-    models.push_back(fmt::format("{} {}", name, FormatGrouped(count)));
-  LogInfo("examples: {}; parameters: {}", fmt::join(splits, ", "), fmt::join(models, ", "));
-  for (const std::string& line : report.groups) LogInfo("{}", line);
-  const bool apart = director_ != nullptr && report.world_size > 1;
-  const std::string steps =
-      report.steps_per_epoch > 0
-          ? fmt::format(", {} steps an epoch", FormatGrouped(report.steps_per_epoch))
-          : "";
-  LogInfo("global batch {} on {} replica{} in {} process{}{}{}", report.global_batch_size,
-          report.num_replicas, report.num_replicas == 1 ? "" : "s", report.world_size,
-          report.world_size == 1 ? "" : "es", steps, apart ? ", each of one process's part" : "");
+  LogStart(report, director_ != nullptr && report.world_size > 1);
 }
 
 // Triggers planned faults on a chief that computes no steps itself, at the steps of the workers.
@@ -524,22 +441,12 @@ void Chief::OnStep(const StepReport& report) {
   }
 }
 
-Verdict Chief::VerdictOf(const absl::Status& failure) const {
-  Verdict verdict;
-  verdict.code = ExitCodeOf(failure);
-  verdict.message = Message(failure);
-  if (failure.ok() || verdict.code == ExitCode::kPreempted) return verdict;  // No task is to blame.
-  verdict.task = self_;
-  verdict.host = rpc::ThisHost().name;
-  return verdict;
-}
-
 void Chief::OnSuperseded(const absl::Status& superseded) {
   {
     absl::MutexLock lock(&mu_);
     if (to_end_ != nullptr) {
       StopWaiting();
-      return to_end_->End(VerdictOf(superseded));
+      return to_end_->End(VerdictOf(superseded, self_));
     }
     if (ended_) return;
   }
@@ -556,15 +463,7 @@ absl::Status Chief::Direct(const DirectParts& parts) {
     const Verdict verdict = coordinator_->WaitForEnd();
     director_->Abort(StatusOf(verdict, self_, /*is_chief=*/true));
   });
-  DirectorStart start;
-  start.replica = parts.replica;
-  start.train_examples = parts.train_examples;
-  start.test_every = parts.test_every;
-  start.validation_examples = parts.validation_examples;
-  start.test_examples = parts.test_examples;
-  start.restore = parts.restore;
-  start.built_integers = parts.built_integers;
-  start.unloaded = parts.unloaded;
+  DirectorStart start = DirectorStartOf(parts);
   start.observers = observers();
   start.checkpoints = checkpoints();
   const absl::Status result = director_->Run(start);
@@ -574,7 +473,7 @@ absl::Status Chief::Direct(const DirectParts& parts) {
 }
 
 void Chief::EndJob(const absl::Status& result) {
-  if (coordinator_ != nullptr) coordinator_->End(VerdictOf(result));
+  if (coordinator_ != nullptr) coordinator_->End(VerdictOf(result, self_));
 }
 
 absl::Status Chief::End(const absl::Status& result) {
@@ -590,7 +489,7 @@ absl::Status Chief::End(const absl::Status& result) {
   Verdict verdict;
   // Ends the job for a failure that no Member reported. Has no effect if the job has already
   // ended.
-  if (coordinator_ != nullptr && !result.ok()) coordinator_->End(VerdictOf(result));
+  if (coordinator_ != nullptr && !result.ok()) coordinator_->End(VerdictOf(result, self_));
   // Writes to the model_dir, which may hang. The verdict is on its way, and members are still
   // connected.
   system_.reset();
@@ -617,7 +516,7 @@ absl::Status Chief::End(const absl::Status& result) {
     LogInfo("result in {}/result.json", options_.job.model_dir);
   if (evaluation_ != nullptr) evaluation_->End(verdict);
   if (flight_ != nullptr) flight_->Drain(kFlightDrain);
-  status_.ShowEnd(VerdictOf(status));
+  status_.ShowEnd(VerdictOf(status, self_));
   if (trace_ != nullptr) trace_->Close(kTraceDrain);
   verdict_ = status;
   return status;

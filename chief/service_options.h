@@ -1,0 +1,36 @@
+// The part of the options of the chief's services that follows from the job, the cluster and this
+// task alone. The chief adds what depends on the run: its id and term, other services, and what to
+// call. All functions are pure.
+#pragma once
+
+#include <vector>
+
+#include "chief/coordinator/coordinator.h"
+#include "chief/evaluation/evaluation_service.h"
+#include "chief/flight_service.h"
+#include "chief/model_dir/checkpoints.h"
+#include "chief/model_dir/publisher.h"
+#include "chief/parameter_server/director.h"
+#include "chief/trace_service.h"
+#include "common/job/job.h"
+#include "common/train/chief_role.h"
+
+namespace muster::chief {
+
+// Returns whether the job trains with parameter servers.
+bool HasServers(const Job& job);
+// Returns the members of the job. These are the workers and the ps in a parameter-server job, else
+// the chief and the workers.
+std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster, const Job& job);
+
+CoordinatorOptions CoordinatorOptionsOf(const ChiefRoleOptions& chief);
+DirectorOptions DirectorOptionsOf(const ChiefRoleOptions& chief);
+// Without observers and checkpoints.
+DirectorStart DirectorStartOf(const DirectParts& parts);
+CheckpointsOptions CheckpointsOptionsOf(const ChiefRoleOptions& chief);
+PublisherOptions PublisherOptionsOf(const ChiefRoleOptions& chief);
+EvaluationServiceOptions EvaluationOptionsOf(const ChiefRoleOptions& chief);
+FlightServiceOptions FlightOptionsOf(const ChiefRoleOptions& chief);
+TraceServiceOptions TraceOptionsOf(const ChiefRoleOptions& chief);
+
+}  // namespace muster::chief
