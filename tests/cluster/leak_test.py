@@ -101,6 +101,8 @@ class Leak(RecordingTest):
         wait_until("training", lambda: self.trains(3))
         pids = [process.popen.pid for process in self.members]
         self.until_generation(EARLY)
+        # The chief opens this file with the first system metrics, some seconds after the start.
+        wait_until("system metrics", lambda: list((self.model_dir / "system").glob("events.*")))
         early = [Holdings(pid) for pid in pids]
         self.until_generation(GENERATIONS)
         for process, before in zip(self.members, early):
