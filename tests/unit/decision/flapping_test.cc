@@ -119,7 +119,7 @@ TEST_F(FlappingTest, NobodyWaitsForOneThatWasLostInItsFirstStep) {
   Lose(4);
   const Decision d = Now();
   EXPECT_EQ(d.action, Action::kForm) << d.reason;
-  EXPECT_EQ(d.reason, "4 of 7 members go on");
+  EXPECT_EQ(d.reason, "4 of 7 members continue");
   EXPECT_THAT(NextMembers(now_, state_, options_), ElementsAre(0, 1, 2, 3));
 }
 

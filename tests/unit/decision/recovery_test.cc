@@ -327,7 +327,7 @@ TEST_F(RecoveryTest, ElasticNoGraceForWhoHasLeft) {
   Wait(3);
   const Decision d = Now();
   EXPECT_EQ(d.action, Action::kForm);
-  EXPECT_EQ(d.reason, "3 of 4 members go on");
+  EXPECT_EQ(d.reason, "3 of 4 members continue");
 }
 
 // A chief that was restarted: it knows nothing of a generation, its members hold the state of one.
