@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <poll.h>
 
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -260,9 +261,10 @@ TEST_F(SurveyTest, FewSessionsMayLetItReceive) {
 
 class KeyedSession : public testing::Test {
  protected:
-  static std::shared_ptr<security::Identity> IdentityOf(const std::string& task,
-                                                        const std::string& key) {
-    const std::string path = testing::TempDir() + "/muster-preflight-" + key + ".key";
+  KeyedSession() { EXPECT_NE(mkdtemp(folder_.data()), nullptr); }
+  ~KeyedSession() override { std::filesystem::remove_all(folder_); }
+  std::shared_ptr<security::Identity> IdentityOf(const std::string& task, const std::string& key) {
+    const std::string path = fmt::format("{}/{}.key", folder_, key);
     std::remove(path.c_str());
     EXPECT_TRUE(security::WriteNewFile(path, std::string(62, 'a') + key + "\n", 0600).ok());
     security::IdentityOptions options;
@@ -301,6 +303,10 @@ class KeyedSession : public testing::Test {
     server.join();
     return status;
   }
+
+ private:
+  // Other tests run at the same time, each in its own process.
+  std::string folder_ = testing::TempDir() + "/muster-preflight-XXXXXX";
 };
 
 TEST_F(KeyedSession, TasksWithOneKeyTalk) {

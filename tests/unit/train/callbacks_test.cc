@@ -470,10 +470,7 @@ TEST(Callbacks, OneObjectIsListedOnce) {
 // Tests callbacks that write files.
 class CallbackFiles : public ::testing::Test {
  protected:
-  CallbackFiles() : folder_(::testing::TempDir() + "callback_files") {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
+  CallbackFiles() { EXPECT_NE(mkdtemp(folder_.data()), nullptr); }
   ~CallbackFiles() override { std::filesystem::remove_all(folder_); }
   Job With(const Json& callback) const {
     Job job = TheJob();
@@ -495,7 +492,8 @@ class CallbackFiles : public ::testing::Test {
     return epochs;
   }
 
-  const std::string folder_;
+  // Other tests run at the same time, each in its own process.
+  std::string folder_ = ::testing::TempDir() + "callback_files_XXXXXX";
   Runs runs_;
 };
 
