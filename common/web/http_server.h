@@ -2,6 +2,9 @@
 // sends server-sent events. It has its own threads, and each request has a deadline, so a slow or
 // hostile client holds one thread for a limited time and never delays training.
 //
+// The threads are named "http-PORT", so that their processor time can be told from that of
+// training.
+//
 // Who may read: see HttpOptions::identity. A request without access gets 401. Each connection
 // carries one request.
 #pragma once
