@@ -7,10 +7,15 @@ A chief and workers train fashion_mnist on this host. In every second round a re
 second, another reads the events of the status page, and `muster status --watch` prints into a pipe. The rate of a round is what
 muster_steps_total of the chief grew by, per second. Each round with readers is compared with the mean of the rounds before and after it;
 the median of these ratios is printed, with its standard error, and the spread of the rounds without readers, which says how much of a
-difference is noise. The goal is that all readers together cost less than 1 %. Then the processor time of a request: a chief that waits
-for its worker, and does nothing else, is asked a thousand times.
+difference is noise. The goal is that all readers together cost less than 1 %.
+
+What the readers themselves compute is not Muster's: on a host without idle cores they take from training what they need. So the processor
+time of the same rounds is printed, too: of the threads by which the tasks serve (http-PORT of /metrics and of the page; those of gRPC, which
+answer `muster status` and carry heartbeats), of all other threads for each step, and of the readers, which are this process and `muster
+status`. Then the processor time of a request: a chief that waits for its worker, and does nothing else, is asked a thousand times.
 """
 import argparse
+import collections
 import http.client
 import json
 import math
@@ -50,6 +55,66 @@ def sample(port, name):
 def steps(port):
     """(the chief's number of steps, when it was asked)"""
     return sample(port, "muster_steps_total"), time.monotonic()
+
+
+# The threads of gRPC and of its event engine. They carry sessions and heartbeats also without readers.
+CALLS = re.compile(r"grpc|event_engine|nexting_thread|default-execut|resolver-execut|timer_manager|FileWatcherCert|bulk-calls")
+
+
+def thread_seconds(pid):
+    """{(id, name): processor seconds} of the threads of a process."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        try:
+            found[task.name, (task / "comm").read_text().strip()] = int((task / "schedstat").read_text().split()[0]) / 1e9
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it has ended
+    return found
+
+
+def kind_of(name, page):
+    """What a thread does: "metrics", "page", "calls", "sampling", or "training" for all else."""
+    if name == "system-stats":
+        return "sampling"
+    if name.startswith("http-"):
+        return "page" if name == f"http-{page}" else "metrics"
+    return "calls" if CALLS.search(name) else "training"
+
+
+def children(pid):
+    """The processes below this one."""
+    below = [int(child) for task in pathlib.Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return below + [child for each in below for child in children(each)]
+
+
+class Spent:
+    """The processor seconds of the tasks by what their threads do, and of the readers, within the rounds of one kind."""
+    def __init__(self, pids, page):
+        self.pids, self.page, self.seconds, self.steps, self.time = pids, page, collections.Counter(), 0, 0.0
+
+    def now(self, readers):
+        threads = {(pid, *key): seconds for pid in self.pids for key, seconds in thread_seconds(pid).items()}
+        others = {"this": time.process_time(), "status": sum(thread_seconds(readers.watch.pid).values()) if readers else 0}
+        return threads, others
+
+    def add(self, before, after, steps, seconds):
+        for key, used in after[0].items():
+            self.seconds[kind_of(key[-1], self.page)] += used - before[0].get(key, 0)
+        for reader, used in after[1].items():
+            self.seconds[reader] += used - before[1][reader]
+        self.steps += steps
+        self.time += seconds
+
+    def tasks(self):
+        return sum(self.seconds[kind] for kind in ("metrics", "page", "calls", "sampling", "training"))
+
+    def share(self, *kinds):
+        """Percent of the tasks' processor time."""
+        return 100 * sum(self.seconds[kind] for kind in kinds) / self.tasks()
+
+    def core(self, kind):
+        """Percent of a core."""
+        return 100 * self.seconds[kind] / self.time
 
 
 def await_sample(port, name, least, run, log):
@@ -141,14 +206,17 @@ class Readers:
         self.events.close()
 
 
-def measure(ports, arguments, *watched):
-    """(steps per second of each round, those with readers at odd places; what the readers got)"""
+def measure(ports, arguments, spent, *watched):
+    """(steps per second of each round, those with readers at odd places; what the readers got); adds to spent[0] without, and spent[1] with readers"""
     rates, got = [], dict.fromkeys(("requests", "messages", "lines"), 0)
     for number in range(2 * arguments.rounds + 1):
         readers = Readers(ports, arguments.per_second, *watched) if number % 2 else None
+        own = spent[number % 2]
+        used_before = own.now(readers)
         before, start = steps(ports[0])
         time.sleep(arguments.seconds)
         after, end = steps(ports[0])
+        own.add(used_before, own.now(readers), after - before, end - start)
         if readers:
             readers.close()
             for key, count in zip(got, (readers.count, readers.messages, readers.lines)):
@@ -182,18 +250,26 @@ def main():
             try:
                 await_sample(first, "muster_steps_total", 50, run, log)
                 token = re.search(r"\?token=(\w+)", pathlib.Path(log.name).read_text())[1]
-                rates, got = measure(range(first, first + tasks), arguments, page, token, f"{folder}/model")
+                spent = [Spent(children(run.pid), page) for _ in range(2)]
+                rates, got = measure(range(first, first + tasks), arguments, spent, page, token, f"{folder}/model")
             finally:
                 run.send_signal(signal.SIGINT)
                 run.wait(120)
         each = processor_time(pathlib.Path(folder), job, 100 if arguments.quick else 1000)
-    alone, watched = (statistics.median(rates[kind::2]) for kind in (0, 1))
+    alone, beside = (statistics.median(rates[kind::2]) for kind in (0, 1))
     spread = statistics.pstdev(rates[::2]) / alone
     ratios = [2 * rates[i] / (rates[i - 1] + rates[i + 1]) for i in range(1, len(rates), 2)]
     error = 1.2533 * statistics.stdev(ratios) / math.sqrt(len(ratios))  # of a median
-    print(f"steps per second: {alone:.1f} without readers (standard deviation {100 * spread:.1f} %), {watched:.1f} with {got['requests']} requests, "
+    print(f"steps per second: {alone:.1f} without readers (standard deviation {100 * spread:.1f} %), {beside:.1f} with {got['requests']} requests, "
           f"{got['messages']} messages of the page and {got['lines']} lines of muster status; "
           f"ratio {statistics.median(ratios):.4f}, standard error {error:.4f}")
+    without, watched = spent
+    print(f"processor time of the tasks: {watched.share('metrics', 'page', 'calls'):.2f} % of theirs by threads that serve ({watched.share('metrics'):.2f} % "
+          f"/metrics, {watched.share('page'):.2f} % the page, {watched.share('calls'):.2f} % calls and heartbeats; without readers "
+          f"{without.share('metrics', 'page'):.2f} % and {without.share('calls'):.2f} %), {watched.share('sampling'):.2f} % by those that read /proc; other threads {1000 * watched.seconds['training'] / watched.steps:.3f} ms "
+          f"for a step with readers, {1000 * without.seconds['training'] / without.steps:.3f} ms without")
+    print(f"processor time of the readers, not Muster's part: {watched.core('this') - without.core('this'):.1f} % of a core by the clients of /metrics and the page, "
+          f"{watched.core('status'):.1f} % by muster status; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print(f"processor time of a request: {1000 * each:.2f} ms; at {arguments.per_second:g} a second {100 * arguments.per_second * each:.2f} % of a core")
 
 

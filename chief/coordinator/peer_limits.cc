@@ -16,6 +16,8 @@ constexpr int kMaxReplicas = 1024;
 constexpr int kMaxCores = 1 << 14;
 constexpr int kMaxVersions = 64;
 constexpr int kMaxGpus = 64;
+constexpr int kMaxQueues = 64;
+constexpr size_t kMaxDatasetBytes = 100;
 constexpr size_t kMaxUuidBytes = 100;
 
 void Clean(std::string* text, size_t most = kMaxPeerText) {
@@ -83,6 +85,9 @@ void CleanStats(proto::TaskStats* stats) {
     stats->mutable_phase_seconds()->Truncate(kNumPhases);
   while (stats->gpus_size() > kMaxGpus) stats->mutable_gpus()->RemoveLast();
   for (proto::GpuStats& gpu : *stats->mutable_gpus()) Clean(gpu.mutable_uuid(), kMaxUuidBytes);
+  while (stats->input_queues_size() > kMaxQueues) stats->mutable_input_queues()->RemoveLast();
+  for (proto::InputQueue& queue : *stats->mutable_input_queues())
+    Clean(queue.mutable_dataset(), kMaxDatasetBytes);
 }
 
 void CleanText(proto::Report* report) {

@@ -155,6 +155,7 @@ class ThreadedPipeline final : public Pipeline {
   ThreadedPipeline(Loader loader, int local_replicas, const PipelineOptions& options)
       : loader_(std::move(loader)),
         tuner_(LimitsOf(options, local_replicas)),
+        depth_(options.depth),
         replicas_(local_replicas) {
     absl::MutexLock lock(&mutex_);
     for (Replica& replica : replicas_) replica.place = loader_.start();
@@ -188,6 +189,7 @@ class ThreadedPipeline final : public Pipeline {
     replica.error = entry.status;
     work_.Signal();
     MUSTER_RETURN_IF_ERROR(entry.status);
+    depth_.AddReady(-1);
     if (!tuner_.fixed()) TuneLocked(asked, full);
     return std::move(entry.batch);
   }
@@ -235,6 +237,11 @@ class ThreadedPipeline final : public Pipeline {
     }
     parked_.SignalAll();
     work_.SignalAll();
+    CountCapacityLocked();
+  }
+
+  void CountCapacityLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    depth_.SetCapacity(static_cast<int64_t>(replicas_.size()) * tuner_.setting().prefetch);
   }
 
   bool IsFullLocked(const Replica& replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -312,10 +319,15 @@ class ThreadedPipeline final : public Pipeline {
         largest_batch_ = bytes;
         const std::string why = tuner_.Fit(bytes);
         if (!why.empty()) LogInfo("the input pipeline loads with {}", why);
+        CountCapacityLocked();
       }
     }
     entry.done = true;
-    if (!entry.status.ok()) replica.at_end = true;
+    if (!entry.status.ok()) {
+      replica.at_end = true;
+    } else {
+      depth_.AddReady(1);
+    }
     replica.ready.Signal();
   }
 
@@ -332,6 +344,7 @@ class ThreadedPipeline final : public Pipeline {
   CondVar work_, parked_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   LoaderTuner tuner_ ABSL_GUARDED_BY(mutex_);
+  QueuePart depth_ ABSL_GUARDED_BY(mutex_);
   LoaderWindow window_ ABSL_GUARDED_BY(mutex_);
   MonotonicTime window_start_ ABSL_GUARDED_BY(mutex_);
   int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;  // Counts batches only during the start.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/data/queue_depth.h"
 #include "muster/data.h"
 
 namespace muster::data {
@@ -105,6 +106,8 @@ struct PipelineOptions {
   int cores = 0;  // The limit on threads for kAuto. 0 means the number of cores of this process.
   // Called with each loaded batch, on the thread that loaded the batch. May be null.
   std::function<absl::Status(LoadedBatch*)> prepare = nullptr;
+  // Counts the batches that are ready. Several pipelines may share it. May be null.
+  std::shared_ptr<QueueDepth> depth = nullptr;
 };
 
 // The global batches of data of unknown size. The last batch of a pass over the data is short or

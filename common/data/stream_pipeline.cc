@@ -31,8 +31,13 @@ class StreamPipeline final : public Pipeline {
         num_replicas_(num_replicas),
         options_(options),
         position_(plan.start),
-        data_(plan.start_data) {
+        data_(plan.start_data),
+        depth_(options.depth) {
     if (direct()) return;
+    {
+      absl::MutexLock lock(&mutex_);
+      depth_.SetCapacity(ahead());
+    }
     thread_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "data-stream");
       UseOneIntraOpThread();
@@ -56,6 +61,7 @@ class StreamPipeline final : public Pipeline {
     absl::StatusOr<LoadedBatch> batch = std::move(queue_.front());
     queue_.pop_front();
     error_ = batch.status();
+    if (batch.ok()) depth_.AddReady(-1);
     work_.Signal();
     return batch;
   }
@@ -101,6 +107,7 @@ class StreamPipeline final : public Pipeline {
       good = batch.ok();
       absl::MutexLock lock(&mutex_);
       queue_.push_back(std::move(batch));
+      if (good) depth_.AddReady(1);
       ready_.Signal();
     }
   }
@@ -169,6 +176,7 @@ class StreamPipeline final : public Pipeline {
   CondVar work_, ready_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<absl::StatusOr<LoadedBatch>> queue_ ABSL_GUARDED_BY(mutex_);
+  QueuePart depth_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // Not started if Next loads the batches.
 };

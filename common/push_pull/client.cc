@@ -29,6 +29,7 @@ class ClientImpl final : public PushPullClient {
     Abort(Superseded("the client is closing"));
     views_->Stop();  // It calls into this object.
     channels_.clear();
+    if (options_.in_flight != nullptr) options_.in_flight->store(0, std::memory_order_relaxed);
   }
 
   void Start();
@@ -66,6 +67,12 @@ class ClientImpl final : public PushPullClient {
   std::vector<Transfer> Reopen(int channel, uint64_t view);
   int each() const { return static_cast<int>(options_.options.connections); }
   int ChannelOf(int shard, int chunk) const { return shard * each() + chunk % each(); }
+  // Counts launched transfers, or answered ones if negative.
+  void OpenLocked(int64_t transfers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    open_ += transfers;
+    if (options_.in_flight != nullptr)
+      options_.in_flight->store(static_cast<int64_t>(open_), std::memory_order_relaxed);
+  }
   // Returns whether no channel accesses the caller's memory any more. `open` is the number of
   // missing answers.
   bool Settled(size_t open) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -179,7 +186,7 @@ void ClientImpl::Launch(int shard, int chunk, What what) {
   Transfer transfer{chunk, {}};
   {
     absl::MutexLock lock(&mutex_);
-    ++open_;
+    OpenLocked(1);
     // The pull's number of updates includes all earlier pushes of this client, because they are
     // answered. They therefore do not count as staleness.
     const int64_t pulled = known_[shard][chunk].updates;
@@ -222,7 +229,8 @@ void ClientImpl::Answered(int channel, std::span<const ChunkAnswer> answers, uin
       acknowledged_[channel].push_back({view, answer.transfer, answer.pushed});
     }
     bytes_ += answer.bytes;
-    if (--open_ == 0) changed_.SignalAll();
+    OpenLocked(-1);
+    if (open_ == 0) changed_.SignalAll();
   }
 }
 
@@ -234,7 +242,7 @@ std::vector<Transfer> ClientImpl::Reopen(int channel, uint64_t view) {
   std::vector<Transfer> transfers;
   for (auto one = lost; one != all.end(); ++one) transfers.push_back(one->transfer);
   all.erase(lost, all.end());
-  open_ += transfers.size();
+  OpenLocked(static_cast<int64_t>(transfers.size()));
   resumed_ += transfers.empty() ? 0 : 1;
   return transfers;
 }
@@ -278,7 +286,7 @@ absl::Status ClientImpl::Pull() {
         if (options_.layout.chunks[shard][chunk].rows()) continue;
         const auto number = static_cast<int>(chunk);
         transfers[ChannelOf(static_cast<int>(shard), number)].push_back({number, DensePull{}});
-        ++open_;
+        OpenLocked(1);
       }
   }
   LaunchAll(transfers);
@@ -289,7 +297,7 @@ void ClientImpl::LaunchRows(std::span<const RowPush> pushes) {
   ByChannel transfers(channels_.size());
   {
     absl::MutexLock lock(&mutex_);
-    open_ += pushes.size();
+    OpenLocked(static_cast<int64_t>(pushes.size()));
     for (const auto& [shard, chunk, packed, others] : pushes)
       transfers[ChannelOf(shard, chunk)].push_back(
           {chunk, PushLocked(shard, chunk, packed, others + known_[shard][chunk].own)});

@@ -8,6 +8,7 @@
 // shard had received. A shard therefore contains either the whole push or nothing of it.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <set>
@@ -59,6 +60,9 @@ struct ClientOptions {
   // The destination of pulled parameters. For each shard, the spans cover the shard's memory in
   // order. The spans must outlive the client. Only the client may use them during a transfer.
   std::vector<std::vector<std::span<float>>> parameters;
+  // Set to the number of launched chunks without an answer, for monitoring. Rows that are fetched
+  // ahead are not counted. May be null.
+  std::shared_ptr<std::atomic<int64_t>> in_flight;
 };
 
 class PushPullClient {

@@ -69,6 +69,13 @@ void AddTraining(const TaskMetrics& metrics, Families* families) {
                       stats.phase_seconds(i), {{"phase", std::string(kPhaseNames[i])}});
   families->Counter("muster_input_wait_seconds_total", "Time for which steps waited for input.",
                     stats.input_wait_seconds());
+  for (const proto::InputQueue& queue : stats.input_queues())
+    families->Gauge("muster_input_queue_batches", "Batches that the input pipeline has ready, now.",
+                    static_cast<double>(queue.ready()), {{"dataset", queue.dataset()}});
+  for (const proto::InputQueue& queue : stats.input_queues())
+    families->Gauge("muster_input_queue_capacity_batches",
+                    "Batches that the input pipeline may load ahead.",
+                    static_cast<double>(queue.capacity()), {{"dataset", queue.dataset()}});
   families->Counter("muster_peer_wait_seconds_total",
                     "Time for which steps waited for other tasks.", stats.peer_wait_seconds());
   if (stats.local_step_seconds() > 0)
@@ -76,11 +83,16 @@ void AddTraining(const TaskMetrics& metrics, Families* families) {
                     "Time of a step before its first wait for other tasks; the median of the last "
                     "five steps.",
                     stats.local_step_seconds());
-  if (metrics.pulls)
+  if (metrics.pulls) {
     families->Gauge("muster_staleness_updates",
                     "Parameter servers: updates by other workers between a pull and its push, a "
                     "moving mean.",
                     stats.staleness());
+    families->Gauge("muster_in_flight_chunks",
+                    "Parameter servers: chunks of variables that the worker has pushed or asked "
+                    "for, and that the servers have not answered.",
+                    static_cast<double>(stats.chunks_in_flight()));
+  }
   for (const auto& [member, straggler] : metrics.straggler)
     families->Gauge("muster_straggler", "The chief: 1 if other members wait for this one.",
                     straggler ? 1 : 0, {{"member", member}});

@@ -29,6 +29,10 @@ Json GpuJson(const proto::GpuStats& gpu) {
 }
 
 Json StatsJson(const proto::TaskStats& stats) {
+  Json queues = Json::array();
+  for (const proto::InputQueue& queue : stats.input_queues())
+    queues.push_back(
+        {{"dataset", queue.dataset()}, {"ready", queue.ready()}, {"capacity", queue.capacity()}});
   Json gpus = Json::array();
   for (const proto::GpuStats& gpu : stats.gpus()) gpus.push_back(GpuJson(gpu));
   return {{"steps", stats.steps()},
@@ -46,6 +50,8 @@ Json StatsJson(const proto::TaskStats& stats) {
           {"wait_share", Known(stats.wait_share())},
           {"local_step_seconds", Number(stats.local_step_seconds())},
           {"staleness", Number(stats.staleness())},
+          {"input_queues", std::move(queues)},
+          {"chunks_in_flight", stats.chunks_in_flight()},
           {"cpu_seconds", Number(stats.cpu_seconds())},
           {"cpu_cores", Number(stats.cpu_cores())},
           {"rss_bytes", stats.rss_bytes()},

@@ -103,6 +103,13 @@ void TaskMeter::SetStraggler(const std::string& member, bool straggler) {
   stragglers_[member] = straggler;
 }
 
+std::shared_ptr<data::QueueDepth> TaskMeter::InputQueue(const std::string& dataset) {
+  absl::MutexLock lock(&mu_);
+  std::shared_ptr<data::QueueDepth>& depth = input_queues_[dataset];
+  if (depth == nullptr) depth = std::make_shared<data::QueueDepth>();
+  return depth;
+}
+
 double TaskMeter::StaleAfterLocked() const {
   const double rate = waits_.steps_per_second();
   return kWindowSeconds + (rate > 0 ? 3 / rate : 0);
@@ -129,6 +136,15 @@ proto::TaskStats TaskMeter::Stats(MonotonicTime now) const {
   stats.set_input_share(moving ? inputs_.wait_share() : -1);
   stats.set_local_step_seconds(moving ? LocalStepSecondsLocked() : 0);
   stats.set_staleness(staleness_);
+  stats.set_chunks_in_flight(chunks_in_flight_->load(std::memory_order_relaxed));
+  for (const auto& [dataset, depth] : input_queues_) {
+    const int64_t capacity = depth->capacity.load(std::memory_order_relaxed);
+    if (capacity <= 0) continue;
+    proto::InputQueue& queue = *stats.add_input_queues();
+    queue.set_dataset(dataset);
+    queue.set_ready(depth->ready.load(std::memory_order_relaxed));
+    queue.set_capacity(capacity);
+  }
   AddTo(system_, &stats);
   return stats;
 }

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/base/phase.h"
+#include "common/data/queue_depth.h"
 #include "common/telemetry/progress.h"
 #include "common/telemetry/system_stats.h"
 #include "common/transport/counted_stream.h"
@@ -44,6 +45,13 @@ class TaskMeter {
   // Chief only. Sets whether other members wait for `member`.
   void SetStraggler(const std::string& member, bool straggler);
 
+  // Returns the counts of the input pipelines of `dataset`: "train", or a name of the program. The
+  // pipelines write them, and Stats reads them.
+  std::shared_ptr<data::QueueDepth> InputQueue(const std::string& dataset);
+  // Parameter servers: the chunks that this worker has launched and the servers have not answered.
+  const std::shared_ptr<std::atomic<int64_t>>& chunks_in_flight() const {
+    return chunks_in_flight_;
+  }
   // Counts the bytes of this process's data connections.
   const std::shared_ptr<transport::Traffic>& traffic() const { return traffic_; }
 
@@ -59,6 +67,8 @@ class TaskMeter {
   double LocalStepSecondsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<transport::Traffic> traffic_ = std::make_shared<transport::Traffic>();
+  const std::shared_ptr<std::atomic<int64_t>> chunks_in_flight_ =
+      std::make_shared<std::atomic<int64_t>>(0);
   std::atomic<int64_t> examples_ = 0;
   mutable absl::Mutex mu_;
   proto::TaskStats totals_ ABSL_GUARDED_BY(mu_);
@@ -74,6 +84,7 @@ class TaskMeter {
   std::deque<double> local_steps_ ABSL_GUARDED_BY(mu_);  // local_seconds_ of the last steps.
   SystemStats system_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, bool> stragglers_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<data::QueueDepth>> input_queues_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace muster

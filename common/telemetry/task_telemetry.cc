@@ -1,5 +1,7 @@
 #include "common/telemetry/task_telemetry.h"
 
+#include <pthread.h>
+
 #include <ctime>
 #include <thread>
 
@@ -30,6 +32,7 @@ struct Sampling {
 };
 
 void Sampling::Run() {
+  pthread_setname_np(pthread_self(), "system-stats");
   while (!end.WaitFor(kSampleInterval)) {
     TaskTelemetry::OpenGpus to_open;
     {

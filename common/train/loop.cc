@@ -128,8 +128,8 @@ void LoopImpl::OpenData() {
   if (state_.extras.stream)
     options.start_data = {state_.extras.stream->epoch, state_.extras.stream->offset};
   // Replicas with their own data do not share a pipeline.
-  const FeedPlace place{context_.pipelines, local_index_, context_.local_replicas,
-                        context_.replicas_on_host, context_.damage_log};
+  const FeedPlace place{context_.pipelines,        local_index_,        context_.local_replicas,
+                        context_.replicas_on_host, context_.damage_log, context_.meter};
   FeedPlace own = place;
   if (data_.auto_shard != data::AutoShard::kData) own.shared = nullptr;
   feed_ = std::make_unique<Feed>(data_.dataset, options, own, communicator_, replica_->device());

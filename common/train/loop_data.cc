@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/cores.h"
 #include "common/base/hash.h"
+#include "common/telemetry/task_meter.h"
 #include "common/train/replica/replica_values.h"
 #include "common/train/step/step.h"
 
@@ -46,6 +47,7 @@ Feed::Feed(data::DatasetPtr dataset, const FeedOptions& given, const FeedPlace& 
       communicator_(communicator),
       device_(device) {
   FeedOptions options = given;
+  if (place.meter != nullptr) options.pipeline.depth = place.meter->InputQueue(name_);
   if (CopyAhead::Helps(device)) {
     copies_ = std::make_shared<const CopyAhead>(device);
     options.pipeline.prepare = [copies = copies_](data::LoadedBatch* batch) {

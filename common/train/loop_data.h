@@ -21,6 +21,8 @@
 
 namespace muster {
 
+class TaskMeter;
+
 // The input pipelines of a process in one generation. Its replicas share them, so one set of
 // threads loads the batches of all local replicas. Thread-safe.
 class SharedPipelines {
@@ -41,6 +43,7 @@ struct FeedPlace {
   int local_index = 0, local_replicas = 1;
   int replicas_on_host = 1;         // Replicas of all processes on this host.
   DamageLog* damage_log = nullptr;  // If null, each feed has a log of its own.
+  TaskMeter* meter = nullptr;       // Gets the depth of the feeds' queues. May be null.
 };
 // Returns how many of the host's `cores` a pipeline may use. `of_all_local` is true if one pipeline
 // serves all local replicas. All pipelines of a host together use no more than all of its cores.
@@ -85,7 +88,7 @@ struct FedBatch : data::LoadedBatch {
 // Delivers the batches of one dataset to a replica. Used by the replica's thread.
 class Feed {
  public:
-  // `communicator` connects all replicas and must outlive this object.
+  // `communicator` connects all replicas and must outlive this object. The meter need not.
   Feed(data::DatasetPtr dataset, const FeedOptions& options, const FeedPlace& place,
        collective::Communicator* communicator, at::Device device);
   // Returns the next batch, with its tensors on the device. If the size of the data is unknown, all

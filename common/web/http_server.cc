@@ -182,7 +182,9 @@ class HttpServerImpl final : public HttpServer {
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, kStackBytes);
     const auto serve = [](void* self) -> void* {
-      static_cast<HttpServerImpl*>(self)->Serve();
+      auto* const server = static_cast<HttpServerImpl*>(self);
+      pthread_setname_np(pthread_self(), fmt::format("http-{}", server->port_).c_str());
+      server->Serve();
       return nullptr;
     };
     for (int i = 0; i < options_.threads + options_.max_streams; ++i) {

@@ -2,6 +2,9 @@
 // sends server-sent events. It has its own threads, and each request has a deadline. A slow or
 // hostile client therefore occupies one thread for a limited time and never delays training.
 //
+// The threads are named "http-PORT", so that their processor time can be separated from that of
+// training.
+//
 // HttpOptions::identity restricts access. A request without access receives status 401. Each
 // connection carries one request.
 #pragma once

@@ -103,6 +103,8 @@ class Synchronous(MetricsTest):
                 self.assertGreater(after[name, ()], 0, name)
             self.assertGreater(after["process_resident_memory_bytes", ()], 10 << 20)
             self.assertEqual((after["muster_generations_total", ()], after["muster_restarts_total", ()]), (1, 0))
+            train = (("dataset", "train"),)
+            self.assertLessEqual(after["muster_input_queue_batches", train], after["muster_input_queue_capacity_batches", train])
             self.assertAlmostEqual(after["process_start_time_seconds", ()], time.time(), delta=120)
         # The chief alone saves, and knows of the members' pace.
         self.until(first, lambda found: found["muster_checkpoints_total", ()] > 0)
@@ -137,6 +139,15 @@ class Synchronous(MetricsTest):
         self.assertEqual(launched.output().count("is a straggler"), 1, "it is named once")
         self.stop(launched)
 
+    def test_the_input_queue_is_full_while_steps_are_slow(self):
+        first, train = consecutive_ports(2), (("dataset", "train"),)
+        job = self.long_job(data={"threads": 1, "prefetch": 3})
+        launched = self.launch(first, job, "--workers", 1, "--fault", "slow=500ms@worker:0:step=20")
+        for port in first, first + 1:
+            found = self.until(port, lambda found: found.get(("muster_step", ()), 0) > 20 and found["muster_input_queue_batches", train] == 3)
+            self.assertEqual(found["muster_input_queue_capacity_batches", train], 3)
+        self.stop(launched)
+
     def test_a_process_alone_serves(self):
         first = consecutive_ports(1)
         alone = self.start(None, None, self.long_job(), [f"status.metrics_port={first}"])
@@ -155,8 +166,10 @@ class ParameterServers(MetricsTest):
             found = self.until(port, lambda found: found.get(("muster_steps_total", ()), 0) > 5)
             self.assertGreater(found["muster_examples_total", ()], 5)
             self.assertIn(("muster_staleness_updates", ()), found)
+            self.assertGreaterEqual(found["muster_in_flight_chunks", ()], 0)
+            self.assertEqual(found["muster_input_queue_capacity_batches", (("dataset", "train"),)], 1)
         ps = self.until(first + 3, lambda found: found["muster_steps_total", ()] > 5)
-        self.assertNotIn(("muster_staleness_updates", ()), ps)
+        self.assertFalse({name for name, _ in ps} & {"muster_staleness_updates", "muster_in_flight_chunks", "muster_input_queue_batches"})
         # The chief directs, and the evaluator evaluates: "no steps" is no alarm there.
         for port in first, first + 4:
             found = self.until(port, lambda found: found["muster_cpu_cores", ()] >= 0)

@@ -3,6 +3,7 @@ import http.client
 import http.server
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import unittest
 
 from browser import CHROMIUM, WHY_NOT, Browser
 from harness import BIN, SOURCE, ClusterTest, free_ports, main
+from ports import consecutive_ports
 
 PREEMPTED, RETRYABLE = 143, 138
 
@@ -58,6 +60,19 @@ class StatusTest(ClusterTest):
         for process in processes:
             process.signal(signal.SIGTERM)
         self.finish(processes, code=PREEMPTED)
+
+
+def merged(state, patch):
+    """The state after a JSON Merge Patch (RFC 7396)."""
+    if not isinstance(patch, dict):
+        return patch
+    state = dict(state) if isinstance(state, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = merged(state.get(key), value)
+    return state
 
 
 def trains(state):
@@ -249,8 +264,8 @@ class Page(StatusTest):
         tasks[0].wait_for("Number of devices")
         return tasks
 
-    def get(self, path="/", token=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+    def get(self, path="/", token=None, port=None):
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=20)
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
         return connection.getresponse()
 
@@ -357,6 +372,52 @@ class Page(StatusTest):
             self.assertEqual(launch.wait(30), 2, launch.output())
             self.assertLess(time.monotonic() - start, 15)
             self.assertRegex(launch.output(), rf"status\.port: .*{port}")
+
+    def test_a_straggler_is_named_within_ten_steps_by_log_status_page_and_metric(self):
+        """A step is that which the chief has reached. Before, all tasks take 200 ms for one: what a busy host adds makes no straggler of any. From then on
+        a step takes more than a second, so that a late heartbeat, or a late look, costs few steps."""
+        slow_from, first = 15, consecutive_ports(3)
+        launch = self.launch("--workers", "2", "--status-port", self.port, "--set", f"status.metrics_port={first}",
+                             "--fault", "slow=200ms@*:step=1", "--fault", f"slow=1s@worker:1:step={slow_from}")
+        token = launch.matches(r"\?token=([0-9a-f]{32,})\n")[1]
+        stream = self.messages(token)
+        message = next(stream)
+
+        def number(match):
+            return match and int(match[1].replace(",", ""))
+
+        def log():
+            return number(re.search(r"worker 1 is a straggler at step (\d+): ", launch.output()))
+
+        def status():
+            text = self.status(self.model_dir)
+            return "\n* worker 1 is a straggler: " in text and number(re.search(r"\nstep ([\d,]+) of ", text))
+
+        def page():
+            state = json.loads(self.get("/status.json", token).read())
+            return any(task["straggler"] for task in state["tasks"] if task["task"] == "worker:1") and state["progress"]["step"]
+
+        def metric():
+            text = self.get("/metrics", port=first).read().decode()
+            return '\nmuster_straggler{task="chief:0",member="worker:1"} 1\n' in text and number(re.search(r'\nmuster_step\{task="chief:0"\} (\d+)\n', text))
+
+        views, named = (log, status, page, metric), {}
+        deadline = time.monotonic() + 120
+        while len(named) < len(views):
+            for view in views:
+                if view.__name__ not in named and (step := view()):
+                    named[view.__name__] = step
+            self.assertLess(time.monotonic(), deadline, f"it is named by {named} alone; the log: {launch.output()}")
+        state = {}
+        while not any(notice.startswith("worker 1 is a straggler: ") for notice in state.get("stragglers", ())):
+            state = merged(message.get("state", state), message.get("patch", {}))
+            self.assertLess(time.monotonic(), deadline, "the page's events never name it")
+            message = next(stream)
+        named["events"] = state["progress"]["step"]
+        for view, step in named.items():
+            self.assertTrue(slow_from <= step <= slow_from + 10, f"{view} names it at step {step}: {named}")
+        launch.signal(signal.SIGINT)
+        launch.wait(30)
 
     @unittest.skipUnless(CHROMIUM, WHY_NOT)
     def test_a_browser_shows_it(self):

@@ -19,6 +19,7 @@
 #include "common/rpc/retry.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "worker/parameter_server/lease_reports.h"
+#include "worker/parameter_server/loaded_leases.h"
 
 namespace muster::worker {
 namespace {
@@ -85,6 +86,7 @@ class LeaseClientImpl final : public LeaseClient {
       : options_(std::move(options)),
         channel_(std::move(channel)),
         stub_(proto::Leases::NewStub(channel_->Get())),
+        ready_(options_.depth, options_.ahead),
         thread_([this] { Run(); }) {}
   ~LeaseClientImpl() override {
     Stop(absl::CancelledError("the worker is through"));
@@ -129,10 +131,7 @@ class LeaseClientImpl final : public LeaseClient {
     changed_.SignalAll();
   }
   // Returns the next loaded lease if it may not start yet. 0: none.
-  int64_t WaitingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const bool waits = !ready_.empty() && ready_.front().lease->training().wait();
-    return waits ? ready_.front().lease->id() : 0;
-  }
+  int64_t WaitingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ready_.waiting(); }
   bool MayStartLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !ready_.empty() && WaitingLocked() == 0;
   }
@@ -170,7 +169,7 @@ class LeaseClientImpl final : public LeaseClient {
   bool none_ ABSL_GUARDED_BY(mu_) = false;          // The chief's last answer was that it has none.
   std::vector<int64_t> held_ ABSL_GUARDED_BY(mu_);  // In the order of the chief's answers.
   std::deque<proto::Lease> given_ ABSL_GUARDED_BY(mu_);  // Held leases that are not loaded yet.
-  std::deque<LeasedWork> ready_ ABSL_GUARDED_BY(mu_);    // Held leases that are loaded.
+  LoadedLeases ready_ ABSL_GUARDED_BY(mu_);              // Held leases that are loaded.
   BatchPace pace_ ABSL_GUARDED_BY(mu_);
   std::vector<proto::BatchDone> done_ ABSL_GUARDED_BY(mu_);  // Not reported yet.
   // The time at which done_ received its first entry.
@@ -288,17 +287,14 @@ bool LeaseClientImpl::AskLocked(Patience* patience) {
 }
 
 void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
-  const auto is = [](int64_t id) {
-    return [id](const LeasedWork& work) { return work.lease->id() == id; };
-  };
   switch (reply.answer_case()) {
     case proto::NextReply::kLease:
       AddLeaseLocked(reply.lease());
       for (const proto::Lease& lease : reply.more()) AddLeaseLocked(lease);
       return;
     case proto::NextReply::kStart: {
-      const auto work = std::find_if(ready_.begin(), ready_.end(), is(reply.start().lease()));
-      if (work == ready_.end()) return;  // Forget was called meanwhile.
+      LeasedWork* const work = ready_.Find(reply.start().lease());
+      if (work == nullptr) return;  // Forget was called meanwhile.
       work->lease->mutable_training()->set_wait(false);
       work->may_start = Clock::now();
       break;
@@ -306,7 +302,7 @@ void LeaseClientImpl::AnsweredLocked(const proto::NextReply& reply) {
     case proto::NextReply::kLost:
       for (const int64_t lost : reply.lost().leases()) {
         std::erase(held_, lost);
-        std::erase_if(ready_, is(lost));
+        ready_.Remove(lost);
         std::erase_if(given_, [lost](const proto::Lease& lease) { return lease.id() == lost; });
       }
       return;
@@ -340,7 +336,7 @@ void LeaseClientImpl::LoadLocked() {
   if (std::count(held_.begin(), held_.end(), lease.id()) == 0) return;  // Lost or forgotten.
   work.examples = *std::move(examples);
   work.loaded = Clock::now();
-  ready_.push_back(std::move(work));
+  ready_.Push(std::move(work));
   changed_.SignalAll();
 }
 
@@ -375,8 +371,7 @@ absl::StatusOr<LeasedWork> LeaseClientImpl::Take() {
   MUSTER_RETURN_IF_ERROR(error_);
   LeasedWork work;
   if (MayStartLocked()) {
-    work = std::move(ready_.front());
-    ready_.pop_front();
+    work = ready_.Pop();
     if (WaitingLocked() != 0) changed_.SignalAll();  // The thread can ask whether it may start.
   } else {
     work.done = over_;
@@ -444,7 +439,7 @@ void LeaseClientImpl::Forget() {
   absl::MutexLock lock(&mu_);
   held_.clear();
   given_.clear();
-  ready_.clear();
+  ready_.Clear();
   changed_.SignalAll();
 }
 
@@ -488,7 +483,7 @@ void LeaseClientImpl::Finish() {
   over_ = finished_ = true;
   held_.clear();
   given_.clear();
-  ready_.clear();
+  ready_.Clear();
   changed_.SignalAll();
   for (grpc::ClientContext* call : calls_) call->TryCancel();
 }

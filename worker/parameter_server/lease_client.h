@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/data/queue_depth.h"
 #include "common/push_pull/layout.h"
 #include "common/push_pull/variable_messages.h"
 #include "common/rpc/channel.h"
@@ -35,6 +36,7 @@ struct LeaseClientOptions {
   Duration patience = std::chrono::minutes(10);
   // Loads the examples of a lease on this object's thread.
   std::function<absl::StatusOr<std::shared_ptr<void>>(const proto::Lease& lease)> load;
+  std::shared_ptr<data::QueueDepth> depth;  // Counts the leases that are loaded. May be null.
 };
 
 struct LeasedWork {

@@ -18,6 +18,7 @@
 #include "common/push_pull/client.h"
 #include "common/push_pull/options.h"
 #include "common/rpc/host.h"
+#include "common/telemetry/task_meter.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
 #include "common/train/loop_data.h"
@@ -190,6 +191,8 @@ absl::Status PsWorkerImpl::Connect() {
   options.load = [this](const proto::Lease& lease) {
     return LoadLease(datasets_, PipelineOptionsOf(job()), lease, replica_.get(), exchange_.get());
   };
+  if (options_.meter != nullptr)
+    options.depth = options_.meter->InputQueue(SplitName(Split::kTrain));
   MUSTER_ASSIGN_OR_RETURN(leases_, LeaseClient::Make(std::move(options)));
   return absl::OkStatus();
 }
@@ -213,6 +216,7 @@ absl::Status PsWorkerImpl::MakeClient() {
   options.host_id = rpc::ThisHost().id;
   options.next_view = [this](uint64_t newer_than) { return NextView(newer_than); };
   options.parameters = exchange_->parameters();
+  if (options_.meter != nullptr) options.in_flight = options_.meter->chunks_in_flight();
   abandoned_ = false;
   exchange_->UseClient(nullptr);
   std::unique_ptr<push_pull::PushPullClient> old;

@@ -96,12 +96,16 @@ TEST(CleanStats, BoundsWhatAPeerSends) {
   for (int i = 0; i < 1000; ++i) {
     stats.add_phase_seconds(1);
     stats.add_gpus()->set_uuid(std::string(1000, 'x') + "\n\x1b");
+    stats.add_input_queues()->set_dataset("\x1b" + std::string(100000, 'x'));
   }
   CleanStats(&stats);
   EXPECT_EQ(stats.phase_seconds_size(), kNumPhases);
   EXPECT_LE(stats.gpus_size(), 64);
   EXPECT_LE(stats.gpus(0).uuid().size(), 110);
   EXPECT_EQ(stats.gpus(0).uuid().find('\x1b'), std::string::npos);
+  EXPECT_LE(stats.input_queues_size(), 64);
+  EXPECT_LE(stats.input_queues(0).dataset().size(), 110);
+  EXPECT_EQ(stats.input_queues(0).dataset().find('\x1b'), std::string::npos);
 }
 
 }  // namespace

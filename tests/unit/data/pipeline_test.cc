@@ -332,6 +332,82 @@ TEST(PipelineTest, AutomaticThreadsGrowWithSlowLoadsAndChangeNoBatch) {
   EXPECT_GE(most, 2);
 }
 
+// Returns whether `condition` became true within 30 s.
+template <typename Condition>
+bool Becomes(const Condition& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  return condition();
+}
+
+PipelineOptions Counted(int threads, int prefetch, const std::shared_ptr<QueueDepth>& depth) {
+  return {.threads = threads, .prefetch = prefetch, .seed = 42, .depth = depth};
+}
+
+TEST(PipelineDepth, ASlowConsumerFindsAFullQueue) {
+  const auto depth = std::make_shared<QueueDepth>();
+  const Sampler sampler(100, 5, false);
+  auto pipeline = Pipeline::Make(Numbers(100), sampler, {}, 0, 2, 2, Counted(3, 4, depth));
+  EXPECT_EQ(depth->capacity, 8) << "four of each replica";
+  EXPECT_TRUE(Becomes([&] { return depth->ready == 8; })) << depth->ready;
+  for (int taken = 0; taken < 10; ++taken) {
+    ASSERT_TRUE(pipeline->Next(taken % 2).ok());
+    EXPECT_LE(depth->ready, 8);
+    EXPECT_TRUE(Becomes([&] { return depth->ready == 8; })) << depth->ready;
+  }
+  pipeline.reset();
+  EXPECT_EQ(depth->ready, 0);
+  EXPECT_EQ(depth->capacity, 0);
+}
+
+TEST(PipelineDepth, ASlowProducerLeavesTheQueueEmpty) {
+  const auto depth = std::make_shared<QueueDepth>();
+  std::atomic<int64_t> loading{0}, may_load{4};
+  const DatasetPtr slow = FromFunction(100, [&](int64_t index, const Context&) -> Example {
+    ++loading;
+    while (index >= may_load) std::this_thread::yield();
+    return {at::full({}, index, at::kLong)};
+  });
+  auto pipeline = Pipeline::Make(slow, Sampler(100, 4, false), {}, 0, 1, 1, Counted(1, 2, depth));
+  EXPECT_TRUE(Becomes([&] { return loading == 5; })) << "the second batch is loading";
+  EXPECT_EQ(depth->ready, 1);
+  ASSERT_TRUE(pipeline->Next(0).ok());
+  EXPECT_EQ(depth->ready, 0);
+  EXPECT_EQ(depth->capacity, 2);
+  std::thread consumer([&] { EXPECT_TRUE(pipeline->Next(0).ok()); });
+  EXPECT_EQ(depth->ready, 0);
+  may_load = 100;
+  consumer.join();
+  EXPECT_TRUE(Becomes([&] { return depth->ready == 2; })) << depth->ready;
+}
+
+TEST(PipelineDepth, IsTheSumOfPipelinesAndFollowsTheirSettings) {
+  const auto depth = std::make_shared<QueueDepth>();
+  const Sampler sampler(100, 5, false);
+  auto one = Pipeline::Make(Numbers(100), sampler, {}, 0, 1, 2, Counted(1, 3, depth));
+  auto automatic = Pipeline::Make(Numbers(100), sampler, {}, 1, 1, 2,
+                                  Counted(PipelineOptions::kAuto, PipelineOptions::kAuto, depth));
+  EXPECT_EQ(depth->capacity, 3 + automatic->setting().prefetch);
+  EXPECT_TRUE(Becomes([&] { return depth->ready == depth->capacity; })) << depth->ready;
+  one.reset();
+  EXPECT_EQ(depth->capacity, automatic->setting().prefetch);
+  auto direct = Pipeline::Make(Numbers(100), sampler, {}, 0, 1, 2, Counted(1, 0, depth));
+  EXPECT_EQ(depth->capacity, automatic->setting().prefetch) << "no queue";
+}
+
+TEST(PipelineDepth, DoesNotCountTheEndOrErrors) {
+  const auto depth = std::make_shared<QueueDepth>();
+  PipelineOptions options = Counted(1, 8, depth);
+  options.repeat = false;
+  auto once = Pipeline::Make(Numbers(10), Sampler(10, 5, false), {}, 0, 1, 1, options);
+  EXPECT_TRUE(Becomes([&] { return depth->ready == 2; })) << depth->ready;
+  ASSERT_TRUE(once->Next(0).ok());
+  ASSERT_TRUE(once->Next(0).ok());
+  EXPECT_FALSE(once->Next(0).ok());
+  EXPECT_FALSE(once->Next(0).ok());
+  EXPECT_EQ(depth->ready, 0);
+}
+
 TEST(PipelineTest, FixedSettingsStay) {
   auto pipeline = Pipeline::Make(Numbers(100), Sampler(100, 7, false), {}, 0, 1, 1, {3, 5});
   EXPECT_EQ(pipeline->setting().threads, 3);

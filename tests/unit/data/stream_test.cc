@@ -223,6 +223,29 @@ TEST(Stream, AFunctionTellsTheEndByOutOfRange) {
   EXPECT_EQ(ExitCodeOf(empty), ExitCode::kConfiguration);
 }
 
+TEST(Stream, CountsTheBatchesThatAreReady) {
+  const auto depth = std::make_shared<QueueDepth>();
+  const DatasetPtr endless =
+      FromFunction(Dataset::kUnknownSize, [](int64_t i, const Context&) -> absl::StatusOr<Example> {
+        if (i >= 100) return absl::OutOfRangeError("no more");
+        return Example{at::full({}, i, at::kLong)};
+      });
+  auto pipeline = Pipeline::MakeStream(endless, PlanOf(3), 0, 1, {.prefetch = 3, .depth = depth});
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto fills = [&] {
+    while (depth->ready < 3 && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    return depth->ready == 3;
+  };
+  EXPECT_EQ(depth->capacity, 3);
+  EXPECT_TRUE(fills());
+  ASSERT_TRUE(pipeline->Next(0).ok());
+  EXPECT_TRUE(fills());
+  pipeline.reset();
+  EXPECT_EQ(depth->ready, 0);
+  EXPECT_EQ(depth->capacity, 0);
+}
+
 TEST(Stream, ErrorsOfItsOwnComeOutAtTheirBatch) {
   const DatasetPtr broken = FromStream([](const Context&, int64_t) {
     class Broken final : public Stream {

@@ -246,6 +246,7 @@ class ClientTest : public ::testing::TestWithParam<Path> {
     o.options.connections = GetParam().connections;
     o.listener = listener_.get();
     if (shared()) o.host_id = kHost;
+    o.in_flight = in_flight_;
     o.next_view = [this](uint64_t newer_than) { return views_.Next(newer_than); };
     for (auto& p : parameters_)
       o.parameters.push_back({std::span(p).first(3), std::span(p).subspan(3)});
@@ -283,6 +284,8 @@ class ClientTest : public ::testing::TestWithParam<Path> {
   std::unique_ptr<transport::DataListener> listener_;
   std::vector<std::unique_ptr<TestServer>> servers_;
   std::vector<std::vector<float>> parameters_;
+  const std::shared_ptr<std::atomic<int64_t>> in_flight_ =
+      std::make_shared<std::atomic<int64_t>>(0);
   std::unique_ptr<PushPullClient> client_;
 };
 
@@ -517,6 +520,25 @@ TEST_P(ClientTest, OtherVariablesEndItAtOnce) {
   views_.End();
   o.parameters.pop_back();
   EXPECT_TRUE(absl::IsInvalidArgument(PushPullClient::Make(o).status()));
+}
+
+TEST_P(ClientTest, CountsTheChunksWithoutAnAnswer) {
+  Make();
+  ASSERT_TRUE(client_->Pull().ok());
+  EXPECT_EQ(*in_flight_, 0);
+  FreezableStore& frozen = *servers_[1]->store;
+  frozen.Freeze(true);
+  client_->Begin(1, 0, {0.5, 0.25});
+  for (int shard = 0; shard < 2; ++shard) Launch(shard);
+  frozen.AwaitCaught();
+  // Shard 0 answers meanwhile.
+  const auto unanswered = std::ssize(layout_.chunks[1]);
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (*in_flight_ > unanswered && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(*in_flight_, unanswered);
+  frozen.Freeze(false);
+  ASSERT_TRUE(client_->Finish().ok());
+  EXPECT_EQ(*in_flight_, 0);
 }
 
 TEST_P(ClientTest, AbortWakesWhoeverWaits) {

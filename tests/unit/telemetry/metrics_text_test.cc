@@ -28,6 +28,13 @@ TaskMetrics Full() {
   stats.set_examples(224);
   for (int i = 0; i < kNumPhases; ++i) stats.add_phase_seconds(i + 0.5);
   stats.set_local_step_seconds(0.25);
+  stats.set_chunks_in_flight(5);
+  for (const char* dataset : {"noise", "train"}) {
+    proto::InputQueue& queue = *stats.add_input_queues();
+    queue.set_dataset(dataset);
+    queue.set_ready(2);
+    queue.set_capacity(4);
+  }
   proto::GpuStats& gpu = *stats.add_gpus();
   gpu.set_index(3);
   gpu.set_utilization(0.5);
@@ -55,6 +62,11 @@ TEST(MetricsTextTest, HasNamesLabelsAndValues) {
             HasSubstr("muster_phase_seconds_total{task=\"worker:1\",phase=\"data\"} 2.5\n"),
             HasSubstr("muster_local_step_seconds{task=\"worker:1\"} 0.25\n"),
             HasSubstr("muster_straggler{task=\"worker:1\",member=\"worker:1\"} 1\n"),
+            HasSubstr("muster_input_queue_batches{task=\"worker:1\",dataset=\"noise\"} 2\n"
+                      "muster_input_queue_batches{task=\"worker:1\",dataset=\"train\"} 2\n"),
+            HasSubstr("muster_input_queue_capacity_batches{task=\"worker:1\",dataset=\"train\"} "
+                      "4\n"),
+            HasSubstr("muster_in_flight_chunks{task=\"worker:1\"} 5\n"),
             HasSubstr("muster_gpu_utilization_ratio{task=\"worker:1\",device=\"3\"} 0.5\n"),
             HasSubstr("# HELP muster_step "), HasSubstr("process_resident_memory_bytes")));
 }
@@ -64,6 +76,7 @@ TEST(MetricsTextTest, LeavesOutWhatIsUnknown) {
   metrics.stats.mutable_gpus(0)->set_utilization(-1);
   metrics.stats.mutable_gpus(0)->set_memory_total_bytes(-1);
   metrics.stats.set_local_step_seconds(0);
+  metrics.stats.clear_input_queues();
   metrics.straggler.clear();
   metrics.has_steps = false;
   metrics.pulls = false;
@@ -73,6 +86,7 @@ TEST(MetricsTextTest, LeavesOutWhatIsUnknown) {
       AllOf(Not(HasSubstr("muster_gpu_utilization_ratio")),
             Not(HasSubstr("muster_local_step_seconds")), Not(HasSubstr("muster_straggler")),
             Not(HasSubstr("muster_staleness_updates")), Not(HasSubstr("muster_steps_total")),
+            Not(HasSubstr("muster_in_flight_chunks")), Not(HasSubstr("muster_input_queue")),
             Not(HasSubstr("muster_step{")), Not(HasSubstr("muster_gpu_memory_size_bytes")),
             HasSubstr("muster_gpu_memory_used_bytes")));
 }

@@ -144,6 +144,30 @@ TEST_F(TaskMeterTest, TellsOfTheRest) {
   EXPECT_THAT(meter_.stragglers(), ElementsAre(Pair("worker:1", true)));
 }
 
+TEST_F(TaskMeterTest, ReadsTheQueuesThatThereAre) {
+  EXPECT_EQ(meter_.Stats(now_).input_queues_size(), 0);
+  const auto train = meter_.InputQueue("train");
+  EXPECT_EQ(meter_.InputQueue("train"), train);
+  meter_.InputQueue("noise");
+  EXPECT_EQ(meter_.Stats(now_).input_queues_size(), 0) << "without a capacity there is no queue";
+  {
+    data::QueuePart one(train), other(train);
+    one.SetCapacity(4);
+    one.SetReady(3);
+    other.SetCapacity(2);
+    other.AddReady(1);
+    other.AddReady(-1);
+    *meter_.chunks_in_flight() = 9;
+    const proto::TaskStats stats = meter_.Stats(now_);
+    ASSERT_EQ(stats.input_queues_size(), 1);
+    EXPECT_EQ(stats.input_queues(0).dataset(), "train");
+    EXPECT_EQ(stats.input_queues(0).ready(), 3);
+    EXPECT_EQ(stats.input_queues(0).capacity(), 6);
+    EXPECT_EQ(stats.chunks_in_flight(), 9);
+  }
+  EXPECT_EQ(meter_.Stats(now_).input_queues_size(), 0) << "its pipelines are gone";
+}
+
 TEST_F(TaskMeterTest, ManyThreadsFeedIt) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)

@@ -148,6 +148,7 @@ class LeaseClientTest : public ::testing::Test {
     options.digest = "abc";
     options.variables = {{"net.w", {3, 2}, 0, {}}};
     options.ahead = ahead;
+    options.depth = depth_;
     options.patience = patience_;
     options.channel.retry.max = std::chrono::milliseconds(50);
     options.channel.retry.initial = std::chrono::milliseconds(10);
@@ -179,6 +180,7 @@ class LeaseClientTest : public ::testing::Test {
 
   Duration patience_ = std::chrono::seconds(10);
   int64_t bad_ = -1, slow_ = -1;  // leases
+  const std::shared_ptr<data::QueueDepth> depth_ = std::make_shared<data::QueueDepth>();
   std::vector<int64_t> loaded_;
   Chief chief_;
   std::unique_ptr<rpc::Server> server_;
@@ -314,6 +316,30 @@ TEST_F(LeaseClientTest, NoQuestionOvertakesWhatIsTold) {
 }
 
 // Its examples are there when it may start.
+TEST_F(LeaseClientTest, CountsTheLeasesThatAreLoaded) {
+  slow_ = 2;
+  for (int64_t lease = 1; lease <= 2; ++lease) chief_.Answer(Batch(lease));
+  Begin(1);
+  EXPECT_EQ(depth_->capacity, 1);
+  EXPECT_EQ(Take(), 1);
+  EXPECT_TRUE(chief_.Await([&] { return loaded_.size() == 2; })) << "the second one is loading";
+  EXPECT_EQ(depth_->ready, 0);
+  {
+    absl::MutexLock lock(&chief_.mutex);
+    slow_ = -1;
+    chief_.changed.SignalAll();
+  }
+  EXPECT_TRUE(chief_.Await([&] {
+    chief_.changed.WaitWithTimeout(&chief_.mutex, absl::Milliseconds(10));
+    return depth_->ready == 1;
+  }));
+  Complete(1);
+  EXPECT_EQ(Take(), 2);
+  EXPECT_EQ(depth_->ready, 0);
+  client_.reset();
+  EXPECT_EQ(depth_->capacity, 0);
+}
+
 TEST_F(LeaseClientTest, ALeaseThatWaitsIsLoadedAndTheChiefIsAskedWhenItMayStart) {
   chief_.Answer(Batch(1));
   chief_.Answer(Batch(2, /*wait=*/true));
