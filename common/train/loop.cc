@@ -8,10 +8,7 @@
 
 #include "common/base/logging.h"
 #include "common/flight/spans.h"
-#include "common/job/finished_run.h"
-#include "common/telemetry/task_meter.h"
 #include "common/train/evaluation.h"
-#include "common/train/graph_observer.h"
 #include "common/train/replica/precision.h"
 #include "common/train/replica/replica_values.h"
 #include "common/train/state/snapshot.h"
@@ -28,51 +25,36 @@ absl::Status SaveError(int64_t step, const absl::Status& why) {
 
 namespace {
 
-StepRunnerOptions RunnerOptions(const LoopContext& context, int local_index,
-                                int64_t global_batch_size, std::function<void(Phase)> on_phase) {
+StepRunnerOptions RunnerOptions(const LoopReplica& loop) {
   StepRunnerOptions options;
-  options.replica = context.first_replica + local_index;
-  options.num_replicas = context.num_replicas;
-  options.first_local = local_index == 0;
-  options.local_replicas = context.local_replicas;
-  options.for_servers = context.for_servers;
-  options.global_batch_size = global_batch_size;
-  options.on_phase = std::move(on_phase);
+  options.replica = loop.global_index();
+  options.num_replicas = loop.context.num_replicas;
+  options.first_local = loop.first_local();
+  options.local_replicas = loop.context.local_replicas;
+  options.for_servers = loop.context.for_servers;
+  options.global_batch_size = loop.state.global_batch_size;
+  options.on_phase = [&loop](Phase phase) { loop.Enter(phase); };
   return options;
-}
-
-// An exported program has a graph of its own. It says more than the one that autograd recorded.
-void ReportGraph(const Program& program, std::vector<summary::GraphNode> of_losses, int64_t step,
-                 const std::vector<Observer*>& observers) {
-  const auto* source = dynamic_cast<const GraphSource*>(&program);
-  const auto nodes = source == nullptr ? std::move(of_losses) : source->ForwardGraph();
-  if (nodes.empty()) return;
-  for (Observer* observer : observers)
-    if (auto* wants = dynamic_cast<GraphObserver*>(observer)) wants->OnGraph(step, nodes);
 }
 
 }  // namespace
 
 LoopImpl::LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
                    int local_index, const TrainData& data, LoopState* state)
-    : context_(context),
+    : loop_{context, replica, communicator, local_index, data, *state},
+      context_(loop_.context),
       replica_(replica),
       communicator_(communicator),
-      local_index_(local_index),
-      global_replica_(context.first_replica + local_index),
-      data_(data),
       state_(*state),
-      runner_(replica, communicator, context.job,
-              RunnerOptions(context, local_index, state->global_batch_size,
-                            [this](Phase phase) { Enter(phase); })),
-      steps_per_epoch_(data.steps_per_epoch) {}
+      runner_(replica, communicator, context.job, RunnerOptions(loop_)),
+      reports_(loop_) {}
 
 LoopImpl::~LoopImpl() = default;
 
 absl::Status LoopImpl::Run() {
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("taking over the state", [&] { TakeOverState(); }));
   OpenData();
-  if (reporter()) ReportStart();
+  reports_.Start();
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("beginning", [&] { BeginCallbacks(); }));
   // The previous generation may have ended before this state was saved: a process may have been
   // lost after the end of training or a validation, or a replica may have been lost within Save.
@@ -92,7 +74,7 @@ absl::Status LoopImpl::Run() {
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(); }));
     return Stopped();
   }
-  epoch_start_ = step_start_ = Clock::now();
+  reports_.BeginSteps();
   Loop loop(this);
   absl::Status ran = CatchProgramErrors("run", [&] { replica_->program().run(loop); });
   // The job ended between two steps over one batch, and RunStep threw this error.
@@ -120,18 +102,19 @@ void LoopImpl::OpenData() {
   options.batch_size = state_.global_batch_size;
   options.drop_remainder = DropsRemainder(job, *replica_);
   options.steps_per_epoch = job.steps_per_epoch.value_or(0);
-  options.sampler = data_.sampler;
+  options.sampler = loop_.data.sampler;
   options.pipeline = PipelineOptionsOf(job);
-  options.pipeline.seed = data_.seed;
+  options.pipeline.seed = loop_.data.seed;
   options.start = options.start_data = state_.position;
   if (state_.extras.stream)
     options.start_data = {state_.extras.stream->epoch, state_.extras.stream->offset};
   // Replicas with their own data do not share a pipeline.
-  const FeedPlace place{context_.pipelines, local_index_, context_.local_replicas,
+  const FeedPlace place{context_.pipelines, loop_.local_index, context_.local_replicas,
                         context_.replicas_on_host, context_.damage_log};
   FeedPlace own = place;
-  if (data_.auto_shard != data::AutoShard::kData) own.shared = nullptr;
-  feed_ = std::make_unique<Feed>(data_.dataset, options, own, communicator_, replica_->device());
+  if (loop_.data.auto_shard != data::AutoShard::kData) own.shared = nullptr;
+  feed_ =
+      std::make_unique<Feed>(loop_.data.dataset, options, own, communicator_, replica_->device());
   for (size_t i = 0; i < context_.named_datasets.size(); ++i) {
     const NamedDataset& declared = replica_->named_datasets()[i];
     named_feeds_.push_back(std::make_unique<NamedFeed>(
@@ -144,10 +127,10 @@ void LoopImpl::EndRun() {
   ThrowIfError(AgreeOn(communicator_, replica_->device(),
                        fmt::format("returned from run() after step {}", state_.steps),
                        "every replica must make the same calls in the same order"));
-  if (reporter())
+  if (loop_.reporter())
     LogInfo("run() returned after step {}{}: training is finished", state_.steps,
-            context_.job.max_steps || steps_per_epoch_ > 0
-                ? fmt::format(" of {}", TotalSteps(context_.job, steps_per_epoch_))
+            context_.job.max_steps || loop_.data.steps_per_epoch > 0
+                ? fmt::format(" of {}", TotalSteps(context_.job, loop_.data.steps_per_epoch))
                 : "");
   Finish();
 }
@@ -157,7 +140,7 @@ void LoopImpl::EndRun() {
 void LoopImpl::TakeOverState() {
   TransferOptions options;
   // Each call is a separate point for --fault.
-  options.moment = [this] { Enter(Phase::kStarting); };
+  options.moment = [this] { loop_.Enter(Phase::kStarting); };
   state_.stop_asked = context_.membership->StopRequested();
   BroadcastState(replica_, communicator_, context_.owner_replica, &state_, options);
   runner_.set_scaler_state(state_.loss_scaler);
@@ -165,12 +148,13 @@ void LoopImpl::TakeOverState() {
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
   // If the job's epochs have become shorter since the save, the position may be beyond the end of
   // the epoch.
-  const bool beyond = data_.sampler
-                          ? state_.position.offset >= data_.sampler->examples_per_epoch()
-                          : steps_per_epoch_ > 0 && state_.position.offset >=
-                                                        steps_per_epoch_ * state_.global_batch_size;
+  const bool beyond =
+      loop_.data.sampler
+          ? state_.position.offset >= loop_.data.sampler->examples_per_epoch()
+          : loop_.data.steps_per_epoch > 0 &&
+                state_.position.offset >= loop_.data.steps_per_epoch * state_.global_batch_size;
   if (beyond) {
-    if (!data_.sampler && !state_.extras.stream)
+    if (!loop_.data.sampler && !state_.extras.stream)
       state_.extras.stream = {{state_.position.epoch, state_.position.offset}};
     state_.position = {state_.position.epoch + 1, 0};
     state_.extras.batch_steps = state_.extras.batch_steps_done = 0;
@@ -179,8 +163,8 @@ void LoopImpl::TakeOverState() {
   // The job may also have become longer. Its former end is then in the middle of the job.
   state_.test_due = state_.test_due && TestDue();
   if (!IsFinished() && !Stopping() && !state_.epoch_begins()) state_.validation_due = false;
-  state_.validation_due = state_.validation_due && Has(Split::kValidation);
-  state_.test_due = state_.test_due && Has(Split::kTest);
+  state_.validation_due = state_.validation_due && loop_.Has(Split::kValidation);
+  state_.test_due = state_.test_due && loop_.Has(Split::kTest);
   TakeOverCallbacks();
 }
 
@@ -194,7 +178,7 @@ void LoopImpl::ResetEpoch() {
 void LoopImpl::Save(bool again, bool best) {
   SaveMoment moment;
   moment.step = state_.steps;
-  moment.epoch = last_epoch();
+  moment.epoch = state_.last_epoch();
   moment.epoch_end = state_.epoch_begins();
   moment.last = IsFinished() && (!HasCallbacks() || record().ended);
   moment.stopping = stop_;
@@ -203,27 +187,27 @@ void LoopImpl::Save(bool again, bool best) {
   const bool must = moment.last || moment.stopping;
   bool wanted = false;
   const bool due = state_.save_due == state_.steps;
-  if ((again || due) && reporter() && context_.checkpoints != nullptr) {
+  if ((again || due) && loop_.reporter() && context_.checkpoints != nullptr) {
     // Wanted may block until the previous save ends.
-    if (must || moment.validated) Enter(Phase::kSave);
+    if (must || moment.validated) loop_.Enter(Phase::kSave);
     wanted = context_.checkpoints->Wanted(moment);
-    if (!wanted && moment.validated) Enter(Phase::kForward);
+    if (!wanted && moment.validated) loop_.Enter(Phase::kForward);
   }
   if (wanted) state_.save_due = state_.steps;
   // kPerReplica buffers differ between replicas, so all replicas take part in saving them. They
   // wait for rank 0's decision.
   const bool gathers = !replica_->replica_buffers().empty();
-  if (gathers) Enter(must ? Phase::kSave : Phase::kReduce);
+  if (gathers) loop_.Enter(must ? Phase::kSave : Phase::kReduce);
   absl::StatusOr<StackedBuffers> own = GatherReplicaBuffers(*replica_, communicator_, &wanted);
   if (!own.ok()) throw StatusError(own.status());
   if (wanted) ThrowIfError(replica_->CheckNothingRegisteredLate());
-  if (!wanted || !reporter()) {
-    if (gathers) Enter(Phase::kForward);
+  if (!wanted || !loop_.reporter()) {
+    if (gathers) loop_.Enter(Phase::kForward);
     return;
   }
-  Enter(Phase::kSave);
+  loop_.Enter(Phase::kSave);
   const Span span("snapshot");
-  for (Observer* observer : context_.observers) observer->OnSave(state_.steps);
+  reports_.Save();
   auto snapshot = context_.snapshots->Take(*replica_, state_, *own);
   state_.save_due = -1;
   if (snapshot.ok()) {
@@ -239,7 +223,7 @@ void LoopImpl::Save(bool again, bool best) {
   } else {
     LogWarning("{}; training goes on", Message(SaveError(state_.steps, snapshot.status())));
   }
-  Enter(Phase::kForward);
+  loop_.Enter(Phase::kForward);
 }
 
 void LoopImpl::CheckReplicasEqual() {
@@ -264,11 +248,6 @@ void LoopImpl::CheckReplicasEqual() {
 
 // ---- Steps
 
-bool LoopImpl::IsFinished() const {
-  return state_.extras.finished ||
-         TrainedToItsEnd(context_.job, state_.steps, state_.position.epoch);
-}
-
 bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
   if (steps < 1)
     throw StatusError(
@@ -281,7 +260,7 @@ bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
         "next was called after {} of the {} steps over a batch: make those that are left first",
         batch_steps_done_, batch_steps_)));
   if (!have_batch_) {
-    Enter(Phase::kData);
+    loop_.Enter(Phase::kData);
     EnterSpanStep(state_.steps + 1);
     const Span span("input");
     auto loaded = feed_->Next();
@@ -304,7 +283,7 @@ bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
 bool LoopImpl::NextOf(DatasetHandle dataset, data::Batch* batch) {
   if (dataset.index < 0 || dataset.index >= static_cast<int>(named_feeds_.size()))
     throw StatusError(ProgramError("next was called with a dataset that build() did not declare"));
-  Enter(Phase::kData);
+  loop_.Enter(Phase::kData);
   const Span span("input");
   FedBatch loaded;
   auto there = named_feeds_[dataset.index]->Next(&loaded);
@@ -312,7 +291,7 @@ bool LoopImpl::NextOf(DatasetHandle dataset, data::Batch* batch) {
   if (*there) *batch = std::move(loaded.batch);
   left_out_.Add(loaded.left_out);
   input_seconds_ += loaded.wait_seconds;
-  Enter(Phase::kForward);
+  loop_.Enter(Phase::kForward);
   return *there;
 }
 
@@ -338,12 +317,10 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   plan.steps_done = state_.steps;
   plan.epoch = state_.position.epoch;
   plan.global_examples = loaded_.global_examples;
-  plan.summary = reporter() && !context_.observers.empty() &&
-                 (state_.steps + 1) % context_.job.summary.every_steps == 0;
+  plan.summary = reports_.observed() && (state_.steps + 1) % context_.job.summary.every_steps == 0;
   std::optional<LossGraph> graph;
-  if (reporter() && !context_.observers.empty() && state_.steps == 0)
-    graph.emplace(NamedParameters(*replica_));
-  plan.stop_requested = first_local() && context_.membership->StopRequested();
+  if (reports_.observed() && state_.steps == 0) graph.emplace(NamedParameters(*replica_));
+  plan.stop_requested = loop_.first_local() && context_.membership->StopRequested();
   plan.input_seconds = std::exchange(input_seconds_, 0);
   std::optional<BatchNormWatch> watch;
   if (!watched_) watch.emplace();
@@ -354,8 +331,8 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   if (!result.ok()) throw StatusError(NameLeftOut(result.status(), loaded_.left_out.count));
   if (watch) CheckBatchNorm(*watch);
   Commit(*result);
-  if (graph) ReportGraph(replica_->program(), graph->Take(), state_.steps, context_.observers);
-  step_start_ = Clock::now();
+  if (graph) reports_.Graph(graph->Take());
+  reports_.BeginStep();
   return OutcomeOf(*std::move(result), state_.steps, std::move(results));
 }
 
@@ -366,7 +343,7 @@ void LoopImpl::CheckBatchNorm(const BatchNormWatch& watch) {
   // If the size of the data is unknown, so is the last batch. Only full batches are checked then.
   const int64_t batch_size = state_.global_batch_size;
   const data::Sampler sampler =
-      data_.sampler ? *data_.sampler : data::Sampler(batch_size, batch_size, false);
+      loop_.data.sampler ? *loop_.data.sampler : data::Sampler(batch_size, batch_size, false);
   const std::string batch =
       BatchWithSingleExample(sampler, TotalSteps(context_.job, sampler.batches_per_epoch()),
                              context_.num_replicas, context_.job.accumulate_steps);
@@ -397,13 +374,6 @@ void LoopImpl::Account(const StepResult& result) {
   }
 }
 
-void LoopImpl::Measure(const StepResult& result) {
-  TaskMeter* const meter = context_.meter;
-  if (meter == nullptr) return;
-  meter->AddExamples(loaded_.local_examples);
-  if (first_local()) meter->AddStep(result.wait_seconds, result.input_seconds);
-}
-
 void LoopImpl::MoveOn() {
   begun_batch_ = true;
   ++batch_steps_done_;
@@ -426,14 +396,14 @@ void LoopImpl::MoveOn() {
 // Updates counters and sums. Needs no communication.
 void LoopImpl::Commit(const StepResult& result) {
   Account(result);
-  Measure(result);
+  reports_.Measure(result, loaded_.local_examples);
   MoveOn();
   state_.loss_scaler = runner_.scaler_state();
   state_.validation_due = state_.test_due = false;
   stop_ = stop_ || result.stop;
   AverageWeights();
-  if (reporter()) ReportStep(result);
-  if (reporter()) ReportLeftOut(Split::kTrain, left_out_);
+  reports_.Step(result, loaded_);
+  reports_.LeftOut(Split::kTrain, left_out_);
   left_out_ = {};
   if (result.skipped)
     ThrowIfError(CheckLossScale(result.loss_scale, state_.extras.skipped.in_a_row, state_.steps));
@@ -453,8 +423,7 @@ void LoopImpl::Finish() {
                        "every replica must make the same calls in the same order"));
   state_.extras.finished = true;
   stop_ = false;  // The requested stop has taken effect.
-  if (reporter())
-    for (Observer* observer : context_.observers) observer->OnFinish(state_.steps);
+  reports_.Finish();
   if (state_.steps == 0) return;  // Nothing to save.
   // If this state is already saved, result.json says that it is final.
   if (!state_.epoch_begins()) EndEpoch();
@@ -474,19 +443,10 @@ void LoopImpl::EndEpoch() {
     throw StatusError(DataError(fmt::format(
         "epoch {} had no example to train on: all of its examples are damaged, and on_error "
         "\"skip\" leaves them out",
-        last_epoch() + 1)));
-  if (reporter()) {
-    ReportEpoch(Split::kTrain, last_epoch(), state_.epoch_examples,
-                Seconds(Clock::now() - epoch_start_), TrainMetrics());
-    SummaryData shown;
-    if (!context_.observers.empty())
-      shown.images = MetricImages(*replica_, state_.epoch_metric_sums.data());
-    ReportSummary(Split::kTrain, shown);
-    ReportParameters();
-  }
-  state_.validation_due = fitting_ && Has(Split::kValidation);
-  state_.test_due = fitting_ && TestDue() && Has(Split::kTest);
-  epoch_start_ = Clock::now();
+        state_.last_epoch() + 1)));
+  reports_.Epoch();
+  state_.validation_due = fitting_ && loop_.Has(Split::kValidation);
+  state_.test_due = fitting_ && TestDue() && loop_.Has(Split::kTest);
 }
 
 bool LoopImpl::TestDue() const {
@@ -520,10 +480,10 @@ void LoopImpl::RunDuePasses() {
 }
 
 std::map<std::string, double> LoopImpl::Evaluate(Split split) {
-  if (!Has(split))
+  if (!loop_.Has(split))
     throw StatusError(
         ProgramError(fmt::format("the program declares no dataset for {}", SplitName(split))));
-  if (split == Split::kTrain && data_.auto_shard == data::AutoShard::kFile)
+  if (split == Split::kTrain && loop_.data.auto_shard == data::AutoShard::kFile)
     throw StatusError(ConfigurationError(
         "evaluate(train) was called with data.auto_shard \"file\", by which no replica has all "
         "files: evaluate another split, or use \"data\""));
@@ -536,7 +496,7 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   if (stop_) return std::nullopt;
   const Span span("evaluate");
   const MonotonicTime start = Clock::now();
-  Enter(Phase::kEvaluate);
+  loop_.Enter(Phase::kEvaluate);
   PassOptions options;
   options.split = split;
   options.dataset = context_.datasets.at(split);
@@ -544,14 +504,9 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
                                      context_.declared_replicas);
   options.replicas_on_host = context_.replicas_on_host;
   options.damage_log = context_.damage_log;
-  options.summary = reporter() && !context_.observers.empty();
-  options.stop = [this] { return first_local() && context_.membership->StopRequested(); };
-  if (reporter()) {
-    options.progress = [this, split](int64_t done, int64_t total) {
-      for (Observer* observer : context_.observers)
-        observer->OnEvaluateProgress(SplitName(split), done, total);
-    };
-  }
+  options.summary = reports_.observed();
+  options.stop = [this] { return loop_.first_local() && context_.membership->StopRequested(); };
+  options.progress = reports_.PassProgress(split);
   if (HasCallbacks()) Fire(Hook::kPassBegin, split);
   auto pass = RunPass(context_.job, replica_, communicator_, options);
   if (!pass.ok()) throw StatusError(pass.status());
@@ -564,12 +519,8 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   // the next chief reports it.
   if (split != Split::kTrain) state_.last_passes[SplitName(split)] = pass->metrics;
   // A separate point for --fault.
-  Enter(Phase::kEvaluate);
-  if (reporter()) {
-    ReportLeftOut(split, pass->left_out);
-    ReportSummary(split, pass->summary);
-    ReportEpoch(split, last_epoch(), pass->examples, Seconds(Clock::now() - start), pass->metrics);
-  }
+  loop_.Enter(Phase::kEvaluate);
+  reports_.Pass(split, *pass, start);
   if (HasCallbacks()) {
     Fire(Hook::kPassEnd, split, pass->metrics);
     ExchangeDecisions();
@@ -580,8 +531,8 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
     state_.validation_due = false;
     if (!EpochEndPending()) Save(state_.saved_step != state_.steps);
   }
-  Enter(Phase::kForward);
-  epoch_start_ = step_start_ = Clock::now();
+  loop_.Enter(Phase::kForward);
+  reports_.BeginSteps();
   return std::move(pass->metrics);
 }
 

@@ -3,57 +3,21 @@
 // same decisions, because they decide on reduced numbers.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "common/data/pipeline.h"
 #include "common/train/callbacks/callbacks.h"
-#include "common/train/embedding/local_exchange.h"
 #include "common/train/evaluation.h"
+#include "common/train/loop/loop_context.h"
+#include "common/train/loop/loop_reports.h"
 #include "common/train/loop_backend.h"
-#include "common/train/loop_data.h"
-#include "common/train/loop_state.h"
-#include "common/train/membership.h"
-#include "common/train/replica/replica.h"
-#include "common/train/replica/replica_buffers.h"
-#include "common/train/state/checkpointing.h"
-#include "common/train/state/snapshot.h"
 #include "common/train/step/single_example.h"
 #include "common/train/step/step.h"
 
 namespace muster {
-
-class TaskMeter;
-
-// What the loops of all replicas of a process share during one generation.
-struct LoopContext {
-  const Job& job;
-  const std::map<Split, data::DatasetPtr>& datasets;
-  const std::vector<data::DatasetPtr>& named_datasets;  // Indexed by handle.
-  Membership* membership;
-  const std::vector<Observer*>& observers;
-  CheckpointSink* checkpoints;  // Null if the job saves nothing.
-  SnapshotTaker* snapshots;
-  // The kPerReplica buffers of the last save or restore. Rank 0 sends them to replicas without such
-  // buffers.
-  StackedBuffers* kept;
-  LocalExchange* exchange;
-  int num_replicas;   // All replicas of the generation.
-  int first_replica;  // Index of this process's first replica in the generation.
-  int owner_replica;  // The replica whose state is broadcast.
-  int world_size;
-  int local_replicas = 1;    // Replicas of this process.
-  bool for_servers = false;  // As in StepRunnerOptions.
-  SharedPipelines* pipelines = nullptr;
-  int replicas_on_host = 1;         // Replicas of all members on this host.
-  DamageLog* damage_log = nullptr;  // Lasts for the whole run.
-  int declared_replicas = 0;        // Replicas of the whole cluster. Equal in all members.
-  TaskMeter* meter = nullptr;       // Null: nothing is measured.
-};
 
 // Returns the retryable error for a job that must save its state after `step` and cannot.
 absl::Status SaveError(int64_t step, const absl::Status& why);
@@ -81,7 +45,7 @@ class LoopImpl final : public LoopBackend {
   Nested Gather(const Nested& value, int64_t axis) override;
   std::vector<Nested> LocalResults(const Nested& value) override;
   ReplicaContext context() const override {
-    return {global_replica_, context_.num_replicas, replica_->device()};
+    return {loop_.global_index(), context_.num_replicas, replica_->device()};
   }
   int64_t steps() const override { return state_.steps; }
   int64_t epoch() const override { return state_.position.epoch; }
@@ -89,15 +53,6 @@ class LoopImpl final : public LoopBackend {
   int64_t steps_left() const override;
 
  private:
-  bool first_local() const { return local_index_ == 0; }
-  bool reporter() const { return first_local() && context_.first_replica == 0; }
-  void Enter(Phase phase) {
-    if (first_local()) context_.membership->SetPhase(phase, state_.steps + 1);
-  }
-  // Returns the epoch of the last step.
-  int64_t last_epoch() const {
-    return std::max<int64_t>(0, state_.position.epoch - (state_.epoch_begins() ? 1 : 0));
-  }
   void TakeOverState();
   absl::Status Stopped() const;
   void OpenData();
@@ -106,8 +61,7 @@ class LoopImpl final : public LoopBackend {
   void CheckBatchNorm(const BatchNormWatch& watch);
   void Commit(const StepResult& result);
   void Account(const StepResult& result);
-  void Measure(const StepResult& result);  // Feeds the meter.
-  void MoveOn();                           // Advances the position in the data after a step.
+  void MoveOn();  // Advances the position in the data after a step.
   bool TestDue() const;
   void EndEpoch();
   void ResetEpoch();
@@ -121,8 +75,7 @@ class LoopImpl final : public LoopBackend {
   void RunDuePasses();
   // Makes one pass and returns its metrics. Returns nullopt if a stop was requested.
   std::optional<std::map<std::string, double>> Pass(Split split);
-  bool IsFinished() const;  // Returns true if training has no step left.
-  bool Has(Split split) const { return context_.datasets.contains(split); }
+  bool IsFinished() const { return loop_.IsFinished(); }
 
   // ---- Callbacks (loop_callbacks.cc)
   bool HasCallbacks() const;
@@ -159,29 +112,14 @@ class LoopImpl final : public LoopBackend {
   // "ema_<name>". Returns false if the pass was stopped.
   bool PassOfAverage(PassOptions options, std::map<std::string, double>* metrics);
 
-  // Returns the means of the metrics over the epoch's steps so far.
-  std::map<std::string, double> TrainMetrics() const;
-  // Returns the report on the loss scale, or nullopt without float16. `skipped` is true if the last
-  // step was skipped.
-  std::optional<LossScaleReport> LossScale(bool skipped) const;
-  void ReportLeftOut(Split split, const DamagedExamples::Report& left_out);
-  void ReportStart();
-  void ReportStep(const StepResult& result);
-  void ReportEpoch(Split split, int64_t epoch, int64_t examples, double seconds,
-                   const std::map<std::string, double>& metrics);
-  void ReportSummary(Split split, const SummaryData& summary);
-  void ReportParameters();
-  void ReportTables();
-
-  const LoopContext context_;
+  const LoopReplica loop_;
+  // The parts of loop_ that this class uses most.
+  const LoopContext& context_;
   Replica* const replica_;
   Communicator* const communicator_;
-  const int local_index_;
-  const int global_replica_;
-  const TrainData& data_;
   LoopState& state_;
   StepRunner runner_;
-  const int64_t steps_per_epoch_;  // 0 if unknown.
+  LoopReports reports_;
   std::unique_ptr<Feed> feed_;
   std::vector<std::unique_ptr<NamedFeed>> named_feeds_;  // Indexed by handle.
   FedBatch loaded_;
@@ -198,7 +136,6 @@ class LoopImpl final : public LoopBackend {
   bool save_requested_ = false;         // True if a callback has requested a save.
   bool end_saved_ = false;              // True if SaveEnd has saved in this generation.
   double input_seconds_ = 0;  // Time that this replica waited for input since the last step.
-  MonotonicTime epoch_start_, step_start_;
 };
 
 }  // namespace muster

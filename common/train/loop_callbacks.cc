@@ -35,7 +35,7 @@ void LoopImpl::TakeOverCallbacks() {
     return replica_->kept().Only({});
   }
   const bool none = !record;
-  checkpoint::TakeOver({state_.steps, last_epoch(), state_.epoch_begins() || IsFinished(),
+  checkpoint::TakeOver({state_.steps, state_.last_epoch(), state_.epoch_begins() || IsFinished(),
                         IsFinished(), state_.validation_due, state_.test_due},
                        &record);
   // If a run without callbacks was complete, its saved state is final, because no callback has a
@@ -55,7 +55,7 @@ void LoopImpl::TakeOverCallbacks() {
   std::erase_if(record->rates, lacks_optimizer);
   std::erase_if(record->rates_of, lacks_optimizer);
   for (const std::string& line : DropReplacedRates(JobRates(*replica_), &*record))
-    if (reporter()) LogInfo("{}", line);
+    if (loop_.reporter()) LogInfo("{}", line);
   std::set<std::string> kept;
   for (const auto& [name, step] : record->kept) kept.insert(name);
   replica_->kept().Only(kept);
@@ -76,7 +76,7 @@ void LoopImpl::ApplyRates() {
 void LoopImpl::BeginCallbacks() {
   if (!HasCallbacks()) return;
   const bool over = IsFinished() && record().ended;
-  if (reporter()) {
+  if (loop_.reporter()) {
     CallbackHostOptions options;
     options.callbacks = replica_->callbacks().callbacks;
     options.rates = JobRates(*replica_);
@@ -92,19 +92,19 @@ void LoopImpl::BeginCallbacks() {
       return 0.0;
     };
     options.save_model = [this](const std::string& path, bool with_optimizer) {
-      Enter(Phase::kSave);
+      loop_.Enter(Phase::kSave);
       auto snapshot = context_.snapshots->Take(*replica_, state_);
       const absl::Status saved =
           snapshot.ok() ? WriteModelFile(checkpoint::PosixFileSystem(), path, *std::move(snapshot),
                                          context_.job, with_optimizer)
                         : snapshot.status();
-      Enter(Phase::kForward);
+      loop_.Enter(Phase::kForward);
       return saved;
     };
     options.predict = [this](const data::Batch& batch, const std::vector<std::string>& columns) {
-      Enter(Phase::kEvaluate);
+      loop_.Enter(Phase::kEvaluate);
       auto outputs = PredictForHook(replica_, context_.job.precision, batch, columns);
-      Enter(Phase::kForward);
+      loop_.Enter(Phase::kForward);
       return outputs;
     };
     host_ = std::make_unique<CallbackHost>(std::move(options));
@@ -120,7 +120,7 @@ void LoopImpl::BeginCallbacks() {
 // ---- Hooks
 
 std::map<std::string, double> LoopImpl::EpochMetrics() const {
-  std::map<std::string, double> metrics = TrainMetrics();
+  std::map<std::string, double> metrics = TrainMetrics(*replica_, state_);
   const auto validation = state_.last_passes.find(SplitName(Split::kValidation));
   if (validation != state_.last_passes.end())
     for (const auto& [name, value] : validation->second) metrics["val_" + name] = value;
@@ -135,7 +135,7 @@ void LoopImpl::Fire(Hook hook, Split split, std::map<std::string, double> metric
   CallbackMoment moment;
   const bool begins = hook == Hook::kEpochBegin || hook == Hook::kStepBegin;
   moment.step = state_.steps + (hook == Hook::kStepBegin ? 1 : 0);
-  moment.epoch = begins ? state_.position.epoch : last_epoch();
+  moment.epoch = begins ? state_.position.epoch : state_.last_epoch();
   moment.split = split;
   moment.loss = state_.last_loss;
   moment.metrics = std::move(metrics);
@@ -147,9 +147,9 @@ void LoopImpl::ExchangeDecisions() {
   CallbackDecision decision;
   if (host_ != nullptr && host_->TakeDecision(&decision)) text = ToText(decision);
   if (communicator_->size() > 1) {
-    Enter(Phase::kReduce);
+    loop_.Enter(Phase::kReduce);
     text = BroadcastText(text, replica_->device(), communicator_, 0);
-    Enter(Phase::kForward);
+    loop_.Enter(Phase::kForward);
   }
   if (text.empty()) return;
   auto told = DecisionFromText(text);
@@ -198,7 +198,7 @@ void LoopImpl::BeforeStep() {
 
 void LoopImpl::AfterStep() {
   Fire(Hook::kStepEnd, Split::kTrain,
-       host_ == nullptr ? std::map<std::string, double>() : TrainMetrics());
+       host_ == nullptr ? std::map<std::string, double>() : TrainMetrics(*replica_, state_));
   if (replica_->callbacks().decides_in_steps) ExchangeDecisions();
   record().steps_ended = state_.steps;
   // A stop that a callback requests in the middle of an epoch ends the epoch.
@@ -247,7 +247,7 @@ bool LoopImpl::PassOfAverage(PassOptions options, std::map<std::string, double>*
 
 bool LoopImpl::EpochEndPending() const {
   const bool over = state_.epoch_begins() || IsFinished() || Stopping();
-  return HasCallbacks() && state_.steps > 0 && over && record().epochs_ended <= last_epoch();
+  return HasCallbacks() && state_.steps > 0 && over && record().epochs_ended <= state_.last_epoch();
 }
 
 void LoopImpl::Settle() {
@@ -261,7 +261,7 @@ void LoopImpl::Settle() {
     Fire(Hook::kEpochEnd, Split::kTrain,
          host_ == nullptr ? std::map<std::string, double>() : EpochMetrics());
     ExchangeDecisions();
-    record().epochs_ended = last_epoch() + 1;
+    record().epochs_ended = state_.last_epoch() + 1;
     // If a callback has restored weights, the metrics do not belong to them.
     asks_for_best =
         record().weights_of == 0 && (context_.job.checkpoint.best_of_training ||
@@ -269,18 +269,18 @@ void LoopImpl::Settle() {
   }
   if (Stopping() && !state_.extras.finished) {
     state_.extras.finished = true;
-    state_.test_due = fitting_ && Has(Split::kTest);
-    if (reporter()) {
-      LogInfo("training stops after step {} (epoch {}): {}", state_.steps, last_epoch() + 1,
+    state_.test_due = fitting_ && loop_.Has(Split::kTest);
+    if (loop_.reporter()) {
+      LogInfo("training stops after step {} (epoch {}): {}", state_.steps, state_.last_epoch() + 1,
               record().stop);
-      for (Observer* observer : context_.observers) observer->OnFinish(state_.steps);
     }
+    reports_.Finish();
   }
   if (IsFinished() && !record().ended) {
     Fire(Hook::kTrainEnd);
     ExchangeDecisions();
     record().ended = true;
-    if (reporter() && record().weights_of > 0)
+    if (loop_.reporter() && record().weights_of > 0)
       LogInfo("restored the weights after step {}", record().weights_of);
   }
   if (!IsFinished() && (save_requested_ || asks_for_best))
