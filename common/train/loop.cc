@@ -53,7 +53,7 @@ LoopImpl::~LoopImpl() = default;
 
 absl::Status LoopImpl::Run() {
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("taking over the state", [&] { TakeOverState(); }));
-  OpenData();
+  input_.emplace(loop_);
   reports_.Start();
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("beginning", [&] { BeginCallbacks(); }));
   // The previous generation may have ended before this state was saved: a process may have been
@@ -95,34 +95,6 @@ absl::Status LoopImpl::Stopped() const {
   return Preempted(fmt::format("stopped on request after step {}", state_.steps));
 }
 
-void LoopImpl::OpenData() {
-  const Job& job = context_.job;
-  FeedOptions options;
-  options.name = SplitName(Split::kTrain);
-  options.batch_size = state_.global_batch_size;
-  options.drop_remainder = DropsRemainder(job, *replica_);
-  options.steps_per_epoch = job.steps_per_epoch.value_or(0);
-  options.sampler = loop_.data.sampler;
-  options.pipeline = PipelineOptionsOf(job);
-  options.pipeline.seed = loop_.data.seed;
-  options.start = options.start_data = state_.position;
-  if (state_.extras.stream)
-    options.start_data = {state_.extras.stream->epoch, state_.extras.stream->offset};
-  // Replicas with their own data do not share a pipeline.
-  const FeedPlace place{context_.pipelines, loop_.local_index, context_.local_replicas,
-                        context_.replicas_on_host, context_.damage_log};
-  FeedPlace own = place;
-  if (loop_.data.auto_shard != data::AutoShard::kData) own.shared = nullptr;
-  feed_ =
-      std::make_unique<Feed>(loop_.data.dataset, options, own, communicator_, replica_->device());
-  for (size_t i = 0; i < context_.named_datasets.size(); ++i) {
-    const NamedDataset& declared = replica_->named_datasets()[i];
-    named_feeds_.push_back(std::make_unique<NamedFeed>(
-        context_.named_datasets[i], declared, job, state_.global_batch_size,
-        state_.extras.datasets[declared.name], place, communicator_, replica_->device()));
-  }
-}
-
 void LoopImpl::EndRun() {
   ThrowIfError(AgreeOn(communicator_, replica_->device(),
                        fmt::format("returned from run() after step {}", state_.steps),
@@ -146,21 +118,8 @@ void LoopImpl::TakeOverState() {
   runner_.set_scaler_state(state_.loss_scaler);
   runner_.Begin();
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
-  // If the job's epochs have become shorter since the save, the position may be beyond the end of
-  // the epoch.
-  const bool beyond =
-      loop_.data.sampler
-          ? state_.position.offset >= loop_.data.sampler->examples_per_epoch()
-          : loop_.data.steps_per_epoch > 0 &&
-                state_.position.offset >= loop_.data.steps_per_epoch * state_.global_batch_size;
-  if (beyond) {
-    if (!loop_.data.sampler && !state_.extras.stream)
-      state_.extras.stream = {{state_.position.epoch, state_.position.offset}};
-    state_.position = {state_.position.epoch + 1, 0};
-    state_.extras.batch_steps = state_.extras.batch_steps_done = 0;
-    ResetEpoch();
-  }
-  // The job may also have become longer. Its former end is then in the middle of the job.
+  if (LeaveShorterEpoch(loop_.data, &state_)) ResetEpoch();
+  // The job may have become longer. Its former end is then in the middle of the job.
   state_.test_due = state_.test_due && TestDue();
   if (!IsFinished() && !Stopping() && !state_.epoch_begins()) state_.validation_due = false;
   state_.validation_due = state_.validation_due && loop_.Has(Split::kValidation);
@@ -255,80 +214,41 @@ bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
   Settle();
   SaveEnd();
   if (stop_ || IsFinished()) return false;
-  if (have_batch_ && begun_batch_)
-    throw StatusError(ProgramError(fmt::format(
-        "next was called after {} of the {} steps over a batch: make those that are left first",
-        batch_steps_done_, batch_steps_)));
-  if (!have_batch_) {
-    loop_.Enter(Phase::kData);
-    EnterSpanStep(state_.steps + 1);
-    const Span span("input");
-    auto loaded = feed_->Next();
-    if (!loaded.ok()) throw StatusError(loaded.status());
-    loaded_ = *std::move(loaded);
-    left_out_.Add(loaded_.left_out);
-    input_seconds_ += loaded_.wait_seconds;
-    have_batch_ = true;
-    begun_batch_ = false;
-    const bool begun = state_.extras.batch_steps > 0;
-    batch_steps_ = begun ? state_.extras.batch_steps : steps;
-    batch_steps_done_ = begun ? state_.extras.batch_steps_done : 0;
-  } else if (batch_steps_done_ == 0) {
-    batch_steps_ = steps;
-  }
-  *batch = loaded_.batch;
+  input_->Next(steps);
+  *batch = input_->batch().batch;
   return true;
 }
 
 bool LoopImpl::NextOf(DatasetHandle dataset, data::Batch* batch) {
-  if (dataset.index < 0 || dataset.index >= static_cast<int>(named_feeds_.size()))
-    throw StatusError(ProgramError("next was called with a dataset that build() did not declare"));
-  loop_.Enter(Phase::kData);
-  const Span span("input");
-  FedBatch loaded;
-  auto there = named_feeds_[dataset.index]->Next(&loaded);
-  if (!there.ok()) throw StatusError(there.status());
-  if (*there) *batch = std::move(loaded.batch);
-  left_out_.Add(loaded.left_out);
-  input_seconds_ += loaded.wait_seconds;
-  loop_.Enter(Phase::kForward);
-  return *there;
+  return input_->NextOf(dataset, batch);
 }
 
-int64_t LoopImpl::steps_left() const {
-  return have_batch_ && !stop_ && !IsFinished() ? batch_steps_ - batch_steps_done_ : 0;
-}
+int64_t LoopImpl::steps_left() const { return stop_ || IsFinished() ? 0 : input_->steps_left(); }
 
 StepOutcome LoopImpl::RunStep(const LoopBody& body) {
-  if (have_batch_ && Stopping()) Settle();
-  if (have_batch_ && (stop_ || IsFinished())) throw StatusError(Preempted("the job is over"));
-  if (!have_batch_)
-    throw StatusError(ProgramError(
-        loaded_.global.size() == 0
-            ? std::string("step was called without a batch: call next() first")
-            : fmt::format("step was called once more than the {} that next() gave the batch for: "
-                          "call next() first, or say next(&batch, {})",
-                          batch_steps_ == 1 ? "one step" : fmt::format("{} steps", batch_steps_),
-                          batch_steps_ + 1)));
+  if (!input_->has_batch()) throw StatusError(input_->NoBatchError());
+  if (Stopping()) Settle();
+  if (stop_ || IsFinished()) throw StatusError(Preempted("the job is over"));
+  const FedBatch& batch = input_->batch();
   EnterSpanStep(state_.steps + 1);
   const Span span("step");
   BeforeStep();
   StepPlan plan;
   plan.steps_done = state_.steps;
   plan.epoch = state_.position.epoch;
-  plan.global_examples = loaded_.global_examples;
+  plan.global_examples = batch.global_examples;
   plan.summary = reports_.observed() && (state_.steps + 1) % context_.job.summary.every_steps == 0;
   std::optional<LossGraph> graph;
   if (reports_.observed() && state_.steps == 0) graph.emplace(NamedParameters(*replica_));
   plan.stop_requested = loop_.first_local() && context_.membership->StopRequested();
-  plan.input_seconds = std::exchange(input_seconds_, 0);
+  plan.input_seconds = input_->TakeWaitSeconds();
   std::optional<BatchNormWatch> watch;
   if (!watched_) watch.emplace();
   Nested results;
   auto result = runner_.Run(
-      plan, loaded_.batch, loaded_.local_examples,
-      [&](Step& step, const data::Batch& batch) { results = Detached(body(step, batch)); });
-  if (!result.ok()) throw StatusError(NameLeftOut(result.status(), loaded_.left_out.count));
+      plan, batch.batch, batch.local_examples,
+      [&](Step& step, const data::Batch& part) { results = Detached(body(step, part)); });
+  if (!result.ok()) throw StatusError(NameLeftOut(result.status(), batch.left_out.count));
   if (watch) CheckBatchNorm(*watch);
   Commit(*result);
   if (graph) reports_.Graph(graph->Take());
@@ -374,37 +294,17 @@ void LoopImpl::Account(const StepResult& result) {
   }
 }
 
-void LoopImpl::MoveOn() {
-  begun_batch_ = true;
-  ++batch_steps_done_;
-  checkpoint::Extras& extras = state_.extras;
-  extras.batch_steps = extras.batch_steps_done = 0;
-  for (size_t i = 0; i < named_feeds_.size(); ++i)
-    extras.datasets[replica_->named_datasets()[i].name] = named_feeds_[i]->place();
-  if (batch_steps_done_ < batch_steps_) {
-    extras.batch_steps = batch_steps_;
-    extras.batch_steps_done = batch_steps_done_;
-    return;
-  }
-  have_batch_ = false;
-  state_.position = loaded_.next;
-  extras.stream.reset();
-  if (!(loaded_.next == loaded_.next_data))
-    extras.stream = {{loaded_.next_data.epoch, loaded_.next_data.offset}};
-}
-
 // Updates counters and sums. Needs no communication.
 void LoopImpl::Commit(const StepResult& result) {
   Account(result);
-  reports_.Measure(result, loaded_.local_examples);
-  MoveOn();
+  reports_.Measure(result, input_->batch().local_examples);
+  input_->StepDone();
   state_.loss_scaler = runner_.scaler_state();
   state_.validation_due = state_.test_due = false;
   stop_ = stop_ || result.stop;
   AverageWeights();
-  reports_.Step(result, loaded_);
-  reports_.LeftOut(Split::kTrain, left_out_);
-  left_out_ = {};
+  reports_.Step(result, input_->batch());
+  reports_.LeftOut(Split::kTrain, input_->TakeLeftOut());
   if (result.skipped)
     ThrowIfError(CheckLossScale(result.loss_scale, state_.extras.skipped.in_a_row, state_.steps));
   const bool ended = state_.epoch_begins() || IsFinished();

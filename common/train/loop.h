@@ -12,6 +12,7 @@
 #include "common/train/callbacks/callbacks.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop/loop_context.h"
+#include "common/train/loop/loop_input.h"
 #include "common/train/loop/loop_reports.h"
 #include "common/train/loop_backend.h"
 #include "common/train/step/single_example.h"
@@ -55,13 +56,11 @@ class LoopImpl final : public LoopBackend {
  private:
   void TakeOverState();
   absl::Status Stopped() const;
-  void OpenData();
   // Ends training if the program's run() returned before the end of the job.
   void EndRun();
   void CheckBatchNorm(const BatchNormWatch& watch);
   void Commit(const StepResult& result);
   void Account(const StepResult& result);
-  void MoveOn();  // Advances the position in the data after a step.
   bool TestDue() const;
   void EndEpoch();
   void ResetEpoch();
@@ -120,14 +119,7 @@ class LoopImpl final : public LoopBackend {
   LoopState& state_;
   StepRunner runner_;
   LoopReports reports_;
-  std::unique_ptr<Feed> feed_;
-  std::vector<std::unique_ptr<NamedFeed>> named_feeds_;  // Indexed by handle.
-  FedBatch loaded_;
-  DamagedExamples::Report left_out_;  // Examples dropped since the last step.
-  bool have_batch_ = false;
-  // The number of steps to make over the current batch, and the number already made.
-  int64_t batch_steps_ = 0, batch_steps_done_ = 0;
-  bool begun_batch_ = false;  // True after a step over the batch.
+  std::optional<LoopInput> input_;  // Made when this replica has the state of the generation.
   // True after the first step, in which CheckBatchNorm checks batch normalization.
   bool watched_ = false;
   bool stop_ = false;
@@ -135,7 +127,6 @@ class LoopImpl final : public LoopBackend {
   std::unique_ptr<CallbackHost> host_;  // Null in replicas that do not run hooks.
   bool save_requested_ = false;         // True if a callback has requested a save.
   bool end_saved_ = false;              // True if SaveEnd has saved in this generation.
-  double input_seconds_ = 0;  // Time that this replica waited for input since the last step.
 };
 
 }  // namespace muster
