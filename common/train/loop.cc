@@ -9,6 +9,7 @@
 #include "common/base/logging.h"
 #include "common/flight/spans.h"
 #include "common/train/evaluation.h"
+#include "common/train/loop/loop_save.h"
 #include "common/train/replica/precision.h"
 #include "common/train/replica/replica_values.h"
 #include "common/train/state/snapshot.h"
@@ -16,12 +17,6 @@
 #include "common/train/step/step_buffers.h"
 
 namespace muster {
-
-absl::Status SaveError(int64_t step, const absl::Status& why) {
-  return StatusFor(
-      ExitCode::kRetryable,
-      fmt::format("the state after step {} could not be saved: {}", step, Message(why)));
-}
 
 namespace {
 
@@ -135,54 +130,8 @@ void LoopImpl::ResetEpoch() {
 }
 
 void LoopImpl::Save(bool again, bool best) {
-  SaveMoment moment;
-  moment.step = state_.steps;
-  moment.epoch = state_.last_epoch();
-  moment.epoch_end = state_.epoch_begins();
-  moment.last = IsFinished() && (!HasCallbacks() || record().ended);
-  moment.stopping = stop_;
-  moment.requested = std::exchange(save_requested_, false);
-  moment.validated = best || state_.last_passes.contains(SplitName(Split::kValidation));
-  const bool must = moment.last || moment.stopping;
-  bool wanted = false;
-  const bool due = state_.save_due == state_.steps;
-  if ((again || due) && loop_.reporter() && context_.checkpoints != nullptr) {
-    // Wanted may block until the previous save ends.
-    if (must || moment.validated) loop_.Enter(Phase::kSave);
-    wanted = context_.checkpoints->Wanted(moment);
-    if (!wanted && moment.validated) loop_.Enter(Phase::kForward);
-  }
-  if (wanted) state_.save_due = state_.steps;
-  // kPerReplica buffers differ between replicas, so all replicas take part in saving them. They
-  // wait for rank 0's decision.
-  const bool gathers = !replica_->replica_buffers().empty();
-  if (gathers) loop_.Enter(must ? Phase::kSave : Phase::kReduce);
-  absl::StatusOr<StackedBuffers> own = GatherReplicaBuffers(*replica_, communicator_, &wanted);
-  if (!own.ok()) throw StatusError(own.status());
-  if (wanted) ThrowIfError(replica_->CheckNothingRegisteredLate());
-  if (!wanted || !loop_.reporter()) {
-    if (gathers) loop_.Enter(Phase::kForward);
-    return;
-  }
-  loop_.Enter(Phase::kSave);
-  const Span span("snapshot");
-  reports_.Save();
-  auto snapshot = context_.snapshots->Take(*replica_, state_, *own);
-  state_.save_due = -1;
-  if (snapshot.ok()) {
-    // A checkpoint of this step that was saved before the hooks at the end of training is not
-    // final. This one replaces it.
-    snapshot->replaces = moment.last && HasCallbacks() && state_.end_saved_step != state_.steps;
-    context_.checkpoints->Save(*std::move(snapshot));
-    state_.saved_step = state_.steps;
-    if (moment.last && EndIsComplete()) state_.end_saved_step = state_.steps;
-    *context_.kept = *std::move(own);
-  } else if (must) {
-    throw StatusError(SaveError(state_.steps, snapshot.status()));
-  } else {
-    LogWarning("{}; training goes on", Message(SaveError(state_.steps, snapshot.status())));
-  }
-  loop_.Enter(Phase::kForward);
+  const bool requested = std::exchange(save_requested_, false);
+  SaveIfWanted(loop_, {again, best, stop_, requested}, reports_);
 }
 
 void LoopImpl::CheckReplicasEqual() {

@@ -20,9 +20,6 @@
 
 namespace muster {
 
-// Returns the retryable error for a job that must save its state after `step` and cannot.
-absl::Status SaveError(int64_t step, const absl::Status& why);
-
 class LoopImpl final : public LoopBackend {
  public:
   // `state` belongs to this replica only, and its global_batch_size is set. This object updates
@@ -65,10 +62,8 @@ class LoopImpl final : public LoopBackend {
   void EndEpoch();
   void ResetEpoch();
   void CheckReplicasEqual();
-  // Saves the state if the checkpoint sink wants it. Called by all replicas. `again` is false if
-  // this process has already saved the state of this step. The state is then saved only if the sink
-  // wanted it before and has not received it. `best` is true if the epoch's training metrics are
-  // known and select the best checkpoint.
+  // Saves the state if the checkpoint sink wants it. Called by all replicas. The arguments are
+  // those of SaveRequest.
   void Save(bool again = true, bool best = false);
   // Makes the validation and test passes that are due, unless a stop is requested.
   void RunDuePasses();
@@ -96,10 +91,6 @@ class LoopImpl final : public LoopBackend {
   void AfterStep();
   // Updates the moving average of the weights, without communication.
   void AverageWeights();
-  // Returns true if the hooks and the passes at the end of training are complete.
-  bool EndIsComplete() const {
-    return HasCallbacks() && record().ended && !state_.validation_due && !state_.test_due;
-  }
   // Calls the hooks that are due between two steps: those for the end of an epoch and for the end
   // of training.
   void Settle();

@@ -20,6 +20,7 @@
 #include "common/train/embedding/central_storage.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
+#include "common/train/loop/loop_save.h"
 #include "common/train/replica/devices.h"
 #include "common/train/state/weights.h"
 
