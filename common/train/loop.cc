@@ -42,7 +42,8 @@ LoopImpl::LoopImpl(const LoopContext& context, Replica* replica, Communicator* c
       communicator_(communicator),
       state_(*state),
       runner_(replica, communicator, context.job, RunnerOptions(loop_)),
-      reports_(loop_) {}
+      reports_(loop_),
+      callbacks_(loop_) {}
 
 LoopImpl::~LoopImpl() = default;
 
@@ -50,15 +51,15 @@ absl::Status LoopImpl::Run() {
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("taking over the state", [&] { TakeOverState(); }));
   input_.emplace(loop_);
   reports_.Start();
-  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("beginning", [&] { BeginCallbacks(); }));
+  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("beginning", [&] { callbacks_.Begin(); }));
   // The previous generation may have ended before this state was saved: a process may have been
   // lost after the end of training or a validation, or a replica may have been lost within Save.
   // This saves the state if it is due. With callbacks, SaveEnd saves the final state instead.
-  if (HasCallbacks() ? state_.steps > 0 && !IsFinished() : IsFinished() || state_.steps > 0) {
+  if (callbacks_.any() ? state_.steps > 0 && !IsFinished() : IsFinished() || state_.steps > 0) {
     const bool best = state_.epoch_begins() && context_.job.checkpoint.best_of_training;
-    const bool asked =
-        best || IsFinished() || state_.last_passes.contains(SplitName(Split::kValidation));
-    const bool again = asked && !EpochEndPending() && state_.saved_step != state_.steps;
+    const bool asked = best || IsFinished() || HasValidated();
+    const bool again =
+        asked && !callbacks_.epoch_end_pending() && state_.saved_step != state_.steps;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(again, best); }));
   }
   // If a member is lost during a stop, the remaining members form a generation only to stop. They
@@ -116,10 +117,11 @@ void LoopImpl::TakeOverState() {
   if (LeaveShorterEpoch(loop_.data, &state_)) ResetEpoch();
   // The job may have become longer. Its former end is then in the middle of the job.
   state_.test_due = state_.test_due && TestDue();
-  if (!IsFinished() && !Stopping() && !state_.epoch_begins()) state_.validation_due = false;
+  if (!IsFinished() && !callbacks_.stopping() && !state_.epoch_begins())
+    state_.validation_due = false;
   state_.validation_due = state_.validation_due && loop_.Has(Split::kValidation);
   state_.test_due = state_.test_due && loop_.Has(Split::kTest);
-  TakeOverCallbacks();
+  callbacks_.TakeOver();
 }
 
 void LoopImpl::ResetEpoch() {
@@ -130,8 +132,7 @@ void LoopImpl::ResetEpoch() {
 }
 
 void LoopImpl::Save(bool again, bool best) {
-  const bool requested = std::exchange(save_requested_, false);
-  SaveIfWanted(loop_, {again, best, stop_, requested}, reports_);
+  SaveIfWanted(loop_, {again, best, stop_, callbacks_.TakeSaveRequest()}, reports_);
 }
 
 void LoopImpl::CheckReplicasEqual() {
@@ -176,12 +177,12 @@ int64_t LoopImpl::steps_left() const { return stop_ || IsFinished() ? 0 : input_
 
 StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   if (!input_->has_batch()) throw StatusError(input_->NoBatchError());
-  if (Stopping()) Settle();
+  if (callbacks_.stopping()) Settle();
   if (stop_ || IsFinished()) throw StatusError(Preempted("the job is over"));
   const FedBatch& batch = input_->batch();
   EnterSpanStep(state_.steps + 1);
   const Span span("step");
-  BeforeStep();
+  callbacks_.BeginStep();
   StepPlan plan;
   plan.steps_done = state_.steps;
   plan.epoch = state_.position.epoch;
@@ -251,16 +252,16 @@ void LoopImpl::Commit(const StepResult& result) {
   state_.loss_scaler = runner_.scaler_state();
   state_.validation_due = state_.test_due = false;
   stop_ = stop_ || result.stop;
-  AverageWeights();
+  callbacks_.AverageWeights();
   reports_.Step(result, input_->batch());
   reports_.LeftOut(Split::kTrain, input_->TakeLeftOut());
   if (result.skipped)
     ThrowIfError(CheckLossScale(result.loss_scale, state_.extras.skipped.in_a_row, state_.steps));
   const bool ended = state_.epoch_begins() || IsFinished();
   if (ended) EndEpoch();
-  if (HasCallbacks()) AfterStep();
+  if (callbacks_.any()) AfterStep();
   // The final checkpoint must include what callbacks do at the end of training. SaveEnd saves it.
-  if (!HasCallbacks() || !(IsFinished() || Stopping()) || stop_) Save();
+  if (!callbacks_.any() || !(IsFinished() || callbacks_.stopping()) || stop_) Save();
   // This is last, because it fails if a peer is lost, and the step is already committed.
   if (ended) CheckReplicasEqual();
 }
@@ -276,7 +277,7 @@ void LoopImpl::Finish() {
   if (state_.steps == 0) return;  // Nothing to save.
   // If this state is already saved, result.json says that it is final.
   if (!state_.epoch_begins()) EndEpoch();
-  if (HasCallbacks()) {
+  if (callbacks_.any()) {
     Settle();
     return SaveEnd();
   }
@@ -319,6 +320,52 @@ void LoopImpl::Fit() {
   }
 }
 
+// ---- The end of steps, epochs and training
+
+void LoopImpl::AfterStep() {
+  callbacks_.EndStep();
+  // A stop that a callback requests in the middle of an epoch ends the epoch.
+  if (callbacks_.stopping() && !state_.epoch_begins() && !IsFinished()) EndEpoch();
+}
+
+void LoopImpl::Settle() {
+  if (!callbacks_.any() || stop_ || state_.steps == 0) return;
+  // If a replica was lost here, the hook of this step may not have run.
+  if (callbacks_.step_end_pending()) AfterStep();
+  // The validation pass must come first, because the epoch's metrics include its metrics.
+  if (fitting_ && state_.validation_due) return;
+  bool asks_for_best = false;
+  if (callbacks_.epoch_end_pending()) {
+    callbacks_.EndEpoch();
+    // If a callback has restored weights, the metrics do not belong to them.
+    asks_for_best =
+        !callbacks_.has_restored() && (context_.job.checkpoint.best_of_training || HasValidated());
+  }
+  if (callbacks_.stopping() && !state_.extras.finished) {
+    state_.extras.finished = true;
+    state_.test_due = fitting_ && loop_.Has(Split::kTest);
+    if (loop_.reporter())
+      LogInfo("training stops after step {} (epoch {}): {}", state_.steps, state_.last_epoch() + 1,
+              callbacks_.why_stopping());
+    reports_.Finish();
+  }
+  if (callbacks_.train_end_pending()) callbacks_.EndTraining();
+  if (!IsFinished() && (callbacks_.save_requested() || asks_for_best))
+    Save(callbacks_.save_requested() || state_.saved_step != state_.steps, asks_for_best);
+}
+
+void LoopImpl::SaveEnd() {
+  if (!callbacks_.any() || stop_ || end_saved_ || state_.steps == 0) return;
+  if (!IsFinished() || callbacks_.train_end_pending() ||
+      (fitting_ && (state_.validation_due || state_.test_due)))
+    return;
+  end_saved_ = true;
+  // A lost member may have prevented an earlier save of this state. The saving process knows from
+  // end_saved_step whether it has saved.
+  Save(/*again=*/state_.end_saved_step != state_.steps);
+  CheckReplicasEqual();
+}
+
 // ---- Passes
 
 void LoopImpl::RunDuePasses() {
@@ -356,10 +403,10 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   options.summary = reports_.observed();
   options.stop = [this] { return loop_.first_local() && context_.membership->StopRequested(); };
   options.progress = reports_.PassProgress(split);
-  if (HasCallbacks()) Fire(Hook::kPassBegin, split);
+  callbacks_.BeginPass(split);
   auto pass = RunPass(context_.job, replica_, communicator_, options);
   if (!pass.ok()) throw StatusError(pass.status());
-  if (pass->stopped || !PassOfAverage(options, &pass->metrics)) {
+  if (pass->stopped || !callbacks_.PassOfAverage(options, &pass->metrics)) {
     stop_ = true;
     Save();
     return std::nullopt;
@@ -370,15 +417,12 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   // A separate point for --fault.
   loop_.Enter(Phase::kEvaluate);
   reports_.Pass(split, *pass, start);
-  if (HasCallbacks()) {
-    Fire(Hook::kPassEnd, split, pass->metrics);
-    ExchangeDecisions();
-  }
+  callbacks_.EndPass(split, pass->metrics);
   // The best state so far is saved regardless of the intervals. At the end of an epoch, it is saved
   // after the hooks have run with these metrics.
   if (split == Split::kValidation && state_.steps > 0) {
     state_.validation_due = false;
-    if (!EpochEndPending()) Save(state_.saved_step != state_.steps);
+    if (!callbacks_.epoch_end_pending()) Save(state_.saved_step != state_.steps);
   }
   loop_.Enter(Phase::kForward);
   reports_.BeginSteps();

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "common/train/callbacks/callbacks.h"
 #include "common/train/evaluation.h"
+#include "common/train/loop/loop_callbacks.h"
 #include "common/train/loop/loop_context.h"
 #include "common/train/loop/loop_input.h"
 #include "common/train/loop/loop_reports.h"
@@ -71,36 +71,13 @@ class LoopImpl final : public LoopBackend {
   std::optional<std::map<std::string, double>> Pass(Split split);
   bool IsFinished() const { return loop_.IsFinished(); }
 
-  // ---- Callbacks (loop_callbacks.cc)
-  bool HasCallbacks() const;
-  checkpoint::CallbackRecord& record() { return *state_.extras.callbacks; }
-  const checkpoint::CallbackRecord& record() const { return *state_.extras.callbacks; }
-  // Returns true if a callback has requested a stop. Training then ends after the current step.
-  bool Stopping() const {
-    return HasCallbacks() && state_.extras.callbacks && !record().stop.empty();
-  }
-  bool EpochEndPending() const;
-  // Prepares the callbacks' record, rates and weights that came with the owner's state.
-  void TakeOverCallbacks();
-  void ApplyRates();
-  void BeginCallbacks();
-  void Fire(Hook hook, Split split = Split::kTrain, std::map<std::string, double> metrics = {});
-  // Sends the requests of the hooks from rank 0 to all replicas, which apply them.
-  void ExchangeDecisions();
-  void BeforeStep();
+  // Returns true if the validation pass after the last step is complete.
+  bool HasValidated() const { return state_.last_passes.contains(SplitName(Split::kValidation)); }
   void AfterStep();
-  // Updates the moving average of the weights, without communication.
-  void AverageWeights();
   // Calls the hooks that are due between two steps: those for the end of an epoch and for the end
   // of training.
   void Settle();
   void SaveEnd();
-  // Returns the training metrics of the epoch, its validation metrics as "val_<name>", and the
-  // learning rate.
-  std::map<std::string, double> EpochMetrics() const;
-  // Repeats a pass with the moving average of the weights. Adds the resulting metrics as
-  // "ema_<name>". Returns false if the pass was stopped.
-  bool PassOfAverage(PassOptions options, std::map<std::string, double>* metrics);
 
   const LoopReplica loop_;
   // The parts of loop_ that this class uses most.
@@ -110,14 +87,13 @@ class LoopImpl final : public LoopBackend {
   LoopState& state_;
   StepRunner runner_;
   LoopReports reports_;
+  LoopCallbacks callbacks_;
   std::optional<LoopInput> input_;  // Made when this replica has the state of the generation.
   // True after the first step, in which CheckBatchNorm checks batch normalization.
   bool watched_ = false;
   bool stop_ = false;
-  bool fitting_ = false;                // True in Fit(), which makes passes at the ends of epochs.
-  std::unique_ptr<CallbackHost> host_;  // Null in replicas that do not run hooks.
-  bool save_requested_ = false;         // True if a callback has requested a save.
-  bool end_saved_ = false;              // True if SaveEnd has saved in this generation.
+  bool fitting_ = false;    // True in Fit(), which makes passes at the ends of epochs.
+  bool end_saved_ = false;  // True if SaveEnd has saved in this generation.
 };
 
 }  // namespace muster
