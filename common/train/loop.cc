@@ -32,6 +32,84 @@ StepRunnerOptions RunnerOptions(const LoopReplica& loop) {
   return options;
 }
 
+// Begins the sums over an epoch.
+void ResetEpoch(LoopState* state) {
+  state->epoch_loss_sum = 0;
+  state->epoch_examples = 0;
+  std::fill(state->epoch_metric_sums.begin(), state->epoch_metric_sums.end(), 0.0);
+  state->extras.epoch_values.clear();
+}
+
+// Adds a committed step to the counters and sums.
+void AddStep(const StepResult& result, LoopState* state) {
+  // Resets the sums at the start of the next epoch, because a restart reports an epoch until its
+  // passes are complete.
+  if (state->epoch_begins()) ResetEpoch(state);
+  ++state->steps;
+  state->examples += result.examples;
+  state->last_loss = result.loss;
+  state->last_learning_rate = result.learning_rate;
+  state->last_examples = result.examples;
+  state->last_values = result.values;
+  state->last_passes.clear();
+  state->epoch_loss_sum += result.loss * static_cast<double>(result.examples);
+  state->epoch_examples += result.examples;
+  if (result.loss_scale > 0) state->extras.skipped.Add(result.skipped);
+  for (size_t i = 0; i < state->epoch_metric_sums.size(); ++i)
+    state->epoch_metric_sums[i] += result.metric_increments[i];
+  for (const auto& [name, value] : result.values) {
+    const auto weights = result.value_weights.find(name);
+    state->extras.epoch_values[name].Add(value, weights == result.value_weights.end()
+                                                    ? static_cast<double>(result.examples)
+                                                    : weights->second);
+  }
+}
+
+// Returns true if a test pass follows the last step, provided that the program has a test dataset.
+bool IsTestStep(const LoopReplica& loop) {
+  const int64_t every = loop.replica->test_every();
+  return loop.IsFinished() || (every > 0 && loop.state.epoch_begins() && loop.state.steps > 0 &&
+                               loop.state.position.epoch % every == 0);
+}
+
+// Returns a ProgramError if the replicas hold different parameters or kSame buffers, or if the
+// program has registered some after build(). Called by all replicas.
+absl::Status CheckReplicasEqual(const LoopReplica& loop) {
+  MUSTER_RETURN_IF_ERROR(loop.replica->CheckNothingRegisteredLate());
+  MUSTER_RETURN_IF_ERROR(CheckSameBuffers(*loop.replica, loop.communicator));
+  const int64_t digest = loop.replica->Digest();
+  const at::Tensor both = at::empty({2}, at::kLong);
+  both.data_ptr<int64_t>()[0] = digest;
+  both.data_ptr<int64_t>()[1] = ~digest;
+  at::Tensor on_device = both.to(loop.replica->device());
+  MUSTER_RETURN_IF_ERROR(loop.communicator->AllReduce(BufferOf(on_device), ReduceOp::kMax)->Wait());
+  const at::Tensor host = on_device.to(at::kCPU);
+  // max(d) and max(~d) are complements only if all d are equal.
+  if (host.const_data_ptr<int64_t>()[0] == ~host.const_data_ptr<int64_t>()[1])
+    return absl::OkStatus();
+  return ProgramError(
+      fmt::format("replicas hold different parameters after step {}: the program "
+                  "changes them outside of minimize() and on_commit(), "
+                  "or computes differently on some replica",
+                  loop.state.steps));
+}
+
+// Returns an error if a batch of the run will leave a replica with a single example, which the
+// program's batch normalisation cannot take. Called after the first step of a generation, so that
+// the error occurs before the end of an epoch.
+absl::Status CheckBatchNorm(const LoopReplica& loop, const BatchNormWatch& watch) {
+  if (!watch.needs_several_examples()) return absl::OkStatus();
+  // If the size of the data is unknown, so is the last batch. Only full batches are checked then.
+  const int64_t batch_size = loop.state.global_batch_size;
+  const data::Sampler sampler =
+      loop.data.sampler ? *loop.data.sampler : data::Sampler(batch_size, batch_size, false);
+  const Job& job = loop.context.job;
+  const std::string batch =
+      BatchWithSingleExample(sampler, TotalSteps(job, sampler.batches_per_epoch()),
+                             loop.context.num_replicas, job.accumulate_steps);
+  return batch.empty() ? absl::OkStatus() : SingleExampleError(batch);
+}
+
 }  // namespace
 
 LoopImpl::LoopImpl(const LoopContext& context, Replica* replica, Communicator* communicator,
@@ -114,9 +192,9 @@ void LoopImpl::TakeOverState() {
   runner_.set_scaler_state(state_.loss_scaler);
   runner_.Begin();
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
-  if (LeaveShorterEpoch(loop_.data, &state_)) ResetEpoch();
+  if (LeaveShorterEpoch(loop_.data, &state_)) ResetEpoch(&state_);
   // The job may have become longer. Its former end is then in the middle of the job.
-  state_.test_due = state_.test_due && TestDue();
+  state_.test_due = state_.test_due && IsTestStep(loop_);
   if (!IsFinished() && !callbacks_.stopping() && !state_.epoch_begins())
     state_.validation_due = false;
   state_.validation_due = state_.validation_due && loop_.Has(Split::kValidation);
@@ -124,35 +202,8 @@ void LoopImpl::TakeOverState() {
   callbacks_.TakeOver();
 }
 
-void LoopImpl::ResetEpoch() {
-  state_.epoch_loss_sum = 0;
-  state_.epoch_examples = 0;
-  std::fill(state_.epoch_metric_sums.begin(), state_.epoch_metric_sums.end(), 0.0);
-  state_.extras.epoch_values.clear();
-}
-
 void LoopImpl::Save(bool again, bool best) {
   SaveIfWanted(loop_, {again, best, stop_, callbacks_.TakeSaveRequest()}, reports_);
-}
-
-void LoopImpl::CheckReplicasEqual() {
-  ThrowIfError(replica_->CheckNothingRegisteredLate());
-  ThrowIfError(CheckSameBuffers(*replica_, communicator_));
-  const int64_t digest = replica_->Digest();
-  const at::Tensor both = at::empty({2}, at::kLong);
-  both.data_ptr<int64_t>()[0] = digest;
-  both.data_ptr<int64_t>()[1] = ~digest;
-  at::Tensor on_device = both.to(replica_->device());
-  ThrowIfError(communicator_->AllReduce(BufferOf(on_device), ReduceOp::kMax)->Wait());
-  const at::Tensor host = on_device.to(at::kCPU);
-  // max(d) and max(~d) are complements only if all d are equal.
-  if (host.const_data_ptr<int64_t>()[0] != ~host.const_data_ptr<int64_t>()[1]) {
-    throw StatusError(
-        ProgramError(fmt::format("replicas hold different parameters after step {}: the program "
-                                 "changes them outside of minimize() and on_commit(), "
-                                 "or computes differently on some replica",
-                                 state_.steps)));
-  }
 }
 
 // ---- Steps
@@ -199,54 +250,17 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
       plan, batch.batch, batch.local_examples,
       [&](Step& step, const data::Batch& part) { results = Detached(body(step, part)); });
   if (!result.ok()) throw StatusError(NameLeftOut(result.status(), batch.left_out.count));
-  if (watch) CheckBatchNorm(*watch);
+  watched_ = true;
+  if (watch) ThrowIfError(CheckBatchNorm(loop_, *watch));
   Commit(*result);
   if (graph) reports_.Graph(graph->Take());
   reports_.BeginStep();
   return OutcomeOf(*std::move(result), state_.steps, std::move(results));
 }
 
-// Called after the first step of a generation, so that the error occurs before the end of an epoch.
-void LoopImpl::CheckBatchNorm(const BatchNormWatch& watch) {
-  watched_ = true;
-  if (!watch.needs_several_examples()) return;
-  // If the size of the data is unknown, so is the last batch. Only full batches are checked then.
-  const int64_t batch_size = state_.global_batch_size;
-  const data::Sampler sampler =
-      loop_.data.sampler ? *loop_.data.sampler : data::Sampler(batch_size, batch_size, false);
-  const std::string batch =
-      BatchWithSingleExample(sampler, TotalSteps(context_.job, sampler.batches_per_epoch()),
-                             context_.num_replicas, context_.job.accumulate_steps);
-  if (!batch.empty()) throw StatusError(SingleExampleError(batch));
-}
-
-void LoopImpl::Account(const StepResult& result) {
-  // Resets the sums at the start of the next epoch, because a restart reports an epoch until its
-  // passes are complete.
-  if (state_.epoch_begins()) ResetEpoch();
-  ++state_.steps;
-  state_.examples += result.examples;
-  state_.last_loss = result.loss;
-  state_.last_learning_rate = result.learning_rate;
-  state_.last_examples = result.examples;
-  state_.last_values = result.values;
-  state_.last_passes.clear();
-  state_.epoch_loss_sum += result.loss * static_cast<double>(result.examples);
-  state_.epoch_examples += result.examples;
-  if (result.loss_scale > 0) state_.extras.skipped.Add(result.skipped);
-  for (size_t i = 0; i < state_.epoch_metric_sums.size(); ++i)
-    state_.epoch_metric_sums[i] += result.metric_increments[i];
-  for (const auto& [name, value] : result.values) {
-    const auto weights = result.value_weights.find(name);
-    state_.extras.epoch_values[name].Add(value, weights == result.value_weights.end()
-                                                    ? static_cast<double>(result.examples)
-                                                    : weights->second);
-  }
-}
-
 // Updates counters and sums. Needs no communication.
 void LoopImpl::Commit(const StepResult& result) {
-  Account(result);
+  AddStep(result, &state_);
   reports_.Measure(result, input_->batch().local_examples);
   input_->StepDone();
   state_.loss_scaler = runner_.scaler_state();
@@ -263,7 +277,7 @@ void LoopImpl::Commit(const StepResult& result) {
   // The final checkpoint must include what callbacks do at the end of training. SaveEnd saves it.
   if (!callbacks_.any() || !(IsFinished() || callbacks_.stopping()) || stop_) Save();
   // This is last, because it fails if a peer is lost, and the step is already committed.
-  if (ended) CheckReplicasEqual();
+  if (ended) ThrowIfError(CheckReplicasEqual(loop_));
 }
 
 void LoopImpl::Finish() {
@@ -282,7 +296,7 @@ void LoopImpl::Finish() {
     return SaveEnd();
   }
   Save(/*again=*/state_.saved_step != state_.steps);
-  CheckReplicasEqual();
+  ThrowIfError(CheckReplicasEqual(loop_));
 }
 
 // Ends an epoch, or the job in the middle of one.
@@ -296,13 +310,7 @@ void LoopImpl::EndEpoch() {
         state_.last_epoch() + 1)));
   reports_.Epoch();
   state_.validation_due = fitting_ && loop_.Has(Split::kValidation);
-  state_.test_due = fitting_ && TestDue() && loop_.Has(Split::kTest);
-}
-
-bool LoopImpl::TestDue() const {
-  const int64_t every = replica_->test_every();
-  return IsFinished() || (every > 0 && state_.epoch_begins() && state_.steps > 0 &&
-                          state_.position.epoch % every == 0);
+  state_.test_due = fitting_ && IsTestStep(loop_) && loop_.Has(Split::kTest);
 }
 
 void LoopImpl::Fit() {
@@ -363,7 +371,7 @@ void LoopImpl::SaveEnd() {
   // A lost member may have prevented an earlier save of this state. The saving process knows from
   // end_saved_step whether it has saved.
   Save(/*again=*/state_.end_saved_step != state_.steps);
-  CheckReplicasEqual();
+  ThrowIfError(CheckReplicasEqual(loop_));
 }
 
 // ---- Passes

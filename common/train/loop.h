@@ -1,6 +1,7 @@
-// The training loop of one replica in one generation: data, steps, epochs, validation and test
-// passes, and saving. Every replica runs the same code in its own thread. All replicas take the
-// same decisions, because they decide on reduced numbers.
+// The training loop of one replica in one generation: the order of steps, epochs, validation and
+// test passes, hooks and saves. Its parts are in common/train/loop. Every replica runs the same
+// code in its own thread. All replicas take the same decisions, because they decide on reduced
+// numbers.
 #pragma once
 
 #include <map>
@@ -55,13 +56,8 @@ class LoopImpl final : public LoopBackend {
   absl::Status Stopped() const;
   // Ends training if the program's run() returned before the end of the job.
   void EndRun();
-  void CheckBatchNorm(const BatchNormWatch& watch);
   void Commit(const StepResult& result);
-  void Account(const StepResult& result);
-  bool TestDue() const;
   void EndEpoch();
-  void ResetEpoch();
-  void CheckReplicasEqual();
   // Saves the state if the checkpoint sink wants it. Called by all replicas. The arguments are
   // those of SaveRequest.
   void Save(bool again = true, bool best = false);
@@ -70,13 +66,14 @@ class LoopImpl final : public LoopBackend {
   // Makes one pass and returns its metrics. Returns nullopt if a stop was requested.
   std::optional<std::map<std::string, double>> Pass(Split split);
   bool IsFinished() const { return loop_.IsFinished(); }
-
   // Returns true if the validation pass after the last step is complete.
   bool HasValidated() const { return state_.last_passes.contains(SplitName(Split::kValidation)); }
-  void AfterStep();
+  void AfterStep();  // Calls the hooks after a step, which may end its epoch.
   // Calls the hooks that are due between two steps: those for the end of an epoch and for the end
   // of training.
   void Settle();
+  // Saves the final state of a run with callbacks, once the hooks and passes at the end of training
+  // are complete.
   void SaveEnd();
 
   const LoopReplica loop_;
@@ -89,8 +86,7 @@ class LoopImpl final : public LoopBackend {
   LoopReports reports_;
   LoopCallbacks callbacks_;
   std::optional<LoopInput> input_;  // Made when this replica has the state of the generation.
-  // True after the first step, in which CheckBatchNorm checks batch normalization.
-  bool watched_ = false;
+  bool watched_ = false;            // True after the first step, which a BatchNormWatch observes.
   bool stop_ = false;
   bool fitting_ = false;    // True in Fit(), which makes passes at the ends of epochs.
   bool end_saved_ = false;  // True if SaveEnd has saved in this generation.
