@@ -8,10 +8,8 @@
 
 #include "common/base/logging.h"
 #include "common/flight/spans.h"
-#include "common/job/finished_run.h"
-#include "common/telemetry/task_meter.h"
 #include "common/train/evaluation.h"
-#include "common/train/graph_observer.h"
+#include "common/train/loop/loop_save.h"
 #include "common/train/replica/precision.h"
 #include "common/train/replica/replica_values.h"
 #include "common/train/state/snapshot.h"
@@ -20,35 +18,96 @@
 
 namespace muster {
 
-absl::Status SaveError(int64_t step, const absl::Status& why) {
-  return StatusFor(
-      ExitCode::kRetryable,
-      fmt::format("the state after step {} could not be saved: {}", step, Message(why)));
-}
-
 namespace {
 
-StepRunnerOptions RunnerOptions(const LoopContext& context, int local_index,
-                                int64_t global_batch_size, std::function<void(Phase)> on_phase) {
+StepRunnerOptions RunnerOptions(const LoopReplica& loop) {
   StepRunnerOptions options;
-  options.replica = context.first_replica + local_index;
-  options.num_replicas = context.num_replicas;
-  options.first_local = local_index == 0;
-  options.local_replicas = context.local_replicas;
-  options.for_servers = context.for_servers;
-  options.global_batch_size = global_batch_size;
-  options.on_phase = std::move(on_phase);
+  options.replica = loop.global_index();
+  options.num_replicas = loop.context.num_replicas;
+  options.first_local = loop.first_local();
+  options.local_replicas = loop.context.local_replicas;
+  options.for_servers = loop.context.for_servers;
+  options.global_batch_size = loop.state.global_batch_size;
+  options.on_phase = [&loop](Phase phase) { loop.Enter(phase); };
   return options;
 }
 
-// An exported program has a graph of its own. It says more than the one that autograd recorded.
-void ReportGraph(const Program& program, std::vector<summary::GraphNode> of_losses, int64_t step,
-                 const std::vector<Observer*>& observers) {
-  const auto* source = dynamic_cast<const GraphSource*>(&program);
-  const auto nodes = source == nullptr ? std::move(of_losses) : source->ForwardGraph();
-  if (nodes.empty()) return;
-  for (Observer* observer : observers)
-    if (auto* wants = dynamic_cast<GraphObserver*>(observer)) wants->OnGraph(step, nodes);
+// Begins the sums over an epoch.
+void ResetEpoch(LoopState* state) {
+  state->epoch_loss_sum = 0;
+  state->epoch_examples = 0;
+  std::fill(state->epoch_metric_sums.begin(), state->epoch_metric_sums.end(), 0.0);
+  state->extras.epoch_values.clear();
+}
+
+// Adds a committed step to the counters and sums.
+void AddStep(const StepResult& result, LoopState* state) {
+  // Resets the sums at the start of the next epoch, because a restart reports an epoch until its
+  // passes are complete.
+  if (state->epoch_begins()) ResetEpoch(state);
+  ++state->steps;
+  state->examples += result.examples;
+  state->last_loss = result.loss;
+  state->last_learning_rate = result.learning_rate;
+  state->last_examples = result.examples;
+  state->last_values = result.values;
+  state->last_passes.clear();
+  state->epoch_loss_sum += result.loss * static_cast<double>(result.examples);
+  state->epoch_examples += result.examples;
+  if (result.loss_scale > 0) state->extras.skipped.Add(result.skipped);
+  for (size_t i = 0; i < state->epoch_metric_sums.size(); ++i)
+    state->epoch_metric_sums[i] += result.metric_increments[i];
+  for (const auto& [name, value] : result.values) {
+    const auto weights = result.value_weights.find(name);
+    state->extras.epoch_values[name].Add(value, weights == result.value_weights.end()
+                                                    ? static_cast<double>(result.examples)
+                                                    : weights->second);
+  }
+}
+
+// Returns true if a test pass follows the last step, provided that the program has a test dataset.
+bool IsTestStep(const LoopReplica& loop) {
+  const int64_t every = loop.replica->test_every();
+  return loop.IsFinished() || (every > 0 && loop.state.epoch_begins() && loop.state.steps > 0 &&
+                               loop.state.position.epoch % every == 0);
+}
+
+// Returns a ProgramError if the replicas hold different parameters or kSame buffers, or if the
+// program has registered some after build(). Called by all replicas.
+absl::Status CheckReplicasEqual(const LoopReplica& loop) {
+  MUSTER_RETURN_IF_ERROR(loop.replica->CheckNothingRegisteredLate());
+  MUSTER_RETURN_IF_ERROR(CheckSameBuffers(*loop.replica, loop.communicator));
+  const int64_t digest = loop.replica->Digest();
+  const at::Tensor both = at::empty({2}, at::kLong);
+  both.data_ptr<int64_t>()[0] = digest;
+  both.data_ptr<int64_t>()[1] = ~digest;
+  at::Tensor on_device = both.to(loop.replica->device());
+  MUSTER_RETURN_IF_ERROR(loop.communicator->AllReduce(BufferOf(on_device), ReduceOp::kMax)->Wait());
+  const at::Tensor host = on_device.to(at::kCPU);
+  // max(d) and max(~d) are complements only if all d are equal.
+  if (host.const_data_ptr<int64_t>()[0] == ~host.const_data_ptr<int64_t>()[1])
+    return absl::OkStatus();
+  return ProgramError(
+      fmt::format("replicas hold different parameters after step {}: the program "
+                  "changes them outside of minimize() and on_commit(), "
+                  "or computes differently on some replica",
+                  loop.state.steps));
+}
+
+// Returns an error if a batch of the run will leave a replica with a single example, which the
+// program's batch normalisation cannot take. Called after the first step of a generation, so that
+// the error occurs before the end of an epoch.
+absl::Status CheckBatchNorm(const LoopReplica& loop, const BatchNormWatch& watch) {
+  if (!watch.needs_several_examples()) return absl::OkStatus();
+  // If the size of the data is unknown, so is the last batch. Only full batches are checked then.
+  const int64_t batch_size = loop.state.global_batch_size;
+  const data::Sampler sampler =
+      loop.data.sampler ? *loop.data.sampler : data::Sampler(batch_size, batch_size, false);
+  const Job& job = loop.context.job;
+  const std::string batch =
+      BatchWithSingleExample(sampler, TotalSteps(job, sampler.batches_per_epoch()),
+                             loop.context.num_replicas, job.accumulate_steps);
+  return batch.empty() ? absl::OkStatus() : SingleExampleError(batch);
 }
 
 }  // namespace
@@ -56,33 +115,30 @@ void ReportGraph(const Program& program, std::vector<summary::GraphNode> of_loss
 LoopImpl::LoopImpl(const LoopContext& context, Replica* replica,
                    collective::Communicator* communicator, int local_index, const TrainData& data,
                    LoopState* state)
-    : context_(context),
+    : loop_{context, replica, communicator, local_index, data, *state},
+      context_(loop_.context),
       replica_(replica),
       communicator_(communicator),
-      local_index_(local_index),
-      global_replica_(context.first_replica + local_index),
-      data_(data),
       state_(*state),
-      runner_(replica, communicator, context.job,
-              RunnerOptions(context, local_index, state->global_batch_size,
-                            [this](Phase phase) { Enter(phase); })),
-      steps_per_epoch_(data.steps_per_epoch) {}
+      runner_(replica, communicator, context.job, RunnerOptions(loop_)),
+      reports_(loop_),
+      callbacks_(loop_) {}
 
 LoopImpl::~LoopImpl() = default;
 
 absl::Status LoopImpl::Run() {
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("taking over the state", [&] { TakeOverState(); }));
-  OpenData();
-  if (reporter()) ReportStart();
-  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("beginning", [&] { BeginCallbacks(); }));
+  input_.emplace(loop_);
+  reports_.Start();
+  MUSTER_RETURN_IF_ERROR(CatchProgramErrors("beginning", [&] { callbacks_.Begin(); }));
   // The previous generation may have ended before this state was saved: a process may have been
   // lost after the end of training or a validation, or a replica may have been lost within Save.
   // This saves the state if it is due. With callbacks, SaveEnd saves the final state instead.
-  if (HasCallbacks() ? state_.steps > 0 && !IsFinished() : IsFinished() || state_.steps > 0) {
+  if (callbacks_.any() ? state_.steps > 0 && !IsFinished() : IsFinished() || state_.steps > 0) {
     const bool best = state_.epoch_begins() && context_.job.checkpoint.best_of_training;
-    const bool asked =
-        best || IsFinished() || state_.last_passes.contains(SplitName(Split::kValidation));
-    const bool again = asked && !EpochEndPending() && state_.saved_step != state_.steps;
+    const bool asked = best || IsFinished() || HasValidated();
+    const bool again =
+        asked && !callbacks_.epoch_end_pending() && state_.saved_step != state_.steps;
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(again, best); }));
   }
   // If a member is lost during a stop, the remaining members form a generation only to stop. They
@@ -93,7 +149,7 @@ absl::Status LoopImpl::Run() {
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(); }));
     return Stopped();
   }
-  epoch_start_ = step_start_ = Clock::now();
+  reports_.BeginSteps();
   Loop loop(this);
   absl::Status ran = CatchProgramErrors("run", [&] { replica_->program().run(loop); });
   // The job ended between two steps over one batch, and RunStep threw this error.
@@ -114,41 +170,14 @@ absl::Status LoopImpl::Stopped() const {
   return Preempted(fmt::format("stopped on request after step {}", state_.steps));
 }
 
-void LoopImpl::OpenData() {
-  const Job& job = context_.job;
-  FeedOptions options;
-  options.name = SplitName(Split::kTrain);
-  options.batch_size = state_.global_batch_size;
-  options.drop_remainder = DropsRemainder(job, *replica_);
-  options.steps_per_epoch = job.steps_per_epoch.value_or(0);
-  options.sampler = data_.sampler;
-  options.pipeline = PipelineOptionsOf(job);
-  options.pipeline.seed = data_.seed;
-  options.start = options.start_data = state_.position;
-  if (state_.extras.stream)
-    options.start_data = {state_.extras.stream->epoch, state_.extras.stream->offset};
-  // Replicas with their own data do not share a pipeline.
-  const FeedPlace place{context_.pipelines,        local_index_,        context_.local_replicas,
-                        context_.replicas_on_host, context_.damage_log, context_.meter};
-  FeedPlace own = place;
-  if (data_.auto_shard != data::AutoShard::kData) own.shared = nullptr;
-  feed_ = std::make_unique<Feed>(data_.dataset, options, own, communicator_, replica_->device());
-  for (size_t i = 0; i < context_.named_datasets.size(); ++i) {
-    const NamedDataset& declared = replica_->named_datasets()[i];
-    named_feeds_.push_back(std::make_unique<NamedFeed>(
-        context_.named_datasets[i], declared, job, state_.global_batch_size,
-        state_.extras.datasets[declared.name], place, communicator_, replica_->device()));
-  }
-}
-
 void LoopImpl::EndRun() {
   ThrowIfError(AgreeOn(communicator_, replica_->device(),
                        fmt::format("returned from run() after step {}", state_.steps),
                        "every replica must make the same calls in the same order"));
-  if (reporter())
+  if (loop_.reporter())
     LogInfo("run() returned after step {}{}: training is finished", state_.steps,
-            context_.job.max_steps || steps_per_epoch_ > 0
-                ? fmt::format(" of {}", TotalSteps(context_.job, steps_per_epoch_))
+            context_.job.max_steps || loop_.data.steps_per_epoch > 0
+                ? fmt::format(" of {}", TotalSteps(context_.job, loop_.data.steps_per_epoch))
                 : "");
   Finish();
 }
@@ -158,117 +187,27 @@ void LoopImpl::EndRun() {
 void LoopImpl::TakeOverState() {
   TransferOptions options;
   // Each call is a separate point for --fault.
-  options.moment = [this] { Enter(Phase::kStarting); };
+  options.moment = [this] { loop_.Enter(Phase::kStarting); };
   state_.stop_asked = context_.membership->StopRequested();
   BroadcastState(replica_, communicator_, context_.owner_replica, &state_, options);
   runner_.set_scaler_state(state_.loss_scaler);
   runner_.Begin();
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.rule->Begin();
-  // If the job's epochs have become shorter since the save, the position may be beyond the end of
-  // the epoch.
-  const bool beyond = data_.sampler
-                          ? state_.position.offset >= data_.sampler->examples_per_epoch()
-                          : steps_per_epoch_ > 0 && state_.position.offset >=
-                                                        steps_per_epoch_ * state_.global_batch_size;
-  if (beyond) {
-    if (!data_.sampler && !state_.extras.stream)
-      state_.extras.stream = {{state_.position.epoch, state_.position.offset}};
-    state_.position = {state_.position.epoch + 1, 0};
-    state_.extras.batch_steps = state_.extras.batch_steps_done = 0;
-    ResetEpoch();
-  }
-  // The job may also have become longer. Its former end is then in the middle of the job.
-  state_.test_due = state_.test_due && TestDue();
-  if (!IsFinished() && !Stopping() && !state_.epoch_begins()) state_.validation_due = false;
-  state_.validation_due = state_.validation_due && Has(Split::kValidation);
-  state_.test_due = state_.test_due && Has(Split::kTest);
-  TakeOverCallbacks();
-}
-
-void LoopImpl::ResetEpoch() {
-  state_.epoch_loss_sum = 0;
-  state_.epoch_examples = 0;
-  std::fill(state_.epoch_metric_sums.begin(), state_.epoch_metric_sums.end(), 0.0);
-  state_.extras.epoch_values.clear();
+  if (LeaveShorterEpoch(loop_.data, &state_)) ResetEpoch(&state_);
+  // The job may have become longer. Its former end is then in the middle of the job.
+  state_.test_due = state_.test_due && IsTestStep(loop_);
+  if (!IsFinished() && !callbacks_.stopping() && !state_.epoch_begins())
+    state_.validation_due = false;
+  state_.validation_due = state_.validation_due && loop_.Has(Split::kValidation);
+  state_.test_due = state_.test_due && loop_.Has(Split::kTest);
+  callbacks_.TakeOver();
 }
 
 void LoopImpl::Save(bool again, bool best) {
-  SaveMoment moment;
-  moment.step = state_.steps;
-  moment.epoch = last_epoch();
-  moment.epoch_end = state_.epoch_begins();
-  moment.last = IsFinished() && (!HasCallbacks() || record().ended);
-  moment.stopping = stop_;
-  moment.requested = std::exchange(save_requested_, false);
-  moment.validated = best || state_.last_passes.contains(SplitName(Split::kValidation));
-  const bool must = moment.last || moment.stopping;
-  bool wanted = false;
-  const bool due = state_.save_due == state_.steps;
-  if ((again || due) && reporter() && context_.checkpoints != nullptr) {
-    // Wanted may block until the previous save ends.
-    if (must || moment.validated) Enter(Phase::kSave);
-    wanted = context_.checkpoints->Wanted(moment);
-    if (!wanted && moment.validated) Enter(Phase::kForward);
-  }
-  if (wanted) state_.save_due = state_.steps;
-  // kPerReplica buffers differ between replicas, so all replicas take part in saving them. They
-  // wait for rank 0's decision.
-  const bool gathers = !replica_->replica_buffers().empty();
-  if (gathers) Enter(must ? Phase::kSave : Phase::kReduce);
-  absl::StatusOr<StackedBuffers> own = GatherReplicaBuffers(*replica_, communicator_, &wanted);
-  if (!own.ok()) throw StatusError(own.status());
-  if (wanted) ThrowIfError(replica_->CheckNothingRegisteredLate());
-  if (!wanted || !reporter()) {
-    if (gathers) Enter(Phase::kForward);
-    return;
-  }
-  Enter(Phase::kSave);
-  const Span span("snapshot");
-  for (Observer* observer : context_.observers) observer->OnSave(state_.steps);
-  auto snapshot = context_.snapshots->Take(*replica_, state_, *own);
-  state_.save_due = -1;
-  if (snapshot.ok()) {
-    // A checkpoint of this step that was saved before the hooks at the end of training is not
-    // final. This one replaces it.
-    snapshot->replaces = moment.last && HasCallbacks() && state_.end_saved_step != state_.steps;
-    context_.checkpoints->Save(*std::move(snapshot));
-    state_.saved_step = state_.steps;
-    if (moment.last && EndIsComplete()) state_.end_saved_step = state_.steps;
-    *context_.kept = *std::move(own);
-  } else if (must) {
-    throw StatusError(SaveError(state_.steps, snapshot.status()));
-  } else {
-    LogWarning("{}; training goes on", Message(SaveError(state_.steps, snapshot.status())));
-  }
-  Enter(Phase::kForward);
-}
-
-void LoopImpl::CheckReplicasEqual() {
-  ThrowIfError(replica_->CheckNothingRegisteredLate());
-  ThrowIfError(CheckSameBuffers(*replica_, communicator_));
-  const int64_t digest = replica_->Digest();
-  const at::Tensor both = at::empty({2}, at::kLong);
-  both.data_ptr<int64_t>()[0] = digest;
-  both.data_ptr<int64_t>()[1] = ~digest;
-  at::Tensor on_device = both.to(replica_->device());
-  ThrowIfError(communicator_->AllReduce(BufferOf(on_device), ReduceOp::kMax)->Wait());
-  const at::Tensor host = on_device.to(at::kCPU);
-  // max(d) and max(~d) are complements only if all d are equal.
-  if (host.const_data_ptr<int64_t>()[0] != ~host.const_data_ptr<int64_t>()[1]) {
-    throw StatusError(
-        ProgramError(fmt::format("replicas hold different parameters after step {}: the program "
-                                 "changes them outside of minimize() and on_commit(), "
-                                 "or computes differently on some replica",
-                                 state_.steps)));
-  }
+  SaveIfWanted(loop_, {again, best, stop_, callbacks_.TakeSaveRequest()}, reports_);
 }
 
 // ---- Steps
-
-bool LoopImpl::IsFinished() const {
-  return state_.extras.finished ||
-         TrainedToItsEnd(context_.job, state_.steps, state_.position.epoch);
-}
 
 bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
   if (steps < 1)
@@ -277,174 +216,69 @@ bool LoopImpl::Next(data::Batch* batch, int64_t steps) {
   Settle();
   SaveEnd();
   if (stop_ || IsFinished()) return false;
-  if (have_batch_ && begun_batch_)
-    throw StatusError(ProgramError(fmt::format(
-        "next was called after {} of the {} steps over a batch: make those that are left first",
-        batch_steps_done_, batch_steps_)));
-  if (!have_batch_) {
-    Enter(Phase::kData);
-    EnterSpanStep(state_.steps + 1);
-    const Span span("input");
-    auto loaded = feed_->Next();
-    if (!loaded.ok()) throw StatusError(loaded.status());
-    loaded_ = *std::move(loaded);
-    left_out_.Add(loaded_.left_out);
-    input_seconds_ += loaded_.wait_seconds;
-    have_batch_ = true;
-    begun_batch_ = false;
-    const bool begun = state_.extras.batch_steps > 0;
-    batch_steps_ = begun ? state_.extras.batch_steps : steps;
-    batch_steps_done_ = begun ? state_.extras.batch_steps_done : 0;
-  } else if (batch_steps_done_ == 0) {
-    batch_steps_ = steps;
-  }
-  *batch = loaded_.batch;
+  input_->Next(steps);
+  *batch = input_->batch().batch;
   return true;
 }
 
 bool LoopImpl::NextOf(DatasetHandle dataset, data::Batch* batch) {
-  if (dataset.index < 0 || dataset.index >= static_cast<int>(named_feeds_.size()))
-    throw StatusError(ProgramError("next was called with a dataset that build() did not declare"));
-  Enter(Phase::kData);
-  const Span span("input");
-  FedBatch loaded;
-  auto there = named_feeds_[dataset.index]->Next(&loaded);
-  if (!there.ok()) throw StatusError(there.status());
-  if (*there) *batch = std::move(loaded.batch);
-  left_out_.Add(loaded.left_out);
-  input_seconds_ += loaded.wait_seconds;
-  Enter(Phase::kForward);
-  return *there;
+  return input_->NextOf(dataset, batch);
 }
 
-int64_t LoopImpl::steps_left() const {
-  return have_batch_ && !stop_ && !IsFinished() ? batch_steps_ - batch_steps_done_ : 0;
-}
+int64_t LoopImpl::steps_left() const { return stop_ || IsFinished() ? 0 : input_->steps_left(); }
 
 StepOutcome LoopImpl::RunStep(const LoopBody& body) {
-  if (have_batch_ && Stopping()) Settle();
-  if (have_batch_ && (stop_ || IsFinished())) throw StatusError(Preempted("the job is over"));
-  if (!have_batch_)
-    throw StatusError(ProgramError(
-        loaded_.global.size() == 0
-            ? std::string("step was called without a batch: call next() first")
-            : fmt::format("step was called once more than the {} that next() gave the batch for: "
-                          "call next() first, or say next(&batch, {})",
-                          batch_steps_ == 1 ? "one step" : fmt::format("{} steps", batch_steps_),
-                          batch_steps_ + 1)));
+  if (!input_->has_batch()) throw StatusError(input_->NoBatchError());
+  if (callbacks_.stopping()) Settle();
+  if (stop_ || IsFinished()) throw StatusError(Preempted("the job is over"));
+  const FedBatch& batch = input_->batch();
   EnterSpanStep(state_.steps + 1);
   const Span span("step");
-  BeforeStep();
+  callbacks_.BeginStep();
   StepPlan plan;
   plan.steps_done = state_.steps;
   plan.epoch = state_.position.epoch;
-  plan.global_examples = loaded_.global_examples;
-  plan.summary = reporter() && !context_.observers.empty() &&
-                 (state_.steps + 1) % context_.job.summary.every_steps == 0;
+  plan.global_examples = batch.global_examples;
+  plan.summary = reports_.observed() && (state_.steps + 1) % context_.job.summary.every_steps == 0;
   std::optional<LossGraph> graph;
-  if (reporter() && !context_.observers.empty() && state_.steps == 0)
-    graph.emplace(NamedParameters(*replica_));
-  plan.stop_requested = first_local() && context_.membership->StopRequested();
-  plan.input_seconds = std::exchange(input_seconds_, 0);
+  if (reports_.observed() && state_.steps == 0) graph.emplace(NamedParameters(*replica_));
+  plan.stop_requested = loop_.first_local() && context_.membership->StopRequested();
+  plan.input_seconds = input_->TakeWaitSeconds();
   std::optional<BatchNormWatch> watch;
   if (!watched_) watch.emplace();
   Nested results;
   auto result = runner_.Run(
-      plan, loaded_.batch, loaded_.local_examples,
-      [&](Step& step, const data::Batch& batch) { results = Detached(body(step, batch)); });
-  if (!result.ok()) throw StatusError(NameLeftOut(result.status(), loaded_.left_out.count));
-  if (watch) CheckBatchNorm(*watch);
-  Commit(*result);
-  if (graph) ReportGraph(replica_->program(), graph->Take(), state_.steps, context_.observers);
-  step_start_ = Clock::now();
-  return OutcomeOf(*std::move(result), state_.steps, std::move(results));
-}
-
-// Called after the first step of a generation, so that the error occurs before the end of an epoch.
-void LoopImpl::CheckBatchNorm(const BatchNormWatch& watch) {
+      plan, batch.batch, batch.local_examples,
+      [&](Step& step, const data::Batch& part) { results = Detached(body(step, part)); });
+  if (!result.ok()) throw StatusError(NameLeftOut(result.status(), batch.left_out.count));
   watched_ = true;
-  if (!watch.needs_several_examples()) return;
-  // If the size of the data is unknown, so is the last batch. Only full batches are checked then.
-  const int64_t batch_size = state_.global_batch_size;
-  const data::Sampler sampler =
-      data_.sampler ? *data_.sampler : data::Sampler(batch_size, batch_size, false);
-  const std::string batch =
-      BatchWithSingleExample(sampler, TotalSteps(context_.job, sampler.batches_per_epoch()),
-                             context_.num_replicas, context_.job.accumulate_steps);
-  if (!batch.empty()) throw StatusError(SingleExampleError(batch));
-}
-
-void LoopImpl::Account(const StepResult& result) {
-  // Resets the sums at the start of the next epoch, because a restart reports an epoch until its
-  // passes are complete.
-  if (state_.epoch_begins()) ResetEpoch();
-  ++state_.steps;
-  state_.examples += result.examples;
-  state_.last_loss = result.loss;
-  state_.last_learning_rate = result.learning_rate;
-  state_.last_examples = result.examples;
-  state_.last_values = result.values;
-  state_.last_passes.clear();
-  state_.epoch_loss_sum += result.loss * static_cast<double>(result.examples);
-  state_.epoch_examples += result.examples;
-  if (result.loss_scale > 0) state_.extras.skipped.Add(result.skipped);
-  for (size_t i = 0; i < state_.epoch_metric_sums.size(); ++i)
-    state_.epoch_metric_sums[i] += result.metric_increments[i];
-  for (const auto& [name, value] : result.values) {
-    const auto weights = result.value_weights.find(name);
-    state_.extras.epoch_values[name].Add(value, weights == result.value_weights.end()
-                                                    ? static_cast<double>(result.examples)
-                                                    : weights->second);
-  }
-}
-
-void LoopImpl::Measure(const StepResult& result) {
-  TaskMeter* const meter = context_.meter;
-  if (meter == nullptr) return;
-  meter->AddExamples(loaded_.local_examples);
-  if (first_local()) meter->AddStep(result.wait_seconds, result.input_seconds);
-}
-
-void LoopImpl::MoveOn() {
-  begun_batch_ = true;
-  ++batch_steps_done_;
-  checkpoint::Extras& extras = state_.extras;
-  extras.batch_steps = extras.batch_steps_done = 0;
-  for (size_t i = 0; i < named_feeds_.size(); ++i)
-    extras.datasets[replica_->named_datasets()[i].name] = named_feeds_[i]->place();
-  if (batch_steps_done_ < batch_steps_) {
-    extras.batch_steps = batch_steps_;
-    extras.batch_steps_done = batch_steps_done_;
-    return;
-  }
-  have_batch_ = false;
-  state_.position = loaded_.next;
-  extras.stream.reset();
-  if (!(loaded_.next == loaded_.next_data))
-    extras.stream = {{loaded_.next_data.epoch, loaded_.next_data.offset}};
+  if (watch) ThrowIfError(CheckBatchNorm(loop_, *watch));
+  Commit(*result);
+  if (graph) reports_.Graph(graph->Take());
+  reports_.BeginStep();
+  return OutcomeOf(*std::move(result), state_.steps, std::move(results));
 }
 
 // Updates counters and sums. Needs no communication.
 void LoopImpl::Commit(const StepResult& result) {
-  Account(result);
-  Measure(result);
-  MoveOn();
+  AddStep(result, &state_);
+  reports_.Measure(result, input_->batch().local_examples);
+  input_->StepDone();
   state_.loss_scaler = runner_.scaler_state();
   state_.validation_due = state_.test_due = false;
   stop_ = stop_ || result.stop;
-  AverageWeights();
-  if (reporter()) ReportStep(result);
-  if (reporter()) ReportLeftOut(Split::kTrain, left_out_);
-  left_out_ = {};
+  callbacks_.AverageWeights();
+  reports_.Step(result, input_->batch());
+  reports_.LeftOut(Split::kTrain, input_->TakeLeftOut());
   if (result.skipped)
     ThrowIfError(CheckLossScale(result.loss_scale, state_.extras.skipped.in_a_row, state_.steps));
   const bool ended = state_.epoch_begins() || IsFinished();
   if (ended) EndEpoch();
-  if (HasCallbacks()) AfterStep();
+  if (callbacks_.any()) AfterStep();
   // The final checkpoint must include what callbacks do at the end of training. SaveEnd saves it.
-  if (!HasCallbacks() || !(IsFinished() || Stopping()) || stop_) Save();
+  if (!callbacks_.any() || !(IsFinished() || callbacks_.stopping()) || stop_) Save();
   // This is last, because it fails if a peer is lost, and the step is already committed.
-  if (ended) CheckReplicasEqual();
+  if (ended) ThrowIfError(CheckReplicasEqual(loop_));
 }
 
 void LoopImpl::Finish() {
@@ -454,17 +288,16 @@ void LoopImpl::Finish() {
                        "every replica must make the same calls in the same order"));
   state_.extras.finished = true;
   stop_ = false;  // The requested stop has taken effect.
-  if (reporter())
-    for (Observer* observer : context_.observers) observer->OnFinish(state_.steps);
+  reports_.Finish();
   if (state_.steps == 0) return;  // Nothing to save.
   // If this state is already saved, result.json says that it is final.
   if (!state_.epoch_begins()) EndEpoch();
-  if (HasCallbacks()) {
+  if (callbacks_.any()) {
     Settle();
     return SaveEnd();
   }
   Save(/*again=*/state_.saved_step != state_.steps);
-  CheckReplicasEqual();
+  ThrowIfError(CheckReplicasEqual(loop_));
 }
 
 // Ends an epoch, or the job in the middle of one.
@@ -475,25 +308,10 @@ void LoopImpl::EndEpoch() {
     throw StatusError(DataError(fmt::format(
         "epoch {} had no example to train on: all of its examples are damaged, and on_error "
         "\"skip\" leaves them out",
-        last_epoch() + 1)));
-  if (reporter()) {
-    ReportEpoch(Split::kTrain, last_epoch(), state_.epoch_examples,
-                Seconds(Clock::now() - epoch_start_), TrainMetrics());
-    SummaryData shown;
-    if (!context_.observers.empty())
-      shown.images = MetricImages(*replica_, state_.epoch_metric_sums.data());
-    ReportSummary(Split::kTrain, shown);
-    ReportParameters();
-  }
-  state_.validation_due = fitting_ && Has(Split::kValidation);
-  state_.test_due = fitting_ && TestDue() && Has(Split::kTest);
-  epoch_start_ = Clock::now();
-}
-
-bool LoopImpl::TestDue() const {
-  const int64_t every = replica_->test_every();
-  return IsFinished() || (every > 0 && state_.epoch_begins() && state_.steps > 0 &&
-                          state_.position.epoch % every == 0);
+        state_.last_epoch() + 1)));
+  reports_.Epoch();
+  state_.validation_due = fitting_ && loop_.Has(Split::kValidation);
+  state_.test_due = fitting_ && IsTestStep(loop_) && loop_.Has(Split::kTest);
 }
 
 void LoopImpl::Fit() {
@@ -511,6 +329,52 @@ void LoopImpl::Fit() {
   }
 }
 
+// ---- The end of steps, epochs and training
+
+void LoopImpl::AfterStep() {
+  callbacks_.EndStep();
+  // A stop that a callback requests in the middle of an epoch ends the epoch.
+  if (callbacks_.stopping() && !state_.epoch_begins() && !IsFinished()) EndEpoch();
+}
+
+void LoopImpl::Settle() {
+  if (!callbacks_.any() || stop_ || state_.steps == 0) return;
+  // If a replica was lost here, the hook of this step may not have run.
+  if (callbacks_.step_end_pending()) AfterStep();
+  // The validation pass must come first, because the epoch's metrics include its metrics.
+  if (fitting_ && state_.validation_due) return;
+  bool asks_for_best = false;
+  if (callbacks_.epoch_end_pending()) {
+    callbacks_.EndEpoch();
+    // If a callback has restored weights, the metrics do not belong to them.
+    asks_for_best =
+        !callbacks_.has_restored() && (context_.job.checkpoint.best_of_training || HasValidated());
+  }
+  if (callbacks_.stopping() && !state_.extras.finished) {
+    state_.extras.finished = true;
+    state_.test_due = fitting_ && loop_.Has(Split::kTest);
+    if (loop_.reporter())
+      LogInfo("training stops after step {} (epoch {}): {}", state_.steps, state_.last_epoch() + 1,
+              callbacks_.why_stopping());
+    reports_.Finish();
+  }
+  if (callbacks_.train_end_pending()) callbacks_.EndTraining();
+  if (!IsFinished() && (callbacks_.save_requested() || asks_for_best))
+    Save(callbacks_.save_requested() || state_.saved_step != state_.steps, asks_for_best);
+}
+
+void LoopImpl::SaveEnd() {
+  if (!callbacks_.any() || stop_ || end_saved_ || state_.steps == 0) return;
+  if (!IsFinished() || callbacks_.train_end_pending() ||
+      (fitting_ && (state_.validation_due || state_.test_due)))
+    return;
+  end_saved_ = true;
+  // A lost member may have prevented an earlier save of this state. The saving process knows from
+  // end_saved_step whether it has saved.
+  Save(/*again=*/state_.end_saved_step != state_.steps);
+  ThrowIfError(CheckReplicasEqual(loop_));
+}
+
 // ---- Passes
 
 void LoopImpl::RunDuePasses() {
@@ -521,10 +385,10 @@ void LoopImpl::RunDuePasses() {
 }
 
 std::map<std::string, double> LoopImpl::Evaluate(Split split) {
-  if (!Has(split))
+  if (!loop_.Has(split))
     throw StatusError(
         ProgramError(fmt::format("the program declares no dataset for {}", SplitName(split))));
-  if (split == Split::kTrain && data_.auto_shard == data::AutoShard::kFile)
+  if (split == Split::kTrain && loop_.data.auto_shard == data::AutoShard::kFile)
     throw StatusError(ConfigurationError(
         "evaluate(train) was called with data.auto_shard \"file\", by which no replica has all "
         "files: evaluate another split, or use \"data\""));
@@ -537,7 +401,7 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   if (stop_) return std::nullopt;
   const Span span("evaluate");
   const MonotonicTime start = Clock::now();
-  Enter(Phase::kEvaluate);
+  loop_.Enter(Phase::kEvaluate);
   PassOptions options;
   options.split = split;
   options.dataset = context_.datasets.at(split);
@@ -545,18 +409,13 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
                                      context_.declared_replicas);
   options.replicas_on_host = context_.replicas_on_host;
   options.damage_log = context_.damage_log;
-  options.summary = reporter() && !context_.observers.empty();
-  options.stop = [this] { return first_local() && context_.membership->StopRequested(); };
-  if (reporter()) {
-    options.progress = [this, split](int64_t done, int64_t total) {
-      for (Observer* observer : context_.observers)
-        observer->OnEvaluateProgress(SplitName(split), done, total);
-    };
-  }
-  if (HasCallbacks()) Fire(Hook::kPassBegin, split);
+  options.summary = reports_.observed();
+  options.stop = [this] { return loop_.first_local() && context_.membership->StopRequested(); };
+  options.progress = reports_.PassProgress(split);
+  callbacks_.BeginPass(split);
   auto pass = RunPass(context_.job, replica_, communicator_, options);
   if (!pass.ok()) throw StatusError(pass.status());
-  if (pass->stopped || !PassOfAverage(options, &pass->metrics)) {
+  if (pass->stopped || !callbacks_.PassOfAverage(options, &pass->metrics)) {
     stop_ = true;
     Save();
     return std::nullopt;
@@ -565,24 +424,17 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
   // the next chief reports it.
   if (split != Split::kTrain) state_.last_passes[SplitName(split)] = pass->metrics;
   // A separate point for --fault.
-  Enter(Phase::kEvaluate);
-  if (reporter()) {
-    ReportLeftOut(split, pass->left_out);
-    ReportSummary(split, pass->summary);
-    ReportEpoch(split, last_epoch(), pass->examples, Seconds(Clock::now() - start), pass->metrics);
-  }
-  if (HasCallbacks()) {
-    Fire(Hook::kPassEnd, split, pass->metrics);
-    ExchangeDecisions();
-  }
+  loop_.Enter(Phase::kEvaluate);
+  reports_.Pass(split, *pass, start);
+  callbacks_.EndPass(split, pass->metrics);
   // The best state so far is saved regardless of the intervals. At the end of an epoch, it is saved
   // after the hooks have run with these metrics.
   if (split == Split::kValidation && state_.steps > 0) {
     state_.validation_due = false;
-    if (!EpochEndPending()) Save(state_.saved_step != state_.steps);
+    if (!callbacks_.epoch_end_pending()) Save(state_.saved_step != state_.steps);
   }
-  Enter(Phase::kForward);
-  epoch_start_ = step_start_ = Clock::now();
+  loop_.Enter(Phase::kForward);
+  reports_.BeginSteps();
   return std::move(pass->metrics);
 }
 

@@ -36,7 +36,7 @@ Nested LoopImpl::Gather(const Nested& value, int64_t axis) {
 std::vector<Nested> LoopImpl::LocalResults(const Nested& value) {
   // Passes copies, because other replicas may read them while this one changes its own tensors.
   auto values = context_.exchange->Exchange(
-      local_index_, value.Map([](const at::Tensor& t) { return t.detach().clone(); }));
+      loop_.local_index, value.Map([](const at::Tensor& t) { return t.detach().clone(); }));
   if (!values.ok()) throw StatusError(values.status());
   return *std::move(values);
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "common/checkpoint/fields.h"
+#include "common/job/finished_run.h"
 #include "common/train/callbacks/kept_weights.h"
 #include "common/train/embedding/embedding_state.h"
 #include "common/train/replica/precision.h"
@@ -166,6 +167,10 @@ LoopState InitialLoopState(const Job& job, const Replica& replica) {
   state.epoch_metric_sums.resize(sums);
   state.loss_scaler = LossScaler(job.precision).state();
   return state;
+}
+
+bool IsFinished(const Job& job, const LoopState& state) {
+  return state.extras.finished || TrainedToItsEnd(job, state.steps, state.position.epoch);
 }
 
 void BroadcastBatchSize(c10::Device device, Communicator* communicator, int owner,

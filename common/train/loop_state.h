@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -69,10 +70,17 @@ struct LoopState {
   int64_t last_step() const { return whole ? steps : -1; }
   // Returns true if the next step is the first step of an epoch.
   bool epoch_begins() const { return position.offset == 0 && extras.batch_steps_done == 0; }
+  // Returns the epoch of the last step.
+  int64_t last_epoch() const {
+    return std::max<int64_t>(0, position.epoch - (epoch_begins() ? 1 : 0));
+  }
 };
 
 // Returns the state of a replica that has not trained.
 LoopState InitialLoopState(const Job& job, const Replica& replica);
+
+// Returns true if training has no step left.
+bool IsFinished(const Job& job, const LoopState& state);
 
 // Broadcasts the text `mine` of replica `owner`. Returns it on all replicas. Throws StatusError.
 std::string BroadcastText(const std::string& mine, c10::Device device,

@@ -20,6 +20,7 @@
 #include "common/train/embedding/central_storage.h"
 #include "common/train/evaluation.h"
 #include "common/train/loop.h"
+#include "common/train/loop/loop_save.h"
 #include "common/train/replica/devices.h"
 #include "common/train/state/weights.h"
 
@@ -66,6 +67,13 @@ class Outcome {
   mutable absl::Mutex mutex_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Returns the number of intra-op threads of a replica. The replicas on a host share its cores.
+int ThreadsPerReplica(int replicas_on_host) {
+  // OMP_NUM_THREADS, if set, limits the threads of a replica.
+  static const int allowed = at::get_num_threads();
+  return std::clamp(AvailableCores() / std::max(1, replicas_on_host), 1, std::max(1, allowed));
+}
 
 }  // namespace
 
@@ -202,49 +210,68 @@ int Trainer::DeclaredReplicas(int num_replicas, int world_size) const {
   return (options_.declared_members * num_replicas + world_size - 1) / world_size;
 }
 
-absl::Status Trainer::RunGeneration(Generation* generation, Membership* membership) {
-  if (!unloaded_.ok() && states_[0].steps == 0) {
-    if (generation->owner_step <= 0) return unloaded_;
-    LogWarning("{}; other processes hold the run that began with them", Message(unloaded_));
-  }
-  const Job& job = options_.job;
-  const auto& counts = generation->replicas_per_rank;
+absl::Status Trainer::CheckLoaded(const Generation& generation) const {
+  if (unloaded_.ok() || states_[0].steps != 0) return absl::OkStatus();
+  if (generation.owner_step <= 0) return unloaded_;
+  LogWarning("{}; other processes hold the run that began with them", Message(unloaded_));
+  return absl::OkStatus();
+}
+
+LoopContext Trainer::ContextOf(const Generation& generation, Membership* membership,
+                               LocalExchange* exchange, SharedPipelines* pipelines) {
+  const auto& counts = generation.replicas_per_rank;
   const int num_replicas = std::accumulate(counts.begin(), counts.end(), 0);
-  const int first_replica = std::accumulate(counts.begin(), counts.begin() + generation->rank, 0);
-  const int owner_replica = std::accumulate(counts.begin(), counts.begin() + generation->owner, 0);
-  // OMP_NUM_THREADS, if set, limits the threads of a replica.
-  static const int allowed = at::get_num_threads();
-  const int threads = std::clamp(AvailableCores() / std::max(1, generation->replicas_on_host), 1,
-                                 std::max(1, allowed));
-  LogInfo("Number of devices: {}", num_replicas);
+  const int first_replica = std::accumulate(counts.begin(), counts.begin() + generation.rank, 0);
+  const int owner_replica = std::accumulate(counts.begin(), counts.begin() + generation.owner, 0);
+  return {options_.job,
+          datasets_,
+          named_datasets_,
+          membership,
+          options_.observers,
+          options_.checkpoints,
+          &snapshots_,
+          &kept_,
+          exchange,
+          num_replicas,
+          first_replica,
+          owner_replica,
+          generation.world_size(),
+          static_cast<int>(replicas_.size()),
+          options_.for_servers,
+          pipelines,
+          generation.replicas_on_host,
+          &damage_log_,
+          DeclaredReplicas(num_replicas, generation.world_size()),
+          options_.meter};
+}
+
+void Trainer::LogReplicas(const LoopContext& context, int threads) const {
+  LogInfo("Number of devices: {}", context.num_replicas);
   for (size_t i = 0; i < replicas_.size(); ++i) {
-    LogInfo("replica {} on {}, {} intra-op thread{}", first_replica + i,
+    LogInfo("replica {} on {}, {} intra-op thread{}", context.first_replica + i,
             replicas_[i]->device().str(), threads, threads == 1 ? "" : "s");
   }
+}
 
-  LocalExchange exchange(static_cast<int>(replicas_.size()), job.timeouts.collective);
+absl::Status Trainer::RunReplica(size_t i, const LoopContext& context, Communicator* communicator) {
+  // A failed device may throw at any access.
+  return CatchProgramErrors("training", [&] {
+    const c10::DeviceGuard device(replicas_[i]->device());
+    ThrowIfError(CatchProgramErrors("setting up", [&] { Attach(i, context, communicator); }));
+    ThrowIfError(LoopImpl(context, replicas_[i].get(), communicator, static_cast<int>(i),
+                          *train_data_[i], &states_[i])
+                     .Run());
+  });
+}
+
+absl::Status Trainer::RunGeneration(Generation* generation, Membership* membership) {
+  MUSTER_RETURN_IF_ERROR(CheckLoaded(*generation));
+  LocalExchange exchange(static_cast<int>(replicas_.size()), options_.job.timeouts.collective);
   SharedPipelines pipelines;
+  const LoopContext context = ContextOf(*generation, membership, &exchange, &pipelines);
+  const int threads = ThreadsPerReplica(generation->replicas_on_host);
+  LogReplicas(context, threads);
   train_data_.assign(replicas_.size(), {});
-  const LoopContext context{job,
-                            datasets_,
-                            named_datasets_,
-                            membership,
-                            options_.observers,
-                            options_.checkpoints,
-                            &snapshots_,
-                            &kept_,
-                            &exchange,
-                            num_replicas,
-                            first_replica,
-                            owner_replica,
-                            generation->world_size(),
-                            static_cast<int>(replicas_.size()),
-                            options_.for_servers,
-                            &pipelines,
-                            generation->replicas_on_host,
-                            &damage_log_,
-                            DeclaredReplicas(num_replicas, generation->world_size()),
-                            options_.meter};
   Outcome outcome([&](const absl::Status& status) {
     exchange.Abort(status);
     // All peers receive the message of the abort. They treat it as a lost peer and get the reason
@@ -257,15 +284,7 @@ absl::Status Trainer::RunGeneration(Generation* generation, Membership* membersh
     at::set_num_threads(threads);
     const SpanThread thread(spans,
                             i == 0 ? "main loop" : fmt::format("main loop, local replica {}", i));
-    Communicator* communicator = generation->replicas[i].get();
-    // A failed device may throw at any access.
-    outcome.Set(CatchProgramErrors("training", [&] {
-      const c10::DeviceGuard device(replicas_[i]->device());
-      ThrowIfError(CatchProgramErrors("setting up", [&] { Attach(i, context, communicator); }));
-      ThrowIfError(LoopImpl(context, replicas_[i].get(), communicator, static_cast<int>(i),
-                            *train_data_[i], &states_[i])
-                       .Run());
-    }));
+    outcome.Set(RunReplica(i, context, generation->replicas[i].get()));
   };
   std::vector<std::thread> others;
   for (size_t i = 1; i < replicas_.size(); ++i) others.emplace_back(run, i);

@@ -22,7 +22,9 @@
 
 namespace muster {
 
+class LocalExchange;
 struct LoopContext;
+class SharedPipelines;
 class TaskMeter;
 struct TrainData;
 
@@ -96,9 +98,22 @@ class Trainer {
   void TakeOverTrainable(size_t i, const LoopContext& context,
                          collective::Communicator* communicator);
   void Attach(size_t i, const LoopContext& context, collective::Communicator* communicator);
+  // Sets up replica `i` and runs its loop to the end of the generation. Called in the replica's
+  // thread.
+  absl::Status RunReplica(size_t i, const LoopContext& context,
+                          collective::Communicator* communicator);
   // Blocks until the sink has saved every state that it received.
   absl::Status Drain(Membership* membership);
+  // Runs the loops of all replicas of this process. Returns when the last one has ended, with the
+  // error that says most.
   absl::Status RunGeneration(Generation* generation, Membership* membership);
+  // Returns the argument of EndUnlessTakenOver if no process has a state newer than the start of
+  // the run.
+  absl::Status CheckLoaded(const Generation& generation) const;
+  // Returns what the loops of a generation share. The arguments must outlive the result.
+  LoopContext ContextOf(const Generation& generation, Membership* membership,
+                        LocalExchange* exchange, SharedPipelines* pipelines);
+  void LogReplicas(const LoopContext& context, int threads) const;
   // Joins the next generation and runs it to its end, or to the end of the job.
   absl::Status RunOnce(Membership* membership);
   // Copies the newest whole state of this process, if there is one, to replica 0.

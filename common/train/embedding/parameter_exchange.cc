@@ -51,7 +51,17 @@ bool ParameterExchange::clips(int optimizer) const { return Clips(clips_[optimiz
 void ParameterExchange::BuildLayout(const Replica& replica) {
   chunks_of_.resize(replica.optimizers().size());
   learning_rates_.assign(served_.optimizers.size(), 1.0);
-  std::vector<std::vector<int>> by_server;  // Indices into chunks_, by server.
+  const std::vector<std::vector<int>> by_server = AddChunks();
+  const VariablesByMemory by_memory = AddVariables();
+  MarkBuffers(replica, by_memory);
+  LayOutTables();
+  FindParameters(replica, by_memory);
+  for (const push_pull::VariablePart& part : layout_.parts)
+    if (part.elements() > 0) AddPart(part, by_server[part.server]);
+}
+
+std::vector<std::vector<int>> ParameterExchange::AddChunks() {
+  std::vector<std::vector<int>> by_server;
   for (const std::vector<push_pull::Chunk>& of_server : layout_.chunks) {
     std::vector<int>& numbers = by_server.emplace_back();
     for (size_t i = 0; i < of_server.size(); ++i) {
@@ -63,7 +73,11 @@ void ParameterExchange::BuildLayout(const Replica& replica) {
       chunks_.push_back({of_server[i], static_cast<int>(i), {}});
     }
   }
-  std::map<const void*, int> by_memory;
+  return by_server;
+}
+
+ParameterExchange::VariablesByMemory ParameterExchange::AddVariables() {
+  VariablesByMemory by_memory;
   for (size_t v = 0; v < served_.specs.size(); ++v) {
     Variable variable;
     variable.tensor = served_.tensors[v];
@@ -71,6 +85,10 @@ void ParameterExchange::BuildLayout(const Replica& replica) {
     if (variable.tensor.numel() > 0) by_memory[variable.tensor.data_ptr()] = static_cast<int>(v);
     variables_.push_back(std::move(variable));
   }
+  return by_memory;
+}
+
+void ParameterExchange::MarkBuffers(const Replica& replica, const VariablesByMemory& by_memory) {
   for (const at::Tensor& buffer : replica.float_buffers()) {
     const auto found = by_memory.find(buffer.data_ptr());
     if (found == by_memory.end()) continue;
@@ -85,7 +103,9 @@ void ParameterExchange::BuildLayout(const Replica& replica) {
     if (found != by_memory.end() && served_.specs[found->second].optimizer == served_.rest())
       variables_[found->second].same = !variables_[found->second].buffer;
   }
-  LayOutTables();
+}
+
+void ParameterExchange::FindParameters(const Replica& replica, const VariablesByMemory& by_memory) {
   for (const NamedOptimizer& optimizer : replica.optimizers()) {
     std::vector<int>& of = variable_of_.emplace_back();
     for (const at::Tensor& parameter : optimizer.rule->parameters()) {
@@ -94,23 +114,24 @@ void ParameterExchange::BuildLayout(const Replica& replica) {
     }
     parameters_of_.push_back(optimizer.rule->parameters());
   }
-  for (const push_pull::VariablePart& part : layout_.parts) {
-    if (part.elements() == 0) continue;
-    Variable& variable = variables_[part.variable];
-    const int64_t rows = variable.tensor.dim() == 0 ? 1 : variable.tensor.size(0);
-    const int64_t row = variable.tensor.numel() / rows;
-    variable.parts.push_back({part.begin / row, part.elements() / row, part.begin, {}, {}});
-    for (const int c : by_server[part.server]) {
-      ChunkPlace& place = chunks_[c];
-      if (place.chunk.end <= part.offset || place.chunk.begin >= part.offset + part.elements())
-        continue;
-      place.buffers = place.buffers || variable.buffer;
-      // A chunk may have several parts of a variable. Adds the variable once, because each entry
-      // decrements `pending` once.
-      if (!place.variables.empty() && place.variables.back() == part.variable) continue;
-      place.variables.push_back(part.variable);
-      variable.chunks.push_back(c);
-    }
+}
+
+void ParameterExchange::AddPart(const push_pull::VariablePart& part,
+                                const std::vector<int>& of_server) {
+  Variable& variable = variables_[part.variable];
+  const int64_t rows = variable.tensor.dim() == 0 ? 1 : variable.tensor.size(0);
+  const int64_t row = variable.tensor.numel() / rows;
+  variable.parts.push_back({part.begin / row, part.elements() / row, part.begin, {}, {}});
+  for (const int c : of_server) {
+    ChunkPlace& place = chunks_[c];
+    if (place.chunk.end <= part.offset || place.chunk.begin >= part.offset + part.elements())
+      continue;
+    place.buffers = place.buffers || variable.buffer;
+    // A chunk may have several parts of a variable. Adds the variable once, because each entry
+    // decrements `pending` once.
+    if (!place.variables.empty() && place.variables.back() == part.variable) continue;
+    place.variables.push_back(part.variable);
+    variable.chunks.push_back(c);
   }
 }
 

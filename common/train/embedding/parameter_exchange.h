@@ -22,6 +22,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -128,7 +129,20 @@ class ParameterExchange : public EmbeddingStore {
 
   ParameterExchange(push_pull::Layout layout, ServedVariables served)
       : layout_(std::move(layout)), served_(std::move(served)) {}
+  // Called once, by Make. The functions below are its steps, in their order.
   void BuildLayout(const Replica& replica);
+  // Index into variables_, by the address of the variable's first element.
+  using VariablesByMemory = std::map<const void*, int>;
+  // Returns the indices into chunks_, by server.
+  std::vector<std::vector<int>> AddChunks();
+  VariablesByMemory AddVariables();
+  // Marks the variables that are buffers: those that steps change, and those declared kSame.
+  void MarkBuffers(const Replica& replica, const VariablesByMemory& by_memory);
+  // Finds the variable of each parameter of the program's optimizers.
+  void FindParameters(const Replica& replica, const VariablesByMemory& by_memory);
+  // Links a part of a variable with the chunks that have it. `of_server` has the chunks of its
+  // server.
+  void AddPart(const push_pull::VariablePart& part, const std::vector<int>& of_server);
   bool clips(int optimizer) const;
   // Copies the gradient to the client's memory, or adds it to the gradient there if `add` is true.
   void Write(int variable, const at::Tensor& gradient, bool add);
