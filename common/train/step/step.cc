@@ -18,16 +18,25 @@
 namespace muster {
 namespace {
 
-// Indices of the fixed part of the control data. The input waits of all replicas follow, then
-// metric increments, reported values and buffers.
-enum Control { kLoss = 0, kExamples, kStop, kShape, kFixedControls };
-
-// Returns a small hash of the calls in a step. It probably differs between replicas that reported
-// different names or minimized in a different order. It is so small that its sum over all replicas
-// is exact in float32.
-int ShapeHash(const std::string& shape, int num_replicas) {
-  const uint64_t bound = std::max<uint64_t>(2, (1u << 23) / static_cast<uint64_t>(num_replicas));
-  return static_cast<int>(std::hash<std::string>{}(shape) % bound);
+// Logs the parameters of an optimizer without a gradient in the first step. This is not an error,
+// because it may be intended. Typical mistakes are a layer that forward() does not use, and a
+// custom autograd function that breaks the graph.
+void LogUnused(const NamedOptimizer& optimizer) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < optimizer.parameter_names.size(); ++i) {
+    if (!optimizer.gradients->used(static_cast<int>(i)) &&
+        optimizer.rule->parameters()[i].requires_grad())
+      names.push_back(optimizer.parameter_names[i]);
+  }
+  if (names.empty()) return;
+  constexpr size_t kShown = 8;
+  const size_t more = names.size() > kShown ? names.size() - kShown : 0;
+  names.resize(names.size() - more);
+  LogWarning(
+      "{} of the {} parameters of optimizer \"{}\" got no gradient in the first step, and are "
+      "updated only in steps where they get one: {}{}",
+      names.size() + more, optimizer.parameter_names.size(), optimizer.name, fmt::join(names, ", "),
+      more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 }  // namespace
@@ -99,93 +108,30 @@ absl::Status StepImpl::Update(const std::vector<int>& optimizers) {
   });
 }
 
-at::Tensor StepImpl::MakeControl() {
-  at::NoGradGuard no_grad;
-  const auto options = at::TensorOptions().dtype(at::kFloat).device(replica_->device());
-  for (const auto& [name, value] : values_) shape_ += name + (value.weights.defined() ? "*;" : ";");
-  std::vector<at::Tensor> pieces;
-  pieces.push_back(objective_sum_.defined() ? objective_sum_.to(at::kFloat).reshape({1})
-                                            : at::zeros({1}, options));
-  pieces.push_back(at::tensor({static_cast<double>(local_examples_),
-                               options_.first_local && plan_.stop_requested ? 1.0 : 0.0,
-                               static_cast<double>(ShapeHash(shape_, communicator_->size()))},
-                              at::kFloat)
-                       .to(replica_->device()));
-  std::vector<float> input(communicator_->size());
-  input[communicator_->rank()] = static_cast<float>(plan_.input_seconds);
-  pieces.push_back(at::tensor(input).to(replica_->device()));
-  for (size_t m = 0; m < replica_->metrics().size(); ++m) {
-    const int64_t width = replica_->metrics()[m].metric->width();
-    const auto found = increments_.find(static_cast<int>(m));
-    pieces.push_back(found == increments_.end() ? at::zeros({width}, options)
-                                                : found->second.to(at::kFloat).reshape({width}));
-  }
-  for (const auto& [name, value] : values_) {
-    at::Tensor sum = value.sum;
-    if (value.weights.defined() && !WeightsOverReplicas())
-      sum = at::where(value.weights.ne(0), sum / value.weights, 0) * WeightedShare();
-    pieces.push_back(sum.to(at::kFloat).reshape({1}));
-    if (value.weights.defined()) pieces.push_back(value.weights.to(at::kFloat).reshape({1}));
-  }
-  // A single replica has nothing to average. float32 control data would round float64 buffers.
-  if (communicator_->size() == 1) return at::cat(pieces);
-  // If the whole batch is damaged, no replica has an example. The buffers of all replicas then have
-  // equal weight.
-  const bool none = plan_.global_examples == 0;
-  const double share =
-      none ? 1.0 / communicator_->size()
-           : static_cast<double>(local_examples_) / static_cast<double>(plan_.global_examples);
-  buffers_.AppendTo(&pieces, share, local_examples_ > 0 || none);
-  return at::cat(pieces);
-}
-
-absl::Status StepImpl::ReadControl(const at::Tensor& reduced, StepResult* result) {
-  const at::Tensor host = reduced.to(at::kCPU, at::kDouble).contiguous();
-  const double* c = host.const_data_ptr<double>();
-  if (c[kShape] !=
-      static_cast<double>(ShapeHash(shape_, communicator_->size())) * communicator_->size()) {
-    return ProgramError(
-        "the program did not do the same on all replicas in this step: every replica must call "
-        "minimize() in the same order and report() "
-        "the same names, with an empty batch too");
-  }
-  result->loss = c[kLoss];
-  result->examples = static_cast<int64_t>(c[kExamples]);
-  result->stop = c[kStop] > 0;
-  int64_t at = kFixedControls + communicator_->size();
-  result->input_seconds = *std::max_element(c + kFixedControls, c + at);
-  int64_t width = 0;
-  for (const NamedMetric& metric : replica_->metrics()) width += metric.metric->width();
-  result->metric_increments.assign(c + at, c + at + width);
-  at += width;
-  for (const auto& [name, value] : values_) {
-    double& reported = result->values[name] = c[at++];
-    if (!value.weights.defined()) continue;
-    const double weights = c[at++];
-    if (WeightsOverReplicas()) reported = weights != 0 ? reported / weights : 0;
-    if (job_.loss_reduction == LossReduction::kGlobal) result->value_weights[name] = weights;
-  }
-  if (communicator_->size() == 1) return absl::OkStatus();
-  return buffers_.Apply(reduced.narrow(0, at, reduced.numel() - at));
+LossWeights StepImpl::Weights() const {
+  LossWeights weights;
+  weights.reduction = job_.loss_reduction;
+  weights.num_replicas = num_replicas();
+  weights.reduces = communicator_->size() > 1;
+  weights.global_batch_size = options_.global_batch_size;
+  weights.global_examples = plan_.global_examples;
+  weights.local_examples = local_examples_;
+  return weights;
 }
 
 void StepImpl::Reset() {
   embeddings_.Begin();
-  shape_.clear();
+  const LossWeights weights = Weights();
+  losses_.Begin(weights);
+  control_.Begin(weights);
   deferred_.clear();
-  objective_sum_ = at::Tensor();
-  extra_losses_.clear();
-  regularizers_.clear();
-  weighted_.clear();
   updated_.clear();
-  values_.clear();
   gradient_norms_.clear();
   collectives_->Begin();
-  increments_.clear();
   on_commit_.clear();
   summary_ = {};
   if (LossGraph* const graph = LossGraph::Current()) graph->Clear();
-  state_saved_ = false;
+  undo_.DropState();
   skipped_ = false;
   committed_ = false;
   start_again_ = false;
@@ -200,24 +146,29 @@ absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const StepRunne
       for (at::Tensor& t : part) t = t.narrow(0, slice.begin, slice.size());
     }
     minimized_.clear();
-    generator_seeded_ = false;
+    losses_.BeginMicroBatch(micro_batch_, micro_batches_, micro_examples_);
     embeddings_.BeginMicroBatch();
     collectives_->ForgetOutputs();
-    SeedDefaultGenerator();
+    random_.BeginMicroBatch(plan_.steps_done, micro_batch_);
     const Scope current(this);
     AutocastScope autocast(job_.precision, replica_->device());
     Step step(this);
     const Span span("train_step");
     ForwardBegins();
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("train_step", [&] { body(step, part); }));
-    MUSTER_RETURN_IF_ERROR(CheckNothingDrawn());
-    if (!extra_losses_.empty() || !regularizers_.empty()) {
+    MUSTER_RETURN_IF_ERROR(random_.CheckNothingDrawn());
+    if (losses_.has_rest()) {
       return ProgramError(
           "add_loss or regularize was called after the last minimize() of the step, or for an "
           "optimizer that was not minimized after it: nothing minimizes it");
     }
   }
   return absl::OkStatus();
+}
+
+void StepImpl::WarnOfUnused() const {
+  for (int o = 0; o < static_cast<int>(replica_->optimizers().size()); ++o)
+    if (Contains(deferred_, o) || Contains(updated_, o)) LogUnused(replica_->optimizers()[o]);
 }
 
 absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch& batch,
@@ -228,13 +179,14 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
   local_examples_ = local_examples;
   micro_batches_ = static_cast<int>(job_.accumulate_steps);
   wait_seconds_ = 0;
-  buffers_.Keep();
-  requires_grad_ = replica_->requires_grad();
+  undo_.Begin();
   StepResult result;
   Reset();
   absl::Status status = RunMicroBatches(batch, body);
   if (start_again_) {
-    status = CatchProgramErrors("taking the step back", [&] { RollBack(); });
+    // The program may have set requires_grad by data that it does not receive a second time.
+    status =
+        CatchProgramErrors("taking the step back", [&] { undo_.PutBack(/*keeps_flags=*/true); });
     immediate_ = true;
     Reset();
     if (status.ok()) status = RunMicroBatches(batch, body);
@@ -264,7 +216,8 @@ absl::Status StepImpl::ExchangeEmbeddings() {
 
 absl::Status StepImpl::Commit(StepResult* result) {
   MUSTER_RETURN_IF_ERROR(ExchangeEmbeddings());
-  at::Tensor control = MakeControl();
+  at::Tensor control = control_.Make(
+      {losses_.objective_sum(), options_.first_local && plan_.stop_requested, plan_.input_seconds});
   if (!deferred_.empty() &&
       control.numel() > replica_->optimizers()[deferred_.back()].gradients->control_capacity()) {
     at::Tensor none;
@@ -274,9 +227,9 @@ absl::Status StepImpl::Commit(StepResult* result) {
     MUSTER_RETURN_IF_ERROR(Reduce(deferred_, &control));
   }
   Enter(Phase::kUpdate);
-  MUSTER_RETURN_IF_ERROR(ReadControl(control, result));
+  MUSTER_RETURN_IF_ERROR(control_.Read(control, result));
   // From here on, every replica commits.
-  WarnOfUnused();
+  if (plan_.steps_done == 0 && replica() == 0 && options_.first_local) WarnOfUnused();
   committed_ = settled_ = true;
   replica_->RetainRules(false);
   if (!embeddings_.Unscale(scaler_)) skipped_ = true;
@@ -300,57 +253,15 @@ absl::Status StepImpl::Commit(StepResult* result) {
   });
 }
 
-// Logs the parameters without a gradient in the first step. This is not an error, because it may be
-// intended. Typical mistakes are a layer that forward() does not use, and a custom autograd
-// function that breaks the graph.
-void StepImpl::WarnOfUnused() const {
-  if (plan_.steps_done > 0 || replica() != 0 || !options_.first_local) return;
-  for (const NamedOptimizer& optimizer : replica_->optimizers()) {
-    const auto o = static_cast<int>(&optimizer - replica_->optimizers().data());
-    const auto has = [o](const std::vector<int>& all) {
-      return std::find(all.begin(), all.end(), o) != all.end();
-    };
-    if (!has(deferred_) && !has(updated_)) continue;
-    std::vector<std::string> names;
-    for (size_t i = 0; i < optimizer.parameter_names.size(); ++i) {
-      if (!optimizer.gradients->used(static_cast<int>(i)) &&
-          optimizer.rule->parameters()[i].requires_grad())
-        names.push_back(optimizer.parameter_names[i]);
-    }
-    if (names.empty()) continue;
-    constexpr size_t kShown = 8;
-    const size_t more = names.size() > kShown ? names.size() - kShown : 0;
-    names.resize(names.size() - more);
-    LogWarning(
-        "{} of the {} parameters of optimizer \"{}\" got no gradient in the first step, and are "
-        "updated only in steps where they get one: {}{}",
-        names.size() + more, optimizer.parameter_names.size(), optimizer.name,
-        fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
-  }
-}
-
 // Rolls back after the error `why` and returns it. A device that has failed permanently also fails
 // here. The error then also marks this process's state as lost.
 absl::Status StepImpl::TakeBack(const absl::Status& why) {
-  const absl::Status undone = CatchProgramErrors("taking the step back", [&] { RollBack(); });
+  // Restores requires_grad, because a repeated step freezes and unfreezes again.
+  const absl::Status undone =
+      CatchProgramErrors("taking the step back", [&] { undo_.PutBack(/*keeps_flags=*/false); });
   if (undone.ok() || IsProcessFault(why) || ExitCodeOf(why) != ExitCode::kRetryable) return why;
   return ProcessFault(fmt::format("{}; then {}", Message(why), Message(undone)),
                       /*uncertain=*/false);
-}
-
-void StepImpl::RollBack() {
-  for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.gradients->Cancel();
-  // The first minimize() saved state_undo_ after the forward pass had changed the buffers. The
-  // copies in buffers_ are older and are therefore restored last.
-  if (state_saved_) CopyBack(state_undo_, state_);
-  buffers_.PutBack();
-  state_saved_ = false;
-  // Restores requires_grad if the step is given up, because a repeated step freezes and unfreezes
-  // again. A step that starts again in the same call keeps the flags: the program may have set them
-  // by data that it does not receive a second time.
-  replica_->PutBackRules();
-  replica_->RetainRules(false);
-  if (!start_again_) replica_->set_requires_grad(requires_grad_);
 }
 
 // ---- StepRunner forwards.
