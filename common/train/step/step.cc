@@ -41,73 +41,6 @@ void LogUnused(const NamedOptimizer& optimizer) {
 
 }  // namespace
 
-absl::Status StepImpl::Reduce(const std::vector<int>& optimizers, at::Tensor* control) {
-  Enter(Phase::kReduce);
-  const Span span("wait for reductions");
-  const MonotonicTime start = Clock::now();
-  absl::Status status;
-  std::vector<GradientSink*> sinks;
-  // Servers update when they receive gradients, so an overflow must be detected before.
-  std::vector<at::Tensor> pushed;
-  for (const int o : optimizers) {
-    GradientSink* sink = replica_->optimizers()[o].gradients.get();
-    sinks.push_back(sink);
-    if (sink->updates())
-      pushed.insert(pushed.end(), sink->gradients().begin(), sink->gradients().end());
-  }
-  // Also checks the gradients of rows, which are pushed later, because a step is pushed completely
-  // or not at all.
-  const bool rows_overflow = on_servers() && scaler_.active() && !embeddings_.IsFinite();
-  if (rows_overflow || !scaler_.Unscale(pushed)) {
-    skipped_ = true;
-    for (GradientSink* sink : sinks) sink->Cancel();
-  } else if (!sinks.empty()) {
-    at::Tensor none;
-    const auto control_of = [&](const GradientSink* sink) {
-      return sink == sinks.back() ? control : &none;
-    };
-    for (GradientSink* sink : sinks) sink->LaunchAll(*control_of(sink));
-    for (GradientSink* sink : sinks) {
-      const absl::Status finished = sink->Finish(control_of(sink));
-      if (status.ok()) status = finished;
-    }
-  } else {
-    *control = control->contiguous();
-    status = communicator_->AllReduce(BufferOf(*control), ReduceOp::kSum)->Wait();
-  }
-  wait_seconds_ += Seconds(Clock::now() - start);
-  Enter(Phase::kForward);
-  return status;
-}
-
-absl::Status StepImpl::Update(const std::vector<int>& optimizers) {
-  const Span span("update");
-  std::vector<at::Tensor> reduced;
-  for (const int o : optimizers) {
-    const GradientSink& sink = *replica_->optimizers()[o].gradients;
-    if (!sink.updates())
-      reduced.insert(reduced.end(), sink.gradients().begin(), sink.gradients().end());
-  }
-  const bool finite = scaler_.Unscale(reduced);
-  if (plan_.summary) {
-    for (const int o : optimizers)
-      gradient_norms_[NameOf(o)] = replica_->optimizers()[o].gradients->norm();
-  }
-  if (!finite) {
-    skipped_ = true;
-    return absl::OkStatus();
-  }
-  return CatchProgramErrors("the update", [&] {
-    const at::NoGradGuard no_grad;
-    for (const int o : optimizers) {
-      NamedOptimizer& optimizer = replica_->optimizers()[o];
-      if (optimizer.gradients->updates()) continue;  // The servers have already made the update.
-      optimizer.rule->Update(optimizer.gradients->gradients(),
-                             optimizer.schedule->At(plan_.steps_done));
-    }
-  });
-}
-
 LossWeights StepImpl::Weights() const {
   LossWeights weights;
   weights.reduction = job_.loss_reduction;
@@ -122,17 +55,16 @@ LossWeights StepImpl::Weights() const {
 void StepImpl::Reset() {
   embeddings_.Begin();
   const LossWeights weights = Weights();
+  gradients_.Begin(plan_);
   losses_.Begin(weights);
   control_.Begin(weights);
   deferred_.clear();
   updated_.clear();
-  gradient_norms_.clear();
   collectives_->Begin();
   on_commit_.clear();
   summary_ = {};
   if (LossGraph* const graph = LossGraph::Current()) graph->Clear();
   undo_.DropState();
-  skipped_ = false;
   committed_ = false;
   start_again_ = false;
 }
@@ -178,7 +110,7 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
   plan_ = plan;
   local_examples_ = local_examples;
   micro_batches_ = static_cast<int>(job_.accumulate_steps);
-  wait_seconds_ = 0;
+  gradients_.ResetWait();
   undo_.Begin();
   StepResult result;
   Reset();
@@ -199,32 +131,22 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
     if (communicator_->size() > 1) communicator_->Abort(PeerLost(Message(status)));
     return committed_ ? status : TakeBack(status);
   }
-  result.wait_seconds = wait_seconds_;
-  result.compute_seconds = Seconds(Clock::now() - start) - wait_seconds_;
+  result.wait_seconds = gradients_.wait_seconds();
+  result.compute_seconds = Seconds(Clock::now() - start) - result.wait_seconds;
   return result;
 }
 
-absl::Status StepImpl::ExchangeEmbeddings() {
-  if (replica_->embeddings().empty()) return absl::OkStatus();
-  Enter(Phase::kReduce);
-  const Span span("exchange embeddings");
-  const MonotonicTime start = Clock::now();
-  const absl::Status status = embeddings_.Exchange();
-  wait_seconds_ += Seconds(Clock::now() - start);
-  return status;
-}
-
 absl::Status StepImpl::Commit(StepResult* result) {
-  MUSTER_RETURN_IF_ERROR(ExchangeEmbeddings());
+  MUSTER_RETURN_IF_ERROR(gradients_.ExchangeRows());
   at::Tensor control = control_.Make(
       {losses_.objective_sum(), options_.first_local && plan_.stop_requested, plan_.input_seconds});
   if (!deferred_.empty() &&
       control.numel() > replica_->optimizers()[deferred_.back()].gradients->control_capacity()) {
     at::Tensor none;
-    MUSTER_RETURN_IF_ERROR(Reduce(deferred_, &none));
-    MUSTER_RETURN_IF_ERROR(Reduce({}, &control));
+    MUSTER_RETURN_IF_ERROR(gradients_.Reduce(deferred_, &none));
+    MUSTER_RETURN_IF_ERROR(gradients_.Reduce({}, &control));
   } else {
-    MUSTER_RETURN_IF_ERROR(Reduce(deferred_, &control));
+    MUSTER_RETURN_IF_ERROR(gradients_.Reduce(deferred_, &control));
   }
   Enter(Phase::kUpdate);
   MUSTER_RETURN_IF_ERROR(control_.Read(control, result));
@@ -232,18 +154,9 @@ absl::Status StepImpl::Commit(StepResult* result) {
   if (plan_.steps_done == 0 && replica() == 0 && options_.first_local) WarnOfUnused();
   committed_ = settled_ = true;
   replica_->RetainRules(false);
-  if (!embeddings_.Unscale(scaler_)) skipped_ = true;
-  if (!skipped_) MUSTER_RETURN_IF_ERROR(Update(deferred_));
-  // Update may have found an overflow and set skipped_.
-  if (!skipped_) MUSTER_RETURN_IF_ERROR(embeddings_.Push(plan_.steps_done));
-  result->skipped = skipped_;
+  MUSTER_RETURN_IF_ERROR(gradients_.Commit(deferred_));
+  gradients_.End(result);
   result->summary = std::move(summary_);
-  scaler_.Advance(skipped_);
-  if (scaler_.active()) result->loss_scale = scaler_.scale();
-  for (const NamedOptimizer& optimizer : replica_->optimizers())
-    result->learning_rates[optimizer.name] = optimizer.schedule->At(plan_.steps_done);
-  if (!replica_->optimizers().empty()) result->learning_rate = result->learning_rates[NameOf(0)];
-  result->gradient_norms = gradient_norms_;
   return CatchProgramErrors("on_commit", [&] {
     at::NoGradGuard no_grad;
     for (const auto& action : on_commit_) action();
@@ -275,9 +188,9 @@ absl::StatusOr<StepResult> StepRunner::Run(const StepPlan& plan, const data::Bat
   return impl_->Run(plan, batch, local_examples, body);
 }
 void StepRunner::Begin() { impl_->Begin(); }
-std::vector<double> StepRunner::scaler_state() const { return impl_->scaler_.state(); }
+std::vector<double> StepRunner::scaler_state() const { return impl_->scaler().state(); }
 void StepRunner::set_scaler_state(const std::vector<double>& state) {
-  impl_->scaler_.set_state(state);
+  impl_->scaler().set_state(state);
 }
 
 }  // namespace muster

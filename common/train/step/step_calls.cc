@@ -28,12 +28,8 @@ void StepImpl::UpdateMetric(MetricHandle handle, const at::Tensor& output, const
   control_.UpdateMetric(handle, output, target, weights);
 }
 
-bool StepImpl::on_servers() const {
-  return !replica_->optimizers().empty() && replica_->optimizers().front().gradients->updates();
-}
-
 StepCollectives& StepImpl::Collectives(const char* call) {
-  if (on_servers() || options_.for_servers) {
+  if (gradients_.on_servers() || options_.for_servers) {
     throw StatusError(ProgramError(
         fmt::format("{} was called, but workers of a parameter-server job do not meet: use a "
                     "strategy of replicas, such as multi_worker_mirrored",

@@ -1,24 +1,22 @@
 // The implementation of a step. step.cc has the transaction, which StepRunner runs.
-// step_minimize.cc has minimize() and backward passes, and step_calls.cc a program's other calls.
-// The objects that a step consists of have files of their own. Internal to common/train.
+// step_minimize.cc has minimize(), and step_calls.cc a program's other calls. The objects that a
+// step consists of have files of their own. Internal to common/train.
 #pragma once
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/train/embedding/embedding_step.h"
-#include "common/train/replica/precision.h"
 #include "common/train/step/step.h"
 #include "common/train/step/step_buffers.h"
 #include "common/train/step/step_collectives.h"
 #include "common/train/step/step_control.h"
+#include "common/train/step/step_gradients.h"
 #include "common/train/step/step_losses.h"
 #include "common/train/step/step_random.h"
 #include "common/train/step/step_undo.h"
@@ -33,11 +31,12 @@ class StepImpl {
         communicator_(communicator),
         job_(job),
         options_(std::move(options)),
-        scaler_(job.precision),
         embeddings_(replica, communicator),
         collectives_(std::make_shared<StepCollectives>(communicator)),
         buffers_(replica, communicator),
         losses_(replica, collectives_.get()),
+        gradients_({replica, communicator, &embeddings_, collectives_.get(), &options_.on_phase},
+                   job.precision),
         control_(replica, communicator, &buffers_),
         random_(replica, &job_, &options_),
         undo_(replica, &buffers_) {}
@@ -95,6 +94,7 @@ class StepImpl {
   std::weak_ptr<const int> life() const { return life_; }
   int replica() const { return options_.replica; }
   int num_replicas() const { return options_.num_replicas; }
+  LossScaler& scaler() { return gradients_.scaler(); }
 
   Replica* const replica_;
   Communicator* const communicator_;
@@ -102,7 +102,6 @@ class StepImpl {
   const StepRunnerOptions options_;
   StepPlan plan_;
   std::vector<std::function<void()>> on_commit_;
-  LossScaler scaler_;
   EmbeddingStep embeddings_;
   const std::shared_ptr<StepCollectives> collectives_;
   SummaryData summary_;  // Belongs to the current step.
@@ -111,7 +110,6 @@ class StepImpl {
   void Reset();
   absl::Status RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body);
   const std::string& NameOf(int optimizer) const { return replica_->optimizers()[optimizer].name; }
-  bool on_servers() const;
   bool in_last() const { return micro_batch_ + 1 == micro_batches_; }
   // Returns what determines the weights of the step's losses.
   LossWeights Weights() const;
@@ -119,17 +117,12 @@ class StepImpl {
   // ---- minimize()
   // Returns the optimizers of `objectives`, each once.
   std::vector<int> OptimizersOf(const std::vector<Objective>& objectives) const;
-  void Rescale(const Goal& goal);
   void Backward(const Goal& goal, bool keep_graph);
-  absl::Status StaleGraphError(const std::string& optimizer, std::string_view what) const;
   void UpdateNow(const std::vector<int>& optimizers);
   // Switches to immediate mode in the middle of a step that cannot start again.
   void SwitchToImmediate();
 
   // ---- The commit
-  absl::Status Reduce(const std::vector<int>& optimizers, at::Tensor* control);
-  absl::Status Update(const std::vector<int>& optimizers);
-  absl::Status ExchangeEmbeddings();
   absl::Status Commit(StepResult* result);
   // Warns of parameters without a gradient, in the run's first step.
   void WarnOfUnused() const;
@@ -146,6 +139,7 @@ class StepImpl {
   bool settled_ = false;
   StepBuffers buffers_;
   StepLosses losses_;
+  StepGradients gradients_;
   StepControl control_;
   StepRandom random_;
   StepUndo undo_;
@@ -156,10 +150,7 @@ class StepImpl {
   std::vector<int> minimized_;  // Optimizers minimized in this micro-batch.
   std::vector<int> updated_;    // Optimizers that this step has already updated.
   std::vector<int> deferred_;   // Optimizers to update at the commit.
-  std::map<std::string, double> gradient_norms_;
-  bool skipped_ = false;
-  bool committed_ = false;  // True when the last reduction has completed.
-  double wait_seconds_ = 0;
+  bool committed_ = false;      // True when the last reduction has completed.
 };
 
 }  // namespace muster
