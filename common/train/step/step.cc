@@ -65,8 +65,7 @@ void StepImpl::Reset() {
   summary_ = {};
   if (LossGraph* const graph = LossGraph::Current()) graph->Clear();
   undo_.DropState();
-  committed_ = false;
-  start_again_ = false;
+  stage_ = Stage::kOpen;
 }
 
 absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body) {
@@ -115,7 +114,7 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
   StepResult result;
   Reset();
   absl::Status status = RunMicroBatches(batch, body);
-  if (start_again_) {
+  if (stage_ == Stage::kStartsAgain) {
     // The program may have set requires_grad by data that it does not receive a second time.
     status =
         CatchProgramErrors("taking the step back", [&] { undo_.PutBack(/*keeps_flags=*/true); });
@@ -129,7 +128,7 @@ absl::StatusOr<StepResult> StepImpl::Run(const StepPlan& plan, const data::Batch
     // A peer may never launch the buckets that this replica has launched, so they are aborted.
     // After the commit, a step is not rolled back.
     if (communicator_->size() > 1) communicator_->Abort(PeerLost(Message(status)));
-    return committed_ ? status : TakeBack(status);
+    return stage_ == Stage::kCommitted ? status : TakeBack(status);
   }
   result.wait_seconds = gradients_.wait_seconds();
   result.compute_seconds = Seconds(Clock::now() - start) - result.wait_seconds;
@@ -152,7 +151,8 @@ absl::Status StepImpl::Commit(StepResult* result) {
   MUSTER_RETURN_IF_ERROR(control_.Read(control, result));
   // From here on, every replica commits.
   if (plan_.steps_done == 0 && replica() == 0 && options_.first_local) WarnOfUnused();
-  committed_ = settled_ = true;
+  stage_ = Stage::kCommitted;
+  settled_ = true;
   replica_->RetainRules(false);
   MUSTER_RETURN_IF_ERROR(gradients_.Commit(deferred_));
   gradients_.End(result);

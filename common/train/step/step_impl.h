@@ -133,7 +133,6 @@ class StepImpl {
 
   const std::shared_ptr<const int> life_ = std::make_shared<const int>(0);
   int repeated_ = 0;
-  bool start_again_ = false;
   bool immediate_ = false;  // Immediate mode: each minimize() applies its update.
   // True after the first commit. The number of minimize() calls in a step is known from then on.
   bool settled_ = false;
@@ -150,7 +149,13 @@ class StepImpl {
   std::vector<int> minimized_;  // Optimizers minimized in this micro-batch.
   std::vector<int> updated_;    // Optimizers that this step has already updated.
   std::vector<int> deferred_;   // Optimizers to update at the commit.
-  bool committed_ = false;      // True when the last reduction has completed.
+  // What can become of the current step.
+  enum class Stage {
+    kOpen,         // It completes, or is taken back.
+    kStartsAgain,  // It is taken back, and starts again in immediate mode.
+    kCommitted,    // It completes, because its last reduction has.
+  };
+  Stage stage_ = Stage::kOpen;
 };
 
 }  // namespace muster

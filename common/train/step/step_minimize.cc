@@ -18,7 +18,7 @@ void StepImpl::Minimize(const std::vector<Objective>& objectives) {
     SwitchToImmediate();
   }
   if (!immediate_ && !minimized_.empty()) {
-    start_again_ = true;
+    stage_ = Stage::kStartsAgain;
     throw StatusError(
         ProgramError("minimize was called a second time in this step"));  // Run handles it.
   }
