@@ -1,88 +1,35 @@
-// A program's calls in a step, except those about losses: random numbers, metrics, collective
-// operations, tables and summaries.
-#include <ATen/Context.h>
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
+// A program's calls in a step, except minimize(). The objects that make up a step do the work.
 #include <fmt/format.h>
 
 #include <utility>
 
-#include "common/base/hash.h"
 #include "common/train/step/step_impl.h"
 
 namespace muster {
 
-uint64_t MixSeed(uint64_t seed, std::initializer_list<uint64_t> parts) {
-  for (const uint64_t part : parts) seed = SplitMix64(seed + part);
-  return seed;
+void StepImpl::AddLoss(const at::Tensor& loss, const OptimizerHandle* optimizer) {
+  RefuseRepeated("add_loss");
+  losses_.AddLoss(loss, optimizer);
 }
 
-std::vector<at::Tensor> Clone(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> copies;
-  copies.reserve(tensors.size());
-  for (const at::Tensor& t : tensors) copies.push_back(t.detach().clone());
-  return copies;
+void StepImpl::Regularize(const at::Tensor& loss, const OptimizerHandle* optimizer) {
+  RefuseRepeated("regularize");
+  losses_.Regularize(loss, optimizer);
 }
 
-void CopyBack(const std::vector<at::Tensor>& copies, const std::vector<at::Tensor>& tensors) {
-  at::NoGradGuard no_grad;
-  for (size_t i = 0; i < tensors.size(); ++i) tensors[i].detach().copy_(copies[i]);
+void StepImpl::Report(const std::string& name, const at::Tensor& value, const at::Tensor& weights) {
+  RefuseRepeated("report");
+  control_.Report(name, value, weights, micro_examples_);
 }
 
 void StepImpl::UpdateMetric(MetricHandle handle, const at::Tensor& output, const at::Tensor& target,
                             const at::Tensor& weights) {
   RefuseRepeated("update");
-  at::NoGradGuard no_grad;
-  const Metric& metric = *replica_->metrics().at(handle.index).metric;
-  const at::Tensor of_target = target.defined() ? target.detach() : target;
-  Add(&increments_[handle.index],
-      weights.defined() ? metric.WeightedIncrement(output.detach(), of_target, weights.detach())
-                        : metric.Increment(output.detach(), of_target));
-}
-
-at::Generator StepImpl::Generator() {
-  if (!generator_.defined()) {
-    at::Generator shared = at::globalContext().defaultGenerator(replica_->device());
-    std::lock_guard<std::mutex> lock(shared.mutex());
-    generator_ = shared.clone();
-  }
-  if (!generator_seeded_) generator_.set_current_seed(ReplicaSeed(1));
-  generator_seeded_ = true;
-  return generator_;
-}
-
-void StepImpl::SeedDefaultGenerator() {
-  if (replica_->device().is_cpu() && !options_.first_local) return;
-  at::Generator generator = at::globalContext().defaultGenerator(replica_->device());
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_current_seed(ReplicaSeed(0));
-  if (MustNotDraw()) undrawn_ = generator.get_state();
-}
-
-bool StepImpl::MustNotDraw() const {
-  return job_.deterministic && options_.first_local && options_.local_replicas > 1 &&
-         replica_->device().is_cpu();
-}
-
-absl::Status StepImpl::CheckNothingDrawn() const {
-  if (!MustNotDraw()) return absl::OkStatus();
-  at::Generator generator = at::globalContext().defaultGenerator(replica_->device());
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  if (at::equal(generator.get_state(), undrawn_)) return absl::OkStatus();
-  return ConfigurationError(fmt::format(
-      "deterministic is true, but train_step draws from LibTorch's default generator (dropout, "
-      "rand), which the {} CPU replicas of this process share, in any order: draw from "
-      "step.generator(), or start a process for each replica",
-      options_.local_replicas));
-}
-
-bool StepImpl::on_servers() const {
-  return !replica_->optimizers().empty() && replica_->optimizers().front().gradients->updates();
+  control_.UpdateMetric(handle, output, target, weights);
 }
 
 StepCollectives& StepImpl::Collectives(const char* call) {
-  if (on_servers() || options_.for_servers) {
+  if (gradients_.on_servers() || options_.for_servers) {
     throw StatusError(ProgramError(
         fmt::format("{} was called, but workers of a parameter-server job do not meet: use a "
                     "strategy of replicas, such as multi_worker_mirrored",
