@@ -1,6 +1,6 @@
 // The part of the options of the chief's services that follows from the job, the cluster and this
 // task alone. The chief adds what depends on the run: its id and term, other services, and what to
-// call. All functions are pure.
+// call. The functions are pure, except that CoordinatorOptionsOf looks for a CUDA driver.
 #pragma once
 
 #include <vector>

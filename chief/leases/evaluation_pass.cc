@@ -10,11 +10,11 @@ constexpr int64_t kPartBit = int64_t{1} << 62;
 constexpr int64_t kMaxBatchesOfPart = 16;
 constexpr int64_t kPartsOfWorker = 4;
 
-bool Contains(const google::protobuf::RepeatedField<int64_t>& ids, int64_t id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
 }  // namespace
+
+bool HoldsId(const proto::NextRequest& request, int64_t id) {
+  return std::find(request.held().begin(), request.held().end(), id) != request.held().end();
+}
 
 EvaluationPass::EvaluationPass(const Options& options)
     : options_(options),
@@ -46,7 +46,7 @@ std::string EvaluationPass::Offer(const proto::NextRequest& request, proto::Leas
   for (int i = 0; i < static_cast<int>(parts_.size()); ++i) {
     const Part& part = parts_[i];
     const bool own = part.holder == worker;
-    if (own && Contains(request.held(), first_id_ + i))
+    if (own && HoldsId(request, first_id_ + i))
       ++held;
     else if (own) {
       chosen = i;
@@ -57,7 +57,7 @@ std::string EvaluationPass::Offer(const proto::NextRequest& request, proto::Leas
   if (chosen < 0) return "the last parts of a pass are out";
   if (held >= kMaxHeld) return "two parts are enough";
   Part& part = parts_[chosen];
-  const bool first = has_pulled_.insert(worker).second;
+  const bool first = told_to_pull_.insert(worker).second;
   offer->set_pull(part.holder == worker || first);
   part.holder = worker;
   offer->set_id(first_id_ + chosen);

@@ -14,14 +14,14 @@
 #include <utility>
 #include <vector>
 
+#include "chief/leases/lease_table.h"
 #include "common/checkpoint/checkpoint.h"
 #include "proto/parameter_server.pb.h"
 
 namespace muster::chief {
 
-// A worker with this many parts, or leases, gets no more: the current one, and the next one, which
-// it prefetches.
-inline constexpr int kMaxHeld = 2;
+// Returns whether the worker reports that it holds the lease, or the part of a pass, with this id.
+bool HoldsId(const proto::NextRequest& request, int64_t id);
 
 class EvaluationPass {
  public:
@@ -55,7 +55,7 @@ class EvaluationPass {
   // Hands out the worker's parts again.
   void Lose(int worker);
   // Makes the worker pull all parameters with its next part, as each worker does with its first.
-  void PullAgain(int worker) { has_pulled_.erase(worker); }
+  void PullAgain(int worker) { told_to_pull_.erase(worker); }
   // Adds the workers with unfinished parts. Returns whether parts are left that no worker has.
   bool AddOutstanding(std::set<int>* workers) const;
 
@@ -73,7 +73,7 @@ class EvaluationPass {
   const Options options_;
   const int64_t first_id_;
   std::vector<Part> parts_;
-  std::set<int> has_pulled_;
+  std::set<int> told_to_pull_;  // Workers whose offers contained the request to pull.
   int64_t done_ = 0;
   std::vector<double> sums_;
   std::optional<double> loss_weights_;

@@ -22,6 +22,10 @@
 
 namespace muster::chief {
 
+// A worker with this many leases, or parts of a pass, gets no more: the current one, and the next
+// one, which it prefetches.
+inline constexpr int kMaxHeld = 2;
+
 // Examples [begin, end) in the order of their epoch.
 struct Lease {
   int64_t id = 0;  // Counts from 1.

@@ -72,7 +72,7 @@ class StepAccounts {
   void CopyTo(checkpoint::TrainingState* state) const;
 
   // AddTo adds everything to the chief's record of leases. Read takes it from there. Read returns
-  // DataError if the record is of another job, and throws Json's exceptions if it is malformed.
+  // DataError if the record is of another job, and throws a std::exception if it is malformed.
   void AddTo(Json* record) const;
   absl::Status Read(const Json& record);
 

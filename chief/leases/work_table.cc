@@ -14,9 +14,6 @@ namespace {
 
 // Limit of leases per answer, for short batches.
 constexpr int kMaxGiven = 16;
-bool Contains(const google::protobuf::RepeatedField<int64_t>& ids, int64_t id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
 
 bool Wait(std::string reason, proto::NextReply* reply) {
   reply->mutable_wait()->set_reason(std::move(reason));
@@ -136,7 +133,7 @@ absl::Status WorkTable::Take(const proto::NextRequest& request) {
   if (worker.work_invalid) worker.lost.insert(request.held().begin(), request.held().end());
   worker.work_invalid = false;
   // The worker has dropped all lost leases that it does not name.
-  std::erase_if(worker.lost, [&](int64_t id) { return !Contains(request.held(), id); });
+  std::erase_if(worker.lost, [&](int64_t id) { return !HoldsId(request, id); });
   if (adopting) FinishRecovery();
   return absl::OkStatus();
 }
@@ -248,7 +245,7 @@ bool WorkTable::AnswerLease(const proto::NextRequest& request, proto::NextReply*
   const int worker = request.worker().worker();
   const std::vector<Lease> held = leases_.held_by(worker);
   for (const Lease& lease : held) {
-    if (Contains(request.held(), lease.id)) continue;
+    if (HoldsId(request, lease.id)) continue;
     workers_[worker].pull = true;  // The worker may not have received the earlier request to pull.
     Offer(worker, lease, reply->mutable_lease());
     return true;

@@ -22,6 +22,7 @@ DirectorImpl::DirectorImpl(DirectorOptions options, ShardStateFactory factory)
       factory_(std::move(factory)),
       members_(std::make_unique<DirectorMembers>(options_)) {}
 
+// Cancels the calls of a cut in progress, which ~DirectorSaves waits for.
 DirectorImpl::~DirectorImpl() { members_->StopLinks(); }
 
 std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactory factory) {
@@ -111,7 +112,8 @@ DirectorSituation DirectorImpl::Look() {
     pass = lock->work().pass();
   }
   now.phase = phase_;
-  saves_->Describe(at.step, now.stop, &now);
+  if (now.stop) saves_->DropBest();  // The current state is saved anyway.
+  saves_->Describe(at.step, &now);
   epochs_->Describe(at, pass, &now);
   if (pass && !now.stop) epochs_->ReportPass(*pass);
   return now;
@@ -119,7 +121,7 @@ DirectorSituation DirectorImpl::Look() {
 
 bool DirectorImpl::IsClosed(const DirectorState& state) const {
   const bool begun = phase_ == DirectorPhase::kTraining;
-  return state.stop_requested() || saves_->HoldLeases() || (callbacks_->exist() && !begun);
+  return state.stop_requested() || saves_->HoldsLeases() || (callbacks_->exist() && !begun);
 }
 
 void DirectorImpl::UpdateGate(DirectorState& state) {

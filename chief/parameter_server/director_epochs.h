@@ -40,8 +40,8 @@ class DirectorEpochs {
   // ---- The start
   //
   // Takes due passes and the callbacks' state from `record`, or else from `loaded`, the state of
-  // the checkpoint. Training begins or resumes at the state in `state`, which gets both for the
-  // record. REQUIRES: `state` has begun or has adopted `record`.
+  // the checkpoint. Stores both in `state->recorded()`. REQUIRES: `state` has begun or has adopted
+  // `record`.
   absl::Status TakeOver(const checkpoint::TrainingState& loaded, const ChiefRecord* record,
                         DirectorState* state);
   void ReportStart();
@@ -79,9 +79,9 @@ class DirectorEpochs {
 
   const Parts parts_;
   Due due_ = {false, false};
-  std::optional<CompletedStep> last_step_;  // The last step that no record includes.
+  std::optional<CompletedStep> last_step_;  // The last step that was reported since RecordProgress.
   int64_t open_epochs_ = 0;                 // The result of OpenEpochs.
-  // The version of the first record with the latest number of open epochs.
+  // A record of this version or a later one has the latest number of open epochs.
   uint64_t callbacks_version_ = 0;
 };
 

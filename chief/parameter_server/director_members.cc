@@ -46,11 +46,6 @@ void DirectorMembers::Lock::AnswerHeld() {
   members_->state_.calls().AnswerHeld(Clock::now(), &answers_);
 }
 
-void DirectorMembers::Lock::Wake() {
-  members_->mu_.AssertHeld();
-  members_->WakeLocked();
-}
-
 void DirectorMembers::Lock::AwaitEvent() {
   members_->mu_.AssertHeld();
   if (!members_->woken_) AwaitChange();

@@ -39,9 +39,7 @@ class DirectorMembers final : public proto::Leases::CallbackService,
     DirectorState* operator->() { return &**this; }
     // Answers the held calls of workers that now have an answer.
     void AnswerHeld();
-    // Wakes the director's thread.
-    void Wake();
-    // Both release the mutex while they wait, for kTick at the most. AwaitEvent returns at once if
+    // Both release the mutex while they wait, for 100 ms at the most. AwaitEvent returns at once if
     // Wake was called since the last AwaitEvent.
     void AwaitEvent();
     void AwaitChange();

@@ -79,7 +79,8 @@ void DirectorSaves::Postpone(bool checkpoint) {
 
 // ---- Cuts
 
-// Returns the request for a cut of the current state. Asks the sink about the last checkpoint.
+// Returns the request for a cut of the current state, which the ledger of updates gets too. Asks
+// the sink about the last checkpoint.
 Cut DirectorSaves::MakeCut(bool checkpoint, std::pair<bool, bool> due) {
   const TrainingCallbacks& callbacks = *parts_.callbacks;
   Cut cut;
@@ -112,7 +113,7 @@ Cut DirectorSaves::MakeCut(bool checkpoint, std::pair<bool, bool> due) {
   moment.step = cut.state.step;
   moment.epoch = LastEpoch(cut.state);
   moment.epoch_end = cut.state.offset == 0;
-  moment.last = over && callbacks.all_done();
+  moment.last = over && callbacks.hooks_ended();
   moment.stopping = stopping;
   // May wait for the previous save within its deadline. Drain reports a save that is not wanted.
   cut.write = parts_.sink->Wanted(moment);
@@ -128,7 +129,7 @@ absl::Status DirectorSaves::Begin(bool checkpoint, std::pair<bool, bool> due) {
   if (const absl::Status begun = cutter_.Begin(std::move(cut)); !begun.ok()) return GiveUp(begun);
   if (write) parts_.reporter->Notify([&](Observer* observer) { observer->OnSave(step); });
   wanted_ = {.since = wanted_.since};
-  if (must) saved_ = {step, parts_.callbacks->all_done()};
+  if (must) saved_ = {step, parts_.callbacks->hooks_ended()};
   return absl::OkStatus();
 }
 
@@ -192,7 +193,7 @@ void DirectorSaves::Drop() {
 
 // ---- State
 
-void DirectorSaves::Describe(int64_t step, bool stop, DirectorSituation* now) {
+void DirectorSaves::Describe(int64_t step, DirectorSituation* now) const {
   now->cutting = !cutter_.idle();
   now->checkpoints = parts_.sink != nullptr;
   now->checkpoint_wanted = wanted_.checkpoint;
@@ -200,7 +201,6 @@ void DirectorSaves::Describe(int64_t step, bool stop, DirectorSituation* now) {
   now->weights_wanted = wanted_.weights;
   now->weights_known = weights_step_ == step;
   now->saved = IsSaved(step);
-  if (stop) best_requested_.reset();
   if (!best_requested_) return;
   // The save of the best state waits while another checkpoint is being written; the director's
   // thread continues meanwhile. After timeouts.phase.save this save is skipped.
@@ -210,7 +210,7 @@ void DirectorSaves::Describe(int64_t step, bool stop, DirectorSituation* now) {
                   : DirectorSituation::Best::kDue;
 }
 
-bool DirectorSaves::HoldLeases() const {
+bool DirectorSaves::HoldsLeases() const {
   const bool wanted = wanted_.checkpoint || wanted_.histograms || wanted_.weights;
   return best_requested_ || (wanted && cutter_.idle());
 }

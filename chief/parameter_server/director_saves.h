@@ -41,10 +41,11 @@ class DirectorSaves {
   void OfferStep(const CompletedStep& step);
   void WantHistograms() { wanted_.histograms = true; }
   void WantWeights() { wanted_.weights = true; }  // For callbacks.
-  // Requests a save of the best state so far, whatever the interval of checkpoints is. TakeBest
-  // asks the sink about it. REQUIRES of TakeBest: DirectorSituation::best is kDue.
+  // Requests a save of the best state so far, whatever the interval of checkpoints is.
   void RequestBest(int64_t step, int64_t epoch);
+  // Asks the sink about the request of RequestBest. REQUIRES: DirectorSituation::best is kDue.
   void TakeBest();
+  void DropBest() { best_requested_.reset(); }
   // Asks the sink about the save that a callback has requested.
   void TakeRequest();
   // A cut is wanted that cannot begin yet. It is for a checkpoint if `checkpoint` is true.
@@ -63,11 +64,10 @@ class DirectorSaves {
 
   // ---- State
   //
-  // Sets the fields of `now` about saves. A stop drops the request of RequestBest, because it saves
-  // the current state anyway.
-  void Describe(int64_t step, bool stop, DirectorSituation* now);
+  // Sets the fields of `now` about saves. `step` is the last step.
+  void Describe(int64_t step, DirectorSituation* now) const;
   // Returns whether leases must wait for a cut, or for the decision about one.
-  bool HoldLeases() const;
+  bool HoldsLeases() const;
   // Returns whether the state after `step` is saved, or will be.
   bool IsSaved(int64_t step) const;
   // `ended` is true if the saved state includes the end of training.

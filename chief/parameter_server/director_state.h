@@ -1,8 +1,8 @@
 // DirectorState is what the chief of a parameter-server job knows about the members and their work:
 // the ps tasks (ShardServers), the workers, their leases (WorkTable), their calls (LeaseCalls), and
-// the record for a later chief (ChiefRecord). A change of one of these often requires a change of
-// another, and DirectorState makes both: a lost worker loses its leases, a new view goes into a new
-// record, and each change wakes the links to the servers that must know of it.
+// the record for a later chief (ChiefRecord). An event of a member often changes several of these,
+// and DirectorState makes all of the changes: a lost worker loses its leases, a new view goes into
+// a new record, and each change wakes the links to the servers that must know of it.
 //
 // DirectorMembers owns it and guards it. Used by one thread at a time.
 #pragma once
@@ -49,15 +49,16 @@ class DirectorState {
 
   // ---- Before training
   //
-  // `links` must outlive the use of this object by other threads. `integers` has the integer
+  // Called once. `links` must outlive this object. `integers` has the integer
   // buffers that differ from the program's.
   void Prepare(LeaseCalls::Program program, push_pull::IntegerBuffers integers, int64_t copies,
                ServerLinks* links);
-  // Returns whether training can begin. Otherwise `missing` names the ps tasks that are missing
-  // since `since`. Returns Preempted if a stop was requested and there is nothing to save, or the
-  // error of Fail.
+  // Returns whether training can begin. Otherwise `missing` names the missing ps tasks. `since` is
+  // when the wait for them began. Returns Preempted if a stop was requested and there is nothing to
+  // save, or the error of Fail.
   absl::StatusOr<bool> ServersReady(MonotonicTime since, std::string* missing) const;
-  // Begins at the state `at`, which the servers do not hold yet.
+  // Begins at the state `at`, which the servers do not hold yet. Begin, Adopt and Open REQUIRE that
+  // Prepare was called.
   void Begin(const WorkTable::Options& options, const checkpoint::TrainingState& at);
   // Continues from the record of an earlier chief. The servers already hold the run's state.
   // `built` has the integer buffers' values after build().
@@ -68,20 +69,22 @@ class DirectorState {
 
   // ---- Events
   void Admit(const AdmittedMember& member);
-  // Returns false if the process is not the worker that this object knows.
+  // For a worker, returns false if the process is not the one that this object knows.
   bool Lose(const TaskId& task, uint64_t incarnation, const std::string& why, bool ended);
   // Answered and CallFailed return false if nothing has changed for the director: the call's
   // process was lost meanwhile, or the call is made again.
   bool Answered(int task, const ServerCall& call, ServerLinks::Answer answer);
   bool CallFailed(int task, const ServerCall& call, const absl::Status& status);
   void RequestStop() { stop_ = true; }
-  // Keeps the first error. Run soon returns it.
+  // Keeps the first error. Director::Run soon returns it.
   void Fail(const absl::Status& why);
   void CancelCalls();  // Calls to servers.
 
   // ---- For the director's thread
   bool stop_requested() const { return stop_; }
   const absl::Status& failed() const { return failed_; }
+  //
+  // The functions from `quiet` to `NewRecord` REQUIRE has_begun().
   // Returns whether the servers hold the state after the last reported step.
   bool quiet() const;
   // Workers of an earlier chief that do not connect are lost.
@@ -98,7 +101,6 @@ class DirectorState {
   DirectorRecord counters() const;  // All 0 before Begin and Adopt.
 
   ShardServers& servers() { return servers_; }
-  const ShardServers& servers() const { return servers_; }
   LeaseCalls& calls() { return calls_; }
   bool has_begun() const { return table_ != nullptr; }
   WorkTable& work() { return *table_; }  // REQUIRES: has_begun().

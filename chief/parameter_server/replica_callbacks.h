@@ -1,7 +1,7 @@
 // ReplicaCallbacks runs the callbacks of a parameter-server job on the chief's replica. It makes
 // their CallbackHost, runs hooks and carries out the callbacks' decisions about weights. It knows
-// after which step the weights were kept that the replica holds for callbacks. Used by one thread
-// at a time, except for WeightsChanged.
+// the steps of the weights that the replica keeps for callbacks. Used by one thread at a time,
+// except for WeightsChanged.
 #pragma once
 
 #include <ATen/core/Tensor.h>

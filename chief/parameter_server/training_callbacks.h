@@ -35,7 +35,7 @@ class TrainingCallbacks {
   bool exist() const { return record_.has_value(); }
   bool ended() const { return record_ && record_->ended; }
   // Returns whether no hook for the end of training is left to run.
-  bool all_done() const { return !exist() || ended(); }
+  bool hooks_ended() const { return !exist() || ended(); }
   bool stopping() const { return record_ && !record_->stop.empty(); }
   // EpochEnded and EpochBegins return whether an epoch has ended, or begins, and its hooks have not
   // run yet.

@@ -149,7 +149,7 @@ absl::Status LoopImpl::Run() {
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("saving", [&] { Save(); }));
     return Stopped();
   }
-  reports_.BeginSteps();
+  reports_.RestartClocks();
   Loop loop(this);
   absl::Status ran = CatchProgramErrors("run", [&] { replica_->program().run(loop); });
   // The job ended between two steps over one batch, and RunStep threw this error.
@@ -255,11 +255,11 @@ StepOutcome LoopImpl::RunStep(const LoopBody& body) {
   if (watch) ThrowIfError(CheckBatchNorm(loop_, *watch));
   Commit(*result);
   if (graph) reports_.Graph(graph->Take());
-  reports_.BeginStep();
+  reports_.RestartStepClock();
   return OutcomeOf(*std::move(result), state_.steps, std::move(results));
 }
 
-// Updates counters and sums. Needs no communication.
+// Accounts for a committed step, and does what is due after it.
 void LoopImpl::Commit(const StepResult& result) {
   AddStep(result, &state_);
   reports_.Measure(result, input_->batch().local_examples);
@@ -434,7 +434,7 @@ std::optional<std::map<std::string, double>> LoopImpl::Pass(Split split) {
     if (!callbacks_.epoch_end_pending()) Save(state_.saved_step != state_.steps);
   }
   loop_.Enter(Phase::kForward);
-  reports_.BeginSteps();
+  reports_.RestartClocks();
   return std::move(pass->metrics);
 }
 

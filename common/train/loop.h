@@ -68,7 +68,8 @@ class LoopImpl final : public LoopBackend {
   bool IsFinished() const { return loop_.IsFinished(); }
   // Returns true if the validation pass after the last step is complete.
   bool HasValidated() const { return state_.last_passes.contains(SplitName(Split::kValidation)); }
-  void AfterStep();  // Calls the hooks after a step, which may end its epoch.
+  // Calls the hooks for the end of a step. A stop that they request ends the epoch.
+  void AfterStep();
   // Calls the hooks that are due between two steps: those for the end of an epoch and for the end
   // of training.
   void Settle();

@@ -108,9 +108,9 @@ class Trainer {
   // error that says most.
   absl::Status RunGeneration(Generation* generation, Membership* membership);
   // Returns the argument of EndUnlessTakenOver if no process has a state newer than the start of
-  // the run.
+  // the run. Otherwise returns OK, and logs a warning unless this process has such a state.
   absl::Status CheckLoaded(const Generation& generation) const;
-  // Returns what the loops of a generation share. The arguments must outlive the result.
+  // Returns what the loops of a generation share. The objects behind the pointers must outlive it.
   LoopContext ContextOf(const Generation& generation, Membership* membership,
                         LocalExchange* exchange, SharedPipelines* pipelines);
   void LogReplicas(const LoopContext& context, int threads) const;

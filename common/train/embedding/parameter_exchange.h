@@ -129,7 +129,8 @@ class ParameterExchange : public EmbeddingStore {
 
   ParameterExchange(push_pull::Layout layout, ServedVariables served)
       : layout_(std::move(layout)), served_(std::move(served)) {}
-  // Called once, by Make. The functions below are its steps, in their order.
+  // Called once, by Make. Calls AddChunks, AddVariables, MarkBuffers, LayOutTables, FindParameters
+  // and AddPart, in this order.
   void BuildLayout(const Replica& replica);
   // Index into variables_, by the address of the variable's first element.
   using VariablesByMemory = std::map<const void*, int>;

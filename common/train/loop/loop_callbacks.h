@@ -1,11 +1,11 @@
-// The callbacks of a replica's loop. Hooks run only on rank 0's first replica, and this object
-// sends their requests to all replicas. What hooks see, keep and request is part of the training
-// state. If a process is lost within a hook, the hook is called again with the previous state. A
-// hook whose requests have reached the replicas is not called again.
+// The callbacks of a replica's loop. Hooks run only in the reporter (LoopReplica), and this object
+// sends their requests to all replicas. The values that hooks see, keep and request are part of the
+// training state. If a process is lost within a hook, the hook is called again with the previous
+// state. A hook whose requests have reached the replicas is not called again.
 //
 // Used by the replica's thread. All replicas of the generation make the same calls in the same
-// order, because the methods that call hooks communicate. These methods throw StatusError. In a run
-// without callbacks, they do nothing.
+// order, because the methods that call hooks communicate, except for BeginPass. These methods throw
+// StatusError. In a run without callbacks, they do nothing.
 #pragma once
 
 #include <map>
@@ -50,7 +50,7 @@ class LoopCallbacks {
   // ---- Calls of the loop
 
   // Prepares the record, rates and weights that came with the owner's state. Called before all
-  // other methods.
+  // other methods. Afterwards LoopState::extras.callbacks is set if and only if any().
   void TakeOver();
   // Calls the hooks for the beginning of training.
   void Begin();

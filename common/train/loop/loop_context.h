@@ -1,5 +1,5 @@
-// What the loops of a process share during one generation, and what the parts of one replica's loop
-// share.
+// The objects that the loops of a process share during one generation, and those that the parts of
+// one replica's loop share.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ namespace muster {
 
 class TaskMeter;
 
-// What the loops of all replicas of a process share during one generation.
+// The objects that the loops of all replicas of a process share during one generation.
 struct LoopContext {
   const Job& job;
   const std::map<Split, data::DatasetPtr>& datasets;
@@ -48,8 +48,8 @@ struct LoopContext {
   TaskMeter* meter = nullptr;       // Null: nothing is measured.
 };
 
-// One replica of a generation, and what its loop works on. The parts of the loop refer to one
-// object, which outlives them. Used by the replica's thread.
+// One replica of a generation, and the objects that its loop uses. The parts of the loop refer to
+// one LoopReplica, which outlives them. Used by the replica's thread.
 struct LoopReplica {
   const LoopContext context;
   Replica* const replica;

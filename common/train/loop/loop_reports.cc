@@ -125,6 +125,7 @@ void LoopReports::Measure(const StepResult& result, int64_t local_examples) cons
 
 // An exported program has a graph of its own. It says more than the one that autograd recorded.
 void LoopReports::Graph(std::vector<summary::GraphNode> of_losses) const {
+  if (!observed()) return;
   const auto* source = dynamic_cast<const GraphSource*>(&loop_.replica->program());
   const auto nodes = source == nullptr ? std::move(of_losses) : source->ForwardGraph();
   if (nodes.empty()) return;
@@ -171,7 +172,7 @@ void LoopReports::Finish() const {
   for (Observer* observer : observers()) observer->OnFinish(state_.steps);
 }
 
-void LoopReports::Save() const {
+void LoopReports::SaveBegins() const {
   if (!loop_.reporter()) return;
   for (Observer* observer : observers()) observer->OnSave(state_.steps);
 }

@@ -1,6 +1,6 @@
 // The reports of a replica's loop about its steps, epochs and passes, and the times of these. Only
-// rank 0's first replica reports to observers. In all other replicas, the methods that report do
-// nothing. The meter of the process receives the steps of all replicas.
+// the reporter (LoopReplica) reports to observers. In all other replicas, the methods that report
+// do nothing. The meter of the process receives the steps of all replicas.
 //
 // Reads the state of the loop, and communicates with no other replica. Used by the replica's
 // thread.
@@ -32,10 +32,10 @@ class LoopReports {
   // Returns true if an observer receives this replica's reports.
   bool observed() const { return loop_.reporter() && !observers().empty(); }
 
-  // The time in the next report of a step counts from the last call of BeginStep or BeginSteps. The
-  // time of the next epoch counts from the last call of BeginSteps or Epoch.
-  void BeginStep() { step_start_ = Clock::now(); }
-  void BeginSteps() { epoch_start_ = step_start_ = Clock::now(); }
+  // The time in the next report of a step counts from the last call of RestartStepClock or
+  // RestartClocks. The time of the next epoch counts from the last call of RestartClocks or Epoch.
+  void RestartStepClock() { step_start_ = Clock::now(); }
+  void RestartClocks() { epoch_start_ = step_start_ = Clock::now(); }
 
   // Reports the state at the start of the generation.
   void Start() const;
@@ -47,7 +47,7 @@ class LoopReports {
   void Graph(std::vector<summary::GraphNode> of_losses) const;
   // Reports the damaged examples that a step or a pass has left out, if there are any.
   void LeftOut(Split split, const DamagedExamples::Report& left_out) const;
-  // Reports the end of the epoch of the last step.
+  // Reports the end of the epoch of the last step, and restarts the clock of epochs.
   void Epoch();
   // Returns the function for PassOptions::progress.
   std::function<void(int64_t done, int64_t total)> PassProgress(Split split) const;
@@ -56,7 +56,7 @@ class LoopReports {
   // Reports that the program or a callback ends training after the last step.
   void Finish() const;
   // Reports that a checkpoint of the state follows.
-  void Save() const;
+  void SaveBegins() const;
 
  private:
   const std::vector<Observer*>& observers() const { return loop_.context.observers; }

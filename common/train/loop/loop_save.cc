@@ -92,7 +92,7 @@ void SaveIfWanted(const LoopReplica& loop, const SaveRequest& request, const Loo
   }
   loop.Enter(Phase::kSave);
   const Span span("snapshot");
-  reports.Save();
+  reports.SaveBegins();
   TakeAndSave(loop, moment, *std::move(own));
   loop.Enter(Phase::kForward);
 }

@@ -16,11 +16,12 @@ struct SaveRequest {
   bool requested = false;  // A callback requested the save.
 };
 
-// Saves the state after the last step. Called by all replicas of the generation, with the same
-// request: rank 0's first replica takes the snapshot, and asks the sink before; all replicas send
-// it their kPerReplica buffers, if the program has any. Throws StatusError. Without memory for the
-// snapshot, throws SaveError for the last state of the job or before a stop, and otherwise logs a
-// warning. Updates the fields of the LoopState about saves.
+// Saves the state after the last step, if the sink wants it. Called by all replicas of the
+// generation. The reporter asks the sink and takes the snapshot; only its `again` counts, and the
+// other fields are equal in all replicas. All replicas send it their kPerReplica buffers, if the
+// program has any. Throws StatusError. Without memory for the snapshot, throws SaveError for the
+// last state of the job or before a stop, and otherwise logs a warning. Sets save_due, saved_step
+// and end_saved_step of the LoopState. REQUIRES: LoopCallbacks::TakeOver was called.
 void SaveIfWanted(const LoopReplica& loop, const SaveRequest& request, const LoopReports& reports);
 
 // Returns the retryable error for a job that must save its state after `step` and cannot.

@@ -37,7 +37,8 @@ class GradientSink {
   // gradients are then added.
   virtual void OnGradient(int index) = 0;
   virtual void EndBackward() = 0;
-  // Multiplies the gradients so far by `factor`. Called between two micro-batches.
+  // Multiplies the gradients so far by `factor`. Called before BeginBackward of the last
+  // micro-batch.
   virtual void Scale(double factor) = 0;
   // Launches the remaining parts and `control` (see Finish).
   virtual void LaunchAll(const at::Tensor& control) = 0;

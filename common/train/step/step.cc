@@ -88,7 +88,7 @@ absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const StepRunne
     ForwardBegins();
     MUSTER_RETURN_IF_ERROR(CatchProgramErrors("train_step", [&] { body(step, part); }));
     MUSTER_RETURN_IF_ERROR(random_.CheckNothingDrawn());
-    if (losses_.has_rest()) {
+    if (losses_.has_unused_extras()) {
       return ProgramError(
           "add_loss or regularize was called after the last minimize() of the step, or for an "
           "optimizer that was not minimized after it: nothing minimizes it");

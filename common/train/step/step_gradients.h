@@ -41,13 +41,14 @@ class StepGradients {
 
   struct Pass {
     bool first = true, last = true;  // True in the first and in the last micro-batch of the step.
-    // True if the gradients may be reduced, or pushed, before all minimize() calls of the step.
+    // As GradientSink::Reduction::early.
     bool early = false;
     bool overlaps = false;    // Reduce during the backward pass.
     bool keep_graph = false;  // Another backward pass needs the graph.
   };
-  // Computes the gradients of an optimizer, and adds them to those of earlier micro-batches. Throws
-  // StatusError, or an error of LibTorch.
+  // Computes the gradients of an optimizer, and adds them to those of earlier micro-batches. Before
+  // that, multiplies those earlier gradients, and the ones of all table rows, by `goal.rescale`.
+  // Throws StatusError, or an error of LibTorch.
   void Backward(const Goal& goal, const Pass& pass);
 
   // Sends the gradients of table rows to the replicas that own the rows.

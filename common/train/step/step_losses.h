@@ -53,7 +53,7 @@ class StepLosses {
   void AddLoss(const at::Tensor& loss, const OptimizerHandle* optimizer);
   void Regularize(const at::Tensor& loss, const OptimizerHandle* optimizer);
   // Returns true if such a loss was added after the last minimize().
-  bool has_rest() const { return !extra_losses_.empty() || !regularizers_.empty(); }
+  bool has_unused_extras() const { return !extra_losses_.empty() || !regularizers_.empty(); }
 
   // Checks the arguments of minimize(). `minimized` has the optimizers of earlier calls in this
   // micro-batch. Throws StatusError.
@@ -83,7 +83,8 @@ class StepLosses {
   const std::string& NameOf(int optimizer) const { return replica_->optimizers()[optimizer].name; }
   int IndexOf(OptimizerHandle handle, const char* call) const;
   // Returns the optimizers of `objectives`, after the checks of each objective. Sets `*weighted` to
-  // true if the sums of an objective accumulate over micro-batches.
+  // true if the sums of an objective accumulate over micro-batches, and checks by its earlier
+  // value.
   std::vector<int> CheckEach(const std::vector<Objective>& objectives, bool* weighted) const;
   void CheckExtras(const std::vector<int>& optimizers) const;
   // Returns true if a parameter of the optimizer requires a gradient, or the program has tables.
@@ -94,8 +95,8 @@ class StepLosses {
   std::vector<double> WeightScales(const std::vector<Objective>& objectives);
   // Returns the factor for one objective, the weights of which sum to `sum`.
   double ScaleOf(int optimizer, double sum);
-  // Adds this micro-batch to the weighted loss of an optimizer. Sets the term of `goal` for the
-  // backward pass.
+  // Adds this micro-batch to the weighted loss of an optimizer. Adds a term to `goal`, and sets its
+  // `rescale` in the last micro-batch if the gradients so far have an estimated divisor.
   void Accumulate(const Objective& objective, double scale, Goal* goal);
   void AddExtras(Goal* goal);
 

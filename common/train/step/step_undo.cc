@@ -12,10 +12,14 @@ std::vector<at::Tensor> Clone(const std::vector<at::Tensor>& tensors) {
   return copies;
 }
 
-void CopyBack(const std::vector<at::Tensor>& copies, const std::vector<at::Tensor>& tensors) {
+namespace {
+
+void CopyValues(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
   at::NoGradGuard no_grad;
-  for (size_t i = 0; i < tensors.size(); ++i) tensors[i].detach().copy_(copies[i]);
+  for (size_t i = 0; i < to.size(); ++i) to[i].detach().copy_(from[i]);
 }
+
+}  // namespace
 
 void StepUndo::Begin() {
   buffers_->Keep();
@@ -29,7 +33,7 @@ void StepUndo::KeepState() {
   if (state_copies_.size() != state_.size()) {
     state_copies_ = Clone(state_);
   } else {
-    CopyBack(state_, state_copies_);
+    CopyValues(state_, state_copies_);
   }
   // If a rule is replaced by one for more parameters, its slots must stay for a roll-back.
   replica_->RetainRules(true);
@@ -40,7 +44,7 @@ void StepUndo::PutBack(bool keeps_flags) {
   for (NamedOptimizer& optimizer : replica_->optimizers()) optimizer.gradients->Cancel();
   // The first minimize() made state_copies_ after the forward pass had changed the buffers. The
   // copies in buffers_ are older and are therefore restored last.
-  if (has_state_) CopyBack(state_copies_, state_);
+  if (has_state_) CopyValues(state_copies_, state_);
   buffers_->PutBack();
   has_state_ = false;
   replica_->PutBackRules();

@@ -1,6 +1,6 @@
-// What a step needs in order to take itself back: the values of buffers and of requires_grad before
-// the step, and the undo copy of immediate mode (step.h). Internal to common/train. Used by the
-// replica's thread.
+// The state to which a step can be taken back: the values of buffers and of requires_grad before
+// the step, the rules of optimizers, and the undo copy of immediate mode (step.h). Internal to
+// common/train. Used by the replica's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,10 +19,10 @@ class StepUndo {
 
   // Begins a step.
   void Begin();
-  // Copies parameters and slots, if this step has not copied them before. Called before each update
-  // of immediate mode.
+  // Copies the tensors of Replica::state(), if this step has not copied them before. Called before
+  // each update of immediate mode.
   void KeepState();
-  // Discards the copy of KeepState, whose memory the next one uses again.
+  // Discards the copy of KeepState. The next copy uses its memory.
   void DropState() { has_state_ = false; }
   // Takes the step back, and cancels its gradients. If `keeps_flags` is true, requires_grad stays
   // as the step has set it. May throw the error of a failed device.
@@ -36,8 +36,7 @@ class StepUndo {
   bool has_state_ = false;                        // True if state_copies_ is of this step.
 };
 
-// Clone returns copies of the tensors. CopyBack copies `copies` to `tensors`.
+// Returns copies of the tensors.
 std::vector<at::Tensor> Clone(const std::vector<at::Tensor>& tensors);
-void CopyBack(const std::vector<at::Tensor>& copies, const std::vector<at::Tensor>& tensors);
 
 }  // namespace muster
