@@ -68,7 +68,23 @@ void StepImpl::Reset() {
   stage_ = Stage::kOpen;
 }
 
+// The gradients of an optimizer are complete only if every micro-batch has added its part.
+absl::Status StepImpl::CheckMinimized(const std::vector<int>& first) const {
+  if (minimized_ == first) return absl::OkStatus();
+  const auto names = [this](const std::vector<int>& optimizers) {
+    std::string text;
+    for (const int o : optimizers) text += (text.empty() ? "\"" : ", \"") + NameOf(o) + '"';
+    return text.empty() ? std::string("none") : text;
+  };
+  return ProgramError(
+      fmt::format("with accumulate_steps {}, all micro-batches of a step minimize for the same "
+                  "optimizers in the "
+                  "same order: the first did so for {}, number {} for {}",
+                  micro_batches_, names(first), micro_batch_ + 1, names(minimized_)));
+}
+
 absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body) {
+  std::vector<int> first;
   for (micro_batch_ = 0; micro_batch_ < micro_batches_; ++micro_batch_) {
     const data::Slice slice = data::ReplicaSlice(0, local_examples_, micro_batch_, micro_batches_);
     micro_examples_ = slice.size();
@@ -93,6 +109,8 @@ absl::Status StepImpl::RunMicroBatches(const data::Batch& batch, const StepRunne
           "add_loss or regularize was called after the last minimize() of the step, or for an "
           "optimizer that was not minimized after it: nothing minimizes it");
     }
+    if (micro_batch_ == 0) first = minimized_;
+    MUSTER_RETURN_IF_ERROR(CheckMinimized(first));
   }
   return absl::OkStatus();
 }

@@ -110,6 +110,7 @@ class StepImpl {
  private:
   void Reset();
   absl::Status RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body);
+  absl::Status CheckMinimized(const std::vector<int>& first) const;
   const std::string& NameOf(int optimizer) const { return replica_->optimizers()[optimizer].name; }
   bool in_last() const { return micro_batch_ + 1 == micro_batches_; }
   // Returns what determines the weights of the step's losses.

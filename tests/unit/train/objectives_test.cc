@@ -88,6 +88,22 @@ TEST_P(Objectives, FourOptimizersInTurnEqualThatOrderInPython) {
   ExpectEqual(run, testing::kCycleGanInTurn, 1e-5);
 }
 
+TEST_P(Objectives, EveryMicroBatchMinimizesForTheSameOptimizers) {
+  Job job = MakeJob(CycleGan::kBatch, 2);
+  job.accumulate_steps = 2;
+  const RunResult run = RunLocally(job, GetParam(), [](TestProgram& p) {
+    p.on_build = CycleGan::Build;
+    p.on_step = [calls = 0](TestProgram& self, Step& step, const data::Batch& batch) mutable {
+      const char* name = calls++ % 2 == 0 ? "g" : "f";
+      step.minimize(self.optimizers.at(name), CycleGan::Losses(self, batch).at(name));
+    };
+  });
+  EXPECT_THAT(
+      std::string(Message(run.status)),
+      HasSubstr("with accumulate_steps 2, all micro-batches of a step minimize for the same "
+                "optimizers in the same order: the first did so for \"g\", number 2 for \"f\""));
+}
+
 // What can be undone needs a copy of the state from before, and the first step that turns out to
 // need one is run again.
 TEST_P(Objectives, OneCallForAllNeedsNoCopyAndRunsEachStepOnce) {
