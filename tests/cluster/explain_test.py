@@ -50,7 +50,7 @@ class Explain(ClusterTest):
         told = json.loads(self.explain("--json", "--generation", "1"))
         self.assertEqual((told["generation"], told["missing"], told["followed_by"]), ("1.1", ["worker:1"], None))
         self.assertEqual([record["task"] for record in told["records"]], ["chief:0", "worker:0"])
-        self.assertIn("there are 1.1", self.explain("--generation", "7", code=2))
+        self.assertIn("it has 1.1", self.explain("--generation", "7", code=2))
         self.damaged_and_foreign(chief)
 
     def damaged_and_foreign(self, chief):

@@ -82,8 +82,11 @@ TEST(Tell, OneThatStandsStillGivesWay) {
   for (Silent& call : silent) {
     call.writer = stub->Tell(call.context.get(), &call.reply);
     proto::TellPiece piece;
-    piece.set_data("x");
-    piece.set_bytes(100);
+    piece.set_data(std::string(512 << 10, 'x'));
+    piece.set_bytes(2 << 20);
+    // These are larger than the window of HTTP/2. The second write completes only if the server has
+    // read the first piece, and has thus admitted the call.
+    ASSERT_TRUE(call.writer->Write(piece));
     ASSERT_TRUE(call.writer->Write(piece));
   }
   // Another call must be retried until one of these has been stalled for long enough.
@@ -97,10 +100,18 @@ TEST(Tell, OneThatStandsStillGivesWay) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
     return false;
   });
-  EXPECT_EQ(silent[0].writer->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  std::atomic<int> cancelled = 0;
+  std::vector<std::thread> waiting;
+  for (Silent& call : silent)
+    waiting.emplace_back([&call, &cancelled] {
+      if (call.writer->Finish().error_code() == grpc::StatusCode::CANCELLED) ++cancelled;
+    });
+  cluster.AwaitThat([&] { return cancelled > 0; });
+  EXPECT_EQ(cancelled, 1) << "the others have their time";
   cluster.AwaitThat([&] { return cluster.notes().steps() > steps; });
   cluster.director().Abort(ProgramError("enough"));
   EXPECT_EQ(Message(cluster.Await()), "enough");
+  for (std::thread& thread : waiting) thread.join();
 }
 
 class Leases final : public proto::Leases::CallbackService, public NextCall::Handler {

@@ -140,7 +140,7 @@ TEST_F(NeighboursTest, SomebodyElseOnThePortIsNoNeighbour) {
   ASSERT_TRUE(neighbours.ok()) << neighbours.status();
   const Reachability found = (*neighbours)->Wait(seconds(5));
   EXPECT_FALSE(found.neighbours.at("worker:1").reached);
-  EXPECT_THAT(found.neighbours.at("worker:1").why, HasSubstr("no muster preflight"));
+  EXPECT_THAT(found.neighbours.at("worker:1").why, HasSubstr("not muster preflight"));
 }
 
 TEST_F(NeighboursTest, ATakenPortIsAConfigurationError) {
