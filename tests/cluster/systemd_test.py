@@ -261,7 +261,7 @@ class Manager(ClusterTest):
         process.manager.setblocking(False)
         with self.assertRaises(BlockingIOError):  # never ready
             process.manager.recv(100)
-        for instance, sentence in (("worker:7", "task.index is 7"), ("trainer:0", '--task is "trainer:0", which is no task')):
+        for instance, sentence in (("worker:7", "task.index is 7"), ("trainer:0", '--task is "trainer:0", which is not a task')):
             with self.subTest(instance=instance):
                 self.assertEqual(self.run_units([instance]), {instance: 2})
                 self.assertIn(sentence, self.processes[-1].output())

@@ -139,8 +139,8 @@ class NewProject(OutsideTest):
         (self.dir / "full").mkdir()
         (self.dir / "full" / "thesis.tex").write_text("")
         (self.dir / "file").write_text("")
-        for arguments, words in [(["full"], "is not empty"), (["file"], "is a file"), (["a-b"], "'a-b' is no name"),
-                                 (["x", "--name", "1st"], "'1st' is no name"), (["file/x"], "cannot")]:
+        for arguments, words in [(["full"], "is not empty"), (["file"], "is a file"), (["a-b"], "'a-b' is not a valid program name"),
+                                 (["x", "--name", "1st"], "'1st' is not a valid program name"), (["file/x"], "cannot")]:
             with self.subTest(arguments=arguments):
                 printed = self.run_command(BIN / "muster", "new", *arguments, code=2)
                 self.assertIn(words, printed)
