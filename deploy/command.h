@@ -31,8 +31,9 @@ CLI::Option* AddRepeated(CLI::App* app, const std::string& name, std::vector<std
 // Adds --set, which overrides keys of the job file.
 CLI::Option* AddSet(CLI::App* app, std::vector<std::string>* overrides);
 
-// Writes a file that the user named, beside `path` first, and renames it, so that a reader never sees
-// a part of it. Writes to a device or pipe directly. Returns ConfigurationError with the reason.
+// Writes a file that the user named, beside `path` first, and renames it, so that a reader never
+// sees a part of it. Writes to a device or pipe directly. Returns ConfigurationError with the
+// reason.
 absl::Status WriteOutputFile(const std::string& path, std::string_view text);
 
 // Prints `muster <name>: <message>` as one line on stderr, after all earlier log lines. Returns the
