@@ -55,6 +55,14 @@ MembershipOptions Deadlines(const Job& job) {
   return options;
 }
 
+// Returns the members' tasks, such as "worker:1".
+std::vector<std::string> MemberNames(const ChiefRoleOptions& chief) {
+  std::vector<std::string> names;
+  for (const DeclaredMember& member : DeclaredMembers(chief.cluster.cluster, chief.job))
+    names.push_back(member.task.ToString());
+  return names;
+}
+
 }  // namespace
 
 bool HasServers(const Job& job) { return job.strategy == StrategyKind::kParameterServer; }
@@ -145,8 +153,8 @@ FlightServiceOptions FlightOptionsOf(const ChiefRoleOptions& chief) {
   FlightServiceOptions options;
   options.model_dir = chief.job.model_dir;
   options.cluster_digest = chief.cluster.cluster.Digest();
-  for (const DeclaredMember& member : DeclaredMembers(chief.cluster.cluster, chief.job))
-    options.tasks.insert(member.task.ToString());
+  const std::vector<std::string> tasks = MemberNames(chief);
+  options.tasks = {tasks.begin(), tasks.end()};
   return options;
 }
 
@@ -154,8 +162,7 @@ TraceServiceOptions TraceOptionsOf(const ChiefRoleOptions& chief) {
   TraceServiceOptions options;
   options.model_dir = chief.job.model_dir;
   options.cluster_digest = chief.cluster.cluster.Digest();
-  for (const DeclaredMember& member : DeclaredMembers(chief.cluster.cluster, chief.job))
-    options.tasks.push_back(member.task.ToString());
+  options.tasks = MemberNames(chief);
   options.independent = HasServers(chief.job);
   return options;
 }
