@@ -7,13 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "common/job/finished_run.h"
-
 namespace muster::chief {
-
-bool DirectorEpochs::IsFinished(const checkpoint::TrainingState& at) const {
-  return TrainedToItsEnd(parts_.options->job, at.step, at.epoch);
-}
 
 checkpoint::TrainingState DirectorEpochs::CurrentState() const {
   return DirectorMembers::Lock(parts_.members)->work().state();
@@ -48,7 +42,7 @@ absl::Status DirectorEpochs::TakeOverCallbacks(const checkpoint::TrainingState& 
     finished = callbacks && !callbacks->stop.empty();
   }
   auto& [validation, test] = due_;
-  if (!IsFinished(at) && !finished) {
+  if (!parts_.callbacks->IsFinished(at) && !finished) {
     test = test && parts_.start->test_every > 0 && at.offset == 0 && at.epoch > 0 &&
            at.epoch % parts_.start->test_every == 0;
     if (at.offset != 0) validation = false;
@@ -72,7 +66,7 @@ void DirectorEpochs::ReportStart() {
   std::tie(report.validation_due, report.test_due) = due_;
   report.finished = parts_.callbacks->stopping();
   if (parts_.callbacks->exist()) report.weights_of = parts_.callbacks->record()->weights_of;
-  parts_.reporter->Start(std::move(report), at, at.offset == 0 || IsFinished(at));
+  parts_.reporter->Start(std::move(report), at, at.offset == 0 || parts_.callbacks->IsFinished(at));
 }
 
 // ---- Steps, passes, callbacks
@@ -193,7 +187,7 @@ absl::Status DirectorEpochs::RunCallbacks(DirectorAction action) {
     MUSTER_RETURN_IF_ERROR(parts_.callbacks->EndTraining(at));
   } else {
     MUSTER_RETURN_IF_ERROR(parts_.callbacks->EndEpoch(at));
-    const bool finished = IsFinished(at);
+    const bool finished = parts_.callbacks->IsFinished(at);
     if (parts_.callbacks->stopping() && !finished) due_.second = parts_.start->test_examples > 0;
     if (parts_.callbacks->Measured() && !finished && !parts_.callbacks->stopping())
       parts_.saves->RequestBest(at.step, LastEpoch(at));

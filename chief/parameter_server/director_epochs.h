@@ -73,7 +73,6 @@ class DirectorEpochs {
                                  const checkpoint::TrainingState& loaded,
                                  const ChiefRecord* record);
   absl::Status EndEpoch(const CompletedStep& step, int64_t batches_per_epoch);
-  bool IsFinished(const checkpoint::TrainingState& at) const;
   checkpoint::TrainingState CurrentState() const;
   int DueSplit() const { return due_.first ? 1 : 2; }  // Indexes kSplitNames.
 

@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "common/base/logging.h"
-#include "common/job/finished_run.h"
 
 namespace muster::chief {
 namespace {
@@ -25,10 +24,6 @@ DirectorSaves::DirectorSaves(const Parts& parts)
 
 Duration DirectorSaves::Deadline() const {
   return parts_.job->timeouts.phase[static_cast<int>(Phase::kSave)];
-}
-
-bool DirectorSaves::IsFinished(const checkpoint::TrainingState& at) const {
-  return TrainedToItsEnd(*parts_.job, at.step, at.epoch);
 }
 
 // ---- Requests
@@ -64,7 +59,8 @@ void DirectorSaves::TakeBest() {
 void DirectorSaves::TakeRequest() {
   if (!parts_.callbacks->TakeSaveRequest() || parts_.sink == nullptr) return;
   const checkpoint::TrainingState at = DirectorMembers::Lock(parts_.members)->work().state();
-  if (IsFinished(at) || parts_.callbacks->stopping()) return;  // The state is saved anyway.
+  if (parts_.callbacks->IsFinished(at) || parts_.callbacks->stopping())
+    return;  // The state is saved anyway.
   SaveMoment moment;
   moment.step = at.step;
   moment.requested = true;
@@ -94,7 +90,7 @@ Cut DirectorSaves::MakeCut(bool checkpoint, std::pair<bool, bool> due) {
       cut.primaries.push_back(shard.primary);
     cut.integers = lock->calls().integers();
   }
-  const bool over = IsFinished(cut.state) || callbacks.stopping();
+  const bool over = callbacks.IsFinished(cut.state) || callbacks.stopping();
   cut.must = (stopping || over) && (!callbacks.exist() || checkpoint);
   cut.for_callbacks = wanted_.weights;
   cut.histograms = wanted_.histograms;

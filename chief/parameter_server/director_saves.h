@@ -95,7 +95,6 @@ class DirectorSaves {
   absl::Status GiveUp(const absl::Status& why);
   absl::Status PassOn(Cut cut);
   Duration Deadline() const;
-  bool IsFinished(const checkpoint::TrainingState& at) const;
 
   const Parts parts_;
   Wanted wanted_;

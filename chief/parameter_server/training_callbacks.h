@@ -30,7 +30,10 @@ class TrainingCallbacks {
   void TakeOver(const checkpoint::TrainingState& at,
                 std::optional<checkpoint::CallbackRecord> record, bool stopped,
                 std::pair<bool, bool> due);
-  // Returns nullopt if the job has no callbacks. The other functions require callbacks.
+  // Returns whether training has no step left after the state `at`, by the job's epochs and steps.
+  bool IsFinished(const checkpoint::TrainingState& at) const;
+  // Returns nullopt if the job has no callbacks. The other functions require callbacks, except for
+  // IsFinished.
   const std::optional<checkpoint::CallbackRecord>& record() const { return record_; }
   bool exist() const { return record_.has_value(); }
   bool ended() const { return record_ && record_->ended; }
@@ -67,7 +70,6 @@ class TrainingCallbacks {
   std::string WeightsPutBack() const;
 
  private:
-  bool IsFinished(const checkpoint::TrainingState& at) const;
   absl::Status Decide();
   void ForgetWeights(int64_t steps);
   std::map<std::string, double> EpochMetrics(const checkpoint::TrainingState& at) const;
