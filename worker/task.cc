@@ -296,6 +296,7 @@ absl::StatusOr<MemberDevices> Task::DevicesHeld() const {
   if (!cuda.empty()) {
     MUSTER_ASSIGN_OR_RETURN(held_devices.uuids, collective::CudaUuids(cuda));
     telemetry_->WatchGpus(held_devices.uuids);
+    if (const char* id = std::getenv("NCCL_HOSTID"); id != nullptr) held_devices.nccl_host_id = id;
   }
   return held_devices;
 }

@@ -34,6 +34,7 @@ std::string ProblemWithDevices(const proto::DevicesHeld& held) {
     return fmt::format("it holds more than {} devices", kMaxReplicas);
   for (const std::string& uuid : held.uuids())
     if (uuid.size() > kMaxNameBytes) return TooLong("device's name", kMaxNameBytes);
+  if (held.nccl_host_id().size() > kMaxNameBytes) return TooLong("NCCL host id", kMaxNameBytes);
   return "";
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <utility>
 
 #include "common/cluster/verdict.h"
 
@@ -17,12 +18,12 @@ std::string DriverOf(const MemberDevices& member) {
 
 absl::Status CheckDeviceClash(const std::vector<MemberDevices>& members) {
   const MemberDevices *cuda = nullptr, *other = nullptr;
-  std::map<std::string, const MemberDevices*> holders;
+  std::map<std::pair<std::string, std::string>, const MemberDevices*> holders;
   for (const MemberDevices& member : members) {
     if (member.kind == "cuda" && cuda == nullptr) cuda = &member;
     if (!member.kind.empty() && member.kind != "cuda" && other == nullptr) other = &member;
     for (const std::string& uuid : member.uuids) {
-      const auto [found, added] = holders.emplace(uuid, &member);
+      const auto [found, added] = holders.emplace(std::pair(uuid, member.nccl_host_id), &member);
       if (added) continue;
       return ConfigurationError(fmt::format(
           "{} and {} both hold GPU {}: give each task GPUs of its own by CUDA_VISIBLE_DEVICES, as "

@@ -94,6 +94,7 @@ proto::Hello HelloOf(const MemberOptions& options, uint64_t incarnation, const M
     hello.mutable_held()->mutable_uuids()->Assign(held_devices.uuids.begin(),
                                                   held_devices.uuids.end());
     hello.mutable_held()->set_driver(held_devices.driver);
+    hello.mutable_held()->set_nccl_host_id(held_devices.nccl_host_id);
   }
   hello.set_host(options.host.name);
   hello.set_pid(options.host.pid);

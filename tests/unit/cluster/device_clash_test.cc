@@ -22,6 +22,15 @@ TEST(DeviceClash, AGpuThatTwoTasksHoldIsNamedWithBoth) {
               HasSubstr("worker 0 and worker 1 both hold GPU GPU-3"));
 }
 
+TEST(DeviceClash, AGpuIsSharedByTasksThatNcclTakesToBeOnDifferentHosts) {
+  EXPECT_EQ(Clash({{"chief:0", "cuda", {"GPU-1"}, "580.65", "a"},
+                   {"worker:0", "cuda", {"GPU-1"}, "580.65", "b"}}),
+            "");
+  EXPECT_THAT(Clash({{"chief:0", "cuda", {"GPU-1"}, "580.65", "a"},
+                     {"worker:0", "cuda", {"GPU-1"}, "580.65", "a"}}),
+              HasSubstr("chief 0 and worker 0 both hold GPU GPU-1"));
+}
+
 TEST(DeviceClash, MembersOnTheCpuAndOnGpusDoNotGoTogether) {
   EXPECT_THAT(Clash({{"chief:0", "cpu", {}, ""},
                      {"worker:0", "cuda", {"GPU-1"}, "580.65"},
