@@ -3,15 +3,10 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
-#include <algorithm>
-
 #include "common/base/logging.h"
 
 namespace muster {
 namespace {
-
-// A driver may refuse one large block but accept several smaller ones.
-constexpr size_t kPiece = size_t{512} << 20;
 
 // Returns a CUDA function if the CUDA part of LibTorch is loaded, else null. This library does not
 // link CUDA.
@@ -36,24 +31,23 @@ std::unique_ptr<HostMemory> HostMemory::Make(size_t bytes, bool pinned) {
 
 void HostMemory::Register() {
   const auto add = Loaded<int (*)(void*, size_t, unsigned)>("cudaHostRegister");
-  while (add != nullptr && registered_ < size_) {
-    const size_t piece = std::min(kPiece, size_ - registered_);
-    if (const int error = add(data_ + registered_, piece, /*portable=*/1); error != 0) {
-      // Clears CUDA's last error, so that no later call reports it.
-      if (const auto forget = Loaded<int (*)()>("cudaGetLastError")) (void)forget();
-      LogWarning(
-          "CUDA pins {} of {} bytes for a copy of the state (error {}, see ulimit -l): the rest is "
-          "copied more slowly",
-          registered_, size_, error);
-      return;
-    }
-    registered_ += piece;
+  if (add == nullptr || size_ == 0) return;
+  if (const int error = add(data_, size_, /*portable=*/1); error != 0) {
+    // Clears CUDA's last error, so that no later call reports it.
+    if (const auto forget = Loaded<int (*)()>("cudaGetLastError")) (void)forget();
+    LogWarning(
+        "CUDA does not pin {} bytes for a copy of the state (error {}, see ulimit -l): they are "
+        "copied more slowly",
+        size_, error);
+    return;
   }
+  registered_ = true;
 }
 
 HostMemory::~HostMemory() {
-  const auto remove = Loaded<int (*)(void*)>("cudaHostUnregister");
-  for (size_t at = 0; remove != nullptr && at < registered_; at += kPiece) (void)remove(data_ + at);
+  if (registered_) {
+    if (const auto remove = Loaded<int (*)(void*)>("cudaHostUnregister")) (void)remove(data_);
+  }
   munmap(data_, size_);
 }
 

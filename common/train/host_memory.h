@@ -11,8 +11,9 @@ namespace muster {
 class HostMemory {
  public:
   // Returns null if there is not enough memory. If `pinned` is true, the block is registered with
-  // CUDA, and copies from a device run at full speed. If CUDA refuses a part, for example because
-  // of a limit on locked memory, the rest of the block is ordinary memory.
+  // CUDA, and copies from a device run at full speed. If CUDA refuses, for example because of a
+  // limit on locked memory, it is ordinary memory. It is registered as one range, because CUDA
+  // refuses a copy that lies in two.
   static std::unique_ptr<HostMemory> Make(size_t bytes, bool pinned);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
@@ -21,16 +22,16 @@ class HostMemory {
   char* data() const { return data_; }
   size_t size() const { return size_; }
   bool wants_pinned() const { return wants_pinned_; }
-  // Returns how many bytes from the start of the block are registered with CUDA.
-  size_t registered() const { return registered_; }
+  // Returns true if the block is registered with CUDA.
+  bool registered() const { return registered_; }
 
  private:
   HostMemory() = default;
   void Register();
 
   char* data_ = nullptr;
-  size_t size_ = 0, registered_ = 0;
-  bool wants_pinned_ = false;
+  size_t size_ = 0;
+  bool wants_pinned_ = false, registered_ = false;
 };
 
 }  // namespace muster

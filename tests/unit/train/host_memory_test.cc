@@ -41,9 +41,9 @@ TEST(HostMemory, PinsAsMuchAsIsAskedForAndNoMore) {
     const auto memory = HostMemory::Make(bytes, /*pinned=*/true);
     ASSERT_NE(memory, nullptr);
     EXPECT_EQ(memory->size(), bytes);
-    EXPECT_EQ(memory->registered(), bytes);
+    EXPECT_TRUE(memory->registered());
     EXPECT_EQ(Registered(), bytes) << "LibTorch's allocator would take a power of two";
-    for (const auto& [block, size] : blocks) EXPECT_LE(size, 512 * kMega);
+    EXPECT_EQ(blocks.size(), 1u) << "CUDA refuses a copy that lies in two ranges";
   }
   EXPECT_TRUE(blocks.empty()) << "all is given back";
 }
@@ -53,7 +53,7 @@ TEST(HostMemory, IsOrdinaryMemoryWhereNoMoreMayBePinned) {
   const auto memory = HostMemory::Make(700 * kMega, /*pinned=*/true);
   limit = SIZE_MAX;
   ASSERT_NE(memory, nullptr);
-  EXPECT_EQ(memory->registered(), 512 * kMega);
+  EXPECT_FALSE(memory->registered());
   EXPECT_EQ(refusals, 1) << "the error is not left for the next call";
   memory->data()[700 * kMega - 1] = 'x';
 }
