@@ -20,6 +20,8 @@ constexpr std::string_view kOperators = "torch.ops.", kHigherOrder = "torch.ops.
 // A node that only checks metadata of the trace. It is ignored, because under autocast the type may
 // differ.
 constexpr char kMetadataCheck[] = "torch.ops.aten._assert_tensor_metadata.default";
+constexpr char kView[] = "torch.ops.aten.view.default",
+               kReshape[] = "torch.ops.aten.reshape.default";
 constexpr char kOwnOperators[] =
     "write it with torch's own operators, or apply run_decompositions() before torch.export.save";
 
@@ -210,6 +212,9 @@ class GraphCompiler {
       throw Unsupported(fmt::format("LibTorch's operator has no argument {}", given.begin()->first),
                         "export the model with torch 2.11");
     }
+    // A reshape is the view where that is possible. The trace was made on one device. On another,
+    // operators such as scaled_dot_product_attention return other strides, for which it may not be.
+    if (target == kView) node->op = FindOperator(kReshape);
     PrepareEvaluation(node);
   }
 

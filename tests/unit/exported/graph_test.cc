@@ -402,6 +402,20 @@ TEST(ExportedGraph, AGraphThatMakesNoSenseIsDamaged) {
   EXPECT_THAT(Refusal(keys, ExitCode::kDataDamaged), HasSubstr("nodes"));
 }
 
+// On the device of the trace the strides allowed it.
+TEST(ExportedGraph, AViewThatTheStridesDoNotAllowIsACopy) {
+  TestFile file;
+  file.Input("x", {-1, 3});
+  file.Aten("view.default", {{"self", Value("x")}, {"size", {{"as_sym_ints", {{{"as_int", -1}}}}}}},
+            "flat");
+  file.Output("flat");
+  const at::Tensor x = Counted({2, 3});
+  const at::Tensor flat = RunOne(file, {x});
+  EXPECT_TRUE(at::equal(flat, x.reshape({6})));
+  EXPECT_TRUE(flat.is_alias_of(x)) << "where they allow it, it is a view";
+  EXPECT_TRUE(at::equal(RunOne(file, {Counted({3, 2}).t()}), Counted({3, 2}).t().reshape({6})));
+}
+
 TEST(ExportedGraph, AnErrorInARunNamesOperatorAndLine) {
   TestFile file;
   file.Input("x", {-1, 4}).Input("y", {-1, 3});
