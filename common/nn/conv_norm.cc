@@ -24,7 +24,15 @@ at::Tensor CheckedImages(const at::Tensor& images, const char* name) {
               " takes images [batch, 3, height, width], not ", images.sizes());
   TORCH_CHECK(images.is_floating_point(), name, " takes floating-point images, not ",
               images.scalar_type());
-  return images.is_cpu() ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
+  return images.contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+void ImageClassifier::to(torch::Device device, bool non_blocking) {
+  torch::nn::Module::to(device, non_blocking);
+  if (!device.is_cuda()) return;
+  const torch::NoGradGuard no_grad;
+  for (at::Tensor& weight : parameters())
+    if (weight.dim() == 4) weight.set_data(weight.contiguous(at::MemoryFormat::ChannelsLast));
 }
 
 void ImageClassifier::freeze_base(bool frozen) {
