@@ -40,6 +40,7 @@ GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters,
     : parameters_(std::move(parameters)),
       communicator_(communicator),
       control_capacity_(options.control_capacity),
+      copies_together_(options.copies_together),
       bucket_of_(parameters_.size()),
       views_(parameters_.size()),
       gradients_(parameters_.size()),
@@ -122,24 +123,43 @@ void GradientBuckets::OnGradient(int index) {
                 " got a second gradient in one backward pass after the first was on its way: a "
                 "custom autograd function runs a backward pass of its own in this step and did not "
                 "in earlier ones; let activation_checkpoint run it");
+    CopyGradients(&buckets_[bucket_of_[index]]);
     views_[index].add_(gradient);
     return;
   }
-  // The first gradient is copied. This is cheaper than clearing the bucket before the backward pass
-  // and adding.
-  if (used_[index]) {
-    views_[index].add_(gradient);
-  } else {
-    views_[index].copy_(gradient);
-  }
+  Take(index, gradient);
   fired_[index] = used_[index] = true;
   --buckets_[bucket_of_[index]].pending;
   if (launching_) LaunchComplete(/*all_but_last=*/true);
 }
 
+// The first gradient of a parameter is copied. This is cheaper than clearing the bucket before the
+// backward pass and adding.
+void GradientBuckets::Take(int index, const at::Tensor& gradient) {
+  const at::Tensor& view = views_[index];
+  if (used_[index]) {
+    view.add_(gradient);
+  } else if (copies_together_ && gradient.strides() == view.strides() &&
+             gradient.scalar_type() == view.scalar_type()) {
+    Bucket& bucket = buckets_[bucket_of_[index]];
+    bucket.sources.push_back(gradient);
+    bucket.targets.push_back(view);
+  } else {
+    view.copy_(gradient);
+  }
+}
+
+void GradientBuckets::CopyGradients(Bucket* bucket) {
+  if (bucket->sources.empty()) return;
+  at::_foreach_copy_(bucket->targets, bucket->sources);
+  bucket->sources.clear();
+  bucket->targets.clear();
+}
+
 void GradientBuckets::EndBackward() {
-  if (!last_) return;
   at::NoGradGuard no_grad;
+  for (Bucket& bucket : buckets_) CopyGradients(&bucket);
+  if (!last_) return;
   for (size_t i = 0; i < views_.size(); ++i) {
     if (!used_[i] && views_[i].defined()) views_[i].zero_();
   }
@@ -160,6 +180,7 @@ void GradientBuckets::LaunchComplete(bool all_but_last) {
     Bucket& bucket = buckets_[next_launch_++];
     // A parameter without a gradient in this micro-batch has no hook call, so its bucket is not
     // complete here. EndBackward completes it.
+    CopyGradients(&bucket);
     const SpanLabel label("reduce bucket", next_launch_ - 1);
     bucket.work = communicator_->AllReduce(BufferOf(bucket.storage), ReduceOp::kSum);
   }
@@ -172,9 +193,13 @@ void GradientBuckets::LaunchAll(const at::Tensor& control) {
   TORCH_CHECK(control_count_ <= control_capacity_, "control data outgrew its place");
   Bucket& last = buckets_.back();
   at::Tensor flag_view = last.storage.narrow(0, last.count, flags);
-  at::Tensor used = at::empty({flags}, at::kFloat);
-  for (int64_t i = 0; i < flags; ++i) used.data_ptr<float>()[i] = used_[i] ? 1.f : 0.f;
-  flag_view.copy_(used);
+  if (std::find(used_.begin(), used_.end(), false) == used_.end()) {
+    flag_view.fill_(1);  // A copy would wait for the GPU.
+  } else {
+    at::Tensor used = at::empty({flags}, at::kFloat);
+    for (int64_t i = 0; i < flags; ++i) used.data_ptr<float>()[i] = used_[i] ? 1.f : 0.f;
+    flag_view.copy_(used);
+  }
   if (control_count_ > 0) last.storage.narrow(0, last.count + flags, control_count_).copy_(control);
   const at::Tensor launched = last.storage.narrow(0, 0, last.count + flags + control_count_);
   next_launch_ = num_buckets();
@@ -189,9 +214,12 @@ absl::Status GradientBuckets::Finish(at::Tensor* control) {
   MUSTER_RETURN_IF_ERROR(WaitAll());
   const Bucket& last = buckets_.back();
   const int64_t flags = static_cast<int64_t>(parameters_.size());
-  const at::Tensor everybody = last.storage.narrow(0, last.count, flags).to(at::kCPU);
+  // Without other replicas, this one's flags are all. Reading them would wait for the GPU.
+  at::Tensor everybody;
+  if (communicator_->size() > 1) everybody = last.storage.narrow(0, last.count, flags).to(at::kCPU);
   for (int64_t i = 0; i < flags; ++i) {
-    gradients_[i] = everybody.data_ptr<float>()[i] > 0 ? views_[i] : at::Tensor();
+    const bool used = everybody.defined() ? everybody.data_ptr<float>()[i] > 0 : used_[i];
+    gradients_[i] = used ? views_[i] : at::Tensor();
   }
   if (control_count_ > 0) *control = last.storage.narrow(0, last.count + flags, control_count_);
   return absl::OkStatus();
@@ -212,6 +240,10 @@ absl::Status GradientBuckets::WaitAll() {
 
 void GradientBuckets::Cancel() {
   last_ = launching_ = false;
+  for (Bucket& bucket : buckets_) {
+    bucket.sources.clear();
+    bucket.targets.clear();
+  }
   (void)WaitAll();
 }
 

@@ -26,6 +26,10 @@ struct BucketOptions {
   // Size of the first bucket. It is smaller, so that the first reduction starts early.
   int64_t first_bytes = 1 << 20;
   int64_t control_capacity = 0;  // Maximum number of floats of control data.
+  // Copies the gradients of a bucket together when it is complete: on a GPU, with one kernel
+  // instead of one for each parameter. On the CPU, a gradient is better copied at once, while it is
+  // cached.
+  bool copies_together = false;
 };
 
 class GradientBuckets final : public GradientSink {
@@ -61,18 +65,23 @@ class GradientBuckets final : public GradientSink {
     int64_t count = 0;   // Elements, with the padding of each parameter.
     int pending = 0;     // Missing gradients of this micro-batch.
     at::Tensor storage;  // [count + tail]
+    // Gradients that are not copied yet, and the views for them.
+    std::vector<at::Tensor> sources, targets;
     std::shared_ptr<void> shared;
     collective::WorkPtr work;
   };
 
   void BuildLayout(const BucketOptions& options);
   void Allocate(Bucket* bucket, int64_t tail);
+  void Take(int index, const at::Tensor& gradient);
+  static void CopyGradients(Bucket* bucket);
   void LaunchComplete(bool all_but_last);
   absl::Status WaitAll();
 
   const std::vector<at::Tensor> parameters_;
   collective::Communicator* const communicator_;
   const int64_t control_capacity_;
+  const bool copies_together_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;     // Indexed by parameter.
   std::vector<at::Tensor> views_;  // Indexed by parameter. Each view has the parameter's strides.

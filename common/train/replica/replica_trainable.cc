@@ -260,7 +260,7 @@ void Replica::MakeSink(int index) {
   NamedOptimizer& optimizer = optimizers_[index];
   optimizer.gradients.reset();  // Frees the old sink's memory before the new one is made.
   const BucketOptions options{collective_.bucket_bytes, collective_.first_bucket_bytes,
-                              ControlCapacity(index)};
+                              ControlCapacity(index), /*copies_together=*/!device_.is_cpu()};
   optimizer.gradients =
       std::make_unique<GradientBuckets>(optimizer.rule->parameters(), communicator_, options);
   optimizer.differentiated = RequiringGrad(optimizer);

@@ -25,6 +25,12 @@ int CallsHash(const std::string& calls, int num_replicas) {
   return static_cast<int>(std::hash<std::string>{}(calls) % bound);
 }
 
+// Copies a small tensor to `device` without waiting for the work there.
+at::Tensor OnDevice(const at::Tensor& host, const at::Device& device) {
+  if (device.is_cpu()) return host;
+  return host.pin_memory().to(device, /*non_blocking=*/true);
+}
+
 // Returns true if the loop reports a value of this name itself.
 bool IsOwnName(const std::string& name) {
   const auto begins_with = [&name](std::string_view prefix) { return name.rfind(prefix, 0) == 0; };
@@ -93,14 +99,12 @@ at::Tensor StepControl::Make(const Inputs& inputs) {
   pieces.push_back(inputs.objective_sum.defined()
                        ? inputs.objective_sum.to(at::kFloat).reshape({1})
                        : at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device)));
-  pieces.push_back(
-      at::tensor({static_cast<double>(weights_.local_examples), inputs.stop ? 1.0 : 0.0,
-                  static_cast<double>(CallsHash(calls_, communicator_->size()))},
-                 at::kFloat)
-          .to(device));
-  std::vector<float> waits(communicator_->size());
-  waits[communicator_->rank()] = static_cast<float>(inputs.input_seconds);
-  pieces.push_back(at::tensor(waits).to(device));
+  std::vector<float> fixed(kFixedControls - 1 + communicator_->size());
+  fixed[kExamples - 1] = static_cast<float>(weights_.local_examples);
+  fixed[kStop - 1] = inputs.stop ? 1.f : 0.f;
+  fixed[kCalls - 1] = static_cast<float>(CallsHash(calls_, communicator_->size()));
+  fixed[kFixedControls - 1 + communicator_->rank()] = static_cast<float>(inputs.input_seconds);
+  pieces.push_back(OnDevice(at::tensor(fixed), device));
   AppendMetrics(&pieces);
   AppendValues(&pieces);
   // A single replica has nothing to average. float32 control data would round float64 buffers.

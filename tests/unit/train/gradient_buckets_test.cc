@@ -25,12 +25,24 @@ void Give(GradientBuckets& buckets, std::vector<at::Tensor>& parameters, int ind
   buckets.OnGradient(index);
 }
 
-TEST(GradientBuckets, ViewsHaveTheParametersStrides) {
+// Whether gradients are copied one by one, as on the CPU, or together, as on a GPU.
+class GradientBucketsTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static BucketOptions Options() {
+    BucketOptions options;
+    options.copies_together = GetParam();
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(GradientBuckets, GradientBucketsTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Together" : "OneByOne"; });
+
+TEST_P(GradientBucketsTest, ViewsHaveTheParametersStrides) {
   std::vector<at::Tensor> parameters = {
       Parameter(at::randn({4, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast)),
       Parameter(at::randn({5}))};
   auto communicators = MakeThreadCommunicators(1, kTimeout);
-  GradientBuckets buckets(parameters, communicators[0].get(), {});
+  GradientBuckets buckets(parameters, communicators[0].get(), Options());
   const at::Tensor g0 = at::randn({4, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast),
                    g1 = at::randn({5});
   buckets.Begin({});
@@ -46,12 +58,12 @@ TEST(GradientBuckets, ViewsHaveTheParametersStrides) {
   EXPECT_FALSE(parameters[0].grad().defined()) << "the fresh gradient is given back at once";
 }
 
-TEST(GradientBuckets, SmallBucketsSplitAndMixedTypesAreKeptApart) {
+TEST_P(GradientBucketsTest, SmallBucketsSplitAndMixedTypesAreKeptApart) {
   std::vector<at::Tensor> parameters = {
       Parameter(at::zeros({100})), Parameter(at::zeros({100}, at::kDouble)),
       Parameter(at::zeros({100})), Parameter(at::zeros({7}, at::kBFloat16))};
   auto communicators = MakeThreadCommunicators(1, kTimeout);
-  BucketOptions options;
+  BucketOptions options = Options();
   options.bytes = options.first_bytes = 200;
   GradientBuckets buckets(parameters, communicators[0].get(), options);
   EXPECT_EQ(buckets.num_buckets(), 4);
@@ -68,7 +80,7 @@ TEST(GradientBuckets, SmallBucketsSplitAndMixedTypesAreKeptApart) {
   }
 }
 
-TEST(GradientBuckets, SumsOverReplicasAndTellsWhatNobodyUsed) {
+TEST_P(GradientBucketsTest, SumsOverReplicasAndTellsWhatNobodyUsed) {
   constexpr int kReplicas = 3;
   auto communicators = MakeThreadCommunicators(kReplicas, kTimeout);
   std::vector<std::vector<at::Tensor>> gradients(kReplicas);
@@ -78,7 +90,7 @@ TEST(GradientBuckets, SumsOverReplicasAndTellsWhatNobodyUsed) {
     threads.emplace_back([&, r] {
       std::vector<at::Tensor> parameters = {Parameter(at::zeros({3})), Parameter(at::zeros({4})),
                                             Parameter(at::zeros({5}))};
-      BucketOptions options;
+      BucketOptions options = Options();
       options.control_capacity = 2;
       GradientBuckets buckets(parameters, communicators[r].get(), options);
       for (int round = 0; round < 2; ++round) {
@@ -109,10 +121,10 @@ TEST(GradientBuckets, SumsOverReplicasAndTellsWhatNobodyUsed) {
   }
 }
 
-TEST(GradientBuckets, AnAbortIsReturnedAndWakes) {
+TEST_P(GradientBucketsTest, AnAbortIsReturnedAndWakes) {
   auto communicators = MakeThreadCommunicators(2, kTimeout);
   std::vector<at::Tensor> parameters = {Parameter(at::zeros({3}))};
-  GradientBuckets buckets(parameters, communicators[0].get(), {});
+  GradientBuckets buckets(parameters, communicators[0].get(), Options());
   std::thread other([&] { communicators[1]->Abort(PeerLost("worker 1 is gone")); });
   buckets.Begin({});
   buckets.BeginBackward(true);
@@ -126,10 +138,10 @@ TEST(GradientBuckets, AnAbortIsReturnedAndWakes) {
 
 // A backward pass within the backward pass: both gradients count, in a bucket that waits for the
 // end of the pass from then on.
-TEST(GradientBuckets, TwoGradientsInOnePassAddUp) {
+TEST_P(GradientBucketsTest, TwoGradientsInOnePassAddUp) {
   std::vector<at::Tensor> parameters = {Parameter(at::zeros({3})), Parameter(at::zeros({4}))};
   auto communicators = MakeThreadCommunicators(1, kTimeout);
-  BucketOptions options;
+  BucketOptions options = Options();
   options.bytes = options.first_bytes = 4;
   GradientBuckets buckets(parameters, communicators[0].get(), options);
   ASSERT_EQ(buckets.num_buckets(), 2);
@@ -153,10 +165,10 @@ TEST(GradientBuckets, TwoGradientsInOnePassAddUp) {
   EXPECT_THROW(Give(fresh, parameters, 1, at::ones({4})), c10::Error);
 }
 
-TEST(GradientBuckets, ScaleMultipliesWhatCameSoFar) {
+TEST_P(GradientBucketsTest, ScaleMultipliesWhatCameSoFar) {
   std::vector<at::Tensor> parameters = {Parameter(at::zeros({3})), Parameter(at::zeros({4}))};
   auto communicators = MakeThreadCommunicators(1, kTimeout);
-  GradientBuckets buckets(parameters, communicators[0].get(), {});
+  GradientBuckets buckets(parameters, communicators[0].get(), Options());
   buckets.Begin({});
   buckets.BeginBackward(false);
   Give(buckets, parameters, 0, at::full({3}, 8.f));
