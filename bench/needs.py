@@ -23,3 +23,12 @@ def variable(name, what):
 def network_namespaces():
     if os.geteuid() != 0 or shutil.which("ip") is None:
         sys.exit(f"{sys.argv[0]}: network namespaces need root and `ip` of iproute2")
+
+
+def has_gpu():
+    return os.path.exists("/dev/nvidiactl")
+
+
+def gpu():
+    if not has_gpu():
+        sys.exit(f"{sys.argv[0]}: this host has no NVIDIA GPU")

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 
+import needs
+
 BENCH = pathlib.Path(__file__).resolve().parent
 # Name: what is run. {bin}: the programs of the build; {out}: a folder of its own in the build folder.
 BENCHMARKS = {
@@ -25,6 +27,7 @@ BENCHMARKS = {
     "capped_table": ["capped_table.py"],
     "dense_state": ["dense_state.py"],
     "exported": ["exported.py", "{bin}/exported_bench"],
+    "gpu": ["gpu.py"],
     "identity": ["identity.py"],
     "image_classifier": ["image_classifier.py", "{out}"],
     "input_pipeline": ["input_pipeline.py"],
@@ -68,7 +71,7 @@ def main():
     if unknown := [name for name in arguments.names if name not in BENCHMARKS]:
         parser.error(f"there is no benchmark '{unknown[0]}': {', '.join(BENCHMARKS)}")
     results = []
-    for name in arguments.names or BENCHMARKS:
+    for name in arguments.names or [name for name in BENCHMARKS if name != "gpu" or needs.has_gpu()]:
         print(f"== {name}", flush=True)
         begin = time.monotonic()
         passed = run(name, arguments.build.resolve(), shlex.split(arguments.flags))

@@ -45,7 +45,7 @@ class Gpt(nn.Module):
             nn.init.normal_(embedding.weight, std=0.02)
 
     def forward(self, tokens):
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         return functional.linear(self.ln_f(x), self.wte.weight)

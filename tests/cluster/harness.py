@@ -164,7 +164,7 @@ class ClusterTest(unittest.TestCase):
             cluster.setdefault(name, []).append(f"127.0.0.1:{port}")
         return cluster
 
-    def start(self, cluster, task, job, sets=(), environment=None, binary=None, **how):
+    def start(self, cluster, task, job, sets=(), environment=None, binary=None, faults=(), **how):
         """Starts one task, "worker:1"; None: without any TF_CONFIG."""
         env = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
         # Threads that spin while they wait take the cores from the other tests, whose deadlines run.
@@ -173,10 +173,14 @@ class ClusterTest(unittest.TestCase):
         if task is not None:
             kind, index = task.split(":")
             env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": kind, "index": int(index)}})
+            # To NCCL, which refuses two ranks on one GPU of a host, each is a host.
+            env.update(NCCL_HOSTID=task, NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
         env.update(environment or {})
         command = [str(BIN / (binary or f"muster-{kind}")), "--job", str(job)]
         for item in sets:
             command += ["--set", item]
+        for fault in faults:
+            command += ["--fault", fault]
         process = self.process_class(task or "local", command, env, self.dir / f"log-{len(self.processes)}", **how)
         self.processes.append(process)
         return process
