@@ -55,6 +55,7 @@ function(muster_test name)
   target_compile_definitions(${name} PRIVATE MUSTER_SOURCE_DIR="${PROJECT_SOURCE_DIR}" MUSTER_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   _muster_link(${name} ${ARG_DEPENDS})
+  muster_tsan_knows_absl(${name})
   if(ARG_LABEL STREQUAL unit)
     if(NOT TARGET unit_tests)
       add_custom_target(unit_tests)  # all of them, for `make test-unit`

@@ -6,8 +6,14 @@
 
 extern "C" {
 
-// abseil's own lock-order graph, under a spin lock of its own.
-const char* __tsan_default_suppressions() { return "race:GraphCycles::InsertEdge\n"; }
+// abseil's own lock-order graph, under a spin lock of its own. And what gRPC's headers do, whose
+// other half is in a library that the sanitizer does not see.
+const char* __tsan_default_suppressions() {
+  return "race:GraphCycles::InsertEdge\n"
+         "race_top:grpc::\n"
+         "race_top:std::_Function_base\n"
+         "race:gpr_malloc\n";
+}
 
 // gRPC and protobuf are not built for it either: what they do among themselves looks like races.
 const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"; }
@@ -19,6 +25,16 @@ void __real__ZN4absl7debian35Mutex12ReaderUnlockEv(void*);
 void __real__ZN4absl7debian37CondVar4WaitEPNS0_5MutexE(void*, void*);
 bool __real__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE(void*, void*,
                                                                                  absl::Duration);
+bool __real__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(void*, void*,
+                                                                              absl::Time);
+bool __real__ZN4absl7debian35Mutex7TryLockEv(void*);
+void __real__ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE(void*, const void*);
+bool __real__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(
+    void*, const void*, absl::Duration);
+bool __real__ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(void*,
+                                                                                  const void*,
+                                                                                  absl::Time);
+void __real__ZN4absl7debian319ReleasableMutexLock7ReleaseEv(void*);
 
 void __wrap__ZN4absl7debian35Mutex4LockEv(void* mutex) {
   __real__ZN4absl7debian35Mutex4LockEv(mutex);
@@ -55,6 +71,52 @@ bool __wrap__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE
                                                                                   limit);
   __tsan_acquire(mutex);
   return timed_out;
+}
+
+bool __wrap__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(void* variable,
+                                                                              void* mutex,
+                                                                              absl::Time deadline) {
+  __tsan_release(mutex);
+  const bool timed_out = __real__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(
+      variable, mutex, deadline);
+  __tsan_acquire(mutex);
+  return timed_out;
+}
+
+bool __wrap__ZN4absl7debian35Mutex7TryLockEv(void* mutex) {
+  const bool locked = __real__ZN4absl7debian35Mutex7TryLockEv(mutex);
+  if (locked) __tsan_acquire(mutex);
+  return locked;
+}
+
+void __wrap__ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE(void* mutex, const void* condition) {
+  __tsan_release(mutex);
+  __real__ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE(mutex, condition);
+  __tsan_acquire(mutex);
+}
+
+bool __wrap__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(
+    void* mutex, const void* condition, absl::Duration limit) {
+  __tsan_release(mutex);
+  const bool met = __real__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(
+      mutex, condition, limit);
+  __tsan_acquire(mutex);
+  return met;
+}
+
+bool __wrap__ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(
+    void* mutex, const void* condition, absl::Time deadline) {
+  __tsan_release(mutex);
+  const bool met = __real__ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(
+      mutex, condition, deadline);
+  __tsan_acquire(mutex);
+  return met;
+}
+
+// The lock's first member is its mutex.
+void __wrap__ZN4absl7debian319ReleasableMutexLock7ReleaseEv(void* lock) {
+  __tsan_release(*static_cast<void**>(lock));
+  __real__ZN4absl7debian319ReleasableMutexLock7ReleaseEv(lock);
 }
 
 }  // extern "C"
