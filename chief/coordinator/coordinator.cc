@@ -117,6 +117,7 @@ void CoordinatorImpl::Run() {
       LogWarning("the coordinator stalled for {:.1f} s: all deadlines move by that time",
                  Seconds(pause));
     state_.CheckDeaths(now);
+    state_.job.last_refusal = server_->last_refusal();
     if (const auto kept = std::exchange(kept_, std::nullopt)) KeptLocked(*kept);
     // Repeats, so that members that were lost together are dropped together.
     Decision decision;

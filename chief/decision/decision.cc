@@ -117,8 +117,13 @@ int64_t NewestStep(const JobState& s, const MemberInfo& member) {
 Decision DecideMissingMembers(PausingTime now, const JobState& s, const MembershipOptions& o) {
   if (Fresh(s))
     return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
-                    fmt::format("not all members joined within {:g} s (timeouts.join): {}",
-                                Seconds(o.join), RosterLine(now, s))});
+                    fmt::format("not all members joined within {:g} s (timeouts.join): {}{}",
+                                Seconds(o.join), RosterLine(now, s),
+                                s.last_refusal.empty()
+                                    ? ""
+                                    : fmt::format("; the last connection that failed to "
+                                                  "prove who it is came from {}",
+                                                  s.last_refusal))});
   // Prefers a lost member as the cause to a connected one that has not returned.
   int missing = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {

@@ -185,6 +185,9 @@ struct JobState {
   bool stop_requested = false;      // A task received SIGTERM or SIGINT.
   std::vector<MemberInfo> members;  // Indexed by rank.
   Verdict verdict;                  // Valid once stage is kEnding.
+  // The last connection that was refused because it did not prove who it is, and why. "" if there
+  // was none.
+  std::string last_refusal;
   // The verdict must also reach members that have not joined yet.
   bool tell_all = false;
 };

@@ -61,7 +61,7 @@ void ChiefSession::OnClosed(const grpc::Status& status) {
       grpc::StatusCode::UNAUTHENTICATED, grpc::StatusCode::PERMISSION_DENIED};
   SessionClosed event{.no_chief = std::find(std::begin(kFinal), std::end(kFinal),
                                             status.error_code()) != std::end(kFinal)};
-  event.why = event.no_chief ? status.error_message() : rpc::WhyUnreachable(status);
+  event.why = event.no_chief ? status.error_message() : channel_->Why(status);
   {
     absl::MutexLock lock(&mu_);
     event.retry = backoff_.Next();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <utility>
 
 #include "common/base/files/files.h"
 #include "common/base/logging.h"
@@ -25,6 +26,24 @@ std::string FirstRemoteHost(const ClusterSpec& cluster) {
   return "";
 }
 
+namespace {
+
+// Says what the tasks prove who they are with. A launcher's own key needs no line.
+absl::StatusOr<std::shared_ptr<security::Identity>> Made(security::IdentityOptions options) {
+  const std::string with = !options.run_key.empty()
+                               ? fmt::format("the run key {}", options.run_key)
+                               : fmt::format("the certificate {}", options.files.certificate);
+  const bool said = !options.run_key_descriptor;
+  MUSTER_ASSIGN_OR_RETURN(auto identity, security::Identity::Make(std::move(options)));
+  if (said) {
+    LogInfo("this task proves who it is with {} ({}), and its connections are encrypted", with,
+            identity->Authorities().front());
+  }
+  return identity;
+}
+
+}  // namespace
+
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
                                                                 const Job& job) {
   if (cluster.local()) return nullptr;
@@ -39,7 +58,7 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterCon
     options.files = {path(job.tls.certificate), path(job.tls.key), path(job.tls.authority)};
     for (const TaskId task : cluster.cluster.Tasks())
       options.hosts[task.ToString()] = cluster.cluster.AddressOf(task).host;
-    return security::Identity::Make(std::move(options));
+    return Made(std::move(options));
   }
   options.run_key = path(job.security.key_file);
   if (options.run_key.empty()) options.run_key_descriptor = security::TakeRunKeyDescriptor();
@@ -53,12 +72,12 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterCon
     }
     options.run_key = security::RunKeyPath("");
   }
-  if (!options.run_key.empty() || options.run_key_descriptor)
-    return security::Identity::Make(std::move(options));
+  if (!options.run_key.empty() || options.run_key_descriptor) return Made(std::move(options));
   const std::string remote = FirstRemoteHost(cluster.cluster);
   if (remote.empty()) return nullptr;
   return ConfigurationError(fmt::format(
-      "the cluster spans hosts ({}), but its tasks have no key to prove their identity: make a key "
+      "the cluster has an address that is not loopback ({}), but its tasks have no key to prove "
+      "their identity: make a key "
       "with `muster key new` and copy the file to each host, or set tls.certificate, tls.key and "
       "tls.authority in the job file, or set security.insecure to true where the network is "
       "trusted",

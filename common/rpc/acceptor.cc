@@ -48,6 +48,10 @@ class AcceptorImpl final : public Acceptor {
     absl::MutexLock lock(&mu_);
     return counts_;
   }
+  std::string last_refusal() const override {
+    absl::MutexLock lock(&mu_);
+    return last_refusal_;
+  }
 
  private:
   struct Connection {
@@ -116,6 +120,7 @@ class AcceptorImpl final : public Acceptor {
   std::map<std::string, int> of_source_ ABSL_GUARDED_BY(mu_);
   Ids waiting_ ABSL_GUARDED_BY(mu_), plaintext_ ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);
+  std::string last_refusal_ ABSL_GUARDED_BY(mu_);
   LogRateLimiter silent_{1, kLine}, unproven_{1, kLine}, gave_way_{1, kLine},
       turned_away_{1, kLine}, failed_{1, kLine};
 };
@@ -337,6 +342,9 @@ void AcceptorImpl::EndedLocked(uint64_t id) {
     const std::string why = ended.handshake->why();
     LogLimited(unproven_, "{}: the connection from {} ended before it proved who it is{}{}",
                options_.name, ended.address, why.empty() ? "" : ": ", why);
+    last_refusal_ =
+        fmt::format("{}: {}", ended.source,
+                    why.empty() ? "the connection ended before it proved who it is" : why);
   }
   EraseLocked(id);
 }
@@ -349,6 +357,7 @@ void AcceptorImpl::RefuseTlsLocked(uint64_t id) {
       "{}: the connection from {} is refused: it speaks TLS, which this process does not use: give "
       "both the same key or certificates",
       options_.name, connection.address);
+  last_refusal_ = connection.source + ": it speaks TLS, which this process does not use";
   (void)send(connection.socket.get(), security::kNoTls, sizeof security::kNoTls,
              MSG_DONTWAIT | MSG_NOSIGNAL);
   EraseLocked(id);

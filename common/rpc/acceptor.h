@@ -71,6 +71,9 @@ class Acceptor {
     int64_t failed = 0;       // Closed because a descriptor or memory was missing.
   };
   virtual Counts counts() const = 0;
+  // Returns where the last connection came from that ended before it proved who it is, and why, as
+  // in "10.0.0.2: its certificate has expired". "" if there was none.
+  virtual std::string last_refusal() const = 0;
 };
 
 }  // namespace muster::rpc

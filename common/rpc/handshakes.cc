@@ -36,6 +36,13 @@ class Servers {
     if (made) servers_.emplace_back(fmt::format("{} ({})", task, address));
     return fmt::format("{}{}{}", kPrefix, at->second, kSuffix);
   }
+  std::string Failed(const std::string& address, const std::string& task) {
+    absl::MutexLock lock(&mu_);
+    const auto found = by_server_.find({address, task});
+    if (found == by_server_.end()) return "";
+    const Server& server = servers_[found->second];
+    return Clock::now() - server.failed < 2 * kLine ? server.why : "";
+  }
   // Logs a failed handshake with the server of `name`. kSeen is not logged if this side has ended
   // the connection.
   void Log(std::string_view name, std::string_view why, bool ended_here = false) {
@@ -48,9 +55,11 @@ class Servers {
     if (index >= servers_.size()) return;
     Server& server = servers_[index];
     if (std::exchange(server.ended_here, ended_here) && why == kSeen) return;
+    server.why = SanitizePeerText(why);
+    server.failed = Clock::now();
     int64_t before = 0;
     if (!server.line.Take(&before)) return;
-    LogWarning("no connection to {}: {}{}", server.name, SanitizePeerText(why),
+    LogWarning("no connection to {}: {}{}", server.name, server.why,
                before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
   }
 
@@ -60,6 +69,8 @@ class Servers {
     const std::string name;
     LogRateLimiter line{1, kLine};
     bool ended_here = false;
+    std::string why;  // Of the last failed handshake.
+    MonotonicTime failed;
   };
   absl::Mutex mu_;
   std::map<std::pair<std::string, std::string>, size_t> by_server_ ABSL_GUARDED_BY(mu_);
@@ -165,6 +176,10 @@ HandshakeOf::~HandshakeOf() { of_this_thread = nullptr; }
 std::string HandshakeNameOf(const std::string& address, const std::string& task) {
   Listen();
   return Servers::Get().NameOf(address, task);
+}
+
+std::string FailedHandshake(const std::string& address, const std::string& task) {
+  return Servers::Get().Failed(address, task);
 }
 
 void LogHandshake(std::string_view name, std::string_view why) {

@@ -46,6 +46,8 @@ class HandshakeOf {
 // It has no meaning for the server. Equal arguments give the same name. After this call, failed
 // handshakes with the server are logged, at most one line in 10 s.
 std::string HandshakeNameOf(const std::string& address, const std::string& task);
+// Returns why a handshake with the server failed in the last 20 s, "" if none did.
+std::string FailedHandshake(const std::string& address, const std::string& task);
 // Logs that this side refused the handshake with the server of `name`. Counts toward the same limit
 // of one line in 10 s.
 void LogHandshake(std::string_view name, std::string_view why);

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "common/rpc/handshakes.h"
+#include "common/rpc/retry.h"
 
 namespace muster::rpc {
 
@@ -29,6 +31,11 @@ std::shared_ptr<grpc::Channel> RenewableChannel::Renew() {
   if (!made.ok()) LogDebug("no new channel to {}: {}", address_, Message(made.status()));
   absl::MutexLock lock(&mu_);
   return made.ok() ? std::exchange(channel_, *std::move(made)) : channel_;
+}
+
+std::string RenewableChannel::Why(const grpc::Status& status) const {
+  const std::string handshake = FailedHandshake(address_, options_.server_task);
+  return handshake.empty() ? WhyUnreachable(status) : handshake;
 }
 
 }  // namespace muster::rpc

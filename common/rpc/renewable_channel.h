@@ -27,6 +27,9 @@ class RenewableChannel {
   // The caller must not drop the last reference to a channel on a thread of gRPC. Keeps the channel
   // if no new one can be made (for example, the TLS files are missing).
   std::shared_ptr<grpc::Channel> Renew();
+  // Returns why the server is unreachable. `status` is that of a call, IsUnreachable. If the TLS
+  // handshake failed, gRPC does not say why, and this does.
+  std::string Why(const grpc::Status& status) const;
 
  private:
   RenewableChannel(std::string address, ChannelOptions options);

@@ -57,6 +57,7 @@ class Server {
 
   int port() const { return port_; }
   Acceptor::Counts connections() const { return acceptor_->counts(); }
+  std::string last_refusal() const { return acceptor_->last_refusal(); }
   // Sets the health status to NOT_SERVING. Running calls may end within `grace`; after that they
   // are cancelled. Blocks until all calls have ended. Idempotent.
   void Shutdown(Duration grace);
