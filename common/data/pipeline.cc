@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/cores.h"
 #include "common/base/logging.h"
+#include "common/base/peer_text.h"
 #include "common/base/wait.h"
 #include "common/data/batches.h"
 #include "common/data/job/load_examples.h"
@@ -83,6 +84,13 @@ int64_t BytesOf(const Batch& batch) {
   int64_t bytes = 0;
   for (const at::Tensor& component : batch) bytes += static_cast<int64_t>(component.nbytes());
   return bytes;
+}
+
+// At most one line a minute, of all pipelines of this process.
+void LogSetting(const std::string& why) {
+  static LogRateLimiter line(1, std::chrono::minutes(1));
+  int64_t left_out = 0;
+  if (line.Take(&left_out)) LogInfo("the input pipeline loads with {}", why);
 }
 
 // Returns the limit on the size of all batches ahead, a small part of the host's memory.
@@ -269,7 +277,7 @@ class ThreadedPipeline final : public Pipeline {
     window_ = {};
     window_start_ = now;
     if (why.empty()) return;
-    LogInfo("the input pipeline loads with {}", why);
+    LogSetting(why);
     StartThreadsLocked();
   }
 
@@ -318,7 +326,7 @@ class ThreadedPipeline final : public Pipeline {
       if (const int64_t bytes = BytesOf(entry.batch.batch); bytes > largest_batch_) {
         largest_batch_ = bytes;
         const std::string why = tuner_.Fit(bytes);
-        if (!why.empty()) LogInfo("the input pipeline loads with {}", why);
+        if (!why.empty()) LogSetting(why);
         CountCapacityLocked();
       }
     }
