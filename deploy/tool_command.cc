@@ -37,8 +37,9 @@ class ToolCommand : public Command {
     FindTorchByEnvironment();
     execv(tool.c_str(), pointers.data());
     return ReportError(name_.c_str(),
-                       ConfigurationError(fmt::format("cannot start {}: {}; install or build it "
-                                                      "beside this binary",
+                       ConfigurationError(fmt::format("cannot start {}: {}; install it beside "
+                                                      "this binary, or build it with `make "
+                                                      "programs`",
                                                       tool, std::strerror(errno))));
   }
 
