@@ -9,14 +9,16 @@
 #include <string>
 #include <vector>
 
-#include "common/cluster/cluster_config.h"
+#include "common/cluster/task.h"
 #include "common/cluster/verdict.h"
 #include "common/job/job.h"
-#include "common/process/task_identity.h"
+#include "deploy/status/chief_link.h"
 #include "deploy/trace_source.h"
 
 namespace muster {
 namespace {
+
+constexpr Duration kConnect = std::chrono::seconds(10);
 
 class TraceCommand : public Command {
  public:
@@ -40,8 +42,7 @@ class TraceCommand : public Command {
     app->add_option("--job", job_file_, "The job file, for its security and tls keys")
         ->type_name("FILE");
     AddSet(app, &overrides_);
-    app->add_option("--key-file", key_file_, "The run key of the cluster that TF_CONFIG describes")
-        ->type_name("FILE");
+    app->add_option("--key-file", key_file_, "The run key of the job")->type_name("FILE");
     return app;
   }
 
@@ -68,29 +69,15 @@ class TraceCommand : public Command {
     if (!ParseAddress(target_).ok())
       return ConfigurationError(
           fmt::format("'{}' is neither a folder nor an address HOST:PORT", target_));
-    rpc::ChannelOptions options;
-    MUSTER_RETURN_IF_ERROR(FindIdentity(&options));
-    return TraceFromChief(target_, options, wanted_);
-  }
-
-  // Sets the identity of the task in TF_CONFIG. Sets none without TF_CONFIG.
-  absl::Status FindIdentity(rpc::ChannelOptions* options) {
-    Job job;
+    status::ChiefLinkOptions link;
+    link.address = target_;
+    link.key_file = key_file_;
     if (!job_file_.empty()) {
-      MUSTER_ASSIGN_OR_RETURN(job, LoadJob(job_file_, overrides_));
+      MUSTER_ASSIGN_OR_RETURN(link.job, LoadJob(job_file_, overrides_));
     }
-    if (!key_file_.empty()) job.security.key_file = std::filesystem::absolute(key_file_);
-    MUSTER_ASSIGN_OR_RETURN(const ClusterConfig config,
-                            ClusterFromEnvironment(ProcessEnvironment()));
-    if (config.local() || !config.chief()) {
-      if (key_file_.empty()) return absl::OkStatus();
-      return ConfigurationError(
-          "--key-file is given, but TF_CONFIG is not set: a key proves membership of the cluster "
-          "that TF_CONFIG describes");
-    }
-    MUSTER_ASSIGN_OR_RETURN(options->identity, IdentityFor(config, job));
-    options->server_task = config.chief()->ToString();
-    return absl::OkStatus();
+    MUSTER_ASSIGN_OR_RETURN(const rpc::ChannelOptions channel,
+                            status::ChannelToChief(link, kConnect));
+    return TraceFromChief(target_, channel, wanted_);
   }
 
   void Print(const GivenTrace& given) const {

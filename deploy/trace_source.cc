@@ -36,8 +36,8 @@ absl::Status StatusOfCall(const grpc::Status& status, const std::string& address
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
       status.error_code() == grpc::StatusCode::PERMISSION_DENIED)
     return ConfigurationError(fmt::format(
-        "the chief at {} requires an identity: set TF_CONFIG to that of one of its tasks, and name "
-        "the run key with --key-file or the certificates with --job ({})",
+        "the chief at {} requires an identity: name its run key with --key-file, or with --job the "
+        "job file whose security.key_file or tls.certificate it uses ({})",
         address, status.error_message()));
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
     return ConfigurationError(

@@ -148,8 +148,8 @@ Fd OpenKeyOfLauncher(int64_t pid) {
   return Fd(open(fmt::format("/proc/{}/fd/{}", parent, descriptor).c_str(), O_RDONLY | O_CLOEXEC));
 }
 
-absl::StatusOr<std::unique_ptr<ChiefLink>> ChiefLink::Open(const ChiefLinkOptions& options,
-                                                           Duration timeout) {
+absl::StatusOr<rpc::ChannelOptions> ChannelToChief(const ChiefLinkOptions& options,
+                                                   Duration timeout) {
   security::IdentityOptions credentials;
   rpc::ChannelOptions channel;
   // A chief without a key logs a warning about a TLS client, so use TLS only with a key.
@@ -162,6 +162,12 @@ absl::StatusOr<std::unique_ptr<ChiefLink>> ChiefLink::Open(const ChiefLinkOption
       channel.server_task = server->peer.task;
     }
   }
+  return channel;
+}
+
+absl::StatusOr<std::unique_ptr<ChiefLink>> ChiefLink::Open(const ChiefLinkOptions& options,
+                                                           Duration timeout) {
+  MUSTER_ASSIGN_OR_RETURN(const rpc::ChannelOptions channel, ChannelToChief(options, timeout));
   MUSTER_ASSIGN_OR_RETURN(auto made, rpc::MakeChannel(options.address, channel));
   return std::unique_ptr<ChiefLink>(
       new ChiefLink(options.address, channel.identity != nullptr, std::move(made)));

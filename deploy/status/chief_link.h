@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/files/fd.h"
 #include "common/job/job.h"
+#include "common/rpc/channel.h"
 #include "common/security/identity.h"
 #include "muster/status.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -37,12 +38,16 @@ struct ChiefLinkOptions {
   int64_t chief_pid = 0;  // The pid of a chief on this host, 0 if unknown.
 };
 
+// Finds the credentials for a channel to the chief. A run key is enough, because the server's
+// certificate names the cluster. Returns ConfigurationError if the chief has another key. With a
+// key, connects to the chief, and returns PeerLost if it cannot be reached within `timeout`.
+// Without a key, does not connect.
+absl::StatusOr<rpc::ChannelOptions> ChannelToChief(const ChiefLinkOptions& options,
+                                                   Duration timeout);
+
 class ChiefLink {
  public:
-  // Finds the credentials for the chief. A run key is enough, because the server's certificate
-  // names the cluster. Returns ConfigurationError if the chief has another key. With a key,
-  // connects to the chief, and returns PeerLost if it cannot be reached within `timeout`. Without a
-  // key, does not connect.
+  // Returns the errors of ChannelToChief.
   static absl::StatusOr<std::unique_ptr<ChiefLink>> Open(const ChiefLinkOptions& options,
                                                          Duration timeout);
   // Returns PeerLost if the chief cannot be reached within `timeout`, and ConfigurationError if it
