@@ -5,7 +5,8 @@
 
 ResNet-50 (128 images of 224 x 224), MobileNetV2 (256 images of 128 x 128), GPT-2 small over bytes (16 sequences of 512) and the
 tutorial's convnet (128 images of 28 x 28), in turns with the same model in PyTorch (bench/peers/gpu.py) in the Python that runs this
-script. Muster loads its batches from files and copies them to the GPU; the peer has them there. Medians are compared.
+script. Muster loads its batches from files and copies them to the GPU; the peer has them there. Muster's rate is that of its median step,
+the peer's the mean over all of its steps. Medians over the rounds are compared.
 """
 import argparse
 import json
@@ -24,13 +25,14 @@ import numpy  # noqa: E402
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
 from harness import BIN, result  # noqa: E402
 
+BATCHES = 16  # in an epoch
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "gpu.py"
 
 
 def images(folder, batch, size, classes):
     random = numpy.random.default_rng(1)
-    numpy.save(folder / "x.npy", random.integers(0, 256, (4 * batch, 3, size, size), numpy.uint8))
-    numpy.save(folder / "y.npy", random.integers(0, classes, 4 * batch))
+    numpy.save(folder / "x.npy", random.integers(0, 256, (BATCHES * batch, 3, size, size), numpy.uint8))
+    numpy.save(folder / "y.npy", random.integers(0, classes, BATCHES * batch))
     return {"program": "image_classifier", "optimizer": "adam", "learning_rate": 0.001,
             "data": {"train": {"format": "npy", "x": "x.npy", "y": "y.npy"}}}
 
@@ -44,7 +46,7 @@ def mobilenet_v2(folder, batch):
 
 
 def gpt(folder, batch):
-    (folder / "text").write_bytes(numpy.random.default_rng(1).integers(0, 256, 4 * batch * 512 + 1, numpy.uint8).tobytes())
+    (folder / "text").write_bytes(numpy.random.default_rng(1).integers(0, 256, BATCHES * batch * 512 + 1, numpy.uint8).tobytes())
     return {"program": "language_model", "program_args": {"layers": 12, "heads": 12, "width": 768}, "learning_rate": 0.001,
             "data": {"train": {"format": "text", "path": "text", "length": 512}}}
 

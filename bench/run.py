@@ -6,6 +6,7 @@
 BUILD is the build folder of the preset `bench`. At the end there is a line for each; the exit code is 1 if one failed.
 """
 import argparse
+import importlib.util
 import os
 import pathlib
 import shlex
@@ -71,7 +72,7 @@ def main():
     if unknown := [name for name in arguments.names if name not in BENCHMARKS]:
         parser.error(f"there is no benchmark '{unknown[0]}': {', '.join(BENCHMARKS)}")
     results = []
-    for name in arguments.names or [name for name in BENCHMARKS if name != "gpu" or needs.has_gpu()]:
+    for name in arguments.names or [name for name in BENCHMARKS if name != "gpu" or (needs.has_gpu() and importlib.util.find_spec("torchvision"))]:
         print(f"== {name}", flush=True)
         begin = time.monotonic()
         passed = run(name, arguments.build.resolve(), shlex.split(arguments.flags))

@@ -102,9 +102,9 @@ absl::Status ChiefLink::RetryUntilAnswered(const std::function<grpc::Status()>& 
     }
     if (now - start >= options_.patience)
       return PeerLost(fmt::format("cannot reach {}: {} (tried for {:.3g} s)", chief,
-                                  rpc::WhyUnreachable(status), Seconds(now - start)));
+                                  channel_->Why(status), Seconds(now - start)));
     if (now >= next_line) {
-      LogInfo("waiting for {}: {}", chief, rpc::WhyUnreachable(status));
+      LogInfo("waiting for {}: {}", chief, channel_->Why(status));
       next_line = now + kLine;
     }
     Sleep(std::min(backoff.Next(), start + options_.patience - now));

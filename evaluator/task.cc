@@ -73,7 +73,7 @@ absl::Status EvaluatorTask::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_RETURN_IF_ERROR(AddProgramDigest(own_.program, &own_.digests));
   if (own_.deterministic) ComputeDeterministically();
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
-  MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, own_));
+  MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityOfTask(cluster_, own_));
   MUSTER_ASSIGN_OR_RETURN(telemetry_, TaskTelemetry::Start(cluster_, own_, Restarts()));
   // Resolves the strategy as the chief does, so that the two jobs can be compared.
   if (const auto strategy = StrategyFor(own_, cluster_); strategy.ok()) own_.strategy = *strategy;

@@ -105,7 +105,7 @@ absl::Status PsTask::ReadConfiguration(const TaskArguments& arguments) {
   MUSTER_ASSIGN_OR_RETURN(job_.strategy, StrategyFor(job_, cluster_));
   MUSTER_ASSIGN_OR_RETURN(faults_, MakeFaults(arguments, cluster_));
   MUSTER_RETURN_IF_ERROR(CheckSupported(job_));
-  MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, job_));
+  MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityOfTask(cluster_, job_));
   MUSTER_ASSIGN_OR_RETURN(telemetry_, TaskTelemetry::Start(cluster_, job_, Restarts()));
   return absl::OkStatus();
 }

@@ -150,7 +150,7 @@ absl::Status Task::ReadConfiguration(const TaskArguments& arguments) {
     faulty_member_ = std::make_unique<membership::FaultyMember>(faults_.get());
   DigestFiles(&job_);
   MUSTER_RETURN_IF_ERROR(CheckSupported());
-  MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityFor(cluster_, job_));
+  MUSTER_ASSIGN_OR_RETURN(cluster_.identity, IdentityOfTask(cluster_, job_));
   MUSTER_ASSIGN_OR_RETURN(telemetry_, TaskTelemetry::Start(cluster_, job_, Restarts()));
   return absl::OkStatus();
 }

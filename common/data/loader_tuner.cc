@@ -92,7 +92,7 @@ std::string LoaderTuner::Decide(const LoaderWindow& window) {
       return fmt::format("{} again, for more did not help", Text(setting_));
     }
     trial_.reset();
-    patience_ = std::max(1, patience_ / 2);
+    patience_ = 1;
   }
   const bool starved = window.wait_seconds > kStarved * window.seconds;
   if (starved) {

@@ -90,7 +90,9 @@ int64_t BytesOf(const Batch& batch) {
 void LogSetting(const std::string& why) {
   static LogRateLimiter line(1, std::chrono::minutes(1));
   int64_t left_out = 0;
-  if (line.Take(&left_out)) LogInfo("the input pipeline loads with {}", why);
+  if (!line.Take(&left_out)) return;
+  LogInfo("the input pipeline loads with {}{}", why,
+          left_out == 0 ? "" : fmt::format(" (and {} more since the last line)", left_out));
 }
 
 // Returns the limit on the size of all batches ahead, a small part of the host's memory.

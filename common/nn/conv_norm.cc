@@ -14,6 +14,8 @@ torch::nn::Conv2d MakeConv(const ConvOptions& o) {
                              .groups(o.groups)
                              .bias(false));
   torch::nn::init::kaiming_normal_(conv->weight, 0, torch::kFanOut, torch::kReLU);
+  // As the images, on every device: parameter servers compare the order of elements.
+  conv->weight.set_data(conv->weight.contiguous(at::MemoryFormat::ChannelsLast));
   return conv;
 }
 
@@ -25,14 +27,6 @@ at::Tensor CheckedImages(const at::Tensor& images, const char* name) {
   TORCH_CHECK(images.is_floating_point(), name, " takes floating-point images, not ",
               images.scalar_type());
   return images.contiguous(at::MemoryFormat::ChannelsLast);
-}
-
-void ImageClassifier::to(torch::Device device, bool non_blocking) {
-  torch::nn::Module::to(device, non_blocking);
-  if (!device.is_cuda()) return;
-  const torch::NoGradGuard no_grad;
-  for (at::Tensor& weight : parameters())
-    if (weight.dim() == 4) weight.set_data(weight.contiguous(at::MemoryFormat::ChannelsLast));
 }
 
 void ImageClassifier::freeze_base(bool frozen) {

@@ -16,8 +16,8 @@ struct ConvOptions {
 torch::nn::Conv2d MakeConv(const ConvOptions& options);
 torch::nn::BatchNorm2d MakeNorm(int64_t channels);
 
-// Checks the shape of the images for a classifier and returns them in the fastest layout: channels
-// last on the CPU. Throws c10::Error for a wrong shape. `name` is the model's name in the error.
+// Checks the shape of the images for a classifier and returns them in the fastest layout, channels
+// last. Throws c10::Error for a wrong shape. `name` is the model's name in the error.
 at::Tensor CheckedImages(const at::Tensor& images, const char* name);
 
 // A layer with a virtual forward(), so that a Chain can hold layers of different kinds.

@@ -17,15 +17,6 @@ using Tensors = std::vector<at::Tensor>;
 
 enum class SlotsAre { kHere, kElsewhere };
 
-// Returns true if a fused kernel may use both tensors in one call. The kernels traverse all tensors
-// in memory order, so strides must be equal, except in dimensions of size 1.
-bool SameLayout(const at::Tensor& a, const at::Tensor& b) {
-  for (int64_t d = 0; d < a.dim(); ++d) {
-    if (a.size(d) != 1 && a.stride(d) != b.stride(d)) return false;
-  }
-  return a.scalar_type() == b.scalar_type();
-}
-
 class RuleOptimizer : public Optimizer {
  public:
   RuleOptimizer(const OptimizerSpec& spec, Tensors parameters, const std::vector<int>& groups,
@@ -158,6 +149,13 @@ absl::StatusOr<std::unique_ptr<Optimizer>> RuleOptimizer::WithParameters(
 }
 
 }  // namespace
+
+bool SameLayout(const at::Tensor& a, const at::Tensor& b) {
+  for (int64_t d = 0; d < a.dim(); ++d) {
+    if (a.size(d) != 1 && a.stride(d) != b.stride(d)) return false;
+  }
+  return a.scalar_type() == b.scalar_type();
+}
 
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const Json& json, Tensors parameters,
                                                          std::vector<int> groups) {

@@ -13,6 +13,11 @@
 
 namespace muster {
 
+// Returns true if a fused kernel may use both tensors, which have the same shape, in one call. The
+// kernels traverse all tensors in memory order, so strides must be equal, except in dimensions of
+// size 1.
+bool SameLayout(const at::Tensor& a, const at::Tensor& b);
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

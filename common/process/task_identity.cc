@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -28,25 +29,10 @@ std::string FirstRemoteHost(const ClusterSpec& cluster) {
 
 namespace {
 
-// Says what the tasks prove who they are with. A launcher's own key needs no line.
-absl::StatusOr<std::shared_ptr<security::Identity>> Made(security::IdentityOptions options) {
-  const std::string with = !options.run_key.empty()
-                               ? fmt::format("the run key {}", options.run_key)
-                               : fmt::format("the certificate {}", options.files.certificate);
-  const bool said = !options.run_key_descriptor;
-  MUSTER_ASSIGN_OR_RETURN(auto identity, security::Identity::Make(std::move(options)));
-  if (said) {
-    LogInfo("this task proves who it is with {} ({}), and its connections are encrypted", with,
-            identity->Authorities().front());
-  }
-  return identity;
-}
-
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
-                                                                const Job& job) {
-  if (cluster.local()) return nullptr;
+// Returns nullopt if the task needs no identity.
+absl::StatusOr<std::optional<security::IdentityOptions>> OptionsFor(const ClusterConfig& cluster,
+                                                                    const Job& job) {
+  if (cluster.local()) return std::nullopt;
   security::IdentityOptions options;
   options.self = {cluster.cluster.Digest(), cluster.task->ToString()};
   const auto path = [&](const std::string& text) {
@@ -58,7 +44,7 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterCon
     options.files = {path(job.tls.certificate), path(job.tls.key), path(job.tls.authority)};
     for (const TaskId task : cluster.cluster.Tasks())
       options.hosts[task.ToString()] = cluster.cluster.AddressOf(task).host;
-    return Made(std::move(options));
+    return options;
   }
   options.run_key = path(job.security.key_file);
   if (options.run_key.empty()) options.run_key_descriptor = security::TakeRunKeyDescriptor();
@@ -68,13 +54,13 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterCon
           "security.insecure: tasks do not prove their identity, and connections are not "
           "encrypted; every host that reaches the ports of this cluster can end the job, read its "
           "weights and change them");
-      return nullptr;
+      return std::nullopt;
     }
     options.run_key = security::RunKeyPath("");
   }
-  if (!options.run_key.empty() || options.run_key_descriptor) return Made(std::move(options));
+  if (!options.run_key.empty() || options.run_key_descriptor) return options;
   const std::string remote = FirstRemoteHost(cluster.cluster);
-  if (remote.empty()) return nullptr;
+  if (remote.empty()) return std::nullopt;
   return ConfigurationError(fmt::format(
       "the cluster has an address that is not loopback ({}), but its tasks have no key to prove "
       "their identity: make a key "
@@ -82,6 +68,30 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterCon
       "tls.authority in the job file, or set security.insecure to true where the network is "
       "trusted",
       remote));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
+                                                                const Job& job) {
+  MUSTER_ASSIGN_OR_RETURN(auto options, OptionsFor(cluster, job));
+  if (!options) return nullptr;
+  return security::Identity::Make(*std::move(options));
+}
+
+absl::StatusOr<std::shared_ptr<security::Identity>> IdentityOfTask(const ClusterConfig& cluster,
+                                                                   const Job& job) {
+  MUSTER_ASSIGN_OR_RETURN(auto options, OptionsFor(cluster, job));
+  if (!options) return nullptr;
+  const bool passed_on = options->run_key_descriptor.has_value();
+  const std::string with = options->run_key.empty()
+                               ? fmt::format("the certificate {}", options->files.certificate)
+                               : fmt::format("the run key {}", options->run_key);
+  MUSTER_ASSIGN_OR_RETURN(auto identity, security::Identity::Make(*std::move(options)));
+  // A launcher's own key is nothing that a user could mistake.
+  if (!passed_on)
+    LogInfo("this task proves who it is with {} ({})", with, identity->Authorities().front());
+  return identity;
 }
 
 }  // namespace muster

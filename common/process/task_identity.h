@@ -22,6 +22,10 @@ namespace muster {
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
                                                                 const Job& job);
 
+// As IdentityFor, for a task that starts. Logs the file of the key or certificate.
+absl::StatusOr<std::shared_ptr<security::Identity>> IdentityOfTask(const ClusterConfig& cluster,
+                                                                   const Job& job);
+
 // Resolves a path of the job file against `folder`, and replaces "{type}" and "{index}" in the
 // path. The launcher passes "launcher" and 0.
 std::string PathOfTask(std::string path, std::string_view type, int index,

@@ -30,7 +30,8 @@ namespace {
 
 // Ids of epoll events: listeners are below kStop, and connections above.
 constexpr uint64_t kStop = 1 << 16;
-constexpr int kAcceptsAtOnce = 64;       // The maximum for one listener before other events.
+constexpr int kAcceptsAtOnce = 64;  // The maximum for one listener before other events.
+constexpr Duration kRecent = std::chrono::seconds(30);
 constexpr uint8_t kTlsHandshake = 0x16;  // The first byte of TLS. HTTP/2 begins with 'P'.
 constexpr Duration kLine = std::chrono::seconds(10);         // Between two log lines of one kind.
 constexpr Duration kPause = std::chrono::milliseconds(100);  // After a failure to accept.
@@ -50,7 +51,8 @@ class AcceptorImpl final : public Acceptor {
   }
   std::string last_refusal() const override {
     absl::MutexLock lock(&mu_);
-    return last_refusal_;
+    if (refusal_.source.empty() || Clock::now() - refusal_.at > kRecent) return "";
+    return fmt::format("{}: {}", refusal_.source, refusal_.why);
   }
 
  private:
@@ -120,7 +122,11 @@ class AcceptorImpl final : public Acceptor {
   std::map<std::string, int> of_source_ ABSL_GUARDED_BY(mu_);
   Ids waiting_ ABSL_GUARDED_BY(mu_), plaintext_ ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);
-  std::string last_refusal_ ABSL_GUARDED_BY(mu_);
+  struct Refusal {
+    std::string source, why;
+    MonotonicTime at;
+  };
+  Refusal refusal_ ABSL_GUARDED_BY(mu_);  // The last one.
   LogRateLimiter silent_{1, kLine}, unproven_{1, kLine}, gave_way_{1, kLine},
       turned_away_{1, kLine}, failed_{1, kLine};
 };
@@ -342,9 +348,8 @@ void AcceptorImpl::EndedLocked(uint64_t id) {
     const std::string why = ended.handshake->why();
     LogLimited(unproven_, "{}: the connection from {} ended before it proved who it is{}{}",
                options_.name, ended.address, why.empty() ? "" : ": ", why);
-    last_refusal_ =
-        fmt::format("{}: {}", ended.source,
-                    why.empty() ? "the connection ended before it proved who it is" : why);
+    refusal_ = {ended.source, why.empty() ? "the connection ended before it did" : why,
+                Clock::now()};
   }
   EraseLocked(id);
 }
@@ -357,7 +362,7 @@ void AcceptorImpl::RefuseTlsLocked(uint64_t id) {
       "{}: the connection from {} is refused: it speaks TLS, which this process does not use: give "
       "both the same key or certificates",
       options_.name, connection.address);
-  last_refusal_ = connection.source + ": it speaks TLS, which this process does not use";
+  refusal_ = {connection.source, "it speaks TLS, which this process does not use", Clock::now()};
   (void)send(connection.socket.get(), security::kNoTls, sizeof security::kNoTls,
              MSG_DONTWAIT | MSG_NOSIGNAL);
   EraseLocked(id);
@@ -430,6 +435,7 @@ void AcceptorImpl::Proved(std::string_view peer) {
   Connection& connection = connections_.at(found->second);
   if (connection.proven || connection.plaintext) return;
   connection.proven = true;
+  if (refusal_.source == connection.source) refusal_ = {};
   --counts_.strangers;
   ++counts_.proven;
   const auto own = strangers_.find(connection.source);

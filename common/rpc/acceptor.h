@@ -72,7 +72,8 @@ class Acceptor {
   };
   virtual Counts counts() const = 0;
   // Returns where the last connection came from that ended before it proved who it is, and why, as
-  // in "10.0.0.2: its certificate has expired". "" if there was none.
+  // in "10.0.0.2: its certificate has expired". "" if there was none in the last 30 s, or if that
+  // source has proved who it is since.
   virtual std::string last_refusal() const = 0;
 };
 

@@ -43,17 +43,17 @@ class Servers {
     const Server& server = servers_[found->second];
     return Clock::now() - server.failed < 2 * kLine ? server.why : "";
   }
+  void Succeeded(std::string_view name) {
+    absl::MutexLock lock(&mu_);
+    if (Server* const server = Find(name)) server->why.clear();
+  }
   // Logs a failed handshake with the server of `name`. kSeen is not logged if this side has ended
   // the connection.
   void Log(std::string_view name, std::string_view why, bool ended_here = false) {
-    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return;
-    name.remove_prefix(sizeof kPrefix - 1);
-    name.remove_suffix(sizeof kSuffix - 1);
-    size_t index = 0;
-    if (std::from_chars(name.data(), name.data() + name.size(), index).ec != std::errc()) return;
     absl::MutexLock lock(&mu_);
-    if (index >= servers_.size()) return;
-    Server& server = servers_[index];
+    Server* const found = Find(name);
+    if (found == nullptr) return;
+    Server& server = *found;
     if (std::exchange(server.ended_here, ended_here) && why == kSeen) return;
     server.why = SanitizePeerText(why);
     server.failed = Clock::now();
@@ -72,6 +72,16 @@ class Servers {
     std::string why;  // Of the last failed handshake.
     MonotonicTime failed;
   };
+  Server* Find(std::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return nullptr;
+    name.remove_prefix(sizeof kPrefix - 1);
+    name.remove_suffix(sizeof kSuffix - 1);
+    size_t index = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), index).ec != std::errc())
+      return nullptr;
+    return index < servers_.size() ? &servers_[index] : nullptr;
+  }
+
   absl::Mutex mu_;
   std::map<std::pair<std::string, std::string>, size_t> by_server_ ABSL_GUARDED_BY(mu_);
   std::deque<Server> servers_ ABSL_GUARDED_BY(mu_);
@@ -110,6 +120,7 @@ void TakeMessage(int sent, int type, const unsigned char* what, size_t size, SSL
   const bool data = type == SSL3_RT_INNER_CONTENT_TYPE && what[0] == SSL3_RT_APPLICATION_DATA;
   if (!data || sent != 0) return;
   session.shown = false;
+  if (session.note == nullptr) Servers::Get().Succeeded(session.name);
   SSL_set_msg_callback(ssl, nullptr);
 }
 

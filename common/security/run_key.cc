@@ -195,7 +195,8 @@ absl::StatusOr<Fd> RunKeyToInherit(std::string_view text) {
 absl::Status WriteNewFile(const std::string& path, std::string_view text, mode_t mode) {
   const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!file && errno == EEXIST)
-    return ConfigurationError(fmt::format("{} exists: use it, move it away, or name another file", path));
+    return ConfigurationError(
+        fmt::format("{} exists: use it, move it away, or name another file", path));
   if (!file) return ConfigurationError(fmt::format("cannot write {}: {}", path, strerror(errno)));
   if (write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
       fsync(file.get()) == 0)

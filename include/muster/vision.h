@@ -33,11 +33,6 @@ class ImageClassifier : public torch::nn::Module {
   // base, which fine-tuning freezes at first.
   virtual const char* head() const = 0;
 
-  // As of torch::nn::Module. On CUDA, the weights of convolutions are channels_last, as their
-  // images are, because the kernels for tensor cores take them so.
-  using torch::nn::Module::to;
-  void to(torch::Device device, bool non_blocking = false) override;
-
   // Freezes or unfreezes the base by setting requires_grad of its parameters. The batch
   // normalization of a frozen base is in eval mode, so buffers do not change either. Call
   // freeze_base() between steps, on all replicas, and again after train().

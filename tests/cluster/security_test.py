@@ -73,14 +73,14 @@ class SecurityTest(ClusterTest):
                 for kind, addresses in cluster.items() for i in range(len(addresses))]
 
     def test_another_key_is_named_where_the_job_ends(self):
-        job, cluster = self.job(model_dir=str(self.dir / "m"), timeouts={"join": 3}), self.cluster(1)
-        chief = self.start(cluster, "chief:0", job, environment=self.key)
+        job, cluster = self.job(model_dir=str(self.dir / "m"), timeouts={"join": 10}), self.cluster(1)
         worker = self.start(cluster, "worker:0", job, environment={"MUSTER_RUN_KEY_FILE": str(self.new_key("other.key"))})
+        chief = self.start(cluster, "chief:0", job, environment=self.key)
         self.finish([chief, worker], code=138)
         why = r"its certificate is refused: another authority signed it \(is it of another run's key\?\)"
-        self.assertRegex(chief.output(), r"ROOT CAUSE: not all members joined within 3 s .*; the last connection that failed to prove who it is came from "
+        self.assertRegex(chief.output(), r"ROOT CAUSE: not all members joined within 10 s .*; the last connection that failed to prove who it is came from "
                                          r"127\.0\.0\.1: it ended the connection when it had seen this process's certificate: its own log says why")
-        self.assertRegex(worker.output(), rf"could not reach the chief chief:0 \(.*\) for 3 s \(timeouts\.join\): {why}")
+        self.assertRegex(worker.output(), rf"could not reach the chief chief:0 \(.*\) for 10 s \(timeouts\.join\): {why}")
         self.assertIn(f"with the run key {self.run_key()} (Muster run authority ", chief.output())
 
     def test_tasks_with_one_key_train_and_no_log_shows_it(self):

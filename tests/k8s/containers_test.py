@@ -59,7 +59,7 @@ def require():
 
 class ContainersTest(ClusterTest):
     folder = BASE
-    world_size = 3
+    world_size, steps = 3, 500
 
     def setUp(self):
         require()
@@ -151,7 +151,7 @@ class ContainersTest(ClusterTest):
 
 class Form:
     def test_trains_and_a_killed_worker_comes_back(self):
-        self.job_file(max_steps=500)
+        self.job_file(max_steps=self.steps)
         pods = self.start_pods()
         pods["muster-chief-0"].wait_for("steps an epoch", timeout=60)
         pods["muster-worker-1"].signal(signal.SIGKILL)
@@ -159,7 +159,7 @@ class Form:
         pods["muster-worker-1"] = self.start_pod("muster-worker-1")
         self.ended(pods, 0)
         told = result(self.model_dir)
-        self.assertEqual((told["status"], told["steps"], told["world_size"]), ("completed", 500, self.world_size))
+        self.assertEqual((told["status"], told["steps"], told["world_size"]), ("completed", self.steps, self.world_size))
         # On hosts of their own, by the user of the pods.
         self.assertRegex(pods["muster-chief-0"].output(), f"worker 1 .*on host {self.pods['muster-worker-1'].hostname}")
         user = self.pods["muster-chief-0"].spec["securityContext"]["runAsUser"]
@@ -177,7 +177,8 @@ class Jobs(Form, ContainersTest):
 
 class JobsWithServers(Form, ContainersTest):
     folder = PARAMETER_SERVER
-    world_size = 2
+    # The other worker goes on alone, and the job must last until the container is there again.
+    world_size, steps = 2, 5000
 
 
 class TfJob(Form, ContainersTest):

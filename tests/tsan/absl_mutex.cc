@@ -10,9 +10,7 @@ extern "C" {
 // other half is in a library that the sanitizer does not see.
 const char* __tsan_default_suppressions() {
   return "race:GraphCycles::InsertEdge\n"
-         "race_top:grpc::\n"
-         "race_top:std::_Function_base\n"
-         "race:gpr_malloc\n";
+         "race_top:grpc::\\n";
 }
 
 // gRPC and protobuf are not built for it either: what they do among themselves looks like races.

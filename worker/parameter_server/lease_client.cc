@@ -240,7 +240,7 @@ absl::Status LeaseClientImpl::UnansweredLocked(const grpc::Status& status, Patie
   if (now - *patience->since >= options_.patience) {
     return DeadlinePassed(fmt::format("the chief ({}) gave no work for {:g} s: {}",
                                       options_.chief_address, Seconds(options_.patience),
-                                      rpc::WhyUnreachable(status)));
+                                      channel_->Why(status)));
   }
   const MonotonicTime until = Clock::now() + patience->backoff.Next();
   while (error_.ok() && !finished_)

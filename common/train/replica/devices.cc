@@ -129,6 +129,12 @@ std::vector<int> CudaIndices(const std::vector<c10::Device>& devices) {
   return indices;
 }
 
+at::Tensor CopyToDevice(const at::Tensor& host, const c10::Device& device) {
+  if (device.is_cpu()) return host;
+  // The allocator of pinned memory reuses the memory only after the copy is complete.
+  return host.pin_memory().to(device, /*non_blocking=*/true);
+}
+
 void ComputeDeterministically() {
   // cuBLAS reads this variable when it makes its first handle. A value that the user has set stays.
   (void)setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);

@@ -24,6 +24,10 @@ absl::Status CheckDevicesForServers(const std::string& text, size_t devices);
 // Returns the indices of the CUDA devices. The result is empty for CPU replicas.
 std::vector<int> CudaIndices(const std::vector<c10::Device>& devices);
 
+// Copies a tensor of the host to `device` without waiting for the device. Returns `host` itself for
+// the CPU.
+at::Tensor CopyToDevice(const at::Tensor& host, const c10::Device& device);
+
 // Makes LibTorch compute the same bits in each run. Afterwards, operators without a deterministic
 // algorithm throw. Called before the first use of CUDA, and before other threads use LibTorch.
 void ComputeDeterministically();

@@ -8,6 +8,7 @@
 #include "common/collective/tensor.h"
 #include "common/flight/spans.h"
 #include "common/optim/optimizer.h"
+#include "common/train/replica/devices.h"
 
 namespace muster {
 namespace {
@@ -98,6 +99,7 @@ void GradientBuckets::Allocate(Bucket* bucket, int64_t tail) {
 }
 
 void GradientBuckets::Begin(const Reduction&) {
+  DropCopies();
   std::fill(used_.begin(), used_.end(), false);
   next_launch_ = 0;
   all_launched_ = false;
@@ -129,7 +131,8 @@ void GradientBuckets::OnGradient(int index) {
   }
   Take(index, gradient);
   fired_[index] = used_[index] = true;
-  --buckets_[bucket_of_[index]].pending;
+  Bucket& bucket = buckets_[bucket_of_[index]];
+  if (--bucket.pending == 0) CopyGradients(&bucket);
   if (launching_) LaunchComplete(/*all_but_last=*/true);
 }
 
@@ -139,8 +142,7 @@ void GradientBuckets::Take(int index, const at::Tensor& gradient) {
   const at::Tensor& view = views_[index];
   if (used_[index]) {
     view.add_(gradient);
-  } else if (copies_together_ && gradient.strides() == view.strides() &&
-             gradient.scalar_type() == view.scalar_type()) {
+  } else if (copies_together_ && SameLayout(gradient, view)) {
     Bucket& bucket = buckets_[bucket_of_[index]];
     bucket.sources.push_back(gradient);
     bucket.targets.push_back(view);
@@ -154,6 +156,14 @@ void GradientBuckets::CopyGradients(Bucket* bucket) {
   at::_foreach_copy_(bucket->targets, bucket->sources);
   bucket->sources.clear();
   bucket->targets.clear();
+}
+
+// A step that was given up may have left some.
+void GradientBuckets::DropCopies() {
+  for (Bucket& bucket : buckets_) {
+    bucket.sources.clear();
+    bucket.targets.clear();
+  }
 }
 
 void GradientBuckets::EndBackward() {
@@ -180,7 +190,6 @@ void GradientBuckets::LaunchComplete(bool all_but_last) {
     Bucket& bucket = buckets_[next_launch_++];
     // A parameter without a gradient in this micro-batch has no hook call, so its bucket is not
     // complete here. EndBackward completes it.
-    CopyGradients(&bucket);
     const SpanLabel label("reduce bucket", next_launch_ - 1);
     bucket.work = communicator_->AllReduce(BufferOf(bucket.storage), ReduceOp::kSum);
   }
@@ -194,11 +203,11 @@ void GradientBuckets::LaunchAll(const at::Tensor& control) {
   Bucket& last = buckets_.back();
   at::Tensor flag_view = last.storage.narrow(0, last.count, flags);
   if (std::find(used_.begin(), used_.end(), false) == used_.end()) {
-    flag_view.fill_(1);  // A copy would wait for the GPU.
+    flag_view.fill_(1);
   } else {
     at::Tensor used = at::empty({flags}, at::kFloat);
     for (int64_t i = 0; i < flags; ++i) used.data_ptr<float>()[i] = used_[i] ? 1.f : 0.f;
-    flag_view.copy_(used);
+    flag_view.copy_(CopyToDevice(used, flag_view.device()));
   }
   if (control_count_ > 0) last.storage.narrow(0, last.count + flags, control_count_).copy_(control);
   const at::Tensor launched = last.storage.narrow(0, 0, last.count + flags + control_count_);
@@ -240,10 +249,7 @@ absl::Status GradientBuckets::WaitAll() {
 
 void GradientBuckets::Cancel() {
   last_ = launching_ = false;
-  for (Bucket& bucket : buckets_) {
-    bucket.sources.clear();
-    bucket.targets.clear();
-  }
+  DropCopies();
   (void)WaitAll();
 }
 

@@ -75,6 +75,7 @@ class GradientBuckets final : public GradientSink {
   void Allocate(Bucket* bucket, int64_t tail);
   void Take(int index, const at::Tensor& gradient);
   static void CopyGradients(Bucket* bucket);
+  void DropCopies();
   void LaunchComplete(bool all_but_last);
   absl::Status WaitAll();
 

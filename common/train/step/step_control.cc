@@ -10,6 +10,8 @@
 #include <functional>
 #include <string_view>
 
+#include "common/train/replica/devices.h"
+
 namespace muster {
 namespace {
 
@@ -23,12 +25,6 @@ enum Control { kLoss = 0, kExamples, kStop, kCalls, kFixedControls };
 int CallsHash(const std::string& calls, int num_replicas) {
   const uint64_t bound = std::max<uint64_t>(2, (1u << 23) / static_cast<uint64_t>(num_replicas));
   return static_cast<int>(std::hash<std::string>{}(calls) % bound);
-}
-
-// Copies a small tensor to `device` without waiting for the work there.
-at::Tensor OnDevice(const at::Tensor& host, const at::Device& device) {
-  if (device.is_cpu()) return host;
-  return host.pin_memory().to(device, /*non_blocking=*/true);
 }
 
 // Returns true if the loop reports a value of this name itself.
@@ -104,7 +100,7 @@ at::Tensor StepControl::Make(const Inputs& inputs) {
   fixed[kStop - 1] = inputs.stop ? 1.f : 0.f;
   fixed[kCalls - 1] = static_cast<float>(CallsHash(calls_, communicator_->size()));
   fixed[kFixedControls - 1 + communicator_->rank()] = static_cast<float>(inputs.input_seconds);
-  pieces.push_back(OnDevice(at::tensor(fixed), device));
+  pieces.push_back(CopyToDevice(at::tensor(fixed), device));
   AppendMetrics(&pieces);
   AppendValues(&pieces);
   // A single replica has nothing to average. float32 control data would round float64 buffers.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <spdlog/sinks/base_sink.h>
+#include <spdlog/sinks/dist_sink.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
@@ -12,10 +13,18 @@
 
 namespace muster::testing {
 
+// A logger's list of sinks must not change while threads log. This sink is added before main, and
+// its own list may change at any time.
+inline const std::shared_ptr<spdlog::sinks::dist_sink_mt> collected_lines = [] {
+  auto sink = std::make_shared<spdlog::sinks::dist_sink_mt>();
+  spdlog::default_logger()->sinks().push_back(sink);
+  return sink;
+}();
+
 class LoggedLines {
  public:
-  LoggedLines() { spdlog::default_logger()->sinks().push_back(sink_); }
-  ~LoggedLines() { std::erase(spdlog::default_logger()->sinks(), sink_); }
+  LoggedLines() { collected_lines->add_sink(sink_); }
+  ~LoggedLines() { collected_lines->remove_sink(sink_); }
   LoggedLines(const LoggedLines&) = delete;
   LoggedLines& operator=(const LoggedLines&) = delete;
 
