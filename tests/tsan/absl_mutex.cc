@@ -4,13 +4,29 @@
 
 #include "absl/synchronization/mutex.h"
 
+namespace {
+
+// While it exists, a call waits that gives up `mutex` and takes it again.
+class Waiting {
+ public:
+  explicit Waiting(void* mutex) : mutex_(mutex) { __tsan_release(mutex_); }
+  ~Waiting() { __tsan_acquire(mutex_); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  void* const mutex_;
+};
+
+}  // namespace
+
 extern "C" {
 
 // abseil's own lock-order graph, under a spin lock of its own. And what gRPC's headers do, whose
 // other half is in a library that the sanitizer does not see.
 const char* __tsan_default_suppressions() {
   return "race:GraphCycles::InsertEdge\n"
-         "race_top:grpc::\\n";
+         "race_top:grpc::\n";
 }
 
 // gRPC and protobuf are not built for it either: what they do among themselves looks like races.
@@ -56,29 +72,23 @@ void __wrap__ZN4absl7debian35Mutex12ReaderUnlockEv(void* mutex) {
 }
 
 void __wrap__ZN4absl7debian37CondVar4WaitEPNS0_5MutexE(void* variable, void* mutex) {
-  __tsan_release(mutex);
-  __real__ZN4absl7debian37CondVar4WaitEPNS0_5MutexE(variable, mutex);
-  __tsan_acquire(mutex);
+  const Waiting waiting(mutex);
+  return __real__ZN4absl7debian37CondVar4WaitEPNS0_5MutexE(variable, mutex);
 }
 
 bool __wrap__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE(
     void* variable, void* mutex, absl::Duration limit) {
-  __tsan_release(mutex);
-  const bool timed_out =
-      __real__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE(variable, mutex,
-                                                                                  limit);
-  __tsan_acquire(mutex);
-  return timed_out;
+  const Waiting waiting(mutex);
+  return __real__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE(variable,
+                                                                                     mutex, limit);
 }
 
 bool __wrap__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(void* variable,
                                                                               void* mutex,
                                                                               absl::Time deadline) {
-  __tsan_release(mutex);
-  const bool timed_out = __real__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(
-      variable, mutex, deadline);
-  __tsan_acquire(mutex);
-  return timed_out;
+  const Waiting waiting(mutex);
+  return __real__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(variable, mutex,
+                                                                                  deadline);
 }
 
 bool __wrap__ZN4absl7debian35Mutex7TryLockEv(void* mutex) {
@@ -88,27 +98,22 @@ bool __wrap__ZN4absl7debian35Mutex7TryLockEv(void* mutex) {
 }
 
 void __wrap__ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE(void* mutex, const void* condition) {
-  __tsan_release(mutex);
-  __real__ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE(mutex, condition);
-  __tsan_acquire(mutex);
+  const Waiting waiting(mutex);
+  return __real__ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE(mutex, condition);
 }
 
 bool __wrap__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(
     void* mutex, const void* condition, absl::Duration limit) {
-  __tsan_release(mutex);
-  const bool met = __real__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(
+  const Waiting waiting(mutex);
+  return __real__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(
       mutex, condition, limit);
-  __tsan_acquire(mutex);
-  return met;
 }
 
 bool __wrap__ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(
     void* mutex, const void* condition, absl::Time deadline) {
-  __tsan_release(mutex);
-  const bool met = __real__ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(
+  const Waiting waiting(mutex);
+  return __real__ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(
       mutex, condition, deadline);
-  __tsan_acquire(mutex);
-  return met;
 }
 
 // The lock's first member is its mutex.
