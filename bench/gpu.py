@@ -23,7 +23,7 @@ needs.modules("numpy", "torch", "torchvision")
 import numpy  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
-from harness import BIN, result  # noqa: E402
+from harness import BIN, result, write_idx  # noqa: E402
 
 BATCHES = 16  # in an epoch
 PEER = pathlib.Path(__file__).resolve().parent / "peers" / "gpu.py"
@@ -55,8 +55,7 @@ def convnet(folder, batch):
     random = numpy.random.default_rng(1)
     for name, values in ("images-idx3", random.integers(0, 256, (60000, 28, 28), numpy.uint8)), ("labels-idx1", random.integers(0, 10, 60000, numpy.uint8)):
         for split in "train", "t10k":
-            (folder / f"{split}-{name}-ubyte").write_bytes(
-                bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape) + values.tobytes())
+            write_idx(folder / f"{split}-{name}-ubyte", values)
     return {"program": "fashion_mnist", "program_args": {"hidden": 64, "validation": 0, "data_dir": str(folder)}, "optimizer": "sgd", "learning_rate": 0.01}
 
 

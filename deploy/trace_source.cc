@@ -15,6 +15,7 @@
 #include "common/checkpoint/files/file_system.h"
 #include "common/flight/trace_file.h"
 #include "common/rpc/retry.h"
+#include "deploy/status/chief_link.h"
 #include "muster/json.h"
 #include "proto/trace.grpc.pb.h"
 
@@ -35,10 +36,8 @@ constexpr char kRunHasEnded[] = "the run has ended";
 absl::Status StatusOfCall(const grpc::Status& status, const std::string& address) {
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
       status.error_code() == grpc::StatusCode::PERMISSION_DENIED)
-    return ConfigurationError(fmt::format(
-        "the chief at {} requires an identity: name its run key with --key-file, or with --job the "
-        "job file whose security.key_file or tls.certificate it uses ({})",
-        address, status.error_message()));
+    return ConfigurationError(
+        fmt::format("{} ({})", status::RequiresIdentity(address), status.error_message()));
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
     return ConfigurationError(
         fmt::format("the chief at {} makes no traces: it is of another version "

@@ -7,13 +7,12 @@ be on the path for the image models.
 """
 import json
 import sys
-import time
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from models import Gpt
+from models import Gpt, adamw, timed
 
 WARM_UP = 20
 DEVICE = "cuda"
@@ -46,14 +45,11 @@ def gpt(batch):
     tokens = torch.randint(0, 256, (4 * batch, 513), device=DEVICE)
     with torch.device(DEVICE):
         model = Gpt(12, 12, 768, 512)
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}],
-                                  lr=1e-3, betas=(0.9, 0.95), fused=True)
 
     def loss(indices):
         rows = tokens[indices]
         return functional.cross_entropy(model(rows[:, :-1]).view(-1, 256).float(), rows[:, 1:].reshape(-1))
-    return 4 * batch, loss, optimizer, model
+    return 4 * batch, loss, adamw(model), model
 
 
 def convnet(batch):
@@ -78,14 +74,7 @@ def main():
         optimizer.step()
         return loss
 
-    for _ in range(WARM_UP):
-        step()
-    torch.cuda.synchronize()
-    begin = time.time()
-    for _ in range(steps):
-        loss = step()
-    torch.cuda.synchronize()
-    seconds = time.time() - begin
+    loss, seconds = timed(step, steps, WARM_UP, torch.cuda.synchronize)
     print(json.dumps({"examples_per_second": batch * steps / seconds, "loss": loss.item()}))
 
 

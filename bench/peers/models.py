@@ -51,6 +51,25 @@ class Gpt(nn.Module):
         return functional.linear(self.ln_f(x), self.wte.weight)
 
 
+def adamw(model):
+    """Of the language model: weights decay, vectors do not."""
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    return torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}],
+                             lr=1e-3, betas=(0.9, 0.95), fused=True)
+
+
+def timed(step, steps, warm_up, wait=lambda: None):
+    """The last loss, and the seconds that the steps after the first ones took. `wait`: until the device is done."""
+    for _ in range(warm_up):
+        step()
+    wait()
+    begin = time.time()
+    for _ in range(steps):
+        loss = step()
+    wait()
+    return loss, time.time() - begin
+
+
 def mobilenet_v2(wrap):
     """16 images of 128 x 128, bytes as Muster's job has them."""
     import torchvision
@@ -69,9 +88,7 @@ def gpt(wrap):
     """10.7 million parameters, 8 sequences of 128."""
     tokens = torch.randint(0, 256, (64, 129))
     model = wrap(Gpt(6, 6, 384, 128))
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}],
-                                  lr=1e-3, betas=(0.9, 0.95), fused=True)
+    optimizer = adamw(model)
 
     def loss(indices):
         batch = tokens[indices]
@@ -162,14 +179,9 @@ def main():
         optimizer.step()
         return loss
 
-    for _ in range(WARM_UP):
-        step()
-    begin = time.time()
-    for _ in range(steps):
-        loss = step()
-    value, seconds = loss.item(), time.time() - begin
+    loss, seconds = timed(step, steps, WARM_UP)
     if world == 1 or dist.get_rank() == 0:
-        print(json.dumps({"examples_per_second": batch * world * steps / seconds, "loss": value}))
+        print(json.dumps({"examples_per_second": batch * world * steps / seconds, "loss": loss.item()}))
 
 
 if __name__ == "__main__":

@@ -63,8 +63,8 @@ absl::StatusOr<std::optional<security::IdentityOptions>> OptionsFor(const Cluste
   if (remote.empty()) return std::nullopt;
   return ConfigurationError(fmt::format(
       "the cluster has an address that is not loopback ({}), but its tasks have no key to prove "
-      "their identity: make a key "
-      "with `muster key new` and copy the file to each host, or set tls.certificate, tls.key and "
+      "their identity: make a key with `muster key new` and copy the file to each host, or set "
+      "tls.certificate, tls.key and "
       "tls.authority in the job file, or set security.insecure to true where the network is "
       "trusted",
       remote));

@@ -30,10 +30,10 @@ namespace {
 
 // Ids of epoll events: listeners are below kStop, and connections above.
 constexpr uint64_t kStop = 1 << 16;
-constexpr int kAcceptsAtOnce = 64;  // The maximum for one listener before other events.
-constexpr Duration kRecent = std::chrono::seconds(30);
+constexpr int kAcceptsAtOnce = 64;       // The maximum for one listener before other events.
 constexpr uint8_t kTlsHandshake = 0x16;  // The first byte of TLS. HTTP/2 begins with 'P'.
 constexpr Duration kLine = std::chrono::seconds(10);         // Between two log lines of one kind.
+constexpr Duration kRecent = std::chrono::seconds(30);       // For last_refusal().
 constexpr Duration kPause = std::chrono::milliseconds(100);  // After a failure to accept.
 
 class AcceptorImpl final : public Acceptor {
@@ -56,6 +56,10 @@ class AcceptorImpl final : public Acceptor {
   }
 
  private:
+  struct Refusal {
+    std::string source, why;
+    MonotonicTime at;
+  };
   struct Connection {
     // The connection. After take_ was called, another descriptor of it, for epoll to report its
     // end.
@@ -122,10 +126,6 @@ class AcceptorImpl final : public Acceptor {
   std::map<std::string, int> of_source_ ABSL_GUARDED_BY(mu_);
   Ids waiting_ ABSL_GUARDED_BY(mu_), plaintext_ ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);
-  struct Refusal {
-    std::string source, why;
-    MonotonicTime at;
-  };
   Refusal refusal_ ABSL_GUARDED_BY(mu_);  // The last one.
   LogRateLimiter silent_{1, kLine}, unproven_{1, kLine}, gave_way_{1, kLine},
       turned_away_{1, kLine}, failed_{1, kLine};

@@ -148,6 +148,13 @@ Fd OpenKeyOfLauncher(int64_t pid) {
   return Fd(open(fmt::format("/proc/{}/fd/{}", parent, descriptor).c_str(), O_RDONLY | O_CLOEXEC));
 }
 
+std::string RequiresIdentity(const std::string& address) {
+  return fmt::format(
+      "the chief at {} requires an identity: name its run key with --key-file, or with --job the "
+      "job file whose security.key_file or tls.certificate it uses",
+      address);
+}
+
 absl::StatusOr<rpc::ChannelOptions> ChannelToChief(const ChiefLinkOptions& options,
                                                    Duration timeout) {
   security::IdentityOptions credentials;
@@ -182,11 +189,7 @@ absl::StatusOr<proto::StatusReply> ChiefLink::Ask(Duration timeout) {
   // gRPC's error message is hard to understand. Connect to the port to find the reason.
   MUSTER_ASSIGN_OR_RETURN(const std::optional<ServerCertificate> server,
                           CertificateOfServer(address_, timeout));
-  if (server && !has_identity_)
-    return ConfigurationError(
-        fmt::format("the chief at {} requires an identity: name its run key with --key-file, or "
-                    "with --job the job file whose security.key_file or tls.certificate it uses",
-                    address_));
+  if (server && !has_identity_) return ConfigurationError(RequiresIdentity(address_));
   return NotReached(address_, SanitizePeerText(asked.error_message()));
 }
 

@@ -38,6 +38,9 @@ struct ChiefLinkOptions {
   int64_t chief_pid = 0;  // The pid of a chief on this host, 0 if unknown.
 };
 
+// Returns the sentence for a chief that demands an identity of a caller who has none.
+std::string RequiresIdentity(const std::string& address);
+
 // Finds the credentials for a channel to the chief. A run key is enough, because the server's
 // certificate names the cluster. Returns ConfigurationError if the chief has another key. With a
 // key, connects to the chief, and returns PeerLost if it cannot be reached within `timeout`.

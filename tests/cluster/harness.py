@@ -185,8 +185,8 @@ class ClusterTest(unittest.TestCase):
         self.processes.append(process)
         return process
 
-    def start_all(self, cluster, job, sets=()):
-        return [self.start(cluster, f"{kind}:{i}", job, sets) for kind, addresses in cluster.items() for i in range(len(addresses))]
+    def start_all(self, cluster, job, sets=(), **how):
+        return [self.start(cluster, f"{kind}:{i}", job, sets, **how) for kind, addresses in cluster.items() for i in range(len(addresses))]
 
     def finish(self, processes, timeout=60, code=0):
         """All end by themselves, with `code`."""
@@ -276,6 +276,11 @@ def curve(model_dir, folder="train", tag="loss"):
                 assert event.step not in found, f"{folder} step {event.step} is there twice"
                 found[event.step] = float(tensor_util.make_ndarray(value.tensor)) if value.HasField("tensor") else value.simple_value
     return found
+
+
+def write_idx(path, values):
+    """Bytes as a file of MNIST's format."""
+    path.write_bytes(bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape) + values.tobytes())
 
 
 def checkpoints(model_dir):

@@ -15,16 +15,12 @@ import numpy
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
 import harness  # noqa: E402
-from harness import BIN, ClusterTest, Process, checkpoints, curve, result, tensors  # noqa: E402
+from harness import BIN, ClusterTest, Process, checkpoints, curve, result, tensors, write_idx  # noqa: E402
 from linear_test import recurrence  # noqa: E402
 
 GPU = pathlib.Path("/dev/nvidiactl").exists()
 EXAMPLES, BATCH, EPOCHS = 1000, 64, 4  # 16 steps an epoch, of which the last is short
 STEPS = EPOCHS * 16
-
-
-def write_idx(path, values):
-    path.write_bytes(bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape) + values.tobytes())
 
 
 class OnTheCpu(ClusterTest):
@@ -79,17 +75,16 @@ class OnTheCpu(ClusterTest):
         self.assertEqual(curve(self.model_dir), want["loss"])
         self.assertEqual(self.final(), want["files"])
 
-    def replaced(self, victim, fault, sets=()):
+    def replaced(self, victim, fault):
         """Two members, of which one ends in the middle of training, and another process in its place."""
         want = self.undisturbed(2)
         cluster, job = self.cluster(1), self.convnet("disturbed")
-        members = {task: self.start(cluster, task, job, sets, faults=[fault]) for task in ("chief:0", "worker:0")}
+        members = {member.name: member for member in self.start_all(cluster, job, faults=[fault])}
         self.assertEqual(members[victim].wait(120), -9, members[victim].output())
-        members[victim] = self.start(cluster, victim, job, sets)
+        members[victim] = self.start(cluster, victim, job)
         self.finish(members.values(), 200)
         self.check_same(want)
         self.assertEqual(result(self.model_dir)["recovery"]["losses"], 1)
-        return members
 
     # ---- Numbers
 
@@ -127,8 +122,8 @@ class OnTheCpu(ClusterTest):
     def test_a_worker_that_stands_still_is_named_and_the_job_goes_on(self):
         """After the deadline of a reduction; what stood still comes back, and is a member again."""
         want = self.undisturbed(2)
-        cluster, job = self.cluster(1), self.convnet("disturbed", timeouts={"collective": 4, "heartbeat": 4})
-        members = [self.start(cluster, task, job, faults=["stop@worker:0:step=20:for=12s"]) for task in ("chief:0", "worker:0")]
+        job = self.convnet("disturbed", timeouts={"collective": 4, "heartbeat": 4})
+        members = self.start_all(self.cluster(1), job, faults=["stop@worker:0:step=20:for=12s"])
         self.finish(members, 200)
         self.assertRegex(members[0].output(), r"W chief 0 \| .*worker 0 .*(timeouts\.|heartbeat|answer)")
         self.check_same(want)
@@ -136,15 +131,13 @@ class OnTheCpu(ClusterTest):
     def test_everybody_is_killed_and_started_again(self):
         want = self.undisturbed(2)
         job = self.convnet("disturbed")
-        cluster = self.cluster(1)
-        members = [self.start(cluster, task, job, faults=["delay=60s@*:step=30"]) for task in ("chief:0", "worker:0")]
+        members = self.start_all(self.cluster(1), job, faults=["delay=60s@*:step=30"])
         members[0].wait_for("saved step", 120)
         for member in members:
             member.wait_for("fault 1", 120)
             member.signal(signal.SIGKILL)
             member.wait(10)
-        cluster = self.cluster(1)
-        members = [self.start(cluster, task, job) for task in ("chief:0", "worker:0")]
+        members = self.start_all(self.cluster(1), job)
         # A save that is due while another is written is left out.
         members[0].wait_for(f"going on after step {checkpoints(self.model_dir)[-1]} ", 120)
         self.finish(members, 200)
@@ -162,11 +155,6 @@ class OnTheCpu(ClusterTest):
 
     # ---- Beside training
 
-    def muster(self, *arguments, timeout=200, **how):
-        done = subprocess.run([str(BIN / "muster"), *map(str, arguments)], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **how)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return done.stdout + done.stderr
-
     def test_a_worker_of_parameter_servers(self):
         job = self.convnet("served", strategy="parameter_server", deterministic=False)
         cluster = self.cluster(1, chief=False, ps=2)
@@ -176,8 +164,10 @@ class OnTheCpu(ClusterTest):
 
     def test_evaluate_agrees_with_training(self):
         self.undisturbed(1)
-        text = self.muster("evaluate", "--job", self.convnet("undisturbed-1"))
-        self.assertAlmostEqual(float(re.search(r"loss +(\S+)", text)[1]), result(self.model_dir)["metrics"]["test"]["loss"], delta=1e-5)
+        done = subprocess.run([str(BIN / "muster"), "evaluate", "--job", str(self.convnet("undisturbed-1"))], capture_output=True, text=True, timeout=200,
+                              stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertAlmostEqual(float(re.search(r"loss +(\S+)", done.stdout + done.stderr)[1]), result(self.model_dir)["metrics"]["test"]["loss"], delta=1e-5)
 
 
 class OnTheGpu(OnTheCpu):
@@ -192,8 +182,7 @@ class OnTheGpu(OnTheCpu):
         self.assertNotIn("on cpu", launch.output())
 
     def test_two_members_that_hold_one_gpu_are_refused(self):
-        cluster, job = self.cluster(1), self.convnet("refused")
-        members = [self.start(cluster, task, job, environment={"NCCL_HOSTID": ""}) for task in ("chief:0", "worker:0")]
+        members = self.start_all(self.cluster(1), self.convnet("refused"), environment={"NCCL_HOSTID": ""})
         self.finish(members, 100, code=2)
         self.assertRegex(members[0].output(), r"chief 0 and worker 0 both hold GPU GPU-")
 

@@ -5,8 +5,7 @@
 #include <set>
 
 #include "common/optim/optimizer.h"
-#include "common/train/replica/devices.h"
-#include "tests/gpu/gpu.h"
+#include "tests/gpu/gpu_test.h"
 #include "tests/unit/optim/odd_parameters.h"
 #include "tests/unit/optim/recurrences.h"
 
@@ -68,15 +67,13 @@ void ExpectClose(const at::Tensor& device, const at::Tensor& host, const std::st
   EXPECT_EQ(device.strides(), host.strides()) << what;
 }
 
-class OptimizersOnGpu : public ::testing::TestWithParam<at::ScalarType> {
+class OptimizersOnGpu : public testing::GpuTest,
+                        public ::testing::WithParamInterface<at::ScalarType> {
  protected:
   void SetUp() override {
-    const auto devices = ParseDevices("cuda:0");
-    MUSTER_NEEDS_GPU(!devices.ok(), Message(devices.status()));
-    device_ = devices->front();
+    GpuTest::SetUp();
     at::manual_seed(7);
   }
-  c10::Device device_{at::kCPU};
 };
 INSTANTIATE_TEST_SUITE_P(Types, OptimizersOnGpu, ::testing::Values(at::kFloat, at::kDouble),
                          ::testing::PrintToStringParamName());

@@ -5,7 +5,7 @@
 #include "common/train/host_memory.h"
 #include "common/train/replica/devices.h"
 #include "common/train/state/snapshot.h"
-#include "tests/gpu/gpu.h"
+#include "tests/gpu/gpu_test.h"
 #include "tests/unit/train/kept.h"
 #include "tests/unit/train/odd_replica.h"
 
@@ -129,15 +129,7 @@ TEST_P(Snapshots, GoOnAsTheRunWouldHave) {
 
 constexpr size_t kMega = size_t{1} << 20;
 
-class LargeSnapshots : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const auto devices = ParseDevices("cuda:0");
-    MUSTER_NEEDS_GPU(!devices.ok(), Message(devices.status()));
-    device_ = devices->front();
-  }
-  c10::Device device_{at::kCPU};
-};
+using LargeSnapshots = testing::GpuTest;
 
 TEST_F(LargeSnapshots, LieInPinnedMemory) {
   constexpr int64_t kCount = 150 * kMega;  // 600 MiB

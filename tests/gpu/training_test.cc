@@ -5,8 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "common/train/replica/copy_ahead.h"
-#include "common/train/replica/devices.h"
-#include "tests/gpu/gpu.h"
+#include "tests/gpu/gpu_test.h"
 #include "tests/unit/train/test_program.h"
 
 namespace muster {
@@ -16,12 +15,11 @@ using testing::LeastSquares;
 using testing::SquaredError;
 using testing::TestProgram;
 
-class TrainingOnGpu : public ::testing::Test {
+class TrainingOnGpu : public testing::GpuTest {
  protected:
   void SetUp() override {
-    const auto devices = ParseDevices("cuda:0");
-    MUSTER_NEEDS_GPU(!devices.ok(), Message(devices.status()));
-    options_.devices = *devices;
+    GpuTest::SetUp();
+    options_.devices = {device_};
     options_.job.program = "test";
     options_.job.global_batch_size = 7;
     options_.job.epochs = 4;

@@ -5,18 +5,15 @@
 #include <gtest/gtest.h>
 #include <muster/vision.h>
 
-#include "common/train/replica/devices.h"
-#include "tests/gpu/gpu.h"
+#include "tests/gpu/gpu_test.h"
 
 namespace muster::vision {
 namespace {
 
-class VisionOnGpu : public ::testing::Test {
+class VisionOnGpu : public testing::GpuTest {
  protected:
   void SetUp() override {
-    const auto devices = ParseDevices("cuda:0");
-    MUSTER_NEEDS_GPU(!devices.ok(), Message(devices.status()));
-    device_ = devices->front();
+    GpuTest::SetUp();
     at::globalContext().setAllowTF32CuDNN(false);
     at::manual_seed(3);
   }
@@ -45,8 +42,6 @@ class VisionOnGpu : public ::testing::Test {
       EXPECT_LT((device[i] - host[i]).norm().item<double>(), 1e-2 * host[i].norm().item<double>())
           << (i == 0 ? "output" : "gradient " + std::to_string(i));
   }
-
-  c10::Device device_{at::kCPU};
 };
 
 TEST_F(VisionOnGpu, MobileNetComputesWhatTheCpuDoes) {

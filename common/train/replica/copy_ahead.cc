@@ -5,6 +5,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "common/train/replica/devices.h"
 #include "common/train/replica/replica.h"
 
 namespace muster {
@@ -16,11 +17,7 @@ CopyAhead::CopyAhead(at::Device device)
 absl::Status CopyAhead::Start(data::LoadedBatch* batch) const {
   return CatchProgramErrors("copying a batch to the device", [&] {
     const c10::StreamGuard guard(stream_);
-    for (at::Tensor& tensor : batch->batch) {
-      // The allocator of pinned memory reuses the memory only after the copy is complete.
-      if (tensor.device().is_cpu()) tensor = tensor.pin_memory();
-      tensor = tensor.to(device_, /*non_blocking=*/true);
-    }
+    for (at::Tensor& tensor : batch->batch) tensor = CopyToDevice(tensor, device_);
     auto copied = std::make_shared<c10::Event>(device_.type());
     copied->record(stream_);
     batch->prepared = std::move(copied);

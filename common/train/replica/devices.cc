@@ -129,10 +129,11 @@ std::vector<int> CudaIndices(const std::vector<c10::Device>& devices) {
   return indices;
 }
 
-at::Tensor CopyToDevice(const at::Tensor& host, const c10::Device& device) {
-  if (device.is_cpu()) return host;
+at::Tensor CopyToDevice(const at::Tensor& tensor, const c10::Device& device) {
+  if (tensor.device() == device) return tensor;
   // The allocator of pinned memory reuses the memory only after the copy is complete.
-  return host.pin_memory().to(device, /*non_blocking=*/true);
+  const at::Tensor source = tensor.device().is_cpu() ? tensor.pin_memory() : tensor;
+  return source.to(device, /*non_blocking=*/true);
 }
 
 void ComputeDeterministically() {

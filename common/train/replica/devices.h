@@ -24,9 +24,9 @@ absl::Status CheckDevicesForServers(const std::string& text, size_t devices);
 // Returns the indices of the CUDA devices. The result is empty for CPU replicas.
 std::vector<int> CudaIndices(const std::vector<c10::Device>& devices);
 
-// Copies a tensor of the host to `device` without waiting for the device. Returns `host` itself for
-// the CPU.
-at::Tensor CopyToDevice(const at::Tensor& host, const c10::Device& device);
+// Copies a tensor to the CUDA device `device`, on its current stream, without waiting for it.
+// Returns `tensor` itself if it is on `device`, which may be the CPU.
+at::Tensor CopyToDevice(const at::Tensor& tensor, const c10::Device& device);
 
 // Makes LibTorch compute the same bits in each run. Afterwards, operators without a deterministic
 // algorithm throw. Called before the first use of CUDA, and before other threads use LibTorch.
