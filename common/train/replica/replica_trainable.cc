@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "common/optim/served_optimizer.h"
+#include "common/train/replica/local_gradients.h"
 #include "common/train/replica/replica.h"
 
 namespace muster {
@@ -259,10 +260,15 @@ int64_t Replica::ControlCapacity(int index) const {
 void Replica::MakeSink(int index) {
   NamedOptimizer& optimizer = optimizers_[index];
   optimizer.gradients.reset();  // Frees the old sink's memory before the new one is made.
-  const BucketOptions options{collective_.bucket_bytes, collective_.first_bucket_bytes,
-                              ControlCapacity(index), /*copies_together=*/!device_.is_cpu()};
-  optimizer.gradients =
-      std::make_unique<GradientBuckets>(optimizer.rule->parameters(), communicator_, options);
+  const std::vector<at::Tensor> parameters = optimizer.rule->parameters();
+  const int64_t control = ControlCapacity(index);
+  if (communicator_->size() == 1) {
+    optimizer.gradients = std::make_unique<LocalGradients>(parameters, communicator_, control);
+  } else {
+    const BucketOptions options{collective_.bucket_bytes, collective_.first_bucket_bytes, control,
+                                /*copies_together=*/!device_.is_cpu()};
+    optimizer.gradients = std::make_unique<GradientBuckets>(parameters, communicator_, options);
+  }
   optimizer.differentiated = RequiringGrad(optimizer);
 }
 

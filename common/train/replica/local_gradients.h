@@ -1,0 +1,49 @@
+// The gradient sink of training with one replica, which has nothing to reduce. It keeps the tensors
+// that autograd made, where GradientBuckets would copy them into its buckets.
+//
+// Used by the replica's thread, except OnGradient, which autograd may call from its own device
+// thread during a backward pass.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "common/collective/communicator.h"
+#include "common/train/replica/gradient_sink.h"
+
+namespace muster {
+
+class LocalGradients final : public GradientSink {
+ public:
+  // `parameters` are leaves on one device. REQUIRES: communicator->size() == 1. The communicator
+  // must outlive this object.
+  LocalGradients(std::vector<at::Tensor> parameters, collective::Communicator* communicator,
+                 int64_t control_capacity);
+  ~LocalGradients() override;
+
+  void Begin(const Reduction& reduction) override;
+  void BeginBackward(bool /*last*/, bool /*overlap*/ = true) override {}
+  void OnGradient(int index) override;
+  void EndBackward() override {}
+  void Scale(double factor) override;
+  // All-reduces the control data alone, which returns the error of an aborted communicator.
+  void LaunchAll(const at::Tensor& control) override;
+  absl::Status Finish(at::Tensor* control) override;
+  const std::vector<at::Tensor>& gradients() const override { return gradients_; }
+  bool used(int index) const override { return gradients_[index].defined(); }
+  double norm() const override;
+  void Cancel() override;
+  int64_t control_capacity() const override { return control_capacity_; }
+
+ private:
+  const std::vector<at::Tensor> parameters_;
+  collective::Communicator* const communicator_;
+  const int64_t control_capacity_;
+  std::vector<at::Tensor> gradients_;  // Indexed by parameter. Undefined: none since Begin.
+  at::Tensor control_;                 // Undefined before LaunchAll.
+  bool launched_ = false;
+  collective::WorkPtr work_;
+};
+
+}  // namespace muster
