@@ -1,5 +1,6 @@
-// Starts the chief's half of a training process (common/train/chief_role.h). That half owns the
-// model_dir, runs the cluster's coordinator, and publishes progress, summaries and the result.
+// Starts the chief's half of a training process, a ChiefRole (common/train/chief_role.h). This half
+// owns the model_dir, runs the cluster's coordinator, and publishes progress, summaries and the
+// result. The other half trains.
 #pragma once
 
 #include "common/checkpoint/files/file_system.h"
@@ -7,11 +8,11 @@
 
 namespace muster::chief {
 
-// Takes ownership of the model_dir, then listens on the chief's address. This function is a
+// Takes ownership of the model_dir and listens on the chief's address. This function is a
 // ChiefRoleFactory.
 absl::StatusOr<std::unique_ptr<ChiefRole>> StartChief(const ChiefRoleOptions& options);
-// Does the same as StartChief, but writes checkpoints through `files`. For tests. `files` must
-// outlive the role.
+// For tests: does the same as StartChief, but writes checkpoints through `files`. `files` must
+// outlive the returned role.
 absl::StatusOr<std::unique_ptr<ChiefRole>> StartChiefOn(checkpoint::FileSystem& files,
                                                         const ChiefRoleOptions& options);
 

@@ -1,8 +1,11 @@
-// FlightService receives the members' flight records (common/flight/flight_record.h) and writes
-// them to model_dir/flight/<generation>/<task>.json. It writes on its own thread, so a slow disk
-// delays no caller. It keeps only the newest generations. It needs no LibTorch.
+// FlightService receives the flight records of the members (the tasks that train). A flight record
+// is a task's log of events for post-mortems (common/flight/flight_record.h). FlightService writes
+// each record to model_dir/flight/<generation>/<task>.json. A generation is the period in which a
+// fixed set of members trains together. FlightService writes on its own thread, so a slow disk
+// delays no caller. FlightService keeps the files of the newest generations only, and needs no
+// LibTorch.
 //
-// Thread-safe. The FlightService must outlive the server that it is registered with.
+// Thread-safe. A FlightService must outlive the gRPC server on which it is registered.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -18,27 +21,30 @@
 namespace muster::chief {
 
 struct FlightServiceOptions {
-  // If empty, the service stores nothing, and its replies tell members that.
+  // If empty, the service stores nothing and says so in its replies to members.
   std::string model_dir;
   std::string cluster_digest;
-  std::function<std::string()> run_id;  // The result may change until training begins.
-  std::set<std::string> tasks;          // Names of the members, such as "worker:1".
-  std::function<uint64_t()> newest;     // Returns the newest generation that was formed.
-  // Checks before each write that this chief still owns the model_dir. May be null.
+  // Returns the id of the run. The id may change until training begins.
+  std::function<std::string()> run_id;
+  std::set<std::string> tasks;       // Names of the members, such as "worker:1".
+  std::function<uint64_t()> newest;  // Returns the number of the newest generation.
+  // Called before each write. Returns an error if this chief no longer owns the model_dir. May be
+  // null.
   std::function<absl::Status()> fence;
   checkpoint::FileSystem* files = nullptr;
-  int keep_generations = 20;
-  int keep_files = 2000;  // Limit for the files of all generations except the newest.
+  int keep_generations = 20;  // Limit for the number of generations with files.
+  // Limit for the number of files. The files of the newest generation always stay.
+  int keep_files = 2000;
 };
 
 class FlightService {
  public:
   static std::unique_ptr<FlightService> Make(FlightServiceOptions options);
-  // Drops all unwritten records, except the one being written. Call Drain first to keep them.
-  // REQUIRES: the server is gone.
+  // Waits for the write in progress and drops the other unwritten records. Call Drain before, to
+  // have all records written. REQUIRES: the gRPC server is destroyed.
   virtual ~FlightService() = default;
   virtual grpc::Service* service() = 0;
-  // Blocks until all records received so far are written, or for `limit`.
+  // Blocks until all received records are written, but at most for `limit`.
   virtual void Drain(Duration limit) = 0;
 };
 

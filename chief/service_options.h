@@ -1,6 +1,7 @@
-// The part of the options of the chief's services that follows from the job, the cluster and this
-// task alone. The chief adds what depends on the run: its id and term, other services, and what to
-// call. The functions are pure, except that CoordinatorOptionsOf looks for a CUDA driver.
+// These functions make the options of the chief's services from the job, the cluster spec and this
+// task. The caller adds the options that depend on the run: the run's id, the chief's term (the
+// number of this owner of the model_dir), other services, and callbacks. The functions are pure,
+// except that CoordinatorOptionsOf looks for a CUDA driver.
 #pragma once
 
 #include <vector>
@@ -19,13 +20,13 @@ namespace muster::chief {
 
 // Returns whether the job trains with parameter servers.
 bool HasServers(const Job& job);
-// Returns the members of the job. These are the workers and the ps in a parameter-server job, else
-// the chief and the workers.
+// Returns the members of the job: workers and ps tasks in a parameter-server job, otherwise the
+// chief and the workers.
 std::vector<DeclaredMember> DeclaredMembers(const ClusterSpec& cluster, const Job& job);
 
 CoordinatorOptions CoordinatorOptionsOf(const ChiefRoleOptions& chief);
 DirectorOptions DirectorOptionsOf(const ChiefRoleOptions& chief);
-// Without observers and checkpoints.
+// Leaves `observers` and `checkpoints` unset.
 DirectorStart DirectorStartOf(const DirectParts& parts);
 CheckpointsOptions CheckpointsOptionsOf(const ChiefRoleOptions& chief);
 PublisherOptions PublisherOptionsOf(const ChiefRoleOptions& chief);

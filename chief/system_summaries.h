@@ -1,5 +1,5 @@
-// Writes the system metrics of all tasks as TensorBoard scalars, one curve for each task and
-// device.
+// Writes the system metrics of all tasks (CPU, memory, GPUs, speed) as TensorBoard scalars. Each
+// task and each GPU has its own curve.
 #pragma once
 
 #include <functional>
@@ -14,18 +14,21 @@
 
 namespace muster::chief {
 
-// Returns the scalars of one moment: "cpu_cores/worker_1", "gpu_utilization/worker_1/gpu_0".
-// `stats` is keyed by task. Leaves out what is unknown. Pure.
+// Returns scalars with tags such as "cpu_cores/worker_1" and "gpu_utilization/worker_1/gpu_0" for
+// the point `step`. `stats` is keyed by task, such as "worker:1". Omits unknown values. Pure.
 ScalarReport SystemScalars(int64_t step, const std::map<std::string, proto::TaskStats>& stats);
 
 struct SystemSummaryOptions {
-  std::function<std::map<std::string, proto::TaskStats>()> stats;  // Keyed by task.
-  std::function<int64_t()> step;  // The last completed step. 0: none, so nothing is written.
+  // Returns the last measurements, keyed by task.
+  std::function<std::map<std::string, proto::TaskStats>()> stats;
+  // Returns the last completed step. Nothing is written while it returns 0.
+  std::function<int64_t()> step;
   std::function<void(const ScalarReport&)> write;
-  Duration interval = std::chrono::seconds(5);
+  Duration interval = std::chrono::seconds(5);  // Time between two writes.
 };
 
-// A thread that writes them every few seconds, and a last time when it ends.
+// Runs a thread that writes the scalars at each interval. The destructor makes the thread write the
+// scalars once more. Each step is written at most once.
 class SystemSummaries {
  public:
   explicit SystemSummaries(SystemSummaryOptions options);
@@ -35,7 +38,7 @@ class SystemSummaries {
   void Write();
 
   const SystemSummaryOptions options_;
-  int64_t last_step_ = 0;  // Of the last write. Used by thread_.
+  int64_t last_step_ = 0;  // The step of the last write. Used only by thread_.
   Notification end_;
   std::thread thread_;
 };

@@ -1,7 +1,8 @@
-// Requests for traces through model_dir, for whoever cannot call the chief: `muster launch` makes a
-// run key that only its tasks have, and a port may be known to nobody. `muster trace MODEL_DIR`
-// writes trace/request.json, the chief takes it, and writes trace/answer-ID.json when the trace is
-// complete. Used by one thread at a time.
+// TraceMailbox is the chief's side of requests for traces through files in model_dir.
+// `muster trace MODEL_DIR` uses files because it may be unable to call the chief: it may lack the
+// chief's port, or the run key that `muster launch` gives only to its tasks. The command writes
+// trace/request.json. The chief reads and removes this file. Once the trace is complete, the chief
+// writes trace/answer-ID.json. Used by one thread at a time.
 #pragma once
 
 #include <optional>
@@ -15,17 +16,19 @@ namespace muster::chief {
 class TraceMailbox {
  public:
   struct Request {
-    std::string id;  // Hexadecimal digits.
-    int64_t steps = 0;
-    double limit_seconds = 0;
+    std::string id;            // 1 to 32 hexadecimal digits.
+    int64_t steps = 0;         // The number of steps to record.
+    double limit_seconds = 0;  // Tasks record at most this long.
   };
+  // `folder` is the path of model_dir/trace. `files` must outlive this object.
   TraceMailbox(checkpoint::FileSystem* files, std::string folder)
       : files_(files), folder_(std::move(folder)) {}
 
   bool HasRequest() const;
-  // Takes a request and removes its file. A file that is no request is removed too.
-  // REQUIRES: HasRequest().
+  // Reads the request and removes its file. Returns nullopt if the file is no valid request or
+  // cannot be removed. REQUIRES: HasRequest().
   std::optional<Request> Take();
+  // Writes `answer` to the answer file of the request `id`. Returns the error of the file system.
   absl::Status Answer(const std::string& id, const Json& answer);
 
  private:

@@ -1,6 +1,8 @@
-// The state of one trace at the chief: which tasks record, which steps, and what they have
-// delivered. A plain object that decides by the time it is given. TraceService guards it and
-// answers the calls.
+// TraceRecording is the chief's state of one trace: the tasks that record, the steps that they
+// record, and the spans that they have delivered. A span is a named interval of time on one lane. A
+// lane is a row of the trace, such as one thread. Functions take the current time as an argument.
+// TraceService answers the RPCs (proto/trace.proto) and guards this object with its mutex. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,41 +18,44 @@
 namespace muster::chief {
 
 struct TraceRequest {
-  std::vector<std::string> tasks;  // The tasks of the job, in the order of the file.
-  bool independent = false;        // Workers have steps of their own (parameter servers).
-  int steps = 1;
-  Duration limit{};  // Tasks stop recording after this time.
+  std::vector<std::string> tasks;  // The job's tasks, in the order in which the file lists them.
+  bool independent = false;        // A parameter-server job: each worker counts its own steps.
+  int steps = 1;                   // The number of steps that each task records.
+  Duration limit{};                // Tasks stop recording after this time.
 };
 
 class TraceRecording {
  public:
-  // A task that has not called Align after this time does not hold up the others.
+  // Tasks call Align to agree on the first recorded step. The other tasks wait at most this long
+  // for a task's call.
   static constexpr Duration kAlign = std::chrono::seconds(2);
-  // The time for the delivery after the tasks have stopped recording.
+  // Tasks may deliver spans for this long after the time limit of the recording.
   static constexpr Duration kDelivery = std::chrono::seconds(3);
-  // Limits of what is taken from tasks.
-  static constexpr size_t kMaxSpans = 500'000;  // Of all tasks.
-  static constexpr int kMaxNames = 256, kMaxLanes = 256;
+  static constexpr size_t kMaxSpans = 500'000;            // Limit for all tasks together.
+  static constexpr int kMaxNames = 256, kMaxLanes = 256;  // Limits for each task.
 
   TraceRecording(TraceRequest request, MonotonicTime now);
 
-  // Says that the task was asked to record. Returns false if it was before, or is no task of the
-  // job.
+  // Notes that the chief asks `task` to record. Returns false if the chief has asked `task` before,
+  // or if the job has no such task.
   bool Begin(const std::string& task);
-  // Says that the task is at `step`.
+  // Notes that `task` calls Align and is at `step`.
   void Align(const std::string& task, int64_t step, MonotonicTime now);
-  // Returns the answer to the task's call of Align, nullopt if it must be held.
+  // Returns the answer to the task's call of Align: the steps to record. An empty answer tells the
+  // task to stop recording. Returns nullopt if the chief must not answer the call yet.
   std::optional<proto::TraceAlignReply> Window(const std::string& task, MonotonicTime now);
-  // Takes a piece. Returns why it was refused, "" if it was taken.
+  // Stores a piece of a task's spans. `own_clock` names the clock of the chief's process. Returns
+  // the reason if the piece is refused, else "".
   std::string Take(const proto::TraceKeepRequest& piece, const std::string& own_clock);
 
-  // Returns whether nothing more is expected.
+  // Returns whether no further spans are expected.
   bool IsComplete(MonotonicTime now) const;
-  // Returns the time at which Window or IsComplete may change without an event.
+  // Returns the next time at which a deadline may change the result of Window or IsComplete.
   MonotonicTime NextDeadline(MonotonicTime now) const;
 
-  // The delivered tasks, in the order of the request, and a sentence for each other one.
+  // Returns the tasks that have delivered spans, in the order of the request.
   std::vector<TracedTask> Delivered() const;
+  // Returns one sentence for each task that Delivered omits. The sentence gives the reason.
   std::vector<std::string> Missing() const;
 
  private:
@@ -58,7 +63,7 @@ class TraceRecording {
     bool begun = false, aligned = false, delivered = false;
     int64_t step = 0;
     TracedTask traced;
-    std::string refused;  // Why its spans were refused.
+    std::string refused;  // Why the member's spans were refused, "" if they were not.
   };
   bool WorkersDelivered() const;
   std::string Problem(const Member& member, const proto::TraceKeepRequest& piece) const;
@@ -67,7 +72,7 @@ class TraceRecording {
   const Duration align_;  // kAlign, or less if the limit is short.
   const MonotonicTime align_until_, stop_at_, until_;
   std::map<std::string, Member> members_;
-  int64_t first_step_ = 0;  // 0 until the steps are known.
+  int64_t first_step_ = 0;  // The first recorded step. 0 until the tasks have agreed on it.
   size_t spans_ = 0;
 };
 

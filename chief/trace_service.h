@@ -1,8 +1,9 @@
-// TraceService makes the traces that `muster trace` asks for. It tells the tasks to record, waits
-// for their spans with a deadline, and writes one file to model_dir/trace/. A task that does not
-// answer is named and left out. It needs no LibTorch.
+// TraceService makes the traces that `muster trace` requests. A trace has the spans (named
+// intervals of time) that tasks record during a few steps. TraceService tells the tasks to record,
+// waits for their spans until a deadline, and writes one file to model_dir/trace/. The file omits a
+// task that does not answer, and names this task. TraceService needs no LibTorch.
 //
-// Thread-safe. The TraceService must outlive the server that it is registered with.
+// Thread-safe. A TraceService must outlive the gRPC server on which it is registered.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -18,26 +19,29 @@
 namespace muster::chief {
 
 struct TraceServiceOptions {
-  // If empty, traces are kept only in memory, for the caller.
+  // If empty, the service writes no files. The caller still receives the trace.
   std::string model_dir;
   std::string cluster_digest;
   std::function<std::string()> run_id;
-  std::vector<std::string> tasks;  // Names of the members, such as "worker:1", in order.
-  bool independent = false;        // The job has parameter servers.
-  // Checks before each write that this chief still owns the model_dir. May be null.
+  // Names of the tasks, such as "worker:1", in the order in which a trace lists them.
+  std::vector<std::string> tasks;
+  bool independent = false;  // The job has parameter servers.
+  // Called before each write. Returns an error if this chief no longer owns the model_dir. May be
+  // null.
   std::function<absl::Status()> fence;
   checkpoint::FileSystem* files = nullptr;
-  int keep = 20;  // Files that stay in model_dir/trace.
+  int keep = 20;  // Limit for the number of files in model_dir/trace. The oldest are removed.
 };
 
 class TraceService {
  public:
   static std::unique_ptr<TraceService> Make(TraceServiceOptions options);
-  // REQUIRES: the server is gone.
+  // REQUIRES: the gRPC server is destroyed.
   virtual ~TraceService() = default;
   virtual grpc::Service* service() = 0;
-  // Ends the calls that tasks keep open, and takes no further requests. Blocks until a trace in
-  // progress is written, or for `limit`. Called at the end of the job, before the server ends.
+  // Ends the calls that tasks keep open, and refuses further requests. Blocks until a trace in
+  // progress is written, but at most for `limit`. Called at the end of the job, before the gRPC
+  // server is destroyed.
   virtual void Close(Duration limit) = 0;
 };
 

@@ -1,7 +1,8 @@
-// `muster checkpoint inspect DIR [--tensors] [--json] [--no-verify]`. Lists the checkpoints of a
-// model_dir or of its checkpoints folder, or inspects a single checkpoint. Shows steps and sizes,
-// and marks the latest and the best checkpoint. Verifies all checksums. Exit code 2: no checkpoint
-// was found. 3: a checkpoint is damaged.
+// `muster checkpoint inspect DIR [--tensors] [--json] [--no-verify]`. If DIR is a model_dir (the
+// folder of a run's output) or its checkpoints folder, lists all checkpoints with steps and sizes,
+// and marks the latest and the best one. If DIR is a single checkpoint, describes this checkpoint.
+// Verifies all checksums. Exit code 2: no checkpoint was found. Exit code 3: a checkpoint is
+// damaged.
 #pragma once
 
 #include <memory>

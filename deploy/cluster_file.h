@@ -1,4 +1,4 @@
-// Reads a file with the cluster of a job. The file is the same on each host.
+// Reads a file that lists the addresses of all tasks of a job. All hosts can have the same file.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace muster {
 
-// Reads {"chief": [...], "worker": [...]}, or a whole TF_CONFIG. Errors are ConfigurationErrors.
+// The file contains {"chief": [...], "worker": [...]}, or a whole TF_CONFIG. Errors are
+// ConfigurationErrors (muster/status.h).
 absl::StatusOr<ClusterSpec> ReadClusterFile(const std::string& path);
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// `muster launch --workers N --job FILE`. Runs a job in a local cluster of processes on this host.
-// See docs/launch.md.
+// `muster launch --workers N --job FILE`. Runs a job in several processes on this host, or, with
+// --hosts, on several hosts. See docs/launch.md and docs/hosts.md.
 #pragma once
 
 #include <memory>

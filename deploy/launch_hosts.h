@@ -1,4 +1,4 @@
-// The options of `muster launch` that start the tasks on other hosts.
+// The options of `muster launch` that start the tasks on other hosts (docs/hosts.md).
 #pragma once
 
 #include <string>
@@ -17,12 +17,13 @@ namespace muster {
 
 class LaunchHosts {
  public:
-  // CLI11 writes the options into this object, so the object must outlive the parsing.
+  // Adds the options to `app`. When CLI11 parses the command line, it writes the options into this
+  // object. The object must therefore outlive the parsing.
   void Register(CLI::App* app);
-  // Returns true if --hosts is set. Otherwise the tasks run on this host.
+  // Returns true if --hosts is set. Without --hosts, the tasks run on this host.
   bool used() const { return !hosts_.empty(); }
-  // Returns the request that the options describe. Returns ConfigurationError for invalid values,
-  // and for an option that requires --hosts without it.
+  // Returns the request that the options describe. Returns ConfigurationError for an invalid value.
+  // Also returns ConfigurationError if an option that requires --hosts is set without --hosts.
   absl::StatusOr<hosts::HostsRequest> Request() const;
 
  private:

@@ -1,4 +1,4 @@
-// `muster manifest` prints the Kubernetes objects of a job.
+// `muster manifest`. Prints the Kubernetes objects of a job as YAML. See docs/kubernetes.md.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// `muster new`. Creates a small project with a program, ready to build and train.
+// `muster new`. Creates a folder with a small C++ project: a training program, its job file and its
+// CMakeLists.txt.
 #pragma once
 
 #include <memory>
@@ -10,8 +11,8 @@ namespace muster {
 
 std::unique_ptr<Command> MakeNewCommand();
 
-// Writes the project to `directory`. Creates the directory if it is missing; an existing one must
-// be empty. `name` is the program's name: letters, digits and '_'. `root` is Muster's install
+// Writes the project to `directory`. Creates the directory if it is missing. An existing directory
+// must be empty. `name` is the program's name: letters, digits and '_'. `root` is Muster's install
 // prefix or build folder.
 absl::Status WriteProject(const std::string& directory, const std::string& name,
                           const std::string& root);

@@ -7,12 +7,12 @@
 
 namespace muster {
 
-// Returns the folder of this binary. The other binaries are in the same folder.
+// Returns the folder of this binary. Muster's other binaries are in the same folder.
 absl::StatusOr<std::string> OwnFolder();
 
-// If MUSTER_TORCH_ROOT is set, adds its lib/ to the front of the library path of processes that
-// this process starts later. An installed Muster needs it on a host where LibTorch is at another
-// path than on the build host.
+// If the environment variable MUSTER_TORCH_ROOT is set, adds $MUSTER_TORCH_ROOT/lib to the front of
+// LD_LIBRARY_PATH. Processes that this process starts later then find LibTorch there. Users set the
+// variable on hosts where LibTorch is at another path than on the build host.
 void FindTorchByEnvironment();
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// `muster preflight`. Checks a job's hosts and network before the job occupies a GPU. See
+// `muster preflight`. Checks a job's hosts and network before the job starts and occupies GPUs. See
 // docs/preflight.md.
 #pragma once
 

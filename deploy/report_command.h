@@ -1,6 +1,6 @@
-// `muster report RUN... -o FILE`. Writes a page that compares runs. See docs/report.md. Exit code
-// 2: a RUN is not a run, or FILE cannot be written. A damaged run is not a failure: the page lists
-// the damage.
+// `muster report RUN... -o FILE`. Writes an HTML page that compares runs. Each RUN is a model_dir,
+// the folder of a run's output. See docs/report.md. Exit code 2: a RUN is not a model_dir, or FILE
+// cannot be written. If a run is damaged, the exit code is 0 and the page lists the damage.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// `muster run-tasks`. `muster launch --hosts` starts it on each host. Not for users.
+// `muster run-tasks`. Starts the tasks of one host. `muster launch --hosts` runs this command on
+// each host, through ssh. Users do not need it.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// `muster status`. Prints the state of a running job, or of the run in a model_dir. See
-// docs/status.md.
+// `muster status`. Prints the state of a running job, or of the run whose output is in a model_dir.
+// See docs/status.md.
 #pragma once
 
 #include <memory>

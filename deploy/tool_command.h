@@ -1,6 +1,6 @@
-// Commands of `muster` that need LibTorch run in another binary, muster-tool (deploy/tool/).
-// `muster` itself therefore starts fast and needs no LibTorch. The command that needs libarchive
-// runs in muster-bundle (deploy/bundle/) for the same reason.
+// Some commands of `muster` run in another binary. Commands that need LibTorch run in muster-tool
+// (deploy/tool/). The command that needs libarchive runs in muster-bundle (deploy/bundle/).
+// `muster` itself therefore starts fast and needs neither library.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@
 
 namespace muster {
 
-// Makes the command `muster NAME ...`, which runs `BINARY NAME ...` from the folder of this binary.
+// Makes the command `muster NAME ...`. It runs `BINARY NAME ...` with the same arguments. BINARY is
+// in the folder of `muster`. `about` is the line for --help.
 std::unique_ptr<Command> MakeToolCommand(const std::string& name, const std::string& about,
                                          const std::string& binary = "muster-tool");
 

@@ -1,6 +1,7 @@
-// `muster trace MODEL_DIR|ADDRESS [--steps N] [-o FILE]`. Writes a file for Perfetto with the spans
-// of each thread of each task during a few steps. See docs/trace.md. Exit code 2: there is nothing
-// to trace. 138: the chief was not reached, or no task delivered spans.
+// `muster trace MODEL_DIR|ADDRESS [--steps N] [-o FILE]`. Writes a file for the trace viewer
+// Perfetto. The file shows what each thread of each task did, and when, during a few steps. See
+// docs/trace.md. Exit code 2: there is nothing to trace. Exit code 138: the chief was not reached,
+// or no task sent spans (timed activities of a thread).
 #pragma once
 
 #include <memory>

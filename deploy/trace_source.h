@@ -1,5 +1,6 @@
-// Requests a trace for `muster trace`, either by an RPC to the chief or through files in the
-// model_dir. Traces of ended runs remain in the model_dir.
+// Requests a trace for `muster trace`. The request is an RPC to the chief (the task that leads the
+// job), or a file in the model_dir (the folder of the run's output). A trace has spans: what each
+// thread of each task did, and when. The last trace of an ended run remains in its model_dir.
 #pragma once
 
 #include <string>
@@ -17,21 +18,22 @@ struct WantedTrace {
 };
 
 struct GivenTrace {
-  std::string text;  // The content of the file. Empty if no task delivered spans.
+  std::string text;  // The content of the trace file. Empty if no task sent spans.
   int64_t first_step = 0, last_step = 0;
-  std::vector<std::string> tasks;    // "worker:1".
+  std::vector<std::string> tasks;    // The tasks that sent spans, such as "worker:1".
   std::vector<std::string> missing;  // One sentence for each task without spans.
-  std::string note;                  // A sentence for the user, such as that the run has ended.
+  std::string note;                  // A sentence for the user, for example that the run has ended.
 };
 
-// Requests a trace from the chief at `address`. Blocks until the trace is complete, at most
-// slightly longer than WantedTrace::limit. Returns PeerLost if the chief was not reached.
+// Requests a trace from the chief at `address`. Blocks until the trace is complete. The chief
+// answers at most 10 s after WantedTrace::limit. Returns PeerLost (muster/status.h) if the chief
+// was not reached.
 absl::StatusOr<GivenTrace> TraceFromChief(const std::string& address,
                                           const rpc::ChannelOptions& options,
                                           const WantedTrace& wanted);
-// Requests a trace from the chief that owns model_dir. If the run has ended, returns the last trace
-// in model_dir, or a ConfigurationError. Returns PeerLost if the run has not ended and no chief
-// answered.
+// Requests a trace from the chief that writes to `model_dir`. If the run has ended, returns the
+// last trace in `model_dir`, or a ConfigurationError if there is none. Returns PeerLost if the run
+// has not ended and no chief answered.
 absl::StatusOr<GivenTrace> TraceFromModelDir(const std::string& model_dir,
                                              const WantedTrace& wanted);
 

@@ -1,6 +1,6 @@
-// ChiefLink makes the evaluator's calls to the chief. Chief and evaluator may start in any order.
-// Calls to an unreachable chief are retried with backoff until `patience` has passed since the
-// first failure. Such failures are logged every 10 s. Thread-safe.
+// ChiefLink makes the evaluator's gRPC calls to the chief. Chief and evaluator may start in any
+// order. If the chief is unreachable, NextCheckpoint and SendReport retry with backoff, for at most
+// ChiefLinkOptions::patience. They log the reason every 10 s. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -23,9 +23,9 @@ struct ChiefLinkOptions {
   std::string chief_address;  // From the cluster spec.
   std::string cluster_digest;
   Duration patience = std::chrono::minutes(10);
-  Duration fetch = std::chrono::minutes(30);  // Timeout for one file.
-  // Returns a sentence if model_dir shows that the run's training is complete, else "". Called at
-  // most once every `look`, while the chief's host refuses connections. Null counts as "".
+  Duration fetch = std::chrono::minutes(30);  // Timeout for fetching one file.
+  // Returns a sentence if the files in model_dir show that training is complete. Otherwise returns
+  // "". Called at most once every `look`, while the chief's host refuses connections. May be null.
   std::function<std::string()> finished;
   Duration look = std::chrono::seconds(5);
   rpc::ChannelOptions channel;
@@ -36,20 +36,21 @@ class ChiefLink {
   static absl::StatusOr<std::unique_ptr<ChiefLink>> Make(ChiefLinkOptions options);
 
   // NextCheckpoint and SendReport block until the chief answers. They return ConfigurationError if
-  // the chief refuses this evaluator, PeerLost after `patience`, and Preempted after Stop. If the
-  // chief of a finished run has exited, they return AlreadyExists with the sentence of `finished`.
+  // the chief refuses this evaluator, PeerLost after `patience`, and Preempted after Stop. If
+  // `finished` returns a sentence, they return AlreadyExists with this sentence.
   absl::StatusOr<proto::NextCheckpointReply> NextCheckpoint(int64_t after_step, bool want_job);
   absl::StatusOr<proto::EvaluationReply> SendReport(const proto::EvaluationReport& report);
   // Sends one heartbeat, without a retry.
   grpc::Status SendHeartbeat(const proto::EvaluationReport& report, proto::EvaluationReply* reply);
-  // Reports to the chief that this process leaves. Works also after Stop. Blocks for at most one
-  // second and does not retry.
+  // Reports to the chief that this process is about to end. May be called after Stop. Blocks for at
+  // most one second and does not retry.
   void NotifyLeaving(const std::string& reason);
-  // Fetches one file of the current checkpoint in pieces.
+  // Fetches one file of the checkpoint of `step`. Passes each piece of the file to `on_data`. If
+  // `on_data` returns an error, stops and returns this error.
   absl::Status Fetch(int64_t step, const std::string& file,
                      const std::function<absl::Status(const std::string& data)>& on_data);
 
-  // Makes all calls in progress return Preempted soon, and all later calls at once.
+  // Ends this link. Calls in progress return Preempted soon, and later calls return it at once.
   void Stop();
   bool stopped() const;
   // Blocks for `duration`, or until Stop.
@@ -57,15 +58,16 @@ class ChiefLink {
 
  private:
   explicit ChiefLink(ChiefLinkOptions options);
-  // Returns a stub for one call. Do not keep it, because the channel may be renewed before the next
-  // call.
+  // Returns a stub for one call. Callers must not reuse a stub, because the channel may have been
+  // replaced before their next call.
   std::unique_ptr<proto::Evaluation::Stub> stub() const {
     return proto::Evaluation::NewStub(channel_->Get());
   }
   grpc::Status Once(Duration timeout,
                     const std::function<grpc::Status(grpc::ClientContext*)>& call);
   absl::Status RetryUntilAnswered(const std::function<grpc::Status()>& call);
-  // Returns why no further checkpoint can come, "" if one can.
+  // Returns the sentence of ChiefLinkOptions::finished if the chief's host refuses connections.
+  // Otherwise returns "".
   std::string WhyFinished() const;
 
   const ChiefLinkOptions options_;

@@ -1,6 +1,7 @@
-// A FetchedCheckpoint is a checkpoint that this process can read. It is at the path that the chief
-// announced, if that checkpoint exists here. Otherwise its files are fetched from the chief into a
-// private temporary folder.
+// A FetchedCheckpoint is a checkpoint in a folder that this process can read. If the path that the
+// chief has announced exists on this host and has the announced checkpoint, this path is the
+// folder. Otherwise the folder is a private temporary one with files that were fetched from the
+// chief.
 #pragma once
 
 #include <string>
@@ -12,8 +13,8 @@ namespace muster::evaluator {
 
 class FetchedCheckpoint {
  public:
-  // Returns an error that says why the checkpoint cannot be read. Does not verify the files'
-  // checksums, which the reader must do.
+  // Finds or fetches the checkpoint. Does not verify the checksums of the files, which the caller
+  // must do.
   static absl::StatusOr<FetchedCheckpoint> Get(checkpoint::FileSystem& files, ChiefLink& link,
                                                const proto::Announcement& announced);
   FetchedCheckpoint(FetchedCheckpoint&& other) noexcept;

@@ -1,7 +1,7 @@
-// Follower is the main loop of the evaluator. It gets the job from the chief and waits for
-// announcements of checkpoints. It reads or fetches each checkpoint, evaluates it and reports the
-// result, until the job ends. FollowerOptions supplies the evaluation, so this class needs no
-// LibTorch.
+// Follower is the main loop of the evaluator, the task that evaluates the checkpoints of a running
+// job. The Follower gets the job from the chief. It then waits for the chief's announcements of
+// checkpoints. It reads or fetches each checkpoint, evaluates it and reports the result, until the
+// job ends. The functions in FollowerOptions do the evaluation, so this class needs no LibTorch.
 #pragma once
 
 #include <functional>
@@ -25,18 +25,21 @@ struct Evaluated {
 struct FollowerOptions {
   ChiefLinkOptions link;
   checkpoint::FileSystem* files = nullptr;
-  // Creates datasets and models for the chief's resolved job (JSON). Called again if a restarted
-  // chief has another job. Returns kNotFound if the job has no data to evaluate with. The process
-  // then stays until the end of the job and reports each checkpoint as skipped.
+  // Creates datasets and models for `job`, the chief's resolved job as JSON. Called again if a
+  // restarted chief has another job. Returns kNotFound if the job has no data to evaluate with. The
+  // Follower then reports each checkpoint as skipped, until the job ends.
   std::function<absl::Status(const std::string& job)> prepare;
   struct Hooks {
     std::function<void(int64_t done, int64_t total)> progress;  // `done` and `total` count batches.
-    std::function<bool()> cancelled;  // If it returns true, the result is no longer needed.
+    // Returns true if the result is no longer needed. `evaluate` may then return early.
+    std::function<bool()> cancelled;
   };
+  // Evaluates one checkpoint.
   std::function<absl::StatusOr<Evaluated>(const checkpoint::Snapshot& snapshot, const Hooks& hooks)>
       evaluate;
-  // Called when this process is about to end with `result`. `prepare` or `evaluate` may still run
-  // then. Called on another thread, at most once for Stop and once for the end of the job.
+  // Called when this process must end with `result`: at most once by Stop, and at most once when
+  // the chief reports the end of the job. Runs on another thread than `prepare` and `evaluate`,
+  // which may still be running.
   std::function<void(const absl::Status& result)> on_ending;
 };
 
@@ -44,10 +47,10 @@ class Follower {
  public:
   static absl::StatusOr<std::unique_ptr<Follower>> Make(FollowerOptions options);
 
-  // Blocks until the job ends. Returns OK if the job completed, else the job's verdict. Returns
-  // Preempted after Stop, ConfigurationError if the chief refuses this evaluator, and a status with
-  // exit code 138 for any failure of this process. The message is the process's last line. Called
-  // once.
+  // Blocks until the job ends. Returns OK if the job has completed, and otherwise an error with the
+  // job's exit code. Returns Preempted after Stop, and ConfigurationError if the chief refuses this
+  // evaluator. If this process fails, returns an error with exit code 138. The error message is the
+  // line that the process must print last. Must be called once.
   absl::Status Run();
   // Makes Run return soon, and informs the chief. Blocks for at most one second. Thread-safe.
   void Stop();
@@ -60,21 +63,21 @@ class Follower {
   absl::StatusOr<checkpoint::Snapshot> Read(const proto::Announcement& announced);
   absl::Status SendReport(const proto::EvaluationReport& report, const std::string& name);
   absl::Status Finished(const absl::Status& why) const;
-  // Marks the current checkpoint as not evaluated, because a restarted chief may announce it again
-  // and does not have its metrics.
+  // Marks the current checkpoint as not evaluated. A restarted chief does not have the metrics of
+  // this checkpoint and may announce it again.
   void NotDone() { state_.after_step = step_ - 1; }
-  // Returns the status, with the process's last line, for a failure of this process.
+  // Returns the result of Run for a failure of this process.
   absl::Status OwnFailure(const absl::Status& failure) const;
 
   const FollowerOptions options_;
   std::unique_ptr<ChiefLink> link_;
   std::unique_ptr<Heartbeat> heartbeat_;
   FollowState state_;
-  std::string nothing_;  // Why there is nothing to evaluate with. "" if there is something.
-  int64_t step_ = -1;    // The step of the current checkpoint.
+  std::string nothing_;  // Why the job has no data to evaluate with. "" if the job has data.
+  int64_t step_ = -1;    // The step of the current checkpoint. -1: none.
 };
 
-// Returns the status with which this process exits once the job has ended.
+// Returns the result of Follower::Run for the end of the job.
 absl::Status StatusOfEnd(const proto::JobEnd& end);
 
 }  // namespace muster::evaluator

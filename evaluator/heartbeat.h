@@ -1,6 +1,6 @@
-// Heartbeat sends heartbeats to the chief on its own thread while the evaluator works. The chief
-// delays each reply by about a second, which sets the interval. A reply says whether the work is
-// still needed.
+// Heartbeat sends heartbeats to the chief, on its own thread, while the evaluator evaluates a
+// checkpoint or prepares to do so. Each reply says whether the work is still needed. The thread
+// sends the next heartbeat when it has the reply. The chief delays each reply by about a second.
 #pragma once
 
 #include <functional>
@@ -18,12 +18,13 @@ class Heartbeat {
   // `on_end` is called once, on the heartbeat's thread, when the chief reports that the job has
   // ended.
   Heartbeat(ChiefLink* link, std::function<void(const proto::JobEnd&)> on_end);
-  ~Heartbeat();  // Stops the link, to end a call in progress.
+  ~Heartbeat();  // Calls ChiefLink::Stop, to end a call in progress.
 
-  // Called when the evaluator starts to work on the checkpoint of `step`. -1: it prepares datasets
-  // and models.
+  // Starts to send heartbeats. `step` is the step of the checkpoint that the evaluator evaluates.
+  // -1 means that the evaluator prepares datasets and models.
   void Begin(int64_t step);
   void Progress(int64_t batches_done, int64_t batches_total);
+  // Stops sending heartbeats until the next Begin.
   void Pause();
   // Returns true if the current work is no longer needed: the job has ended, or the chief does not
   // know the checkpoint.
@@ -39,7 +40,8 @@ class Heartbeat {
   mutable absl::Mutex mu_;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   bool active_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t round_ ABSL_GUARDED_BY(mu_) = 0;  // Counts calls of Begin, to detect late replies.
+  // The number of calls of Begin. Detects replies that belong to earlier work.
+  uint64_t round_ ABSL_GUARDED_BY(mu_) = 0;
   bool unknown_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<proto::JobEnd> end_ ABSL_GUARDED_BY(mu_);
   proto::EvaluationReport report_ ABSL_GUARDED_BY(mu_);

@@ -1,5 +1,5 @@
-// These functions let an evaluator leave the cores and GPUs of its host to training members on the
-// same host.
+// These functions let an evaluator leave the cores and GPUs of its host to the training tasks on
+// the same host.
 #pragma once
 
 #include <string>
@@ -8,17 +8,18 @@
 
 namespace muster::evaluator {
 
-// Returns true if the address of a chief, worker or ps of the cluster is on this host. Resolves
-// host names, so it may block for long if there are many or if the resolver does not answer.
+// Returns true if the address of a chief, worker or ps of the cluster is on this host. May block
+// for long, because it resolves the host name of each task.
 bool SharesHost(const ClusterSpec& cluster);
 
-// Returns the devices of an evaluator. `devices` is the job's setting, and `visible` is
-// CUDA_VISIBLE_DEVICES or null. An evaluator that shares its host gets "cpu" if `devices` is
-// "auto", because the members use the GPUs. It also gets "cpu" if `visible` is empty, as under
-// `muster launch`. Otherwise the result is `devices`.
+// Returns the devices of an evaluator. `devices` is the job's setting. `visible` is the value of
+// CUDA_VISIBLE_DEVICES, or null if the variable is not set. If `shares_host` is true, returns "cpu"
+// in two cases. The first case is that `devices` is "auto", because the training tasks use the
+// GPUs. The second case is that `visible` is empty, as under `muster launch`. Otherwise returns
+// `devices`.
 std::string EvaluatorDevices(const std::string& devices, bool shares_host, const char* visible);
 
-// Lowers the priority of the calling thread and of all threads that it starts later.
+// Lowers the priority of the calling thread. Threads that this thread starts later inherit it.
 void LowerPriority();
 
 }  // namespace muster::evaluator

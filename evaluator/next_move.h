@@ -1,5 +1,5 @@
-// NextMove decides what the evaluator does after a reply from the chief. It is a pure function, so
-// tests need no chief.
+// NextMove decides what the evaluator does after a reply from the chief. The function is pure, so
+// that tests need no chief.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,23 @@
 namespace muster::evaluator {
 
 struct FollowState {
-  uint64_t chief_incarnation = 0;  // The chief that sent `job`. 0: none yet.
-  std::string run_id, job;         // From the chief.
+  uint64_t chief_incarnation = 0;  // Identifies the chief's process that sent `job`. 0: none yet.
+  std::string run_id, job;         // The run's id and the resolved job, both sent by the chief.
   bool prepared = false;           // Datasets and models of `job` are loaded.
   int64_t after_step = -1;         // All checkpoints up to this step are evaluated or skipped.
 };
 
+// What the evaluator must do next.
 enum class Move {
-  kEnd,       // The job has ended.
-  kAskJob,    // The chief is new: request its job.
-  kPrepare,   // The job is new: prepare datasets and models.
+  kEnd,       // The job has ended: exit.
+  kAskJob,    // The chief's process is a new one: request its job.
+  kPrepare,   // The job is a new one: load datasets and models.
   kEvaluate,  // Evaluate the announced checkpoint.
-  kAsk,       // Nothing to do: ask again.
+  kAsk,       // There is no checkpoint to evaluate: ask the chief again.
 };
 
-// Updates `state` with the chief, run and job of the reply. Resets `after_step` if the run is a new
-// one.
+// If the reply has the job of a new chief process, copies the chief, run and job to `*state`. If
+// the run is a new one, sets `after_step` to -1.
 Move NextMove(const proto::NextCheckpointReply& reply, FollowState* state);
 
 }  // namespace muster::evaluator

@@ -12,13 +12,13 @@ namespace muster::evaluator {
 struct EvaluatorParts {
   // Finds the job's "program" by name.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
-  // A file for the last line of a process that fails.
+  // A file that also receives the last line that a failed process prints. Empty: none.
   std::string termination_log;
 };
 
-// Reads arguments and environment, runs the evaluator and returns the process's exit code. Called
-// once, from main, before other threads exist. SIGTERM and SIGINT make it return soon. A second
-// SIGINT ends the process at once.
+// Reads arguments and environment, runs the evaluator and returns the process's exit code. main
+// calls RunEvaluator once, before any other thread exists. SIGTERM and SIGINT make RunEvaluator
+// return soon. A second SIGINT ends the process at once.
 int RunEvaluator(int argc, char** argv, const EvaluatorParts& parts);
 
 }  // namespace muster::evaluator

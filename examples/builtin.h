@@ -1,5 +1,5 @@
-// The programs of this folder. Each has its own file. To add a program, also list it in
-// programs.cc.
+// Creates the built-in programs. Each program has its own .cc file in this folder. programs.cc maps
+// the names in job files to these functions.
 #pragma once
 
 #include <muster/program.h>

@@ -1,7 +1,8 @@
-// A synthetic dataset of clicks for recommender models. Each click is a function of (seed, index),
-// so a dataset of any size needs no file. Eight features are keys from a Zipf distribution: the
-// n-th most common key of a feature is 1 / n^zipf times as frequent as the most common one. Three
-// of the features are lists of keys.
+// A synthetic dataset of clicks for recommender models. Each click is computed from the seed and
+// its index, so a dataset of any size needs no file. A click has numeric features and eight
+// features with integer keys. Five of the eight features have one key, and three have a list of
+// keys. Keys have a Zipf distribution: the n-th most common key of a feature occurs 1 / n^zipf
+// times as often as the most common key.
 #pragma once
 
 #include <muster/data.h>
@@ -15,14 +16,15 @@ struct ClickOptions {
   double zipf = 1.2;
 };
 
-inline constexpr int64_t kClickFeatures = 8;  // The last kClickLists of these features are lists.
+inline constexpr int64_t kClickFeatures = 8;  // The number of features with keys.
 inline constexpr int64_t kClickLists = 3;
-// The longest length of a list. The shortest length is 1.
+// The largest number of keys in a list. The smallest number is 1.
 inline constexpr int64_t kClickValues = 5;
 inline constexpr int64_t kClickDense = 6;  // The number of numeric features.
 inline constexpr int64_t kClickPadding = -1;
 
-// Returns clicks [first, first + size) of an infinite sequence. Components:
+// Returns the clicks with indices from `first` to first + size - 1. The components of a batch of n
+// clicks are:
 //   0  dense    [n, kClickDense] float, standard normal
 //   1  keys     [n, kClickFeatures - kClickLists] int64, features with one key
 //   2  lists    [n, kClickLists, kClickValues] int64, features with lists of keys, padded with

@@ -1,10 +1,11 @@
 // The networks of CycleGAN: Zhu et al., Unpaired Image-to-Image Translation using Cycle-Consistent
 // Adversarial Networks (2017). Parameters have the names of the authors' PyTorch code
-// ("model.1.weight", "model.10.conv_block.5.weight", ...), so that each can load the weights of the
-// other. Initial weights are normal(0, 0.02), from LibTorch's default generator.
+// ("model.1.weight", "model.10.conv_block.5.weight", ...), so each side can load weights that the
+// other side saved. Initial weights are drawn from LibTorch's default generator, with mean 0 and
+// standard deviation 0.02.
 //
-// Instance normalization after a convolution cancels the convolution's bias. Such a bias exists
-// only for its name, and is neither used nor trained.
+// Instance normalization after a convolution subtracts the convolution's bias. Such a bias is
+// registered so that the names match, but it is neither used nor trained.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,13 +20,13 @@ namespace muster::nn {
 struct GeneratorOptions {
   int64_t channels = 3;  // The number of channels of pictures.
   // The number of channels after the first convolution. Each of the next two convolutions doubles
-  // the number.
+  // this number.
   int64_t width = 64;
   int64_t blocks = 9;  // The number of residual blocks.
 };
 
 // Translates pictures [batch, channels, height, width] with values in [-1, 1] to pictures of the
-// same shape and range. `batch` may be 0. Height and width are multiples of 4, and at least 8.
+// same shape and range. `batch` may be 0. Height and width must be multiples of 4, and at least 8.
 class ResnetGenerator : public torch::nn::Module {
  public:
   explicit ResnetGenerator(const GeneratorOptions& options);
@@ -41,8 +42,9 @@ struct DiscriminatorOptions {
   int64_t channels = 3, width = 64;
 };
 
-// Judges patches of 70 x 70 pixels. Returns [batch, 1, h, w], with values near 1 for patches that
-// look real. Height and width of pictures are at least kLeastSide.
+// Predicts for each patch of 70 x 70 pixels whether it is from a real picture. Returns one value
+// per patch, [batch, 1, h, w]: near 1 for patches that look real. Height and width of pictures must
+// be at least kLeastSide.
 class PatchDiscriminator : public torch::nn::Module {
  public:
   static constexpr int64_t kLeastSide = 24;

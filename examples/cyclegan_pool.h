@@ -1,6 +1,7 @@
 // Pools of translated pictures: Shrivastava et al., Learning from Simulated and Unsupervised Images
-// through Adversarial Training (2017). The pools are buffers of this module. Checkpoints therefore
-// save them, and a step that is rolled back restores them. Each replica has its own pools.
+// through Adversarial Training (2017). A pool keeps earlier pictures of a generator. The pools are
+// buffers of this module. Checkpoints therefore save the pools, and a failed step does not change
+// them. Each replica (device) has its own pools.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -15,13 +16,13 @@ namespace muster::nn {
 
 class PicturePools : public torch::nn::Module {
  public:
-  // `size` is the number of pictures of a pool. `shape` is the shape of one picture, of both
-  // domains.
+  // `size` is the number of pictures in each of the two pools. `shape` is the shape of one picture,
+  // which is the same for both domains.
   PicturePools(int64_t size, const std::vector<int64_t>& shape);
-  // Takes pictures [batch, ...] of both domains. Returns the same number of pictures, without
-  // gradients, for the discriminators. Until a pool is full, the pool stores and returns each new
-  // picture. Then, with probability 1/2, the pool returns a stored picture and replaces it by the
-  // new one.
+  // Takes pictures [batch, ...] of both domains, and returns the same number of pictures for the
+  // discriminators. The results have no gradients. A pool that is not full stores and returns each
+  // new picture. A full pool returns the new picture with probability 1/2. With probability 1/2, it
+  // returns a stored picture and stores the new picture in its place.
   std::pair<at::Tensor, at::Tensor> Exchange(const at::Tensor& x, const at::Tensor& y,
                                              const at::Generator& generator);
 

@@ -1,4 +1,5 @@
-// Helpers of programs with synthetic examples: random numbers, and checks of program_args.
+// Helpers for programs with synthetic examples: random numbers, and checks of the job's
+// program_args.
 #pragma once
 
 #include <fmt/format.h>
@@ -38,7 +39,7 @@ struct AtLeast {
   const char* name;
   int64_t value, least;
 };
-// Reports an error for each value that is below its minimum `least`.
+// Checks that each value is at least `least`. args.Fail() receives an error for each smaller value.
 inline void Check(JsonObject& args, std::initializer_list<AtLeast> all) {
   for (const auto& [name, value, least] : all)
     if (value < least) args.Fail(name, fmt::format("must be at least {}, is {}", least, value));

@@ -1,8 +1,8 @@
 // The language model GPT-2: Radford et al., Language Models are Unsupervised Multitask Learners
-// (2019). It is a decoder-only transformer with layer normalization before attention and MLP,
-// learned positions and GELU (tanh). The head shares its weights with the token embedding.
-// Parameters have nanoGPT's names: wte.weight, wpe.weight, h.0.ln_1.weight, h.0.attn.c_attn.weight
-// [3 width, width], ..., ln_f.weight.
+// (2019). GPT-2 is a decoder-only transformer with layer normalization before attention and MLP,
+// learned position embeddings and the tanh form of GELU. The output layer shares its weights with
+// the token embedding. Parameters have nanoGPT's names: wte.weight, wpe.weight, h.0.ln_1.weight,
+// h.0.attn.c_attn.weight of shape [3 width, width], ..., ln_f.weight.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -19,7 +19,7 @@ struct GptOptions {
   int64_t layers = 4, heads = 4, width = 128;
   double dropout = 0;
   bool bias = true;  // True if linear layers and layer normalization have a bias.
-  // True if the backward pass runs each block again, to save memory.
+  // True if the backward pass computes the activations of each block a second time, to save memory.
   bool activation_checkpoint = false;
 };
 
@@ -33,8 +33,9 @@ class Gpt : public torch::nn::Module {
   // `generator` is undefined.
   at::Tensor forward(const at::Tensor& tokens, const at::Generator& generator = {});
   // Returns `count` tokens [batch, count] that continue `tokens`. Each token is drawn from the
-  // `top_k` most likely tokens (0 means all) with the given temperature. Temperature 0 selects the
-  // most likely token. If a sequence is longer than the context, only its last tokens count.
+  // `top_k` most likely tokens with the given temperature. top_k 0 means all tokens. Temperature 0
+  // selects the most likely token. If a sequence is longer than `context`, the model sees only its
+  // last `context` tokens.
   at::Tensor generate(const at::Tensor& tokens, int64_t count, double temperature, int64_t top_k,
                       const at::Generator& generator);
 

@@ -7,8 +7,10 @@
 
 namespace muster {
 
-// `program` is the job's "program": the name of a built-in program, or the path of a plugin. Any
-// other name is a ConfigurationError that suggests the nearest name.
+// `program` is the value of "program" in the job file. It is the name of a built-in program, the
+// path of a plugin (a shared library with a program, see muster/stamp.h), or an object that names
+// an exported program (docs/exported.md). Any other value gives a ConfigurationError. For an
+// unknown name, the error suggests the most similar built-in name.
 absl::StatusOr<ProgramFactory> FindProgram(const Json& program);
 
 }  // namespace muster

@@ -1,7 +1,8 @@
-// ChiefContact tracks when the last message of the chief arrived. The chief replaces a parameter
-// server that it cannot reach, even if workers still reach the server. Updates that the server
-// acknowledges after that would be lost. A server therefore acknowledges no push after too long a
-// silence of the chief.
+// ChiefContact tracks when the last message of the chief arrived at this parameter server.
+//
+// The chief replaces a server that it cannot reach, even if workers still reach the server. Pushes
+// that the server acknowledged afterwards would be lost. A server therefore acknowledges no push
+// while the chief is silent for too long.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
@@ -16,8 +17,9 @@ namespace muster::ps {
 // Thread-safe.
 class ChiefContact {
  public:
-  // Await blocks after this silence of the chief. It must be shorter than the time after which the
-  // chief regards a silent member as lost. Zero: Await never blocks.
+  // Await blocks while the last message of the chief is at least `silence` old. `silence` must be
+  // shorter than the time after which the chief treats a silent server as lost. Zero: Await never
+  // blocks.
   explicit ChiefContact(Duration silence) : silence_(silence) {}
 
   void OnContact() {
@@ -25,8 +27,9 @@ class ChiefContact {
     last_contact_ = Clock::now();
     changed_.SignalAll();
   }
-  // Blocks while the chief is silent for too long. Returns Superseded if `abort` is set because the
-  // view has ended, and DeadlinePassed after `limit`.
+  // Blocks until the last message of the chief is less than `silence` old. Returns DeadlinePassed
+  // after `limit`. Returns Superseded if `abort` is set. The owner sets `abort` when the current
+  // view (see ps/shard_host.h) ends.
   absl::Status Await(const transport::AbortSignal& abort, Duration limit);
 
  private:

@@ -1,5 +1,5 @@
-// Converts between the messages of proto/parameter_server.proto and the types of ps/. The functions
-// return InvalidArgument, with one sentence, for an invalid message.
+// Converts between the messages of proto/parameter_server.proto and the types of ps/ (shard_host.h,
+// shard_store.h). For an invalid message, the functions return InvalidArgument with one sentence.
 #pragma once
 
 #include <map>
@@ -13,18 +13,21 @@
 
 namespace muster::ps {
 
-// `task` is the index of this ps task, which received the request.
+// `task` is the index of this ps task.
 absl::StatusOr<ShardSpec> SpecOf(const proto::CreateRequest& request, int task);
+// `shards` is the number of shards of the run.
 absl::StatusOr<PsView> ViewOf(const proto::View& view, int shards);
-// Sets missing slots to the rule's initial values. Does not check sizes, because the store does.
+// If `content` has no optimizer slots, sets them to the initial values of the optimizer's rule.
+// Does not check sizes, because ShardStore checks them.
 absl::StatusOr<ChunkState> StateOf(const proto::ChunkContent& content, const ShardSpec& spec);
 proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state);
 
-// Joins the pieces of dense chunks (ChunkContent.more). Returns pieces of tables unchanged.
+// Joins the pieces in which the content of a dense chunk arrives (ChunkContent.more).
 class ContentJoiner {
  public:
-  // Returns the complete content after its last piece, else nullopt. Refuses pieces that exceed the
-  // chunk's size.
+  // After the last piece of a chunk, returns the complete content. After other pieces, returns
+  // nullopt. Returns a piece of an embedding table's chunk unchanged. Returns an error if the
+  // pieces together are larger than the chunk.
   absl::StatusOr<std::optional<proto::ChunkContent>> Add(const proto::ChunkContent& piece,
                                                          const ShardSpec& spec);
 

@@ -1,12 +1,12 @@
-// The rows of all tables of one shard as a safetensors file, which is produced piece by piece. Each
-// table has these tensors:
+// The rows of all embedding tables of one shard as a safetensors file, which is produced piece by
+// piece. A table with n rows has these tensors:
 // - "<table>.keys", int64 [n];
 // - "<table>.rows", float32 [n, width];
-// - "<table>.<column>" for each slot of the rule and each column used for eviction;
-// - "<table>.step", int64, the largest number of updates of a chunk.
+// - "<table>.<column>", one for each optimizer slot and for each column that eviction uses;
+// - "<table>.step", int64 []: the largest number of updates of a chunk of the table.
 //
-// The rows in the file are frozen, so the server continues to apply updates while the file is read.
-// A Reader is not thread-safe.
+// The file contains the rows as they were when ShardStore::Freeze was called. The server may apply
+// updates while the file is read. A Reader is not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -45,16 +45,16 @@ class RowsFile {
     const std::shared_ptr<const RowsFile> file_;
     bool begun_ = false;  // The head of the file was returned.
     // The position of the next piece.
-    size_t tensor_ = 0;  // Index in plan_'s order.
-    size_t chunk_ = 0;   // Chunk of the tensor's table.
-    int64_t row_ = 0;    // Row of the chunk.
+    size_t tensor_ = 0;  // Index in SafetensorsPlan::order.
+    size_t chunk_ = 0;   // Index in Table::chunks.
+    int64_t row_ = 0;    // Index of a row in the chunk.
     std::vector<uint64_t> keys_;
     std::vector<float> values_;
   };
 
  private:
-  // The content of one tensor. `column` is an index in Table::columns, -1 for the keys, or the
-  // number of columns for the step.
+  // The content of one tensor. `table` is an index in tables_. `column` is an index in
+  // Table::columns. For "keys", `column` is -1. For "step", `column` is the number of columns.
   struct Source {
     size_t table = 0;
     int column = 0;
@@ -62,7 +62,7 @@ class RowsFile {
 
   std::vector<Table> tables_;
   std::vector<checkpoint::TensorInfo> tensors_;
-  std::vector<Source> sources_;  // The source of each entry of tensors_.
+  std::vector<Source> sources_;  // Indexed like tensors_.
   checkpoint::SafetensorsPlan plan_;
 };
 

@@ -1,5 +1,6 @@
-// The server's side of one worker's data connection to one shard. It applies the worker's pushes as
-// they arrive, and answers its pulls.
+// The parameter server's side of one worker's data connection to one shard, the part of the
+// variables that one server holds. Serve applies the worker's pushes (gradients) as they arrive,
+// and answers its pulls (requests for parameters).
 #pragma once
 
 #include <atomic>
@@ -15,22 +16,26 @@
 namespace muster::ps {
 
 struct ServeOptions {
-  uint64_t layout = 0;  // Digest of the layout. A worker with another layout is refused.
+  // Digest of variables and layout. Serve refuses a worker with another digest.
+  uint64_t layout = 0;
   std::vector<push_pull::Chunk> chunks;       // The chunks of the shard.
-  std::map<int, int64_t> widths = {};         // Row widths of tables, keyed by Chunk::table.
-  bool share_memory = true;                   // Uses shared memory if a worker offers it.
-  Duration idle = std::chrono::minutes(10);   // Limit between two requests.
-  Duration stall = std::chrono::seconds(30);  // Limit within one request.
-  // A push waits while the chief is silent, for at most `new_view`. Null: pushes do not wait.
+  std::map<int, int64_t> widths = {};         // Row widths of embedding tables, by Chunk::table.
+  bool share_memory = true;                   // Use shared memory if a worker offers it.
+  Duration idle = std::chrono::minutes(10);   // Maximum time between two requests.
+  Duration stall = std::chrono::seconds(30);  // Maximum time without progress within a request.
+  // Before each push, Serve calls ChiefContact::Await with the limit `new_view`. May be null.
   ChiefContact* chief = nullptr;
-  std::atomic<int64_t>* newest_lease = nullptr;  // Raised to the lease of each push. May be null.
+  // The highest lease of which a push has arrived. A lease is the chief's number of the batch that
+  // a push belongs to. Serve updates this value. May be null.
+  std::atomic<int64_t>* newest_lease = nullptr;
   Duration new_view = std::chrono::minutes(2);
 };
 
-// Serves one connection. In connection.info(), `to` is the shard and `generation` is the view.
-// Blocks until the worker closes the connection, then returns OK. Returns an error if the worker's
-// frames or the pushes are wrong, and tells the worker if possible. Returns an error after `abort`.
-// Needs its own thread. Holds at most one request in memory.
+// Serves one connection. In connection.info(), `to` is the shard and `generation` is the number of
+// the view (see ps/shard_host.h). Blocks until the worker closes the connection, and then returns
+// OK. If a frame or a push is invalid, sends the error to the worker if possible, and returns it.
+// Also returns an error when `abort` is set. Needs its own thread. Holds at most one request in
+// memory.
 absl::Status Serve(transport::DataConnection& connection, ShardStore& store,
                    const ServeOptions& options, const transport::AbortSignal& abort);
 

@@ -1,7 +1,11 @@
 // The parameter server's gRPC service for the chief (proto/parameter_server.proto). The service
-// also accepts the data connections of workers and of other servers. It serves the shards that the
-// current view assigns to this task, as primary or as backup. Data connections end with their view.
-// Each connection has a thread. Needs no LibTorch. See docs/parameter_server.md.
+// also serves data connections, each with its own thread. On data connections, workers push
+// gradients and pull parameters, and parameter servers forward updates to their backups.
+//
+// A shard is the part of the variables that one parameter server holds. A view is the chief's
+// assignment of each shard to a primary server and optionally a backup. The service serves the
+// shards of which the current view makes this task the primary or the backup. The data connections
+// of a view end when the chief sets the next view. Needs no LibTorch. See docs/parameter_server.md.
 //
 // Thread-safe. The service must outlive the gRPC server that registers it.
 #pragma once
@@ -22,32 +26,37 @@ class SpanRecorder;
 
 namespace muster::ps {
 
-// Returns the time for which this task may apply pushes without a message from the chief. It is
-// shorter than the time after which the chief removes this task. The chief does so after
-// `heartbeat` without a message, or after `resume` without a session. It may notice a broken
-// session only after rpc::kKeepaliveTimeout.
+// Returns for how long this task may acknowledge pushes without a message from the chief. The
+// result is shorter than the time after which the chief gives this task's shards to another task.
+// The chief does so when it has received no message of this task for `heartbeat`, or when the
+// connection to this task has been broken for `resume`. The chief may notice a broken connection
+// only after rpc::kKeepaliveTimeout.
 Duration LongestChiefSilence(Duration heartbeat, Duration resume);
 
 struct PsServiceOptions {
   int task = 0;                                 // This task's index among the ps tasks.
   transport::DataListener* listener = nullptr;  // Must outlive the service.
-  Duration idle = std::chrono::minutes(10);  // Limit between two requests on a worker's connection.
-  Duration stall = std::chrono::seconds(30);  // Limit within one request on any connection.
-  // Limit for a push to wait for its backup, or for a new view after the backup was lost.
+  // Maximum time between two requests on a worker's connection.
+  Duration idle = std::chrono::minutes(10);
+  // Maximum time without progress within one request, on any data connection.
+  Duration stall = std::chrono::seconds(30);
+  // Maximum time for which a push waits for the backup. If the backup is lost, the push waits for a
+  // new view with another backup or none.
   Duration new_view = std::chrono::minutes(2);
-  // Pushes wait after this silence of the chief (see LongestChiefSilence). Zero: pushes never wait
-  // for the chief.
+  // Pushes wait while the chief has been silent for this time (see LongestChiefSilence). Zero:
+  // pushes do not wait for the chief.
   Duration chief_silence = Duration::zero();
-  rpc::BulkCalls::Limits bulk;          // Limits of the chief's calls that carry state.
-  std::shared_ptr<SpanRecorder> spans;  // Of the threads that serve workers. May be null.
+  rpc::BulkCalls::Limits bulk;  // Limits of the chief's streams Fill, Read and ReadRows.
+  // Records spans (common/flight/spans.h) of the threads that serve workers. May be null.
+  std::shared_ptr<SpanRecorder> spans;
 };
 
-// For the log and for status lines.
+// The state of the service, for log lines.
 struct PsStatus {
-  uint64_t view = 0;
+  uint64_t view = 0;                       // The number of the current view.
   std::vector<int> primary_of, backup_of;  // Indices of shards.
-  int64_t updates = 0;                     // As in proto::BeatReply.
-  int connections = 0;
+  int64_t updates = 0;                     // The same as proto::BeatReply::updates.
+  int connections = 0;                     // The number of open data connections.
 };
 
 class PsService {
@@ -55,7 +64,7 @@ class PsService {
   static std::unique_ptr<PsService> Make(PsServiceOptions options);
   virtual ~PsService() = default;  // Calls Stop.
 
-  // The implementation of proto::ParameterServer.
+  // Returns the implementation of proto::ParameterServer. Owned by this object.
   virtual grpc::Service* service() = 0;
   virtual PsStatus status() const = 0;
   // Closes all data connections and cancels the chief's streams. Blocks until all have ended. Later

@@ -1,8 +1,10 @@
-// The shards of one ps process under the current view. The process serves workers for the shards of
-// which it is the primary. It serves the primary for the shards of which it is the backup.
+// The shards of one ps process. A shard is the part of the variables that one server holds. It
+// consists of chunks (common/push_pull/layout.h).
 //
-// A view lasts until the next call of SetView, which ends the view's data connections, their
-// threads and all pending requests. After SetView, no request of an old view accesses a shard.
+// A view is the chief's assignment of each shard to a primary ps task and optionally a backup.
+// Workers use the primary, and the primary forwards each update to the backup. A view lasts until
+// the next call of SetView, which ends the view's data connections, their threads and all pending
+// requests. After SetView, no request of an old view accesses a shard.
 //
 // Thread-safe. Needs neither LibTorch nor gRPC.
 #pragma once
@@ -28,13 +30,13 @@ namespace muster::ps {
 struct PsView {
   struct Place {
     int primary = -1, backup = -1;  // Indices of ps tasks.
-    std::string backup_address;     // The address of the backup's data listener.
-    bool backup_in_sync = false;
+    std::string backup_address;     // The address of the backup's DataListener.
+    bool backup_in_sync = false;    // The backup has every acknowledged update.
     friend bool operator==(const Place&, const Place&) = default;
   };
-  uint64_t number = 0;
-  std::string ticket;
-  std::vector<Place> shards;
+  uint64_t number = 0;        // Higher than the numbers of all earlier views.
+  std::string ticket;         // The secret that data connections of this view must present.
+  std::vector<Place> shards;  // Indexed by shard.
   friend bool operator==(const PsView&, const PsView&) = default;
 };
 
@@ -44,13 +46,13 @@ struct ShardSpec {
   std::vector<RuleSpec> rules;                                    // Indexed by optimizer.
   std::map<int, push_pull::EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
   std::map<int, std::string> table_names = {};                    // Indexed by Chunk::table.
-  uint64_t digest = 0;  // The digest of variables and layout.
-  bool checksum = false;
+  uint64_t digest = 0;    // The digest of variables and layout.
+  bool checksum = false;  // Frames to a backup have checksums.
   push_pull::Compression compression =
-      push_pull::Compression::kNone;  // Compression of data sent to a backup.
+      push_pull::Compression::kNone;  // Compression of the gradients sent to a backup.
 };
 
-// The frozen content of one shard.
+// The content of one shard as it was at the time of a cut (ShardHost::CutPrimaries).
 struct ShardCut {
   std::shared_ptr<const ShardStore> store;
   // Indexed by chunk. Null for chunks of tables.
@@ -62,42 +64,46 @@ class ShardHost {
  public:
   static std::unique_ptr<ShardHost> Make(ShardSpec spec, PsServiceOptions options);
   virtual ~ShardHost() = default;  // Calls Stop.
-  // Called for each message of the chief.
+  // Called for each message of the chief. See ps/chief_contact.h.
   virtual void OnChiefContact() = 0;
 
   virtual const ShardSpec& spec() const = 0;
-  // Ends the current view, blocks until nothing of it is left, and begins `view`. Returns
-  // FailedPrecondition if `view` is older than the current one.
+  // Ends the current view and begins `view`. Blocks until the connections and threads of the
+  // current view have ended. Returns FailedPrecondition if `view` is older than the current view.
   virtual absl::Status SetView(const PsView& view) = 0;
-  // Sets the incarnation of every worker, by index. Workers without an incarnation are lost.
-  // Ignores the call if `version` is below that of an earlier call.
-  using WorkersVersion = std::pair<uint32_t, uint64_t>;  // The chief's term, and its counter.
+  // Sets the incarnation of each worker, keyed by the index of the worker. An incarnation is a
+  // random number that identifies a process. From now on, only these processes may push. Has no
+  // effect if `version` is below that of an earlier call. `version` consists of the chief's term, a
+  // number that is higher for each new chief, and a counter of that chief.
+  using WorkersVersion = std::pair<uint32_t, uint64_t>;
   virtual void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) = 0;
+  // Sets the content of a chunk. Also changes the backup if this process is the shard's primary.
   virtual absl::Status Restore(int shard, int chunk, ChunkState state, Piece piece = {}) = 0;
-  // Returns the current rows of a table, in the order of `keys`. `variable` is the table's index
-  // among the variables. All keys must belong to one shard. Returns Unavailable if this process is
-  // not the shard's primary.
+  // Returns the current rows of an embedding table, in the order of `keys`. `variable` is the
+  // table's index among the variables. All keys must belong to one shard. Returns Unavailable if
+  // this process is not the primary of that shard.
   virtual absl::StatusOr<std::vector<float>> PullRows(int variable,
                                                       std::span<const uint64_t> keys) const = 0;
-  // Freezes the content of the shards of which this process is the primary. Returns Unavailable if
-  // a shard is incomplete.
+  // Returns the content of the shards of which this process is the primary, keyed by shard. Later
+  // updates do not change the result. Does not copy parameters or rows during the call. Returns
+  // Unavailable if a chunk has no content yet.
   virtual absl::StatusOr<std::map<int, ShardCut>> CutPrimaries() const = 0;
 
+  // Returns the number of the current view.
   virtual uint64_t view() const = 0;
-  // Returns the highest lease of which at least a part of the push has arrived here, 0 if there is
-  // none.
+  // Returns the highest lease (the chief's number of a batch) of which at least a part of the push
+  // has arrived here. Returns 0 if no push has arrived.
   virtual int64_t newest_lease() const = 0;
-  // Returns the shards that this process holds completely: as their primary, as a backup in sync,
-  // or while they have no primary.
+  // Returns the shards whose chunks all have content here. Omits shards of which this process is a
+  // backup that is not in sync.
   virtual std::vector<int> serving() const = 0;
-  // Returns the shards that have this process as primary and a backup in sync. If a backup is not
-  // in sync, sets `*last_error` to the reason.
+  // Returns the shards that have this process as primary and a backup in sync. If a backup cannot
+  // be brought in sync, sets `*last_error` to the reason.
   virtual std::vector<int> synced(std::string* last_error) const = 0;
-  // Returns how long a push has waited for the backup (ReplicatedStore::waiting). Keyed by shard,
-  // without the shards for which it is zero.
+  // Returns ReplicatedStore::waiting of each shard, without the shards for which it is zero.
   virtual std::map<int, Duration> waiting() const = 0;
-  // Returns the statistics of each table (Chunk::table), summed over the shards of which this
-  // process is the primary.
+  // Returns the statistics of each embedding table, keyed by Chunk::table and summed over the
+  // shards of which this process is the primary.
   virtual std::map<int, push_pull::TableStatistics> tables() const = 0;
   virtual PsStatus status() const = 0;
   virtual void Stop() = 0;

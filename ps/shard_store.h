@@ -1,13 +1,15 @@
-// The state of one shard: parameters, optimizer slots and counts of updates, in chunks. A chunk
-// holds a range of the dense variables, or rows of an embedding table by key. The store has no
-// threads and does no I/O.
+// The state of one shard: parameters, optimizer slots and counts of updates. A shard is the part of
+// the variables that one parameter server holds. It consists of chunks. A chunk is a range of the
+// dense variables, or rows of an embedding table. Workers send gradients in pushes. A push may
+// cover several chunks.
 //
-// The updates of a chunk are applied one at a time, in the order of arrival. Chunks are independent
-// of each other. A worker numbers its pushes from 1, and each chunk applies a number once, however
-// often the worker sends it. A worker can therefore send an interrupted push again.
+// The store applies the updates of a chunk one at a time, in the order of arrival. Chunks are
+// independent of each other. A worker numbers its pushes from 1, and each chunk applies each number
+// at most once. A worker can therefore send an interrupted push again.
 //
-// Thread-safe. The store refuses reads and pushes until every chunk is filled or restored, so that
-// a restarted server does not present empty chunks as state.
+// Thread-safe. The store refuses reads and pushes until every chunk has content (Fill, Restore). A
+// restarted server therefore never presents empty chunks as parameters. The store has no threads
+// and does no I/O.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +29,17 @@
 
 namespace muster::ps {
 
-// The content of a chunk, as checkpoints and backups receive it.
+// The content of a chunk, for checkpoints and backups.
 struct ChunkState {
-  // For a chunk of a table: its rows in the format of PackRows.
+  // For a chunk of an embedding table: the rows in the format of push_pull::PackRows.
   std::vector<float> parameters;
-  // One vector for each of ShapedSlots(rule), as long as the parameters. For a chunk of a table
-  // with n rows: the columns of EmbeddingTable::Columns except the first, each [n][elements].
+  // The optimizer's slots: one vector for each of ShapedSlots(rule), as long as `parameters`. For a
+  // chunk of an embedding table with n rows: one vector for each of EmbeddingTable::Columns except
+  // the first, with the order [n][elements].
   std::vector<std::vector<float>> slots;
-  // For a chunk of a table: the result of EmbeddingTable::Counted.
+  // Only for a chunk of an embedding table: the result of EmbeddingTable::Counted.
   std::vector<uint64_t> counted = {};
-  int64_t updates = 0;  // The number of applied updates, which is the rule's step.
+  int64_t updates = 0;  // The number of applied updates, which is the optimizer's step.
   struct Last {
     uint64_t incarnation = 0, sequence = 0;
     friend bool operator==(const Last&, const Last&) = default;
@@ -45,16 +48,17 @@ struct ChunkState {
   friend bool operator==(const ChunkState&, const ChunkState&) = default;
 };
 
-// Returns rows [first, first + count) of a table's chunk. Does not set `updates` and `last`.
+// Returns the rows with indices from `first` to `first + count - 1`. Sets only `parameters` and
+// `slots`.
 ChunkState RowsOf(const push_pull::EmbeddingTable::Frozen& rows,
                   const std::vector<push_pull::RowColumn>& columns, int64_t first, int64_t count);
 
-// Returns a state with these parameters, the rule's initial slots and no updates.
+// Returns a state with these parameters, the initial slots of the optimizer's rule, and no updates.
 ChunkState FreshState(const RuleSpec& rule, std::span<const float> parameters);
 
-// The position of a piece in the state of a table's chunk, whose rows may come in several pieces.
-// The first piece discards pieces of an earlier state. The chunk changes with the last piece, which
-// has the state's `updates`.
+// The position of a piece in a state. The state of an embedding table's chunk may arrive in several
+// pieces, each with some of the rows. The first piece discards the pieces of an incomplete earlier
+// state. The chunk changes only when the last piece arrives, whose `updates` and `last` count.
 struct Piece {
   bool first = true, last = true;
 };
@@ -65,14 +69,15 @@ class ShardStore {
     std::vector<push_pull::Chunk> chunks;                           // The chunks of the shard.
     std::vector<RuleSpec> rules;                                    // Indexed by optimizer.
     std::map<int, push_pull::EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
-    // The number of servers. The store needs it to refuse keys that belong to another chunk. 0:
-    // keys are not checked.
+    // The number of parameter servers. With it, the store checks that a key belongs to its chunk.
+    // 0: the store does not check keys.
     int servers = 0;
   };
   static std::unique_ptr<ShardStore> Make(Options options);
   virtual ~ShardStore() = default;
 
-  // ---- Initialization. Errors are ConfigurationErrors that name the chunk and the mismatch.
+  // ---- Content of chunks. Fill and Restore return ConfigurationErrors that name the chunk and the
+  // mismatch. Copy, Freeze and FreezeDense return Unavailable if the chunk has no content yet.
   //
   // Sets the chunk to FreshState(rule, parameters).
   virtual absl::Status Fill(int chunk, std::span<const float> parameters) = 0;
@@ -80,65 +85,68 @@ class ShardStore {
   // Returns whether every chunk has content.
   virtual bool serving() const = 0;
   virtual absl::StatusOr<ChunkState> Copy(int chunk) const = 0;
-  // The rows of a table's chunk at the time of Freeze. They are valid for the life of this object.
+  // The rows of an embedding table's chunk at the time of Freeze. `rows` remains valid for the life
+  // of this object.
   struct FrozenRows {
     std::shared_ptr<const push_pull::EmbeddingTable::Frozen> rows;
     int64_t updates = 0;
     std::map<int, ChunkState::Last> last;
-    std::vector<uint64_t> counted;  // As in ChunkState.
+    std::vector<uint64_t> counted;  // The same as ChunkState::counted.
   };
   virtual absl::StatusOr<FrozenRows> Freeze(int chunk) const = 0;
-  // FreezeDense preserves the current state of a chunk that is not of a table, until Read returns
-  // it. Read may be called once. The store copies the state before the next update, or in Read if
-  // that is earlier.
+  // FreezeDense preserves the current state of a dense chunk for Read. Read returns this state, and
+  // may be called once for each result of FreezeDense. The store copies the state in Read, or
+  // before the next update of the chunk if the update comes first.
   class FrozenChunk;
   virtual absl::StatusOr<std::shared_ptr<FrozenChunk>> FreezeDense(int chunk) const = 0;
   virtual absl::StatusOr<ChunkState> Read(int chunk, FrozenChunk* frozen) const = 0;
-  // Returns the columns of the chunk's rows, empty for a chunk that is not of a table. REQUIRES:
-  // the chunk exists.
+  // Returns EmbeddingTable::Columns for a chunk of an embedding table, and an empty vector for a
+  // dense chunk. REQUIRES: the chunk exists.
   virtual std::vector<push_pull::RowColumn> columns(int chunk) const = 0;
 
   // ---- Workers
   //
-  // Accepts pushes of worker `worker` from the process with this incarnation only. Pushes of its
-  // other processes return Superseded.
+  // Accepts pushes of worker `worker` only from the process with this incarnation. Pushes of other
+  // processes of this worker return Superseded.
   virtual void Admit(int worker, uint64_t incarnation) = 0;
-  // Refuses the pushes of a lost worker. Blocks until none is being applied. If some chunks have
-  // applied their part of a push, they keep it.
+  // Refuses the pushes of a lost worker from now on. Blocks until no push of this worker is being
+  // applied. Chunks that have already applied their part of a push keep the result.
   virtual void Expel(int worker) = 0;
 
-  // Applies the push, and copies the resulting parameters to `out` unless `out` is empty. Refuses a
-  // push with an infinity or a NaN, however often it is sent. A refused push changes nothing and
-  // does not use its sequence number.
+  // Applies the push. If `out` is not empty, copies the resulting parameters to `out`. Refuses a
+  // push with an infinity or a NaN. A refused push changes nothing, and its sequence number counts
+  // as not used.
   virtual absl::StatusOr<push_pull::Pushed> Apply(int chunk, const push_pull::ChunkPush& push,
                                                   std::span<float> out) = 0;
-  // Blocks until the results of Apply for this chunk may be acknowledged.
+  // Blocks until the server may acknowledge all pushes that Apply has applied to this chunk. A
+  // store without a backup does not block.
   virtual absl::Status Await(int /*chunk*/) { return absl::OkStatus(); }
-  // Copies the parameters. Returns the chunk's `updates`.
+  // Copies the parameters to `out`. Returns the chunk's number of updates.
   virtual absl::StatusOr<int64_t> Pull(int chunk, std::span<float> out) const = 0;
 
-  // Copies rows of a table's chunk by key. A missing row has its initial value. Returns the chunk's
-  // `updates`.
+  // Copies the rows of `keys` to `rows`, for a chunk of an embedding table. A row that does not
+  // exist has its initial value. Returns the chunk's number of updates.
   virtual absl::StatusOr<int64_t> PullRows(int chunk, std::span<const uint64_t> keys,
                                            std::span<float> rows) const = 0;
 
-  // ---- Backups
+  // ---- Backups. The backup of a shard is a copy on another server. The primary, the server that
+  // the workers use, forwards each update to the backup.
   struct ChunkVersion {
     int64_t updates = -1;  // -1: no content yet.
     friend bool operator==(const ChunkVersion&, const ChunkVersion&) = default;
   };
   // REQUIRES: the chunk exists.
   virtual ChunkVersion chunk_version(int chunk) const = 0;
-  // Applies an update of the primary as update `number` of the chunk. The worker need not be
-  // admitted here, and other chunks need not have content. Returns FailedPrecondition if the
-  // chunk's next update has another number.
+  // Applies an update that the primary has forwarded, as update `number` of the chunk. The worker
+  // need not be admitted here, and other chunks need not have content. Returns FailedPrecondition
+  // if the chunk has not exactly `number` - 1 updates.
   virtual absl::StatusOr<push_pull::Pushed> Replay(int chunk, const push_pull::ChunkPush& push,
                                                    int64_t number) = 0;
 
-  // Returns the largest number of updates that one chunk has applied since the store was made.
+  // Returns the maximum over the chunks of the number of updates applied since the store was made.
   virtual int64_t applied() const = 0;
-  // Returns the statistics of each table (Chunk::table), summed over the table's chunks in this
-  // store.
+  // Returns the statistics of each embedding table, keyed by Chunk::table and summed over the
+  // table's chunks in this store.
   virtual std::map<int, push_pull::TableStatistics> tables() const = 0;
 };
 

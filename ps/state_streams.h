@@ -1,6 +1,7 @@
-// The streaming calls of proto::ParameterServer: Fill, Read and ReadRows. Each call is a gRPC
-// reactor with one message in flight. It uses a thread only while it handles a message, not while
-// it waits for the chief.
+// The streaming calls of proto::ParameterServer. Fill sets the content of shards. Read and ReadRows
+// return the content of a cut, a frozen copy of the shards that the call Cut has made. Each call is
+// a gRPC reactor with one message in flight. A call uses a thread only while it handles a message,
+// not while it waits for the chief.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -18,20 +19,23 @@ namespace muster::ps {
 using HostPtr = std::shared_ptr<ShardHost>;
 using CutPtr = std::shared_ptr<const std::map<int, ShardCut>>;  // Keyed by shard.
 
-// The functions of the service that the streams call. The service must outlive them.
+// The functions of the gRPC service (ps/service.h) that the streams call. Must outlive the streams.
 class StreamHost {
  public:
-  // Returns OK and sets `*host` if the call is from the current chief and the chief has created the
-  // shards here.
+  // Checks that the call is from the current chief, and that a chief has created the shards in this
+  // process. Returns OK and sets `*host` in this case, and otherwise an error. `term` is the
+  // chief's term, a number that is higher for each new chief. `method` is for error messages.
   virtual grpc::Status Enter(const grpc::CallbackServerContext& context, const char* method,
                              uint32_t term, HostPtr* host) = 0;
-  // Finds the named copy of the shard.
+  // Finds the cut that the request names. Returns an error if there is none, or if it does not
+  // contain the shard.
   virtual grpc::Status FindCut(const proto::ReadRequest& request, CutPtr* cut) const = 0;
-  // Starts a call's work on a thread that is not gRPC's. Returns an error if too many calls wait
-  // for a thread.
+  // Runs `work`, which begins a call, on a thread of this service. Returns an error if too many
+  // calls wait for a thread.
   virtual grpc::Status RunCall(std::function<void()> work) = 0;
-  // Starts the work for one piece of an admitted call. The work does not wait for other calls.
-  // Returns false if no memory is left.
+  // Runs `work`, which handles one message of a call that BulkCalls has admitted, on a thread of
+  // this service. There is one such thread for each admitted call. Returns false if no memory is
+  // left.
   virtual bool RunPiece(std::function<void()> work) = 0;
   virtual rpc::BulkCalls& bulk() = 0;
 
@@ -39,7 +43,7 @@ class StreamHost {
   ~StreamHost() = default;
 };
 
-// Each reactor deletes itself when its call has ended.
+// Each function returns a reactor that deletes itself when its call has ended.
 grpc::ServerReadReactor<proto::FillRequest>* OpenFill(StreamHost* service,
                                                       grpc::CallbackServerContext* context,
                                                       proto::FillReply* reply);

@@ -1,7 +1,7 @@
-// The body of muster-ps: RunPs runs a parameter server and returns the process's exit code. The
+// The body of muster-ps. RunPs runs a parameter server and returns the process's exit code. The
 // server opens its gRPC port at its address in the cluster spec and joins the job as a member. It
-// serves until the job's verdict, even while the chief is lost or replaced. Needs no LibTorch. main
-// calls RunPs once, before any other thread exists.
+// serves until the chief sends the job's verdict, the result of the job. The server continues while
+// the chief is lost or replaced. Needs no LibTorch.
 #pragma once
 
 #include <functional>
@@ -26,13 +26,15 @@ namespace muster::ps {
 class PsMembership {
  public:
   virtual ~PsMembership() = default;
-  // Joins, and joins again after a loss of the chief. Blocks until the job has ended. Returns OK if
-  // the job is done. The message of an error is this process's last line.
+  // Joins the job, and joins again when a new chief has replaced a lost one. Blocks until the job
+  // has ended. Returns OK if the job has completed. The message of an error is the line that this
+  // process must print last.
   virtual absl::Status WaitForVerdict() = 0;
-  // Thread-safe.
+  // Asks the chief to stop the job. Thread-safe.
   virtual void RequestStop() = 0;
+  // Reports to the chief that this task has failed.
   virtual void ReportFailure(const absl::Status& failure) = 0;
-  // Sets the number of updates applied so far, for heartbeats.
+  // Sets the number of applied updates that heartbeats report from now on.
   virtual void SetUpdates(int64_t updates) = 0;
 };
 
@@ -43,31 +45,36 @@ struct PsMembershipOptions {
   std::map<std::string, std::string> versions;
   // Called once when the job has ended, on another thread than RunPs.
   std::function<void(const absl::Status& result)> on_verdict;
-  // A file that also receives the last line of a process that is ended because it hangs. Empty:
-  // none.
+  // If this process hangs, it ends itself and also writes its last line to this file. Empty: no
+  // file.
   std::string termination_log;
-  // MemberOptions::stats.
+  // Sets the measurements of this task that heartbeats report.
   std::function<void(proto::TaskStats*)> stats;
   std::shared_ptr<SpanRecorder> spans;  // The spans of this process, for `muster trace`.
 };
 
+// Functions that ps/main.cc supplies.
 struct PsParts {
   std::function<std::unique_ptr<PsMembership>(const PsMembershipOptions&)> join;
-  // Called if this process fails before it has a membership. Reports the failure to the chief,
-  // until `give_up` returns true. Returns a status with this process's last line.
+  // Called if this process fails before it has a membership. Tries to report the failure to the
+  // chief until `give_up` returns true. Returns an error whose message is the line that this
+  // process must print last.
   std::function<absl::Status(const ClusterConfig&, const Job&, const absl::Status& failure,
                              const std::function<bool()>& give_up)>
       fail_early;
-  // Blocks while the chief cannot be reached. Returns true if the run is finished, so that there is
-  // nothing to join.
+  // Called before this process joins. Blocks while the chief's host refuses connections, until
+  // `give_up` returns true. Returns true if the run in model_dir is finished. This process must not
+  // join in that case.
   std::function<absl::StatusOr<bool>(const ClusterConfig&, const Job&,
                                      const std::function<bool()>& give_up)>
       finished_without_chief;
-  // Applies --fault to data connections and the session. Called before the first of them is opened.
+  // Makes the planned faults of --fault apply to data connections and to the session. Called before
+  // the first of them is opened.
   std::function<void(Faults*, transport::ListenerOptions*)> adapt;
-  std::string termination_log;
+  std::string termination_log;  // A file that also receives the last line. Empty: none.
 };
 
+// main calls RunPs once, before any other thread exists.
 int RunPs(int argc, char** argv, const PsParts& parts);
 
 }  // namespace muster::ps

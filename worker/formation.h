@@ -1,5 +1,5 @@
-// Makes the communicators of a member's replicas. The backend depends on the devices of the
-// replicas.
+// Makes the communicators (common/collective/communicator.h) of a member's replicas. A member is a
+// process that trains. A replica is a copy of the model on one device of the member.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,16 +14,21 @@
 
 namespace muster::worker {
 
+// Forms a group of the members in `spec`. Returns one communicator for each replica of this member.
+// `replicas_per_rank` is the number of replicas of each member. `aborted` ends the attempt when it
+// returns true.
 using GroupFactory =
     std::function<absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>>(
         const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,
         const std::function<bool()>& aborted)>;
 
-// Returns a function that forms a group over `listener`, which must outlive it. CPU replicas reduce
-// over shared memory and TCP, and CUDA replicas with NCCL. The function blocks, for at most
-// spec.formation_timeout. If the NCCL communicators cannot be made, the function passes the error
-// to `judge` and returns the result. `judge` can return a final error, so that the caller does not
-// retry with a device that has failed. `timeout` is the timeout of the communicators' operations.
+// Returns a GroupFactory that connects the members through `listener`, which must outlive the
+// result. CPU replicas communicate through shared memory and TCP, and CUDA replicas through NCCL.
+// `timeout` is the timeout of the communicators' operations.
+//
+// The GroupFactory blocks for at most spec.formation_timeout. If the NCCL communicators cannot be
+// made, the GroupFactory calls `judge` with the error and returns the result of `judge`. For a
+// device that has failed, `judge` can return a final error, so that the caller does not retry.
 GroupFactory FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
                            const CollectiveOptions& options, Duration timeout,
                            std::function<absl::Status(const absl::Status&)> judge);

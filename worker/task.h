@@ -12,7 +12,7 @@
 namespace muster::worker {
 
 struct TaskParts {
-  TaskType binary;  // The task type that this binary is for.
+  TaskType binary;  // The task type that this program is for: chief or worker.
   ChiefRoleFactory start_chief;
   // Finds the job's "program" by name.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
@@ -20,9 +20,9 @@ struct TaskParts {
   std::string termination_log;
 };
 
-// Runs a training task from its arguments and environment to its end. Returns the process's exit
-// code. SIGTERM and SIGINT request a stop at an agreed step. A second signal ends the process at
-// once.
+// Reads arguments and environment, runs the training task, and returns the process's exit code.
+// SIGTERM and SIGINT request a stop of the job. In synchronous training, all members then stop
+// after the same step. A second SIGINT ends the process at once.
 int RunTask(int argc, char** argv, const TaskParts& parts);
 
 }  // namespace muster::worker

@@ -1,5 +1,7 @@
-// These pure functions decide whether a process that sends a Hello may join. Their inputs are the
-// Hello and the coordinator's state.
+// These pure functions decide whether a process may join the job. A process asks to join with a
+// Hello (proto/coordinator.proto), the first message of its session with the coordinator. The
+// functions decide from the Hello and the coordinator's state. A member is a task that the cluster
+// spec declares as a participant of training.
 #pragma once
 
 #include <functional>
@@ -15,40 +17,42 @@
 
 namespace muster::chief {
 
-// Returns the first field in which two documents differ, "" if they are equal. `mine` is the
-// coordinator's document.
+// Returns the first field in which two JSON documents differ, "" if they are equal. `mine` is the
+// coordinator's document, and `theirs` that of the process.
 using Compare = std::function<std::string(const std::string& mine, const std::string& theirs)>;
 
-// The first fields in which a process's cluster and job differ from the chief's, "" if none. The
-// caller computes them without the coordinator's lock, because the documents are long. The jobs are
-// compared only if the clusters are equal.
+// The first field in which a process's cluster spec differs from the chief's, and the first key in
+// which its job differs. "" if there is no difference. The jobs are compared only if the clusters
+// are equal. Comparisons of long documents take time, so the caller makes them without the
+// coordinator's lock.
 struct Differences {
   std::string cluster_field, job_key;
 };
 
 struct AdmissionOptions {
+  // `cluster` and `job` are the chief's cluster spec and job, as JSON.
   std::string run_id, cluster_digest, cluster, job;
-  // The chief's term, which is part of the number of each new generation. Its initial value is from
-  // owner.json.
+  // The chief's term: a number above those of all earlier chiefs of the run. It starts with the
+  // value in owner.json, and rises if a member has seen a higher term. The term is the upper half
+  // of the number of each new generation (a period in which a fixed set of members trains).
   uint32_t term = 1;
-  // The chief's term at its start. `term` may be higher, because members may report a later term.
-  uint32_t first_term = 1;
+  uint32_t first_term = 1;  // The value of `term` at the start of the chief.
   // True if the model_dir holds no record of a run. The chief then adopts the run_id of the first
   // member that holds state.
   bool fresh_run = false;
   Compare differing_cluster_field, differing_job_key;
-  // After this time without a heartbeat, another process of the same task may replace a member.
+  // After this time without a heartbeat of a member, another process of its task may replace it.
   Duration suspect = std::chrono::milliseconds(2500);
 };
 
 struct Refusal {
   ExitCode code;
   std::string message;  // One sentence. The refused task prints it as its last line.
-  // True if the refusal ends the job. The job cannot start without this task, and the task's
-  // configuration makes every later start fail too.
+  // True if the refusal ends the job. The reason is a wrong configuration of a task without which
+  // the job cannot start. A restart of the task would not help.
   bool ends_job = false;
-  // True if the refused process does not exit but retries, until its timeouts.join has passed. The
-  // task's current process may leave before that time.
+  // True if the refused process retries until its timeouts.join has passed. The reason is that its
+  // task has another process now, which may leave before that time.
   bool tries_again = false;
 };
 
@@ -58,11 +62,12 @@ Differences DifferencesOf(const proto::Hello& hello, const AdmissionOptions& opt
 std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello,
                              const Differences& differences, const JobState& state,
                              const AdmissionOptions& options);
-// Refuses a process whose devices clash with those of `members`, the members of a running job. A
-// refusal does not end the job, so a replacement on the wrong host does no harm. At the first
-// formation the members detect a clash themselves, and then the job ends.
+// Returns nullopt unless the process's devices clash with the devices of `members`. A clash is, for
+// example, a GPU that another member uses. Called only after the first generation was formed. The
+// refusal does not end the job, so a replacement on the wrong host does no harm. (When the first
+// generation is formed, the members detect a clash themselves, and the job ends.)
 std::optional<Refusal> CheckDevices(const proto::Hello& hello, std::vector<MemberDevices> members);
-// Returns the index in `state` of the declared member with this name ("worker:1"), or -1.
+// Returns the index in `state.members` of the member with this name, such as "worker:1", or -1.
 int FindMember(const JobState& state, std::string_view name);
 
 }  // namespace muster::chief

@@ -1,5 +1,5 @@
-// Converts between the messages of proto/coordinator.proto and the structs of decision.h and
-// common/cluster.
+// Converts between the messages of proto/coordinator.proto and the structs of
+// chief/decision/decision.h and common/cluster.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace muster::chief {
 
 proto::Verdict VerdictToProto(const Verdict& verdict);
 Phase PhaseFromWire(uint32_t phase);
-// Returns the process that sent `hello` over a session that was opened at `now`.
+// Returns the process that sent `hello`, the first message of a session that was opened at `now`.
 MemberProcess ProcessOf(const proto::Hello& hello, PausingTime now);
-// Updates the sender's state with `report`, which arrived at `now`. Returns true if the report is
-// more than a heartbeat, so a new decision may be due.
+// Updates `member`, which sent `report`. The report arrived at `now`. Returns true if the report
+// changes `member` in a way that may require a new decision of the coordinator.
 bool ApplyReport(const proto::Report& report, PausingTime now, MemberInfo* member);
 proto::MemberStatus StatusOfMember(const MemberInfo& member, PausingTime now);
 

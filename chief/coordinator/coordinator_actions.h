@@ -1,4 +1,5 @@
-// Carries out the coordinator's decisions and notifies the members.
+// CoordinatorActions carries out the coordinator's decisions (chief/decision/decision.h) and sends
+// the resulting messages to the members.
 #pragma once
 
 #include <string>
@@ -13,24 +14,26 @@ class CoordinatorActions {
   explicit CoordinatorActions(CoordinatorState& state) : state_(state) { BeginRoster(); }
 
   void Act(PausingTime now, const Decision& decision);
-  // Ends the current generation of all members, but not the job.
+  // Ends the current generation for all members, because of `why`. The job continues.
   void Abort(PausingTime now, const std::string& why);
-  // Ends the job. Has no effect if the job has already ended. `lost` is a lost member, which may be
-  // unable to receive the verdict; -1 if none.
+  // Ends the job. Has no effect if the job has already ended. `lost` is the lost member that caused
+  // the end, -1 if none. The coordinator does not wait for the acknowledgement of a lost member
+  // that is silent.
   void End(PausingTime now, Verdict verdict, int lost);
-  // Asks all members to stop at an agreed step.
+  // Asks all members to stop at a step that they agree on.
   void Stop();
-  // Logs which members are missing, and sends this line to all members. Has no effect unless other
-  // members wait for them and the roster interval has passed.
+  // Logs which members are missing, and sends this line to all members. Has an effect only while
+  // members wait for missing ones, and at most once per CoordinatorOptions::roster_interval.
   void SendMissingMembers(PausingTime now);
   void BeginRoster() { next_roster_ = state_.job.stage_since + state_.options.roster_interval; }
 
  private:
   void Form(PausingTime now, int member);
-  // Reports the admission of independent members to MemberEvents.
+  // Reports the admission of an independent member to MemberEvents.
   void Admitted(const NewGeneration& formed);
+  // Treats `member` as lost.
   void Drop(PausingTime now, int member, const std::string& why, bool asked_to_exit = false);
-  // Drops a member that hangs or leaves. Sends `why` to the member's process, which then exits.
+  // Drops a member that hangs or leaves. Sends `why` to the member's process, which exits.
   void Expel(PausingTime now, int member, const Verdict& why);
 
   void TellVerdict() const;

@@ -1,7 +1,8 @@
-// The implementation of Coordinator. One mutex guards one state. The coordinator's thread decides
-// and acts (coordinator.cc) through CoordinatorActions. gRPC's threads deliver the messages of
-// members and other callers (coordinator_sessions.cc). Registration (coordinator_registration.h)
-// handles each Hello.
+// The implementation of Coordinator (coordinator.h). One mutex guards the CoordinatorState. The
+// coordinator's thread makes the decisions (coordinator.cc) and carries them out with
+// CoordinatorActions. gRPC's threads deliver the messages of members and other callers
+// (coordinator_sessions.cc). Registration (coordinator_registration.h) handles each Hello, the
+// first message of a session.
 #pragma once
 
 #include <map>
@@ -16,7 +17,8 @@
 
 namespace muster::chief {
 
-// Session streams carry encoded messages, so the coordinator encodes a message to all members once.
+// Session streams carry encoded messages. The coordinator can therefore encode a message once and
+// send it to all members.
 using CoordinatorService = proto::Coordinator::WithRawCallbackMethod_Session<
     proto::Coordinator::WithCallbackMethod_ReportFailure<
         proto::Coordinator::WithCallbackMethod_Status<proto::Coordinator::Service>>>;
@@ -58,11 +60,14 @@ class CoordinatorImpl final : public Coordinator,
                                    proto::StatusReply* reply) override;
 
  private:
-  void Run();
+  void Run();  // The body of thread_.
+  // Asks the hosts of broken sessions whether the processes still exist.
   void ProbeBroken();
-  // Starts to write the run's identity to the disk if the chief adopts a run or a generation waits
-  // for the write. Ends the job if the write takes longer than timeouts.join.
+  // Starts a write of the run id and the term to the disk, if the chief adopts a run or a
+  // generation cannot form before this write. Ends the job if the write does not succeed within
+  // timeouts.join.
   void RecordIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Handles the result of a write of the run id and the term.
   void KeptLocked(const IdentityWriter::Result& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnHello(const std::shared_ptr<chief::Session>& session, const proto::Hello& said);
   void MakeRoomForSessionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -71,17 +76,18 @@ class CoordinatorImpl final : public Coordinator,
   int MemberOfLocked(const chief::Session* session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CoordinatorOptions options_;
-  const chief::Session::Message pulse_, stop_pulse_;  // Sent once per heartbeat.
+  // A pulse is the coordinator's answer to a member's report. stop_pulse_ asks the member to stop.
+  const chief::Session::Message pulse_, stop_pulse_;
   LogRateLimiter refused_lines_;
   std::unique_ptr<rpc::Server> server_;
   std::thread thread_;
-  // The five members below are used only by thread_.
+  // Only thread_ uses the next five fields.
   MonotonicTime next_probe_;
-  bool to_form_ = false;   // A generation waits for the write of the run's identity.
-  absl::Status not_kept_;  // The error of the last write of the identity.
+  bool to_form_ = false;   // A generation waits until the run id and the term are on the disk.
+  absl::Status not_kept_;  // The result of the last write of the run id and the term.
+  // The time of the first write since the last successful one. nullopt if no write is needed.
   std::optional<PausingTime> not_kept_since_;
-  // The last time at which a write was needed.
-  PausingTime to_keep_at_;
+  PausingTime to_keep_at_;  // The last time at which a write was needed.
 
   absl::Mutex mu_;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
@@ -91,7 +97,7 @@ class CoordinatorImpl final : public Coordinator,
   // Sessions that have not sent a Hello, with the time at which each was opened.
   std::map<std::shared_ptr<chief::Session>, PausingTime> greeting_ ABSL_GUARDED_BY(mu_);
   std::optional<IdentityWriter::Result> kept_ ABSL_GUARDED_BY(mu_);
-  // Used only by thread_. Must be the last member, because the writer's thread uses the members
+  // Used only by thread_. Must be the last field, because the writer's thread uses the fields
   // above.
   IdentityWriter keeper_;
 };

@@ -1,6 +1,7 @@
-// Registration handles the Hello of each new session. It refuses the process permanently, makes the
-// process retry, or binds the session to its member. A bound session receives the job's current
-// state.
+// Registration handles the Hello, the first message of each new session (a gRPC stream between a
+// process and the coordinator). Registration has three possible answers. It refuses the process
+// permanently, it tells the process to retry, or it accepts the process for its task. In the last
+// case it binds the session to the member (the task in training) and sends the job's current state.
 #pragma once
 
 #include <memory>
@@ -22,27 +23,31 @@ class Registration {
 
   void OnHello(const std::shared_ptr<Session>& session, const proto::Hello& hello,
                const Differences& differences);
-  // Returns the run id that must be on the disk before the chief adopts that run; "" if none.
+  // A chief without a record of its run adopts the run of the first member that holds state. The
+  // chief must first write the id of this run to the disk. Returns this id, or "" if no write is
+  // needed.
   const std::string& adopting() const { return adopting_; }
-  // Called when the write of adopting() has ended. Adopts the run if `written` is OK.
+  // Called when the write of `run_id` has ended. Adopts this run if `written` is OK.
   void Adopted(const std::string& run_id, const absl::Status& written);
 
  private:
-  // Returns the devices of all joined members except `member`.
+  // Returns the devices (such as GPUs) of all joined members except `member`.
   std::vector<MemberDevices> OtherDevices(int member) const;
-  // Called while the job ends. Returns whether the process was started for the job's next run
-  // rather than this one. Such a process receives no verdict and waits for the next chief.
+  // Called while the job ends. Returns whether the process was started for the next start of a job
+  // on this cluster. Such a process receives no verdict and waits for the next chief.
   bool OfTheNextStart(int member, const proto::Hello& hello, const Differences& differences) const;
   // Ends the session without a verdict, so that the process retries.
   void TellToRetry(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member,
                    const std::string& why);
   void Refuse(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member,
               const Refusal& refusal);
-  // Returns whether the chief has adopted, or is about to adopt, the run whose state this process
-  // holds. If true, the process must connect again.
+  // Begins to adopt the run of a process that holds state, if the chief has no record of a run.
+  // Returns whether the chief is about to adopt this run. If true, the process must connect again.
   bool Adopts(PausingTime now, const proto::Hello& hello, const Differences& differences);
   // Makes the sender of `hello` the process of `member`, in place of an earlier process.
   void TakeProcess(PausingTime now, const proto::Hello& hello, int member);
+  // Raises the chief's term if needed, so that new generations have numbers above
+  // `highest_generation`.
   void RaiseTerm(uint64_t highest_generation);
   void Bind(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member);
   // Sends the job's current state to a member that has joined or rejoined.
@@ -51,7 +56,8 @@ class Registration {
 
   CoordinatorState& state_;
   CoordinatorActions& actions_;
-  std::set<uint64_t> superseded_;  // Incarnations of processes that were replaced.
+  // The incarnations (random numbers that identify processes) of replaced processes.
+  std::set<uint64_t> superseded_;
   std::string adopting_;
   LogRateLimiter lines_;  // Limits log lines about refused processes.
 };

@@ -1,5 +1,5 @@
-// The state of a coordinator, which the coordinator's mutex guards. CoordinatorImpl,
-// CoordinatorActions and Registration share it.
+// The state of a Coordinator (coordinator.h). The mutex of CoordinatorImpl guards this state.
+// CoordinatorImpl, CoordinatorActions and Registration share it.
 #pragma once
 
 #include <memory>
@@ -19,19 +19,20 @@
 
 namespace muster::chief {
 
-// The part of a member's state that is not in JobState: its session, and messages of that session.
+// The state of a member that is not in JobState (chief/decision/decision.h): the member's session
+// and messages. An incarnation is a random number that identifies a process.
 struct MemberSlot {
   std::shared_ptr<Session> session;  // Null if the member has no session.
-  proto::Hello hello;                // The last accepted Hello.
-  Session::Message formation;        // The proto::Formation message of its latest generation.
-  uint64_t lost = 0;                 // The incarnation that was lost last.
-  // The incarnation of the last process that was logged as waiting to become this member.
+  proto::Hello hello;                // The last accepted Hello (the first message of a session).
+  Session::Message formation;        // The message that announced the member's last generation.
+  uint64_t lost = 0;                 // The incarnation of the last lost process.
+  // The incarnation of the last process that the log named as waiting to become this member.
   uint64_t wait_logged = 0;
-  // A report that the process has ended and will not be restarted. It arrived while the session was
-  // connected, so it does not count yet (see CheckDeaths).
+  // A supervisor's report that the process has ended and will not be restarted. The report arrived
+  // while the process still had a live session, so it does not count yet (see CheckDeaths).
   struct Death {
     std::string why;
-    PausingTime at;
+    PausingTime at;  // When the report arrived.
   };
   std::optional<Death> death;
 };
@@ -41,31 +42,34 @@ struct CoordinatorState {
   explicit CoordinatorState(const CoordinatorOptions& coordinator_options);
 
   void SendAll(const proto::CoordinatorMessage& message);
-  // Wakes the coordinator's thread, because a decision may be due.
+  // Wakes the coordinator's thread. Called when a decision may be due.
   void Wake() {
     event = true;
     wake.Signal();
   }
+  // Returns whether the current run id and term are on the disk.
   bool IdentityRecorded() const {
     return kept && kept->first == admission.run_id && kept->second == admission.term;
   }
   // Handles a report that a task has failed, or that its process has ended and will not be
-  // restarted. Returns why the report does not count, "" if it does. Sets `try_again` for the field
-  // of this name in FailureReply.
+  // restarted. Returns "" if the report ends the job, otherwise the reason why it does not. Sets
+  // `try_again` to true if the process must exit with 138, because a start on another host may
+  // succeed.
   std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
-  // Handles MemberSlot::death of all members. Such a report counts once the session has broken or
-  // is silent. The report is dropped if the process sends anything after it.
+  // Handles MemberSlot::death of all members. The report counts once the session is broken or
+  // silent. CheckDeaths drops the report if the process still sends messages a second later.
   void CheckDeaths(PausingTime now);
 
-  // Reports an event to CoordinatorOptions::on_event. `task` may be "", and `step` -1.
+  // Reports an event to CoordinatorOptions::on_event. `task` may be "". `step` may be -1.
   void Tell(proto::RunEvent::Kind kind, const std::string& task, int64_t step,
             const std::string& text) const;
   void LogFailure(const proto::FailureReport& report, std::string_view what);
+  // Returns whether the member's session is connected and has had a recent heartbeat.
   bool Lives(PausingTime now, const MemberInfo& member) const {
     return member.process.connected && now - member.process.last_heard < options.decision.suspect;
   }
-  // Handles the certain end of a member's process. Returns true if the job may continue without the
-  // member.
+  // Called when the process of `member` has certainly ended and will not be restarted. Returns true
+  // if the job may continue without the member.
   bool TakeDeath(int member, const std::string& message);
 
   const CoordinatorOptions& options;
@@ -75,20 +79,22 @@ struct CoordinatorState {
   std::vector<MemberSlot> slots;  // Indexed by rank.
   AdmissionOptions admission;
   MemberStats stats;
-  uint32_t counter = 0;  // Counts generations within the term.
+  uint32_t counter = 0;  // The number of generations in the current term (AdmissionOptions::term).
   // Reports Newest() to the chief. Called when the term or the counter has risen.
   void AdmitNewest() const {
     if (options.on_newest) options.on_newest(Newest());
   }
+  // Returns the number of the newest generation.
   uint64_t Newest() const { return (static_cast<uint64_t>(admission.term) << 32) | counter; }
-  // The run id and the term that are on the disk. A generation is formed only if they are current.
+  // The run id and the term that are on the disk. The coordinator forms a generation only if they
+  // equal the current ones.
   std::optional<std::pair<std::string, uint32_t>> kept;
-  std::string abort_reason;  // Why the last generation was aborted.
-  bool event = false;
-  bool closed = false;           // Each member has received the verdict or no longer needs it.
+  std::string abort_reason;      // Why the last generation was aborted.
+  bool event = false;            // Wake was called since the last decision.
+  bool closed = false;           // The coordinator no longer waits for members at the job's end.
   LogRateLimiter failure_lines;  // Limits log lines about failures that do not end the job.
-  // `wake` is signalled on an event. `ended` is signalled when the job ends, and when `closed`
-  // becomes true.
+  // `wake` is signalled by Wake. `ended` is signalled when the job ends and when `closed` becomes
+  // true.
   CondVar wake, ended;
 };
 

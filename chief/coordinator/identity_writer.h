@@ -1,5 +1,6 @@
-// IdentityWriter writes the run's identity to model_dir on a thread of its own. A slow disk
-// therefore does not delay the coordinator's decisions.
+// IdentityWriter writes the run's identity to model_dir: the run id and the chief's term (the
+// number of this owner of the model_dir). It uses a thread of its own, so a slow disk does not
+// delay the coordinator's decisions.
 #pragma once
 
 #include <atomic>
@@ -21,14 +22,14 @@ class IdentityWriter {
     uint32_t term = 0;
     absl::Status status;
   };
-  // `keep` writes the identity. `keep` and `on_done` run on this object's thread. A null `keep`
-  // counts as a write that succeeds.
+  // `keep` writes the identity. `on_done` receives the result. Both are called on this object's
+  // thread. If `keep` is null, each write succeeds.
   IdentityWriter(WriteFunction keep, std::function<void(Result)> on_done)
       : write_(std::move(keep)), on_done_(std::move(on_done)) {}
   ~IdentityWriter();  // Blocks until the current write and its `on_done` have returned.
 
-  // Starts a write unless one is in progress. Never waits for `on_done`, so the caller may hold a
-  // lock that `on_done` acquires.
+  // Starts a write. Has no effect while another write is in progress. Does not wait for `on_done`,
+  // so the caller may hold a lock that `on_done` acquires.
   void Start(const std::string& run_id, uint32_t term);
 
  private:

@@ -1,6 +1,7 @@
-// The interface through which a coordinator reports single members to the Director of a
-// parameter-server job. Members of such a job are independent (MembershipOptions::independent): the
-// loss of one does not affect the others.
+// MemberEvents is the interface through which the coordinator of a parameter-server job reports
+// single members to the Director (chief/parameter_server/director.h). The members are the workers
+// and the ps tasks. They are independent (MembershipOptions::independent): the loss of a member
+// does not affect the other members.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +13,32 @@ namespace muster::chief {
 
 struct AdmittedMember {
   TaskId task;
-  uint64_t incarnation = 0;
+  uint64_t incarnation = 0;  // A random number that identifies the process.
   std::string data_address;  // host:port of the member's data listener.
   std::string host_id, host;
-  // True if the process was a member of this run before, under an earlier chief or before its
-  // session broke. It may then hold state.
+  // True if the process was a member of this run before: under an earlier chief, or before its
+  // session broke. The process may then hold state.
   bool again = false;
 };
 
-// The coordinator calls these methods with its lock held. They must not block or call the
-// coordinator.
+// The coordinator calls these methods with its lock held. The methods must not block and must not
+// call the coordinator.
 class MemberEvents {
  public:
   virtual ~MemberEvents() = default;
-  // The member has joined and may start. The first call comes once all declared members have
-  // joined. After a restart of the chief, members that hold state are admitted at once. After an
-  // interrupted session, this is called again for the same incarnation, without OnLost in between.
-  // The member then still holds its state.
+  // Called when the coordinator admits a member, which may then start. The first call comes once
+  // all declared members have joined. After a restart of the chief, members that hold state are
+  // admitted at once. If a member's session was interrupted, OnAdmitted may be called again for the
+  // same incarnation without a call of OnLost in between. The member still holds its state.
   virtual void OnAdmitted(const AdmittedMember& member) = 0;
-  // The member is lost, or the coordinator has given it up. Another process may be admitted later,
-  // or the same process unless `ended` is true. Called a second time, with `ended`, if the process
-  // of a lost member is later known to have ended.
+  // Called when a member is lost, or when it hangs and the coordinator drops it. `ended` is true if
+  // the process has certainly ended. If `ended` is false, the same process may be admitted again.
+  // If the end of such a process becomes known later, OnLost is called again, with `ended` true. A
+  // new process of the task may be admitted in either case.
   virtual void OnLost(const TaskId& task, uint64_t incarnation, const std::string& why,
                       bool ended) = 0;
-  // A member received SIGTERM or SIGINT. The job then finishes the current work, saves and ends.
+  // Called when a stop is requested, for example by a SIGTERM at a member. The Director finishes
+  // the current work, saves and ends the job.
   virtual void OnStopRequested() = 0;
 };
 

@@ -1,5 +1,5 @@
-// Keeps the last measurements of the members, and finds stragglers (pace.h). For people and
-// monitoring only.
+// MemberStats keeps the last measurements that members (tasks in training) have sent, and finds
+// stragglers (pace.h). Measurements are shown to people and to monitoring, and affect no decision.
 #pragma once
 
 #include <functional>
@@ -22,15 +22,15 @@ class MemberStats {
               std::function<void(const TaskId& member, bool straggler)> on_straggler)
       : tasks_(std::move(tasks)), on_straggler_(std::move(on_straggler)), kept_(tasks_.size()) {}
 
-  // Stores the measurements of a member. Logs when the member becomes a straggler, and when it no
-  // longer is one. `step` is the member's step, for the log.
+  // Stores the measurements of a member. Logs and calls `on_straggler` when the member becomes a
+  // straggler, and when it is no longer one. `step` is the member's step, for the log.
   void Keep(int member, proto::TaskStats stats, int64_t step);
   // Called when a member is lost.
   void Forget(int member);
 
   // Sets the measurements of a member in `status`.
   void AddTo(int member, proto::MemberStatus* status) const;
-  // Returns the measurements of all members that sent some, keyed by task.
+  // Returns the measurements, keyed by task. Omits members without measurements.
   std::map<std::string, proto::TaskStats> All() const;
 
  private:

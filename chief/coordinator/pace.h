@@ -1,6 +1,7 @@
-// Finds stragglers: members for which the others wait in each step. A straggler needs more time in
-// a step than the others before its first wait for them. For people and monitoring only: it affects
-// no decision.
+// Finds stragglers. A straggler is a member for which the other members wait in each step. The
+// local time of a member is the part of a step before the member first waits for others. A
+// straggler has a longer local time than the other members. The result is shown to people and to
+// monitoring, and affects no decision of the coordinator.
 #pragma once
 
 #include <vector>
@@ -8,27 +9,29 @@
 namespace muster::chief {
 
 struct PaceRules {
-  // A member is over the limit if its time is longer than the median of the others by this fraction
-  // of its own time, and by at least `least_seconds`.
+  // The excess of a member is its local time minus the median of the other members' local times. A
+  // member is over the limit if its excess is at least `share` of its own local time, and at least
+  // `least_seconds`.
   double share = 0.2, least_seconds = 0.005;
-  // After this many reports in a row over the limit, it is a straggler. One report suffices if the
-  // fraction is at least `clear_share`.
+  // A member is a straggler after this many reports in a row over the limit. A single report over
+  // the limit suffices if the excess is at least `clear_share` of the member's local time.
   int reports = 2;
   double clear_share = 0.5;
-  // A member is no longer a straggler after this many reports in a row below half of `share`.
+  // A member is no longer a straggler after this many reports in a row below half of the limit.
   int reports_after = 2;
 };
 
 struct Pace {
   bool straggler = false;
-  double share = 0;           // As in PaceRules::share, of the last report.
-  double median_seconds = 0;  // Of the others.
-  int over = 0, under = 0;    // Reports in a row.
+  double share = 0;           // The excess divided by the local time, in the last report.
+  double median_seconds = 0;  // The median of the other members' local times.
+  // Numbers of reports in a row: over the limit, and below half of it.
+  int over = 0, under = 0;
 };
 
-// Returns the pace after a report: `seconds` is TaskStats::local_step_seconds, a median of several
-// steps, and `others` has those of the other members. Times that are not positive are unknown.
-// Pure.
+// Returns the pace of a member after a report. `pace` is its pace before. `seconds` is the reported
+// local time (TaskStats::local_step_seconds), which is a median of several steps. `others` has the
+// local times of the other members. A time that is not positive counts as unknown. Pure.
 Pace NextPace(const PaceRules& rules, Pace pace, double seconds, std::vector<double> others);
 
 }  // namespace muster::chief

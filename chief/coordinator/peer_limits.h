@@ -1,6 +1,6 @@
-// Checks the messages of members against generous limits, and cleans their text for the log. All
-// functions are pure. Callers use them before costly work: without the coordinator's lock and
-// before they parse any JSON.
+// These functions check messages of members (tasks in training) against generous limits, and make
+// their text safe for the log. All functions are pure. The coordinator calls them first: before it
+// takes its lock and before it parses any JSON of the message.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace muster::chief {
 
-// Limits for a session's first message, and for each later one.
+// Limits for the size of a session's first message (the Hello), and of each later message (a
+// report).
 inline constexpr size_t kMaxHelloBytes = 1 << 20;
 inline constexpr size_t kMaxReportBytes = 64 << 10;
 
@@ -21,9 +22,9 @@ std::string ProblemWith(const proto::Hello& hello);
 // Returns whether `id` is empty or has the form of a run id of any version of Muster.
 bool IsRunId(std::string_view id);
 
-// Cleans the text fields that go into the log, verdicts and files.
+// CleanText makes the text fields printable that are written to the log, verdicts and files.
+// CleanStats does the same for measurements, and drops entries that exceed limits.
 void CleanText(proto::Hello* hello);
-// Drops entries beyond the limits, and makes text printable.
 void CleanStats(proto::TaskStats* stats);
 void CleanText(proto::Report* report);
 void CleanText(proto::FailureReport* report);

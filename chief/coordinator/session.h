@@ -1,5 +1,6 @@
-// A Session is the coordinator's end of one member's session stream. It queues outgoing messages
-// and calls a handler for each incoming one. It needs no thread of its own.
+// A Session is the coordinator's end of the gRPC stream between the coordinator and one member (a
+// task in training). It queues outgoing messages, and calls a handler for each incoming message. It
+// needs no thread of its own.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -19,35 +20,40 @@ namespace muster::chief {
 
 class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // Receives the events of sessions, on gRPC's threads. Calls for one session never overlap. The
-  // methods may call Send, Close and Kill. Must outlive the server.
+  // Receives the events of all sessions, on gRPC's threads. Calls for the same session never
+  // overlap. The methods may call Send, Close and Kill. Must outlive the gRPC server.
   class Handler {
    public:
     virtual ~Handler() = default;
     virtual void OnMessage(const std::shared_ptr<Session>& session,
                            const proto::MemberMessage& message) = 0;
-    // The stream has ended, by either side. No call for this session follows.
+    // Called when the member or the coordinator has ended the stream. This is the last call for the
+    // session.
     virtual void OnBroken(const std::shared_ptr<Session>& session) = 0;
   };
 
-  // The session lives until its stream has ended and no caller holds the pointer.
+  // The session keeps itself alive until its stream has ended.
   static std::shared_ptr<Session> Make(Handler* handler, grpc::CallbackServerContext* context);
-  // Starts to read, so the handler may be called. Called once, before the reactor is returned to
-  // gRPC.
+  // Starts to read. The handler may be called from now on. Called once, before the caller returns
+  // the session to gRPC.
   void Begin() { StartRead(&incoming_); }
 
-  // An encoded message, which many sessions can send without encoding it again.
+  // An encoded message. Several sessions can send the same Message.
   using Message = std::shared_ptr<const grpc::ByteBuffer>;
   static Message Encode(const proto::CoordinatorMessage& message);
 
-  // Thread-safe. Has no effect on a session that has ended.
+  // Send, SendIfIdle, Close and Kill are thread-safe, and have no effect after the end of the
+  // stream.
+  //
+  // Queues `message`. Does not block.
   void Send(Message message);
   void Send(const proto::CoordinatorMessage& message) { Send(Encode(message)); }
-  // Sends only if no other message is queued or being sent. For pulses.
+  // Sends `message` if no other message is queued or being sent. Used for pulses, the coordinator's
+  // heartbeats.
   void SendIfIdle(Message message);
-  // Ends the stream once all queued messages are sent.
+  // Ends the stream once all queued messages are sent. The member receives the status OK.
   void Close() { Close(grpc::Status::OK); }
-  // Does the same. The client receives `status`.
+  // Does the same, but the member receives `status`.
   void Close(const grpc::Status& status);
   // Cancels the stream at once.
   void Kill();
@@ -59,7 +65,7 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   // Returns the identity in the client's certificate; nullopt on a plaintext connection.
   const std::optional<security::Peer>& caller() const { return caller_; }
 
-  // Used only by the handler and guarded by the handler's mutex.
+  // Only the handler uses these two fields. Its mutex guards them.
   int member = -1;
   bool broken = false;
 
@@ -68,18 +74,18 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
       : handler_(handler), caller_(rpc::CallerOf(*context)), context_(context) {}
   grpc::Status TakeMessage();
   void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the stream's final status if the stream can be finished now, else nullopt. The caller
-  // must pass the status to Finish after releasing mu_.
+  // Returns the final status if the stream can be finished now, else nullopt. The caller must pass
+  // this status to Finish after it has released mu_.
   std::optional<grpc::Status> ToFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Handler* const handler_;
   const std::optional<security::Peer> caller_;
   std::shared_ptr<Session> self_;  // Keeps this object alive until OnDone.
   grpc::ByteBuffer incoming_;      // The message being read.
-  bool first_ = true;              // The message being read is the first one.
+  bool first_ = true;              // No message was read yet.
 
   absl::Mutex mu_;
-  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mu_);  // Null once finished.
+  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mu_);  // Null once finished_.
   std::deque<Message> queue_ ABSL_GUARDED_BY(mu_);
   Message outgoing_ ABSL_GUARDED_BY(mu_);  // The message being written.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;

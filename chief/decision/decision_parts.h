@@ -1,5 +1,5 @@
-// Helper functions for the decisions about synchronous members (decision_synchronous.cc,
-// decision_elastic.cc) and about independent members (decision_independent.cc).
+// Helper functions for decisions (decision.h) about synchronous members (decision_synchronous.cc,
+// decision_elastic.cc, decision_spares.cc) and independent members (decision_independent.cc).
 #pragma once
 
 #include <optional>
@@ -19,26 +19,27 @@ struct MemberLoss {
   int member = -1;
   std::string why;
 };
-// Returns the member that was lost first. `suspected` is true if a collective has failed. A member
-// then counts as lost after MembershipOptions::suspect without a heartbeat.
+// Returns the member that was lost first. `suspected` is true if a collective has failed. If true,
+// a member counts as lost after MembershipOptions::suspect without a heartbeat.
 std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const MembershipOptions& o,
                                     bool suspected);
-// Returns the timeout of the member's current phase. Returns zero, for no timeout, if the member
-// waits for others, has finished or has not joined, or if the job sets none.
+// Returns the timeout of the member's current phase, or zero for no timeout. A member that waits
+// for a generation, has finished or has not joined has no timeout.
 Duration PhaseLimit(const MemberInfo& m, const MembershipOptions& o);
-// Returns "in phase 'data' for 12.0 s; timeouts.phase.data is 10 s".
+// Returns a text such as "in phase 'data' for 12.0 s; timeouts.phase.data is 10 s".
 std::string PhaseTooLong(Phase phase, Duration age, Duration limit);
 // Returns the decision about the first failure that a member reported about itself, nullopt if
 // there is none.
 std::optional<Decision> OwnFailure(const JobState& s);
-// Returns true if no member holds state that could be lost.
+// Returns true if this chief has formed no generation, and no member has joined with state from an
+// earlier chief. A stop of the job then loses no state.
 bool Fresh(const JobState& s);
-// Returns true if members that have not joined yet may hold state from the time of an earlier
-// chief.
+// Returns true if members that have not joined this chief may hold state that they got under an
+// earlier chief. Always false once MembershipOptions::survivors has passed.
 bool MayAwaitSurvivors(PausingTime now, const JobState& s, const MembershipOptions& o);
 
-// Builds a list for messages: "worker 3, worker 4 and 17 others". The list shows at most kShown
-// items, because a large job may build it in each of a thousand messages.
+// Builds a list such as "worker 3, worker 4 and 17 others" for messages. The list shows at most
+// kShown items, so that messages of large jobs stay short.
 class List {
  public:
   bool full() const { return count_ >= kShown; }
@@ -56,31 +57,34 @@ class List {
 // Elastic jobs: returns true if the member was repeatedly lost in its first step and may not be
 // admitted yet.
 bool IsBackingOff(PausingTime now, const MemberInfo& m, const MembershipOptions& o);
-// Returns why a generation of fewer members than declared may be formed now, or "" if it may not.
-// If `with_backing_off`, also counts the members for which IsBackingOff is true.
+// Returns why a generation may be formed now, or "" if none may be formed. The generation may have
+// fewer members than the cluster spec declares. If `with_backing_off` is true, members for which
+// IsBackingOff is true count as ready.
 std::string ReasonForFewer(PausingTime now, const JobState& s, const MembershipOptions& o,
                            bool with_backing_off);
-// Elastic jobs: returns the decision to end a generation of fewer members than declared, so that
-// the members that have come since can join.
+// Elastic jobs: returns the decision to end a generation that lacks declared members, if missing
+// members have come and can join the next generation. Otherwise returns nullopt.
 std::optional<Decision> DecideNewMember(PausingTime now, const JobState& s,
                                         const MembershipOptions& o);
-// Elastic jobs: returns the decision about a member that was asked to stop. The member leaves if
-// enough others remain. Otherwise all members stop.
+// Elastic jobs and jobs with spares: returns the decision about a member that was asked to stop.
+// The member leaves alone if enough others remain. Otherwise all members stop. Returns nullopt if
+// no member was asked to stop.
 std::optional<Decision> DecideLeave(const JobState& s, const MembershipOptions& o);
 
-// Jobs with spares: the number of members that train while none is missing. Equal to the number of
-// declared members if the job has no spares.
+// Returns the number of declared members without MembershipOptions::spares.
 int FullSize(const JobState& s, const MembershipOptions& o);
-// Returns the number of members that could replace a lost one at once.
+// Returns the number of ready members outside the current generation. Each could replace a lost
+// member at once.
 int SparesReady(const JobState& s);
-// Returns why a generation of FullSize members may be formed now although not all members are
-// ready, or "" if it may not or the job has no spares. `with_backing_off` is that of
-// ReasonForFewer.
+// Jobs with spares: returns why a generation of FullSize members may be formed now, or "" if none
+// may be formed. Some declared members may be missing. `with_backing_off` has the meaning that it
+// has in ReasonForFewer. Returns "" for a job without spares.
 std::string ReasonWithSpares(PausingTime now, const JobState& s, const MembershipOptions& o,
                              bool with_backing_off);
-// Reduces the ready members to FullSize. Prefers the chief, then members of the last generation,
-// then those with the newest state, then those that wait longest; at the start of a job, those with
-// the lowest index. The result is sorted by index.
+// Reduces the list `ready` to FullSize members. Keeps the chief first, then members of the last
+// generation, then members with the newest state, then members that have waited longest. Before
+// the first generation, the lowest index counts instead of the waiting time. Sorts `ready` by
+// index. Has no effect in a job without spares.
 void LeaveOutSpares(const JobState& s, const MembershipOptions& o, std::vector<int>* ready);
 
 // Returns the decision to end the job, because some members did not join in time.

@@ -1,7 +1,9 @@
-// A MembershipPolicy has the rules that differ between the two kinds of membership. The coordinator
-// uses one. Synchronous members train in one generation, and the loss of one member ends it for
-// all. Independent members (parameter-server jobs) have one generation each, and a loss does not
-// affect the others. A policy changes only the state that the caller passes.
+// A MembershipPolicy has the coordinator's rules for one of the two kinds of membership. A
+// generation is a period in which a fixed set of members trains together. Synchronous members train
+// in one common generation, and the loss of a member ends this generation for all. Independent
+// members (parameter-server jobs) have one generation each, and the loss of a member does not
+// affect the others. A MembershipPolicy has no state of its own: it changes only the JobState that
+// the caller passes.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +22,8 @@ struct NewGeneration {
   // The index in JobState::members of the member with the newest state. All members load this
   // state.
   int newest = 0;
-  bool started = false;  // Training starts without waiting for connections to other members.
-  // Set only with `started`: the member was admitted earlier, so it may hold state.
+  bool started = false;  // Training starts at once. The members need no connections to each other.
+  // Used only if `started` is true: the member was admitted before, so it may hold state.
   bool again = false;
 };
 
@@ -40,29 +42,29 @@ class MembershipPolicy {
 
   // Returns the next action.
   Decision Decide(PausingTime now, const JobState& state) const;
-  // Executes Action::kForm with generation number `id`. `member` is Decision::member. REQUIRES: a
-  // member is ready.
+  // Carries out Action::kForm: changes `state` and returns the new generation with the number `id`.
+  // `member` is Decision::member. REQUIRES: a member is ready.
   virtual NewGeneration Form(PausingTime now, uint64_t id, int member, JobState* state) const = 0;
   // Returns the current or the last generation of `member`.
   virtual uint64_t GenerationOf(const JobState& state, const MemberInfo& member) const = 0;
-  // Returns true if members wait for missing members. The coordinator then logs the missing ones
-  // periodically.
+  // Returns true if some members wait for missing members. The coordinator then logs the names of
+  // the missing members periodically.
   virtual bool IsHeldUp(const JobState& state) const = 0;
 
   // Returns the data that the coordinator keeps about a member after its process is lost.
   virtual MemberInfo Absent(PausingTime now, const JobState& state,
                             const MemberInfo& lost) const = 0;
-  // Replace is called when `member` had joined and a new process takes the place of its process.
-  // Return is called when the member's own process opens another session. Both return the reason
-  // why this event ends the generation of all members, or "" if it does not.
+  // Replace is called when a new process takes the place of the process of `member`, which had
+  // joined. Return is called when the same process of `member` opens another session. Both methods
+  // return why the event ends the generation of all members, or "" if no generation ends.
   virtual std::string Replace(int member, JobState* state) const = 0;
   virtual std::string Return(const ReturningProcess& process, int member,
                              JobState* state) const = 0;
-  // Called when the process of `member` has ended and will not be restarted, because of `why`.
+  // Called when the process of `member` has ended and will not be restarted. `why` is the reason.
   // Returns true if the job may continue without the member.
   virtual bool ContinueWithout(int member, const std::string& why, JobState* state) const = 0;
-  // Called when `member` failed with an error that a restart may fix. Returns true if the job waits
-  // for a new process.
+  // Called when `member` has failed with an error that a restart may fix. Returns true if the job
+  // waits for a new process of this task, false if the job ends.
   virtual bool WaitsForRestart(const MemberInfo& member) const = 0;
 
  protected:

@@ -1,6 +1,7 @@
-// CheckpointStreams sends files of a checkpoint to an evaluator that cannot read model_dir.
-// BulkCalls limits the number of concurrent streams. Each stream has one chunk in flight. Two
-// threads of this object read the files, so a hanging disk delays no other call.
+// CheckpointStreams sends files of a checkpoint over gRPC to an evaluator that cannot read
+// model_dir. rpc::BulkCalls (common/rpc/bulk_calls.h) limits the number of concurrent streams. A
+// stream sends one chunk of the file at a time. Two threads of CheckpointStreams read the files, so
+// a hanging disk delays no other call of the server.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -18,18 +19,20 @@ namespace muster::chief {
 class CheckpointStreams {
  public:
   explicit CheckpointStreams(checkpoint::FileSystem* files) : files_(*files) {}
-  // Starts a stream of the file at `path`. The returned reactor deletes itself. The stream ends
-  // early if the evaluator disconnects or stops reading, or if the call's deadline passes.
+  // Starts to send the file at `path`. The returned reactor deletes itself. The stream ends early
+  // if the evaluator disconnects, if it reads nothing for too long, or if the call's deadline
+  // passes.
   grpc::ServerWriteReactor<proto::FetchChunk>* Open(grpc::CallbackServerContext* context,
                                                     const std::string& path);
 
  private:
   checkpoint::FileSystem& files_;
-  // An evaluator fetches one file at a time.
   rpc::BulkCalls calls_{rpc::BulkCalls::Limits(), "the chief ends"};
-  // Last, because its threads use the members above.
+  // The last field, because its threads use the fields above.
   rpc::WorkerPool disk_{2};
 };
+
+// Returns a stream that ends at once with the status `why`. The reactor deletes itself.
 
 grpc::ServerWriteReactor<proto::FetchChunk>* RefuseStream(const grpc::Status& why);
 

@@ -1,5 +1,6 @@
-// An EvaluationCall is a unary call from the evaluator. The chief may hold the call for a while
-// without using a thread. The thread of EvaluationService answers it.
+// An EvaluationCall is a unary gRPC call from the evaluator: either Next or Report of
+// proto/evaluation.proto. The chief may answer the call later, and uses no thread until then. The
+// thread of EvaluationService answers all calls.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -14,15 +15,16 @@ namespace muster::chief {
 
 class EvaluationCall final : public grpc::ServerUnaryReactor {
  public:
-  // Receives the events of calls, on gRPC's threads. Must outlive the server.
+  // Receives the events of all calls, on gRPC's threads. Must outlive the gRPC server.
   class Handler {
    public:
     virtual ~Handler() = default;
+    // Called for each new call.
     virtual void OnCall(std::shared_ptr<EvaluationCall> call) = 0;
-    // The connection broke, or the evaluator cancelled the call, before Answer. Answer must still
-    // be called.
+    // Called if the connection breaks or the evaluator cancels the call before Answer. Answer must
+    // still be called. `incarnation` is the random number that identifies the evaluator's process.
     virtual void OnBroken(uint64_t incarnation) = 0;
-    // Called when gRPC has sent a reply that has the job's end.
+    // Called when gRPC has sent a reply that tells the evaluator the end of the job.
     virtual void OnEndDelivered(uint64_t incarnation) = 0;
   };
 
@@ -45,8 +47,8 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     return next != nullptr ? next->evaluator() : report->evaluator();
   }
   bool broken() const { return broken_; }
-  // Finishes the call. Called once; the caller must not use the call afterwards. `tells_end` is
-  // true if the reply has the job's end. OnEndDelivered then follows.
+  // Finishes the call. Called once. The caller must not use this object afterwards. `tells_end` is
+  // true if the reply tells the evaluator the end of the job. Handler::OnEndDelivered then follows.
   void Answer(const grpc::Status& status, bool tells_end = false) {
     carries_end_ = tells_end;
     Finish(status);
@@ -61,8 +63,10 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     self_.reset();
   }
 
-  PausingTime taken;  // The time at which EvaluationService received the call. Used only there.
-  // Either next and next_reply are set, or report and report_reply.
+  // The time at which EvaluationService received the call. Only EvaluationService uses this field.
+  PausingTime taken;
+  // For a call of Next, `next` and `next_reply` are set. For a call of Report, `report` and
+  // `report_reply` are set. gRPC owns the messages, which live until Answer.
   const proto::NextCheckpointRequest* next = nullptr;
   proto::NextCheckpointReply* next_reply = nullptr;
   const proto::EvaluationReport* report = nullptr;

@@ -1,10 +1,12 @@
-// EvaluationService is the chief's side of evaluation. It announces checkpoints to the evaluator
-// and protects the checkpoint under evaluation from deletion. It receives the metrics, and waits
-// for the final evaluation at the end of a job. It needs no LibTorch. See docs/evaluator.md for the
-// protocol and evaluation_rules.h for the rules.
+// EvaluationService is the chief's side of evaluation by the evaluator, a task of its own. It
+// announces checkpoints to the evaluator, and protects the checkpoint under evaluation from
+// deletion. It receives the metrics. At the end of a job, it waits until the last checkpoint is
+// evaluated. It needs no LibTorch. See docs/evaluator.md for the protocol and
+// chief/evaluation/evaluation_rules.h for the rules.
 //
-// One thread of the service calls the callbacks, one at a time and without the service's locks, so
-// they may block. The service must outlive the server that it is registered with.
+// The thread of the service calls the callbacks in EvaluationServiceOptions, one at a time and
+// without locks of the service. The callbacks may therefore block. The service must outlive the
+// gRPC server on which it is registered.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -30,25 +32,26 @@ struct EvaluationResult {
 
 struct EvaluationServiceOptions {
   std::string cluster_digest;
-  std::function<std::string()> run_id;  // The result may change until training begins.
-  std::string job;                      // The resolved job as JSON, which the evaluator must use.
-  checkpoint::FileSystem* files = nullptr;  // Holds the announced checkpoints.
+  // Returns the id of the run. The id may change until training begins.
+  std::function<std::string()> run_id;
+  std::string job;  // The chief's job as JSON, with defaults filled in. The evaluator uses it.
+  checkpoint::FileSystem* files = nullptr;  // Holds the announced checkpoints. Not owned.
   // `pin` protects the checkpoint of `step` from deletion until `unpin`. It returns false if the
   // checkpoint is gone.
   std::function<bool(int64_t step)> pin;
   std::function<void(int64_t step)> unpin;
   std::function<void(const EvaluationResult&)> on_metrics;
   EvaluationRules rules;
-  // The longest time for which the service holds a call that has no answer yet.
+  // A call of the evaluator waits at most this long for news, such as a new checkpoint.
   Duration hold = std::chrono::seconds(1);
-  Duration tick = std::chrono::milliseconds(100);
+  Duration tick = std::chrono::milliseconds(100);  // Interval of the service's checks of deadlines.
 };
 
 // Thread-safe.
 class EvaluationService {
  public:
   static std::unique_ptr<EvaluationService> Make(EvaluationServiceOptions options);
-  // REQUIRES: the server is gone.
+  // REQUIRES: the gRPC server is destroyed.
   virtual ~EvaluationService() = default;
   virtual grpc::Service* service() = 0;
 
@@ -56,10 +59,11 @@ class EvaluationService {
   // block.
   virtual void Announce(int64_t step, const std::string& name, const std::string& path,
                         bool final) = 0;
-  // Called when training is complete. Blocks until the evaluator, if there is one, has evaluated
-  // the newest checkpoint and on_metrics has returned. Logs and returns early after
-  // EvaluationRules::evaluate, on StopWaiting, or if the evaluator is lost or leaves.
+  // Called when training is complete. Blocks until the evaluator has evaluated the newest
+  // checkpoint and on_metrics has returned. Returns at once if there is no evaluator. Returns early
+  // if the evaluator is lost or leaves, after EvaluationRules::evaluate, and after StopWaiting.
   virtual void AwaitFinal() = 0;
+  // Makes AwaitFinal return.
   virtual void StopWaiting() = 0;
   // Sends the job's verdict to the evaluator, if there is one. Blocks for a short time until the
   // evaluator has received it.

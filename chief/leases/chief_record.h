@@ -1,6 +1,9 @@
-// A ChiefRecord is the state that the chief of a parameter-server job leaves for its successor. The
-// shards are not part of it. The chief sends the record as text to the ps tasks, which store it
-// without parsing it. All functions are pure.
+// A ChiefRecord is the state of a parameter-server job from which a restarted chief continues. It
+// does not contain the variables, which the ps tasks (servers) hold. The chief sends the record as
+// text to the ps tasks, which store the text without parsing it. All functions are pure.
+//
+// A shard is the part of the variables that one server holds. A view assigns each shard to a server
+// (view_rules.h). A lease is a batch that the chief assigns to a worker (lease_table.h).
 #pragma once
 
 #include <cstdint>
@@ -16,33 +19,35 @@
 
 namespace muster::chief {
 
-// Limit in bytes of the integer buffers in a record. It is small because the chief sends a record
-// every second.
+// Limit in bytes of all integer buffers in a record. The limit is small because the chief sends a
+// record every second.
 inline constexpr size_t kMaxRecordedIntegers = 64 << 10;
 
 struct ChiefRecord {
-  uint64_t view = 0;
-  Placements placements;
-  // Indexed by shard, like `placements`. If no task serves a shard, its entry has the processes
-  // that still hold the shard.
+  uint64_t view = 0;      // The number of the current view.
+  Placements placements;  // The content of the current view, indexed by shard.
+  // Indexed by shard. If no server serves a shard, its entry lists the processes that may still
+  // hold the shard. The chief waits for these processes. Other entries are empty.
   std::vector<Holders> awaited;
-  std::vector<std::pair<int, uint64_t>> workers;  // Each worker's index and incarnation.
-  Json work;                                      // The result of WorkTable::ToRecord.
+  // Each worker's index and incarnation (a random number that identifies its process).
+  std::vector<std::pair<int, uint64_t>> workers;
+  Json work;  // The leases and their results: the value of WorkTable::ToRecord.
+  // The validation pass or the test pass of the last epoch has not run yet.
   bool validation_due = false, test_due = false;
-  double epoch_seconds = 0;  // Time since the current epoch of the data began.
-  // The integer buffers that training has changed since build(). nullopt if they exceed
-  // kMaxRecordedIntegers.
+  double epoch_seconds = 0;  // Seconds since the current epoch of the data began.
+  // The integer buffers that training has changed since the program's build(). nullopt if they
+  // exceed kMaxRecordedIntegers.
   std::optional<push_pull::IntegerBuffers> integers;
   Json callbacks;  // A checkpoint::CallbackRecord. Null if there are no callbacks.
-  // Set once training has ended and the last checkpoint is saved; nullopt before. "" if training is
-  // complete, otherwise the reason for an early end. Workers may already know of the end, and then
-  // ask for no more work.
+  // nullopt until training has ended and the last checkpoint is saved. "" if training is complete,
+  // else the reason for the early end. A restarted chief with such a record ends the job, because
+  // workers may know of the end and ask for no more work.
   std::optional<std::string> ended;
 };
 
 std::string ToText(const ChiefRecord& record);
 // Returns ConfigurationError for malformed JSON, and DataError for any other invalid record. Does
-// not check `work`, which WorkTable checks.
+// not check the content of `work`, which WorkTable::FromRecord checks.
 absl::StatusOr<ChiefRecord> ChiefRecordOf(const std::string& text);
 // Returns true if `record` describes a later state than `other`.
 bool IsNewer(const ChiefRecord& record, const ChiefRecord& other);

@@ -1,9 +1,10 @@
-// An EvaluationPass is a validation or test pass of a parameter-server job. It hands out the parts
-// of the split to workers and sums up their results. WorkTable owns it. Used by one thread at a
-// time.
+// An EvaluationPass is one validation or test pass of a parameter-server job. The chief divides the
+// examples of the split into parts of a few batches each. EvaluationPass assigns parts to workers
+// and sums up the workers' results. WorkTable (work_table.h) owns it. Used by one thread at a time.
 //
-// The id of a part is 1 << 62 | split << 56 | step << 20 | part. It differs from every lease id of
-// LeaseTable, so a restarted chief can tell parts from leases.
+// The id of a part is 1 << 62 | split << 56 | step << 20 | part, where `step` is the number of
+// completed steps and `part` is the part's index. Such an id differs from all ids of LeaseTable
+// (lease_table.h). A restarted chief can therefore tell parts from training leases.
 #pragma once
 
 #include <cstdint>
@@ -20,43 +21,48 @@
 
 namespace muster::chief {
 
-// Returns whether the worker reports that it holds the lease, or the part of a pass, with this id.
+// Returns whether `request` reports that the worker holds the lease, or the part, with this id.
 bool HoldsId(const proto::NextRequest& request, int64_t id);
 
 class EvaluationPass {
  public:
   struct Options {
-    int split = 0;
-    int64_t examples = 0;
-    int64_t batch = 0;  // In examples.
-    int64_t step = 0;   // The number of completed steps.
-    int workers = 1;    // Number of declared workers.
-    size_t metric_sums = 0;
-    bool summary = false;  // The first part's worker sends data for summaries.
+    int split = 0;           // 1: validation, 2: test.
+    int64_t examples = 0;    // Examples of the split.
+    int64_t batch = 0;       // Examples of a batch.
+    int64_t step = 0;        // The number of completed training steps.
+    int workers = 1;         // The number of workers in the cluster spec.
+    size_t metric_sums = 0;  // The number of sums that all metrics together have.
+    // The worker of the first part sends images and histograms for TensorBoard.
+    bool summary = false;
   };
   struct Result {
-    int64_t done = 0, total = 0;  // Numbers of completed parts and of all parts.
-    std::vector<double> sums;     // The sums of losses, examples and metrics.
-    double loss_divisor = 0;      // Divisor of the sum of losses; 0: no losses.
-    std::map<std::string, checkpoint::ReportedSum> values;  // Reported by programs.
-    proto::LeftOut left_out;
+    int64_t done = 0, total = 0;  // The number of completed parts and the number of all parts.
+    // The sum of losses, the number of examples, and the sums of the metrics, in this order.
+    std::vector<double> sums;
+    double loss_divisor = 0;  // The mean loss is sums[0] / loss_divisor. 0: there are no losses.
+    std::map<std::string, checkpoint::ReportedSum> values;  // Values that the program reported.
+    proto::LeftOut left_out;  // Damaged examples that workers have left out.
   };
 
   explicit EvaluationPass(const Options& options);
 
-  // Returns whether `id` belongs to a part of a pass, not to a lease of LeaseTable.
+  // Returns true if `id` is the id of a part, false if it is the id of a training lease.
   static bool IsPart(int64_t id);
+  // Returns whether `worker` holds the part with this id.
   bool Holds(int worker, int64_t id) const;
-  // Sets `offer` to the worker's next part, without Lease::steps. Returns the reason if there is no
-  // part now, otherwise "".
+  // Assigns a part to the worker that sent `request`, and sets `offer` to this part, except for its
+  // field `steps`. Returns "", or the reason if there is no part for the worker now.
   std::string Offer(const proto::NextRequest& request, proto::Lease* offer);
-  // Takes the result of a part. Each part counts once.
+  // Adds the result of a part to the sums. Ignores a second result of the same part.
   void Take(const proto::EvaluationDone& done);
-  // Hands out the worker's parts again.
+  // Takes back the parts of a lost worker, for other workers.
   void Lose(int worker);
-  // Makes the worker pull all parameters with its next part, as each worker does with its first.
+  // Makes the worker pull all parameters with its next part. Each worker also does this with its
+  // first part.
   void PullAgain(int worker) { told_to_pull_.erase(worker); }
-  // Adds the workers with unfinished parts. Returns whether parts are left that no worker has.
+  // Adds to `workers` the workers that hold unfinished parts. Returns true if there are unfinished
+  // parts that no worker holds.
   bool AddOutstanding(std::set<int>* workers) const;
 
   Result result() const;
@@ -65,15 +71,15 @@ class EvaluationPass {
  private:
   struct Part {
     int64_t begin = 0, end = 0;
-    int holder = -1;
+    int holder = -1;  // The worker that has the part, -1 if none.
     bool done = false;
   };
-  int Find(int64_t id) const;  // Returns the part's index, -1 if there is none.
+  int Find(int64_t id) const;  // Returns the index of the part with this id, -1 if there is none.
 
   const Options options_;
   const int64_t first_id_;
   std::vector<Part> parts_;
-  std::set<int> told_to_pull_;  // Workers whose offers contained the request to pull.
+  std::set<int> told_to_pull_;  // Workers that were told to pull all parameters.
   int64_t done_ = 0;
   std::vector<double> sums_;
   std::optional<double> loss_weights_;

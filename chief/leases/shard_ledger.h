@@ -1,9 +1,12 @@
-// ShardLedger counts the updates of each shard in a parameter-server job, and how many of them were
-// lost. A cut is a consistent copy of all shards between two steps. A shard that rolls back to a
-// cut loses the updates since then. ShardLedger does no I/O. Used by one thread at a time.
+// ShardLedger counts the updates of each shard in a parameter-server job, and the lost updates
+// among them. A shard is the part of the variables that one server holds. A cut is a consistent
+// copy of all shards between two steps. If the servers lose a shard, the chief restores the shard
+// from a cut. The shard then loses all updates that it received after the cut. ShardLedger does no
+// I/O. Used by one thread at a time.
 //
-// An accepted batch that pushed to two shards counts as one update of each. For each shard,
-// accepted updates = held + lost at any time.
+// The chief accepts each completed batch once. A batch that pushed gradients to two shards is one
+// update of each of them. At any time, the accepted updates of a shard are the sum of those that it
+// holds and those that it has lost.
 #pragma once
 
 #include <cstdint>
@@ -20,25 +23,28 @@ class ShardLedger {
   // Makes the ledger of a run that begins or resumes after `step`.
   ShardLedger(int shards, int64_t step);
 
-  // Counts an accepted batch. `views` is indexed by shard. A view is the number of an assignment of
-  // shards to servers. An entry is the oldest view in which the shard acknowledged part of the
-  // batch. It is 0 or absent if nothing was pushed to that shard. Returns true if a shard has
-  // already lost the batch, because the shard rolled back before the batch was reported.
+  // Counts an accepted batch. A view is a numbered assignment of shards to servers (view_rules.h).
+  // `views` is indexed by shard: the number of the oldest view in which a server acknowledged a
+  // push of this batch to the shard. An entry is 0 or absent if the batch pushed nothing to the
+  // shard. Returns true if a shard has lost the batch: the shard was restored after the push and
+  // before this call.
   bool Accept(std::span<const uint64_t> views);
-  // Records that a cut of the state after `step` begins. The cut has all updates accepted so far.
-  // Shards cannot roll back to it before CommitCut. The next Cut replaces a cut that was not
-  // committed.
+  // Called when a cut of the state after `step` begins. The cut contains all updates accepted
+  // before this call. Restore can use the cut after CommitCut. A cut without CommitCut is forgotten
+  // at the next call of Cut.
   void Cut(int64_t step);
-  // Called when the last cut was stored, so that a shard may roll back to it.
+  // Called when the content of the last cut is stored, so that shards can be restored from it.
   void CommitCut();
-  // Rolls the shard back to the state after `step`. All later updates that were acknowledged in
-  // views up to `view` are lost. Returns their number. `steps` is the number of accepted steps. If
-  // the ledger no longer knows the cut of `step`, it estimates the loss from this number.
+  // Called when a shard is restored from the cut of `step`. Counts all later updates of the shard
+  // as lost, and returns their number. Updates that were acknowledged in views up to `view`, but
+  // are accepted after this call, count as lost too. `steps` is the number of accepted steps. If
+  // the ledger does not know the cut of `step`, it estimates the number of lost updates from
+  // `steps`.
   int64_t Restore(int shard, int64_t step, uint64_t view, int64_t steps);
 
-  // Returns the view of the shard's last Restore, 0 if none.
+  // Returns the argument `view` of the shard's last Restore, 0 if there was none.
   uint64_t restored(int shard) const { return shards_[shard].restored; }
-  int64_t lost() const;  // Number of lost updates, summed over all shards.
+  int64_t lost() const;  // The number of lost updates, summed over all shards.
 
   Json ToRecord() const;
   // Throws Json's exceptions if `record` is malformed.
@@ -49,14 +55,15 @@ class ShardLedger {
     int64_t held = 0, lost = 0;
     uint64_t restored = 0;
   };
+  // A cut, with the number of updates that each shard held at that time.
   struct Kept {
     int64_t step = 0;
     std::vector<int64_t> held;  // Indexed by shard.
   };
 
   std::vector<Shard> shards_;
-  std::vector<Kept> kept_;   // The oldest committed cut stays first. The newest ones follow.
-  std::optional<Kept> cut_;  // A cut that is neither committed nor replaced yet.
+  std::vector<Kept> kept_;   // The first committed cut, followed by the newest ones.
+  std::optional<Kept> cut_;  // The last cut, before CommitCut.
 };
 
 }  // namespace muster::chief

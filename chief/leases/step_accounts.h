@@ -1,6 +1,10 @@
-// StepAccounts turns completed leases of a parameter-server job into steps. It has the sums over
-// the completed steps of an epoch, and what the whole run counts: refused pushes, skipped steps,
-// and the staleness of each worker. WorkTable owns it. Used by one thread at a time.
+// StepAccounts turns the completed leases of a parameter-server job into steps. A lease is a batch
+// that the chief assigned to a worker (lease_table.h). StepAccounts has the sums over the steps of
+// an epoch. For the whole run, it has the number of refused pushes, the number of skipped steps,
+// and the staleness of each worker. WorkTable (work_table.h) owns it. Used by one thread at a time.
+//
+// The staleness of a push is the number of updates by other workers between the pull of the
+// parameters and the push of their gradients.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +23,11 @@
 
 namespace muster::chief {
 
+// The staleness of a worker's pushes.
 struct StalenessRecord {
   int64_t max = 0, pushes = 0;
-  double sum = 0;
+  double sum = 0;  // The sum of the mean staleness of each push.
+  // Adds a push. `highest` and `mean` are over the chunks (pieces of a shard) that it updated.
   void Add(int64_t highest, double mean) {
     max = std::max(max, highest);
     sum += mean;
@@ -30,27 +36,29 @@ struct StalenessRecord {
   double mean() const { return pushes == 0 ? 0 : sum / static_cast<double>(pushes); }
 };
 
-// A completed lease.
+// A completed lease. Steps are numbered in the order of completion.
 struct CompletedStep {
-  int64_t step = 0;  // Counts from 1.
-  int64_t epoch = 0, step_in_epoch = 0;
+  int64_t step = 0;                      // Counts from 1.
+  int64_t epoch = 0, step_in_epoch = 0;  // `epoch` counts from 0, `step_in_epoch` from 1.
+  // This step is the last one of its epoch, or of the run.
   bool epoch_end = false, all_done = false;
   double loss = 0, learning_rate = 0;
   int64_t examples = 0;
-  std::map<std::string, double> learning_rates, gradient_norms;  // Indexed by optimizer.
-  std::map<std::string, double> values;
-  std::optional<LossScaleReport> loss_scale;  // Only with float16.
-  proto::Shown shown;
-  proto::LeftOut left_out;
-  // The variables for which this push had gradients that were not finite. refused_pushes counts
-  // such pushes of the run so far.
+  std::map<std::string, double> learning_rates, gradient_norms;  // Keyed by optimizer.
+  std::map<std::string, double> values;                          // Reported by the program.
+  std::optional<LossScaleReport> loss_scale;                     // Only with float16.
+  proto::Shown shown;       // Images and histograms for TensorBoard.
+  proto::LeftOut left_out;  // Damaged examples that the worker has left out.
+  // The variables whose gradients in this push had an infinity or a NaN. The servers refused these
+  // gradients. If there are any, refused_pushes is the number of such pushes of the run, including
+  // this one. Otherwise it is 0.
   std::vector<std::string> not_finite;
   int64_t refused_pushes = 0;
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
   int worker = 0;  // The worker that computed the batch.
   int64_t staleness_max = 0;
   double staleness_mean = 0;
-  // Sums of the epoch so far, including this step.
+  // Sums over the completed steps of the current epoch, including this step.
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
   std::vector<double> epoch_metric_sums;
@@ -59,38 +67,41 @@ struct CompletedStep {
 
 class StepAccounts {
  public:
-  // Training begins or resumes from `state`. `batch` is the batch size of one worker. `leases` has
-  // the position in the epoch.
+  // Training begins or resumes from `state`. `metric_sums` is the number of sums that all metrics
+  // together have. `batch` is the batch size of one worker. `leases` gives the position in the
+  // epoch.
   StepAccounts(size_t metric_sums, int64_t batch, const LeaseTable& leases,
                const checkpoint::TrainingState& state);
 
-  // Returns the step that is complete with `lease`. REQUIRES: `leases` counts the lease as
-  // completed.
+  // Adds a completed lease with its result `done`, and returns the step that it became. REQUIRES:
+  // `leases` counts `lease` as completed.
   CompletedStep Add(const Lease& lease, int worker, const proto::BatchDone& done,
                     const LeaseTable& leases);
-  // Sets the sums and the number of skipped steps in `state`.
+  // Sets the sums of the epoch and the number of skipped steps in `state`.
   void CopyTo(checkpoint::TrainingState* state) const;
 
-  // AddTo adds everything to the chief's record of leases. Read takes it from there. Read returns
-  // DataError if the record is of another job, and throws a std::exception if it is malformed.
+  // AddTo stores this object in the chief's record (chief_record.h), and Read restores it from the
+  // record. Read returns DataError if the record belongs to a job with other metrics. It throws a
+  // std::exception if the record is malformed.
   void AddTo(Json* record) const;
   absl::Status Read(const Json& record);
 
-  // Returns the number of pushes that were refused in part, because values were not finite.
+  // Returns the number of pushes of which servers refused a part because it had an infinity or a
+  // NaN.
   int64_t refused_pushes() const { return refused_pushes_; }
-  // Indexed by worker.
+  // Returns the staleness, keyed by worker.
   const std::map<int, StalenessRecord>& staleness() const { return staleness_; }
 
  private:
   void BeginEpoch();
 
-  // Sums over the completed steps of the epoch that the last step belongs to.
+  // Sums over the completed steps of the epoch of the last step.
   double epoch_loss_sum_ = 0;
   int64_t epoch_examples_ = 0, epoch_steps_ = 0;
   std::vector<double> epoch_metric_sums_;
   std::map<std::string, checkpoint::ReportedSum> epoch_values_;
-  bool epoch_over_ = true;     // The next step is the first of another epoch.
-  int64_t skipped_steps_ = 0;  // Only with float16.
+  bool epoch_over_ = true;     // The next step is the first one of an epoch.
+  int64_t skipped_steps_ = 0;  // Steps that the loss scale skipped. Only with float16.
   int64_t refused_pushes_ = 0;
   std::map<int, StalenessRecord> staleness_;
 };

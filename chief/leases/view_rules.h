@@ -1,7 +1,12 @@
-// These pure functions decide which ps task is the primary and which is the backup of each shard
-// after a loss, a return or a restore. A view is such an assignment for all shards, with a number.
-// There are as many shards as ps tasks. The homes of shard s are task s and, with two copies, the
-// next task.
+// These pure functions decide which ps task is the primary of each shard, and which one is the
+// backup. A shard is the part of the variables that one ps task holds. There are as many shards as
+// ps tasks. The primary serves the workers, and the backup has a copy. A view is an assignment of
+// primaries and backups to all shards. The chief makes a new view after the loss or the return of a
+// ps task. Views are numbered.
+//
+// A home of a shard is a ps task that may store it. The homes of shard s are task s and, if the job
+// keeps two copies, task s + 1 (task 0 for the last shard). The parameter `replicas` is the number
+// of copies.
 #pragma once
 
 #include <cstdint>
@@ -15,58 +20,61 @@
 namespace muster::chief {
 
 struct ShardPlacement {
-  // -1: no task serves the shard until it is restored.
-  int primary = -1;
+  int primary = -1;      // -1: no task serves the shard until the shard is restored.
   int backup = -1;       // -1: none.
-  bool in_sync = false;  // The backup has all acknowledged updates.
+  bool in_sync = false;  // The backup has all acknowledged updates of the shard.
   friend bool operator==(const ShardPlacement&, const ShardPlacement&) = default;
 };
 using Placements = std::vector<ShardPlacement>;  // Indexed by shard.
 
-// The processes that have all acknowledged updates of a shard and may still run, as incarnations by
-// task. A process without a connection to the chief is included, because it keeps its state.
+// The processes that have all acknowledged updates of a shard and may still run. Maps each task to
+// the incarnation (a random number) of its process. Includes processes without a connection to the
+// chief, because they keep their state.
 using Holders = std::map<int, uint64_t>;
 
-// Handles the loss of a task. Backups in sync replace it as primary. Shards without such a backup
-// then have no primary.
+// Removes a lost task from `placements`. Where the task was the primary, a backup in sync becomes
+// the primary. A shard without such a backup has no primary afterwards.
 void LoseServer(int task, Placements* placements);
 
-// The tasks that are present and can store a shard.
+// The ps tasks that are connected to the chief and can store a shard.
 using Present = std::set<int>;
 
-// Called for a shard that no task has served since `since`. Returns whether the shard must roll
-// back to an older state: no process holds the shard any more, or no holder has returned within
-// `patience`.
+// Called for a shard that no task has served since `since`. Returns whether the chief must restore
+// the shard from an older state. That is the case if `holders` is empty, or if none of the holders
+// has returned within `patience`.
 bool MustRestore(const Holders& holders, MonotonicTime since, Duration patience, MonotonicTime now);
 
-// Returns (shard, task) for each shard without a primary that has a present home. The task is the
-// first present home, which restores the shard.
+// Returns (shard, task) for each shard without a primary, if one of its homes is present. `task` is
+// the first present home. The chief restores the shard on this task.
 std::vector<std::pair<int, int>> ToRestore(const Placements& placements, const Present& present,
                                            int replicas);
-// Makes `task` the primary of a shard. Called when the task was filled with the shard's state, or
-// has returned and still holds it.
+// Makes `task` the primary of a shard. Called when the chief has filled the task with a state of
+// the shard, or when the task has returned and still holds the shard.
 void Restored(int shard, int task, Placements* placements);
 
-// Assigns a backup, which is not in sync yet, to each shard without one. Returns true if something
-// changed.
+// Assigns a backup to each shard that has a primary but no backup, if a home is present. The backup
+// is not in sync yet. Returns true if `placements` changed.
 bool AddBackups(const Present& present, int replicas, Placements* placements);
 
-// Called when a primary reports that its backup is in sync. Returns true if this is new.
+// Called when the task `primary` reports that its backup of `shard` is in sync. Returns true if
+// `placements` changed.
 bool Synced(int primary, int shard, Placements* placements);
 
-// Called when a primary reports that its backup does not answer. The primary continues without the
-// backup until the backup is in sync again. Returns true if the shard has a backup. The backup need
-// not be in sync as far as the chief knows, because the primary may know of this before the chief
-// does.
+// Called when the task `primary` reports that its backup of `shard` does not answer. Returns true
+// if the primary may continue without the backup: `primary` is the primary of the shard, and the
+// shard has a backup. The backup then counts as not in sync, until Synced is called. `in_sync` may
+// be false before this call, because the primary learns before the chief that its backup is in
+// sync.
 bool CanDropBackup(int primary, int shard, Placements* placements);
 
-// Returns the placements with which a restarted chief begins. These are the placements of `record`,
-// without tasks that no longer hold the shard. `serving` is indexed by task. An entry has the
-// shards of which the task has the complete state.
+// Returns the placements with which a restarted chief begins. `record` has the placements of the
+// earlier chief (ChiefRecord::placements). The result omits tasks that no longer hold the shard.
+// `serving` is indexed by task: the shards of which the task holds the complete state.
 Placements AdoptPlacements(const Placements& record, const std::vector<std::set<int>>& serving);
 
-bool Complete(const Placements& placements);         // True if every shard has a primary.
-std::string Describe(const Placements& placements);  // "shard 0 on ps 0, backup ps 1; ...".
-std::string Describe(const Holders& holders);        // "ps 0 or ps 1".
+bool Complete(const Placements& placements);  // Returns true if every shard has a primary.
+// Returns a text such as "shard 0 on ps 0, backup ps 1; ...".
+std::string Describe(const Placements& placements);
+std::string Describe(const Holders& holders);  // Returns a text such as "ps 0 or ps 1".
 
 }  // namespace muster::chief

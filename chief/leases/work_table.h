@@ -1,7 +1,11 @@
-// WorkTable decides what each worker of a parameter-server job does next: a training lease, or a
-// part of a validation or test pass. It sums up the workers' results. The Director owns it. It
-// reads proto::NextRequest, fills in proto::NextReply and does no I/O. Used by one thread at a
-// time.
+// WorkTable decides what each worker of a parameter-server job does next, and sums up the workers'
+// results. The work of a worker is a training lease (a batch that the chief assigns to it,
+// lease_table.h) or a part of a validation or test pass (evaluation_pass.h). WorkTable reads
+// proto::NextRequest, fills in proto::NextReply and does no I/O. DirectorState owns it. Used by one
+// thread at a time.
+//
+// The chief stores its state regularly as a record on the ps tasks (chief_record.h). A restarted
+// chief makes its WorkTable from this record.
 #pragma once
 
 #include <cstdint>
@@ -28,50 +32,51 @@ class WorkTable {
  public:
   struct Options {
     LeaseTable::Options leases;            // `batch` is the batch size of one worker.
-    std::optional<int64_t> max_staleness;  // At least 1. nullopt: no bound.
-    int workers = 1;                       // Number of declared workers.
-    int shards = 0;                        // Number of shards.
-    // 0: workers send nothing for summaries.
+    std::optional<int64_t> max_staleness;  // At least 1. nullopt: no limit. See ClockTable.
+    int workers = 1;                       // The number of workers in the cluster spec.
+    int shards = 0;                        // The number of parts of the variables: one per ps task.
+    // Interval in which workers send images and histograms for TensorBoard. 0: they send none.
     int64_t summary_every_steps = 0;
-    size_t metric_sums = 0;
+    size_t metric_sums = 0;  // The number of sums that all metrics together have.
   };
   // Training begins or resumes from `state`.
   WorkTable(const Options& options, const checkpoint::TrainingState& state);
 
   // ---- Members
   //
-  // Records that the process with this incarnation is now worker `worker`. `returning` is true if
-  // the process worked for an earlier chief, so that it may report work that the record does not
-  // have.
+  // Makes the process with this incarnation (a random number that identifies it) the worker
+  // `worker`. `returning` is true if the process worked for an earlier chief. Such a process may
+  // report work that the record lacks.
   void SetWorker(int worker, uint64_t incarnation, bool returning);
   void LoseWorker(int worker);
-  // Marks the worker's current work as void, because the servers no longer hold the state that it
-  // was computed from.
+  // Marks the worker's current work as void. Called if the servers no longer hold the parameters
+  // from which the worker computes.
   void InvalidateWork(int worker) {
     workers_[worker].work_invalid = true;
     ++changes_;
   }
-  // HasSeen returns whether the process with this incarnation is, or was last, worker `worker`.
-  // Knows returns whether it is that worker now.
+  // HasSeen returns whether the process with this incarnation is the worker `worker` now, or was
+  // the last one before the worker was lost. Knows returns whether it is the worker now.
   bool HasSeen(int worker, uint64_t incarnation) const;
   bool Knows(int worker, uint64_t incarnation) const;
   std::map<int, uint64_t> workers() const;
 
   // ---- Calls of known workers
   //
-  // Takes the worker's report. Each lease counts once. Returns an error for an impossible report,
-  // or for one of another program.
+  // Takes the results in the worker's report. Each lease counts once. Returns an error if the
+  // report is impossible or comes from another program.
   absl::Status Take(const proto::NextRequest& request);
-  // Fills in what the worker does next. Returns false if there is no work yet; `reply` then has the
-  // reason. `shut` is a reason to lease nothing, "" if there is none.
+  // Fills in what the worker does next. Returns false if there is no work for the worker yet, and
+  // sets the reason in `reply`. If `shut` is not "", the table leases nothing. `shut` is the
+  // reason.
   bool Answer(const proto::NextRequest& request, const std::string& shut, proto::NextReply* reply);
-  // Returns whether the worker's current work is void.
+  // Returns whether the worker's current work, or a part of it, is void.
   bool Abandoned(int worker) const;
-  // Increases with every change after which Answer may have work for a call that waits. Answer
-  // gives the same result until this value changes.
+  // Returns a number that rises whenever Answer may give another result than before. As long as the
+  // number is the same, a call for which Answer returned false still has no work.
   uint64_t changes() const { return changes_; }
 
-  // ---- For the director
+  // ---- For the Director (chief/parameter_server/director.h)
   //
   // Returns the steps completed since the last call, in the order of completion.
   std::vector<CompletedStep> TakeCompleted();
@@ -82,75 +87,81 @@ class WorkTable {
     leases_.set_gate(gate);
     ++changes_;
   }
-  // Returns true if no training lease is open. If so, the servers hold the state after a whole
-  // number of steps. A running pass does not matter, because it does not change the state.
+  // Returns true if no training lease is open. The servers then hold the state after a whole number
+  // of steps. Parts of a pass may be open, because they do not change the state.
   bool between_steps() const;
-  // Returns the workers with unfinished work, "worker 1, worker 2", or "nobody".
+  // Returns the names of the workers with unfinished work, such as "worker 1, worker 2", or
+  // "nobody".
   std::string OutstandingWorkers() const;
-  // Sets the learning rates of all later leases, by optimizer. Called if callbacks have decided on
-  // rates.
+  // Sets the learning rates of all later leases, keyed by optimizer. Called when callbacks have
+  // chosen learning rates.
   void SetRates(std::map<std::string, double> rates) { rates_ = std::move(rates); }
+  // Makes Answer tell workers that the job is done.
   void SetDone() {
     done_ = true;
     ++changes_;
   }
   // Makes every worker pull all parameters with its next lease.
   void PullAll();
-  // Returns the training state. Its run_id, job, versions and due passes are not set. REQUIRES:
-  // between_steps().
+  // Returns the training state after the last step. The fields for the run id, the job, the
+  // versions and the due passes are not set. REQUIRES: between_steps().
   checkpoint::TrainingState state() const;
   int64_t steps() const { return leases_.completed(); }
   bool all_done() const { return leases_.done(); }
   int64_t repeated_examples() const { return leases_.repeated_examples(); }
   int64_t refused_pushes() const { return steps_.refused_pushes(); }
-  // Returns how often a worker with a lease was lost. The servers may have applied the push of this
-  // lease in part or in whole.
+  // Returns how often a worker was lost while it held a lease. For each of these leases, the
+  // servers may have applied a part of the push, all of it, or nothing.
   int64_t torn_pushes() const { return torn_pushes_; }
-  // Returns the counts of updates that each shard holds and has lost.
+  // Returns the numbers of updates that each shard holds and has lost.
   ShardLedger& ledger() { return ledger_; }
   const ShardLedger& ledger() const { return ledger_; }
   const std::map<int, StalenessRecord>& staleness() const { return steps_.staleness(); }
   int64_t batches_per_epoch() const { return leases_.batches_per_epoch(); }
 
-  // ---- Passes. REQUIRES: between_steps().
+  // ---- Validation and test passes. REQUIRES: between_steps().
   void StartPass(int split, int64_t examples, int64_t batch);
   void CancelPass();
   using PassResult = EvaluationPass::Result;
+  // Returns the results of the running pass, nullopt if no pass runs.
   std::optional<PassResult> pass() const;
   proto::Shown TakeShownInPass() { return pass_->TakeShown(); }  // REQUIRES: pass() has a value.
 
   // ---- For a restarted chief
   Json ToRecord() const;
-  // Makes the table from an earlier chief's record. The table leases nothing until every worker
-  // that SetWorker marked as `returning` has reported. Call FinishRecovery after all SetWorker
-  // calls. Returns DataError if the record belongs to another job.
+  // Makes a table from ToRecord() of an earlier chief. The caller first calls SetWorker for each
+  // worker and then FinishRecovery. The table leases nothing until all workers with `returning`
+  // have reported their work. Returns DataError if the record belongs to another job.
   static absl::StatusOr<std::unique_ptr<WorkTable>> FromRecord(const Options& options,
                                                                const Json& record);
   void FinishRecovery();
-  // Returns the workers that have not reported yet, "worker 1, worker 2", or "".
+  // Returns the names of the workers that must still report their work, such as "worker 1, worker
+  // 2", or "".
   std::string WorkersNotReported() const;
-  // Stops waiting for the workers that have not reported. Their leases are handed out again.
+  // Stops waiting for these workers. Other workers get their leases.
   void AbandonRecovery();
-  // Called if a worker has pushed `lease`. This lease and all before it were therefore handed out.
+  // Called if a server has received a push for `lease`. An earlier chief has then given out `lease`
+  // and all leases before it. The table treats them as given out.
   void Reach(int64_t lease) { leases_.Reach(lease); }
-  // Increases with each change (such as a new worker or a returned lease) that must be in the
-  // stored record before more is leased. Without these changes, a restarted chief would count
-  // wrongly.
+  // Returns a number that rises with each important change, such as a new worker or a returned
+  // lease. No lease may be given out until a server has a record with this change. Otherwise a
+  // restarted chief would count lost pushes and repeated examples wrongly.
   uint64_t revision() const { return revision_; }
 
  private:
   struct Worker {
     uint64_t incarnation = 0;
     bool alive = false, returning = false, reported = false;
-    bool pull = true;
-    // The worker's current work is void. The worker's next call tells the chief which leases these
-    // are.
+    bool pull = true;  // The worker must pull all parameters with its next lease.
+    // The worker's current work is void. Its next call names the leases that it holds.
     bool work_invalid = false;
     // The worker has not reported yet what it did for an earlier chief.
     bool unreported() const { return returning && !reported; }
-    std::set<int64_t> lost;  // Ids of its lost leases, until the worker knows that they are lost.
+    // The ids of leases that the table has taken back, until the worker knows this.
+    std::set<int64_t> lost;
   };
 
+  // Returns whether the table waits for reports after a restart of the chief.
   bool Adopting() const;
   void TakeBatch(int worker, const proto::BatchDone& done);
   void TakeHeld(int worker, int64_t id);
@@ -171,7 +182,8 @@ class WorkTable {
   std::deque<CompletedStep> completed_;
   bool done_ = false;
   std::map<std::string, double> rates_;
-  bool from_record_ = false;  // The table is from a record, and workers may still have to report.
+  // The table was made from a record, and some workers may still have to report.
+  bool from_record_ = false;
   int64_t torn_pushes_ = 0;
   uint64_t revision_ = 0, changes_ = 1;
 };

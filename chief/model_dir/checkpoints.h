@@ -1,8 +1,10 @@
-// Checkpoints is the chief's CheckpointSink. It decides when a checkpoint is due and which
-// checkpoint is the best. Its own thread writes the files. A checkpoint that becomes due during an
-// earlier write is skipped. Only before the last checkpoint, or the best one by validation, does
-// training wait for the earlier write. Failed writes are counted for result.json. After the first
-// failure, further failures are not logged until a write succeeds.
+// Checkpoints is the chief's CheckpointSink (common/train/state/checkpointing.h). It decides when a
+// checkpoint is due and which checkpoint is the best. A thread of Checkpoints writes the files,
+// while training continues. If a checkpoint becomes due while an earlier one is being written,
+// Checkpoints skips it. There are two exceptions: the last checkpoint (at the end or at a stop),
+// and a checkpoint with a new best validation metric. For these, training waits until the earlier
+// checkpoint is written. result.json has the number of failed writes. The log names a failure only
+// if the write before it succeeded.
 #pragma once
 
 #include <functional>
@@ -19,21 +21,21 @@
 
 namespace muster::chief {
 
-// Returns whether a checkpoint is due after a step.
+// Returns whether a checkpoint is due at `moment`, after a step.
 bool SaveDue(const CheckpointOptions& options, const SaveMoment& moment);
-// Returns whether larger values are better for the metric that the option checkpoint.best names.
-// The option checkpoint.best_mode decides this.
+// Returns whether larger values of the metric in the option checkpoint.best are better. The option
+// checkpoint.best_mode decides this.
 bool LargerIsBetter(const CheckpointOptions& options);
 
 struct CheckpointsOptions {
   CheckpointOptions checkpoint;
   Duration deadline = std::chrono::minutes(30);  // Timeout of one save.
-  // The next three fields are stored in each checkpoint as its origin.
-  // The result may change until the first generation is formed.
+  // Each checkpoint stores the next three values: run id, job and versions. The run id may change
+  // until training begins.
   std::function<std::string()> run_id;
-  Json job;  // The resolved job.
+  Json job;  // The job with defaults filled in.
   std::map<std::string, std::string> versions;
-  // Returns Superseded if another process owns model_dir. May be null.
+  // Returns Superseded if another chief owns model_dir now. May be null.
   std::function<absl::Status()> check_owner;
   // Called on the writing thread after each published checkpoint. `final` is true for the last
   // checkpoint of the job.
@@ -41,25 +43,25 @@ struct CheckpointsOptions {
       on_published;
 };
 
-// The thread of the training loop calls Wanted, Save and the Observer's methods. Any thread may
-// call the other methods.
+// Wanted, Save and the methods of Observer are called on the thread of the training loop. Any
+// thread may call the other methods. The destructor waits at most a second for a write in progress.
+// A write that hangs longer keeps the store alive until the write ends.
 class Checkpoints : public CheckpointSink, public Observer {
  public:
   static std::unique_ptr<Checkpoints> Make(CheckpointsOptions options);
-  // The destructor does not wait for a hanging write. The store lives until that write has ended.
 
   // Enables checkpoints in `store`. Before this call no checkpoint is due. Called once. `best` is
-  // the checkpoint that is marked as the best so far.
+  // the checkpoint in `store` that is marked as the best one.
   virtual void Open(std::shared_ptr<checkpoint::Store> store,
                     const std::optional<checkpoint::BestMark>& best) = 0;
   // Returns null before Open.
   virtual std::shared_ptr<checkpoint::Store> store() const = 0;
 
-  // Reports the evaluator's metrics of the checkpoint of `step`. From the first call on, these
-  // metrics decide which checkpoint is the best, instead of those of validation.
+  // Reports metrics that the evaluator task has measured on the checkpoint of `step`. After the
+  // first call, the evaluator's metrics decide which checkpoint is the best. Metrics of validation
+  // no longer count.
   virtual void Evaluated(int64_t step, const std::map<std::string, double>& metrics) = 0;
-  // Returns the outcome of all saves, for result.json. The checkpoints' paths are relative to
-  // model_dir.
+  // Returns the outcome of all saves, for result.json.
   virtual CheckpointRecord Record() const = 0;
 };
 

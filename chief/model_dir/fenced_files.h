@@ -1,9 +1,12 @@
-// FencedFiles writes files of model_dir. It prevents a superseded chief from changing them, even if
-// that chief was frozen between its check of owner.json and the write. Thread-safe.
+// FencedFiles writes files of model_dir. A chief is superseded if another chief has taken its
+// model_dir (owner.h). FencedFiles prevents a superseded chief from changing files, even if the
+// chief was frozen between its check of the ownership and the write. Thread-safe.
 //
-// A write first writes the file under a temporary name that has the chief's term. It then checks
-// ownership and removes temporary files of earlier terms. Finally it renames the file. A superseded
-// chief that wakes later therefore finds no temporary file to rename.
+// FencedFiles::Write has four steps. It writes a temporary file whose name contains the chief's
+// term (a number above those of all earlier owners). It checks that this chief still owns
+// model_dir. It removes the temporary files of earlier terms. It renames its temporary file. A
+// superseded chief that wakes after the third step of its successor has no temporary file left to
+// rename.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +20,7 @@ namespace muster::chief {
 
 class FencedFiles {
  public:
-  // `fence` is Owner::Check, or null if no other chief can take the folder. `term` is
+  // `fence` calls Owner::Check. It is null if no other chief can take the folder. `term` is
   // Owner::term().
   FencedFiles(std::function<absl::Status()> fence, uint32_t term)
       : fence_(std::move(fence)), term_(term) {}
@@ -26,7 +29,7 @@ class FencedFiles {
   // Writes the file atomically. Returns Superseded if another chief owns the folder. Other errors
   // name the path: kUnavailable if the disk is full or does not answer, else a ConfigurationError.
   absl::Status Write(const std::string& path, const Json& json) const;
-  // Returns OK also if the file does not exist.
+  // Removes the file. Returns OK if the file does not exist.
   absl::Status Remove(const std::string& path) const;
 
  private:

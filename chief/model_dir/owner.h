@@ -1,14 +1,17 @@
-// An Owner holds a model_dir for one chief. owner.json in the model_dir names the owning process
-// and the run. Only chiefs write this file.
+// An Owner holds a model_dir for one chief, so that two chiefs do not use the same model_dir. The
+// file owner.json in the model_dir names the owning process and the run. Only chiefs write this
+// file.
 //
-// The owner rewrites the file every second with a new "beat". Another process measures with its own
-// monotonic clock how long the file stays unchanged. An owner without a new beat counts as dead.
-// Wall clocks are not used, because hosts that share a file system may have different times. A
-// process on the owner's own host detects a dead owner at once.
+// The owner rewrites owner.json every second with a new number, the "beat". Another process that
+// wants the model_dir measures with its own monotonic clock how long the beat stays the same. An
+// owner whose beat stays the same for 4 s counts as dead. Wall clocks are not used, because hosts
+// that share a file system may have different times. A process on the owner's host detects a dead
+// owner at once.
 //
-// To take over, a process renames a new file into place while it holds a lock on owner.lock. The
-// owner writes the beat through the open descriptor of its own file. An owner that was frozen and
-// superseded therefore writes to a deleted file when it wakes.
+// A process takes the model_dir of a dead owner by renaming a new file to owner.json, while it
+// holds a lock on owner.lock. An owner writes its beats through the open descriptor of its own
+// file. An owner that was frozen and superseded (replaced by another owner) therefore writes to a
+// deleted file when it wakes.
 #pragma once
 
 #include <cstdint>
@@ -29,54 +32,58 @@ struct OwnerOptions {
   std::string model_dir;  // Created if missing.
   RunChoice run = RunChoice::kContinue;
   Duration refresh = std::chrono::seconds(1);
-  // An owner without a new beat for this long counts as dead. Must be several times `refresh`.
+  // An owner counts as dead if its beat stays the same for this long. Must be several times
+  // `refresh`.
   Duration watch = std::chrono::seconds(4);
-  // Called once, on a thread of the Owner, when another process has taken the directory.
+  // Called at most once, on a thread of the Owner, when another process has taken the directory or
+  // the directory is gone.
   std::function<void(const absl::Status& superseded)> on_superseded;
-  // Describes the task and its program, such as `chief:0, program "gpt"`. It has no address,
-  // because the address may change between two starts. A live owner with the same identity is a
-  // process that this one replaces, for example a pod that still writes its last checkpoint. Take
-  // waits for that owner to leave, up to `wait` or until `give_up` returns true.
+  // Describes the task and its program, such as `chief:0, program "gpt"`. Contains no address,
+  // because the address may change between two starts. If the directory has a live owner with the
+  // same identity, this process is its replacement. The live owner may, for example, be a pod that
+  // writes its last checkpoint. Take then waits until the live owner leaves, at most for `wait` and
+  // until `give_up` returns true.
   std::string identity;
   Duration wait = std::chrono::seconds(0);
   std::function<bool()> give_up;
-  // For tests: called before each write to the file. May block, to imitate a slow disk.
+  // For tests: called before each write to owner.json. May block, to imitate a slow disk.
   std::function<void()> before_write;
 };
 
 // Thread-safe.
 class Owner {
  public:
-  // Takes the directory. Returns ConfigurationError if a live owner of another job has the
-  // directory, or if the directory is not writable. Returns PeerLost if the same job's owner has
-  // not released it within OwnerOptions::wait, or if the disk is full or does not answer. Returns
+  // Takes the directory. Returns ConfigurationError if a live owner has another
+  // OwnerOptions::identity, or if the directory is not writable. Returns PeerLost if a live owner
+  // with the same identity has not left within OwnerOptions::wait, or if several processes compete
+  // for the directory. Also returns PeerLost if the disk is full or does not answer. Returns
   // Preempted if OwnerOptions::give_up returned true.
   static absl::StatusOr<std::unique_ptr<Owner>> Take(OwnerOptions options);
-  virtual ~Owner() = default;  // Releases the directory. owner.json keeps the run's id.
+  virtual ~Owner() = default;  // Releases the directory. The run's id stays in owner.json.
 
   // Returns the id of the run in this directory, which is the same at every restart of the run.
   virtual std::string run_id() const = 0;
-  // Returns the id of the last run that began in this directory before this start, "" if none. It
-  // differs from run_id() if this run is new.
+  // Returns the id of the last run that had begun in this directory when this owner took it, "" if
+  // none. The id equals run_id() if this owner continues that run.
   virtual const std::string& previous_run_id() const = 0;
-  // Returns true if this run replaces the directory's earlier run because the job asks for a new
-  // one (restore: never). Also true if an earlier chief started this new run and died before
-  // RecordRun.
+  // Returns true if this owner begins a new run in place of the directory's earlier run, because
+  // the job asks for it (restore: never). Also returns true if an earlier chief was started for
+  // this new run and died before RecordRun.
   virtual bool starts_new_run() const = 0;
   // Returns the random id of this owner, made of letters and digits.
   virtual const std::string& token() const = 0;
-  // Returns the chief's term, which is higher than the term of every earlier owner.
+  // Returns the chief's term: a number above the terms of all earlier owners of the directory.
   virtual uint32_t term() const = 0;
-  // Records on the disk that the run `run_id` has begun, and that its term is at least `term`.
-  // Called before the first generation with this id or term is formed. Until this call the
-  // directory counts as having no run, so the successor of a chief that dies early can adopt the
-  // members' run. On OK, the id and the term are on the disk. On an error nothing has changed, and
-  // the caller must use neither the id nor the term.
+  // Writes to the disk that the run `run_id` has begun, and that its term is at least `term`.
+  // Called before the first generation (period of training) with this id or term is formed. On an
+  // error, the caller must use neither the id nor the term. Before the first call, a new run counts
+  // as not begun. If the chief dies at that time, its successor can adopt a run whose state members
+  // hold.
   virtual absl::Status RecordRun(const std::string& run_id, uint32_t term) = 0;
-  // Reads the file again. Returns OK if this process still owns the directory. Returns Superseded
-  // if another process has taken the directory or the directory is gone; the message says which.
-  // Returns kUnavailable if the file cannot be read now. Called before each publish of a
-  // checkpoint.
+  // Reads owner.json again. Returns OK if this process still owns the directory. Returns Superseded
+  // if another process has taken the directory, or if the directory is gone. The message tells
+  // which. Returns kUnavailable if owner.json cannot be read now. Called before each checkpoint is
+  // published.
   virtual absl::Status Check() = 0;
 };
 

@@ -1,5 +1,6 @@
-// The content of owner.json, and the rules for the record of the next owner. Only Owner
-// (chief/model_dir/owner.h) reads and writes the file.
+// OwnerRecord is the content of owner.json, the file in a model_dir that names the owning chief.
+// The functions in this header read the file and compute the record of the next owner. Owner
+// (chief/model_dir/owner.h) uses them.
 #pragma once
 
 #include <cstdint>
@@ -12,45 +13,51 @@ namespace muster::chief {
 std::string RandomHex();
 
 struct OwnerRecord {
+  // `place` identifies a boot of the host and a PID namespace. `process_start` is the start time of
+  // the process. Together with `pid` they identify the owner's process. `token` is a random id of
+  // the owner. `identity` is OwnerOptions::identity.
   std::string run_id, host, place, process_start, token, identity;
-  uint32_t term = 0;
+  uint32_t term = 0;  // A number above the terms of all earlier owners.
   int64_t pid = 0;
-  uint64_t beat = 0;
-  bool left = false;  // The owner exited in good order.
-  // True if members may hold state of this run. False for a new run until its first generation is
-  // formed.
+  uint64_t beat = 0;  // Rises with each write, as a sign of life.
+  bool left = false;  // The owner has released the directory.
+  // False for a new run until just before training first begins. True if members may hold state of
+  // this run.
   bool begun = true;
-  // The run that this run replaces (restore: never), "" if none. Set only while `begun` is false.
+  // The id of the run that this run replaces (restore: never), "" if none. Set only while `begun`
+  // is false.
   std::string replaces;
 };
 
-// The run that a chief is started for.
+// The run for which a chief is started.
 enum class RunChoice {
   kContinue,  // Continue the directory's run.
   kNew,       // Begin a new run (restore: never).
-  kResume     // Continue the new run of a lost chief.
+  kResume     // Continue the new run (restore: never) for which a lost chief was started.
 };
 
-// Returns the record of the owner that follows `before`. Sets only the fields of the run and the
-// term. `before` is nullopt if the directory has no record.
+// Returns the record of the owner that follows `before`. Sets only run_id, term, begun and
+// replaces. `before` is nullopt if the directory has no record.
 OwnerRecord NextRecord(const std::optional<OwnerRecord>& before, RunChoice choice);
-// Returns the id of the directory's last run that had begun, "" if none.
+// Returns the id of the last run that had begun, according to `before`. Returns "" if there is
+// none.
 std::string RunBefore(const std::optional<OwnerRecord>& before);
 
-// Returns the file's content, padded to at least `at_least` bytes. If that is the file's current
-// size, a write in place leaves no old bytes.
+// Returns the content of owner.json, padded to at least `at_least` bytes. With the current size of
+// the file as `at_least`, a write over the file leaves no old bytes.
 std::string Text(const OwnerRecord& record, size_t at_least);
 
 // The result of reading owner.json.
 struct OwnerFile {
   std::optional<OwnerRecord> record;
-  // Set if the file was rejected because its term is implausibly high.
+  // The term in the file if it is implausibly high, else 0. A file with such a term has no record.
   uint64_t implausible_term = 0;
-  // errno of the read. If it is 0 and there is no record, the file is damaged.
+  // errno of the read. If `error` is 0 and there is no record, the file is damaged.
   int error = 0;
 };
+// Reads the file several times if its content is invalid, because its owner may be writing to it.
 OwnerFile ReadOwner(const std::string& path);
-// Does the same as ReadOwner with a single read, so it may see a write in progress.
+// Reads the file once.
 OwnerFile ReadOwnerOnce(const std::string& path);
 
 }  // namespace muster::chief

@@ -1,9 +1,9 @@
 // Publisher publishes the progress of training: progress lines, TensorBoard summaries, and
 // result.json at the end. Only the chief writes to model_dir, so a cluster has one Publisher, in
-// the process of rank 0. If a write fails during training (for example, because the disk is full),
-// Publisher logs the failure once, and training continues. Thread-safe. Its callers are the
-// training loop, the threads that deliver evaluations, and the watchdog that ends a job whose loop
-// hangs.
+// the chief's process. If a write fails during training (for example, because the disk is full),
+// Publisher logs the failure once, and training continues. Thread-safe, because several threads
+// call it: the training loop, the threads that deliver evaluations, and the watchdog that ends a
+// job whose loop hangs.
 #pragma once
 
 #include <functional>
@@ -27,39 +27,40 @@ namespace muster::chief {
 struct PublisherOptions {
   std::string model_dir;             // Empty: no files.
   int64_t summary_every_steps = 50;  // 0: no summaries.
-  Json job;                          // The resolved job, for job.json.
+  Json job;                          // The job with defaults filled in, for job.json.
   Json hardware = HardwareOfThisHost();
   Json versions = OwnVersions();
   std::unique_ptr<ProgressSink> progress;  // Null: none.
-  // Called before each write. An error (another chief superseded this one) prevents that write and
-  // all later ones. Null if no other chief can take the folder.
+  // Called before each write. Returns an error if another chief has taken the folder. The write
+  // then fails, as do all later ones. Null if no other chief can take the folder.
   std::function<absl::Status()> fence;
   bool independent = false;  // True for a job with parameter servers.
-  uint32_t term = 0;         // The chief's term (Owner::term()).
-  // Time since the previous owner's last sign of life; negative if there was none.
+  uint32_t term = 0;         // The chief's term (Owner::term() in owner.h).
+  // Seconds since the last sign of life of the chief that owned model_dir before. Negative if there
+  // was no such chief.
   double silent_seconds = -1;
-  std::function<absl::Status()> check_disk;  // EventWriter::Options::check_disk.
+  std::function<absl::Status()> check_disk;  // Becomes EventWriter::Options::check_disk.
 };
 
 class Publisher final : public Observer, public GraphObserver {
  public:
-  // Makes a Publisher. Does not access the disk yet.
+  // Makes a Publisher. Does not access the disk.
   static std::unique_ptr<Publisher> Open(PublisherOptions options);
 
-  // Prepares for training: writes job.json and removes an earlier result.json. `continues` is true
-  // if that result belongs to this run. Its totals then continue. `has_begun` is true if an earlier
-  // chief process began this run, even if it saved nothing. Returns ConfigurationError if model_dir
-  // is not writable. Not called if the job is already complete or is refused. REQUIRES: this
-  // process owns model_dir (owner.json).
+  // Prepares for training: writes job.json and removes an earlier result.json. If `continues` is
+  // true, that result belongs to this run, and the totals in it continue. `has_begun` is true if an
+  // earlier chief process began this run, whether or not it saved a checkpoint. Returns
+  // ConfigurationError if model_dir is not writable. Not called if the job is already complete or
+  // is refused. REQUIRES: this process owns model_dir (owner.h).
   absl::Status Begin(bool continues, bool has_begun = false);
 
   void OnStart(const StartReport& report) override;
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
   void OnFinish(int64_t step) override;
-  // Flushes all summaries, so that they survive this process. Does not sync them to the disk,
-  // because that would delay training. If the host crashes, points may therefore be lost even for
-  // steps that are in a checkpoint.
+  // Flushes all summaries, so that they survive a crash of this process. Does not sync them to the
+  // disk, because a sync would delay training. A crash of the host may therefore lose points of
+  // steps that a checkpoint includes.
   void OnSave(int64_t step) override;
   void OnImages(const std::string& split, const ImageReport& report) override;
   void OnHistogram(const std::string& split, const HistogramReport& report) override;
@@ -72,28 +73,29 @@ class Publisher final : public Observer, public GraphObserver {
                  const std::vector<std::string>& names) override;
   void OnEvaluateProgress(const std::string& split, int64_t done, int64_t total) override;
 
-  // Reports the evaluator's metrics of the checkpoint of `step`.
+  // Reports metrics that the evaluator task has measured on the checkpoint of `step`.
   void OnEvaluation(int64_t step, const std::map<std::string, double>& metrics);
 
-  // Sets "parameter_server" of result.json.
+  // Sets the field "parameter_server" of result.json.
   void SetParameterServer(Json counts);
 
-  // Reports the loss of a member. Does not block.
+  // Reports the loss of a member (a task in training). Does not block.
   void OnLost(const std::string& task, const std::string& why);
 
-  // Writes result.json, whatever the verdict is. Nothing is written afterwards. If Begin() was not
-  // called, an existing result.json is kept.
+  // Writes result.json, whether or not the job has succeeded. `verdict` is the outcome of the job.
+  // Publisher writes nothing afterwards. If Begin() was not called, Finish keeps an existing
+  // result.json.
   absl::Status Finish(const absl::Status& verdict, const CheckpointRecord& checkpoints = {});
 
  private:
   explicit Publisher(PublisherOptions options);
-  // float16: logs skipped steps. Logs the first, the tenth, the hundredth and so on, because there
-  // may be many.
+  // float16: logs steps that the loss scale skipped. Logs only the first, the tenth, the hundredth
+  // and so on, because there may be many.
   void LogSkippedLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogSkippedInEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the share of the ended epoch's time spent waiting for input, -1 if unknown. Logs once
-  // how to reduce a large share.
+  // Returns the fraction of the epoch's time that was spent waiting for input, -1 if unknown. If
+  // the fraction is large, logs once how to reduce it.
   double InputShareLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SummarizeLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowEpochLocked(const EpochReport& report, double input_share)
@@ -106,7 +108,8 @@ class Publisher final : public Observer, public GraphObserver {
   void SummarizeEvaluationLocked(int64_t step, const std::map<std::string, double>& metrics)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SummarizeEndLocked(const absl::Status& verdict) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the writer for a summary folder, null if there are no summaries.
+  // Returns the writer for a TensorBoard folder of model_dir. Returns null if nothing can be
+  // written.
   summary::EventWriter* WriterLocked(const std::string& folder, int64_t step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogOnceLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -116,7 +119,7 @@ class Publisher final : public Observer, public GraphObserver {
   absl::Mutex mu_;
   PublisherOptions options_ ABSL_GUARDED_BY(mu_);
   const FencedFiles files_;
-  RunHistory history_;  // Has its own lock.
+  RunHistory history_;  // Thread-safe, so mu_ does not guard it.
   const MonotonicTime started_ = Clock::now();
   RunRecord record_ ABSL_GUARDED_BY(mu_);
   Json parameter_server_ ABSL_GUARDED_BY(mu_);
@@ -132,10 +135,11 @@ class Publisher final : public Observer, public GraphObserver {
                                                         ABSL_GUARDED_BY(mu_) = 0;
   InputWait epoch_input_ ABSL_GUARDED_BY(mu_);
   bool logged_input_ ABSL_GUARDED_BY(mu_) = false;
-  // float16: all steps and skipped steps of the current epoch that this process has seen.
+  // float16: the numbers of all steps and of skipped steps in the current epoch, since the start of
+  // this process.
   int64_t steps_in_epoch_ ABSL_GUARDED_BY(mu_) = 0, skipped_in_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // The loss scale after the last step.
-  // Evaluations that arrived before training had begun.
+  // Evaluations that arrived before OnStart, keyed by step.
   std::map<int64_t, std::map<std::string, double>> early_ ABSL_GUARDED_BY(mu_);
   // The metrics of the last pass of each split.
   std::map<std::string, std::map<std::string, double>> last_metrics_ ABSL_GUARDED_BY(mu_);

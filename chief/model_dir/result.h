@@ -1,5 +1,5 @@
-// Collects the content of result.json, which tells scripts the outcome of a run. docs/model_dir.md
-// lists the fields.
+// The classes in this header collect the content of result.json, which tells scripts the outcome of
+// a run. docs/model_dir.md lists the fields.
 #pragma once
 
 #include <map>
@@ -17,16 +17,16 @@ namespace muster::chief {
 // Returns {"host", "cpu", "cores", "memory_bytes"} of this host. "cores" counts the cores that this
 // process may use.
 Json HardwareOfThisHost();
-// Returns {"muster": ...}. Callers that link LibTorch add its version.
+// Returns {"muster": the version}. Callers that link LibTorch add the version of LibTorch.
 Json OwnVersions();
 
-// Computes the median of a value over the steps of a run. Leaves out the first steps, which warm up
-// caches and allocators. Memory is bounded: a long run keeps every second step, then every fourth,
-// and so on.
+// Computes the median of a value over the steps of a run. Omits the first steps, which warm up
+// caches and allocators. Keeps a bounded number of values: in a long run only the value of every
+// second step, later of every fourth step, and so on.
 class SteadySeries {
  public:
   void Add(double value);
-  double Median() const;  // 0 without steps.
+  double Median() const;  // Returns 0 if there are no values.
 
  private:
   static constexpr size_t kMax = 1 << 16;
@@ -35,80 +35,85 @@ class SteadySeries {
   int64_t seen_ = 0, stride_ = 1;
 };
 
-// Computes the share of the steps' time that was spent waiting for input. It is a share of the
-// total time, not the median over steps, because waits may come in bursts. The first
-// `warm_up_steps` steps fill the pipeline and warm up caches. Once twice as many steps were added,
-// these first steps no longer count.
+// Computes the fraction of the total time of all steps that was spent waiting for input. (A median
+// over steps would hide waits that come in bursts.) The first `warm_up_steps` steps fill the
+// pipeline and warm up caches. They count only until twice as many steps were added.
 class InputWait {
  public:
   static constexpr int64_t kWarmUpSteps = 10;
   explicit InputWait(int64_t warm_up_steps = kWarmUpSteps) : warm_up_steps_(warm_up_steps) {}
   void Add(const StepReport& report);
   bool any() const { return steps_ > 0; }
-  double Share() const;    // 0 without steps.
-  double Seconds() const;  // Total time waited.
+  double Share() const;    // The fraction, from 0 to 1. 0 if there are no steps.
+  double Seconds() const;  // The total time spent waiting, in seconds.
 
  private:
+  // Returns whether the first steps count.
   bool all() const { return steps_ < 2 * warm_up_steps_; }
 
   int64_t warm_up_steps_, steps_ = 0;
   double input_ = 0, seconds_ = 0, warm_up_input_ = 0, warm_up_seconds_ = 0;
 };
 
-// Returns advice on which settings of a job to raise. `data` is the job's "data" section. REQUIRES:
-// share >= kMuchInputWait.
+// Returns a sentence that tells which settings of a job to change, so that it waits less for input.
+// `share` is InputWait::Share(). `data` is the job's "data" section. REQUIRES: `share` is at least
+// kMuchInputWait (common/telemetry/input_wait.h).
 std::string InputWaitHint(double share, const Json& data);
 
-// Returns the counts with their names in result.json and TensorBoard.
+// Returns the counts of an embedding table, with their names in result.json and TensorBoard.
 std::vector<std::pair<std::string, int64_t>> CountsOf(const push_pull::TableStatistics& statistics);
 
-// The outcome of a run's checkpoints. Checkpoints fills it in.
+// The outcome of a run's checkpoints. The class Checkpoints (checkpoints.h) sets the fields.
 struct CheckpointRecord {
-  // The newest published checkpoint and the best one, relative to model_dir
-  // ("checkpoints/step-00000500"); empty if none.
+  // The paths of the newest published checkpoint and of the best one, relative to model_dir, such
+  // as "checkpoints/step-00000500". "" if there is none.
   std::string newest, best;
-  // The metric that selected `best`, and its value. "" if unknown.
+  // The metric that selected `best`, and its value. The metric is "" if unknown.
   std::string best_metric;
   double best_value = 0;
-  // All metrics of the best checkpoint; empty if an earlier process measured them.
+  // All metrics of the best checkpoint. Empty if an earlier process measured them.
   std::map<std::string, double> best_metrics;
-  // Counts of this process's saves. `written` counts the published ones. `dropped` counts those
-  // that were skipped because the previous save was still being written. `failed` counts those that
-  // were not published because of an error. `last_error` is the last such error.
+  // Numbers of saves of this process. `written`: published checkpoints. `dropped`: saves that were
+  // skipped because an earlier checkpoint was still being written or read. `failed`: saves that
+  // failed with an error. `last_error` is the last of these errors.
   int64_t written = 0, dropped = 0, failed = 0;
   std::string last_error;
 };
 
-// Collects the content of result.json. Totals cover the whole run with its restarts. Speeds cover
-// only this process. Used by one thread.
+// RunRecord collects the content of result.json. Its totals include earlier processes of the run.
+// Its speeds include only this process. Used by one thread at a time.
 class RunRecord {
  public:
-  // If the run continues, this is called first. `earlier` is the run's existing result.json.
-  // Invalid content is ignored.
+  // Continues the totals of `earlier`, the result.json of an earlier process of this run. Ignores
+  // invalid content. Called before the other methods.
   void Continue(const Json& earlier);
   void OnStart(const StartReport& report);
   void OnStep(const StepReport& report);
   void OnEpoch(const EpochReport& report);
   // Called if the program ended training before the job's last step.
   void OnFinish() { finished_ = true; }
-  // Counts damaged examples that were omitted, and keeps their descriptions. An example counts each
-  // time that it is omitted.
+  // Counts damaged examples that were omitted, and keeps their descriptions, `names`. An example
+  // counts each time it is omitted.
   void OnLeftOut(const std::string& split, int64_t examples, const std::vector<std::string>& names);
-  // Sets the note of a callback.
+  // Sets what the callback with this name reports in result.json.
   void OnCallback(const std::string& name, const Json& note) { callbacks_[name] = note; }
   void OnTables(const TablesReport& report) { tables_ = report.tables; }
-  // Reports the evaluator's metrics of the checkpoint of `step`.
+  // Reports metrics that the evaluator task has measured on the checkpoint of `step`.
   void OnEvaluation(int64_t step, const std::map<std::string, double>& metrics);
 
+  // The input of Result that is known only at the end.
   struct Ending {
-    absl::Status verdict;
-    int64_t generations = 0;         // Number of generations in the whole run.
+    absl::Status verdict;  // The outcome of the job.
+    // The number of generations of the run. A generation is a period in which a fixed set of tasks
+    // trains together.
+    int64_t generations = 0;
     Json recovery = Json::object();  // The result of RunHistory::ToJson.
     double wall_seconds = 0;
     CheckpointRecord checkpoints;
-    Json parameter_server;  // Null without parameter servers.
+    Json parameter_server;  // Null for a job without parameter servers.
     Json hardware = Json::object(), versions = Json::object();
   };
+  // Returns the content of result.json.
   Json Result(const Ending& ending) const;
 
  private:
@@ -124,14 +129,14 @@ class RunRecord {
   int64_t steps_ = 0, epochs_ = 0, examples_ = 0;
   bool finished_ = false;
   std::optional<LossScaleReport> loss_scale_;
-  Json speed_;  // Speed of an earlier process. The first step of this process clears it.
-  Json earlier_best_;
+  Json speed_;  // The speed of an earlier process. Null after the first step of this process.
+  Json earlier_best_;  // The best checkpoint according to an earlier process.
   SteadySeries rate_, compute_, wait_, input_;
   InputWait input_wait_;
-  std::map<std::string, int64_t> left_out_;  // Indexed by split.
-  std::vector<std::string> damaged_;         // Descriptions, at most kMaxDamaged.
+  std::map<std::string, int64_t> left_out_;  // Numbers of omitted examples, keyed by split.
+  std::vector<std::string> damaged_;         // Descriptions of at most kMaxDamaged of them.
   std::map<std::string, Json> callbacks_;
-  std::map<std::string, Pass> passes_;  // The last pass over each split.
+  std::map<std::string, Pass> passes_;  // The last pass over each split, keyed by split.
   std::vector<std::pair<std::string, push_pull::TableStatistics>> tables_;
 };
 

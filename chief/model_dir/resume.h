@@ -1,5 +1,5 @@
-// Decides how a run starts, from the content of model_dir. DecideStart is a pure function, so a
-// test can try every case. docs/restart.md has the rules for users.
+// The functions in this header decide how a run starts, from the job and the content of model_dir.
+// docs/restart.md has the rules for users. DecideStart is a pure function.
 #pragma once
 
 #include <cstdint>
@@ -14,75 +14,81 @@
 
 namespace muster::chief {
 
-// The content of model_dir, apart from tensors.
+// The content of model_dir, without tensors.
 struct ModelDirContent {
-  // True if owner.json names a run that this start resumes. Otherwise result.json belongs to
-  // another run.
+  // True if this start continues the run that owner.json names, so that `result` belongs to this
+  // run. False if `result` belongs to another run.
   bool same_run = false;
-  std::optional<Json> result;
-  // The newest complete checkpoint in model_dir, nullopt if there is none. It is an error if
-  // model_dir has checkpoints, but none can be read.
+  std::optional<Json> result;  // The content of result.json, nullopt if there is none.
+  // The newest complete checkpoint in model_dir, nullopt if model_dir has no checkpoint. An error
+  // if model_dir has checkpoints of which none can be read.
   absl::StatusOr<std::optional<checkpoint::TrainingState>> own =
       std::optional<checkpoint::TrainingState>();
-  // The same for the path in the job's `restore`. Read only if `own` is nullopt.
+  // The newest complete checkpoint at the path in the job's `restore`. Read only if `own` is
+  // nullopt.
   absl::StatusOr<std::optional<checkpoint::TrainingState>> elsewhere =
       std::optional<checkpoint::TrainingState>();
 };
 
 enum class StartKind {
-  kFresh,    // Starts from the program's initial state.
-  kRestore,  // Starts from ModelDirContent::own.
-  kCopy,     // Starts from ModelDirContent::elsewhere.
-  kFinished  // Nothing is left to do.
+  kFresh,    // Training starts from the program's initial state.
+  kRestore,  // Training starts from ModelDirContent::own.
+  kCopy,     // Training starts from ModelDirContent::elsewhere.
+  kFinished  // The run was completed before, so nothing is left to do.
 };
 
 struct StartDecision {
   StartKind kind = StartKind::kFresh;
-  // This run continues the totals of the existing result.json.
+  // The run continues the totals of the existing result.json.
   bool continues = false;
-  // kRestore: the validation and test passes that were due at the checkpoint's step are complete.
+  // For kRestore: the validation and test passes due at the checkpoint's step are complete.
   bool passes_done = false;
   std::string reason;  // One sentence, for the log.
 };
 
-// Decides how the run starts. Returns an error if the run must not start: a ConfigurationError that
-// names the job key that must not change, or the error from reading the checkpoints.
+// Decides how the run starts. Returns a ConfigurationError if the job differs from that of the
+// checkpoint in a key that must not change. The message names the key. Also returns a
+// ConfigurationError if there is no checkpoint at the path in `restore`. Returns the error of
+// reading the checkpoints if none can be read.
 absl::StatusOr<StartDecision> DecideStart(const Job& job, const ModelDirContent& content);
 
-// Sets which passes are due in `state`. No pass is due if decision.passes_done. Both passes are due
-// if the job has become shorter, so that the state is now at the job's end.
+// Sets in `state` whether the validation pass and the test pass are due. No pass is due if
+// decision.passes_done is true. Both passes are due if the job was made shorter, so that the step
+// of `state` is now the last one.
 void SetDue(const Job& job, const StartDecision& decision, checkpoint::TrainingState* state);
 
-// Returns whether `restore` is the path of a checkpoint.
+// Returns whether the job's `restore` is the path of a checkpoint.
 bool RestoresPath(const Job& job);
 
-// The decision on a start, and the state that it needs.
 struct PreparedStart {
   StartDecision decision;
-  // Set for kRestore and kCopy: the state from which training resumes.
+  // The state from which training resumes. Set for kRestore and kCopy.
   std::optional<checkpoint::Snapshot> snapshot;
 };
-// Reads model_dir and the checkpoint in the job's `restore`, decides, and loads the state.
-// Afterwards no earlier owner can publish anything. With `restore: never`, moves the existing
-// checkpoints aside. `previous_run_id` is from owner.json, "" if none. `fence` is called before a
-// change of the checkpoints is published (StoreOptions::fence). `held` returns whether other tasks
-// hold the run's state. The result may become true at any time. The rows of tables may not be
-// needed from then on, so they are checked only when they are read (Reading::check_later).
-// REQUIRES: this process owns model_dir.
+// Reads model_dir and the checkpoint at the job's `restore`, calls DecideStart, and loads the
+// state. When the function returns, an earlier owner of model_dir can no longer publish
+// checkpoints. With `restore: never`, moves the existing checkpoints aside. `previous_run_id` is
+// Owner::previous_run_id(). `fence` is called before each change of the checkpoints
+// (StoreOptions::fence).
+//
+// `held` returns whether other tasks hold the run's state. Its result may become true at any time.
+// The rows of embedding tables in the checkpoint may then not be needed. They are therefore
+// verified only when they are read (Reading::check_later). REQUIRES: this process owns model_dir.
 absl::StatusOr<PreparedStart> PrepareStart(checkpoint::FileSystem& files, const Job& job,
                                            const std::string& previous_run_id,
                                            const std::function<absl::Status()>& fence,
                                            const std::function<bool()>& held = nullptr);
-// Checks a job that asks for parameter servers with synchronous steps. Such a job runs under
-// another strategy, which StrategyFor has chosen. Returns OK if model_dir holds a run that an older
-// version of Muster began with synchronous steps, else the error of CheckMaxStaleness.
+// Checks a job whose parameter_server.max_staleness is 0, which asks for synchronous steps. Only
+// runs that an older version of Muster began may have this setting. They continue under another
+// strategy (StrategyFor). Returns OK if model_dir holds such a run, else the error of
+// CheckMaxStaleness.
 absl::Status CheckBegunSynchronously(checkpoint::FileSystem& files, const Job& job);
-// Returns what a start would do, without side effects.
+// Returns what a start of the job would do. Changes nothing.
 absl::StatusOr<StartState> FindStartState(const Job& job);
-// Converts a file system error that occurs while the run starts into the error that the job ends
-// with. `what` says what the access was for, and becomes part of the message. The exit code is that
-// of a wrong configuration (such as no permission), or a retryable one if the place may become
-// available again.
+// Converts an error of the file system during the start of the run into the error with which the
+// job ends. `what` names the purpose of the access, and becomes part of the message. The result has
+// a retryable exit code if the folder may become available again. Otherwise (for example, without
+// permission) it has the exit code of a wrong configuration.
 absl::Status StartError(const absl::Status& status, const std::string& what);
 
 }  // namespace muster::chief

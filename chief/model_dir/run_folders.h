@@ -1,10 +1,10 @@
 // RunFolders writes the TensorBoard folders of a model_dir: train/, validation/, test/, eval/,
-// system/. After a restart it removes the points of steps that will be trained again. Such points
-// are void. Used by one thread at a time.
+// system/. A run that resumes from a checkpoint trains some steps again. RunFolders removes the
+// earlier points of these steps, which are called void. Used by one thread at a time.
 //
-// A folder is created at the first write to it, so no folder is empty. A folder with files of an
-// earlier process is opened at the start. Void points are thus removed even if this process never
-// writes to that folder.
+// RunFolders creates a folder at the first write to it, so no folder is empty. At the start, it
+// opens each folder that has files of an earlier process. It therefore removes void points even
+// from folders to which this process never writes.
 #pragma once
 
 #include <functional>
@@ -22,12 +22,13 @@ class RunFolders {
  public:
   struct Options {
     std::string model_dir;
-    std::function<absl::Status()> fence, check_disk;  // EventWriter::Options::fence, check_disk.
+    // Become the fields of EventWriter::Options with these names.
+    std::function<absl::Status()> fence, check_disk;
   };
   explicit RunFolders(Options options) : options_(std::move(options)) {}
 
-  // Called when training starts at the step of `report`, or resumes there after a loss. Later
-  // points become void.
+  // Called when training starts or resumes at the step of `report`. Points of later steps become
+  // void.
   absl::Status OnStart(const StartReport& report);
 
   // Returns the writer for `folder` and opens it if needed. `step` is the step of the next write.
@@ -36,18 +37,19 @@ class RunFolders {
   // Returns the highest step that this process wrote to `folder`, -1 if none.
   int64_t last_step(const std::string& folder) const;
 
-  // Returns the step of the last valid point of `tag` in `folder`, -1 if none. The point may be
-  // from an earlier process. Reads the folder's files.
+  // Reads the files of `folder`, and returns the step of the last point of `tag` that is not void.
+  // Returns -1 if there is none. An earlier process may have written the point.
   int64_t LastStepOf(const std::string& folder, const std::string& tag);
 
-  // Flush and Sync handle all folders and return the first error.
+  // Flush and sync the files of all folders. Return the first error.
   absl::Status Flush();
   absl::Status Sync();
 
  private:
   struct Folder {
-    int64_t first_step = 1;  // Points from this step on are void.
-    int64_t last_step = -1;
+    // When the folder is opened, the points of this step and of later steps are void.
+    int64_t first_step = 1;
+    int64_t last_step = -1;  // The highest step that this process wrote, -1 if none.
     std::unique_ptr<summary::EventWriter> writer;
   };
   absl::Status Open(const std::string& name, Folder* folder);

@@ -1,6 +1,8 @@
-// RunHistory records the restarts of a run's chief, its generations, and each loss of members with
-// the time that the loss cost. Publisher stores it in model_dir/recovery.json, so that the next
-// chief can continue it. result.json has it as "recovery". Thread-safe.
+// RunHistory records three things about a run: the restarts of its chief, its generations, and the
+// losses of members with the time that each loss cost. A member is a task in training. A generation
+// is a period in which a fixed set of members trains together. Publisher (publisher.h) stores the
+// history in model_dir/recovery.json, from which the next chief process continues. result.json
+// contains the history as "recovery". Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,29 +19,30 @@ namespace muster::chief {
 
 class RunHistory {
  public:
-  // `independent` is true if the job has parameter servers. Training then continues during a loss,
-  // so a loss costs no time.
+  // `independent` is true for a job with parameter servers. In such a job training continues
+  // without the lost member, so a loss costs no time.
   explicit RunHistory(bool independent = false) : independent_(independent) {}
 
-  // Continues a run in a new process. `earlier` is the result of ToJson() in an earlier process;
-  // invalid content is ignored. `killed` is true if the previous chief did not end properly. That
-  // chief was last alive `silent_seconds` ago.
+  // Continues the history of a run in a new process. `earlier` is the result of ToJson() in the
+  // previous chief process. Invalid content is ignored. `killed` is true if the previous process
+  // did not write result.json at its end. `silent_seconds` is the time in seconds since its last
+  // sign of life, negative if unknown.
   void Continue(const Json& earlier, bool killed, double silent_seconds, MonotonicTime now);
-  // Records the loss of a member. Further losses until the next finished step count as the same
-  // loss.
+  // Records the loss of a member. In a job without parameter servers, all losses between two
+  // finished steps count as one loss.
   void OnLost(const std::string& task, const std::string& why, MonotonicTime now);
   // Called when a generation begins from the state after `step`.
   void OnStart(int64_t step, MonotonicTime now);
   // Called when a step is finished. Returns true if this step ends a loss.
   bool OnStep(int64_t step, MonotonicTime now);
-  // Called when the run ends. An open loss lasts until now.
+  // Called when the run ends. If no step has finished since the last loss, this loss ends now.
   void OnEnd(MonotonicTime now);
   // Records progress other than a step, such as a part of a pass.
   void OnProgress(MonotonicTime now);
 
   int64_t generations() const;
   // Returns {"restarts", "generations", "losses", "seconds_lost", "last_losses": [{"step",
-  // "seconds", "cause"}]} with the newest kMaxLosses losses.
+  // "seconds", "cause"}]}. "last_losses" has the newest kMaxLosses losses.
   Json ToJson() const;
 
  private:
@@ -49,10 +52,11 @@ class RunHistory {
     double seconds = 0;  // Time from the last progress before the loss to the next finished step.
     std::string cause;
   };
+  // A loss after which no step has finished yet.
   struct Open {
     Loss loss;
     MonotonicTime since;
-    bool mustered = false;  // A generation has formed since the loss.
+    bool mustered = false;  // A generation has begun since the loss.
   };
 
   void AddLocked(Loss loss) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -1,7 +1,10 @@
-// CheckpointCutter takes a cut: a consistent copy of all shards between two steps, for a checkpoint
-// or for callbacks. While no lease is open, the servers copy their shards in memory. Training then
-// continues, and a thread of this class reads the copies. Parameters go into the chief's replica.
-// Slots and rows of embedding tables go piece by piece into the checkpoint's files.
+// CheckpointCutter takes a cut: a consistent copy of the state of all servers (ps tasks) between
+// two steps, for a checkpoint or for callbacks. A shard is the part of the state that one server
+// holds. While no worker computes a batch, CheckpointCutter makes all servers freeze their shards.
+// Training continues at once, and a thread of CheckpointCutter reads the frozen shards. (A server
+// copies a frozen value just before it updates the value.) The thread stores parameters in the
+// chief's replica of the model. It writes optimizer slots and rows of embedding tables to the
+// checkpoint's files, piece by piece.
 //
 //  kIdle -- Begin --> kReading -- the thread has ended --> kRead -- Take --> kIdle
 #pragma once
@@ -23,30 +26,32 @@ namespace muster::chief {
 struct Cut {
   // ---- The request
   checkpoint::TrainingState state;
-  bool write = false;       // Write a checkpoint of the cut.
-  bool must = false;        // Training may not end without this checkpoint.
-  bool histograms = false;  // Report histograms of the parameters.
-  bool for_callbacks = false;
-  bool replaces = false;  // Becomes Snapshot::replaces.
-  // The name of the callback whose weights the checkpoint has instead of the servers' weights, ""
-  // if none.
+  bool write = false;          // Write a checkpoint of the cut.
+  bool must = false;           // The job fails if the cut cannot be taken.
+  bool histograms = false;     // Report histograms of the parameters.
+  bool for_callbacks = false;  // Callbacks need the weights.
+  bool replaces = false;       // Becomes Snapshot::replaces.
+  // A callback may have saved weights that it wants in the checkpoint, in place of the servers'
+  // weights. This is the name of this callback, "" if there is none.
   std::string put_back;
   push_pull::IntegerBuffers integers;  // The integer buffers' values at the time of the cut.
-  std::vector<int> primaries;          // Indexed by shard.
+  std::vector<int> primaries;          // The task that serves each shard, indexed by shard.
 
-  // ---- What the thread read
-  absl::Status status;
-  // The disk error that prevented the write of the files. The thread has still read everything.
+  // ---- The result
+  absl::Status status;  // The error of reading from servers.
+  // The error of writing the files. The thread reads all shards even after such an error.
   absl::Status unwritten;
-  StateFiles files;                              // The files that the thread wrote.
-  std::optional<checkpoint::Snapshot> snapshot;  // Its files are staged, not yet published.
+  StateFiles files;  // The files that the thread wrote.
+  // Set if `write` is true and there was no error. The files of the snapshot are written but not
+  // published.
+  std::optional<checkpoint::Snapshot> snapshot;
 };
 
 class CheckpointCutter {
  public:
-  // `layout`, `state`, `links` and `sink` must outlive this object. `sink` may be null. From Begin
-  // to Take, only the thread of this class uses `state`. The thread calls `on_read` when it has
-  // finished.
+  // `layout`, `state`, `links` and `sink` must outlive this object. `sink` is null if the job
+  // writes no checkpoints. Between Begin and Take, only the thread of CheckpointCutter may use
+  // `state`. The thread calls `on_read` when it has finished.
   CheckpointCutter(const push_pull::Layout& layout, ShardState* state, ServerLinks* links,
                    CheckpointSink* sink, std::function<void()> on_read);
   ~CheckpointCutter();
@@ -55,10 +60,11 @@ class CheckpointCutter {
   State state() const;
   bool idle() const { return state() == State::kIdle; }
 
-  // Asks the servers to copy their shards and starts to read the copies. Returns an error of
-  // ShardClient if nothing was started. REQUIRES: idle(), no lease is open, all shards are served.
+  // Makes the servers freeze their shards, and starts the thread that reads them. Blocks until the
+  // shards are frozen. Returns an error of ShardClient if the thread was not started. REQUIRES:
+  // idle(), no worker has an open lease (batch), a server serves each shard.
   absl::Status Begin(Cut cut);
-  // Blocks until the thread has ended, and returns the cut. REQUIRES: not idle().
+  // Blocks until the thread has ended, and returns the cut with its result. REQUIRES: not idle().
   Cut Take();
 
  private:
@@ -80,7 +86,7 @@ class CheckpointCutter {
   CheckpointSink* const sink_;
   const bool has_tables_;
   const std::function<void()> on_read_;
-  Cut cut_;  // Used only by the thread while it reads.
+  Cut cut_;  // In state kReading, only thread_ uses the cut.
   // The files of the tables, in the order of shards, and then the other files.
   std::vector<std::shared_ptr<checkpoint::StagedFile>> staged_;
   std::thread thread_;

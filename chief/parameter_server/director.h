@@ -1,7 +1,8 @@
-// The Director runs a parameter-server job on the chief. It fills the servers with the initial
-// state, leases examples to workers, assigns shards to servers, takes checkpoints and lets workers
-// evaluate. It ends the job once the final checkpoint has every accepted update. See
-// docs/parameter_server.md for the rules.
+// The Director runs a parameter-server job on the chief. It assigns shards (parts of the variables)
+// to servers (ps tasks) and fills the servers with the initial state. It assigns batches to
+// workers; such an assignment is called a lease. It takes checkpoints, and lets workers evaluate.
+// When the last checkpoint has every accepted update, the job is done. See docs/parameter_server.md
+// for the rules.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -30,13 +31,14 @@ namespace muster::chief {
 struct DirectorStart {
   // The chief's replica, on the CPU. Checkpoints are saved from it and restored into it.
   Replica* replica = nullptr;
-  // 0: the data has no such split.
+  // The number of examples of each split, 0 if the data has no such split.
   int64_t train_examples = 0, validation_examples = 0, test_examples = 0;
-  int64_t test_every = 0;  // Interval in epochs. 0: the test pass runs only at the end.
-  std::optional<checkpoint::Snapshot> restore;
-  // Set if there is no `restore` and weights were loaded after build(). `built_integers` maps the
-  // names of the integer buffers to their values after build(). `unloaded` is the error of loading
-  // the weights. Run returns this error unless the servers already hold the run's state.
+  int64_t test_every = 0;  // Interval of the test pass in epochs. 0: only at the end of training.
+  std::optional<checkpoint::Snapshot> restore;  // The checkpoint to resume from.
+  // The next two fields are used if there is no `restore` and the program loads weights after
+  // build(). `built_integers` maps the names of the integer buffers to their values after build().
+  // `unloaded` is the error of loading the weights. Run ignores this error if the servers already
+  // hold the run's state, and otherwise returns it.
   std::optional<std::map<std::string, std::string>> built_integers;
   absl::Status unloaded;
   std::vector<Observer*> observers;
@@ -47,29 +49,33 @@ struct DirectorOptions {
   Job job;
   int workers = 1;
   std::vector<std::string> servers;  // gRPC addresses of the ps tasks, from the cluster spec.
-  // Returns the term of this chief. The term rises if a member has seen a higher one, so the
-  // Director calls this at each use. Must not be called before the first member was admitted.
+  // Returns the term of this chief: a number above those of all earlier chiefs of the run. The term
+  // rises if a member has seen a higher term. The Director calls the function whenever it needs the
+  // term, and not before the first member was admitted.
   std::function<uint32_t()> term;
   std::function<std::string()> run_id;
   rpc::ChannelOptions channel;
 };
 
-// Counters for "parameter_server" in result.json.
+// Counts for "parameter_server" in result.json.
 struct DirectorRecord {
-  int64_t updates = 0;   // Accepted pushes of whole batches.
-  int64_t repeated = 0;  // Examples that were leased again.
-  // Losses of workers with a lease. The servers may have applied the lost worker's push in part or
-  // in whole.
+  int64_t updates = 0;   // The number of completed batches. Each is one push by a worker.
+  int64_t repeated = 0;  // The number of examples that were leased again.
+  // How often a worker was lost while it held a lease. The servers may have applied a part of its
+  // push, all of it, or nothing.
   int64_t torn = 0;
-  int64_t lost_updates = 0;  // Updates that were lost because a server without a backup was lost.
-  int64_t refused = 0;       // Pushes with values that are not finite.
+  // The number of updates that were lost because all servers with a copy of a shard were lost.
+  int64_t lost_updates = 0;
+  int64_t refused = 0;  // The number of pushes with an infinity or a NaN.
+  // The staleness of a push is the number of updates by other workers between the pull of the
+  // parameters and the push.
   int64_t staleness_max = 0;
   double staleness_mean = 0;
   struct OfWorker {
     int64_t max = 0;
     double mean = 0;
   };
-  std::map<int, OfWorker> staleness;  // Indexed by worker.
+  std::map<int, OfWorker> staleness;  // Keyed by worker.
 };
 
 // Returns {"updates", "repeated_examples", "torn_pushes", "lost_updates", "refused_pushes",
@@ -80,18 +86,21 @@ class Director : public MemberEvents {
  public:
   static std::unique_ptr<Director> Make(DirectorOptions options);
 
-  // The service proto::Leases for the coordinator's server. Answers UNAVAILABLE before Run.
+  // Returns the service proto::Leases, which is registered on the coordinator's gRPC server. Before
+  // Run, the service answers UNAVAILABLE.
   virtual grpc::Service* service() = 0;
-  // Blocks until the job is done and saved, then returns OK. Returns Preempted after a requested
-  // stop, else the error. Does not notify the members: the caller ends the job with the verdict.
+  // Blocks until the job is done and saved, and returns OK. Returns Preempted after a requested
+  // stop, or the error that ended the job. Does not send the outcome to the members: the caller
+  // does so by ending the job (Coordinator::End).
   virtual absl::Status Run(const DirectorStart& start) = 0;
   // Thread-safe. Does the same as OnStopRequested.
   virtual void RequestStop() = 0;
-  // Thread-safe. Called if the job has ended by other means. Run soon returns `why`.
+  // Thread-safe. Called if the coordinator has ended the job. Run soon returns `why`.
   virtual void Abort(const absl::Status& why) = 0;
+  // Thread-safe.
   virtual DirectorRecord record() const = 0;
-  // Thread-safe, also before Run. Returns whether a server has joined that may still hold this
-  // run's state from the time of an earlier chief.
+  // Thread-safe, and may be called before Run. Returns whether a server has joined that may hold
+  // this run's state from the time of an earlier chief.
   virtual bool MayHaveState() const = 0;
 };
 

@@ -1,6 +1,7 @@
 // DirectorEpochs follows a parameter-server job through its steps and epochs. It reports completed
-// steps, knows which passes over validation and test data are due, runs the hooks of callbacks, and
-// records all this for a later chief. Used by the director's thread.
+// steps. It knows whether a pass over the validation or test data is due. It runs the hooks of
+// callbacks. It updates the record from which a restarted chief continues
+// (chief/leases/chief_record.h). Used only by the thread of Director::Run.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +23,9 @@ namespace muster::chief {
 
 class DirectorEpochs {
  public:
-  using Due = std::pair<bool, bool>;  // Passes that are due: validation, test.
+  using Due = std::pair<bool, bool>;  // Whether the validation pass and the test pass are due.
 
-  // All must outlive this object.
+  // All objects must outlive the DirectorEpochs.
   struct Parts {
     const DirectorOptions* options = nullptr;
     const DirectorStart* start = nullptr;
@@ -39,33 +40,37 @@ class DirectorEpochs {
 
   // ---- The start
   //
-  // Takes due passes and the callbacks' state from `record`, or else from `loaded`, the state of
-  // the checkpoint. Stores both in `state->recorded()`. REQUIRES: `state` has begun or has adopted
-  // `record`.
+  // Takes the due passes and the state of callbacks from `record`. If `record` is null, takes them
+  // from `loaded`, the state of the checkpoint. Stores them in `state->recorded()`. REQUIRES:
+  // DirectorState::Begin or DirectorState::Adopt was called.
   absl::Status TakeOver(const checkpoint::TrainingState& loaded, const ChiefRecord* record,
                         DirectorState* state);
   void ReportStart();
 
   // ---- Actions
   //
-  // Reports completed steps. Sets `progress`, if not null, to the progress after the last one.
+  // Reports completed steps to the observers. If `progress` is not null, sets it to the progress
+  // after the last of these steps.
   absl::Status ReportSteps(DirectorState::Progress* progress = nullptr);
   void StartPass();
-  void ReportPass(const WorkTable::PassResult& pass);  // Reports how far the pass is.
+  void ReportPass(const WorkTable::PassResult& pass);  // Reports the progress of the running pass.
   absl::Status FinishPass();
   absl::Status BeginCallbacks();
-  // Runs the hooks for kEndEpoch, kEndTraining or kBeginEpoch.
+  // Runs the hooks of callbacks for kEndEpoch, kEndTraining or kBeginEpoch.
   absl::Status RunCallbacks(DirectorAction action);
-  // Reports steps and makes a record that includes them.
+  // Calls ReportSteps, and makes a new record for a restarted chief that includes these steps.
   absl::Status RecordProgress();
 
   // ---- State
   Due due() const { return due_; }
-  // Sets the fields of `now` about passes and callbacks. `at` is the state after the last step.
+  // Sets the fields of `now` that describe passes and callbacks. `at` is the state after the last
+  // step. `pass` is the running pass.
   void Describe(const checkpoint::TrainingState& at,
                 const std::optional<WorkTable::PassResult>& pass, DirectorSituation* now) const;
-  // Returns the number of epochs that callbacks have opened, according to the newest record that a
-  // server has stored; nullopt if there are no callbacks.
+  // Callbacks run their hooks for the begin of an epoch before its first lease (batch) is given
+  // out. Returns the number of epochs for which a server has stored a record with the results of
+  // these hooks. No lease of a later epoch may be given out. Returns nullopt if there are no
+  // callbacks.
   std::optional<int64_t> OpenEpochs(const ShardServers& servers);
 
  private:
@@ -78,9 +83,10 @@ class DirectorEpochs {
 
   const Parts parts_;
   Due due_ = {false, false};
-  std::optional<CompletedStep> last_step_;  // The last step that was reported since RecordProgress.
-  int64_t open_epochs_ = 0;                 // The result of OpenEpochs.
-  // A record of this version or a later one has the latest number of open epochs.
+  // The last step that was reported since the last RecordProgress.
+  std::optional<CompletedStep> last_step_;
+  int64_t open_epochs_ = 0;  // The last result of OpenEpochs.
+  // The version of the first record with the results of the last hooks (see ShardServers).
   uint64_t callbacks_version_ = 0;
 };
 

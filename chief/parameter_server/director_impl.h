@@ -1,8 +1,10 @@
-// The implementation of Director. Only the director's own files include this header.
-//   director.cc        the director's thread: it collects the situation, decides and acts
-//   director_begin.cc  the start, until servers and members are present
-// DirectorImpl owns these parts: DirectorMembers (calls of members, guarded state), ShardRollback,
-// DirectorSaves, DirectorEpochs, TrainingReporter and TrainingCallbacks.
+// The implementation of Director (director.h). "The director's thread" is the thread that calls
+// Director::Run. The methods are in two files:
+//   director.cc        Run: collects the situation, decides and acts, until the job is done
+//   director_begin.cc  the start of the job, until the ps tasks are present
+// DirectorImpl owns DirectorMembers (calls of members, guarded state), ShardRollback,
+// DirectorSaves, DirectorEpochs, TrainingReporter and TrainingCallbacks. Each has a header of its
+// own.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +55,7 @@ class DirectorImpl final : public Director {
   absl::Status Prepare(const DirectorStart& start);
   absl::Status PrepareServers();
   absl::Status AwaitServers();
+  // Implements ServerRows::Primary.
   absl::StatusOr<ShardClient*> PrimaryOf(int shard, bool again);
   absl::Status CheckLoaded(const ChiefRecord& record) const;
   absl::Status Begin();
@@ -61,7 +64,7 @@ class DirectorImpl final : public Director {
   absl::StatusOr<bool> RunOnce();  // Returns true if the job is done.
   DirectorSituation Look();
   absl::StatusOr<bool> Act(const DirectorDecision& decision);
-  // Returns whether the gate for leases is closed.
+  // Returns whether no new lease (batch for a worker) may be given out.
   bool IsClosed(const DirectorState& state) const;
   void UpdateGate(DirectorState& state);
   bool RecordIsDue(MonotonicTime next);
@@ -72,9 +75,10 @@ class DirectorImpl final : public Director {
   const ShardStateFactory factory_;
   const std::unique_ptr<DirectorMembers> members_;
 
-  // ---- Set before the threads start, constant afterwards
+  // ---- Set before other threads start, and constant afterwards
   DirectorStart start_;
-  // Used by the director's thread, or by the cutter's thread while it reads.
+  // Used by the director's thread. While a cut is read (checkpoint_cutter.h), only the thread of
+  // CheckpointCutter uses this object.
   std::unique_ptr<ShardState> state_;
   RunSetup setup_;
   std::unique_ptr<ServerRows> rows_;  // Callbacks look up rows here.

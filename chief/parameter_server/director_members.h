@@ -1,6 +1,8 @@
-// DirectorMembers is the side of the director that members talk to: it serves proto::Leases to
-// workers, receives the coordinator's events and calls the ps tasks. Its mutex guards the
-// DirectorState. Thread-safe, except for functions that say otherwise.
+// DirectorMembers is the part of the Director that communicates with the members of a
+// parameter-server job (workers and ps tasks). It serves proto::Leases to workers, receives the
+// coordinator's events about members, and calls the ps tasks. Its mutex guards the DirectorState
+// (director_state.h). "The director's thread" is the thread that calls Director::Run. Thread-safe,
+// except for functions with another comment.
 #pragma once
 
 #include <memory>
@@ -25,8 +27,8 @@ class DirectorMembers final : public proto::Leases::CallbackService,
                               private ViewCall::Handler,
                               private ServerLinks::Handler {
  public:
-  // Exclusive access to the DirectorState. Calls of workers that are answered meanwhile finish once
-  // the mutex is released.
+  // Gives exclusive access to the DirectorState. If workers' calls are answered while a Lock
+  // exists, these calls finish after the Lock has released the mutex.
   class ABSL_SCOPED_LOCKABLE Lock {
    public:
     // `members` must outlive this object.
@@ -37,10 +39,11 @@ class DirectorMembers final : public proto::Leases::CallbackService,
 
     DirectorState& operator*();
     DirectorState* operator->() { return &**this; }
-    // Answers the held calls of workers that now have an answer.
+    // Answers workers' calls that had no answer before and have one now.
     void AnswerHeld();
-    // Both release the mutex while they wait, for 100 ms at the most. AwaitEvent returns at once if
-    // Wake was called since the last AwaitEvent.
+    // AwaitEvent waits for an event, such as Wake or the loss of a member. AwaitChange does the
+    // same, but ignores events before its call. Both wait at most 100 ms, and release the mutex
+    // while they wait.
     void AwaitEvent();
     void AwaitChange();
 
@@ -53,17 +56,19 @@ class DirectorMembers final : public proto::Leases::CallbackService,
   explicit DirectorMembers(const DirectorOptions& options) : state_(options) {}
   ~DirectorMembers() override { StopLinks(); }
 
-  // Prepares the calls of workers and to servers. Called once, by the director's thread, before
-  // Director::Run waits for members. Members may already have joined.
+  // Prepares for calls of workers and for calls to ps tasks. Called once, on the director's thread,
+  // before Director::Run waits for members. Members may have joined before this call. `clients` is
+  // indexed by ps task. The other arguments are those of DirectorState::Prepare.
   void Prepare(std::vector<std::unique_ptr<ShardClient>> clients, LeaseCalls::Program program,
                push_pull::IntegerBuffers integers, int64_t copies);
-  // The links to the ps tasks, null before Prepare. Called by the director's thread.
+  // Returns the links to the ps tasks, null before Prepare. Called on the director's thread.
   ServerLinks* links() { return links_.get(); }
-  // Cancels the calls to servers and blocks until they have ended. Called by the director's thread.
+  // Cancels the calls to ps tasks and blocks until they have ended. Called on the director's
+  // thread.
   void StopLinks();
 
-  void Abort(const absl::Status& why);
-  void Wake();
+  void Abort(const absl::Status& why);  // See Director::Abort.
+  void Wake();                          // Wakes the director's thread.
 
   // MemberEvents
   void OnAdmitted(const AdmittedMember& member) override;
@@ -96,7 +101,7 @@ class DirectorMembers final : public proto::Leases::CallbackService,
   void WakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   rpc::BulkCalls tell_calls_{kTellCallLimits, "the chief ends"};
-  std::unique_ptr<ServerLinks> links_;  // Set by Prepare. Others use it through state_.
+  std::unique_ptr<ServerLinks> links_;  // Set by Prepare. Other threads use state_'s pointer to it.
   absl::Mutex mu_;
   CondVar wake_;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,7 +1,9 @@
-// DirectorSaves decides for which purposes a cut of the servers' state is wanted, begins the cut,
-// retries it, and passes its result on: to the sink of checkpoints, to callbacks, to reports. It
-// knows after which step the state was last saved, and after which step the replica's weights are.
-// Used by the director's thread.
+// DirectorSaves manages the cuts of a parameter-server job. A cut is a consistent copy of the
+// servers' state between two steps (checkpoint_cutter.h). DirectorSaves keeps the purposes for
+// which a cut is wanted. It begins a cut, and retries the cut if a server is lost. It passes the
+// result to the CheckpointSink, to callbacks and to observers. It knows the step of the last saved
+// state, and the step of the weights in the chief's replica. Used only by the thread of
+// Director::Run.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +23,13 @@ namespace muster::chief {
 
 class DirectorSaves {
  public:
-  // All must outlive this object.
+  // All objects must outlive the DirectorSaves.
   struct Parts {
     const Job* job = nullptr;
     const RunSetup* setup = nullptr;
     ShardState* state = nullptr;
-    CheckpointSink* sink = nullptr;      // Null: nothing is saved.
-    DirectorMembers* members = nullptr;  // Prepared.
+    CheckpointSink* sink = nullptr;      // Null: the job writes no checkpoints.
+    DirectorMembers* members = nullptr;  // Its Prepare was called.
     ShardRollback* rollback = nullptr;
     TrainingReporter* reporter = nullptr;
     TrainingCallbacks* callbacks = nullptr;
@@ -37,44 +39,52 @@ class DirectorSaves {
 
   // ---- Requests
   //
-  // Asks the sink whether to save the state after a completed step.
+  // Asks the CheckpointSink whether to save the state after a completed step.
   void OfferStep(const CompletedStep& step);
   void WantHistograms() { wanted_.histograms = true; }
-  void WantWeights() { wanted_.weights = true; }  // For callbacks.
-  // Requests a save of the best state so far, whatever the interval of checkpoints is.
+  void WantWeights() { wanted_.weights = true; }  // Requests the weights for callbacks.
+  // Called after a validation pass. Requests a save of the state after `step`, in case it is the
+  // best one. The interval of checkpoints does not matter.
   void RequestBest(int64_t step, int64_t epoch);
-  // Asks the sink about the request of RequestBest. REQUIRES: DirectorSituation::best is kDue.
+  // Asks the CheckpointSink about the request of RequestBest. REQUIRES: DirectorSituation::best is
+  // kDue.
   void TakeBest();
+  // Cancels the request of RequestBest.
   void DropBest() { best_requested_.reset(); }
-  // Asks the sink about the save that a callback has requested.
+  // Asks the CheckpointSink about the save that a callback has requested.
   void TakeRequest();
-  // A cut is wanted that cannot begin yet. It is for a checkpoint if `checkpoint` is true.
+  // Called if a wanted cut cannot begin yet. `checkpoint` is true if the cut is for a checkpoint.
+  // The first call starts the time limit for the cut.
   void Postpone(bool checkpoint);
 
   // ---- Cuts
   //
-  // Begins a cut. `due` says whether the validation pass and the test pass are due. REQUIRES: a cut
-  // is wanted, no lease is open, all shards are served.
+  // Begins a cut. `checkpoint` is true if the cut is for a checkpoint. `due` tells whether the
+  // validation pass and the test pass are due. REQUIRES: a cut is wanted, no worker has an open
+  // lease (batch), a server serves each shard (part of the variables).
   absl::Status Begin(bool checkpoint, std::pair<bool, bool> due);
-  // Passes the cut on if it was read, otherwise has no effect. Returns an error if training cannot
-  // continue without the cut.
+  // If a cut was read, passes its result on. Otherwise has no effect. Returns an error if reading
+  // has failed and training cannot continue without the cut.
   absl::Status Take();
-  // Waits for the cut in progress, if there is one, and drops it.
+  // Blocks until the cut in progress is read, and discards it. Has no effect if there is none.
   void Drop();
 
   // ---- State
   //
-  // Sets the fields of `now` about saves. `step` is the last step.
+  // Sets the fields of `now` that describe saves. `step` is the last step.
   void Describe(int64_t step, DirectorSituation* now) const;
-  // Returns whether leases must wait for a cut, or for the decision about one.
+  // Returns whether no lease may be given out until a wanted cut has begun, or until the
+  // CheckpointSink was asked about a request.
   bool HoldsLeases() const;
-  // Returns whether the state after `step` is saved, or will be.
+  // Returns whether the state after `step` is in a checkpoint, or in one that is being written.
   bool IsSaved(int64_t step) const;
-  // `ended` is true if the saved state includes the end of training.
+  // Notes that a checkpoint has the state after `step`. `ended` is true if callbacks had run their
+  // hooks for the end of training before.
   void SetSaved(int64_t step, bool ended) { saved_ = {step, ended}; }
-  // Returns whether the replica has the weights after `step`. While a cut is read, it has not.
+  // Returns whether the chief's replica has the weights after `step`. Returns false while a cut is
+  // read, because the replica then has only a part of them.
   bool HasWeights(int64_t step) const { return cutter_.idle() && weights_step_ == step; }
-  // The step of the replica's weights, -1 if unknown.
+  // Returns the step of the weights in the chief's replica, -1 if unknown.
   int64_t weights_step() const { return weights_step_; }
   void SetWeightsStep(int64_t step) { weights_step_ = step; }
 
@@ -82,10 +92,11 @@ class DirectorSaves {
   // The purposes for which a cut of the current state is wanted.
   struct Wanted {
     bool checkpoint = false, histograms = false, weights = false;
-    // When the first try began. Reset once a cut was read completely or given up.
+    // When the Director first tried to begin the wanted cut. Reset after the cut was read or given
+    // up.
     std::optional<MonotonicTime> since;
   };
-  // The step of the last save, or of the start.
+  // The arguments of the last SetSaved, or those of a later save.
   struct Saved {
     int64_t step = -1;
     bool ended = false;
@@ -98,7 +109,7 @@ class DirectorSaves {
 
   const Parts parts_;
   Wanted wanted_;
-  // The save that RequestBest requested, and the time of the request.
+  // The save that RequestBest has requested, and the time of the request.
   std::optional<std::pair<SaveMoment, MonotonicTime>> best_requested_;
   Saved saved_;
   int64_t weights_step_ = -1;

@@ -1,10 +1,14 @@
-// DirectorState is what the chief of a parameter-server job knows about the members and their work:
-// the ps tasks (ShardServers), the workers, their leases (WorkTable), their calls (LeaseCalls), and
-// the record for a later chief (ChiefRecord). An event of a member often changes several of these,
-// and DirectorState makes all of the changes: a lost worker loses its leases, a new view goes into
-// a new record, and each change wakes the links to the servers that must know of it.
+// DirectorState is the Director's data about the members of a parameter-server job and their work:
+//   ShardServers  the ps tasks (servers), and the view: which server serves which shard
+//   WorkTable     the leases: the batches that the chief has assigned to workers
+//   LeaseCalls    the calls of workers
+//   ChiefRecord   the record of this data on the servers, from which a restarted chief continues
+// A shard is the part of the variables that one server holds. An event of a member often changes
+// several of these objects. For example, a lost worker loses its leases, and a new view requires a
+// new record. The functions of DirectorState make all changes that an event requires, and wake the
+// links to the servers that must receive them.
 //
-// DirectorMembers owns it and guards it. Used by one thread at a time.
+// DirectorMembers owns the DirectorState, and its mutex guards it. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +31,20 @@ namespace muster::chief {
 
 class DirectorState {
  public:
-  // (shard, task) for each copy of a shard.
+  // Copies of shards, each as (shard, task that stores the copy).
   using Targets = std::vector<std::pair<int, int>>;
-  // The part of a ChiefRecord about workers and their work. All fields are of one moment.
+  // The part of a ChiefRecord about workers and their work. All fields have values of the same
+  // time.
   struct Progress {
-    Json work;
-    std::map<int, uint64_t> workers;
-    uint64_t revision = 0;  // The value of WorkTable::revision().
+    Json work;                        // The value of WorkTable::ToRecord().
+    std::map<int, uint64_t> workers;  // The value of WorkTable::workers().
+    uint64_t revision = 0;            // The value of WorkTable::revision().
   };
-  // The part of a ChiefRecord that the director's thread sets. It belongs to the same moment as the
-  // record's steps.
+  // The part of a ChiefRecord that the thread of Director::Run sets. It must fit the steps that the
+  // record contains.
   struct Recorded {
-    std::pair<bool, bool> due = {false, false};  // Passes that are due: validation, test.
+    // Whether the validation pass and the test pass are due.
+    std::pair<bool, bool> due = {false, false};
     MonotonicTime epoch_start = Clock::now();
     std::optional<std::string> ended;
     Json callbacks;
@@ -49,53 +55,61 @@ class DirectorState {
 
   // ---- Before training
   //
-  // Called once. `links` must outlive this object. `integers` has the integer
-  // buffers that differ from the program's.
+  // Called once. `links` must outlive this object. `integers` has the integer buffers whose values
+  // differ from those after the program's build(). `copies` is the number of copies of each shard.
   void Prepare(LeaseCalls::Program program, push_pull::IntegerBuffers integers, int64_t copies,
                ServerLinks* links);
-  // Returns whether training can begin. Otherwise `missing` names the missing ps tasks. `since` is
-  // when the wait for them began. Returns Preempted if a stop was requested and there is nothing to
-  // save, or the error of Fail.
+  // Returns true if enough ps tasks are present to begin. Otherwise adds the names of the missing
+  // tasks to `missing`. `since` is the time at which the wait for ps tasks began. Returns Preempted
+  // if a stop was requested and there is nothing to save. Returns the error of Fail, if there is
+  // one.
   absl::StatusOr<bool> ServersReady(MonotonicTime since, std::string* missing) const;
   // Begins at the state `at`, which the servers do not hold yet. Begin, Adopt and Open REQUIRE that
   // Prepare was called.
   void Begin(const WorkTable::Options& options, const checkpoint::TrainingState& at);
-  // Continues from the record of an earlier chief. The servers already hold the run's state.
-  // `built` has the integer buffers' values after build().
+  // Continues from the record of an earlier chief. The servers hold the run's state. `built` has
+  // the integer buffers' values after the program's build().
   absl::Status Adopt(const ChiefRecord& record, const WorkTable::Options& options,
                      const push_pull::IntegerBuffers& built);
-  // Answers calls of workers from now on. REQUIRES: Begin or Adopt was called.
+  // From this call on, calls of workers are answered. `adopted` is true if Adopt was called.
+  // REQUIRES: Begin or Adopt was called.
   void Open(bool adopted);
 
   // ---- Events
   void Admit(const AdmittedMember& member);
-  // For a worker, returns false if the process is not the one that this object knows.
+  // Called when the process of `task` with this incarnation is lost. `ended` is true if the process
+  // has certainly ended. Returns false if the task is a worker and this process is not its current
+  // one.
   bool Lose(const TaskId& task, uint64_t incarnation, const std::string& why, bool ended);
-  // Answered and CallFailed return false if nothing has changed for the director: the call's
-  // process was lost meanwhile, or the call is made again.
+  // Called when a call to a ps task was answered or has failed. Return false if the thread of
+  // Director::Run has nothing to do: the process that was called is lost, or the call is retried.
   bool Answered(int task, const ServerCall& call, ServerLinks::Answer answer);
   bool CallFailed(int task, const ServerCall& call, const absl::Status& status);
   void RequestStop() { stop_ = true; }
-  // Keeps the first error. Director::Run soon returns it.
+  // Ends the job with an error. Director::Run soon returns `why`. Only the first call has an
+  // effect.
   void Fail(const absl::Status& why);
-  void CancelCalls();  // Calls to servers.
+  void CancelCalls();  // Cancels the calls to ps tasks.
 
-  // ---- For the director's thread
+  // ---- For the thread of Director::Run
   bool stop_requested() const { return stop_; }
   const absl::Status& failed() const { return failed_; }
   //
   // The functions from `quiet` to `NewRecord` REQUIRE has_begun().
-  // Returns whether the servers hold the state after the last reported step.
+  //
+  // Returns whether the servers hold the state after the last reported step, and no lease is open.
   bool quiet() const;
-  // Workers of an earlier chief that do not connect are lost.
+  // After a restart of the chief: workers of the earlier chief that have not connected in time
+  // count as lost.
   void GiveUpAbsent();
-  // Returns the workers that must still report their earlier work, "" if there are none. Stops
-  // waiting for them after timeouts.rejoin.
+  // After a restart of the chief: returns the names of the workers that must still report their
+  // earlier work, "" if there are none. Stops waiting for their reports after timeouts.rejoin.
   std::string GiveUpSilent();
-  // Called when the targets were filled with the state after `step`.
+  // Called when the chief has filled `targets` with the state after `step`.
   void Restored(const Targets& targets, int64_t step);
   Progress progress() const;
-  // Makes the record from which a restarted chief continues. The servers get it.
+  // Makes a new record from which a restarted chief continues. The servers receive the record with
+  // the next calls.
   void NewRecord(Progress progress);
   Recorded& recorded() { return recorded_; }
   DirectorRecord counters() const;  // All 0 before Begin and Adopt.
@@ -121,13 +135,12 @@ class DirectorState {
   std::unique_ptr<WorkTable> table_;  // Null before Begin and Adopt.
   LeaseCalls calls_;
   Recorded recorded_;
-  uint32_t view_count_ = 0;
-  // True if this chief filled the servers again. Work of workers that an earlier chief admitted is
-  // then void.
+  uint32_t view_count_ = 0;  // The number of views that this chief has made.
+  // Begin was called, so this chief has filled the servers. Workers that an earlier chief admitted
+  // compute from another state, and their work is void.
   bool servers_reset_ = false;
-  // After a restart of the chief: the chief waits until await_workers_until_ for the record's
-  // workers to rejoin. It waits until recovery_deadline_ for rejoined workers to report their
-  // earlier work.
+  // After a restart of the chief: the record's workers may rejoin until await_workers_until_.
+  // Workers that have rejoined may report their earlier work until recovery_deadline_.
   std::optional<MonotonicTime> await_workers_until_;
   MonotonicTime recovery_deadline_;
 };

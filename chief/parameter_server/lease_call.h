@@ -1,5 +1,6 @@
-// A LeaseCall is a worker's call to proto::Leases. The director may hold the call without using a
-// thread, and may answer it on any thread.
+// A LeaseCall is a worker's call to proto::Leases, the service through which workers get batches
+// and views from the chief. The Director may answer the call later and on any thread. A call
+// without an answer uses no thread.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -16,18 +17,21 @@ template <typename Request, typename Reply>
 class LeaseCall {
  public:
   using Ptr = std::shared_ptr<LeaseCall>;
-  // Receives the events of calls, on gRPC's threads. Must outlive the server.
+  // Receives the events of all calls, on gRPC's threads. Must outlive the gRPC server.
   class Handler {
    public:
     virtual ~Handler() = default;
+    // Called for each new call.
     virtual void OnCall(Ptr call) = 0;
-    // The connection broke, or the caller cancelled, before Answer. Answer must still be called.
+    // Called if the connection breaks or the worker cancels the call before Answer. Answer must
+    // still be called.
     virtual void OnBroken(Ptr call) = 0;
   };
 
   LeaseCall(const Request* request, Reply* reply) : request(request), reply(reply) {}
   virtual ~LeaseCall() = default;
-  // Finishes the call. Called once. The request and the reply must not be used afterwards.
+  // Sends `reply` with `status`, and finishes the call. Called once. `request` and `reply` must not
+  // be used afterwards.
   virtual void Answer(const grpc::Status& status) = 0;
 
   const MonotonicTime arrived = Clock::now();
@@ -43,7 +47,8 @@ inline grpc::Status InvalidRequest(const std::string& why) {
 using NextCall = LeaseCall<proto::NextRequest, proto::NextReply>;
 using ViewCall = LeaseCall<proto::GetViewRequest, proto::GetViewReply>;
 
-// A call whose request is one message.
+// A call whose request is one message. (OpenTellCall in tell_call.h makes calls whose request comes
+// in pieces.)
 template <typename Request, typename Reply>
 class UnaryLeaseCall final : public LeaseCall<Request, Reply>, public grpc::ServerUnaryReactor {
  public:

@@ -1,9 +1,11 @@
-// LeaseCalls checks and answers the calls of workers to proto::Leases. It holds calls that have no
-// answer yet. It stores the integer buffers that workers report in these calls. Used by one thread
-// at a time. Calls finish when an Answers object is destroyed. The caller must not hold a lock
-// then.
+// LeaseCalls checks and answers the calls of workers to proto::Leases. With a call of Next, a
+// worker asks for a batch. With a call of GetView, a worker asks which ps task serves which part of
+// the variables. LeaseCalls holds calls that have no answer yet. It stores the integer buffers that
+// workers report in these calls. Used by one thread at a time.
 //
-// LeaseCalls tries held calls again only if something has changed that they may wait for.
+// LeaseCalls collects answered calls in an Answers object. The calls finish when this object is
+// destroyed. The thread that destroys the object must hold no lock. LeaseCalls tries held calls
+// again only if the WorkTable or the ShardServers have changed.
 #pragma once
 
 #include <list>
@@ -21,7 +23,7 @@ namespace muster::chief {
 
 class LeaseCalls {
  public:
-  // Calls that finish, with their status, when this object is destroyed.
+  // Answered calls. Each call finishes with its status when this object is destroyed.
   struct Answers {
     Answers() = default;
     Answers(const Answers&) = delete;
@@ -32,33 +34,35 @@ class LeaseCalls {
   };
   struct Program {
     std::vector<push_pull::VariableSpec> variables;
-    std::string digest;  // Digest of the variables' layout.
-    push_pull::IntegerBuffers built_integers;
-    int64_t global_batch_size = 0;
+    std::string digest;                        // Digest of the variables' layout.
+    push_pull::IntegerBuffers built_integers;  // The integer buffers' values after build().
+    int64_t global_batch_size = 0;             // In examples.
   };
 
-  // Before Open and after Close all calls are refused. `table` and `servers` must outlive this
-  // object.
+  // SetProgram is called before Open. Before Open and after Close, all calls are refused. `table`
+  // and `servers` must outlive this object.
   void SetProgram(Program program) { program_ = std::move(program); }
   void Open(WorkTable* table, const ShardServers* servers);
   void Close() { state_ = State::kClosed; }
   bool open() const { return state_ == State::kOpen; }
 
+  // Answers a new call or holds it.
   void Take(NextCall::Ptr call, Answers* answers);
   void Take(ViewCall::Ptr call, Answers* answers);
-  // Called if the connection of the call broke.
+  // Called if the connection of the call has broken. Ends the call if it is held.
   void Drop(const NextCall::Ptr& call, Answers* answers);
   void Drop(const ViewCall::Ptr& call, Answers* answers);
-  // Answers the held calls that now have an answer, or that were held for the maximum time.
+  // Answers the held calls that have an answer now. Also ends calls that have waited for a second
+  // without an answer. Their workers call again.
   void AnswerHeld(MonotonicTime now, Answers* answers);
 
-  // Returns the integer buffers that training has changed since build(). The values are from a
-  // checkpoint or from the latest report of a worker.
+  // Returns the integer buffers that training has changed since build(). Each value comes from a
+  // checkpoint or from the last report of a worker.
   const push_pull::IntegerBuffers& integers() const { return integers_; }
   void SetIntegers(push_pull::IntegerBuffers integers) { integers_ = std::move(integers); }
 
  private:
-  enum class State { kShut, kOpen, kClosed };
+  enum class State { kShut, kOpen, kClosed };  // Before Open, after Open, after Close.
   // Both lists are in the order of arrival.
   using HeldNext = std::list<NextCall::Ptr>;
   using HeldView = std::list<ViewCall::Ptr>;
@@ -77,15 +81,16 @@ class LeaseCalls {
   State state_ = State::kShut;
   WorkTable* table_ = nullptr;
   const ShardServers* servers_ = nullptr;
-  // Maps a worker to the incarnation that has sent its layout.
+  // Maps each worker to the incarnation (random number of the process) that has sent the digest of
+  // its layout.
   std::map<int, uint64_t> introduced_;
   push_pull::IntegerBuffers integers_;
-  // Maps a process (worker and incarnation) to the sequence number of its last push with integer
-  // buffers.
+  // Maps a process (worker and incarnation) to NextRequest::buffers_sequence of its newest report
+  // of integer buffers.
   std::map<std::pair<int, uint64_t>, uint64_t> integers_after_;
   HeldNext held_next_;
   HeldView held_view_;
-  uint64_t answered_changes_ = 0;  // Value of changes() when all held calls were last tried.
+  uint64_t answered_changes_ = 0;  // The value of changes() when all held calls were last tried.
 };
 
 }  // namespace muster::chief

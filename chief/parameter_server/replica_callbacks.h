@@ -1,7 +1,8 @@
-// ReplicaCallbacks runs the callbacks of a parameter-server job on the chief's replica. It makes
-// their CallbackHost, runs hooks and carries out the callbacks' decisions about weights. It knows
-// the steps of the weights that the replica keeps for callbacks. Used by one thread at a time,
-// except for WeightsChanged.
+// ReplicaCallbacks runs the callbacks of a parameter-server job on the chief's replica of the
+// model. It makes their CallbackHost (common/train/callbacks), runs hooks, and carries out the
+// decisions of callbacks about weights. A callback can make the replica keep a copy of its weights,
+// for example of the best ones. ReplicaCallbacks knows the step of each copy. Used by one thread at
+// a time, except for WeightsChanged.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,13 +30,13 @@ class ReplicaCallbacks {
 
   // Called when the replica was restored from a checkpoint with the state `restored`.
   void Restored(const checkpoint::TrainingState& restored);
-  // Thread-safe. Called when the replica's weights are no longer those of the last Restored.
+  // Thread-safe. Called when the replica's weights change after Restored.
   void WeightsChanged() { restored_step_ = -1; }
-  // Sets the optimizers' slots that belong to the replica's weights, for callbacks that save both.
+  // Sets the optimizer slots that belong to the replica's weights, for callbacks that save both.
   void SetSlots(const checkpoint::TensorSet& slots) { slots_ = slots; }
 
-  // The other functions implement those of ShardState. Begin is BeginCallbacks, and must be called
-  // before Fire, Decide and Adopt.
+  // The following functions implement the functions of ShardState (shard_state.h) with the same
+  // names. Begin implements BeginCallbacks. Begin must be called before Fire, Decide and Adopt.
   absl::Status Begin(const Parts& parts, bool begun, checkpoint::CallbackRecord* record);
   absl::Status Fire(Hook hook, CallbackMoment moment);
   absl::StatusOr<std::optional<CallbackDecision>> Decide();
@@ -58,14 +59,14 @@ class ReplicaCallbacks {
 
   const Job& job_;
   Replica* const replica_;
-  const bool has_slots_;         // A checkpoint has slots of optimizers.
-  checkpoint::TensorSet slots_;  // Empty if the slots of the replica's weights are unknown.
+  const bool has_slots_;         // The optimizers have slots.
+  checkpoint::TensorSet slots_;  // Set by SetSlots. Empty if unknown.
   std::unique_ptr<CallbackHost> host_;
-  Hook hook_ = Hook::kTrainBegin;  // The current or the last hook.
-  int64_t fired_step_ = 0;         // The step of the current hook.
-  // The steps of the weights that the replica keeps for callbacks, by callback.
+  Hook hook_ = Hook::kTrainBegin;  // The hook that runs now or ran last.
+  int64_t fired_step_ = 0;         // The step of hook_.
+  // The step of the weights that the replica keeps for each callback, keyed by callback.
   std::map<std::string, int64_t> kept_steps_;
-  // The step of the replica's own restored weights, -1 if they have changed.
+  // The step of the last Restored, -1 if the replica's weights have changed since then.
   std::atomic<int64_t> restored_step_ = -1;
 };
 

@@ -1,6 +1,7 @@
-// A RunSetup has the constants of a parameter-server run: how variables are divided among servers,
-// how examples are divided into leases, and what workers must agree on. They are known once the
-// program is built and the checkpoint is read.
+// A RunSetup has the constants of a parameter-server run: how the variables are divided among the
+// servers (ps tasks), how the examples are divided into leases (batches for workers), and the
+// values that must be the same on all workers. The chief computes them after it has built the
+// program and read the checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +26,15 @@ struct RunSetup {
   std::string digest;               // Digest of the layout.
   std::vector<ServedTable> tables;  // Embedding tables.
   WorkTable::Options work;
-  int64_t global_batch_size = 0;             // In examples.
-  push_pull::IntegerBuffers built_integers;  // The integer buffers' values after build().
+  int64_t global_batch_size = 0;  // In examples.
+  // The integer buffers' values after the program's build().
+  push_pull::IntegerBuffers built_integers;
 };
 
-// Sets the fields of `setup` except `servers` and `built_integers`. REQUIRES: `setup->servers` is
-// set, and `state` has restored the checkpoint, if there is one. `global_batch_size` is the
-// checkpoint's, 0 if there is none. Returns ConfigurationError if the job cannot run with this data
-// and these servers.
+// Sets the fields of `setup` except `servers` and `built_integers`. `global_batch_size` is that of
+// the checkpoint, 0 if there is no checkpoint. Returns ConfigurationError if the job cannot run
+// with this data and these servers. REQUIRES: `setup->servers` is set. If there is a checkpoint,
+// `state` has restored it.
 absl::Status SetUpRun(const DirectorOptions& options, const DirectorStart& start,
                       const ShardState& state, int64_t global_batch_size, RunSetup* setup);
 
@@ -40,8 +42,8 @@ absl::Status SetUpRun(const DirectorOptions& options, const DirectorStart& start
 absl::StatusOr<std::vector<std::unique_ptr<ShardClient>>> MakeShardClients(
     const DirectorOptions& options);
 
-// Returns the request by which a ps task learns what it serves, without the fields that differ
-// between tasks.
+// Returns the request that tells a ps task which variables it serves. The caller sets the fields
+// that differ between tasks.
 proto::CreateRequest MakeCreateRequest(const DirectorOptions& options, const ShardState& state,
                                        const RunSetup& setup);
 

@@ -1,6 +1,8 @@
-// ShardRollback restores the shards that no ps task has. Such a shard goes back to the last
-// checkpoint, or to the state from which training began, and later updates of it are lost.
-// ShardRollback owns that state. Used by the director's thread.
+// ShardRollback restores shards that are lost. A shard is the part of the variables that one server
+// (ps task) holds. A shard is lost if no server has a copy of it, or if no process with a copy
+// returns in time. ShardRollback restores the shard from the last checkpoint. If there is no
+// checkpoint, it uses the state from which training began. All later updates of the shard are lost.
+// ShardRollback owns the state from which it restores. Used only by the thread of Director::Run.
 #pragma once
 
 #include <optional>
@@ -15,25 +17,29 @@ namespace muster::chief {
 
 class ShardRollback {
  public:
+  // The state from which shards are restored.
   struct Kept {
     checkpoint::TrainingState state;
-    // Files of the last checkpoint, or of the checkpoint from which training began. Without files,
-    // a shard gets the replica's weights.
+    // The files of the last checkpoint, or of the checkpoint from which training began. If there
+    // are none, shards are restored from the weights of the chief's replica.
     std::optional<StateFiles> files;
-    absl::Status unloaded;  // DirectorStart::unloaded, if there are no `files`.
+    absl::Status unloaded;  // DirectorStart::unloaded if there are no `files`, else OK.
   };
 
   // `setup`, `state` and `members` must outlive this object.
   ShardRollback(const RunSetup& setup, ShardState* state, DirectorMembers* members, Kept kept)
       : setup_(setup), state_(*state), members_(*members), kept_(std::move(kept)) {}
 
-  // Fills the shards that no task has. Has no effect before all tasks have the view without these
-  // shards. Returns OK if a task was lost meanwhile; the caller tries again later.
+  // Restores the lost shards on present servers. Has no effect until all servers know that these
+  // shards are not served (the view, chief/leases/view_rules.h). Returns OK if a server is lost or
+  // unreachable while it is filled. The caller calls RestoreShards again later.
   absl::Status RestoreShards();
-  // Keeps the replica's weights if shards roll back to them. Called before a cut changes the
-  // replica. They then stay those of one moment, even if the cut is not read completely.
+  // Called before a cut (checkpoint_cutter.h) is read into the chief's replica. If shards are
+  // restored from the replica's weights, copies these weights. A cut that is read only in part then
+  // does not damage them.
   void RetainWeights();
-  // Keeps the state of a cut that was read completely, if shards can roll back to it.
+  // Called when a cut was read completely. Shards are restored from this cut from now on, if the
+  // cut has everything that a shard needs.
   void Commit(Cut cut);
 
   const checkpoint::TrainingState& state() const { return kept_.state; }

@@ -1,6 +1,9 @@
-// ShardState converts between the servers' state, the chief's replica (parameters only) and the
-// files of checkpoints. It works chunk by chunk, so the chief never needs memory for all slots.
-// Only MakeShardState needs LibTorch, so tests of the Director need none.
+// ShardState converts the state of a parameter-server job between three forms: chunks that the
+// servers (ps tasks) hold, the chief's replica of the model, and the files of checkpoints. A shard
+// is the part of the variables that one server holds. A chunk is a piece of a shard. The replica
+// has the parameters only, without optimizer slots. ShardState converts one chunk at a time, so the
+// chief never needs memory for all slots. Only MakeShardState needs LibTorch. Tests of the Director
+// use other implementations, without LibTorch.
 #pragma once
 
 #include <functional>
@@ -29,7 +32,7 @@ struct StateFiles {
   checkpoint::RowSources rows;  // The rows of embedding tables.
 };
 
-// Used by one thread at a time, except for Encode and Decode: several calls may run in parallel.
+// Used by one thread at a time, except that several calls of Encode and Decode may run in parallel.
 class ShardState {
  public:
   virtual ~ShardState() = default;
@@ -42,61 +45,61 @@ class ShardState {
   virtual int64_t EpochExamples(int64_t train_examples, int64_t global_batch_size) const = 0;
   virtual int64_t TotalSteps(int64_t steps_per_epoch) const = 0;
 
-  // Called first if training resumes from a checkpoint.
+  // Restores the replica from a checkpoint. Called before the other functions if training resumes.
   virtual absl::StatusOr<checkpoint::TrainingState> Restore(
       const checkpoint::Snapshot& snapshot) = 0;
-  // Returns the embedding tables. The replica does not hold their rows, which move between files
-  // and servers.
+  // Returns the embedding tables. The replica does not hold their rows. The chief copies rows
+  // directly between files and servers.
   virtual std::vector<ServedTable> tables() const { return {}; }
-  // Sets the store in which the replica looks up rows. `rows` must outlive this use.
+  // Sets the store in which the replica looks up rows of embedding tables. `rows` must outlive this
+  // object.
   virtual void ServeRows(EmbeddingStore* /*rows*/) {}
   // Returns the files of the last Restore. Called once after each Restore.
   virtual StateFiles TakeFiles() { return {}; }
-  // Returns the content of a chunk from `files`. If `files` is null, the content is the replica's
-  // parameters after `steps` steps and the optimizer rule's initial slots. Returns an error if the
-  // files cannot be read. Several calls may run in parallel. REQUIRES: the chunk does not belong to
-  // a table.
+  // Returns the content of a chunk from `files`. If `files` is null, the content has the replica's
+  // parameters after `steps` steps, and the initial slots of the optimizer. Returns an error if the
+  // files cannot be read. REQUIRES: the chunk does not belong to an embedding table.
   virtual absl::StatusOr<proto::ChunkContent> Encode(const push_pull::Layout& layout, int shard,
                                                      int chunk, int64_t steps,
                                                      const StateFiles* files) const = 0;
-  // Copies the replica's current weights. Until ReleaseWeights, Encode without files uses this
+  // Copies the replica's current weights. Until ReleaseWeights, Encode without `files` uses this
   // copy, even if Decode changes the replica. A second call before ReleaseWeights has no effect.
   virtual void RetainWeights() {}
   virtual void ReleaseWeights() {}
-  // Writes a chunk's parameters to the replica and its slots to `slots`, unless that is null.
-  // Several calls may run in parallel. Returns DataError if the content does not match the layout.
+  // Stores the parameters of a chunk in the replica. If `slots` is not null, writes the slots of
+  // the chunk to `slots`. Returns DataError if the content does not match the layout.
   virtual absl::Status Decode(const push_pull::Layout& layout, const proto::ChunkContent& content,
                               SlotsFile* slots) = 0;
-  // Returns the tensors of a SlotsFile; empty if no optimizer has slots.
+  // Returns the tensors of a SlotsFile (chief/shards/slots_file.h). Empty if no optimizer has
+  // slots.
   virtual std::vector<checkpoint::TensorInfo> slots() const { return {}; }
-  // Sets the slots that belong to the replica's weights, for callbacks that save weights and slots.
+  // Sets the slots that belong to the replica's weights, for callbacks that save both.
   virtual void SetSlots(const checkpoint::TensorSet& /*slots*/) {}
-  // Returns a snapshot of the replica with `state`. The snapshot has no slots, and its tensors are
-  // views of the replica's memory.
+  // Returns a snapshot with the replica's weights and `state`. The snapshot has no slots. Its
+  // tensors share the replica's memory.
   virtual absl::StatusOr<checkpoint::Snapshot> Take(const checkpoint::TrainingState& state) = 0;
 
-  // The replica's integer buffers, which servers do not hold. SetIntegers returns a DataError that
-  // names the first buffer with an unknown name or another size.
+  // Integers returns the replica's integer buffers, which servers do not hold. SetIntegers sets
+  // them. It returns a DataError that names the first buffer with an unknown name or another size.
   virtual push_pull::IntegerBuffers Integers() const = 0;
   virtual absl::Status SetIntegers(const push_pull::IntegerBuffers& values) = 0;
 
+  // Returns the values of the program's metrics. `sums` has the sums of all metrics.
   virtual std::map<std::string, double> Metrics(const std::vector<double>& sums) const = 0;
-  // Returns the images of the metrics, without the step.
+  // Returns the images of the program's metrics. ImageReport::step is not set.
   virtual std::vector<ImageReport> MetricImages(const std::vector<double>& /*sums*/) const {
     return {};
   }
-  // Fills in the program's name and parameters.
+  // Sets the program's name and parameters in `report`.
   virtual void Describe(StartReport* report) const = 0;
+  // Returns histograms of the replica's parameters.
   virtual std::vector<HistogramReport> Parameters() const = 0;
 
-  // ---- Callbacks, for programs and jobs that have some.
+  // ---- Callbacks. Only has_callbacks is called if neither the program nor the job has callbacks.
   virtual bool has_callbacks() const { return false; }
-  // The arguments of BeginCallbacks. It is called when training begins, resumes or rolls back with
-  // `record`. BeginCallbacks removes the entries of `record` for weights that this process does not
-  // have.
   struct CallbackParts {
     std::vector<Observer*> observers;
-    CheckpointSink* checkpoints = nullptr;  // Null: nothing is written.
+    CheckpointSink* checkpoints = nullptr;  // Null: the job writes no checkpoints.
     int workers = 1;
     int64_t steps_per_epoch = 0;
     int64_t weights_step = -1;       // The step of the replica's weights, -1 if unknown.
@@ -104,23 +107,28 @@ class ShardState {
     // Returns whether the replica has the weights that the servers had after `step`.
     std::function<bool(int64_t step)> has_weights;
   };
+  // Called when training begins or resumes. `begun` is true if the run has completed a step.
+  // `record` is the state of the callbacks. BeginCallbacks removes entries of `record` for weights
+  // that this process does not have.
   virtual absl::Status BeginCallbacks(const CallbackParts& /*parts*/, bool /*begun*/,
                                       checkpoint::CallbackRecord* /*record*/) {
     return absl::OkStatus();
   }
+  // Runs the callbacks' functions for `hook`.
   virtual absl::Status Fire(Hook /*hook*/, CallbackMoment /*moment*/) { return absl::OkStatus(); }
-  // Returns the decision of the callbacks, nullopt if there is none. Carries out the decision about
-  // weights: saves the replica's weights or restores saved ones.
+  // Returns the decision of the callbacks, nullopt if there is none. Carries out the part of the
+  // decision about weights: keeps a copy of the replica's weights, or restores a copy.
   virtual absl::StatusOr<std::optional<CallbackDecision>> Decide() {
     return std::optional<CallbackDecision>();
   }
+  // Makes `record` the current state of the callbacks.
   virtual void Adopt(const checkpoint::CallbackRecord& /*record*/) {}
-  // Returns the first optimizer's learning rate for the step after `steps`.
+  // Returns the learning rate of the first optimizer for the step after `steps` completed steps.
   virtual double LearningRate(const checkpoint::CallbackRecord& /*record*/,
                               int64_t /*steps*/) const {
     return 0;
   }
-  // Replaces the replica's weights by those that `callback` saved.
+  // Replaces the replica's weights by the copy that it keeps for `callback`.
   virtual void PutBackWeights(const std::string& /*callback*/) {}
 };
 
@@ -128,7 +136,8 @@ absl::StatusOr<std::unique_ptr<ShardState>> MakeShardState(const Job& job, Repli
 
 using ShardStateFactory = std::function<absl::StatusOr<std::unique_ptr<ShardState>>(
     const Job& job, const DirectorStart& start)>;
-// Makes a Director with another ShardState, for tests. Director::Make passes MakeShardState.
+// For tests: makes a Director with the ShardState that `factory` returns. Director::Make passes
+// MakeShardState.
 std::unique_ptr<Director> MakeDirector(DirectorOptions options, ShardStateFactory factory);
 
 }  // namespace muster::chief

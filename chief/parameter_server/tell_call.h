@@ -1,5 +1,6 @@
-// Leases.Tell carries a NextRequest that is too large for one message, in pieces. OpenTellCall
-// joins the pieces and passes the request to the handler, as Leases.Next does.
+// OpenTellCall receives a call of Leases.Tell. A worker calls Tell in place of Leases.Next if its
+// NextRequest is too large for one message. It sends the request in pieces. OpenTellCall joins the
+// pieces and passes the request to the handler, as for a call of Next.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -14,21 +15,20 @@
 
 namespace muster::chief {
 
-// Timeout for all pieces of a call.
+// Timeout for receiving all pieces of a call.
 inline constexpr Duration kTellCallTimeout = std::chrono::seconds(30);
-// Limits for concurrent Tell calls. Workers need Tell only after a step that changed large integer
-// buffers or reported images.
+// Limits for concurrent Tell calls. They are low because workers need Tell only after a step that
+// changed large integer buffers or reported images.
 inline constexpr rpc::BulkCalls::Limits kTellCallLimits{
     .most = 4, .silence = std::chrono::seconds(10), .standstill = std::chrono::seconds(2)};
 
-// Limit for one request: the images and other reports of a batch and of a part of a pass, the
-// integer buffers, and 4 MiB for everything else.
+// Limit for one request in bytes. A request has the images and histograms of a batch and of a part
+// of an evaluation pass, integer buffers, and at most 4 MiB of other fields.
 inline constexpr int64_t kMaxTellBytes =
     2 * kMaxShownBytes + push_pull::kMaxIntegerBytes + (4 << 20);
 
-// Starts a Tell call. The returned reactor deletes itself. gRPC delivers the pieces in order, on
-// its own threads. The call ends early if the caller disconnects, its deadline passes, or `calls`
-// cancels it.
+// Starts to receive a Tell call. The returned reactor deletes itself. The call ends early if the
+// worker disconnects, if the call's deadline passes, or if `calls` cancels the call.
 grpc::ServerReadReactor<proto::TellPiece>* OpenTellCall(NextCall::Handler* handler,
                                                         rpc::BulkCalls* calls,
                                                         grpc::CallbackServerContext* context,

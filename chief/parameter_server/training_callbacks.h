@@ -1,7 +1,8 @@
-// TrainingCallbacks runs the callbacks of a parameter-server job. Hooks run on the director's
-// thread between an epoch's last step and the next epoch's first lease. The servers store the
-// callbacks' decisions in the chief's record before that lease is handed out, so a restarted chief
-// resumes with these decisions. Used by one thread at a time.
+// TrainingCallbacks decides when the callbacks of a parameter-server job run, and keeps their
+// state. Hooks run on the thread of Director::Run. The hooks for the end of an epoch and for the
+// begin of the next one run after the last step of the epoch. The chief gives the first batch of
+// the next epoch to a worker only after a server has stored the callbacks' decisions in the chief's
+// record. A restarted chief therefore continues with these decisions. Used by one thread at a time.
 #pragma once
 
 #include <map>
@@ -15,7 +16,7 @@
 
 namespace muster::chief {
 
-// Returns the epoch of the last step, 0 before the first.
+// Returns the epoch (from 0) of the last step. Returns 0 if no step is complete.
 int64_t LastEpoch(const checkpoint::TrainingState& at);
 
 class TrainingCallbacks {
@@ -24,34 +25,39 @@ class TrainingCallbacks {
   TrainingCallbacks(const Job& job, ShardState* state, TrainingReporter* reporter)
       : job_(job), state_(*state), reporter_(*reporter) {}
 
-  // Called when training begins or resumes at `at` with the callbacks' `record`. `stopped` is true
-  // if a callback had stopped training. `due` says whether the validation pass and the test pass
-  // are due.
+  // Called when training begins or resumes at the state `at`. `record` is the state of the
+  // callbacks, nullopt if none was saved. `stopped` is true if a callback had stopped training.
+  // `due` tells whether the validation pass and the test pass are due.
   void TakeOver(const checkpoint::TrainingState& at,
                 std::optional<checkpoint::CallbackRecord> record, bool stopped,
                 std::pair<bool, bool> due);
-  // Returns whether training has no step left after the state `at`, by the job's epochs and steps.
+  // Returns whether the state `at` is the end of training, by the job's numbers of epochs and
+  // steps.
   bool IsFinished(const checkpoint::TrainingState& at) const;
-  // Returns nullopt if the job has no callbacks. The other functions require callbacks, except for
-  // IsFinished.
+  // Returns the state of the callbacks, nullopt if the job has none.
   const std::optional<checkpoint::CallbackRecord>& record() const { return record_; }
   bool exist() const { return record_.has_value(); }
+  // Returns whether the hooks for the end of training have run. False if there are no callbacks.
   bool ended() const { return record_ && record_->ended; }
-  // Returns whether no hook for the end of training is left to run.
+  // Returns whether the hooks for the end of training have run. True if there are no callbacks.
   bool hooks_ended() const { return !exist() || ended(); }
+  // Returns whether a callback has stopped training.
   bool stopping() const { return record_ && !record_->stop.empty(); }
-  // EpochEnded and EpochBegins return whether an epoch has ended, or begins, and its hooks have not
-  // run yet.
+  // EpochEnded returns whether the hooks for the end of an epoch must run at the state `at`.
+  // EpochBegins returns the same for the hooks for the begin of an epoch.
   bool EpochEnded(const checkpoint::TrainingState& at) const;
   bool EpochBegins(const checkpoint::TrainingState& at) const {
     return record_ && record_->epochs_begun <= at.epoch;
   }
-  // Returns whether callbacks begin with weights that they saved after step `steps`. The servers
-  // have these weights too.
+  // `steps` is the last step. Returns whether a callback keeps a copy of the weights after this
+  // step. The servers hold these weights, so the chief can read them from the servers.
   bool BeginWithWeights(int64_t steps) const;
 
-  // Begins callbacks after step `steps`. `saved` is true if a checkpoint has the state after this
-  // step.
+  // ---- Run hooks. REQUIRES: exist(), except for EndStep and EndPass, which have no hooks to run
+  // without callbacks.
+  //
+  // Runs the hooks for the begin of training. `steps` is the last step. `saved` is true if a
+  // checkpoint has the state after this step.
   absl::Status Begin(const ShardState::CallbackParts& parts, int64_t steps, bool saved);
   absl::Status EndStep(const CompletedStep& step);
   absl::Status EndPass(int split, int64_t epoch, int64_t step,
@@ -60,13 +66,13 @@ class TrainingCallbacks {
   absl::Status EndEpoch(const checkpoint::TrainingState& at);
   absl::Status EndTraining(const checkpoint::TrainingState& at);
 
-  // Returns whether a callback has asked to save the state since the last TakeSaveRequest.
+  // Both functions return whether a callback has requested a save since the last TakeSaveRequest.
   bool save_requested() const { return save_requested_; }
   bool TakeSaveRequest() { return std::exchange(save_requested_, false); }
   // Returns whether the metric that selects the best checkpoint is known for the last epoch.
   bool Measured() const { return job_.checkpoint.best_of_training || !validation_metrics_.empty(); }
-  // If the last checkpoint has the weights of a callback instead of the servers' weights, returns
-  // the name of the callback. Otherwise returns "".
+  // At the end of training, a callback may put weights that it has kept into the last checkpoint,
+  // in place of the servers' weights. Returns the name of this callback, or "" if there is none.
   std::string WeightsPutBack() const;
 
  private:
@@ -79,7 +85,7 @@ class TrainingCallbacks {
   TrainingReporter& reporter_;
   std::optional<checkpoint::CallbackRecord> record_;
   bool save_requested_ = false;
-  // Metrics of the last epoch's validation pass.
+  // The metrics of the validation pass after the last step. Empty if there was no pass.
   std::map<std::string, double> validation_metrics_;
   double last_loss_ = 0;
 };

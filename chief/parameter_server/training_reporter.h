@@ -1,6 +1,7 @@
-// TrainingReporter reports a parameter-server job to the Observers: its start, steps, epochs and
-// tables, and the images, histograms and scalars of programs. It reports steps in the order of
-// completion. Used by one thread at a time.
+// TrainingReporter reports the progress of a parameter-server job to the Observers
+// (common/train/membership.h): the start, steps, epochs, embedding tables, and the images,
+// histograms and scalars of programs. It reports steps in the order of completion. Used by one
+// thread at a time.
 #pragma once
 
 #include <map>
@@ -22,20 +23,22 @@ class TrainingReporter {
   TrainingReporter(const Job& job, const ShardState& state, const DirectorStart& start)
       : job_(job), state_(state), start_(start) {}
 
-  // Reports the start of training. Fills in the fields of `report` that come from job, program and
-  // data; the caller sets the other fields. The first epoch's time counts from now, unless
-  // ContinueEpoch was called.
+  // Reports the start of training at the state `at`. The caller sets the fields of `report` that
+  // depend on the run. Start sets the fields that follow from the job, the program and the data.
+  // The time of the first epoch begins now. If ContinueEpoch was called, it began at the time
+  // passed to ContinueEpoch.
   void Start(StartReport report, const checkpoint::TrainingState& at, bool at_end_of_epoch);
   void ContinueEpoch(MonotonicTime began) { epoch_start_ = began; }
   MonotonicTime epoch_start() const { return epoch_start_; }
 
-  // Called before `count` calls of Step. These steps share the time since the previous steps.
+  // Called before `count` calls of Step. The time since the previous steps is divided equally among
+  // these steps.
   void BeginSteps(size_t count);
   void Step(const CompletedStep& step, int64_t batches_per_epoch,
             const std::map<int, push_pull::TableStatistics>& tables);
   void EndEpoch(const CompletedStep& step);
-  // Restarts the timers of the epoch and the step, so that they do not include a pass or a
-  // checkpoint.
+  // Restarts the timers of the epoch and of the step. The time of a pass or a checkpoint then does
+  // not count.
   void ResumeAfterPass() { epoch_start_ = step_time_ = Clock::now(); }
 
   void BeginPass() {
@@ -46,13 +49,15 @@ class TrainingReporter {
   void EndPass(int split, int64_t epoch, int64_t step, const WorkTable::PassResult& pass,
                const proto::Shown& shown, const std::map<std::string, double>& metrics);
 
+  // Reports the statistics of embedding tables, keyed by variable.
   void Tables(int64_t step, const std::map<int, push_pull::TableStatistics>& tables);
   // Reports histograms of the replica's parameters after `step`.
   void Parameters(int64_t step);
-  // Returns the training metrics, computed from sums.
+  // Computes the training metrics from the sums of an epoch.
   std::map<std::string, double> TrainMetrics(
       const std::vector<double>& sums, double loss_sum, int64_t examples,
       const std::map<std::string, checkpoint::ReportedSum>& values) const;
+  // Calls `call` with each observer.
   template <typename Call>
   void Notify(const Call& call) {
     for (Observer* observer : start_.observers) call(observer);
@@ -71,9 +76,10 @@ class TrainingReporter {
   const DirectorStart& start_;
   MonotonicTime epoch_start_, step_time_, pass_start_;
   double step_seconds_ = 0;
-  int64_t parts_ = -1;  // The number of completed parts of the pass that was reported last.
-  // Maps a worker to the mean staleness of each of its pushes since the last summary, and to the
-  // largest staleness.
+  int64_t parts_ = -1;  // The last reported number of completed parts of the pass, -1 if none.
+  // Maps a worker to the staleness of its pushes since the last summary: the mean of each push, and
+  // the largest value. The staleness of a push is the number of updates by other workers between
+  // the pull of the parameters and the push.
   std::map<int, std::pair<std::vector<double>, int64_t>> staleness_;
 };
 

@@ -1,5 +1,5 @@
-// A WaitingLog tells people what the director waits for, at most every ten seconds. Used by the
-// director's thread.
+// A WaitingLog logs what the Director waits for, at most every ten seconds. Used only by the thread
+// of Director::Run.
 #pragma once
 
 #include <string>

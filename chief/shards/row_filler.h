@@ -1,5 +1,6 @@
-// RowFiller sends the rows of embedding tables from a checkpoint to the servers that will store
-// them. It works block by block, so this process never holds a whole table in memory.
+// RowFiller reads the rows of embedding tables from a checkpoint, and sends them to the servers (ps
+// tasks) that will store them. It reads and sends some rows at a time, so the chief never holds a
+// whole table in memory.
 #pragma once
 
 #include <map>
@@ -22,29 +23,31 @@ struct ServedTable {
 
 class RowFiller {
  public:
-  // Maps each shard to the streams to the servers that receive its rows. A shard without a stream
-  // gets no rows. The constructor's arguments must outlive the object.
+  // A shard is the part of the variables that one server holds. Maps each shard to streams to the
+  // servers that store a copy of it. A shard without a stream gets no rows. The constructor's
+  // arguments must outlive the object.
   using Fillings = std::map<int, std::vector<ShardClient::Filling*>>;
   RowFiller(const push_pull::Layout& layout, const Fillings& fillings)
       : layout_(layout), fillings_(fillings) {}
 
-  // Fills every chunk of the table in the shards of `fillings`. If `sources` is empty, the chunks
-  // get no rows. Not thread-safe.
+  // Fills the chunks (parts) of the table in the shards of `fillings`. If `sources` is empty, the
+  // chunks get no rows. Not thread-safe.
   absl::Status Fill(const ServedTable& table, const checkpoint::RowSources& sources);
 
  private:
-  struct PendingRows {  // The unsent rows of a chunk.
+  // The rows of a chunk that were read and not sent yet.
+  struct PendingRows {
     int chunk = 0;
     std::vector<uint64_t> keys;
-    std::vector<float> rows;  // The rows with their slots.
+    std::vector<float> rows;  // Each row is followed by its optimizer slots.
   };
   absl::Status Send(int shard, PendingRows* pending, bool last);
 
   const push_pull::Layout& layout_;
   const Fillings& fillings_;
   std::vector<push_pull::RowColumn> columns_;
-  int64_t elements_ = 0;  // Elements of a row with its slots.
-  int64_t updates_ = 0;
+  int64_t elements_ = 0;  // The number of elements of a row with its slots.
+  int64_t updates_ = 0;   // The table's number of updates, according to the checkpoint.
   // Keyed by shard. Each vector has an entry for each chunk of the table in that shard.
   std::map<int, std::vector<PendingRows>> pending_;
 };

@@ -1,5 +1,5 @@
-// ServerLinks calls the ps tasks of a job for the chief. One thread per task makes the calls that
-// the handler chooses, one at a time.
+// ServerLinks makes the chief's calls to the ps tasks of a job. It has one thread per task. The
+// thread asks the handler for the next call, makes this call, and passes the result to the handler.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ namespace muster::chief {
 class ServerLinks {
  public:
   using Answer = std::variant<std::monostate, proto::CreateReply, proto::BeatReply>;
-  // Chooses calls and receives their results, on the threads of ServerLinks.
+  // Chooses calls and receives their results. Called on the threads of ServerLinks.
   class Handler {
    public:
     virtual ~Handler() = default;
@@ -35,12 +35,12 @@ class ServerLinks {
   void Start(proto::CreateRequest create);
   // Cancels the calls in progress. Blocks until the threads have ended.
   void Stop();
-  // Thread-safe. Makes the task's thread ask the handler for a call.
+  // Thread-safe. Makes the thread of `task` ask the handler for a call now.
   void Wake(int task);
   void WakeAll();
 
-  // Thread-safe. Returns the client of a task. The client stays the same if another process takes
-  // over the task.
+  // Thread-safe. Returns the client of a task. The client remains valid when another process
+  // becomes this task.
   ShardClient& client(int task) { return *links_[task]->client; }
   int size() const { return static_cast<int>(links_.size()); }
 

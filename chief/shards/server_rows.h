@@ -1,5 +1,6 @@
-// ServerRows is the EmbeddingStore of the chief's callbacks. Pull reads current rows of embedding
-// tables from the servers. Push always fails, because only workers train the rows.
+// ServerRows is the EmbeddingStore (common/train/embedding/embedding_store.h) with which callbacks
+// on the chief look up rows of embedding tables. Pull reads the current rows from the servers (ps
+// tasks). Push always fails, because only workers train the rows.
 #pragma once
 
 #include <functional>
@@ -13,10 +14,11 @@ namespace muster::chief {
 
 class ServerRows final : public EmbeddingStore {
  public:
-  // `primary` returns the client of the task that serves a shard now. If `again` is true, the last
-  // try failed, and `primary` first waits a moment and restores shards that no task serves. Pull
-  // retries for `patience`, because a backup may replace a lost server or the server may return.
-  // Used on the director's thread.
+  // A shard is the part of the variables that one server holds. `primary` returns the client of the
+  // server that serves a shard now. `again` is true if the last try has failed. `primary` then
+  // waits a moment, and restores shards that no server serves. Pull retries for `patience`, because
+  // another server may take over a shard of a lost server, or the server may return. Used only by
+  // the thread of Director::Run.
   using Primary = std::function<absl::StatusOr<ShardClient*>(int shard, bool again)>;
   ServerRows(std::vector<ServedTable> tables, int servers, Duration patience, Primary primary)
       : tables_(std::move(tables)),

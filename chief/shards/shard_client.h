@@ -1,5 +1,7 @@
-// ShardClient is the chief's client of proto::ParameterServer on one ps task. Each call blocks, has
-// a deadline and is not retried. Errors name the task. Thread-safe. Calls may run in parallel.
+// ShardClient is the chief's gRPC client for one ps task (service proto::ParameterServer). A shard
+// is the part of the variables that one ps task holds. A chunk is a piece of a shard. Each call of
+// ShardClient blocks, has a deadline and is not retried. Error messages name the task. Thread-safe.
+// Calls may run in parallel.
 #pragma once
 
 #include <functional>
@@ -24,22 +26,27 @@ class ShardClient {
  public:
   struct Options {
     int task = 0;
-    std::string address;             // host:port of the gRPC server.
-    std::function<uint32_t()> term;  // Returns the chief's term.
-    rpc::ChannelOptions channel;     // With TLS, the server must prove that it is this ps task.
-    Duration call = std::chrono::seconds(10);
-    // Timeout for one piece of a bulk call. The whole call has no timeout, because it takes longer
-    // for larger shards.
+    std::string address;  // host:port of the gRPC server.
+    // Returns the chief's term: a number above those of all earlier chiefs of the run.
+    std::function<uint32_t()> term;
+    rpc::ChannelOptions channel;  // With TLS, the server must prove that it is this ps task.
+    Duration call = std::chrono::seconds(10);  // Timeout of calls other than those below.
+    // Timeout for one message of a bulk call (Fill, Read, ReadRows). The whole call has no timeout,
+    // because it takes longer for larger shards.
     Duration silence = std::chrono::minutes(1);
-    Duration cut = std::chrono::minutes(10);  // Timeout of Cut, which copies the shards in memory.
+    Duration cut = std::chrono::minutes(10);  // Timeout of Cut.
   };
   static absl::StatusOr<std::unique_ptr<ShardClient>> Make(const Options& options);
 
+  // Tells the task which variables it serves.
   absl::StatusOr<proto::CreateReply> Create(proto::CreateRequest request);
+  // Sends a view: the assignment of shards to ps tasks.
   absl::Status SetView(const proto::View& view);
+  // Sends the workers whose pushes the task may accept. `workers` maps each worker to its
+  // incarnation (a random number that identifies the process).
   absl::Status SetWorkers(uint64_t version, const std::map<int, uint64_t>& workers);
-  // A stream that sends state to the task, chunk by chunk. The task uses the state once Finish has
-  // returned OK.
+  // A stream that sends the content of a shard to the task, chunk by chunk. The task uses the
+  // content once Finish has returned OK.
   class Filling {
    public:
     virtual ~Filling() = default;  // Cancels the stream unless Finish was called.
@@ -47,29 +54,31 @@ class ShardClient {
     virtual absl::Status Finish() = 0;
   };
   std::unique_ptr<Filling> Fill();
+  // Makes a copy of the shards of which the task is the primary. Returns these shards. The task
+  // copies a value only just before it updates the value.
   absl::StatusOr<std::vector<int>> Cut(const std::string& name);
-  // Reads the chunks of the copy `name` in order, except those of tables. Stops at the first error
-  // of `take` and returns it.
+  // Reads the chunks of a shard from the copy `name`, in order. Omits chunks of embedding tables.
+  // Calls `take` with each chunk. Stops at the first error of `take` and returns this error.
   absl::Status Read(const std::string& name, int shard,
                     const std::function<absl::Status(const proto::ChunkContent&)>& take);
-  // Reads the rows of tables from the copy `name`, as pieces of a safetensors file. Stops at the
-  // first error of `take` and returns it.
+  // Reads the rows of embedding tables from the copy `name`, as a safetensors file. Calls `take`
+  // with each piece of the file. Stops at the first error of `take` and returns this error.
   absl::Status ReadRows(const std::string& name, int shard,
                         const std::function<absl::Status(std::string_view)>& take);
-  // Reads the current rows of a table into `rows`, of shape [keys][width].
+  // Reads the current rows of an embedding table into `rows`, which has the shape [keys][width].
   absl::Status PullRows(int variable, std::span<const uint64_t> keys, std::span<float> rows);
-  // Drops a copy that Cut made. If this fails, a later Beat or Cut drops the copy.
+  // Drops the copy `name` that Cut made. If Drop fails, a later Beat or Cut drops the copy.
   absl::Status Drop(const std::string& name);
+  // Sends a heartbeat with the chief's record, which the task stores (chief/leases/chief_record.h).
   absl::StatusOr<proto::BeatReply> Beat(const std::string& record);
 
   // Cancel is called when the task's process is lost. It cancels the current calls and makes later
-  // calls fail at once. Allow permits calls again. It is called when another process has taken the
-  // task.
+  // calls fail at once. Allow is called when the task has a new process. It permits calls again.
   void Cancel();
   void Allow();
 
-  // Returns whether the caller should retry a call that failed with `status`, as long as the task
-  // is a member.
+  // Returns whether the caller should retry a call that failed with `status`. The caller retries
+  // until the coordinator reports the loss of the task.
   static bool MayRetry(const absl::Status& status) {
     return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
   }
@@ -86,7 +95,8 @@ class ShardClient {
   const Options options_;
   std::unique_ptr<proto::ParameterServer::Stub> stub_;
   absl::Mutex copies_mu_;  // Held during a call that makes or drops a copy.
-  std::string undropped_ ABSL_GUARDED_BY(copies_mu_);  // The copy that the task may still hold.
+  // The name of the copy that the task may hold, "" if none.
+  std::string undropped_ ABSL_GUARDED_BY(copies_mu_);
   absl::Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);

@@ -1,11 +1,15 @@
-// ShardServers is what the chief knows about the ps tasks. For each task it has the process, the
-// shards that the task serves in the current view, and the versions of workers, record and view
-// that the task has received. From this it derives the next call to each task. The Director owns
-// it. It does no I/O. Used by one thread at a time.
+// ShardServers is the chief's data about the ps tasks. A shard is the part of the variables that
+// one ps task holds. A view is a numbered assignment of shards to ps tasks: the primary serves the
+// workers, and the backup has a copy (chief/leases/view_rules.h). The record is the state of the
+// chief from which a restarted chief continues (chief/leases/chief_record.h).
 //
-// Each task receives the workers, the record and the current view, in this order. The chief sends a
-// view only once some task has stored a record that contains the view. A restarted chief therefore
-// knows every view that a task may have.
+// The chief sends three things to each ps task: the list of workers, the record, and the view. Each
+// change of one of them is a new version. ShardServers knows which versions a task has received,
+// and derives the next call to each task. A task receives new versions in the order workers,
+// record, view. The chief sends a view only after some task has stored a record that contains the
+// view. A restarted chief therefore knows every view that a task may have.
+//
+// ShardServers does no I/O. DirectorState owns it. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +35,10 @@ namespace muster::chief {
 struct ServerCall {
   enum class Kind { kNone, kCreate, kSetWorkers, kBeat, kSetView };
   Kind kind = Kind::kNone;
-  MonotonicTime next;        // For kNone: the time of the next call if nothing changes before.
-  uint64_t incarnation = 0;  // The process that the call is for.
-  uint64_t version = 0;      // The version of the call's content.
+  MonotonicTime next;  // For kNone: the time of the next call, if nothing changes earlier.
+  // The process that the call is for. An incarnation is a random number that identifies a process.
+  uint64_t incarnation = 0;
+  uint64_t version = 0;  // The version of the workers, the record or the view in the call.
   std::map<int, uint64_t> workers;
   std::string record;
   proto::View view;
@@ -43,107 +48,124 @@ class ShardServers {
  public:
   explicit ShardServers(int servers)
       : servers_(servers), placements_(servers), holders_(servers), unserved_since_(servers) {}
-  // Sets the number of copies of each shard. Called before the first server is created.
+  // Sets the number of copies of each shard. Called before the first call of Created.
   void SetCopies(int64_t copies) { copies_ = static_cast<int>(copies); }
-  // A primary may wait for its backup for `heartbeat`. The chief waits for a process that holds an
-  // unserved shard for `rejoin`. After that time the shard rolls back.
+  // A primary waits for an unreachable backup for `heartbeat`, and then continues without it. If no
+  // task serves a shard, the chief waits for a process that holds the shard for `rejoin`. Then it
+  // restores the shard from an older state.
   void SetPatience(Duration heartbeat, Duration rejoin) {
     heartbeat_ = heartbeat;
     rejoin_ = rejoin;
   }
 
-  // ---- Processes. If a function returns true, the caller must make a new view.
+  // ---- Processes
+  //
+  // If Lose or Created returns true, the caller must call NewView.
   //
   // Makes `member` the process of its task, in place of a lost one.
   void Admit(const AdmittedMember& member);
   bool Lose(int task, const std::string& why, MonotonicTime now);
-  // Called when the process has certainly ended, so its state is gone. Lose may have been called
-  // before.
+  // Called when the process has certainly ended, so its state is gone. May be called before or
+  // after Lose.
   void Ended(int task, uint64_t incarnation);
+  // Called when the task has answered a call of kind kCreate.
   bool Created(int task, proto::CreateReply reply);
-  enum class Change { kNone, kRecord, kView };  // The part that the caller must renew.
+  // What the caller must renew after HandleBeat: nothing, the record, or view and record.
+  enum class Change { kNone, kRecord, kView };
+  // Called when the task has answered a call of kind kBeat.
   Change HandleBeat(int task, const proto::BeatReply& reply);
 
   const AdmittedMember& member(int task) const { return servers_[task].member; }
   bool IsPresent(int task) const { return servers_[task].present(); }
   Present present() const;
-  // Returns whether a task has joined that holds state from the time of an earlier chief.
+  // Returns whether a task has joined that may hold state from the time of an earlier chief.
   bool SomeHaveReturned() const;
-  // Returns whether some present process does not know its layout yet.
+  // Returns whether some task has a process for which Created was not called yet.
   bool SomeAreNew() const;
   int size() const { return static_cast<int>(servers_.size()); }
 
   // ---- Calls
+  // Returns the next call to `task`. The caller reports the result with Failed or Succeeded.
   ServerCall NextCall(int task, MonotonicTime now) const;
   void Failed(int task, MonotonicTime now);
   void Succeeded(int task, const ServerCall& call, MonotonicTime now);
 
   // ---- The versions that tasks receive
+  //
+  // Sets the present workers. `workers` maps each worker to its incarnation.
   void SetWorkers(std::map<int, uint64_t> workers);
-  // Marks `worker`, which SetWorkers has set, as new. Nothing is leased to it before all tasks know
-  // it.
+  // Marks `worker` as new. The chief gives no lease (batch) to a new worker before all tasks have
+  // received a list with this worker. SetWorkers is called before.
   void AddWorker(int worker) {
     worker_since_[worker] = workers_version_;
     ++changes_;
   }
   void RemoveWorker(int worker) { worker_since_.erase(worker); }
-  // `revision` is the value of WorkTable::revision() when the record was made.
+  // Sets the record, as text. `revision` is the value of WorkTable::revision() when the record was
+  // made.
   void SetRecord(std::string record, uint64_t revision = 0);
+  // Returns whether the record includes the changes up to `revision` of the WorkTable.
   bool IsRecorded(uint64_t revision) const { return revision <= revision_; }
-  // Returns whether IsRecorded(revision) is true and some task has that record.
+  // Returns whether some task has stored a record for which IsRecorded(revision) is true.
   bool IsKept(uint64_t revision) const {
     return IsRecorded(revision) && SomeHaveRecord(revision_record_);
   }
   uint64_t record_version() const { return record_version_; }
-  // SomeHaveRecord returns whether some task has a record of `version` or later. AllHaveRecord
-  // returns whether each present task has one.
+  // SomeHaveRecord returns whether some present task has stored the record `version` or a later
+  // one. AllHaveRecord returns whether all present tasks have.
   bool SomeHaveRecord(uint64_t version) const;
   bool AllHaveRecord(uint64_t version) const;
-  // Makes a view with the current placements. `ledger` may be null if no shard was ever restored.
-  // The caller must call SetRecord next.
+  // Makes a new view with the current placements. `ticket` is a random secret of the view, which
+  // data connections must present. `ledger` has the views in which shards were restored. It is null
+  // before training. The caller must call SetRecord next.
   void NewView(uint64_t number, std::string ticket, const ShardLedger* ledger);
-  const proto::View& view() const { return view_; }        // Number 0: none yet.
-  uint64_t current_view() const { return current_view_; }  // The last view that all tasks received.
+  // Returns the newest view. Its number is 0 before the first NewView.
+  const proto::View& view() const { return view_; }
+  // Returns the number of the last view that all present tasks have received.
+  uint64_t current_view() const { return current_view_; }
   bool all_have_view() const { return current_view_ == view_.number(); }
-  // Returns true if all shards are served and every task has the current view.
+  // Returns whether a task serves each shard and all present tasks have the newest view.
   bool Settled() const { return view_.number() != 0 && all_have_view() && Complete(placements_); }
-  // Returns why nothing is leased to the worker yet, "" if leases are allowed.
+  // Returns why the chief must not give a lease to the worker now, "" if it may.
   std::string WhyClosed(int worker) const;
 
   // ---- Shards
   const Placements& placements() const { return placements_; }
-  // Returns (shard, task) for each copy to fill, with a shard's primary before its backup. The
-  // shards are those that no task serves and that must now roll back to an older state. The chief
-  // no longer waits for processes that hold these shards.
+  // Returns the copies that the caller must fill, each as (shard, task): copies of shards that no
+  // task serves and that must now be restored from an older state. The primary of a shard comes
+  // before its backup. The chief no longer waits for processes that hold these shards.
   std::vector<std::pair<int, int>> TakeUnserved(MonotonicTime now);
-  // Called when the targets from TakeUnserved were filled.
+  // Called when the caller has filled the copies that TakeUnserved returned.
   void Restored(const std::vector<std::pair<int, int>>& targets);
-  // Returns the highest lease that a task had received a push for before it joined.
+  // Returns the highest id of a lease for which a task had received a push before it joined.
   int64_t newest_lease() const;
-  // Returns the newest record that an earlier chief stored on a task. Returns nullopt unless tasks
-  // hold shards of that run. Returns DataError for an invalid record.
+  // Returns the newest record that an earlier chief has stored on a present task. Returns nullopt
+  // if no present task holds a shard, or if there is no record. Returns an error for an invalid
+  // record.
   absl::StatusOr<std::optional<ChiefRecord>> NewestRecord() const;
-  // Returns the part of the record's placements that the present tasks still hold.
+  // Returns the placements of `record`, without tasks that do not hold the shard now.
   Placements PlacementsIn(const ChiefRecord& record) const;
-  // Returns the processes that hold each unserved shard, for the record.
+  // Returns ChiefRecord::awaited: for each shard without a primary, the processes that hold it.
   std::vector<Holders> awaited() const;
+  // Continues with the placements of an earlier chief.
   void Adopt(const ChiefRecord& record);
 
   // Returns the statistics of embedding tables, keyed by variable, from the tasks' last reports.
   std::map<int, push_pull::TableStatistics> tables() const;
-  // Increases with every change that a worker's call may wait for.
+  // Returns a number that rises with every change after which a worker's call may have an answer.
   uint64_t changes() const { return changes_; }
 
  private:
-  // A ps task. `workers`, `record` and `view` are the versions that it has received, 0 if none.
+  // A ps task. `workers`, `record` and `view` are the versions that the task has received, 0 if
+  // none.
   struct Server {
-    AdmittedMember member;     // Incarnation 0: there is no process.
-    bool created = false;      // The process knows the layout.
-    proto::CreateReply holds;  // The process's shards and record when it joined.
+    AdmittedMember member;     // Incarnation 0: the task has no process.
+    bool created = false;      // Created was called for the process.
+    proto::CreateReply holds;  // The shards and the record that the process had when it joined.
     uint64_t workers = 0, record = 0, view = 0;
     MonotonicTime next_beat, next_try;
     rpc::Backoff backoff;
-    std::string last_error;  // The problem that was last logged.
+    std::string last_error;  // The last problem that the task has reported.
     std::map<int, push_pull::TableStatistics> tables;
     bool present() const { return member.incarnation != 0 && created; }
   };
@@ -157,17 +179,18 @@ class ShardServers {
   Duration heartbeat_ = std::chrono::seconds(60), rejoin_ = std::chrono::minutes(10);
   std::vector<Server> servers_;
   Placements placements_;
-  // Indexed by shard. An entry has the processes with all updates that were acknowledged in the
-  // last view that workers may know. No update was acknowledged in a later view.
+  // The processes that have all acknowledged updates of each shard, indexed by shard. They are the
+  // primary, and the backup if in sync, of the last view that workers may know. (In a later view,
+  // no update was acknowledged.)
   std::vector<Holders> holders_;
-  std::vector<MonotonicTime> unserved_since_;
+  std::vector<MonotonicTime> unserved_since_;  // Indexed by shard.
   std::map<int, uint64_t> workers_;
   uint64_t workers_version_ = 0;
-  // Maps a worker to the first version of workers_ that includes it.
+  // Maps a worker to the first version of workers_ that includes the worker.
   std::map<int, uint64_t> worker_since_;
   std::string record_;
   uint64_t record_version_ = 0;
-  // The latest value passed to SetRecord, and the version of the first record with it.
+  // The highest `revision` passed to SetRecord, and the version of the first record with it.
   uint64_t revision_ = 0, revision_record_ = 0;
   proto::View view_;
   uint64_t view_record_ = 0;  // The first version of the record with view_.

@@ -1,5 +1,6 @@
-// SlotsFile writes optimizer.safetensors of a checkpoint from pieces that ps tasks send in any
-// order. It never holds the whole file in memory.
+// SlotsFile writes optimizer.safetensors, the file of a checkpoint with the optimizer slots of all
+// variables. It receives pieces of the slots in any order, as ps tasks send them. It never holds
+// the whole file in memory.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +24,17 @@ class SlotsFile {
       const std::vector<checkpoint::TensorInfo>& tensors,
       std::shared_ptr<checkpoint::StagedFile> file);
 
-  // Writes bytes of the tensor with this index at offset `begin`. Complete returns the first error.
+  // Writes `bytes` into the tensor with the index `tensor` (an index of Make's `tensors`), at the
+  // byte offset `begin`. An error is returned by Complete.
   void Put(size_t tensor, int64_t begin, std::string_view bytes);
-  // Called for tensors that the servers store in another element order than the file. Collects the
-  // bytes. Returns "" until the last ones have arrived, then all bytes in the servers' order. The
-  // caller reorders these and calls Put.
+  // Called for a tensor whose elements have another order on the servers than in the file. Collects
+  // the bytes of the tensor. Returns "" until the last bytes have arrived. Then returns all bytes
+  // in the order of the servers. The caller reorders the bytes and passes them to Put.
   std::string Gather(size_t tensor, int64_t begin, std::string_view bytes);
-  // Called for a tensor that is a float32 scalar. Its value in the file is the largest `value` of
-  // all calls.
+  // Called for a tensor that is a float32 scalar. The file gets the largest `value` of all calls.
   void Count(size_t tensor, int64_t value);
-  // Writes the scalars and returns the file, which then has all its bytes. The caller must finish
-  // the file.
+  // Writes the scalars and returns the complete file. Returns the first error of Put, if there was
+  // one. The caller must call StagedFile::Finish.
   absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> Complete();
 
  private:

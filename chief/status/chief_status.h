@@ -1,5 +1,6 @@
-// The chief's state for users: the progress of the run, the status page, and status.json in the
-// model_dir, with which `muster status` finds the chief. Thread-safe after Open().
+// ChiefStatus shows the chief's state to users. It has the progress of the run, serves the status
+// page over HTTP, and writes status.json to the model_dir. `muster status` finds the chief with
+// this file. Thread-safe after Open().
 #pragma once
 
 #include <functional>
@@ -27,27 +28,32 @@ class ChiefStatus {
 
   // Returns the observer of training and of the coordinator's events.
   RunWatch& watch() { return watch_; }
-  // Sets the callbacks of the coordinator that report to watch(). This object must outlive it.
+  // Sets callbacks in `options` that report events of the coordinator to watch(). This object must
+  // outlive the coordinator.
   void Follow(CoordinatorOptions* options);
 
-  // Returns the state of a process without a cluster, except for the fields that watch() sets.
+  // Returns the state of a process that trains alone, without a coordinator. The fields that
+  // watch() sets may be empty.
   using OwnState = std::function<proto::StatusReply()>;
-  // Binds the port of the page if the job sets one. Returns ConfigurationError if the port is in
-  // use. Called before the coordinator starts, so that members do not join a chief that fails here.
+  // Binds the port of the status page, if the job sets one. Returns ConfigurationError if the port
+  // is in use. Called before the coordinator starts, so that no member joins a chief that fails
+  // here.
   absl::Status Bind();
-  // Starts to serve the page. `coordinator` is null for a process without a cluster. The page then
-  // uses `own` instead. Both are used until Close().
+  // Starts to serve the page. The page shows the state of `coordinator`. If `coordinator` is null,
+  // because the process trains alone, the page shows the result of `own`. The page uses both until
+  // Close().
   void Open(Coordinator* coordinator, OwnState own);
   // Writes status.json. REQUIRES: this process owns the model_dir.
   void WriteFile(const FencedFiles& files) const;
   // Shows the end of the job to the readers of the page. Blocks for a moment if there are readers.
-  // `verdict` is used only for a process without a cluster, because otherwise the coordinator has
-  // the verdict.
+  // `verdict` is the outcome of the job. It is used only for a process that trains alone, because a
+  // coordinator has its own verdict.
   void ShowEnd(const Verdict& verdict);
-  // Stops the page.
+  // Stops serving the page.
   void Close() { page_.reset(); }
 
  private:
+  // Returns the state of a process that trains alone, with verdict and progress.
   proto::StatusReply Alone(const OwnState& own);
 
   const ClusterConfig& cluster_;

@@ -1,6 +1,6 @@
-// Curves keep the loss, the rate and the step time of a run as a bounded number of points. If the
-// limit is reached, pairs of neighbouring points are merged, and each later point covers twice as
-// many steps. Not thread-safe.
+// Curves keeps three curves of a run: the loss, the examples per second and the time of a step. It
+// keeps at most a fixed number of points. When this number is reached, Curves merges each pair of
+// neighbouring points. Each later point covers twice as many steps as before. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct CurvePoint {
   double step_seconds = 0;  // The mean time of a step.
 };
 
-// A reader's position.
+// The position of a reader that has received the first `count` points of `version`.
 struct CurveCursor {
   uint64_t version = 0;
   size_t count = 0;
@@ -24,23 +24,26 @@ struct CurveCursor {
 
 class Curves {
  public:
-  // REQUIRES: `most` is even and positive.
+  // `most` is the limit for the number of points. REQUIRES: `most` is even and positive.
   explicit Curves(size_t most = 600) : most_(most) {}
 
-  // Adds a step. `seconds` is the time since the previous step.
+  // Adds a step with its loss and its number of examples. `seconds` is the time since the previous
+  // step.
   void Add(int64_t step, double loss, int64_t examples, double seconds);
   // Removes the points after `step`. Called if training resumes from the state after `step`.
   void Rewind(int64_t step);
 
   struct News {
-    bool replaces = false;  // The points replace all earlier ones.
+    bool replaces = false;  // The reader must discard all points that it has received before.
     std::vector<CurvePoint> points;
   };
-  // Returns the complete points after `cursor`, and advances `cursor`.
+  // Returns the points that the reader at `cursor` has not received, and advances `cursor`. Omits
+  // the last point if it does not cover all its steps yet.
   News Since(CurveCursor* cursor) const;
-  int64_t steps_per_point() const { return stride_; }
+  int64_t steps_per_point() const { return stride_; }  // The number of steps that a point covers.
 
  private:
+  // A point, as sums over its steps. `step` is the last step, `steps` the number of steps.
   struct Sum {
     int64_t step = 0, steps = 0, examples = 0;
     double loss = 0, seconds = 0;
@@ -50,9 +53,9 @@ class Curves {
 
   size_t most_;
   int64_t stride_ = 1;
-  uint64_t version_ = 1;  // Incremented when earlier points change.
+  uint64_t version_ = 1;  // Incremented when existing points change.
   std::vector<Sum> sums_;
-  Sum open_;
+  Sum open_;  // The point that does not cover all its steps yet.
 };
 
 }  // namespace muster::chief

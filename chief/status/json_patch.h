@@ -5,8 +5,8 @@
 
 namespace muster::chief {
 
-// Returns the patch that turns `from` into `to`, an empty object if they are equal. A null value
-// counts as missing, as in the RFC. REQUIRES: both are objects.
+// Returns the patch that turns `from` into `to`. Returns an empty object if they are equal. As in
+// the RFC, a member with the value null counts as missing. REQUIRES: `from` and `to` are objects.
 Json MergePatchOf(const Json& from, const Json& to);
 
 }  // namespace muster::chief

@@ -1,6 +1,7 @@
-// PageFeed makes the messages of the status page: the whole state for a new reader, then, at most
-// once a second, the changes. All readers share one feed, so the coordinator's state is read at
-// most once a second for any number of readers. Thread-safe.
+// PageFeed makes the messages for the readers (browsers) of the status page. A new reader first
+// receives the whole state of the job. Afterwards it receives the changes, at most once a second.
+// All readers share one PageFeed, which reads the coordinator's state at most once a second.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,33 +20,37 @@ namespace muster::chief {
 
 struct PageMessage {
   uint64_t id = 0;
-  // One JSON object. A reader's first one has "state", and later ones have "patch", a JSON Merge
-  // Patch of the state. "events" maps numbers to new events. "points" has the new points of the
-  // curves: [step, loss, examples per second, seconds of a step].
+  // One JSON object. The first message for a reader has the key "state". Later messages have the
+  // key "patch", a JSON Merge Patch (RFC 7396) of the state. "events" maps the number of each new
+  // event to the event. "points" has the new points of the curves: [step, loss, examples per
+  // second, seconds of a step].
   std::string text;
 };
 
-// Returns the part of StatusToJson that the page shows. Rounds numbers to four digits, and ages
-// more coarsely, so that few values change within a second. Tasks are keyed by their index.
+// Returns the part of StatusToJson(reply) that the page shows. Rounds numbers to four digits, and
+// rounds ages more coarsely, so that few values change within a second. Tasks are keyed by their
+// index.
 Json PageState(const proto::StatusReply& reply);
 
 class PageFeed {
  public:
-  // Returns the state without progress and events, which come from `watch`.
+  // Returns the state of the job. Progress and events may be empty, because RunWatch has them.
   using Source = std::function<proto::StatusReply()>;
 
-  // All ids are above `first_id`. It must be above the ids of earlier chiefs of the run, because a
-  // browser that reconnects sends the last id that it has seen. `watch` must outlive this object.
+  // `watch` has the progress and the events of the job, and must outlive this object. The ids of
+  // all messages are above `first_id`. `first_id` must be above all ids that earlier chiefs of the
+  // run have used, because a browser that reconnects sends the last id that it has received.
   PageFeed(Source source, const RunWatch& watch, uint64_t first_id)
       : source_(std::move(source)), watch_(watch), id_(first_id) {}
 
-  // Returns the next message for a reader that has seen the message `after`, 0 if it has seen none.
-  // Returns nullopt if there is nothing new.
+  // Returns the next message for a reader whose last message had the id `after`, or 0 if the reader
+  // has received none. Returns nullopt if there is nothing new.
   std::optional<PageMessage> Next(uint64_t after, MonotonicTime now = Clock::now());
-  // Makes the next call of Next() read the state, even if less than a second has passed. Returns
-  // whether a reader has called Next() within the last two seconds.
+  // Makes the next call of Next() read the state, even within a second after the last read. Returns
+  // whether Next() was called within the last two seconds.
   bool AskAgain(MonotonicTime now = Clock::now());
-  // Returns the whole state, with "curves" and "events", for scripts.
+  // Returns the whole state with the keys "curves" and "events". For scripts that read
+  // /status.json.
   Json Whole();
 
  private:
@@ -64,7 +69,7 @@ class PageFeed {
   Json state_ ABSL_GUARDED_BY(mu_) = Json::object();
   CurveCursor points_ ABSL_GUARDED_BY(mu_);
   uint64_t events_ ABSL_GUARDED_BY(mu_) = 0;
-  std::deque<PageMessage> patches_ ABSL_GUARDED_BY(mu_);  // The newest ones, oldest first.
+  std::deque<PageMessage> patches_ ABSL_GUARDED_BY(mu_);  // The newest messages, oldest first.
 };
 
 }  // namespace muster::chief

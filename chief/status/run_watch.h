@@ -1,6 +1,7 @@
-// RunWatch records the progress of a job for users: its current numbers, its last events, and the
-// curves of loss, rate and step time. The chief's process has one. A step costs one uncontended
-// lock and a few additions. Thread-safe.
+// RunWatch records the progress of a job for users: the current numbers (such as step and loss),
+// the last events, and the curves of the loss, the examples per second and the step time. The
+// chief's process has one RunWatch. Each step costs one lock without contention and a few
+// additions. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -34,20 +35,22 @@ class RunWatch final : public Observer {
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
   void OnEvaluateProgress(const std::string& split, int64_t done, int64_t total) override;
-  // Reports the evaluator's metrics.
+  // Reports metrics that the evaluator task has measured.
   void OnEvaluation(const std::map<std::string, double>& metrics);
   // Reports a complete checkpoint. `path` is its folder.
   void OnCheckpoint(int64_t step, const std::string& path);
-  // Records an event. Ignores its age. Replaces a step of -1 by the current step. Does not block.
+  // Records an event at the current time. Ignores the age in `event`. Replaces the step -1 by the
+  // current step. Does not block.
   void OnEvent(proto::RunEvent event);
 
-  // Records a change reported by CoordinatorOptions::on_straggler.
+  // Called for CoordinatorOptions::on_straggler. Records that `task` became a straggler (a task for
+  // which the others wait in each step), or that it is no longer one.
   void OnStraggler(const TaskId& task, bool straggler);
 
-  // Sets progress and events of `reply`.
+  // Sets the progress and the events in `reply`.
   void Describe(proto::StatusReply* reply) const;
-  // Returns the events after the one with number `*last`, and sets `*last` to the number of the
-  // newest one. The first event has number 1.
+  // Returns the events with numbers above `*last`, and sets `*last` to the number of the newest
+  // event. Events are numbered from 1.
   std::vector<proto::RunEvent> EventsSince(uint64_t* last) const;
   Curves::News CurvesSince(CurveCursor* cursor) const;
 

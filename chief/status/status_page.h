@@ -1,5 +1,6 @@
-// The status page of a chief: one HTML file that shows a running job live, with server-sent events
-// (page_feed.h). Read-only. See docs/status.md.
+// StatusPage serves the status page of a chief over HTTP. The page is one HTML file, which shows
+// the state of a running job and updates it with server-sent events (page_feed.h). Readers cannot
+// change the job. See docs/status.md.
 #pragma once
 
 #include <memory>
@@ -14,21 +15,22 @@ namespace muster::chief {
 // The content of page.html.
 extern const char kStatusPage[];
 
-// Returns the Content-Security-Policy of `page`. It permits only the page's own script and style,
-// by their hashes, and connections to the page's server.
+// Returns the value of the HTTP header Content-Security-Policy for the HTML text `page`. The policy
+// permits only the script and the style in `page` (by their hashes), and connections to the server
+// of the page.
 std::string PolicyOf(const std::string& page);
 
 class StatusPage {
  public:
-  // Binds the port. Clients that connect before Start wait. Sets HttpOptions::max_streams. Returns
-  // the errors of HttpServer::Make.
+  // Binds the port. Clients that connect before Start wait for Start. Sets HttpOptions::max_streams
+  // itself. Returns the errors of HttpServer::Make.
   static absl::StatusOr<std::unique_ptr<StatusPage>> Bind(web::HttpOptions options);
-  // Serves "/", "/events" and "/status.json". Uses `source` and `watch` until the destructor
-  // returns. Must be called at most once.
+  // Starts to serve "/", "/events" and "/status.json". `source` and `watch` are used until the
+  // destructor returns. Must be called at most once.
   void Start(PageFeed::Source source, const RunWatch& watch);
   std::string url() const { return server_->url(); }
-  // Blocks for a moment, so that connected readers receive the last state. Returns at once without
-  // readers, or before Start.
+  // Blocks for a moment, so that connected readers receive the last state. Returns at once if there
+  // are no readers, or before Start.
   void ShowEnd();
 
  private:

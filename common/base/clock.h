@@ -1,5 +1,6 @@
-// Monotonic time. Decisions never use the wall clock. The clocks of two hosts differ, so hosts send
-// each other durations instead of times.
+// Monotonic time. All deadlines and timeouts of Muster use monotonic time, and none uses the wall
+// clock. The clocks of two hosts differ, so messages between hosts contain durations instead of
+// times.
 #pragma once
 
 #include <chrono>
@@ -11,7 +12,8 @@ using MonotonicTime = Clock::time_point;
 using Duration = Clock::duration;
 
 inline double Seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
-// Rounds to the nearest tick. FromSeconds(Seconds(d)) therefore equals d.
+// Rounds to the nearest tick of Duration. FromSeconds(Seconds(d)) equals d for every d below 26
+// days.
 inline Duration FromSeconds(double seconds) {
   return std::chrono::round<Duration>(std::chrono::duration<double>(seconds));
 }

@@ -2,7 +2,7 @@
 
 namespace muster {
 
-// Returns the number of cores in this process's affinity mask, at least 1.
+// Returns the number of CPU cores in this process's affinity mask, but at least 1.
 int AvailableCores();
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// Runs the same call for several items in parallel, on new threads. Use it for calls that take far
-// longer than starting a thread.
+// Makes several calls in parallel on new threads. FanOut suits calls that take far longer than
+// starting a thread.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,10 @@
 
 namespace muster {
 
-// Runs call(0), call(1), ... call(count - 1) on up to `threads` threads. Blocks until all threads
-// have ended. Returns OK, or the error of one of the failed calls. A thread makes no further call
-// after a failed one. If `threads` is at least `count`, every call is made.
+// Runs call(0), call(1), ... call(count - 1) on up to `threads` threads. `call` must be thread-safe
+// and return an absl::Status. Blocks until all threads have ended. Returns OK, or the error of one
+// of the failed calls. A thread ends after its first failed call, so some calls may not be made. If
+// `threads` is at least `count`, every call is made.
 template <typename Call>
 absl::Status FanOut(size_t count, size_t threads, const Call& call) {
   std::atomic<size_t> next = 0;

@@ -1,5 +1,5 @@
-// Reports why a process ends without returning from main: a fatal signal, or an exception that
-// nothing catches (for example, on a thread that the program started).
+// Reports why a process ends without returning from main. The cause is a fatal signal, or an
+// exception that no code catches, for example on a thread of the user's program.
 #pragma once
 
 #include <functional>
@@ -9,15 +9,17 @@
 
 namespace muster {
 
-// Installs handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT. They write one line to stderr,
-// "worker 1 (pid 12): killed by SIGSEGV (a bad address)", and then restore the previous action.
-// Call once, from main's thread.
+// Installs handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT. A handler writes one line to
+// stderr, such as "worker 1 (pid 12): killed by SIGSEGV (a bad address)", where "worker 1" is
+// `who`. The handler then restores the signal's previous action and raises the signal again. Called
+// once, on main's thread.
 void NameFatalSignals(const std::string& who);
 
-// Sets the function that reports an uncaught exception. std::terminate calls `tell` on a separate
-// thread, with one sentence about the exception. After `tell` has returned, or after `limit`, the
-// sentence is logged and the process ends with exit code 1 (the program failed). A null `tell`
-// removes the function. Blocks while the previous function is running.
+// Sets the function that reports an uncaught exception. The handler of std::terminate calls `tell`
+// on a new thread, with one sentence about the exception. The handler waits until `tell` has
+// returned, but at most for `limit`. Then the handler logs the sentence and ends the process with
+// exit code 1 (the program failed). A null `tell` removes the function. OnUncaught blocks while the
+// function of an earlier call is running.
 void OnUncaught(std::function<void(const std::string& why)> tell, Duration limit);
 
 }  // namespace muster

@@ -9,7 +9,8 @@ namespace muster {
 // Returns whether `pattern` matches the whole of `text`.
 inline bool MatchesGlob(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0;
-  size_t star = std::string_view::npos, resume = 0;  // The last '*', and the end of its text.
+  // The position of the last '*', and the end of the text that this '*' matches.
+  size_t star = std::string_view::npos, resume = 0;
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;

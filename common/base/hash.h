@@ -1,5 +1,5 @@
-// 64-bit hashes for digests that detect mistakes, and for distributing keys. They do not resist
-// attacks.
+// 64-bit hash functions. They serve to detect accidental changes and to distribute keys evenly.
+// They do not resist attacks.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 
 namespace muster {
 
-// FNV-1a.
+// The start value of the hash FNV-1a.
 inline constexpr uint64_t kFnvStart = 0xcbf29ce484222325;
 
-// The hash of `a` followed by `b` is Fnv1a(b, Fnv1a(a)).
+// Returns the FNV-1a hash of `text`. The hash of `a` followed by `b` is Fnv1a(b, Fnv1a(a)).
 constexpr uint64_t Fnv1a(std::string_view text, uint64_t hash = kFnvStart) {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;
 }
 
-// Returns the output of the SplitMix64 generator (Steele et al. 2014) for the state `x`. The
-// generator adds kSplitMixStep to its state for each output. The function is a bijection, and each
-// bit of `x` affects about half of the output bits.
+// The function SplitMix64 returns the output of the generator of that name (Steele et al. 2014) for
+// the state `x`. After each output, the generator adds kSplitMixStep to its state. The function is
+// a bijection. Each bit of `x` affects about half of the output bits.
 inline constexpr uint64_t kSplitMixStep = 0x9e3779b97f4a7c15;
 constexpr uint64_t SplitMix64(uint64_t x) {
   x += kSplitMixStep;

@@ -1,6 +1,7 @@
-// Macros that compile a loop over bulk data for several instruction sets. At run time, the program
-// selects the version that suits the processor. GCC's target_clones is not used, because its ifunc
-// resolvers run before a sanitizer's runtime is initialized. Include this file only in .cc files.
+// Macros that compile a kernel (a loop over bulk data) for several instruction sets. At run time,
+// MUSTER_CHOOSE_KERNEL selects the best version for the processor. GCC's target_clones is not used,
+// because its ifunc resolvers run before a sanitizer's runtime is initialized. Include this file
+// only in .cc files.
 //
 //   #define KERNEL(name, attributes) attributes void name(float* x) { ... }
 //   MUSTER_FOR_EACH_PROCESSOR(KERNEL, Scale)   // defines ScaleBaseline, ScaleAvx2, ScaleAvx512

@@ -1,7 +1,8 @@
 // Disables abseil's deadlock detection, which is on in Debian's build of abseil. The detection
-// looks up each nested lock in a graph of all locks of the process, including gRPC's. With 1000
-// members, it takes a fifth of the coordinator's CPU time. A role's main calls EndLockCycleSearch
-// before any lock is taken. Tests keep the detection on.
+// looks up each nested lock in a graph of all locks of the process, including gRPC's. In a job with
+// 1000 tasks, the detection takes a fifth of the CPU time of the chief's coordinator. Each task
+// calls EndLockCycleSearch at its start, before it takes a lock. Tests do not call
+// EndLockCycleSearch.
 #pragma once
 
 #include "absl/synchronization/mutex.h"

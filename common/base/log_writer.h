@@ -1,7 +1,7 @@
-// The thread that writes the log (common/base/logging.h) to stderr. Callers that log never block,
-// even if nobody reads the terminal or the pipe. They may therefore hold locks. Up to kLogLines
-// lines wait to be written. Beyond that, the oldest ones are dropped, and a line in their place
-// gives their number.
+// The thread that writes the log (common/base/logging.h) to stderr. A caller that logs never
+// blocks, even if nobody reads stderr, so a caller may hold locks. At most kLogLines lines wait for
+// the thread. If more lines arrive, the oldest lines are dropped, and one line in their place gives
+// their number.
 //
 // All functions are thread-safe.
 #pragma once
@@ -13,14 +13,14 @@ namespace muster {
 
 inline constexpr size_t kLogLines = 4096;
 
-// Blocks until all logged lines are written. Called before _exit. Gives up and returns false if
-// stderr has accepted nothing for half a second.
+// Blocks until all logged lines are written. Returns false if stderr accepts no line for half a
+// second, or if 5 seconds have passed. Called before _exit.
 bool FlushLog();
 // As FlushLog, for signal handlers. Blocks for at most one second.
 void FlushLogInHandler();
 
-// Writes `text` unchanged between two lines of the log. Calls the functions of SetLogHooks before
-// and after it, even if `text` is empty.
+// Queues `text`, which the thread writes unchanged between two log lines. The thread calls the
+// functions of SetLogHooks before and after `text`, even if `text` is empty.
 void WriteByLog(std::string text);
 
 }  // namespace muster

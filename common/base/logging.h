@@ -10,8 +10,8 @@
 
 namespace muster {
 
-// The environment variable that controls the task's name in log lines. If it is "0", lines do not
-// contain the name, because the reader of the output (`muster launch`) adds it.
+// An environment variable. If its value is "0", log lines do not contain the task's name. `muster
+// launch` sets "0", because it adds the name to each line itself.
 inline constexpr const char* kLogTaskVariable = "MUSTER_LOG_TASK";
 
 // `who` is the name in each line: the task ("worker 1") or the program. If `who` is empty, lines
@@ -19,9 +19,8 @@ inline constexpr const char* kLogTaskVariable = "MUSTER_LOG_TASK";
 // is info.
 void InitLogging(const std::string& who);
 
-// Sets functions that are called before and after each line is written. They never run in parallel.
-// A progress bar uses them to remove itself before a line and to redraw itself after it. Empty
-// functions remove the hooks.
+// Sets functions that the log's thread calls before and after it writes a line. A progress bar
+// removes itself in `before` and draws itself again in `after`. Empty functions remove the hooks.
 void SetLogHooks(std::function<void()> before, std::function<void()> after);
 
 template <typename... Args>

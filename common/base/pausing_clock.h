@@ -1,11 +1,11 @@
 // A monotonic clock that stops while this process does not run (SIGSTOP, a suspended virtual
 // machine, an overloaded host). Deadlines for messages of peers use this clock, because this
-// process cannot receive messages during such a pause. The type of its time points differs from
-// that of Clock, so the compiler finds mix-ups.
+// process cannot receive messages during such a pause. A time point of this clock has another type
+// than one of Clock, so the compiler refuses to mix them.
 //
-// A gap of `stall` or more between two calls counts as a pause. The owner must therefore call Now()
-// several times within `stall`. Not thread-safe: the owner's mutex guards it. Tests pass the time
-// to At().
+// The clock counts a gap of at least `stall` between two calls of Now() as a pause. The owner must
+// therefore call Now() several times in every interval of length `stall`. Not thread-safe: the
+// owner's mutex guards the clock. Tests call At() with times of their own.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ class PausingClock {
 
   // REQUIRES: the owner's mutex is held.
   time_point Now() { return At(Clock::now()); }
-  // As Now, for the time `now`. A `now` before that of an earlier call does not move the clock.
-  // This happens if a thread reads the time and then waits for the mutex.
+  // As Now, but for the time `now`. If `now` is before the latest time, the clock does not move. A
+  // thread passes such a time if it reads Clock and then waits for the mutex.
   time_point At(MonotonicTime now) {
     const Duration gap = std::max(now - seen_, Duration::zero());
     seen_ += gap;
@@ -41,7 +41,7 @@ class PausingClock {
     }
     return now_;
   }
-  // Returns the total length of the pauses since the last call, for the log.
+  // Returns the total length of the pauses since the previous call of TakePause, for the log.
   Duration TakePause() { return std::exchange(paused_, Duration::zero()); }
 
  private:

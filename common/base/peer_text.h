@@ -1,5 +1,5 @@
-// Sanitizes text that a peer sent, before it is written to the log, a verdict or a file. The
-// sanitized text cannot forge a log line, move the cursor of a terminal or fill the disk. Also
+// Sanitizes text that a peer sent, before this process logs, stores or forwards it. The sanitized
+// text cannot forge a log line, move the cursor of a terminal or fill the disk. LogRateLimiter
 // limits the number of log lines that peers cause.
 #pragma once
 
@@ -15,10 +15,10 @@ namespace muster {
 
 inline constexpr size_t kMaxPeerText = 1024;
 
-// Returns `text` as valid UTF-8 without control characters, cut to at most `max_bytes` bytes. Cut
-// text ends with "...". A line break becomes the two characters "\n", and a tab becomes a space.
-// Other control characters become escapes such as "\x1b", and so do characters that change the
-// direction of writing.
+// Returns `text` as valid UTF-8 without control characters. If the result would be longer than
+// `max_bytes` bytes, cuts it there and appends "...". A line break becomes the two characters "\n",
+// and a tab becomes a space. Other control characters, and characters that change the direction of
+// writing, become escapes such as "\x1b".
 std::string SanitizePeerText(std::string_view text, size_t max_bytes = kMaxPeerText);
 
 // A token bucket for log lines: it permits `burst` lines at once, then one line per `interval`.
@@ -28,8 +28,8 @@ class LogRateLimiter {
   explicit LogRateLimiter(int burst = 20, Duration interval = std::chrono::seconds(1))
       : burst_(burst), interval_(interval) {}
 
-  // Returns whether the caller may write a line now. If so, sets `*left_out` to the number of lines
-  // that were suppressed since the last permitted one.
+  // Returns whether the caller may write a line now. If true, sets `*suppressed` to the number of
+  // calls that returned false since the last call that returned true.
   bool Take(int64_t* suppressed, MonotonicTime now = Clock::now());
 
  private:

@@ -1,5 +1,5 @@
-// The phase of a member: what it is doing now. Heartbeats carry the phase and the time since it
-// began. The job file has a timeout for each phase.
+// The phase of a task: the kind of work that the task does now. A task's reports to the chief
+// contain its phase and how long ago the phase began. The job file has a timeout for each phase.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,16 @@
 namespace muster {
 
 enum class Phase : uint8_t {
-  kStarting = 0,  // From process start to join: imports, datasets, models.
-  kForming,       // Building communicators.
-  kData,          // Waiting for the input pipeline.
-  kForward,       // Program code: forward and backward pass.
-  kReduce,        // Waiting for peers in a collective.
-  kUpdate,        // The optimizer.
-  kEvaluate,      // Validation and test passes.
-  kSave,          // Writing a checkpoint.
-  kEnding,        // Training is complete. Waiting for the verdict of the job.
+  // From the start of the process until it joins the job: opens datasets, builds models.
+  kStarting = 0,
+  kForming,   // Opens the connections to the other tasks.
+  kData,      // Waits for the input pipeline.
+  kForward,   // Runs the program's code: forward and backward pass.
+  kReduce,    // Waits for peers in a collective operation.
+  kUpdate,    // Runs the optimizer.
+  kEvaluate,  // Runs a validation or test pass.
+  kSave,      // Writes a checkpoint.
+  kEnding,    // Training is complete. Waits until the chief says how the job ended.
 };
 inline constexpr int kNumPhases = 9;
 

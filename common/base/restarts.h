@@ -5,8 +5,8 @@ namespace muster {
 
 inline constexpr char kRestartsVariable[] = "MUSTER_RESTARTS";
 
-// Returns how often the supervisor has restarted this task, or 0 if the variable is not set. Called
-// from main.
+// Returns how often the supervisor has restarted this task, or 0 if kRestartsVariable is not set.
+// Called from main.
 int Restarts();
 
 }  // namespace muster

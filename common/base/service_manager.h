@@ -1,19 +1,22 @@
-// What a task tells the service manager that has started it: systemd, Type=notify, WatchdogSec=.
-// sd_notify(3) describes the messages.
+// Messages to the service manager that has started this task: systemd, with Type=notify and
+// WatchdogSec=. sd_notify(3) describes the messages.
 #pragma once
 
 namespace muster {
 
-// The variable with the manager's socket, a path or an abstract name after `@`.
+// The environment variable with the manager's socket: a path, or `@` followed by an abstract name.
 inline constexpr const char* kNotifySocketVariable = "NOTIFY_SOCKET";
-// The microseconds within which the manager must hear of the process again, and the process's id.
+// The environment variables of the watchdog: the limit in microseconds, and the id of the watched
+// process. The manager ends a process that sends it no message for longer than the limit.
 inline constexpr const char* kWatchdogVariable = "WATCHDOG_USEC";
 inline constexpr const char* kWatchdogPidVariable = "WATCHDOG_PID";
 
-// A chief and a ps listen by now, another task has read its job and built its program. If the
-// manager watches this process, a thread tells it from now on that the process runs. A program that
-// hangs is not the manager's business: the deadlines of the job end its process. Without a manager,
-// does nothing. Never fails and never blocks. May be called again.
+// Tells the manager that this task is ready. A chief or a ps calls TellReady when its server
+// listens. Another task calls TellReady after the task has read its job and built its program. If
+// the manager watches this process, TellReady also starts a thread that sends a message twice in
+// each limit, until the process ends. The thread keeps sending if the program hangs: the job's own
+// deadlines end such a process. Without a manager, does nothing. Never fails or blocks. May be
+// called several times.
 void TellReady();
 
 }  // namespace muster

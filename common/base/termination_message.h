@@ -8,8 +8,8 @@
 
 namespace muster {
 
-// The environment variable for the path of the termination log. Used by containers that set
-// terminationMessagePath.
+// The environment variable with the path of the termination log. Containers with a
+// terminationMessagePath need it.
 inline constexpr const char* kTerminationLogVariable = "MUSTER_TERMINATION_LOG";
 // The kubelet reads at most this many bytes. Longer messages are cut at a character boundary.
 inline constexpr size_t kTerminationMessageBytes = 4096;
@@ -17,9 +17,9 @@ inline constexpr size_t kTerminationMessageBytes = 4096;
 // Returns the path in kTerminationLogVariable, or /dev/termination-log. Called once, from main.
 std::string TerminationLog();
 
-// Replaces the content of the file `path` by `message`. Does nothing unless `path` is a regular
-// file that this process may write to. Does not create the file: outside a container there is none.
-// Ignores errors. Never blocks.
+// Replaces the content of the file `path` by `message`. Does nothing if `path` is no regular file,
+// or if this process may not write to it. Never creates the file, because outside a container the
+// path does not exist. Ignores errors. Never blocks.
 void WriteTerminationMessage(const std::string& path, std::string_view message);
 
 }  // namespace muster

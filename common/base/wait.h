@@ -1,6 +1,7 @@
 // A condition variable and a notification with timeouts on the monotonic clock. abseil's waits
 // (CondVar::WaitWithTimeout, Mutex::AwaitWithTimeout, Notification) use the wall clock: if the
-// clock is set back by an hour, a heartbeat is sent an hour late. tests/lint/waits.py forbids them.
+// clock is set back by an hour, a heartbeat is sent an hour late. tests/lint/waits.py forbids these
+// waits of abseil.
 #pragma once
 
 #include <condition_variable>
@@ -18,10 +19,10 @@ class CondVar {
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-  // The waits release `mutex` and hold it again when they return. They may return without a signal.
-  // REQUIRES: `mutex` is held.
+  // Each of the three waits releases `mutex`, blocks, and locks `mutex` again before it returns. A
+  // wait may return without a signal. REQUIRES: `mutex` is held.
   void Wait(absl::Mutex* mutex) { WaitUntil(mutex, MonotonicTime::max()); }
-  // Return true if the time has passed.
+  // WaitFor and WaitUntil return true if they return because `limit` or `until` has passed.
   bool WaitFor(absl::Mutex* mutex, Duration limit);
   bool WaitUntil(absl::Mutex* mutex, MonotonicTime until);
 
@@ -36,12 +37,12 @@ class CondVar {
 class Notification {
  public:
   Notification() = default;
-  // Blocks until a running Notify has returned.
+  // Blocks while a call of Notify is running.
   ~Notification() { absl::MutexLock lock(&mutex_); }
 
   void Notify();
   bool HasBeenNotified() const;
-  // Returns true if the event occurred within `limit`.
+  // Blocks until the event has occurred, but at most for `limit`. Returns whether it has occurred.
   bool WaitFor(Duration limit) const;
 
  private:

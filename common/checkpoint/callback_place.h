@@ -1,4 +1,5 @@
-// Adapts the CallbackRecord of a checkpoint to the step at which a run resumes.
+// Adapts the callbacks' state in a checkpoint (callback_record.h) to the step at which a run
+// resumes.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +9,21 @@
 
 namespace muster::checkpoint {
 
-// The point at which a run resumes: after `steps` steps. `over` is true if the epoch of the last
-// step has ended, and `through` is true if training has ended.
+// The point at which a run resumes: after `steps` completed steps. `last_epoch` is the epoch of the
+// last step, and `over` is true if that epoch has ended. `through` is true if training has ended.
+// `validation_due` and `test_due` are true if the validation or test pass after the last step is
+// not finished.
 struct CallbackPlace {
   int64_t steps = 0, last_epoch = 0;
   bool over = false, through = false, validation_due = false, test_due = false;
 };
 
-// Makes `*record` consistent with `place`. If there is no record (a new run, or a checkpoint of a
-// version without callbacks), creates one. A new record counts all callbacks up to `place` as done,
-// except those that are due. If a finished job was made longer, the record no longer says that
-// training has ended.
+// Makes `*record` consistent with `place`. If `*record` is nullopt (in a new run, or after a
+// checkpoint of a version without callbacks), creates a record. The created record says that the
+// callbacks for all steps and epochs before `place` have run. Callbacks that wait for a validation
+// or test pass count as not run if that pass is due. If `*record` says that training has ended but
+// `place.through` is false, the user has made a finished job longer. TakeOver then makes the record
+// say that training continues.
 void TakeOver(const CallbackPlace& place, std::optional<CallbackRecord>* record);
 
 }  // namespace muster::checkpoint

@@ -12,15 +12,16 @@
 namespace muster::checkpoint {
 
 struct CallbackRecord {
-  // The keys of `states`, `kept` and `notes` are names of callbacks. Those of `rates` and
+  // The keys of `states`, `kept` and `notes` are names of callbacks. The keys of `rates` and
   // `rates_of` are names of optimizers.
-  std::map<std::string, Json> states;   // Callback::state().
+  std::map<std::string, Json> states;   // The results of Callback::state().
   std::map<std::string, double> rates;  // The learning rates that callbacks have set.
-  // The job's learning rate that the one in `rates` replaces. Absent in older checkpoints.
+  // The job's learning rate that the callback's rate replaces. Empty after an older checkpoint was
+  // read.
   std::map<std::string, Json> rates_of;
   std::map<std::string, int64_t> kept;  // The step of the weights that a callback keeps.
-  std::map<std::string, Json> notes;    // The "callbacks" of result.json.
-  // The number of epochs and steps for which the begin or end callbacks have run.
+  std::map<std::string, Json> notes;    // The content of "callbacks" in result.json.
+  // The numbers of epochs and steps for which the callbacks at the begin and at the end have run.
   int64_t epochs_begun = 0, epochs_ended = 0, steps_begun = 0, steps_ended = 0;
   bool ended = false;      // True once the callbacks for the end of training have run.
   std::string stop;        // Why a callback stopped training. Empty: none did.

@@ -1,4 +1,5 @@
-// A checkpoint: the state of training after a number of steps. It is a directory with these files:
+// A checkpoint is the state of training after a number of steps. Slots are an optimizer's state for
+// each parameter, such as momentum. A checkpoint is a directory with these files:
 //
 //   step-00000500/
 //     model.safetensors      parameters and buffers, named "<model>.<name>", or "<name>" if the
@@ -36,11 +37,13 @@ namespace muster::checkpoint {
 // The state of training apart from tensors. With this state and the tensors, a run resumes at the
 // next step as if it had never stopped.
 struct TrainingState {
-  int64_t step = 0;      // The number of completed steps.
-  int64_t epoch = 0;     // The epoch of the next example, from 0.
-  int64_t offset = 0;    // The number of examples of `epoch` that are done.
-  int64_t examples = 0;  // The number of examples done in the whole run.
-  // Sums over the epoch of the last step: loss x examples, examples, and the metrics.
+  int64_t step = 0;    // The number of completed steps.
+  int64_t epoch = 0;   // The epoch of the next example, from 0.
+  int64_t offset = 0;  // The number of examples of `epoch` in completed steps.
+  // The number of examples in all completed steps of the run.
+  int64_t examples = 0;
+  // Sums over the completed steps in the epoch of the last step: the step's mean loss times its
+  // number of examples, the number of examples, and the sums of each metric.
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
   std::vector<double> epoch_metric_sums;
@@ -49,10 +52,11 @@ struct TrainingState {
   bool validation_due = false, test_due = false;
   int64_t global_batch_size = 0;  // Fixed at the first start.
   Extras extras;
-  // The optimizers' parameters that require no gradient, "<model>.<parameter>". Absent if these are
-  // the ones that build() froze.
+  // The names "<model>.<parameter>" of the optimizers' parameters that require no gradient. Absent
+  // if they are the parameters that the program's build() froze.
   std::optional<std::vector<std::string>> frozen;
-  // The buffers that steps have changed, "<model>.<buffer>". Replicas average these buffers.
+  // The names "<model>.<buffer>" of the buffers that steps have changed. Replicas average these
+  // buffers.
   std::vector<std::string> averaged;
 
   std::string run_id;
@@ -63,15 +67,16 @@ Json ToJson(const TrainingState& state);
 // Returns a DataError that names the missing or wrong field.
 absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json);
 
-// A file of a future checkpoint that is written before the other files (Store::StageFile). The
-// destructor removes the file unless Store::Write has moved it into a checkpoint. Not thread-safe,
-// except for WriteAt.
+// A file of a future checkpoint that is written before the other files (Store::StageFile). If
+// Store::Write has not moved the file into a checkpoint, the destructor removes the file. Only
+// WriteAt is thread-safe.
 class StagedFile {
  public:
   virtual ~StagedFile() = default;
   virtual const std::string& name() const = 0;
   virtual absl::Status Append(std::string_view bytes) = 0;
-  // As WritableFile::WriteAt. A file must not be written with both Append and WriteAt.
+  // As WritableFile::WriteAt (files/file_system.h). A file must not be written with both Append and
+  // WriteAt.
   virtual absl::Status WriteAt(int64_t offset, std::string_view bytes) = 0;
   virtual int64_t bytes() const = 0;
   // Blocks until the whole file is on the disk. No write may follow.
@@ -91,12 +96,12 @@ struct Snapshot {
   // Only in a snapshot that was read: the embedding tables of parameter servers, in the order of
   // their files. No other member contains these tables.
   RowSources tables;
-  // Only in a snapshot to be written: files that are already on the disk. They replace the files
-  // that the members above would give.
+  // Only in a snapshot to be written: files that are already on the disk. Each one replaces the
+  // file of the same name that Store::Write would make from the members above.
   std::vector<std::shared_ptr<StagedFile>> staged;
-  double staged_seconds = 0;  // The time that writing `staged` took.
-  // If true, Store::Write replaces a checkpoint of the same step. Set if callbacks changed the
-  // state at the end of training.
+  double staged_seconds = 0;  // The time in seconds for which `staged` was written.
+  // If true, Store::Write replaces an existing checkpoint of the same step. True if callbacks
+  // changed the state at the end of training.
   bool replaces = false;
 };
 
@@ -105,9 +110,9 @@ struct Snapshot {
 std::string CheckpointName(int64_t step);
 int64_t StepOfName(std::string_view name);
 
-// Compares the job in a checkpoint with the job that is to resume from it. Returns the first dotted
-// key that must not change but differs: program, program_args, optimizer, batch size or seed.
-// Returns "" if there is none.
+// Compares the job in a checkpoint with the job that is to resume from the checkpoint. The keys
+// program, program_args, optimizer, global_batch_size, per_replica_batch_size and seed must be
+// equal. Returns the dotted path of the first difference in these keys, or "" if there is none.
 std::string FirstFixedDifference(const Json& of_checkpoint, const Json& of_job);
 
 }  // namespace muster::checkpoint

@@ -1,11 +1,11 @@
 // Writes and reads an export: a checkpoint as one safetensors file, for other programs (`muster
-// export`). Its tensors are:
+// export`). Slots are an optimizer's state for each parameter. The tensors of an export are:
 //
 //   <name>                  the tensors of model.safetensors
 //   optimizer/<name>        the tensors of optimizer.safetensors, if exported with slots
 //   replica_buffers/<name>  the tensors of replica_buffers.safetensors, if exported with slots
 //
-// Its metadata are these texts:
+// The metadata of an export are these texts:
 //
 //   muster, libtorch        the versions that wrote the checkpoint
 //   program, program_args   JSON
@@ -28,15 +28,15 @@ namespace muster::checkpoint {
 absl::Status WriteExport(FileSystem& files, const Snapshot& snapshot, bool slots,
                          const std::string& path);
 
-// Writes any tensors as a safetensors file, in the same way.
+// Writes any tensors as a safetensors file: writes a temporary file, then renames it to `path`.
 absl::Status WriteTensors(FileSystem& files, const TensorSet& set, const Metadata& metadata,
                           const std::string& path);
 
 struct Export {
   // If another program wrote the file, all its tensors are in snapshot.model, and the step is 0.
   Snapshot snapshot;
-  bool ours = false;   // WriteExport wrote the file.
-  bool slots = false;  // The file has slots.
+  bool ours = false;   // True if WriteExport wrote the file.
+  bool slots = false;  // True if the file has slots.
 };
 // Reads an export or another safetensors file. Returns a DataError that says what is damaged, or an
 // error of the file system.

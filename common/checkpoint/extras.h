@@ -1,5 +1,6 @@
-// The optional parts of a TrainingState. Each part has a key in state.json, but only if it differs
-// from the default below. state.json of older versions lacks these keys and can still be read.
+// The optional parts of a TrainingState (checkpoint.h). A part has a key in state.json only if the
+// part differs from its default below. The state.json of an older version may lack keys, and can
+// still be read.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace muster::checkpoint {
 // The weighted mean of a value that steps report.
 struct ReportedSum {
   double sum = 0;     // The sum of value x weight.
-  double weight = 0;  // The sum of the examples' weights. A weight is 1 unless the program sets it.
+  double weight = 0;  // The sum of the examples' weights. The default weight is 1.
   void Add(double mean, double of_weight) {
     sum += mean * of_weight;
     weight += of_weight;
@@ -25,8 +26,8 @@ struct ReportedSum {
   friend bool operator==(const ReportedSum&, const ReportedSum&) = default;
 };
 
-// The position of the next example in a data set. `over` is true if the previous pass has ended and
-// the program was not notified yet.
+// The position of the next example in a data set: the example has the index `offset` in pass number
+// `epoch`. `over` is true if the previous pass has ended, but the program has not been notified.
 struct DataPlace {
   int64_t epoch = 0, offset = 0;
   bool over = false;
@@ -35,7 +36,8 @@ struct DataPlace {
 
 // The number of steps in float16 that were skipped because gradients were not finite.
 struct SkippedSteps {
-  int64_t total = 0, in_a_row = 0;  // `in_a_row` counts the latest steps.
+  // `in_a_row`: the number of consecutive skipped steps, up to the last step.
+  int64_t total = 0, in_a_row = 0;
   void Add(bool skipped) {
     total += skipped ? 1 : 0;
     in_a_row = skipped ? in_a_row + 1 : 0;
@@ -48,18 +50,17 @@ struct Extras {
   std::map<std::string, ReportedSum> epoch_values;
   // Key "datasets": the positions of the program's own data sets, by name.
   std::map<std::string, DataPlace> datasets;
-  // Key "stream": the position of the next example in training data of unknown size. Such data is
-  // read in passes, which need not match the epochs: `epoch` is the number of the pass, and
-  // `offset` the index in it. Absent if the position equals (TrainingState::epoch,
-  // TrainingState::offset).
+  // Key "stream": the position of the next example in training data of unknown size. Training reads
+  // such data in passes, and an epoch may end within a pass. Absent if the position equals
+  // (TrainingState::epoch, TrainingState::offset).
   std::optional<DataPlace> stream;
-  // Key "batch_steps": the number of steps that the next batch takes, and how many of them are
-  // done. 0: no step of the batch is done.
+  // Key "batch_steps": the number of steps that the program makes with the next batch, and the
+  // number of these steps that are complete. Both are 0 if no such step is complete.
   int64_t batch_steps = 0, batch_steps_done = 0;
   // Key "replicas": the number of replicas at the first start, by which learning rates are scaled.
-  // 0: they are not scaled.
+  // 0: learning rates are not scaled.
   int64_t replicas = 0;
-  // Key "finished": the program ended its training here.
+  // Key "finished": true if the program ended its training at this step.
   bool finished = false;
   // Key "skipped_steps".
   SkippedSteps skipped;
@@ -70,7 +71,8 @@ struct Extras {
 
 // Adds the keys to the object `*json`.
 void AddExtras(const Extras& extras, Json* json);
-// Reads the keys and removes them from `*json`. Returns a DataError that names a wrong key.
+// Reads the keys and removes them from `*json`. Returns a DataError that names a key with a wrong
+// value.
 absl::StatusOr<Extras> TakeExtras(Json* json);
 
 }  // namespace muster::checkpoint

@@ -1,6 +1,6 @@
-// A strict reader for objects in a checkpoint's JSON files. Every field must be present and have
-// the right type. Unknown fields are errors. Finish returns the first error, a DataError that names
-// the field.
+// A strict reader for objects in a checkpoint's JSON files. Each field that a call of Read names
+// must be present and have the right type. A field that no call names is an error. Finish returns
+// the first error, a DataError that names the field.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace muster::checkpoint {
 
-// Converts a number so that NumberFromJson returns the same value. JSON has no infinities and no
-// NaN, so they become the strings "inf", "-inf" and "nan".
+// Converts a number so that NumberFromJson returns the same value. JSON cannot express infinity and
+// NaN, so these numbers become the strings "inf", "-inf" and "nan".
 Json NumberToJson(double value);
 // Returns false if `json` is neither a number nor one of these strings.
 bool NumberFromJson(const Json& json, double* out);

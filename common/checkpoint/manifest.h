@@ -17,7 +17,8 @@ inline constexpr char kOptimizerFile[] = "optimizer.safetensors";
 inline constexpr char kReplicaBuffersFile[] = "replica_buffers.safetensors";
 // Returns "weights.<callback>.safetensors", the name of the file of weights that a callback keeps.
 std::string KeptFile(const std::string& callback);
-// Returns the callback of such a file name, and "" for any other name.
+// Returns the name of the callback if `file` is a result of KeptFile. Returns "" for any other
+// name.
 std::string CallbackOfFile(const std::string& file);
 // TablesFile returns the name of the file with the embedding rows of parameter server `index` (from
 // 0) of `servers`: "tables-00001-of-00004.safetensors". IsTablesFile recognizes such names.
@@ -41,7 +42,7 @@ struct Manifest {
   }
 };
 std::string ManifestText(const Manifest& manifest);
-// The caller puts "manifest.json: " before the message of a DataError.
+// Returns a DataError if the text is invalid. The caller puts "manifest.json: " before its message.
 absl::StatusOr<Manifest> ParseManifest(std::string_view text);
 
 }  // namespace muster::checkpoint

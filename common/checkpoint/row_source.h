@@ -32,7 +32,7 @@ using RowSources = std::vector<std::shared_ptr<const RowSource>>;
 // Opens a safetensors file. The result stays valid when the file is renamed or removed. The caller
 // puts the file's name before the message of a DataError.
 absl::StatusOr<std::shared_ptr<const RowSource>> OpenRows(std::unique_ptr<ReadableFile> file);
-// Returns a set of the tensors of `file`. Their bytes stay in the file.
+// Returns a set of the tensors of `file`. The bytes of the tensors stay in the file.
 TensorSet TensorsOf(std::shared_ptr<const RowSource> file);
 // Reads bytes [begin, begin + bytes) of a tensor of the set, from memory or from the set's file.
 // REQUIRES: the range is within the tensor.
@@ -41,9 +41,10 @@ absl::Status ReadTensor(const TensorSet& set, const Tensor& tensor, int64_t begi
 // Returns a source with the tensors of both sets, which shares the memory of the sets.
 std::shared_ptr<const RowSource> RowsInMemory(const TensorSet& model, const TensorSet& optimizer);
 
-// Reads all tensors of `sources` into memory. Concatenates tensors of the same name in the order of
-// the sources. Scalars must be int64, and the result has the largest value of each. Adds
-// "<table>.keys" and "<table>.rows" to `*model`, and all other tensors to `*optimizer`.
+// Reads all tensors of `sources` into memory. Concatenates the rows of tensors of the same name, in
+// the order of the sources. Scalars must be int64: of scalars of the same name, keeps only the
+// largest one. Adds the keys and rows of embedding tables ("<table>.keys", "<table>.rows") to
+// `*model`, and all other tensors to `*optimizer`.
 absl::Status JoinRows(const RowSources& sources, TensorSet* model, TensorSet* optimizer);
 
 }  // namespace muster::checkpoint

@@ -19,7 +19,7 @@ namespace muster::checkpoint {
 struct SafetensorsHeader {
   struct Entry : TensorInfo {
     int64_t begin = 0, end = 0;  // The position in the data.
-    std::string foreign;         // The type's name if this version does not know it, else "".
+    std::string foreign;         // The name of the type if DType lacks the type, otherwise "".
   };
   std::vector<Entry> tensors;  // In the header's order.
   std::map<std::string, std::string> metadata;
@@ -35,19 +35,21 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ReadableFile& file
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes,
                                                          bool foreign = false);
 
-// Reads the whole file, and sets `*crc` to the CRC-32C of all its bytes. Keeps one copy of the data
-// in memory. Tensors may be unaligned if another program wrote the file. `foreign` receives the
-// names of tensors of unknown types, with the names of their types. If it is null, such a tensor is
-// an error. `metadata` receives the file's metadata. May be null.
+// Reads the whole file, and sets `*crc` to the CRC-32C of all its bytes. The result has the only
+// copy of the data in memory. Its tensors may not be aligned to their types if another program
+// wrote the file. `foreign` receives the names of the tensors of unknown types, and the names of
+// these types. If `foreign` is null, a tensor of unknown type is an error. `metadata` receives the
+// file's metadata, and may be null.
 using ForeignTensors = std::map<std::string, std::string>;
 using Metadata = std::map<std::string, std::string>;
 absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* crc,
                                           ForeignTensors* foreign = nullptr,
                                           Metadata* metadata = nullptr);
 
-// Writes the set as a safetensors file. `append` gets the file's bytes in pieces. Its first error
-// ends the write. The metadata are `more` and {"format": "pt"}, which Python's libraries expect.
-// Returns InvalidArgument if a name is empty, not unique or not UTF-8, or if a shape is negative.
+// Writes the set as a safetensors file. Calls `append` with the bytes of the file, piece by piece.
+// If `append` returns an error, WriteSafetensors returns it at once. The metadata are `more` and
+// {"format": "pt"}, which Python's libraries expect. Returns InvalidArgument if a name is empty,
+// not unique or not UTF-8, or if a shape is negative.
 absl::Status WriteSafetensors(const TensorSet& set,
                               const std::function<absl::Status(std::string_view)>& append,
                               const Metadata& more = {});

@@ -1,14 +1,15 @@
-// The checkpoints of one model_dir, in `<model_dir>/checkpoints`. Only one process, the owner,
-// writes there. Any process may read at the same time.
+// The checkpoints of one model_dir, in `<model_dir>/checkpoints`. Only one process, the owner (a
+// chief), writes there. Any process may read at the same time.
 //
-// Store::Write publishes a checkpoint in four steps. It writes and syncs all files under
-// `.staging/<token>/`. Then it calls StoreOptions::fence, renames the folder to its final name, and
-// syncs the directory. An owner creates its staging folder when it opens the store. A new owner
-// removes the staging folders of earlier owners, so a rename by an earlier owner fails.
+// Store::Write publishes a checkpoint in four steps. Write writes and syncs all files in the
+// owner's staging folder, `.staging/<token>/`. Then Write calls StoreOptions::fence, renames the
+// folder with the files to its final name, and syncs the directory. An owner creates its staging
+// folder when it opens the store. A new owner removes the staging folders of earlier owners, so a
+// rename by an earlier owner fails.
 //
-// `latest` and `best` are text files with the name of a checkpoint. They are replaced in the same
-// way. A checkpoint is deleted in two steps: it is renamed into the staging folder, then removed.
-// docs/checkpoints.md has the reasons.
+// `latest` and `best` are text files with the name of a checkpoint. The store replaces them in the
+// same four steps. The store deletes a checkpoint in two steps: it renames the checkpoint into the
+// staging folder, and then removes the files. docs/checkpoints.md has the reasons.
 #pragma once
 
 #include <functional>
@@ -25,13 +26,13 @@ namespace muster::checkpoint {
 
 // ---- Reading. Any process may call these functions. Thread-safe.
 
-// The path of one checkpoint (`single`), or of a `checkpoints` folder.
+// If `single` is true, the path of one checkpoint. Otherwise, the path of a `checkpoints` folder.
 struct Place {
   std::string path;
   bool single = false;
 };
-// Finds out what `path` names: a checkpoint, a `checkpoints` folder, or a model_dir that contains
-// one. Returns nullopt if `path` does not exist or is none of these.
+// Finds out what `path` names: a checkpoint, a `checkpoints` folder, or a model_dir that contains a
+// `checkpoints` folder. Returns nullopt if `path` does not exist or is none of these.
 absl::StatusOr<std::optional<Place>> FindCheckpoints(FileSystem& files, const std::string& path);
 
 struct CheckpointInfo {
@@ -42,21 +43,25 @@ struct CheckpointInfo {
   // damaged.
   absl::Status health;
 };
-// Lists the checkpoints in `directory`, in ascending order of steps. With `verify`, reads every
-// byte and compares checksums. Otherwise, only checks the manifest and the sizes of files. Returns
-// an empty list if `directory` does not exist.
+// Lists the checkpoints in `directory`, in ascending order of steps. If `verify` is true, reads
+// every byte and compares checksums. If `verify` is false, checks only the manifest and the sizes
+// of files. Returns an empty list if `directory` does not exist.
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& files,
                                                             const std::string& directory,
                                                             bool verify);
-// Inspects the checkpoint in the directory `path`. The directory may have any name.
+// Inspects the checkpoint in the directory `path`, which may have any name. `verify` is as in
+// ListCheckpoints.
 CheckpointInfo InspectCheckpoint(FileSystem& files, const std::string& path, bool verify);
-// kRead reads the tensors of model and optimizer into memory. kLeft leaves them in their open
-// files, from which they are read piece by piece later (row_source.h).
+// What ReadCheckpoint does with the bytes of the tensors of models and optimizers. kRead: reads the
+// bytes into memory. kLeft: leaves them in open files, and the caller reads them later, piece by
+// piece (row_source.h).
 enum class Bytes { kRead, kLeft };
 struct Reading {
   Bytes bytes = Bytes::kRead;
-  // Polled while files are checked. Once it returns true, a file that stays open is not checked
-  // before its first byte is read.
+  // ReadCheckpoint polls `check_later` while it verifies the checksum of a file that stays open.
+  // After `check_later` has returned true, ReadCheckpoint skips the remaining verification. The
+  // checksum of such a file is then verified when the caller first reads a tensor of the file that
+  // is no scalar.
   std::function<bool()> check_later = nullptr;
 };
 // Reads the checkpoint in the directory `path`, and checks every byte. Returns a DataError that
@@ -73,8 +78,8 @@ struct Contents {
 absl::StatusOr<Contents> ReadContents(FileSystem& files, const std::string& path);
 // Reads the checkpoint at `path`, or the newest complete one of a `checkpoints` folder or a
 // model_dir. `damaged` receives one sentence for each damaged checkpoint. Returns nullopt if there
-// is no checkpoint, and a DataError if all checkpoints are damaged. Any other error is an error of
-// the file system: the checkpoints may be complete.
+// is no checkpoint, and a DataError if all checkpoints are damaged. Any other error comes from the
+// file system, and does not mean that a checkpoint is damaged.
 absl::StatusOr<std::optional<Snapshot>> ReadNewest(FileSystem& files, const std::string& path,
                                                    std::vector<std::string>* damaged,
                                                    const Reading& reading = {});
@@ -96,24 +101,26 @@ std::optional<BestMark> ReadBest(FileSystem& files, const std::string& directory
 struct StoreOptions {
   std::string directory;  // The folder <model_dir>/checkpoints.
   std::string token;      // Identifies this owner. Letters and digits.
-  // The number of newest checkpoints to keep. The best one and pinned ones are kept in addition.
+  // The number of newest checkpoints to keep. The store also keeps the checkpoint that `best` names
+  // and pinned checkpoints (Store::Pin).
   int keep = 3;
-  // Checks that this process is still the owner. Called right before each rename that publishes. An
-  // error (Superseded) prevents the rename.
+  // Checks that this process is still the owner. The store calls `fence` right before each rename
+  // that publishes or deletes. An error (Superseded) prevents the rename.
   std::function<absl::Status()> fence;
 };
 
-// Removes the staging folders of earlier owners. After that, they can no longer publish or delete
-// checkpoints. A new owner calls this before it decides which checkpoint to restore. Store::Open
-// calls it again. `fence` is StoreOptions::fence.
+// Removes the staging folders of earlier owners. Afterwards, the earlier owners can no longer
+// publish or delete checkpoints. A new owner calls RemoveStaging before it decides which checkpoint
+// to restore. Store::Open calls it again. `fence` is StoreOptions::fence.
 absl::Status RemoveStaging(FileSystem& files, const std::string& directory,
                            const std::function<absl::Status()>& fence);
 
 class Store {
  public:
-  // Creates the directory if it is missing, and calls RemoveStaging. Renames damaged checkpoints to
-  // "damaged-<name>". These are the incomplete ones, and all those above `restored_step`: a
-  // complete one would have been restored. `restored_step` is -1 if none was restored.
+  // Creates the directory if it is missing, and calls RemoveStaging. `restored_step` is the step of
+  // the newest complete checkpoint, from which the run resumes, or -1 if no checkpoint was
+  // restored. Renames incomplete checkpoints to "damaged-<name>". Renames every checkpoint of a
+  // later step than `restored_step` too, because the run would resume from it if it were complete.
   static absl::StatusOr<std::unique_ptr<Store>> Open(FileSystem& files, StoreOptions options,
                                                      int64_t restored_step);
   virtual ~Store() = default;  // Removes the staging folder.
@@ -121,30 +128,33 @@ class Store {
   // Writes and publishes a checkpoint, and updates `latest`. Deletes the oldest checkpoints, so
   // that StoreOptions::keep remain. Returns the path of the new checkpoint.
   //
-  // If the step has a checkpoint already, returns OK and changes nothing. With Snapshot::replaces,
-  // replaces that checkpoint instead, even if it is pinned. If the new weights are of another step,
-  // `best` no longer names the checkpoint.
+  // If the step has a checkpoint already, keeps that checkpoint and returns its path. If
+  // Snapshot::replaces is true, Write replaces the checkpoint instead, even if it is pinned. If the
+  // new weights are of another step (CallbackRecord::weights_of), `best` no longer names the
+  // checkpoint.
   //
-  // After an error, all older checkpoints are unchanged. The next Write removes files that are left
-  // in the staging folder. Returns codes of the file system (file_system.h), Superseded, or the
-  // error of the fence. The message is "could not save checkpoint step-00000500: ...".
+  // After an error, all older checkpoints are unchanged. The next Write removes files that an error
+  // has left in the staging folder. Returns an error of the file system (file_system.h),
+  // Superseded, or the error of the fence. The message is "could not save checkpoint step-00000500:
+  // ...".
   virtual absl::StatusOr<std::string> Write(const Snapshot& snapshot) = 0;
-  // Creates a file for a later checkpoint, for data that does not fit in memory. `name` is its name
-  // in the checkpoint. May be called while another thread is in Write. Returns the same errors as
-  // Write.
+  // Creates a file for a later checkpoint, for data that does not fit in memory. `name` is the
+  // file's name in the checkpoint. May be called while another thread is in Write. Returns the same
+  // errors as Write.
   virtual absl::StatusOr<std::shared_ptr<StagedFile>> StageFile(const std::string& name) = 0;
-  // Returns whether a checkpoint of `step` with this value of `metric` would be better than `best`.
-  // Any checkpoint is better than a missing `best`, or a `best` by another metric. NaN is never
-  // better.
+  // Returns whether a checkpoint of `step` with this value of `metric` would be better than the
+  // checkpoint that `best` names. NaN is never better. Any other value is better if `best` is
+  // missing or was selected by another metric.
   virtual bool IsBetter(int64_t step, const std::string& metric, double value,
                         bool larger_is_better) const = 0;
-  // Makes the checkpoint of `step` the `best` one if IsBetter. The `best` checkpoint is never
-  // deleted. Returns whether this checkpoint is `best` now. Returns false if it does not exist.
+  // If IsBetter returns true, makes `best` name the checkpoint of `step`, and returns true.
+  // Otherwise returns false, also if the checkpoint does not exist. The store never deletes the
+  // checkpoint that `best` names.
   virtual absl::StatusOr<bool> MarkBest(int64_t step, const std::string& metric, double value,
                                         bool larger_is_better) = 0;
-  // Prevents the deletion of a checkpoint until Unpin, while the checkpoint is evaluated or
-  // streamed. Write may still replace the checkpoint; its manifest then differs. Returns false if
-  // the checkpoint does not exist.
+  // Pins a checkpoint: the store does not delete the checkpoint before Unpin. A caller pins a
+  // checkpoint while it evaluates or streams the checkpoint. Write may still replace a pinned
+  // checkpoint, which changes its manifest. Returns false if the checkpoint does not exist.
   virtual bool Pin(int64_t step) = 0;
   virtual void Unpin(int64_t step) = 0;
   // Returns the steps of the published checkpoints, in ascending order.

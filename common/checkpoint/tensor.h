@@ -25,7 +25,8 @@ enum class DType : uint8_t {
   kFloat64
 };
 inline constexpr int kNumDTypes = 10;
-// The name in safetensors files and the size of an element, indexed by DType.
+// The names of the types in safetensors files, and the sizes of an element in bytes. Indexed by
+// DType.
 inline constexpr std::string_view kDTypeNames[kNumDTypes] = {"BOOL", "U8",  "I8",   "I16", "I32",
                                                              "I64",  "F16", "BF16", "F32", "F64"};
 inline constexpr int kDTypeBytes[kNumDTypes] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8};
@@ -48,15 +49,16 @@ struct TensorInfo {
 // A tensor of a TensorSet. The set owns the bytes.
 struct Tensor : TensorInfo {
   const char* data = nullptr;  // bytes() bytes. Null if the bytes are in TensorSet::file.
-  size_t in_file = 0;          // The index in TensorSet::file. Used if `data` is null.
+  size_t in_file = 0;          // The tensor's index in TensorSet::file, if `data` is null.
 };
 
 class RowSource;
 
 struct TensorSet {
-  std::vector<Tensor> tensors;            // The names are unique.
-  std::shared_ptr<const void> memory;     // Owns the memory of Tensor::data.
-  std::shared_ptr<const RowSource> file;  // Has the tensors with a null `data` (ReadTensor).
+  std::vector<Tensor> tensors;         // The names are unique.
+  std::shared_ptr<const void> memory;  // Owns the memory of Tensor::data.
+  // Has the bytes of the tensors with a null `data`. ReadTensor (row_source.h) reads them.
+  std::shared_ptr<const RowSource> file;
 
   size_t bytes() const {
     size_t sum = 0;

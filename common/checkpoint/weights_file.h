@@ -11,15 +11,16 @@
 
 namespace muster::checkpoint {
 
-// The tensors of one file. `foreign` has the names and types of tensors of unknown types (U32,
-// F8_E4M3).
+// The tensors of one file. `foreign` has the names and types of the tensors whose type DType lacks,
+// such as F8_E4M3.
 struct WeightsFile {
   TensorSet set;
   ForeignTensors foreign;
 };
 
 // Reads the tensors at `path` and passes them to `take`, one file after the other. A WeightsFile
-// owns the memory of its tensors. An error of `take` ends the function, which returns it.
+// owns the memory of its tensors. If `take` returns an error, ReadWeights returns this error at
+// once.
 //
 // `path` is a safetensors file, an index or a folder. An index is a file
 // "...safetensors.index.json" with {"weight_map": {tensor: file}}. Only the tensors that the index

@@ -1,15 +1,17 @@
-// Plausibility limits for the chief's epoch (its term), as a chief or member reports it.
+// Limits for the term that a chief or another task reports. The term is the number of a chief: it
+// is above the terms of all earlier chiefs of the run. Messages and files call it the epoch.
 #pragma once
 
 #include <cstdint>
 
 namespace muster {
 
-// A chief takes the next epoch each time it starts. A chief that finds no record of earlier epochs
-// takes 1, and learns the current epoch from its members. No chief starts this many times, so an
-// epoch further ahead of the known one is damaged or forged. Adopting it could exhaust the numbers.
+// The largest plausible difference between a reported term and the term that the receiver knows. A
+// chief that finds no record of earlier chiefs begins with term 1, and learns the current term from
+// the other tasks. A run never has a million chiefs, so a term beyond the limit is damaged or
+// forged. If a chief adopted such a term, later chiefs could find no higher one.
 constexpr uint64_t kMaxTermsAhead = 1'000'000;
-// The upper limit of all epochs. It is far below 2^32.
+// The upper limit of all terms. The limit is far below 2^32.
 constexpr uint64_t kMaxTerms = 2 * kMaxTermsAhead;
 
 inline bool IsPlausibleTerm(uint64_t term, uint64_t known) {

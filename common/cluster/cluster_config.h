@@ -1,5 +1,5 @@
-// The cluster and this process's task in it, from TF_CONFIG or another launch environment. main
-// reads the configuration once and passes it down.
+// The cluster and this process's task in the cluster, from the environment variable TF_CONFIG. main
+// reads the configuration once and passes it on.
 #pragma once
 
 #include <functional>
@@ -19,58 +19,64 @@ namespace security {
 class Identity;
 }
 
-// A cluster with Kubeflow's enableDynamicWorker. The launcher gives each task a different part of
-// the cluster and no number of members. Muster can print such a configuration but not start it.
+// A cluster with Kubeflow's enableDynamicWorker. Kubeflow tells each task only a part of such a
+// cluster, and not the number of workers. Muster can print such a configuration, but cannot run its
+// tasks.
 struct DynamicCluster {
-  std::map<int, Address> worker;  // Keyed by index. Has only this task's address, or none.
+  std::map<int, Address> worker;  // Keyed by the worker's index. Has at most this task's address.
   std::vector<Address> ps;        // All addresses, or only this task's.
 };
 
 struct ClusterConfig {
-  ClusterSpec cluster;  // Empty: there is no cluster, and this process trains alone.
-  // This process's task. Absent: there is no cluster. `cluster` may lack the task of an evaluator.
+  ClusterSpec cluster;  // Empty if there is no cluster, or if `dynamic` is set.
+  // This process's task. Absent: there is no cluster, and this process trains alone. If the task is
+  // an evaluator, `cluster` may lack it.
   std::optional<TaskId> task;
-  std::optional<std::string> environment;  // TF_CONFIG's "environment". Kubeflow sets "cloud".
+  // The key "environment" of TF_CONFIG. Kubeflow sets "cloud".
+  std::optional<std::string> environment;
   std::vector<std::string> warnings;  // One sentence about each accepted but suspicious setting.
   std::optional<DynamicCluster> dynamic;  // If set, `cluster` is empty.
   // This process's TLS identity (IdentityFor in common/process/task_identity.h). Null: connections
   // are plaintext.
   std::shared_ptr<security::Identity> identity;
 
-  // Returns true without a cluster. The process is then its own chief.
+  // Returns true if there is no cluster. The process is then its own chief.
   bool local() const { return !task; }
-  // Returns the task's type, with two exceptions. Worker 0 of a cluster without a chief has role
-  // kChief, and so does a local process.
+  // Returns kChief for worker 0 of a cluster without a chief task, and for a local process. Returns
+  // the task's type in all other cases.
   TaskType role() const;
-  // Returns the task's index in ClusterSpec::Members(). Returns 0 when local, nullopt for ps,
-  // evaluators and dynamic clusters.
+  // Returns the task's index among the chief and the workers (ClusterSpec::Members()). Returns 0
+  // for a local process, and nullopt for ps, evaluators and dynamic clusters.
   std::optional<int> rank() const;
-  // Returns the number of chiefs and workers. Returns 1 when local, nullopt for dynamic clusters.
+  // Returns the number of chiefs and workers. Returns 1 for a local process, and nullopt for
+  // dynamic clusters.
   std::optional<int> world_size() const;
-  // Returns the task with the chief's role. Returns nullopt when local, or if the spec has none.
+  // Returns the task with the chief's role. Returns nullopt for a local process, and if the cluster
+  // has no such task.
   std::optional<TaskId> chief() const;
   // Returns "worker 1", or "local".
   std::string Who() const;
 };
 
-// Parses a TF_CONFIG. Unset, empty and `{}` mean a local process. A ConfigurationError names the
-// field and the value, and says how to fix it. docs/tf_config.md lists accepted and refused forms.
+// Parses the value of TF_CONFIG. If TF_CONFIG is unset (nullopt), empty or `{}`, the process is
+// local. Returns a ConfigurationError that names the field and the value, and says how to fix the
+// field. docs/tf_config.md lists accepted and refused forms.
 absl::StatusOr<ClusterConfig> ParseTfConfig(const std::optional<std::string>& text);
 
-// Environment variables. Returns a variable's value, or nullopt if it is not set.
+// A function that returns the value of an environment variable, or nullopt if the variable is not
+// set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Environment ProcessEnvironment();
-// Reads the cluster from the variables of a known launcher. Tries the launchers in order and uses
-// the first one whose variables are set. Without one, the process is local.
+// Reads the cluster from the environment variable TF_CONFIG, as ParseTfConfig does.
 absl::StatusOr<ClusterConfig> ClusterFromEnvironment(const Environment& environment);
 
-// The binaries of the roles run the following two checks when they start, in this order.
+// Each binary that runs tasks makes the following two checks when it starts, in this order.
 //
-// Checks that the binary for the role `binary` may run this task. The error names the right binary.
-// muster-worker may run worker 0 of a cluster without a chief, which then has role() kChief.
-// muster-worker and muster-chief may run a local process.
+// Checks that the binary for tasks of type `binary` may run this task. The error names the right
+// binary. muster-worker may run worker 0 also if its role() is kChief. A local process may be
+// muster-worker or muster-chief.
 absl::Status CheckBinary(const ClusterConfig& config, TaskType binary);
-// Checks that the cluster has tasks of the types that the strategy needs, and of no others.
+// Checks that the cluster has tasks of all types that the strategy needs, and of no other types.
 absl::Status CheckStrategy(const ClusterConfig& config, StrategyKind strategy);
 // Returns the name of the binary that runs tasks of `type`, such as "muster-worker".
 std::string BinaryName(TaskType type);

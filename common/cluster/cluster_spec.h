@@ -1,5 +1,5 @@
 // The tasks of a cluster and their addresses, in normalized form. All tasks of a cluster have an
-// equal ClusterSpec, except that some may lack evaluators.
+// equal ClusterSpec, but the ClusterSpec of some tasks may lack the evaluators.
 #pragma once
 
 #include <optional>
@@ -21,8 +21,8 @@ struct ClusterSpec {
   // REQUIRES: Has(task).
   const Address& AddressOf(TaskId task) const;
 
-  // Returns the tasks of synchronous training in rank order: the chief, then the workers by index.
-  // Ps and evaluators are not included.
+  // Returns the members: the chief, then the workers by index. This is the rank order of
+  // synchronous training. Ps and evaluators are no members.
   std::vector<TaskId> Members() const;
   // Returns the task with the chief's role: the chief, or worker 0 if there is no chief. Returns
   // nullopt if there is neither.
@@ -31,18 +31,19 @@ struct ClusterSpec {
   std::vector<TaskId> Tasks() const;
 
   // Returns a fingerprint of the addresses of chief, workers and ps, which does not depend on the
-  // spelling of the spec. The coordinator compares it when a task joins. Evaluators are not
-  // included, because launchers list them in some tasks only.
+  // spelling of the spec. The chief compares this fingerprint with its own when a task joins.
+  // Evaluators are not included, because launchers list them only for some tasks.
   std::string Digest() const;
-  // Returns {"chief": ["host:1"], "worker": [...]}, without task types that have no task.
+  // Returns {"chief": ["host:1"], "worker": [...]}, only with task types that have a task.
   Json ToJson() const;
 };
-// Parses the output of ToJson, which a member sends when it joins, or TF_CONFIG's "cluster".
+// Parses the result of ToJson, which a task sends when it joins, or the key "cluster" of TF_CONFIG.
 absl::StatusOr<ClusterSpec> SpecFromJson(const Json& json);
 
 // A difference between two specs, for messages.
 struct SpecDifference {
-  std::string field;          // "cluster.worker[1]", or "cluster.ps" if the counts differ.
+  // "cluster.worker[1]" if an address differs, or "cluster.ps" if the number of tasks differs.
+  std::string field;
   std::string first, second;  // The values in the two specs: "a:2222", "2 tasks" or "none".
   friend bool operator==(const SpecDifference&, const SpecDifference&) = default;
 };

@@ -1,4 +1,4 @@
-// Checks that the devices of a generation's members are compatible.
+// Checks that tasks can train together with their devices.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@ namespace muster {
 
 struct MemberDevices {
   std::string task;                // "worker:1"
-  std::string kind;                // "cpu" or "cuda". Empty: not reported.
-  std::vector<std::string> uuids;  // CUDA devices, such as "GPU-8932f937-...".
+  std::string kind;                // "cpu" or "cuda". Empty: unknown.
+  std::vector<std::string> uuids;  // The UUIDs of the CUDA devices, such as "GPU-8932f937-...".
   std::string driver;              // The driver's version. Empty: unknown.
-  std::string nccl_host_id;        // NCCL_HOSTID. Empty: not set.
+  // The value of the environment variable NCCL_HOSTID. Empty: not set.
+  std::string nccl_host_id;
 };
 
-// Converts a proto::DevicesHeld.
+// Converts `held`, a proto::DevicesHeld that `task` ("worker:1") has sent.
 template <typename Held>
 MemberDevices DevicesOf(const std::string& task, const Held& held) {
   return {task,
@@ -26,11 +27,11 @@ MemberDevices DevicesOf(const std::string& task, const Held& held) {
           held.nccl_host_id()};
 }
 
-// Returns a ConfigurationError that names two tasks if they hold the same GPU, which NCCL refuses.
-// NCCL accepts, and so does this function, tasks with different values of NCCL_HOSTID: to NCCL they
-// are on different hosts.
-// Also returns one if one task uses CUDA devices and another the CPU. They would wait for each
-// other in different collective backends.
+// Returns a ConfigurationError that names two tasks in these cases:
+// - Both tasks hold the same GPU, which NCCL refuses. Two tasks with different values of
+//   NCCL_HOSTID may hold the same GPU, because NCCL takes them for tasks on different hosts.
+// - One task uses CUDA devices and the other one the CPU. The two tasks would use different
+//   collective backends and wait for each other.
 absl::Status CheckDeviceClash(const std::vector<MemberDevices>& members);
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// The training strategies and their names. They are in this folder because CheckStrategy needs
-// them: the strategy determines which types of tasks a cluster may have.
+// The training strategies and their names in the job file. The strategy determines which types of
+// tasks a cluster may have (CheckStrategy in cluster_config.h).
 #pragma once
 
 #include <optional>

@@ -1,16 +1,18 @@
-// Collective operations among the ranks of one generation. Operations are asynchronous, can be
-// aborted and have a deadline.
+// Collective operations among the ranks of one generation. A generation is a set of processes that
+// train together until one of them is lost. A rank is one of these processes, or one replica of a
+// process (a copy of the model on one device). Operations are asynchronous, can be aborted and have
+// a deadline.
 //
-// Every rank must issue the same operations in the same order. They run in this order. Only one
-// thread at a time may issue operations. Abort() and status() are thread-safe. The first error
-// poisons the communicator: all waiting and later calls return this error.
+// Every rank must issue the same operations in the same order. The operations run in this order.
+// Only one thread at a time may issue operations. Abort() and status() are thread-safe. The first
+// error poisons the communicator: all waiting and later calls return this error.
 //
 // An operation accesses the caller's memory only between its issue and the return of Wait(). After
-// Abort() has returned, the CPU backends do not write to the caller's memory. nccl.h has the rules
-// for NCCL.
+// Abort() has returned, the CPU backends do not write to the caller's memory. nccl/nccl.h has the
+// rules for NCCL.
 //
-// The order of additions in a reduction depends only on ranks and sizes, never on timing. All ranks
-// get bit-identical results.
+// The order of additions in a reduction depends only on the ranks, their hosts and the sizes, never
+// on timing. All ranks get bit-identical results.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +32,8 @@ int64_t SizeOf(DataType type);
 std::string_view DataTypeName(DataType type);  // "float32", ...
 std::string_view ReduceOpName(ReduceOp op);    // "sum", ...
 
-// `count` contiguous elements at `data`, in the memory of the communicator's device for NCCL, and
-// in host memory for all other backends.
+// `count` contiguous elements at `data`. For NCCL, `data` is in the memory of the communicator's
+// device. For all other backends, it is in host memory.
 struct Buffer {
   void* data = nullptr;
   int64_t count = 0;
@@ -44,9 +46,10 @@ class Work {
  public:
   virtual ~Work() = default;
   // Blocks until the operation has ended. Returns OK, or the error that poisoned the communicator.
-  // If the deadline was missed, the error names the ranks that did not join the operation. Without
-  // a progress thread, Wait runs this operation and all that were issued before it. With NCCL, it
-  // blocks the host until the device is done. May be called more than once.
+  // If the deadline was missed, the error names the ranks that did not join the operation. A
+  // communicator can have a progress thread, which runs the operations. Without a progress thread,
+  // Wait runs this operation and all operations that were issued before. With NCCL, Wait blocks the
+  // calling thread until the device is done. May be called more than once.
   virtual absl::Status Wait() = 0;
   virtual bool Done() const = 0;
 };
@@ -61,22 +64,22 @@ class Communicator {
   // Returns a description for logs, such as "shared memory, 2 ranks".
   virtual std::string Describe() const = 0;
 
-  // Reduces `buffer` in place. kMean divides by size(), and for kInt64 it truncates towards zero.
-  // kByte cannot be reduced.
+  // Reduces `buffer` in place. kMean divides the sum by size(). For kInt64, the division truncates
+  // towards zero. kByte cannot be reduced.
   virtual WorkPtr AllReduce(Buffer buffer, ReduceOp op) = 0;
-  // Overwrites `buffer` with that of the rank `root`. Supports every type.
+  // Overwrites `buffer` with the `buffer` of the rank `root`. Supports every type.
   virtual WorkPtr Broadcast(Buffer buffer, int root) = 0;
-  // Gathers `send` of rank r at index r * send.count of `receive`. REQUIRES: receive.count ==
-  // send.count * size().
+  // Copies `send` of each rank r to index r * send.count of every rank's `receive`. REQUIRES:
+  // receive.count == send.count * size().
   virtual WorkPtr AllGather(Buffer send, Buffer receive) = 0;
-  // Reduces `send`, split into size() parts. Rank r receives part r. REQUIRES: send.count ==
-  // receive.count * size().
+  // Reduces `send` of all ranks, and splits the result into size() equal parts. Rank r receives
+  // part r. REQUIRES: send.count == receive.count * size().
   virtual WorkPtr ReduceScatter(Buffer send, Buffer receive, ReduceOp op) = 0;
   virtual WorkPtr Barrier() = 0;
 
-  // Allocates shared memory, which an all-reduce of this communicator uses without a copy. Returns
+  // Allocates memory whose content AllReduce of this communicator reduces without a copy. Returns
   // null if the backend has no such memory. The memory is valid until the communicator is
-  // destroyed. Communicators of other generations must not use it.
+  // destroyed. A communicator of another generation must not use the memory.
   virtual std::shared_ptr<void> AllocateReducible(int64_t /*bytes*/) { return nullptr; }
 
   // Poisons the communicator with `why`. Blocks until no thread of the communicator accesses the
@@ -85,8 +88,8 @@ class Communicator {
   // Returns OK, or the error that poisoned the communicator.
   virtual absl::Status status() const = 0;
 
-  // Sets the timeout of each operation. The time starts at the issue of the operation, or at Wait()
-  // without a progress thread.
+  // Sets the timeout of each later operation. The timeout starts when the operation is issued.
+  // Without a progress thread, it starts when Wait() runs the operation.
   virtual void set_timeout(Duration timeout) = 0;
 };
 

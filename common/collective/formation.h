@@ -1,4 +1,5 @@
-// Forms a Communicator from the processes of one generation.
+// Forms a Communicator from the processes of one generation. A generation is a set of processes,
+// its members, that train together until one of them is lost.
 #pragma once
 
 #include <functional>
@@ -17,56 +18,65 @@ class DataListener;
 
 namespace muster::collective {
 
-// One process of a generation. The coordinator sends these to all members.
+// One member of a generation. The chief's coordinator sends the list of members to every member.
 struct GroupMember {
-  std::string task;          // "worker:1", for messages.
-  std::string host_id;       // HostIdentity::id. Equal for members that can share memory.
-  std::string data_address;  // The address of its DataListener ("10.0.0.3:41234").
+  std::string task;  // "worker:1", for messages.
+  // The HostIdentity::id of the member's host. Equal for members that can share memory.
+  std::string host_id;
+  std::string data_address;  // The address of the member's DataListener ("10.0.0.3:41234").
   int num_replicas = 1;
 };
 
 enum class Backend { kAuto, kNccl, kTcp, kSharedMemory, kHierarchical };
 
-// A generation as the coordinator describes it, and this process's options for it.
+// A generation as the coordinator describes it, and this process's options for the generation.
 struct GroupSpec {
-  uint64_t generation = 0;           // Unique within the run: (term of the chief << 32) | counter.
+  // The generation's id, unique within the run: (term << 32) | counter. The term is the number of
+  // the chief (common/cluster/chief_term.h).
+  uint64_t generation = 0;
   int rank = 0;                      // The rank of this process.
   std::vector<GroupMember> members;  // Indexed by rank.
-  std::string ticket;                // A secret of 16 random bytes that each connection must show.
+  // A secret of 16 random bytes. A process sends the ticket on each connection that it opens, and
+  // the other process checks it.
+  std::string ticket;
   Backend backend = Backend::kAuto;
   Duration formation_timeout = std::chrono::seconds(20);
-  // The time beyond formation_timeout that members wait for each other in the vote on shared
-  // memory. Members give up one after the other in this time. The neighbour of a silent member
-  // gives up first, so the error names the silent member.
+  // The members vote on whether all of them can use shared memory. The vote goes around a ring of
+  // the members. A member waits for the vote of its neighbour until formation_timeout and a part of
+  // `vote_grace` have passed. The part is larger for later members of the ring. The neighbour of a
+  // silent member therefore gives up first, and the error names the silent member.
   Duration vote_grace = std::chrono::seconds(2);
   Duration operation_timeout = std::chrono::seconds(60);
   // A link is lost if data is in flight on it, and the peer's host has acknowledged nothing for
   // this time.
   Duration link_timeout = std::chrono::seconds(10);
-  // If true, waits for peers spin. Only for hosts with at least one core for each replica.
+  // If true, a thread that waits for a peer polls for some time before it sleeps. Only for hosts
+  // with at least one core for each replica.
   bool spin = false;
-  // If true, a thread of the communicator runs the operations, which needs a free core. Otherwise
-  // Work::Wait runs them.
+  // If true, a thread of the communicator runs the operations. The thread needs a free core. If
+  // false, Work::Wait runs the operations.
   bool progress_thread = true;
-  // Receives the operations of the communicators. May be null.
+  // Records the operations of the communicators, for `muster explain`. May be null.
   std::shared_ptr<FlightRecorder> recorder;
 };
 
-// Opens the links between members that the algorithm needs (topology.h), and tests each link with a
-// small exchange. Blocks until all links work. Returns a communicator in which each process is one
-// rank.
+// Opens the links that the algorithm needs (topology.h), and tests each link with a small exchange.
+// A link is one or two connections between two members. Blocks until all links work. Returns a
+// communicator in which each process is one rank.
 //
 // An error names the link that failed: "worker 1 <-> worker 2 (to 10.0.0.4:5123): connection
-// refused". A member that fails sends its error to its peers, and they forward it. `aborted` is
-// polled at least every 100 ms. Once it returns true, FormGroup returns Superseded.
+// refused". A member that fails sends its error to its peers, and the peers forward the error.
+// FormGroup polls `aborted` at least every 100 ms, and returns Superseded once `aborted` returns
+// true.
 absl::StatusOr<std::unique_ptr<Communicator>> FormGroup(const GroupSpec& spec,
                                                         transport::DataListener& listener,
                                                         const std::function<bool()>& aborted);
 
-// Returns one communicator for each replica of this process. Ranks count the replicas of the whole
-// group: by process rank, then by device. If every process has one replica, returns `group` itself.
-// The communicators share the ownership of `group`. Each replica's thread uses its own
-// communicator. Aborting one of them aborts all.
+// Returns one communicator for each replica of this process. Its ranks are the replicas of all
+// processes, in the order of the processes' ranks, and within a process in the order of devices.
+// `replicas_per_rank` has the number of replicas of each process. If every process has one replica,
+// returns `group` itself. The communicators share the ownership of `group`. Each replica's thread
+// uses its own communicator. Aborting one of the communicators aborts all of them.
 std::vector<std::unique_ptr<Communicator>> MakeReplicaCommunicators(
     std::unique_ptr<Communicator> group, const std::vector<int>& replicas_per_rank,
     Duration timeout);

@@ -1,6 +1,7 @@
 // Runs operations among the processes of one host through a shared-memory segment (segment.h).
-// Copies the caller's memory through staging slots, in chunks that fit in the cache. Reduces memory
-// in the arenas of the segment in place. Internal.
+// Buffers in an arena of the segment are reduced in place. Other buffers are copied through slots
+// of the segment's staging areas, in chunks. A chunk is a piece of a buffer that fits in a slot and
+// in the processor's cache. Internal.
 #pragma once
 
 #include <memory>
@@ -13,9 +14,10 @@
 
 namespace muster::collective {
 
-// A chunk passes through three phases: copy in, reduce, copy out. kSkew is the number of chunks
-// between two phases, so a rank may be this many chunks ahead of another one without waiting.
-// kSlots is the number of slots in each staging area.
+// A chunk passes through three phases: copy in, reduce, copy out. In iteration k, a rank copies in
+// chunk k, reduces chunk k - kSkew, and copies out chunk k - 2 * kSkew. A rank can therefore be
+// kSkew iterations ahead of another rank without waiting. kSlots is the number of consecutive
+// chunks that have different slots in a staging area.
 inline constexpr int kSkew = 2, kSlots = 2 * kSkew;
 SegmentLayout HostLayout(int ranks);
 
@@ -34,7 +36,7 @@ class HostGroup {
   // Ends the operation on every rank of the host. All ranks get the reason of the first rank that
   // called Poison.
   void Poison(const absl::Status& why);
-  // Returns the reason of the rank that gave up. Called after Run has returned Superseded.
+  // Returns the reason of the first rank that gave up. Called after Run has returned Superseded.
   absl::Status Reason() const;
   std::shared_ptr<void> AllocateReducible(int64_t bytes);
 
@@ -44,7 +46,7 @@ class HostGroup {
                      MonotonicTime started);
   absl::Status RunStaged(const Plan& plan, MonotonicTime deadline);
   // Return the slots of `chunk` in the staging area of the rank `owner`. InSlot has the owner's
-  // contribution to the rank `part`, and OutSlot has the owner's result.
+  // values for the part that the rank `part` reduces. OutSlot has the owner's result.
   std::byte* InSlot(int owner, int64_t chunk, int part) const;
   std::byte* OutSlot(int owner, int64_t chunk) const;
   void CopyIn(const Plan& plan, int64_t chunk);

@@ -14,19 +14,21 @@ namespace muster::collective {
 enum class Verb : uint8_t { kAllReduce = 0, kBroadcast, kAllGather, kReduceScatter, kBarrier };
 const char* VerbName(Verb verb);  // "all_reduce", ...
 
-// The part of an operation that must be equal on all ranks. Ranks send it with the data, and
-// compare it before they use the data. It is copied as 32 bytes of memory.
+// The part of an operation that must be equal on all ranks. A rank sends the signature with the
+// data, and compares the other ranks' signatures with its own before it uses their data. The
+// signature is sent as its 32 bytes of memory.
 struct Signature {
-  uint64_t sequence = 0;  // From 1.
+  uint64_t sequence = 0;  // The number of the operation, from 1.
   // The number of elements in the caller's buffer, or in the smaller of two buffers.
   int64_t count = 0;
   int32_t root = -1;
   Verb verb = Verb::kBarrier;
   DataType type = DataType::kByte;
   ReduceOp op = ReduceOp::kSum;
-  // True if processes run this operation on behalf of their replicas. The asked_* members then
-  // describe the operation of the replicas. The two may differ: processes sum a mean first, and
-  // their root is a process.
+  // True if the ranks are processes that run this operation as a part of an operation of their
+  // replicas. The asked_* members then describe the replicas' operation, which may differ. For
+  // example, the processes compute a sum if the replicas compute a mean, and `root` is a process
+  // while `asked_root` is a replica.
   bool for_replicas = false;
   int32_t asked_root = -1;
   Verb asked_verb = Verb::kBarrier;
@@ -37,12 +39,12 @@ struct Signature {
 };
 static_assert(sizeof(Signature) == 32);
 
-// One of the parts into which an operation divides the elements. Rank r owns part r. With a
-// reduction, the owner's result is the reduction of `send` of all ranks. Without one, the result is
-// the owner's `send`.
+// One of the parts into which an operation divides the elements. Rank r owns part r. If the
+// operation reduces, the result of a part is the reduction of the `send` of all ranks. Otherwise,
+// the result is the `send` of the owner.
 struct Part {
-  const std::byte* send = nullptr;  // Without a reduction, only the owner's `send` is read.
-  std::byte* receive = nullptr;     // The memory for the result. The owner's is never null.
+  const std::byte* send = nullptr;  // If the operation does not reduce, only the owner's is read.
+  std::byte* receive = nullptr;     // The memory for the result. Never null on the owner.
   int64_t count = 0;                // The number of elements, equal on all ranks.
 };
 
@@ -61,7 +63,7 @@ struct Plan {
 
 struct Operation {
   Signature signature;
-  Buffer send, receive;  // Equal for an operation in place.
+  Buffer send, receive;  // The same buffer for an operation in place.
 };
 
 // Returns the plan of `operation` for rank `rank` of `size`. kMean divides by `divisor`.

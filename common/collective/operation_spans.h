@@ -1,4 +1,5 @@
-// The spans of a communicator's operations, for `muster trace`. Internal.
+// Records the operations of a communicator as spans for `muster trace`. A span is a named interval
+// of time, and a lane is a row of spans in the trace (common/flight/spans.h). Internal.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,13 +13,14 @@
 
 namespace muster::collective {
 
-// The SpanLabel of the thread that issues an operation, which another thread may run.
+// A copy of the SpanLabel of the thread that issues an operation. Another thread may run the
+// operation.
 struct OperationLabel {
-  const char* name = SpanLabel::Name();  // Null: none.
+  const char* name = SpanLabel::Name();  // Null: there is no label.
   int32_t index = SpanLabel::Index();
 };
 
-// Adds spans to a lane of the recorder of the thread that made the communicator.
+// Adds spans to the recorder of the thread that made the communicator, in a lane for `rank`.
 class OperationSpans {
  public:
   explicit OperationSpans(int rank) {

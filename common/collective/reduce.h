@@ -14,8 +14,9 @@
 namespace muster::collective {
 
 struct Reduction {
-  ReduceOp op = ReduceOp::kSum;  // kMean is the sum with a divisor.
-  int64_t divisor = 1;           // The sum is divided by it. For int64, truncates towards zero.
+  ReduceOp op = ReduceOp::kSum;  // kMean has the effect of kSum.
+  // The sum is divided by `divisor`, for a mean. The division of int64 truncates towards zero.
+  int64_t divisor = 1;
 };
 
 // Computes outs[j][i] = (sources[0][i] op sources[1][i] op ...) / divisor for all j and all i <

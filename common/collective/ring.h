@@ -1,6 +1,7 @@
 // The ring algorithm over data connections: a reduce-scatter, then an all-gather. Each rank
-// receives one continuous stream of chunks from the previous rank and sends one to the next.
-// Reducing, sending and receiving overlap. Internal.
+// receives one continuous stream of data from the previous rank of the ring, and sends one to the
+// next rank. A chunk is a piece of the stream that a rank reduces at once. Reducing, sending and
+// receiving overlap. Internal.
 #pragma once
 
 #include <memory>
@@ -17,15 +18,16 @@ class Ring {
 
   // Runs `plan` among the ranks in `order`, and blocks until it is done. All these ranks call Run
   // with the same `order`. plan.parts[i] belongs to the rank order[i]. REQUIRES: this rank is in
-  // `order` and has links to its two neighbours there.
+  // `order`, and has links to its two neighbours in `order`.
   absl::Status Run(const std::vector<int>& order, const Plan& plan, const Signature& signature,
                    MonotonicTime deadline);
 
  private:
   Links* const links_;
   const bool spin_;
-  std::vector<std::byte> incoming_;  // A received chunk that was not reduced yet.
-  std::vector<std::byte> partial_;   // Partial sums that must not be in the caller's memory.
+  std::vector<std::byte> incoming_;  // The chunk that is being received, before it is reduced.
+  // Partial sums of a reduce-scatter for parts of other ranks, for which the caller has no memory.
+  std::vector<std::byte> partial_;
 };
 
 // Runs `operation` among all ranks, in the order of Topology::ring.

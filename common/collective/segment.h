@@ -1,10 +1,11 @@
 // A shared-memory segment for the processes of one host in one generation. Internal.
 //
-// The segment contains the cells of the ranks (shared_memory_group.h), staging areas for copied
-// data, the reason of the first rank that gave up, and one arena for each rank. An arena provides
-// the memory of AllocateReducible, and only its allocated parts use memory. The segment's name is
-// derived from generation and ticket. The name is removed as soon as all ranks have mapped the
-// segment, so a later crash leaves nothing behind.
+// The segment contains the cells through which ranks synchronize (shared_memory_group.h), staging
+// areas for copied data, the reason of the first rank that gives up, and one arena for each rank.
+// An arena is a range of addresses for AllocateReducible, of which only the allocated parts use
+// memory. The segment's name is derived from the generation's id and ticket (formation.h). The
+// ranks remove the name as soon as all of them have mapped the segment, so a later crash leaves
+// nothing behind.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ namespace muster::collective {
 
 struct SegmentLayout {
   int ranks = 0;                           // The number of ranks on this host.
-  int64_t staging_bytes = 3 << 19;         // For each rank.
-  int64_t arena_bytes = int64_t{1} << 36;  // Address space for each rank.
+  int64_t staging_bytes = 3 << 19;         // The size of each rank's staging area.
+  int64_t arena_bytes = int64_t{1} << 36;  // The size of each rank's arena.
 };
 
 struct SharedReason;
@@ -38,8 +39,8 @@ class Segment {
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
-  // Removes the name. Mappings stay valid. The destructor calls it in the process that created the
-  // segment.
+  // Removes the name. Mappings stay valid. In the process that created the segment, the destructor
+  // calls Unlink if nobody has called it.
   void Unlink();
   // Removes segments of processes that were killed before they called Unlink.
   static void SweepAbandoned();
@@ -48,8 +49,9 @@ class Segment {
   std::byte* staging(int rank) const;
   const SegmentLayout& layout() const { return layout_; }
 
-  // Records why `rank` gives up. Only the first call has an effect. Must be called before the other
-  // ranks are woken. In this class, `rank` is the index of a rank among those on this host.
+  // Records why `rank` gives up. In this class, a rank is an index among the ranks on this host.
+  // Only the first call of all ranks has an effect. A rank must call GiveReason before it wakes the
+  // other ranks.
   void GiveReason(int rank, const absl::Status& why);
   struct Reason {
     int rank = 0;
@@ -58,10 +60,10 @@ class Segment {
   };
   std::optional<Reason> reason() const;
 
-  // Returns the beginning of the arena of `rank`, which has offset 0.
+  // Returns the address of the arena of `rank`. Offsets count from this address.
   std::byte* arena(int rank) const;
-  // Allocates memory in the arena of `rank` and returns its offset. Returns -1 if the arena or
-  // /dev/shm is full. Thread-safe.
+  // Allocates memory in the arena of `rank`, and returns the offset of the memory. Returns -1 if
+  // the arena or /dev/shm is full. Thread-safe.
   int64_t Allocate(int rank, int64_t bytes);
   void Free(int rank, int64_t offset, int64_t bytes);
 
@@ -78,7 +80,8 @@ class Segment {
   bool linked_;  // True while this process must unlink the segment.
   std::byte* base_ = nullptr;
   absl::Mutex mutex_;
-  int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;  // Bytes in the arena of this process's rank.
+  // The number of bytes that were allocated in the arena of this process's rank.
+  int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace muster::collective

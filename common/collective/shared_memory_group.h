@@ -1,9 +1,9 @@
 // Synchronizes ranks that share memory: threads of one process, or processes of one host that share
 // a segment. Internal.
 //
-// Each rank has a cell in the shared memory. A word in the cell counts the phases that the rank has
-// reached. Other ranks wait until this number is high enough: they spin for a short time, then
-// sleep on a futex.
+// Each rank has a cell in the shared memory. An operation consists of phases, and a word in the
+// cell counts the phases that the rank has reached. Other ranks wait until this number is high
+// enough: they poll the number for a short time, then sleep on a futex.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace muster::collective {
 
-// The maximum size of data in an Announcement.
+// The maximum size in bytes of the data in an Announcement.
 inline constexpr int64_t kSmallBytes = 2048;
 
 // The data that a rank publishes when it joins an operation. A cell has two announcements:
@@ -25,16 +25,18 @@ inline constexpr int64_t kSmallBytes = 2048;
 // joined operation n + 1. By then, no rank reads the announcements of operation n any more.
 struct alignas(64) Announcement {
   Signature signature;
-  // The rank's memory: an address (threads), an offset in the arenas (processes), or -1 if the
-  // memory is not shared.
+  // Where the rank's buffer is. For threads: an address. For processes: an offset in the rank's
+  // arena (segment.h). -1: the buffer is not in shared memory.
   int64_t where = -1;
   unsigned char spare[24] = {};
   std::byte payload[kSmallBytes];
 };
 
 struct alignas(64) Cell {
-  std::atomic<uint32_t> word{0};     // Bit 0: poisoned. Other bits: the number of phases, wrapping.
-  std::atomic<uint32_t> waiters{0};  // The number of threads that sleep on the word.
+  // Bit 0: a rank gave up (the group is poisoned). Other bits: the number of phases, which wraps
+  // around.
+  std::atomic<uint32_t> word{0};
+  std::atomic<uint32_t> waiters{0};  // The number of threads that sleep on `word`.
   // Nonzero while this rank copies or reduces memory of any rank.
   alignas(64) std::atomic<uint32_t> busy{0};
   Announcement announcements[2];
@@ -44,11 +46,11 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 struct SharedMemoryGroupOptions {
   std::span<Cell> cells;  // Indexed by rank. In shared memory.
   int rank = 0;
-  std::vector<std::string> names;  // The name of each rank for messages: "rank 1 (worker:0)".
+  std::vector<std::string> names;  // The name of each rank, for messages: "rank 1 (worker:0)".
   bool spin = false;
   bool processes = false;  // True if the cells are shared between processes.
-  // Called every 20 ms during a wait. An error ends the wait. An Awaited function returns whether
-  // this rank still waits for `rank`. May be null.
+  // Called every 20 ms while this rank waits. If `check` returns an error, the wait ends. An
+  // Awaited function returns whether this rank still waits for `rank`. `check` may be null.
   using Awaited = std::function<bool(int rank)>;
   std::function<absl::Status(const Awaited&, const Signature&, MonotonicTime started)> check;
   // Translates another rank's Announcement::where to an address in this process.
@@ -69,9 +71,9 @@ class SharedMemoryGroup {
   // Returns Announcement::where of `rank` for the current operation. Called after Begin.
   int64_t WhereOf(int rank) const { return Current(rank).where; }
 
-  // Returns the size of the data that this rank contributes to `plan`. If it is at most
-  // kSmallBytes, announcements carry the data: the caller passes Small(plan) to Begin as payload,
-  // then calls RunSmall.
+  // Returns the size in bytes of the data that a rank contributes to `plan`. The result is equal on
+  // all ranks. If the size is at most kSmallBytes, the announcements carry the data: the caller
+  // passes Small(plan) to Begin as `payload`, and then calls RunSmall.
   static int64_t ContributionBytes(const Plan& plan);
   std::vector<std::byte> Small(const Plan& plan) const;
   void RunSmall(const Plan& plan);
@@ -91,11 +93,11 @@ class SharedMemoryGroup {
   // Wakes all ranks. Their waits return Superseded. Thread-safe.
   void Poison();
   bool poisoned() const;
-  // Blocks until no rank copies or reduces memory, which takes no longer than one chunk. Called
-  // after Poison. Only for threads of one process.
+  // Blocks until no rank copies or reduces memory in Touch. Called after Poison, so each rank ends
+  // its current Touch and begins no other one. Only for threads of one process.
   void Quiesce() const;
   // Runs `body`, which accesses memory of several ranks. If the group is poisoned, returns false
-  // without running it.
+  // and does not run `body`.
   template <typename Body>
   bool Touch(Body&& body) {
     std::atomic<uint32_t>& busy = options_.cells[options_.rank].busy;

@@ -1,6 +1,7 @@
-// Computes which ranks of a generation have links to each other. The result depends only on the
-// hosts of the ranks and on the algorithm, so all ranks compute the same topology. FormGroup opens
-// and tests these links, and operations use no others. Internal.
+// Computes which ranks have links to each other. A link is one or two connections between two
+// ranks. The result depends only on the hosts of the ranks and on the algorithm, so all ranks
+// compute the same topology. FormGroup (formation.h) opens and tests these links. Operations use no
+// other links. Internal.
 #pragma once
 
 #include <string>
@@ -10,22 +11,23 @@ namespace muster::collective {
 
 enum class Algorithm {
   kRing,          // One ring of all ranks.
-  kSharedMemory,  // All ranks are on one host. Data needs no links.
+  kSharedMemory,  // All ranks are on one host. Links carry no data.
   kHierarchical,  // Shared memory on each host, rings between hosts.
 };
 
 struct Topology {
   Algorithm algorithm = Algorithm::kRing;
-  // The ranks of each host. The hosts are in the order of their first rank.
+  // The ranks of each host. The hosts are in the order of their lowest ranks.
   std::vector<std::vector<int>> hosts;
   // The ring of all ranks, host by host, so that few neighbours are on different hosts. Neighbours
-  // have a link even if no data uses the ring, because they watch each other.
+  // have a link even if the link carries no data, because they watch each other.
   std::vector<int> ring;
   // Only for kHierarchical: the rings between hosts. Ring between[i] consists of the i-th rank of
   // each host. The number of rings is the smallest number of ranks on any host.
   std::vector<std::vector<int>> between;
-  // The ranks to which each rank has a link, in ascending order. If a has a link to b, b has one to
-  // a. A rank has at most two links for each of its rings. The links connect all ranks.
+  // The ranks to which each rank has a link, in ascending order. Indexed by rank. If rank a has a
+  // link to rank b, then b has a link to a. A rank has at most two links for each ring that
+  // contains it. A path of links leads from every rank to every other rank.
   std::vector<std::vector<int>> peers;
 
   bool data_needs_links() const { return algorithm != Algorithm::kSharedMemory; }

@@ -9,13 +9,13 @@
 
 namespace muster::data {
 
-// Stacks the examples to a batch. REQUIRES: `examples` is not empty. Returns a ProgramError if
+// Stacks the examples into a batch. REQUIRES: `examples` is not empty. Returns a ProgramError if
 // components, shapes or types differ. `indices` has the index of each example, for the message.
 absl::StatusOr<Batch> StackExamples(const std::vector<Example>& examples,
                                     const std::vector<int64_t>& indices);
 // Returns a batch of 0 examples with the types and shapes of `example`.
 Batch EmptyBatch(const Example& example);
-// Returns views of the only example of `batch`.
+// Returns the only example of `batch`. The tensors are views of the batch.
 Example OnlyExample(Batch batch);
 // Concatenates batches. REQUIRES: `batches` is not empty.
 absl::StatusOr<Batch> ConcatBatches(const std::vector<Batch>& batches);

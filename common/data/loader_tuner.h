@@ -1,6 +1,6 @@
-// Decides how many threads load batches and how many batches are loaded ahead, if the job says
-// "auto". Decisions are a pure function of the measurements. Decisions change the time at which a
-// batch is ready, never its contents. Needs no LibTorch.
+// Decides how many threads load batches and how many batches they load ahead, if the job says
+// "auto". Decisions depend only on the measurements. A decision changes when a batch is ready, but
+// never the contents of a batch. Needs no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,22 @@ struct LoaderSetting {
 };
 
 struct LoaderLimits {
-  std::optional<int> threads, prefetch;  // Fixed values of the job, if any.
+  std::optional<int> threads, prefetch;  // The values that the job fixes, if any.
   int cores = 1;                         // The number of cores that this process may use.
-  int replicas = 1;                  // The number of replicas that the threads load batches for.
-  int64_t bytes = int64_t{1} << 30;  // The limit on the size of all batches ahead.
+  int replicas = 1;  // The number of replicas for which the threads load batches.
+  // The limit on the total size, in bytes, of all batches that are loaded ahead.
+  int64_t bytes = int64_t{1} << 30;
 };
 
-// Measurements over some consecutive batches.
+// The measurements of a window, which is a series of consecutive batches.
 struct LoaderWindow {
-  int64_t batches = 0;      // The number of batches that the replicas took.
-  int64_t full = 0;         // The number of batches taken while the maximum number was ready.
-  double seconds = 0;       // The time from the first batch to the last.
-  double wait_seconds = 0;  // The mean time that a replica waited.
-  int64_t batch_bytes = 0;  // The size of the largest batch.
+  int64_t batches = 0;  // The number of batches that the replicas took.
+  // The number of batches that a replica took while its queue was full. A queue is full if
+  // `prefetch` batches are ready.
+  int64_t full = 0;
+  double seconds = 0;       // The seconds from the first batch to the last one.
+  double wait_seconds = 0;  // The seconds that a replica waited, averaged over the replicas.
+  int64_t batch_bytes = 0;  // The size of the largest batch so far, in bytes.
 };
 
 class LoaderTuner {
@@ -42,17 +45,18 @@ class LoaderTuner {
   bool Complete(const LoaderWindow& window) const;
   // Chooses the next setting. Returns the reason for a change, or "" if the setting stays the same.
   //
-  // If replicas waited for more than kStarved of the time, makes a trial: adds batches ahead if
-  // waits come in bursts, otherwise adds a thread. The next window shows whether the trial helped.
-  // If it did not help, undoes the change, and makes no trial for a number of windows, which
-  // doubles each time. If for some windows no replica waited and all batches were always ready,
-  // removes a thread.
+  // If replicas waited for more than the fraction kStarved of the time, Decide starts a trial. If
+  // waits come in bursts, the trial loads more batches ahead. Otherwise, the trial adds threads.
+  // The next window shows whether the trial helped. If the trial did not help, Decide undoes the
+  // change, and starts no other trial for a number of windows. This number doubles with each failed
+  // trial. If the queues were full at every batch of several consecutive windows, Decide removes a
+  // thread.
   std::string Decide(const LoaderWindow& window);
 
   // Lowers the prefetch so that batches of `batch_bytes` bytes stay within LoaderLimits::bytes.
-  // Called for each batch that is larger than all before. Without these calls, a large fixed number
-  // of threads could exceed the limit before the first window ends. Returns the reason or "", as
-  // Decide does.
+  // Called for each batch that is larger than all earlier ones. Without these calls, a large number
+  // of threads that the job fixes could exceed the limit before the first window ends. Returns the
+  // reason or "", as Decide does.
   std::string Fit(int64_t batch_bytes);
 
   static constexpr double kStarved = 0.03;
@@ -61,7 +65,7 @@ class LoaderTuner {
  private:
   struct Trial {
     LoaderSetting before;
-    double seconds, wait;  // The means for one batch.
+    double seconds, wait;  // The mean seconds for one batch before the trial.
   };
   int MostThreads() const;
   int MostPrefetch(int64_t batch_bytes) const;
@@ -75,8 +79,8 @@ class LoaderTuner {
   // hold_ is the number of windows before the next trial may start. patience_ is the value of hold_
   // after the next failed trial.
   int hold_ = 0, patience_ = 1;
-  // idle_ counts consecutive windows in which all batches were always ready. When idle_ reaches
-  // idle_needed_, a thread is removed.
+  // idle_ counts consecutive windows in which the queues were full at every batch. When idle_
+  // reaches idle_needed_, Decide removes a thread.
   int idle_ = 0, idle_needed_ = 4;
   // If the last decision removed a thread, the number of threads before that decision.
   std::optional<int> shrunk_from_;

@@ -7,10 +7,10 @@
 
 namespace muster::data {
 
-// Up to 32 elements are permuted by a Fisher-Yates shuffle. More elements are permuted by an
-// alternating Feistel network over Z_a x Z_b, with a * b just above `size`. Results outside [0,
-// size) are encrypted again until they are inside (J. Black, P. Rogaway: Ciphers with Arbitrary
-// Finite Domains, 2002). Immutable. REQUIRES: size >= 0.
+// Up to 32 elements are permuted by a Fisher-Yates shuffle. A larger number of elements is permuted
+// by an alternating Feistel network over Z_a x Z_b, where a * b is just above `size`. A result
+// outside [0, size) is permuted again until it is inside (J. Black, P. Rogaway: Ciphers with
+// Arbitrary Finite Domains, 2002). Immutable. REQUIRES: size >= 0.
 class Permutation {
  public:
   Permutation(int64_t size, uint64_t seed, uint64_t salt, int64_t epoch);

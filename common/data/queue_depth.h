@@ -1,5 +1,5 @@
-// How many batches input pipelines have ready. A pipeline writes it under a lock that it holds
-// anyway, and monitoring reads it without one.
+// The number of batches that input pipelines have ready, for monitoring. Monitoring reads the
+// number without a lock.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,18 @@ namespace muster::data {
 
 // Sums over the pipelines of one dataset in this process. Thread-safe.
 struct QueueDepth {
-  std::atomic<int64_t> ready = 0;     // Batches that are loaded and not taken.
-  std::atomic<int64_t> capacity = 0;  // Batches that may be loading or ready. 0: no queue.
+  // The number of batches that are loaded, and that no replica has taken.
+  std::atomic<int64_t> ready = 0;
+  // The largest possible number of batches that are loading or ready. 0: the pipelines have no
+  // queue.
+  std::atomic<int64_t> capacity = 0;
 };
 
-// The part of one pipeline, which its destructor takes out of the sums. Not thread-safe.
+// The part of one pipeline in the sums. The destructor subtracts the part from the sums. Not
+// thread-safe.
 class QueuePart {
  public:
-  // `depth` may be null. Nothing is counted then.
+  // If `depth` is null, nothing is counted.
   explicit QueuePart(std::shared_ptr<QueueDepth> depth) : depth_(std::move(depth)) {}
   QueuePart(const QueuePart&) = delete;
   QueuePart& operator=(const QueuePart&) = delete;

@@ -1,5 +1,6 @@
-// Random numbers for one example, as a function of (seed, epoch, index) and a salt. Internal to
-// common/data. tests/reference/transforms_test.py has the same function in Python.
+// Random numbers for one example, as a function of (seed, epoch, index) and a salt, which differs
+// between the uses of random numbers. Internal to common/data. tests/reference/transforms_test.py
+// has the same function in Python.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ class RandomNumbers {
     state_ += kSplitMixStep;
     return word;
   }
-  // Returns a number in [0, 1). The overload returns a number in [low, high].
+  // Returns a number in [0, 1). The overload with bounds returns a number in [low, high].
   double Uniform() { return static_cast<double>(Word() >> 11) * 0x1p-53; }
   double Uniform(double low, double high) { return low + (high - low) * Uniform(); }
   // Returns a number in [0, count). The relative error of the probabilities is at most count /

@@ -3,9 +3,9 @@
 
 namespace muster::data {
 
-// Makes later LibTorch operations of the calling thread run only on this thread.
-// at::set_num_threads would also affect threads that use LibTorch for the first time later, such as
-// the replicas' threads.
+// Makes later LibTorch operations of the calling thread run only on this thread. Does not call
+// at::set_num_threads, which would also affect threads that later use LibTorch for the first time,
+// such as the replicas' threads.
 void UseOneIntraOpThread();
 
 }  // namespace muster::data

@@ -1,5 +1,6 @@
-// Reads a file of torch.export.save: the program as JSON, and its parameters, buffers and
-// constants. docs/exported.md lists the supported files.
+// Reads a file that torch.export.save wrote. Such a file is a zip archive. It has the program as
+// JSON, and the program's parameters, buffers and constants. docs/exported.md lists the supported
+// files. "The schema" in this folder is torch/_export/serde/schema.py, which defines the JSON.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,23 +16,25 @@
 
 namespace muster::exported {
 
-// Returns the zip format of such a file: uncompressed members, all in one folder.
+// Returns the zip format of torch.export.save: uncompressed members, all in one folder.
 inline ZipOptions ArchiveZip() {
   return {.without_folder = true, .only_stored = true, .kind = "torch.export.save writes"};
 }
 
-// The major schema version of torch 2.11 (SCHEMA_VERSION in torch/_export/serde/schema.py). Another
-// major version is incompatible.
+// The major version of the schema in torch 2.11 (SCHEMA_VERSION). Other major versions are
+// incompatible.
 inline constexpr int64_t kSchemaMajor = 8;
+// Folders in the archive.
 inline constexpr std::string_view kProgramFile = "models/", kWeightsFolder = "data/weights/",
                                   kConstantsFolder = "data/constants/";
 
-// Describes a tensor in the file: a view of a storage. Several tensors may share one storage.
+// Describes a tensor of the archive as a view of a storage. A storage is the bytes of one member of
+// the archive. Several tensors may share one storage.
 struct Payload {
-  std::string file;  // The member of the archive that has the storage.
+  std::string file;  // The name of the member that has the storage.
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes, strides;
-  int64_t offset = 0;  // The offset in the storage, in elements.
+  int64_t offset = 0;  // The position of the tensor's first element in the storage, in elements.
   bool is_parameter = false;
   bool requires_grad = false;
 };
@@ -39,28 +42,28 @@ struct Payload {
 struct Archive {
   std::string path;
   std::string model;  // The model's name in the file.
-  Json program;       // An ExportedProgram of torch's schema.
-  // The keys are the names in Python (state_dict). Tensors are on the CPU. Names of tied weights,
-  // which share one tensor in Python, share one tensor here. All other tensors have memory of their
+  Json program;       // An ExportedProgram of the schema.
+  // The keys of these maps are the names in Python's state_dict(). All tensors are on the CPU. Tied
+  // weights are one tensor with several names, as in Python. All other tensors have memory of their
   // own.
   std::map<std::string, Payload> weight_payloads;
   std::map<std::string, at::Tensor> weights, constants;
 };
 
-// Reads an archive. `model` selects one of several models in the file, and "" selects the only
-// model. Returns a DataError if the file is damaged. Returns a ConfigurationError if the file is of
-// another kind (TorchScript, a state_dict, another schema version, overlapping tensors).
-// Thread-safe.
+// Reads an archive. `model` is the name of a model in the file. "" selects the only model. Returns
+// a DataError if the file is damaged. Returns a ConfigurationError if the file is not supported:
+// TorchScript, a state_dict, another schema version, parameters whose memory overlaps, or an
+// unknown or ambiguous `model`. Thread-safe.
 absl::StatusOr<Archive> ReadArchive(const std::string& path, const std::string& model);
 
-// Converts a type number of torch's schema. Throws c10::Error if the number is unknown.
+// Converts a number of the schema's enum ScalarType. Throws c10::Error if the number is unknown.
 at::ScalarType ScalarTypeOfSchema(int64_t number);
 
-// Returns the tensor that `payload` describes, as a view of `storage`, a flat tensor of all bytes
-// of the storage. REQUIRES: CheckPayload returned OK.
+// Returns the tensor that `payload` describes, as a view of `storage`. `storage` has the type uint8
+// and one dimension. REQUIRES: CheckPayload returned OK.
 at::Tensor ViewOf(const at::Tensor& storage, const Payload& payload);
-// Returns OK if a storage of `bytes` bytes contains the payload. The error message is a clause with
-// the reason.
+// Returns OK if the payload is valid and lies within a storage of `bytes` bytes. The error message
+// continues a sentence whose subject is the tensor, such as "needs 10 elements of 4 bytes, ...".
 absl::Status CheckPayload(const Payload& payload, int64_t bytes);
 
 }  // namespace muster::exported

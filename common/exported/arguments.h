@@ -1,5 +1,6 @@
-// Parses the arguments of a graph's nodes. An argument is a schema.Argument of torch, which is a
-// union of about thirty kinds.
+// Parses the arguments of a graph's nodes from JSON. In torch/_export/serde/schema.py, an argument
+// has the type Argument, a union of about thirty kinds. The JSON of a union is an object with one
+// member, such as {"as_int": 3}.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -14,37 +15,41 @@
 
 namespace muster::exported {
 
-// Thrown if Muster cannot run a node. what() is the reason, and `fix` is what the user can do.
-// Both are clauses.
+// Thrown if Muster cannot run a node. what() is the reason, and `fix` is what the user can do. The
+// message to the user is "<node>: <what()>: <fix>".
 struct Unsupported : std::runtime_error {
   Unsupported(const std::string& why, std::string fix)
       : std::runtime_error(why), fix(std::move(fix)) {}
   std::string fix;
 };
 
-// The only member of a JSON object for a union, such as {"as_int": 3}. Refers to that JSON object.
+// The member of a union's JSON object. The references point into that JSON object.
 struct Member {
   const std::string& tag;
   const Json& value;
 };
-// Returns the member of a union. Throws c10::Error "<what> is no union" if `json` is not a union.
+// Returns the member of the union `json`. Throws c10::Error "<what> is no union" if `json` is not
+// an object with one member.
 Member MemberOf(const Json& json, const char* what);
 
 struct ParsedItem {
-  std::string name;      // The name of a value. "" means a constant.
-  c10::IValue constant;  // A number is an int, double, bool or complex. A type or layout is an int.
+  std::string name;  // The name of a value in the graph. "": the item is `constant`.
+  // Dtypes, layouts and memory formats are LibTorch's enum values as int64_t.
+  c10::IValue constant;
 };
 struct ParsedArgument {
   bool list = false;
   std::vector<ParsedItem> items;  // Has one item if `list` is false.
-  const Json* graph = nullptr;    // The graph argument of a higher-order operator, or null.
+  // The nested graph, if the argument is a graph (see Node::graphs in graph.h). Otherwise null.
+  // Points into the JSON of the argument.
+  const Json* graph = nullptr;
 };
 
-// Parses an argument, and replaces every device by `device`. Throws Unsupported, Json::exception or
-// c10::Error.
+// Parses an argument. Replaces a device by `device`, except the device "meta". Throws Unsupported,
+// Json::exception or c10::Error.
 ParsedArgument ParseArgument(const Json& argument, c10::Device device);
 
-// Parses a float of the schema: a number, or "Infinity", "-Infinity", "NaN".
+// Parses a JSON number, or the text "Infinity", "-Infinity" or "NaN".
 double ParseFloat(const Json& json);
 
 }  // namespace muster::exported

@@ -1,4 +1,5 @@
-// Finds the columns of the job's data for the inputs of an exported program. Pure functions.
+// Matches the columns of the job's data with the inputs of an exported program, a file that
+// torch.export.save wrote. Pure functions.
 #pragma once
 
 #include <vector>
@@ -8,10 +9,11 @@
 
 namespace muster::exported {
 
-// Returns the index of the column for each argument of forward(), then the index of the column for
-// the target. Columns have the names of the arguments and "target". If the program has one input,
-// two columns of any names are the input and the target, in this order. The error names the column
-// that is missing or superfluous, or has another shape or type than the file requires.
+// Returns indices into `columns`: one for each argument of forward(), followed by one for the
+// target. Each column must have the name of an argument, or the name "target". A program with one
+// input accepts two columns with other names, such as "x" and "y". The first column is then the
+// input, and the second column is the target. Returns an error if the names of the columns do not
+// match, or if a column has a wrong shape or type.
 absl::StatusOr<std::vector<int>> ArrangeColumns(const std::vector<data::Column>& columns,
                                                 const Shapes& shapes);
 

@@ -9,8 +9,9 @@
 
 namespace muster::exported {
 
-// `program` is the job's "program". If `program` is null, the "program" of the checkpoint's job
-// replaces it.
+// Writes the file `output`. `program` is the job's "program", which names the exported file. If
+// `program` is null, uses the "program" of the job in the checkpoint. Returns a ConfigurationError
+// if that program is not an exported program.
 absl::Status ExportCheckpoint(const checkpoint::Snapshot& snapshot, Json program,
                               const std::string& output);
 

@@ -1,9 +1,11 @@
-// The graph of an exported program. A graph is compiled once. It runs operator by operator through
-// LibTorch's dispatcher, so that autograd and autocast work as usual.
+// The graph of an exported program, a file that torch.export.save wrote. A graph is compiled once
+// and can run many times. A run calls LibTorch's dispatcher for each operator, so autograd and
+// autocast work as usual.
 //
-// Compilation looks up every operator, and replaces the names of values by slots (indices into one
-// vector of values). It prepares the arguments of each call for both phases, and records the node
-// after which a value is no longer needed. A compiled graph is immutable and thread-safe.
+// A run keeps its values in one vector. A slot is an index into this vector. Compilation looks up
+// every operator and replaces the names of values by slots. It prepares the arguments of each call
+// for training and for evaluation. It records the node after which each value is no longer needed.
+// A compiled graph is immutable and thread-safe.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -23,75 +25,91 @@
 namespace muster::exported {
 
 // The mode of a run. In kEvaluate, dropout does nothing, and batch normalization uses its running
-// statistics. Operators that the file has in evaluation mode behave like this in both phases.
+// statistics. An operator that was in evaluation mode when Python exported the model is in
+// evaluation mode in both phases.
 enum class Phase { kTrain = 0, kEvaluate };
 
-// A value: the content of a slot, or a constant if `slot` is -1.
+// A value: the content of the slot `slot`, or `constant` if `slot` is -1.
 struct Operand {
   int slot = -1;
   c10::IValue constant;
 };
 
-// An argument of a call that depends on values of the current run.
+// An argument that depends on values of the current run. A run computes this argument before it
+// calls the operator. All other arguments are constants.
 struct Fill {
   enum Kind { kValue, kInts, kFloats, kBools, kTensors, kOptionalTensors };
   Kind kind = kValue;
-  int argument = 0;
-  c10::TypePtr type;  // The type that the operator declares.
+  int argument = 0;   // The index among the operator's arguments.
+  c10::TypePtr type;  // The type that the operator declares: for a list, the type of its elements.
   std::vector<Operand> operands;
 };
 
 struct NodeOutput {
   bool list = false;       // True if the output is a list of tensors, one for each slot.
-  std::vector<int> slots;  // -1 means that the output is unused.
+  std::vector<int> slots;  // -1: nothing uses the output.
 };
 
 class Graph;
 
+// A call of an operator or function, or of a nested graph.
 struct Node {
-  enum Kind { kOperator, kSymbolic, kSetGradEnabled, kAutocast, kCondition };
+  enum Kind {
+    kOperator,        // An operator of LibTorch.
+    kSymbolic,        // Arithmetic on sizes (symbolic.h).
+    kSetGradEnabled,  // torch.no_grad() or torch.enable_grad() around the nested graph.
+    kAutocast,        // torch.autocast around the nested graph.
+    kCondition        // torch.cond. Runs one of two nested graphs.
+  };
   Kind kind = kOperator;
-  std::string where;  // For messages: "aten::conv2d (model.py, line 12, in forward)".
+  // Describes the node in messages: "aten.conv2d.default (model.py, line 12, in forward)".
+  std::string where;
 
-  std::optional<c10::OperatorHandle> op;  // For kOperator.
-  torch::jit::Stack arguments[2];  // Indexed by Phase. The second is empty if both are equal.
+  std::optional<c10::OperatorHandle> op;  // Set for kOperator.
+  // All arguments of the operator, indexed by Phase. The second is empty if both are equal.
+  torch::jit::Stack arguments[2];
   std::vector<Fill> fills;
 
-  SymbolicFunction function = nullptr;  // For kSymbolic.
-  std::vector<Operand> operands;        // For all kinds except kOperator.
+  SymbolicFunction function = nullptr;  // Set for kSymbolic.
+  std::vector<Operand> operands;        // Set for all kinds except kOperator.
 
-  std::vector<std::shared_ptr<const Graph>> graphs;  // The graphs of a higher-order operator.
-  bool enabled = false;                              // For kSetGradEnabled and kAutocast.
-  c10::DeviceType device_type = c10::kCPU;           // For kAutocast.
+  // The nested graphs. kCondition has two: for true and for false.
+  std::vector<std::shared_ptr<const Graph>> graphs;
+  bool enabled = false;                     // Set for kSetGradEnabled and kAutocast.
+  c10::DeviceType device_type = c10::kCPU;  // Set for kAutocast.
   std::optional<at::ScalarType> autocast_type;
 
   std::vector<NodeOutput> outputs;
-  std::vector<int> release;  // The slots that are no longer needed after this node.
+  std::vector<int> release;  // The slots that no later node uses. A run clears them here.
 };
 
 class Graph {
  public:
-  // Compiles a Graph of torch's schema. `device` replaces every device in the file. Returns a
-  // ConfigurationError if something cannot run. The error names the operator, the line of the
-  // user's Python, and what to do. Returns a DataError if the JSON does not follow the schema.
+  // Compiles `graph`, a Graph of torch/_export/serde/schema.py. `device` replaces every device in
+  // the file except "meta". `path` is the file's path for messages. Returns a ConfigurationError if
+  // a node cannot run. The error names the operator, the line of the user's Python, and what to do.
+  // Returns a DataError if the JSON does not follow the schema.
   static absl::StatusOr<std::shared_ptr<const Graph>> Compile(const Json& graph, c10::Device device,
                                                               const std::string& path);
 
-  // Runs the graph and returns its outputs. REQUIRES: inputs.size() == input_names().size(). If an
-  // operator fails, throws std::runtime_error with the operator and the line of the user's Python.
+  // Runs the graph and returns its outputs. If an operator fails, throws std::runtime_error, which
+  // names the operator and the line of the user's Python. REQUIRES: inputs.size() ==
+  // input_names().size().
   std::vector<c10::IValue> Run(std::vector<c10::IValue> inputs, Phase phase) const;
 
-  // Returns the names of the placeholders, in order. A constant input has a generated name.
+  // Returns the names of the graph's inputs, in order. The name of a constant input is "".
   const std::vector<std::string>& input_names() const { return input_names_; }
   size_t output_count() const { return outputs_.size(); }
   // Returns the name of an output's value, or "" for a constant.
   const std::string& output_name(size_t index) const { return output_names_.at(index); }
-  // Maps the index of each input that a run changes in place to the node that changes it.
+  // Returns one entry for each input that a run changes in place. The key is the index of the
+  // input. The value is Node::where of the first node that changes the input.
   const std::map<int, std::string>& written() const { return written_; }
   // Returns the indices of the inputs that at least one of `outputs` depends on.
   std::set<int> Reaching(const std::vector<size_t>& outputs) const;
   size_t node_count() const { return nodes_.size(); }
-  // Adds the operators to a graph for people. `inputs` are the builder's numbers of the inputs.
+  // Adds the operators to the graph that TensorBoard shows. `inputs` are the builder's numbers of
+  // this graph's inputs.
   void AddTo(summary::GraphBuilder* builder, const std::vector<int>& inputs) const;
 
  private:
@@ -103,15 +121,17 @@ class Graph {
   std::vector<std::string> input_names_, output_names_;
   std::vector<int> input_slots_;
   std::vector<Operand> outputs_;
-  // For each output, the inputs that may share its memory.
+  // Indexed by output. An entry has the indices of the inputs that may share memory with the
+  // output.
   std::vector<std::set<int>> output_aliases_;
   std::map<int, std::string> written_;
-  std::vector<int> release_first_;  // The slots of unused inputs, which are released first.
+  std::vector<int> release_first_;  // The slots of unused inputs. A run clears them at its start.
   int num_slots_ = 0;
 };
 
-// Converts `value` to the parameter type of an operator, such as a Python int to a float, or a
-// number to a tensor. Called for constants during compilation, and for other values during a run.
+// Converts `value` to `type`, the declared type of an operator's argument, as Python does. For
+// example, converts an int to a float, or a number to a tensor. Called for constants during
+// compilation, and for other values during a run.
 c10::IValue Fit(c10::IValue value, const c10::Type& type);
 // Converts `values` to a list with elements of type `element`.
 c10::IValue FitList(const std::vector<c10::IValue>& values, const c10::Type& element);

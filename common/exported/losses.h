@@ -1,4 +1,4 @@
-// Makes losses of muster/losses.h by name, for exported programs.
+// Makes a loss of muster/losses.h from the job's "program.loss", for exported programs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,23 +13,24 @@
 namespace muster::exported {
 
 struct Loss {
-  // Computes losses of shape [batch] from the outputs and targets of one batch. If Weights()
-  // returns a defined tensor, computes one loss for each weight. Throws c10::Error if shapes are
-  // invalid.
+  // Computes the losses of one batch. If Weights(target) is defined, the result has the shape of
+  // `target`: one loss for each class number. Otherwise the result has the shape [batch]. Throws
+  // c10::Error if the shapes of `output` and `target` do not match.
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> values;
-  // The class number that loss, mean and metrics ignore, such as the one for padding.
+  // A class number that counts neither in the loss nor in metrics, such as the one of padding.
   std::optional<int64_t> ignore_index;
-  int64_t class_dim = -1;
+  int64_t class_dim = -1;  // The dimension of the classes in the output.
 
-  // Returns 0 for each ignored class number and 1 for all others. Returns an undefined tensor if
-  // there is no ignore_index.
+  // Returns a tensor with the shape of `target`: false for ignore_index, and true for all other
+  // class numbers. Returns an undefined tensor if there is no ignore_index, or if `target` has
+  // floating-point numbers.
   at::Tensor Weights(const at::Tensor& target) const;
 };
 
-// `json` is the name of a loss of muster/losses.h, or an object with "name" and the keys of that
-// loss (docs/exported.md). For cross_entropy, the classes are in the last dimension, or in the
-// dimension "class_dim". Outputs [batch, 1] match targets [batch]. `place` is the dotted key for
-// messages.
+// Makes the loss that `json` describes: its name, or an object with "name" and the keys of that
+// loss (docs/exported.md). `place` is the dotted job key of `json`, for messages. For
+// cross_entropy, the key "class_dim" gives the dimension of the classes, -1 by default. The other
+// losses accept outputs of shape [batch, 1] with targets of shape [batch].
 absl::StatusOr<Loss> MakeLoss(const Json& json, const std::string& place);
 
 }  // namespace muster::exported

@@ -1,4 +1,4 @@
-// Makes metrics of muster/metrics.h by name, for exported programs.
+// Makes metrics of muster/metrics.h from the job's "program.metrics", for exported programs.
 #pragma once
 
 #include <memory>
@@ -14,16 +14,16 @@ namespace muster::exported {
 struct NamedMetricSpec {
   std::string name;  // The name in TensorBoard and result.json.
   std::shared_ptr<const Metric> metric;
-  bool takes_target = true;
-  // True if the metric takes scores [.., classes] and labels [..]. All leading dimensions then
-  // count as examples.
+  bool takes_target = true;  // False if the metric uses only the output.
+  // True if the metric takes scores of shape [..., classes] and labels of shape [...]. Each label
+  // is an example of the metric.
   bool classes = false;
 };
 
-// `json` is a name, or an object with "name", the optional key "as" (the displayed name), and the
-// keys of the metric. If `logits` is true, outputs are logits of binary decisions: default
-// thresholds are then 0 instead of 0.5, and "auc" applies the sigmoid. `place` is the dotted key
-// for messages.
+// Makes the metric that `json` describes: its name, or an object with "name", the optional key "as"
+// (the displayed name) and the keys of the metric (docs/exported.md). `place` is the dotted job key
+// of `json`, for messages. `logits` is true if the outputs are logits of binary decisions. In that
+// case the default threshold is 0 instead of 0.5, and "auc" applies the sigmoid.
 absl::StatusOr<NamedMetricSpec> MakeNamedMetric(const Json& json, const std::string& place,
                                                 bool logits);
 
@@ -31,9 +31,9 @@ absl::StatusOr<NamedMetricSpec> MakeNamedMetric(const Json& json, const std::str
 struct MetricArguments {
   at::Tensor output, target, weights;
 };
-// Returns the arguments for a metric. Scores, labels and weights of tokens are flattened to
-// examples. `weights` is the result of Loss::Weights. `class_dim` is the dimension of the classes
-// in `output`.
+// Returns the arguments for a metric. If NamedMetricSpec::classes is true, flattens tensors with
+// one label per token: scores to [tokens, classes], labels and weights to [tokens]. `weights` is
+// the result of Loss::Weights. `class_dim` is the dimension of the classes in `output`.
 MetricArguments ArgumentsFor(const NamedMetricSpec& metric, const at::Tensor& output,
                              const at::Tensor& target, const at::Tensor& weights = {},
                              int64_t class_dim = -1);

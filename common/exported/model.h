@@ -1,4 +1,5 @@
-// The state and the forward pass of an exported program.
+// The state and the forward pass of an exported program, a file that torch.export.save wrote. The
+// state is the program's parameters and buffers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,8 +19,8 @@ namespace muster::exported {
 
 class Model {
  public:
-  // Makes a model with copies of the archive's tensors. Returns the errors of Graph::Compile. Also
-  // returns an error that names a parameter, constant or input if the program writes it.
+  // Makes a model with copies of the archive's tensors. Returns the errors of Graph::Compile.
+  // Returns a ConfigurationError if the program writes to a parameter, a constant or an input.
   static absl::StatusOr<std::unique_ptr<Model>> Make(const Archive& archive, c10::Device device);
 
   // Returns the module with the parameters and persistent buffers, named as in Python's
@@ -27,39 +28,45 @@ class Model {
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
   const Shapes& shapes() const { return *shapes_; }
   const std::string& path() const { return path_; }
-  // Returns the number of results of forward(), after flattening.
+  // Returns the number of tensors that forward() returns, in flattened order. Other methods take
+  // the index of such a tensor as `output`.
   size_t output_count() const { return user_outputs_.size(); }
-  // Returns an error if the output cannot have a loss, because it is not a tensor or has no
-  // dimension.
+  // Returns a ConfigurationError if a loss cannot be computed from the output: the output does not
+  // exist, is not a tensor, or has no dimension.
   absl::Status CheckOutput(size_t output) const;
   // Returns a ConfigurationError if the output depends on no parameter that requires a gradient.
   absl::Status CheckTrained(size_t output) const;
 
-  // Computes one output. In kTrain, updates the buffers that the program writes, and is not
-  // thread-safe. In kEvaluate, writes only to copies of buffers. Throws std::runtime_error that
-  // names the operator and the line of the user's Python, or the input with a wrong shape or type.
+  // Runs forward() and returns one output. In kTrain, updates the buffers that the program writes.
+  // In kEvaluate, leaves all buffers unchanged. Throws std::runtime_error if an operator fails or
+  // an input has a wrong shape or type. The error names the operator and the line of the user's
+  // Python, or the input. Thread-safe only in kEvaluate.
   at::Tensor Forward(const std::vector<at::Tensor>& inputs, Phase phase, size_t output);
-  // Computes one output in kEvaluate, without gradients. If the program does not accept the batch
-  // size, splits the batch, and fills the last piece with copies of its own examples. The copies do
-  // not change the results, because in kEvaluate an example's result does not depend on other
-  // examples.
+  // Runs forward() in kEvaluate, without gradients, and returns one output. Splits a batch that is
+  // too large for the program. Fills a piece that is too small with copies of its own examples. The
+  // result has no rows for these copies.
   at::Tensor Predict(const std::vector<at::Tensor>& inputs, size_t output);
-  // Returns the operators of forward() for people, with parameters by their names in Python.
+  // Returns the graph of forward() that TensorBoard shows. Parameters have their names in Python.
   std::vector<summary::GraphNode> ForwardGraph() const;
-  // Returns a scalar zero that depends on the same parameters as the output. A replica with an
-  // empty batch minimizes this zero.
+  // Returns a scalar zero that depends, for autograd, on the same parameters as the output. A
+  // replica with an empty batch minimizes this zero and gets zero gradients.
   at::Tensor Zero(size_t output) const;
 
  private:
+  // Where the value of an input of the graph comes from.
   struct Source {
-    enum Kind { kUser, kState, kConstant } kind = kConstant;
+    enum Kind {
+      kUser,     // An argument of forward().
+      kState,    // A parameter, buffer or constant tensor.
+      kConstant  // An input without a value.
+    } kind = kConstant;
     at::Tensor tensor;     // Set for kState.
     bool written = false;  // True if the program changes the input in place.
     bool trained = false;  // True for a parameter that requires a gradient.
-    int user = 0;          // For kUser: the index of the user's input.
+    int user = 0;          // For kUser: the index of the argument.
   };
   Model() = default;
-  // These functions throw StatusError, Json::exception or c10::Error.
+  // The following functions may throw StatusError, Json::exception or c10::Error.
   absl::Status ReadInputs(const Archive& archive, c10::Device device);
   absl::Status ReadOutputs(const Archive& archive);
   absl::Status CheckWritten(const Archive& archive);
@@ -72,13 +79,17 @@ class Model {
   std::unique_ptr<Shapes> shapes_;
   std::map<std::string, at::Tensor> state_;  // The keys are the names in Python.
   std::vector<Source> sources_;              // Indexed by the graph's inputs.
-  std::vector<int> user_outputs_;  // The index of the graph's output for each output of the user.
-  std::vector<int64_t> output_dims_;  // Indexed by the user's outputs. -1 means not a tensor.
+  // The following vectors are indexed by the outputs of forward(). user_outputs_ has the index of
+  // the graph's output. output_dims_ has the number of dimensions, -1 if the output is not a
+  // tensor.
+  std::vector<int> user_outputs_;
+  std::vector<int64_t> output_dims_;
+  // An output of the graph that is the new value of a buffer.
   struct Mutation {
-    int output;
+    int output;  // The index of the graph's output.
     at::Tensor buffer;
   };
-  std::vector<Mutation> mutations_;  // The graph's outputs that are new values of buffers.
+  std::vector<Mutation> mutations_;
 };
 
 }  // namespace muster::exported

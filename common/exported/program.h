@@ -1,5 +1,5 @@
-// Makes a Program from a file of torch.export.save. The job's "program" is then {"exported":
-// "model.pt2", "loss": ..., "metrics": [...]}.
+// Makes a Program from a file that torch.export.save wrote. The job's "program" is an object such
+// as {"exported": "model.pt2", "loss": ..., "metrics": [...]}.
 #pragma once
 
 #include "muster/json.h"
@@ -8,11 +8,11 @@
 
 namespace muster::exported {
 
-// Returns true if the job's "program" is an exported program.
+// Returns true if `program`, the job's "program", is an object with the key "exported".
 bool IsExported(const Json& program);
 
-// Reads the file, compiles its graph, and checks loss and metrics, so that errors appear before
-// training starts. Each program that the factory makes has its own copy of the weights.
+// Reads the file, compiles its graph, and checks loss and metrics. The caller thus learns of errors
+// before training starts. Each program that the factory makes has its own copy of the weights.
 absl::StatusOr<ProgramFactory> MakeExportedProgram(const Json& program);
 
 }  // namespace muster::exported

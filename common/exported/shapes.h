@@ -1,5 +1,5 @@
 // The types and shapes of an exported program's inputs. A dimension has a fixed size, or a symbol
-// with a range of sizes. Pure functions.
+// such as "s0" with a range of sizes. Dimensions with the same symbol have the same size.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,10 +20,10 @@ struct Range {
   bool Holds(int64_t n) const { return least <= n && n <= most; }
 };
 
-// A dimension, with a fixed size if `symbol` is empty. Shapes checks symbols ("s0"), and the graph
-// checks expressions ("2*s0").
 struct Dimension {
-  int64_t fixed = -1;
+  int64_t fixed = -1;  // The size, if `symbol` is empty.
+  // A symbol ("s0") or an expression ("2*s0"). Shapes checks only symbols. Assertions in the graph
+  // check expressions.
   std::string symbol;
 };
 
@@ -35,22 +35,23 @@ struct InputShape {
 
 class Shapes {
  public:
-  // `program` is an ExportedProgram of torch's schema. `names` are the graph's placeholders for the
-  // user's inputs, in order. Throws Json::exception or c10::Error if the file is damaged.
+  // `program` is an ExportedProgram of torch/_export/serde/schema.py. `names` are the names, in the
+  // graph, of the arguments of forward(), in order. Throws Json::exception or c10::Error if the
+  // file is damaged.
   Shapes(const Json& program, const std::vector<std::string>& names);
 
   const std::vector<InputShape>& inputs() const { return inputs_; }
-  // Returns an error if an input has no first dimension (the batch), or if no batch size fits all
-  // inputs.
+  // Returns an error if an input has no dimension, or if no batch size is valid for all inputs. The
+  // first dimension of each input is the batch.
   absl::Status CheckBatched() const;
   // Returns the batch sizes that all inputs accept.
   Range batch() const;
-  // Checks shape and type of one input. A first dimension of 0 is always accepted. The error says
-  // what to do.
+  // Checks shape and type of one input. Accepts a first dimension of 0 in any case. The error says
+  // what the user can do.
   absl::Status Check(size_t input, at::IntArrayRef sizes, at::ScalarType dtype) const;
   // Checks all inputs of a batch. A symbol must have the same size in all inputs.
   absl::Status CheckBatch(const std::vector<at::Tensor>& batch) const;
-  // Returns a description for messages, such as "x: float [batch, 1, 28, 28]".
+  // Returns the type and shape for messages, such as "Float [1 or more, 1, 28, 28]".
   std::string Describe(size_t input) const;
 
  private:
@@ -60,8 +61,8 @@ class Shapes {
   std::map<std::string, Range> ranges_;
 };
 
-// Returns the error for a batch of `examples` examples that the program does not accept. The error
-// says what to do.
+// Returns the error for a replica's batch of `examples` examples that the program does not accept.
+// `path` is the file of the program. The error says what the user can do.
 absl::Status RefuseBatch(const std::string& path, const Shapes& shapes, int64_t examples);
 
 }  // namespace muster::exported

@@ -7,8 +7,9 @@
 
 namespace muster::exported {
 
-// Returns the innermost stack frame outside PyTorch from a node's "metadata", such as "model.py,
-// line 12, in forward: x = self.conv(x)". Returns "" if the file has no such frame. Pure.
+// Returns the innermost frame outside PyTorch of the stack trace in `metadata`, the node's
+// "metadata". An example is "model.py, line 12, in forward: x = self.conv(x)". If all frames are in
+// PyTorch, returns the innermost frame. Returns "" if there is no stack trace. Pure.
 std::string SourceLine(const Json& metadata);
 
 }  // namespace muster::exported

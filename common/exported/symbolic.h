@@ -1,5 +1,5 @@
-// Functions for nodes of an exported graph that compute with sizes (_operator.mul, math.trunc,
-// torch.sym_max, ...). The arithmetic is Python's. Thread-safe.
+// Functions for the nodes of an exported graph that compute with sizes, such as _operator.mul,
+// math.trunc or torch.sym_max. The results are those of Python. Thread-safe.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -9,15 +9,15 @@
 
 namespace muster::exported {
 
-// Takes ints, doubles and bools, and returns an int, a double or a bool. Throws c10::Error for a
-// division by zero or an overflow.
+// Operands and result are ints, doubles or bools. Throws c10::Error if an operand is invalid or an
+// integer overflows.
 using SymbolicFunction = c10::IValue (*)(const std::vector<c10::IValue>& operands);
 
 struct Symbolic {
-  SymbolicFunction function = nullptr;  // Null if no function has the name.
-  size_t operands = 0;
+  SymbolicFunction function = nullptr;  // Null if the target is unknown.
+  size_t operands = 0;                  // The number of operands.
 };
-// Finds the function for a node's target, such as "_operator.floordiv".
+// Finds the function for `target`, a node's target such as "_operator.floordiv".
 Symbolic FindSymbolic(const std::string& target);
 
 }  // namespace muster::exported

@@ -1,6 +1,7 @@
-// The file format of flight records. A process writes its record, the content of its
-// FlightRecorder, when a generation or the job fails. The file is a JSON object with one event per
-// line, so that grep can search it.
+// The file format of flight records. A flight record is the content of a process's FlightRecorder:
+// its last events. A process writes a record when a generation or the job fails. A generation is a
+// period of training with fixed members. The file is a JSON object with one event per line, so that
+// grep can search the file.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +20,21 @@ struct FlightHeader {
   std::string host;
   int64_t pid = 0;
   std::string run_id;
-  uint64_t generation = 0;           // The last generation that the process was in.
-  std::vector<std::string> members;  // The members of that generation, by rank.
-  std::string reason;                // The reason for the end of the generation.
+  uint64_t generation = 0;           // The last generation of the process.
+  std::vector<std::string> members;  // The tasks in that generation. Indexed by rank.
+  std::string reason;                // Why the generation ended.
 };
 
-// An event of a record. Fields that the file lacks are empty.
+// A FlightEvent as read from a file. Fields that the file lacks have their default values.
 struct RecordedEvent {
-  double monotonic = 0;  // In seconds, by the host's clock. Comparable only within one record.
-  double wall = 0;       // In seconds since 1970, by the host's clock.
+  // Seconds by the host's monotonic clock. Comparable only within one record.
+  double monotonic = 0;
+  double wall = 0;  // Seconds since the epoch, by the host's wall clock.
   FlightKind kind = FlightKind::kPhase;
   Phase phase = Phase::kStarting;
   uint64_t generation = 0;
   int64_t step = 0;
-  uint64_t sequence = 0;  // The sequence number of the collective in `operation`.
+  uint64_t sequence = 0;  // CollectiveCall::sequence of `operation`. 0: no collective operation.
   int32_t replica = 0;
   int64_t bytes = 0;
   std::string operation;  // For example "all_reduce(float32 x 100, sum)".
@@ -41,17 +43,19 @@ struct RecordedEvent {
 
 struct FlightRecord {
   FlightHeader header;
+  // The time at which the record was written, as in RecordedEvent.
   double written_monotonic = 0, written_wall = 0;
-  uint64_t lost_events = 0;           // The number of older events that were overwritten.
+  uint64_t lost_events = 0;           // The number of events that newer ones have overwritten.
   std::vector<RecordedEvent> events;  // The oldest event is first.
 };
 
-// Returns the text of a record's file. `recorded` is FlightRecorder::recorded().
+// Returns the text of a record's file. `events` and `recorded` are the results of
+// FlightRecorder::Events() and recorded().
 std::string FlightText(const FlightHeader& header, const std::vector<FlightEvent>& events,
                        uint64_t recorded);
 
-// Parses the text of a record's file. Returns a DataError if `text` is damaged or is not a record.
-// `origin` is the path for the message.
+// Parses the text of a record's file. `origin` is the file's path for the error message. Returns a
+// DataError if `text` is not a valid record.
 absl::StatusOr<FlightRecord> ParseFlightRecord(std::string_view text, std::string_view origin);
 
 // FlightFolder returns the name of a generation's folder in model_dir/flight, such as

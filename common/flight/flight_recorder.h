@@ -1,11 +1,12 @@
-// A ring buffer with the last events of this process (phases, collective operations, generations).
-// Recording costs almost nothing. After a failure, the events are written to a file.
+// Keeps the last events of this process: phases, collective operations, and changes of the
+// generation. A generation is a period of training with fixed members. After a failure, the process
+// writes the events to a file (flight_record.h).
 //
-// All events except phases and operations are rare, and have a second ring. The start of a
-// generation is therefore still recorded at its end.
+// Phases and collective operations are frequent. All other events are rare and have a ring buffer
+// of their own, so frequent events do not overwrite them.
 //
-// All methods are thread-safe. Recording acquires no lock, allocates nothing and never waits. An
-// event is dropped if another thread is still writing to the same slot of the ring.
+// All methods are thread-safe. Recording takes no lock, allocates no memory and never waits. If
+// another thread is still writing to the same slot of the ring buffer, the event is dropped.
 #pragma once
 
 #include <atomic>
@@ -23,17 +24,17 @@ namespace muster {
 
 enum class FlightKind : uint8_t {
   kPhase = 0,         // The phase or step changed.
-  kCollectiveStart,   // This rank entered an operation.
+  kCollectiveStart,   // A replica of this process entered a collective operation.
   kCollectiveEnd,     // The operation is complete.
-  kCollectiveFailed,  // detail: the reason.
-  kForming,           // The members began to form a generation. detail: the members.
-  kFormed,            // The communicators are connected. detail: the transport.
-  kNotFormed,         // detail: the reason.
-  kStarted,           // All members formed the generation.
-  kAborted,           // detail: the reason.
-  kChiefLost,         // detail: the reason.
+  kCollectiveFailed,  // FlightEvent::detail is the reason.
+  kForming,           // The members began to connect for a generation. detail: the members.
+  kFormed,            // This process has connected its communicators. detail: the transport.
+  kNotFormed,         // This process could not connect. detail: the reason.
+  kStarted,           // All members have connected. The generation started.
+  kAborted,           // The generation ended. detail: the reason.
+  kChiefLost,         // This process lost the connection to the chief. detail: the reason.
   kChiefFound,
-  kStopRequested,  // A signal or the coordinator requested a stop.
+  kStopRequested,  // A signal or the chief requested a stop.
   kVerdict,        // The job ended. detail: the description of the end.
   kFailure,        // This process failed. detail: the failure.
 };
@@ -44,14 +45,14 @@ inline constexpr std::string_view kFlightKindNames[kNumFlightKinds] = {
     "aborted", "chief_lost",       "chief_found",    "stop_requested",
     "verdict", "failure"};
 
-// A call of a collective operation by one rank. The names are string literals.
+// A call of a collective operation by one replica. The names are string literals.
 struct CollectiveCall {
   const char* operation = nullptr;  // For example "all_reduce".
   const char* type = nullptr;       // For example "float32".
   const char* reduction = nullptr;  // For example "sum". Null if the operation does not reduce.
   int64_t count = 0, bytes = 0;
-  int32_t root = -1;
-  int32_t replica = 0;       // This rank's number in the communicator.
+  int32_t root = -1;         // The rank that broadcasts. -1: none.
+  int32_t replica = 0;       // The replica's rank in the communicator.
   uint64_t sequence = 0;     // The number of the operation in its generation, from 1.
   std::string Text() const;  // For example "all_reduce(float32 x 100, sum)".
 };
@@ -59,23 +60,24 @@ struct CollectiveCall {
 struct FlightEvent {
   MonotonicTime at;
   uint64_t generation = 0;  // 0 before the first generation.
-  int64_t step = 0;         // The current step.
-  CollectiveCall call;      // Set for the collective kinds.
+  int64_t step = 0;         // The step at the time of the event.
+  CollectiveCall call;      // Set for kCollectiveStart, kCollectiveEnd and kCollectiveFailed.
   FlightKind kind = FlightKind::kPhase;
   Phase phase = Phase::kStarting;
   uint16_t detail_size = 0;
   uint32_t spare = 0;
-  char detail[224] = {};  // Longer text is truncated.
+  char detail[224] = {};  // Truncated if the text is longer.
   std::string_view Detail() const { return {detail, detail_size}; }
 };
 static_assert(sizeof(FlightEvent) % sizeof(uint64_t) == 0);
 
 class FlightRecorder {
  public:
+  // The capacities are numbers of events.
   explicit FlightRecorder(size_t capacity = 1000, size_t rare_capacity = 64);
 
   void EnterPhase(Phase phase, int64_t step);
-  // Sets the generation of later events.
+  // Sets the generation of later events, and records kForming with `members` as detail.
   void EnterGeneration(uint64_t generation, std::string_view members);
   void Note(FlightKind kind, std::string_view detail = {});
   void Starts(const CollectiveCall& call) { Collective(FlightKind::kCollectiveStart, call, {}); }
@@ -91,11 +93,12 @@ class FlightRecorder {
     return often_.next.load(std::memory_order_relaxed) + rare_.next.load(std::memory_order_relaxed);
   }
 
-  // How far this process is in the sequence of its generation's operations.
+  // Describes the collective operations of this process in the current generation.
   struct Position {
-    bool in_flight = false;
-    CollectiveCall call;     // The operation in progress.
-    MonotonicTime since;     // The time at which the operation was entered.
+    bool in_flight = false;  // True if an operation is in progress.
+    // The operation in progress with the lowest sequence number. Set if in_flight is true.
+    CollectiveCall call;
+    MonotonicTime since;     // The time at which the replica entered the operation.
     uint64_t completed = 0;  // The highest sequence number of a completed operation, or 0.
   };
   Position CurrentPosition() const;
@@ -104,7 +107,8 @@ class FlightRecorder {
   static constexpr size_t kWords = sizeof(FlightEvent) / sizeof(uint64_t);
   static constexpr size_t kHead = offsetof(FlightEvent, detail) / sizeof(uint64_t);
   struct Slot {
-    // Odd while a thread writes the slot. Otherwise twice the number of events that were written.
+    // Odd while a thread writes to the slot. Otherwise twice the number of events that threads have
+    // written to the slot.
     std::atomic<uint64_t> version{0};
     std::atomic<uint64_t> words[kWords];
   };
@@ -127,7 +131,8 @@ class FlightRecorder {
   std::atomic<uint8_t> phase_{0};
 };
 
-// Returns the generation for messages. "1.2" is the second generation of the chief's term 1.
+// Returns the generation for messages, such as "1.2". The first number is the chief's term, which
+// is higher for each chief of a run. The second number counts the generations of that chief.
 std::string GenerationText(uint64_t generation);
 
 }  // namespace muster

@@ -1,11 +1,12 @@
-// Combines the flight records of one generation into a story. The story says which collective
-// operation all members completed, which members entered the next operation, and why the generation
-// ended. Pure functions.
+// Combines the flight records of one generation into a story. A flight record has the last events
+// of one task (flight_record.h). A generation is a period of training with fixed members. The story
+// says which collective operation all members completed, which members entered the next operation,
+// and why the generation ended. Pure functions.
 //
-// The clocks of hosts differ, but all ranks complete an operation at nearly the same time.
-// BuildFlightStory therefore subtracts a clock offset from the times of records of other hosts than
-// the first record's. The offset is the median difference between completion times in the record
-// and in the first record.
+// The clocks of hosts differ. BuildFlightStory therefore subtracts a clock offset from the times of
+// each record. All ranks complete a collective operation at nearly the same time. The offset of a
+// record is the median of the differences between its completion times and those of the reference
+// record. The reference record is that of the lowest rank. Records of its host have the offset 0.
 #pragma once
 
 #include <optional>
@@ -18,69 +19,78 @@
 namespace muster {
 
 struct FlightQuestion {
-  std::vector<FlightRecord> records;  // All records are of one generation.
-  // The records of the next generation that has records. They show which tasks came back. May be
-  // empty.
+  std::vector<FlightRecord> records;  // The records of one generation.
+  // The records of the first later generation that has records. They show which tasks came back.
+  // May be empty.
   std::vector<FlightRecord> later;
 };
 
-// The part of one task in the story, from its record.
+// What the record of one task says. Times are in seconds since the epoch, after the subtraction of
+// the clock offset.
 struct FlightPart {
   std::string task, host;
   int64_t pid = 0;
-  double clock_offset = 0;  // In seconds. Subtracted from the record's times.
-  // The number of operations that determine the offset. 0 if no offset is needed or possible.
+  double clock_offset = 0;  // In seconds.
+  // The number of operations from which the offset was estimated. 0: the offset was not estimated.
   int shared_operations = 0;
-  uint64_t completed = 0;  // The last operation that the task completed.
-  // True if the task entered the next operation: the one after FlightStory::last_completed.
-  bool entered = false;
-  double entered_at = 0;        // The wall time of this entry.
+  // The sequence number of the last operation that all replicas of the task completed.
+  uint64_t completed = 0;
+  // The fields `entered` to `completed_next` describe the next operation: the operation after
+  // FlightStory::last_completed.
+  bool entered = false;         // True if the task entered the next operation.
+  double entered_at = 0;        // The time at which the task entered the next operation.
   std::string operation;        // The next operation as the task called it.
-  bool completed_next = false;  // True if the task completed the next operation.
-  std::string failure;          // The reason for the failure of the next operation.
-  int64_t step = 0;             // The step at the end of the generation.
+  bool completed_next = false;  // True if a replica of the task completed the next operation.
+  std::string failure;          // Why an operation of the task failed. "": none failed.
+  // The step and phase of the task when an operation failed or the generation ended.
+  int64_t step = 0;
   Phase phase = Phase::kStarting;
-  // Wall times. phase_since is the start of `phase`. `end` is the time at which the task learned of
-  // the generation's end.
+  // phase_since is the start of `phase`. `end` is the time at which the task learned that the
+  // generation has ended.
   double phase_since = 0, end = 0;
   uint64_t lost_events = 0;
 };
 
+// A line of the story about one event.
 struct FlightNote {
-  double at = 0;  // The wall time after subtraction of the clock offset.
+  double at = 0;  // In seconds since the epoch, after the subtraction of the clock offset.
   std::string task, text;
 };
 
 struct FlightStory {
   std::string run_id;
   uint64_t generation = 0;
-  // The tasks of the generation. `missing` has the members without a record.
+  // The tasks of the generation. `missing` has the tasks without a record.
   std::vector<std::string> members, missing;
-  std::vector<FlightPart> parts;  // In the order of ranks.
-  // The last operation that all tasks with a record completed, or 0.
+  std::vector<FlightPart> parts;  // One for each record, in the order of ranks.
+  // The sequence number of the last operation that all tasks with a record completed. 0: none.
   uint64_t last_completed = 0;
-  std::string last_operation;  // "" if all records have lost the event.
-  int64_t last_step = 0;
-  double last_at = 0;
-  bool next = false;              // True if at least one task entered the next operation.
-  bool diverged = false;          // True if tasks entered different operations.
-  std::vector<FlightNote> notes;  // All other events, in the order of time.
-  double started_at = 0;  // 0 if the generation did not start, or if its start is not recorded.
-  double ended_at = 0;
-  std::string reason;
-  // The next generation that is known, or 0.
+  // The operation with the number last_completed. "" if no record contains its end.
+  std::string last_operation;
+  int64_t last_step = 0;  // The step of last_operation.
+  double last_at = 0;     // The time at which the last task completed last_operation.
+  bool next = false;      // True if at least one task entered the next operation.
+  bool diverged = false;  // True if tasks called different operations as the next one.
+  // The events other than phases and successful operations, in the order of time.
+  std::vector<FlightNote> notes;
+  double started_at = 0;  // 0 if the records do not contain the start of the generation.
+  double ended_at = 0;    // The time at which the first task learned that the generation ended.
+  std::string reason;     // Why the generation ended.
+  // The generation of FlightQuestion::later, or 0.
   uint64_t followed_by = 0;
-  std::vector<std::string> came_back;  // For example "worker 1 (host b, pid 12), a new process".
+  // The tasks of FlightQuestion::later, such as "worker 1 (host b, pid 12, a new process)".
+  std::vector<std::string> came_back;
 };
 
-// Makes the story. REQUIRES: question.records is not empty.
+// REQUIRES: question.records is not empty.
 FlightStory BuildFlightStory(const FlightQuestion& question);
 
 // Returns the story as sentences, one per line.
 std::vector<std::string> FlightLines(const FlightStory& story);
 Json FlightJson(const FlightStory& story);
 
-// Returns the time in this host's time zone, such as "03:38:18.528".
+// Returns the time of day in this host's time zone, such as "03:38:18.528". `wall` is in seconds
+// since the epoch.
 std::string WallText(double wall);
 
 }  // namespace muster

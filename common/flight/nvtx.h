@@ -1,13 +1,14 @@
-// Ranges on the timeline of NVIDIA's profilers (NVTX). Calls have no effect if no profiler is
-// attached. Thread-safe: ranges belong to the calling thread.
+// Named ranges on the timeline of NVIDIA's profilers (NVTX). Calls have no effect if no profiler is
+// attached. Ranges belong to the calling thread and nest. Thread-safe.
 #pragma once
 
 namespace muster::nvtx {
 
-// Returns false in a build without CUDA. Push and Pop then have no effect.
+// Returns false in a build without CUDA. Push and Pop have no effect in such a build.
 bool Available();
+// Begins a range.
 void Push(const char* name);
-// Ends the range of the last Push.
+// Ends the range that the calling thread began last.
 void Pop();
 
 }  // namespace muster::nvtx

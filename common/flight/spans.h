@@ -1,12 +1,12 @@
-// Spans of this process for `muster trace`: named intervals of the work of each thread. A
-// SpanRecorder records them while a trace is requested. Otherwise a Span costs two loads and no
-// lock.
+// Records spans for `muster trace`. A span is a named interval of the work of a thread. A
+// SpanRecorder records spans only while a trace is requested. At other times, a Span costs two
+// loads from memory and takes no lock.
 //
-// A SpanThread binds a thread to a recorder, and names its lane in the trace. Code on that thread
-// passes SpanThread::Recorder() to the threads that it starts, so functions in between need no
-// argument for the recorder. Spans of unbound threads are not recorded.
+// A SpanThread binds the calling thread to a recorder and to a lane. A lane is a row of the trace.
+// Spans of unbound threads are not recorded. Code on a bound thread that starts another thread
+// passes SpanThread::Recorder() to it. Functions therefore need no argument for the recorder.
 //
-// SpanRecorder is thread-safe. SpanThread, Span and SpanLabel belong to one thread.
+// SpanRecorder is thread-safe. A SpanThread, Span or SpanLabel is used by one thread.
 #pragma once
 
 #include <atomic>
@@ -28,46 +28,46 @@ struct SpanEvent {
   const char* name = nullptr;  // A literal, such as "backward".
   int lane = 0;                // Index into SpanRecord::lanes.
   MonotonicTime begin, end;
-  int64_t step = 0;       // The step at the start of the span. 0: none yet.
-  int64_t bytes = 0;      // The bytes of an operation. 0 if unknown.
-  uint64_t sequence = 0;  // CollectiveCall::sequence. 0 for other spans.
-  int32_t index = -1;     // For example the number of a bucket. -1 if there is none.
+  int64_t step = 0;       // The training step at the start of the span. 0: before the first step.
+  int64_t bytes = 0;      // The number of bytes that an operation transfers. 0: unknown.
+  uint64_t sequence = 0;  // CollectiveCall::sequence. 0: no collective operation.
+  int32_t index = -1;     // A number shown with the name, such as that of a bucket. -1: none.
 };
 
-// The spans of a window of steps, ordered by end time.
+// The spans of a window, which is a range of training steps. Ordered by end time.
 struct SpanRecord {
   std::vector<std::string> lanes;
   std::vector<SpanEvent> spans;
-  uint64_t lost_spans = 0;                // The number of oldest spans that did not fit.
-  int64_t first_step = 0, last_step = 0;  // 0 if no step began.
+  uint64_t lost_spans = 0;                // The number of old spans discarded for newer ones.
+  int64_t first_step = 0, last_step = 0;  // 0 if no step of the window began.
 };
 
 class SpanRecorder {
  public:
-  // The limit of recorded spans, which need a few megabytes.
+  // The maximum number of spans. They need a few megabytes.
   static constexpr size_t kCapacity = 32768;
 
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
-  // Starts to record. Discards earlier spans.
+  // Starts to record. Discards earlier spans and the window.
   void Start();
-  // Sets the window: spans of the steps `first_step` to `last_step`. REQUIRES: recording.
+  // Sets the window to the steps `first_step` to `last_step`. REQUIRES: recording().
   void SetSteps(int64_t first_step, int64_t last_step);
-  // Sets the window to the first `count` steps that begin after Start. For independent workers,
-  // whose step numbers differ from those of others.
+  // Sets the window to the first `count` steps that begin after Start. Used for workers of a
+  // parameter-server job, whose steps have no common numbers.
   void SetCount(int64_t count);
-  // Blocks until the window has ended, until `until`, or until Wake is called.
+  // Blocks until a step after the window begins, until the time `until`, or until Wake is called.
   void WaitDone(MonotonicTime until);
   void Wake();
-  // Stops recording and returns the spans of the window. Returns all spans if no step began since
-  // Start.
+  // Stops recording and returns the spans of the window. If no step began since Start, returns all
+  // spans.
   SpanRecord Stop();
 
-  // Records that the process starts or continues this step.
+  // Called when the process begins or continues this step.
   void EnterStep(int64_t step);
   int64_t step() const { return step_.load(std::memory_order_relaxed); }
   // Returns the index of the lane with this name. Adds the lane if it is new.
   int Lane(const std::string& name);
-  // Adds a span, and sets its step. Has no effect unless recording.
+  // Adds a span, and sets its field `step`. Has no effect if recording() is false.
   void Add(SpanEvent event);
 
  private:
@@ -75,7 +75,8 @@ class SpanRecorder {
     int64_t step;
     MonotonicTime at;
   };
-  // Returns the index in starts_ of the first step of the window, and of the first one after it.
+  // Returns two indices in starts_: the first step of the window, and the first step after the
+  // window.
   std::pair<size_t, size_t> WindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsDoneLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -85,16 +86,17 @@ class SpanRecorder {
   CondVar changed_;
   std::vector<std::string> lanes_ ABSL_GUARDED_BY(mu_);
   std::deque<SpanEvent> spans_ ABSL_GUARDED_BY(mu_);
-  std::deque<StepStart> starts_ ABSL_GUARDED_BY(mu_);  // The steps that began since Start.
+  // The step in progress at Start, and the steps that began since Start.
+  std::deque<StepStart> starts_ ABSL_GUARDED_BY(mu_);
   uint64_t lost_ ABSL_GUARDED_BY(mu_) = 0;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
-  // Set by SetSteps or SetCount. Only one of the two is set.
+  // The window. SetSteps sets first_step_ and last_step_. SetCount sets count_.
   int64_t first_step_ ABSL_GUARDED_BY(mu_) = 0, last_step_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t count_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Binds the calling thread to a recorder and a lane until the end of its scope. `recorder` may be
-// null: spans of the thread are then not recorded.
+// Binds the calling thread to a recorder and a lane, until the SpanThread is destroyed. If
+// `recorder` is null, spans of the thread are not recorded.
 class SpanThread {
  public:
   SpanThread(std::shared_ptr<SpanRecorder> recorder, const std::string& lane);
@@ -110,20 +112,22 @@ class SpanThread {
   int outer_lane_;
 };
 
-// Labels the operations that this thread issues within the label's scope, for example with a
-// bucket's number.
+// Gives a name and an index to the collective operations that the calling thread starts while the
+// SpanLabel exists. An example is "reduce bucket" with the number of the bucket.
 class SpanLabel {
  public:
   SpanLabel(const char* name, int32_t index);
   ~SpanLabel();
   SpanLabel(const SpanLabel&) = delete;
   SpanLabel& operator=(const SpanLabel&) = delete;
-  // Returns the name of the calling thread's label, null if it has none.
+  // Name and Index return those of the calling thread's label. Without a label, they return null
+  // and -1.
   static const char* Name();
   static int32_t Index();
 };
 
-// Records its own scope as a span of the calling thread. `name` is a literal.
+// Records a span of the calling thread, from the construction of this object to its destruction.
+// `name` is a string literal.
 class Span {
  public:
   explicit Span(const char* name, int32_t index = -1);
@@ -136,7 +140,7 @@ class Span {
   const int32_t index_;
   SpanRecorder* recorder_;  // Null if not recording.
   MonotonicTime begin_;
-  bool range_ = false;  // An NVTX range is open.
+  bool range_ = false;  // True while this object has an NVTX range (nvtx.h).
 };
 
 // Records a span of the calling thread that began at `begin` and ends now.
@@ -144,7 +148,7 @@ void AddSpan(const char* name, MonotonicTime begin, int32_t index = -1, int64_t 
 // Calls EnterStep of the calling thread's recorder, if it has one.
 void EnterSpanStep(int64_t step);
 
-// Also makes an NVTX range for each later Span, for NVIDIA's profilers. Has no effect in a build
+// Makes each later Span an NVTX range as well, for NVIDIA's profilers. Has no effect in a build
 // without CUDA. Called once, before threads are started.
 void UseNvtx();
 

@@ -1,6 +1,6 @@
-// The file of `muster trace`, in Chrome's trace event format: a JSON object that Perfetto
-// (ui.perfetto.dev) and chrome://tracing open. A process in the file is a task, and a thread is a
-// lane.
+// The file of `muster trace`, in Chrome's trace event format. Perfetto (ui.perfetto.dev) and
+// chrome://tracing open the file. Each task is a process in the file. Each lane (spans.h) is a
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,22 @@
 
 namespace muster {
 
+// A SpanEvent (spans.h) of a task.
 struct TracedSpan {
-  uint32_t name = 0, lane = 0;  // Indices into the names and lanes of the task.
-  int64_t begin_ns = 0, duration_ns = 0;
+  uint32_t name = 0, lane = 0;            // Indices into TracedTask::names and lanes.
+  int64_t begin_ns = 0, duration_ns = 0;  // By the task's monotonic clock.
   int64_t step = 0, bytes = 0;
   uint64_t sequence = 0;
   int32_t index = -1;
 };
 
-// The offset between the clocks of a task and the chief.
+// The offset between the monotonic clocks of a task and the chief.
 struct ClockOffset {
-  std::string clock;      // Equal for processes with the same clock.
-  int64_t offset_ns = 0;  // The chief's clock minus the task's.
-  int64_t error_ns = 0;
-  int round_trips = 0;
-  bool shared = false;  // The chief has the same clock, so the offset is 0.
+  std::string clock;      // The result of ClockOfThisProcess in the task.
+  int64_t offset_ns = 0;  // The chief's clock minus the task's clock.
+  int64_t error_ns = 0;   // The maximum error of offset_ns.
+  int round_trips = 0;    // The number of calls to the chief from which the offset was computed.
+  bool shared = false;    // True if the chief has the same clock. The offset is then 0.
 };
 
 struct TracedTask {
@@ -39,27 +40,29 @@ struct TracedTask {
 
 struct TraceDescription {
   std::string run_id;
-  std::vector<std::string> missing;  // One sentence for each task without spans.
+  std::vector<std::string> missing;  // One sentence for each task that delivered no spans.
 };
 
-// Names in model_dir/trace: the files of traces, a request to the chief, and the chief's answer to
-// it.
+// Names in model_dir/trace: the files of traces, a request to the chief for a trace, and the
+// chief's answer.
 inline constexpr char kTraceFolder[] = "trace";
 inline constexpr char kTracePrefix[] = "step-";
 inline constexpr char kTraceRequestFile[] = "request.json";
 inline constexpr char kTraceAnswerPrefix[] = "answer-";
 std::string TraceFile(int64_t first_step);           // "step-00000012.json"
 std::string TraceAnswerFile(const std::string& id);  // "answer-ID.json"
-// Returns the time of the last write of a file, or the earliest time if it is unknown. Traces are
-// ordered by this time and not by step, because a restarted run repeats earlier steps.
+// Returns the time of the last write to a file. Returns the earliest representable time if the
+// file's time is unknown. Traces are ordered by this time. The step gives no order, because a
+// restarted run may repeat earlier steps.
 std::filesystem::file_time_type WrittenAt(const std::string& path);
 
-// Returns an identifier of this process's clock: the host's boot and the time namespace.
+// Returns an identifier of this process's monotonic clock: the host's boot id and the time
+// namespace. Processes with the same identifier have the same clock.
 std::string ClockOfThisProcess();
 
-// Returns the text of the file. `tasks` have the order in which they are shown. The first span of
-// all begins at time 0. The format does not allow spans of a lane that overlap without nesting.
-// Such spans are moved to additional lanes of the same name.
+// Returns the text of the file. Viewers show the tasks in the order of `tasks`. The earliest span
+// begins at time 0. In the format, two spans of a thread either nest or do not overlap. A lane with
+// other overlaps becomes several threads of the same name.
 std::string TraceText(const std::vector<TracedTask>& tasks, const TraceDescription& description);
 
 }  // namespace muster

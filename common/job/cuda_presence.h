@@ -1,5 +1,4 @@
-// Finds out without LibTorch whether this host has CUDA devices, and decides what follows from
-// that.
+// Functions that need to know whether this host has CUDA devices. They do not use LibTorch.
 #pragma once
 
 #include <string>
@@ -10,34 +9,36 @@
 namespace muster {
 
 struct CudaPresence {
-  bool driver = false;            // The driver's device files exist (in this container).
-  std::string driver_version;     // "570.124.06". Empty: unknown.
+  bool driver = false;            // The result of HasCudaDriver.
+  std::string driver_version;     // For example "570.124.06". Empty: unknown.
   int devices = 0;                // The number of devices that CUDA finds.
-  std::string load_error;         // Why LibTorch's CUDA part did not load. Empty: it did load.
-  const char* visible = nullptr;  // CUDA_VISIBLE_DEVICES. Null: not set.
+  std::string load_error;         // Why LibTorch's CUDA libraries did not load. Empty: they loaded.
+  const char* visible = nullptr;  // The variable CUDA_VISIBLE_DEVICES. Null: not set.
 };
-// Called for "devices": "auto". Returns an error if the job would run on the CPU although the host
-// has a GPU driver.
+// Called if the job's "devices" is "auto". Returns an error if this host has an NVIDIA driver but
+// CUDA finds no device. Without this error, the job would run on the CPU. Returns OK if
+// CUDA_VISIBLE_DEVICES hides all devices.
 absl::Status CheckFallback(const CudaPresence& presence);
-// Returns the version in `text`, the content of /proc/driver/nvidia/version. Returns "" if there is
-// none.
+// Returns the driver version in `text`, the content of /proc/driver/nvidia/version. Returns "" if
+// `text` has no version.
 std::string DriverVersion(const std::string& text);
-// Returns the version of this host's driver, or "".
+// Returns the version of this host's driver. Returns "" if there is no driver.
 std::string DriverVersionHere();
 
-// Returns the timeout for forming a generation. `of_job` is the job's timeouts.formation. If it has
-// its default value, CUDA replicas get a longer timeout.
+// Returns the time that the members of a job have to connect their communicators. `of_job` is the
+// job's timeouts.formation. Returns 120 s if `cuda` is true and `of_job` is the default, 20 s.
 Duration FormationTimeout(Duration of_job, bool cuda);
-// Returns whether this job may train on CUDA devices. `devices` is the job's "devices". Works
-// before devices are enumerated.
+// Returns whether this job may train on CUDA devices. `devices` is the job's "devices". Does not
+// call CUDA.
 bool MayUseCuda(const std::string& devices);
 
-// Makes NCCL use the network interface `interface` (collective.interface), unless
-// NCCL_SOCKET_IFNAME is set. Called before NCCL's first call and before other threads start.
+// Makes NCCL use the network interface `interface`, the job's collective.interface. Has no effect
+// if `interface` is empty or the variable NCCL_SOCKET_IFNAME is already set. Must be called before
+// the first call of NCCL and before other threads start.
 void UseInterface(const std::string& interface);
 
-// Returns whether the driver's device files exist. /proc/driver/nvidia is not checked, because it
-// exists even in containers without a GPU.
+// Returns whether /dev/nvidiactl exists, the device file of NVIDIA's driver. The folder
+// /proc/driver/nvidia is no evidence, because it exists in containers without a GPU.
 bool HasCudaDriver();
 
 }  // namespace muster

@@ -1,5 +1,6 @@
-// Finds out from result.json and job.json of a model_dir whether its run is finished. The chief
-// uses this when it decides what a start of the job does (chief/model_dir/resume.h).
+// Decides whether a run is finished, from the files result.json and job.json of its model_dir. The
+// chief uses these functions to decide how a job starts (chief/model_dir/resume.h). Other tasks use
+// FinishedRun to decide whether to wait for the chief (common/membership/late_start.h).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,9 @@ bool TrainedToItsEnd(const Job& job, int64_t steps, int64_t epochs);
 // Returns whether `job` trains for more steps or epochs than `before`.
 bool TrainsFurther(const Job& job, const Job& before);
 
-// Returns a sentence if the files in model_dir show that this job was trained to its end. Returns
-// "" otherwise, or if the files cannot be read.
+// Returns a sentence for the log if this job was trained to its end, according to the files in
+// job.model_dir. Otherwise returns "". Returns "" if a file cannot be read or job.restore is
+// "never".
 std::string FinishedRun(const Job& job);
 
 }  // namespace muster

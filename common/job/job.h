@@ -1,5 +1,10 @@
-// The job: the content of a job file (docs/job_file.md) as one struct. main reads it once and
-// passes it down.
+// The job: the content of a job file (docs/job_file.md) as one struct. main reads the job file once
+// and passes the Job to the other parts of the process.
+//
+// A member is a task that takes part in training: the chief or a worker. In a parameter-server job,
+// the members are the workers and the ps tasks. A generation is a period of training with fixed
+// members. The loss of a member ends the generation. A session is the gRPC stream between a member
+// and the chief.
 #pragma once
 
 #include <optional>
@@ -16,75 +21,84 @@
 
 namespace muster {
 
-// The divisor of the sum of per-example losses, which gives the objective. kGlobal: the number of
-// examples in the actual global batch. kNominal: global_batch_size. kLocalMean: the number of
-// replicas times the replica's local batch size, as TensorFlow does by default.
-enum class LossReduction { kGlobal, kNominal, kLocalMean };
+// The number by which training divides the sum of the per-example losses.
+enum class LossReduction {
+  kGlobal,    // The number of examples in the step's global batch, which may be short.
+  kNominal,   // global_batch_size.
+  kLocalMean  // The number of replicas times the replica's batch size. TensorFlow's default.
+};
 inline constexpr std::string_view kLossReductionNames[] = {"global", "nominal", "local_mean"};
 enum class Precision { kFloat32, kBFloat16, kFloat16 };
 inline constexpr std::string_view kPrecisionNames[] = {"float32", "bfloat16", "float16"};
 
-// When to save checkpoints. If neither interval is set, a checkpoint is saved after each epoch. A
-// checkpoint is always saved at the end of the job, and when a signal stops the job at an agreed
-// step.
+// Says when the chief saves checkpoints. In addition to these intervals, the chief saves a
+// checkpoint at the end of the job, and when a signal stops the job.
 struct CheckpointOptions {
+  // The intervals between checkpoints. If neither is set, the interval is one epoch.
   std::optional<int64_t> every_steps, every_epochs;
-  int keep = 3;  // The number of newest checkpoints to keep.
-  // The metric that selects the best checkpoint. Its values come from the evaluator, or from
-  // validation if there is no evaluator.
+  int keep = 3;  // The number of newest checkpoints to keep. The best one is kept in addition.
+  // The metric that selects the best checkpoint. The evaluator computes its values. Without an
+  // evaluator, they come from validation.
   std::string best = "loss";
-  std::string best_mode = "auto";  // min | max | auto. auto: min for losses and errors, else max.
-  // If true, the values come from the epoch's training metrics instead. Set if a model_checkpoint
-  // callback monitors a metric without "val_".
+  // min | max | auto. auto: min if the name of the metric is that of a loss or error, otherwise
+  // max.
+  std::string best_mode = "auto";
+  // If true, the values of `best` come from the epoch's training metrics. ApplyCallbacks sets this
+  // if a model_checkpoint callback monitors a metric whose name does not begin with "val_".
   bool best_of_training = false;
 };
 
 struct SummaryOptions {
-  int64_t every_steps = 50;             // Scalars and images.
-  int64_t histograms_every_epochs = 0;  // For every parameter. 0: never.
+  int64_t every_steps = 50;             // The interval between points of scalars and images.
+  int64_t histograms_every_epochs = 0;  // The interval between histograms of parameters. 0: none.
 };
 
 struct EvaluateOptions {
-  // The replica's batch size in an evaluation pass. Absent: the same as in training.
+  // The batch size of a replica in validation and test. Absent: as in a micro-batch of training.
   std::optional<int64_t> batch_size;
 };
 
 struct CollectiveOptions {
   std::string backend = "auto";  // auto | nccl | tcp | shared_memory | hierarchical
-  // The name of a network interface. Empty: the interface of the connection to the chief.
+  // The name of the network interface for data connections. Empty: the interface of the route to
+  // the chief.
   std::string interface;
+  // The sizes of gradient buckets. A bucket is a group of gradients that one all-reduce sums.
   int64_t bucket_bytes = 25 << 20;
   int64_t first_bucket_bytes = 1 << 20;
 };
 
-// Elastic training: it continues with fewer members after a loss, and takes new members later.
+// Options of elastic training. An elastic job continues with fewer members after a loss, and admits
+// new members later.
 struct ElasticOptions {
-  // The minimum number of members, including the chief. Absent: training waits for the declared
-  // number of members.
+  // The minimum number of members, including the chief. Absent: the job is not elastic, and waits
+  // until each lost member is replaced.
   std::optional<int64_t> min_workers;
-  // Training waits this long for a missing member before it continues without that member.
+  // How long training waits for a missing member before it continues without that member.
   Duration grace = std::chrono::seconds(30);
-  // This many of the declared members wait, ready, until they replace a lost member.
+  // The number of members that do not train. Each of them waits until it replaces a lost member.
   int64_t spares = 0;
 };
 
+// Time limits. "Until" names the event for which the job waits.
 struct Timeouts {
-  Duration join = std::chrono::minutes(10);    // For all members of the cluster to join.
-  Duration rejoin = std::chrono::minutes(10);  // For a lost member to rejoin.
-  Duration resume = std::chrono::seconds(1);   // For a member to resume a broken session.
-  // A member that sends nothing for this time is lost.
+  Duration join = std::chrono::minutes(10);    // Until all members of the cluster have joined.
+  Duration rejoin = std::chrono::minutes(10);  // Until a lost member has joined again.
+  Duration resume = std::chrono::seconds(1);   // Until a member has resumed a broken session.
+  // The silence of a member after which the chief regards the member as lost.
   Duration heartbeat = std::chrono::seconds(10);
-  // For a member's loop to stop after its generation was aborted.
+  // Until a member's training loop has left a generation that ended.
   Duration abort = std::chrono::minutes(1);
-  Duration formation = std::chrono::seconds(20);   // For a generation to form.
-  Duration collective = std::chrono::minutes(10);  // For one collective operation.
-  Duration evaluate = std::chrono::minutes(10);    // For the evaluator's final evaluation.
-  // For all members to acknowledge the end after the last step.
+  // Until the members of a generation have connected their communicators.
+  Duration formation = std::chrono::seconds(20);
+  Duration collective = std::chrono::minutes(10);  // The time of one collective operation.
+  Duration evaluate = std::chrono::minutes(10);    // The time of the evaluator's final evaluation.
+  // Until all members have acknowledged the end of the job, after the last step.
   Duration end = std::chrono::seconds(30);
-  Duration bind = std::chrono::seconds(10);  // For retries while a port is in use.
-  // For a member in one phase (job keys "timeouts.phase.<name>"). The sum of the defaults of data
-  // and forward is at most `collective`. A member that hangs there is therefore found before the
-  // members that wait for it time out.
+  Duration bind = std::chrono::seconds(10);  // Until a port that was in use is free.
+  // The time of a member in one phase. The job keys are "timeouts.phase.<name>". By default,
+  // phase[data] + phase[forward] is at most `collective`. The chief therefore finds a member that
+  // hangs in data or forward before the collective operations of the other members time out.
   Duration phase[kNumPhases];
   Timeouts();
 };
@@ -92,8 +106,8 @@ struct Timeouts {
 // Paths of PEM files that identify a task. They replace the run key. "{type}" and "{index}" in a
 // path stand for the task's type and index.
 struct TlsOptions {
-  // A key that earlier versions needed. If true, all three files are required. TLS is on whenever
-  // `certificate` is set.
+  // Accepted for old job files. TLS is on if `certificate` is set, whatever this value is. If
+  // `enabled` is true, all three paths are required.
   bool enabled = false;
   std::string certificate, key, authority;
 };
@@ -101,52 +115,55 @@ struct TlsOptions {
 struct SecurityOptions {
   std::string key_file;   // The path of the run key (common/security/run_key.h).
   bool insecure = false;  // If true, tasks do not authenticate each other.
-  // The access to files in model_dir: private | group | umask (base/files/created_files.h).
+  // Which users may read the files in model_dir: private | group | umask
+  // (base/files/created_files.h).
   std::string file_mode = "private";
 };
 
-// Where a running task can be watched. A port of 0 is off.
+// HTTP servers for people and for Prometheus.
 struct StatusOptions {
-  // The port of the chief's status page.
+  // The port of the chief's status page. 0: none.
   int64_t port = 0;
-  // The port of /metrics of the first task on a host. The port of each further task on that host,
-  // in the order of the cluster, is one higher.
+  // The port of /metrics of the first task on a host. The next tasks on the host, in the order of
+  // the cluster, have the next ports. 0: none.
   int64_t metrics_port = 0;
-  // The address on which both listen: "127.0.0.1", "0.0.0.0" or "::".
+  // The address on which both servers listen: "127.0.0.1", "0.0.0.0" or "::".
   std::string address = "127.0.0.1";
 };
 
 struct Job {
-  // The name of a built-in program, or the absolute path of a program file (program_path.h).
+  // The name of a built-in program, the absolute path of a plugin, or an object for a program that
+  // Python exported (program_path.h).
   Json program;
   Json program_args = Json::object();
-  // The folder against which relative paths of input files are resolved (PathFrom in
-  // base/files/files.h). May differ between hosts. If the job file does not set it, LoadJob sets it
+  // The folder against which relative paths in `data` and `load` are resolved (PathFrom in
+  // base/files/files.h). May differ between hosts. If the job file has no folder, LoadJob sets this
   // to the absolute folder of the job file. Empty: the process's current folder.
   std::string folder;
-  Json data;  // See common/data/job/job_data.h. Null: the program's own data.
-  std::optional<StrategyKind> strategy;  // Absent: chosen from the cluster.
+  Json data;  // See common/data/job/job_data.h. Null: the program's data.
+  std::optional<StrategyKind> strategy;  // Absent: StrategyFor chooses it from the cluster.
   std::optional<int64_t> global_batch_size, per_replica_batch_size;
   std::optional<int64_t> epochs, max_steps, steps_per_epoch;
-  // The number of micro-batches into which a replica splits its slice of the global batch.
+  // The number of micro-batches into which a replica splits its part of the global batch.
   int64_t accumulate_steps = 1;
-  // Whether to drop the last batch of an epoch if it is short. Absent: the program decides. Its
-  // default is to keep the batch.
+  // Whether to drop the last batch of an epoch if it is short. Absent: the program decides.
+  // Programs keep the batch by default.
   std::optional<bool> drop_remainder;
   uint64_t seed = 42;
   std::string model_dir;         // Empty: the job writes no files.
   std::string restore = "auto";  // auto | never | PATH
   std::string devices = "auto";
   Precision precision = Precision::kFloat32;
-  // If true, training gives bit-identical results in each run. Operators use deterministic
-  // algorithms, or fail if they have none.
+  // If true, training gives bit-identical results in each run. Operators without a deterministic
+  // algorithm fail.
   bool deterministic = false;
   // The initial weights of each model (load_spec.h). Only the chief reads the files.
   Json load = Json::object();
   LossReduction loss_reduction = LossReduction::kGlobal;
   Json optimizer, learning_rate;  // Null: the program's default.
-  // Options of embedding tables, by table name or "*" for all tables. They override
-  // EmbeddingOptions (dtype, max_rows, max_bytes, eviction, admit_after, initializer).
+  // Options of embedding tables. The keys are names of tables, or "*" for all tables. The options
+  // (dtype, max_rows, max_bytes, eviction, admit_after, initializer) replace those that the program
+  // sets in EmbeddingOptions.
   Json embeddings = Json::object();
   CheckpointOptions checkpoint;
   SummaryOptions summary;
@@ -159,30 +176,32 @@ struct Job {
   TlsOptions tls;
   SecurityOptions security;
   StatusOptions status;
-  // The digest of each file that the job names, computed by this process (PathDigest). The keys are
-  // the dotted job keys that name the files. When a member joins, its digests are compared with the
-  // chief's, for the keys that both have. Digests in a job file are ignored.
+  // The digests of the files that the job names (PathDigest in base/files/files.h). The keys are
+  // the dotted job keys that name the files. Each process computes its own digests. When a member
+  // joins, the chief compares the member's digests with its own, for the keys that both have.
+  // Digests in a job file are ignored.
   Json digests = Json::object();
 };
 
-// Reads a job file. `overrides` are the --set arguments: "dotted.key=value" with a JSON value or a
-// bare word. Errors are ConfigurationErrors that name the dotted key.
+// Reads a job file. `overrides` are the --set arguments: "dotted.key=value". The value is JSON, or
+// a plain word for a string. Errors are ConfigurationErrors that name the dotted key.
 absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::string>& overrides);
 absl::StatusOr<Job> JobFromJson(const Json& json);
-// Returns the whole job, including the default values. JobFromJson(JobToJson(j)) equals j.
+// Returns the whole job, including default values. JobFromJson(JobToJson(j)) equals j.
 Json JobToJson(const Job& job);
-// Returns the first dotted key in which two jobs (results of JobToJson) differ, or "". Returns
-// "digests.<key>" if the files of that key differ. Ignores keys that may differ between hosts:
-// folder, devices, status, the paths of tls, security.key_file, security.insecure,
-// collective.interface, the paths of program files, and how a host loads its data (threads,
-// prefetch, cache).
+// Returns the first dotted key in which two jobs differ, or "" if they are equal. The arguments are
+// results of JobToJson. The result is "digests.<key>" if the digests of that key's files differ.
+// Ignores keys that may differ between hosts: folder, devices, status, the paths of tls,
+// security.key_file, security.insecure, collective.interface, the paths of program files, and the
+// keys threads, prefetch and cache of data.
 std::string FirstDifference(const Json& job, const Json& other);
-// As FirstDifference, but only compares the digests of files.
+// Like FirstDifference, but compares only the digests.
 std::string FirstDifferingFile(const Json& job, const Json& other);
 
-// Returns the job's strategy, or an error if the cluster does not suit it. The default is
-// parameter_server if the cluster has ps tasks, multi_worker_mirrored if it has several members,
-// and mirrored otherwise. With one device, mirrored is the same as one_device.
+// Returns the job's strategy. Returns an error if the strategy does not suit the cluster. The
+// default depends on the cluster. It is parameter_server for a cluster with ps tasks,
+// multi_worker_mirrored for several members, and mirrored for one member. With one device, mirrored
+// is the same as one_device.
 absl::StatusOr<StrategyKind> StrategyFor(const Job& job, const ClusterConfig& cluster);
 
 }  // namespace muster

@@ -5,14 +5,14 @@
 
 namespace muster {
 
-// Checks that "callbacks" is a list of objects with names. The other checks depend on the program
-// (common/train/callbacks/callbacks.h).
+// Checks that each entry of `callbacks` is an object with a name.
+// common/train/callbacks/callbacks.h has the other checks, which depend on the program.
 absl::Status CheckCallbackNames(const Json& callbacks);
 
-// Sets options of the job from its callbacks. "tensorboard" and "backup_and_restore" name features
-// that are always on, so their keys only set options in "summary" and "checkpoint". The first
-// "model_checkpoint" with a "monitor" sets the metric of the best checkpoint. REQUIRES:
-// CheckCallbackNames returned OK.
+// Sets options of the job from the entries of job->callbacks. The keys of "tensorboard" set
+// job->summary, and those of "backup_and_restore" set job->checkpoint. Both features are always on,
+// even without these entries. The first "model_checkpoint" with a "monitor" sets the metric of the
+// best checkpoint. REQUIRES: CheckCallbackNames returned OK.
 absl::Status ApplyCallbacks(Job* job);
 
 }  // namespace muster

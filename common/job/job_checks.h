@@ -1,5 +1,6 @@
-// Checks of a job after it was read, and the --set option. Internal to common/job, except that the
-// roles call the checks that need the strategy or the cluster.
+// Checks of a job that was read from a file, and the --set option. CheckJob and ApplyOverride are
+// internal to common/job. The roles (chief, worker, ps) call the other functions when they know the
+// strategy and the cluster.
 #pragma once
 
 #include <string>
@@ -12,21 +13,22 @@ namespace muster {
 
 struct Job;
 
-// Checks the ranges of values and mutually exclusive keys. The error names the key, its value and
-// the allowed values.
+// Checks that values are in their ranges, and that no two keys exclude each other. The error names
+// the key, its value and the allowed values.
 absl::Status CheckJob(const Job& job);
 // Returns an error if `deterministic` is set and job.strategy does not support it. REQUIRES:
 // job.strategy is resolved (StrategyFor).
 absl::Status CheckDeterministic(const Job& job);
-// Returns an error if the job asks for synchronous training with parameter servers. LoadJob accepts
-// such jobs, because the model_dirs of earlier runs contain them. REQUIRES: the strategy is
-// parameter_server.
+// Returns an error if parameter_server.max_staleness is 0, which means synchronous training.
+// LoadJob accepts the value 0, because the job.json of an old run may contain it. REQUIRES: the
+// strategy is parameter_server.
 absl::Status CheckMaxStaleness(const Job& job);
-// Checks the job against the number of members (chief and workers) of the cluster.
+// Checks elastic.spares and elastic.min_workers against `members`, the number of members (chief and
+// workers) of the cluster.
 absl::Status CheckMembers(const Job& job, int members);
 
-// Sets one dotted key of a job file's JSON. `assignment` is the value of --set, for example
-// "checkpoint.keep=5".
+// Sets one dotted key in `job`, the JSON of a job file. `assignment` is the argument of --set, such
+// as "checkpoint.keep=5".
 absl::Status ApplyOverride(const std::string& assignment, OrderedJson* job);
 
 }  // namespace muster

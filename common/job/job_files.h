@@ -1,12 +1,13 @@
-// Computes the digests of the files that a job names.
+// Computes the digests of the data files that a job names. Tasks compare the digests to find out
+// whether all hosts have the same files.
 #pragma once
 
 #include "common/job/job.h"
 
 namespace muster {
 
-// Adds the digests to job->digests. Skips files that cannot be read, because the code that uses
-// such a file reports the error.
+// Adds a digest to job->digests for each file that job->data names. Skips files that cannot be
+// read. The code that uses such a file reports the error.
 void DigestFiles(Job* job);
 
 }  // namespace muster

@@ -1,5 +1,5 @@
-// Loads a job file, or at least its security options. A task whose job file is invalid needs these
-// options to report the error to the chief.
+// Loads a job file. If the job file is invalid, loads only its security options. The task needs
+// these options to report the error to the chief.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace muster {
 
-// As LoadJob, with the result in `*job`. On an error, `*job` has the keys `security`, `tls` and
-// `folder` as far as they can be read. All other keys then have their default values.
+// Like LoadJob, with the result in `*job`. After an error, `*job` has those values of the keys
+// `security`, `tls` and `folder` that can be read, and default values for all other keys.
 absl::Status LoadJobOrSecurity(const std::string& path, const std::vector<std::string>& overrides,
                                Job* job);
 

@@ -1,5 +1,5 @@
-// Describes the initial weights of a model, from the job's "load" or a program's builder.load.
-// Needs no LibTorch.
+// Describes the files with the initial weights of models. The job's "load" or a call of
+// builder.load in a program names them. Needs no LibTorch.
 #pragma once
 
 #include <map>
@@ -12,22 +12,28 @@
 namespace muster {
 
 struct LoadSpec {
-  std::string model;
-  std::string path;    // A relative path in a job is resolved against the job's folder.
+  std::string model;  // The name of the model.
+  // The path of the weights, such as a safetensors file. In a job, a relative path is relative to
+  // Job::folder.
+  std::string path;
   bool strict = true;  // If true, the file and the model must have the same tensors.
-  std::map<std::string, std::string> rename;  // Replacements, by regular expression.
-  std::string prefix;                         // Only tensors with this prefix are used.
-  std::string where;  // The source of this spec: "load.net", or "builder.load of \"net\"".
+  // The keys are regular expressions (ECMAScript), and the values replace their matches in the
+  // names of tensors.
+  std::map<std::string, std::string> rename;
+  // Only tensors whose names begin with the prefix are used. The prefix is removed before `rename`
+  // applies.
+  std::string prefix;
+  std::string where;  // What specifies this load, for messages, such as "load.net".
 };
 
-// Parses the job's "load". Its keys are models. A value is a path, or an object with "path",
-// "strict", "rename" and "prefix". A ConfigurationError names the key.
+// Parses the job's "load". The keys of `load` are names of models. A value is a path, or an object
+// with "path", "strict", "rename" and "prefix". Returns a ConfigurationError that names the key.
 absl::StatusOr<std::vector<LoadSpec>> ParseLoad(const Json& load);
 // Returns a ConfigurationError that names the first invalid regular expression.
 absl::Status CheckRename(const LoadSpec& spec);
-// Converts the name of a tensor in the file to its name in the model. Returns "" if the name lacks
-// the prefix. Returns a ConfigurationError if the name is too long or too complex for a regular
-// expression of `rename`.
+// Converts the name of a tensor in the file to its name in the model. Returns "" if `name` does not
+// begin with the prefix. Returns a ConfigurationError if `name` is too long or too complex for a
+// regular expression of `rename`.
 absl::StatusOr<std::string> NameInModel(const LoadSpec& spec, const std::string& name);
 
 }  // namespace muster

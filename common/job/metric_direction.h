@@ -6,8 +6,9 @@
 
 namespace muster {
 
-// Returns whether larger values of the metric are better. Returns nullopt if the name is unknown.
-// Ignores case and the prefixes "val_" and "ema_".
+// Returns true if larger values of the metric are better, and false if smaller values are better.
+// Returns nullopt if the name has none of the known parts, such as "loss" or "acc". Ignores case
+// and the prefixes "val_" and "ema_".
 std::optional<bool> LargerIsBetterByName(std::string_view metric);
 
 }  // namespace muster

@@ -1,5 +1,6 @@
-// Functions for a job whose "program" is a file. The value is either the path of a plugin, which
-// has a slash or ends in ".so", or {"exported": PATH, ...}. Needs no LibTorch.
+// Functions for a job whose "program" is a file. There are two kinds of such files. The path of a
+// plugin, a shared library, has a slash or ends in ".so". A file that torch.export.save wrote is
+// named by an object {"exported": PATH, ...}. Needs no LibTorch.
 #pragma once
 
 #include <string>
@@ -9,18 +10,19 @@
 
 namespace muster {
 
-// Returns the path of the file, or "" if the program is built in or not recognized.
+// Returns the path of the file. Returns "" if `program` is not a file, such as the name of a
+// built-in program.
 std::string ProgramFile(const Json& program);
 // Returns `program` with another path. REQUIRES: ProgramFile(program) is not empty.
 Json WithProgramFile(Json program, const std::string& path);
-// Resolves a relative path in `program` against `folder`.
+// Replaces a relative path in `program` by its path in `folder`.
 void ResolveProgramFile(const std::string& folder, Json* program);
-// Returns `program` with the folders removed from its path. Two jobs can only belong to the same
-// run if this value is equal, because hosts may keep the file in different folders.
+// Returns `program` with only the file name of its path. Hosts may keep the file in different
+// folders. Two jobs can belong to the same run only if their results are equal.
 Json PortableProgram(Json program);
 
-// Sets digests["program"] if the program is a file. Returns a ConfigurationError if it cannot be
-// read.
+// Sets digests["program"] to the digest of the file, if the program is a file. Returns a
+// ConfigurationError if the file cannot be read.
 absl::Status AddProgramDigest(const Json& program, Json* digests);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// The state from which the job starts. The chief decides it (chief/model_dir/resume.h).
+// The state from which a job starts. The chief chooses the state (chief/model_dir/resume.h).
 #pragma once
 
 #include <optional>
@@ -9,9 +9,10 @@
 namespace muster {
 
 struct StartState {
-  std::string reason;     // One sentence about the decision. Empty: a new run starts.
-  bool finished = false;  // The run was already trained to its end.
-  std::optional<checkpoint::Snapshot> snapshot;  // The state to resume from. Absent: none.
+  std::string reason;     // One sentence that explains the choice. Empty: a new run starts.
+  bool finished = false;  // True if the run was already trained to its end.
+  // The state to resume from. Absent: the job starts from the program's initial state.
+  std::optional<checkpoint::Snapshot> snapshot;
 };
 
 }  // namespace muster

@@ -1,7 +1,9 @@
-// Carries out the actions of a member's state machine. It owns the member's session with the
-// coordinator, its communicators and its flight records, and takes part in traces.
+// Carries out the actions of a member's state machine (member_state.h). A member is a task that
+// takes part in training. ActionExecutor owns the member's session (the gRPC stream to the chief's
+// coordinator) and its flight records (the last events of this process). It can abort the member's
+// communicators, and takes part in `muster trace`.
 //
-// Thread-safe. Do requires the Member's mutex, which guards the state.
+// Thread-safe. The caller of Do must hold the Member's mutex, which guards the state.
 #pragma once
 
 #include <functional>
@@ -21,15 +23,16 @@ class ActionExecutor {
     std::function<void(const proto::CoordinatorMessage&)> on_message;
     std::function<void(MemberEvent)> on_event;
   };
-  // `channel` leads to the chief. It may be null: then no session may be opened, and flight records
-  // are not kept. The options must outlive this object.
+  // `channel` leads to the chief. If `channel` is null, no session may be opened and flight records
+  // are discarded. `options` must outlive this object.
   ActionExecutor(const MemberOptions& options, uint64_t incarnation,
                  const std::shared_ptr<rpc::RenewableChannel>& channel, Callbacks callbacks);
 
-  // Carries out the action. Returns false for actions that the caller must carry out: Log, and
-  // those that call functions of MemberOptions.
+  // Carries out the action and returns true. Returns false for an action that the caller must carry
+  // out: Log, NotifyVerdict, NotifyStuck and NotifySilence.
   bool Do(const MemberAction& action, const MemberState& state, PausingTime now);
-  // Ends everything in progress, and the session last. Callbacks may run until Close returns.
+  // Stops traces, delivers the flight records and ends the session, in this order. Callbacks may
+  // run until Close returns.
   void Close();
 
   ChiefSession* session() { return session_.get(); }  // Null without a channel.
@@ -37,10 +40,12 @@ class ActionExecutor {
   MemberRecords& records() { return records_; }
 
  private:
-  // Adds this task's measurements, about once a second.
+  // Adds this task's measurements to the report, except in the 0.9 s after a report with
+  // measurements.
   void AddStats(proto::Report* report);
 
-  // Starts to take part in traces. Called at the first generation, because training starts then.
+  // Starts the client that receives requests for traces. Called when the chief offers the first
+  // generation.
   void StartTraces();
 
   const MemberOptions& options_;
@@ -49,7 +54,7 @@ class ActionExecutor {
   CommunicatorRegistry communicators_;
   MemberRecords records_;
   std::unique_ptr<ChiefSession> session_;
-  MonotonicTime stats_sent_;  // The last time at which a report had statistics.
+  MonotonicTime stats_sent_;  // The time of the last report with measurements.
   std::unique_ptr<TraceClient> traces_;
 };
 

@@ -1,8 +1,9 @@
-// Opens a member's sessions with the coordinator, one after another, and computes the back-off
-// between them.
+// Opens a member's sessions with the coordinator, one after another. A session is a gRPC stream.
+// The coordinator is the part of the chief that watches all members. ChiefSession computes the time
+// to wait (back-off) between two sessions.
 //
-// Thread-safe. The callbacks run on gRPC's threads, one at a time. This class holds no lock during
-// a callback.
+// Thread-safe. The callbacks run on gRPC's threads, one at a time. ChiefSession holds no lock
+// during a callback.
 #pragma once
 
 #include <functional>
@@ -23,22 +24,25 @@ class ChiefSession {
     std::function<void(const proto::CoordinatorMessage&)> on_message;
     std::function<void(SessionClosed)> on_closed;
   };
+  // `seed` is the seed of the random part of the back-off.
   ChiefSession(std::shared_ptr<rpc::RenewableChannel> channel, rpc::RetryPolicy retry,
                uint64_t seed, Callbacks callbacks);
   // REQUIRES: Close() has returned, or Open() was never called.
   ~ChiefSession() = default;
 
-  // Opens a session on a new channel. REQUIRES: on_closed was called for the previous session.
+  // Opens a session on a new channel and sends `hello`. REQUIRES: this is the first session, or
+  // on_closed was called for the previous one.
   void Open(proto::Hello hello);
+  // Send and Cancel have no effect if no session is open.
   void Send(proto::Report report);
   void Cancel();
-  // Resets the back-off. Called when the chief was reached.
+  // Resets the back-off to its first delay. Called when the chief has answered.
   void Reached();
-  // Releases closed sessions. Must not be called on gRPC's threads, because the release may destroy
-  // a channel.
+  // Frees the sessions that have closed. Must not be called on gRPC's threads, because this may
+  // destroy a channel.
   void DropClosed();
-  // Ends the session and blocks until on_closed has returned. Cancels a session that does not end
-  // within `patience`.
+  // Ends the session and blocks until on_closed has returned. Cancels the session if it has not
+  // ended after the time `patience`.
   void Close(Duration patience);
 
  private:
@@ -55,8 +59,8 @@ class ChiefSession {
   CondVar changed_;
   rpc::Backoff backoff_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<SessionClient> session_ ABSL_GUARDED_BY(mu_);  // Null if no session is open.
-  bool opened_ ABSL_GUARDED_BY(mu_) = false;                     // Open() was called.
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;                    // on_closed is running.
+  bool opened_ ABSL_GUARDED_BY(mu_) = false;   // True after the first call of Open().
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;  // True while on_closed is running.
   std::vector<Closed> closed_ ABSL_GUARDED_BY(mu_);
 };
 

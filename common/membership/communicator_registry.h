@@ -1,5 +1,6 @@
-// Holds the communicators of a generation, so that the Member can abort them while the training
-// loop uses or destroys them. Thread-safe.
+// Holds weak references to the communicators of a generation, which is a period of training with
+// fixed members. The Member can therefore abort the communicators while the training loop uses or
+// destroys them. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,10 +16,11 @@ class CommunicatorRegistry {
  public:
   using Replicas = std::vector<std::unique_ptr<collective::Communicator>>;
 
-  // Registers these communicators and forgets earlier ones. Returns handles for the loop.
+  // Registers the communicators `made`, and forgets those of the previous call. Returns handles for
+  // the training loop. A communicator lives as long as its handle.
   Replicas Register(Replicas made);
-  // Aborts the communicators whose handles still exist. Another thread does it, so this call does
-  // not block.
+  // Aborts the communicators whose handles still exist. Does not block: a thread of Aborter
+  // (common/session/aborter.h) makes the calls.
   void Abort(const absl::Status& why);
 
  private:

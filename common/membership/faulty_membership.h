@@ -1,5 +1,7 @@
-// Applies planned faults (--fault) to a training member. A fault occurs at a change of phase, at a
-// rejoin, when a generation forms or ends, or on the member's links.
+// Applies planned faults (--fault, docs/faults.md) to a member, a task that takes part in training.
+// A fault occurs when the member changes its phase, asks for a generation, connects for a
+// generation or finishes. Other faults affect the member's connections. A generation is a period of
+// training with fixed members.
 #pragma once
 
 #include <atomic>
@@ -16,15 +18,18 @@ struct ListenerOptions;
 
 namespace muster::membership {
 
-// Returns a Membership that applies faults and calls `membership`. Both arguments must outlive it.
+// Returns a Membership that applies faults and forwards all calls to `membership`. Both arguments
+// must outlive the result.
 std::unique_ptr<Membership> MakeFaultyMembership(Membership* membership, Faults* faults);
 
-// Carries out --fault drop and freeze in this process. Must outlive the Member and the
-// DataListener.
+// Carries out the faults `drop` and `freeze`, which affect the connections of this process. Must
+// outlive the Member and the DataListener.
 class FaultyMember {
  public:
   explicit FaultyMember(Faults* faults);
   ~FaultyMember();
+  // Changes the options so that the faults affect the data connections or the session with the
+  // chief. Called before the DataListener or the Member is made.
   void Adapt(transport::ListenerOptions* options);
   void Adapt(MemberOptions* options);
 
@@ -36,7 +41,8 @@ class FaultyMember {
   Faults* const faults_;
   transport::FaultyLinks links_;
   std::atomic<bool> drop_control_ = false;
-  std::atomic<Duration::rep> control_frozen_until_ = 0;  // A time in ticks of Clock.
+  // A time of Clock, in ticks since its epoch. 0: the session is not frozen.
+  std::atomic<Duration::rep> control_frozen_until_ = 0;
 };
 
 }  // namespace muster::membership

@@ -1,5 +1,6 @@
-// The training loop's handle to a communicator. CommunicatorRegistry keeps a weak reference to the
-// same communicator, so that the Member can abort it.
+// The training loop's handle to a communicator. The handle owns the communicator and forwards all
+// calls to it. CommunicatorRegistry has a weak reference, with which the Member can abort the
+// communicator.
 #pragma once
 
 #include <memory>

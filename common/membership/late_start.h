@@ -1,6 +1,5 @@
-// Handles the start of a task whose chief may have ended already. An example is the pod that
-// replaces a lost worker after the job's last step. The task waits less time for a chief that has
-// run before than for one that has not started yet.
+// Handles the start of a task whose chief may have ended already. An example is a Kubernetes pod
+// that replaces a lost worker after the job's last step. The pod would wait for the chief in vain.
 #pragma once
 
 #include <functional>
@@ -13,25 +12,27 @@ namespace muster::membership {
 
 struct LateStart {
   std::string chief_task, chief_address;
-  // The task fails after its connections were refused for `patience`. A write of owner.json starts
-  // this time again: a chief does not listen yet while it waits for the previous chief to leave
-  // model_dir. `join`, from timeouts.join, limits the whole wait.
+  // AwaitChief fails if the chief's host has refused connections for this time. The time starts
+  // again whenever a chief writes owner.json, the file in model_dir that names the owner. A new
+  // chief may write this file before it listens, while it waits for the previous chief to leave.
   Duration patience = std::chrono::minutes(2);
+  // The limit of the whole wait: the job's timeouts.join.
   Duration join = std::chrono::minutes(10);
-  // After the time `look` without a chief, `finished` is called once. It returns a sentence if the
-  // run in model_dir is finished, else "". Null if this process cannot read model_dir.
+  // The interval between looks at model_dir. At the first look, AwaitChief calls `finished`.
   Duration look = std::chrono::seconds(5);
+  // Returns a sentence if the run in model_dir is finished, and "" if not. Null: there is no
+  // model_dir.
   std::function<std::string()> finished;
-  // Returns the time of the last write of owner.json, in any unit. Called repeatedly. Null if this
-  // process cannot read model_dir.
+  // Returns the time of the last write to owner.json, in any unit. Called at each look. Null: there
+  // is no model_dir.
   std::function<int64_t()> owner;
-  std::function<bool()> give_up;  // Returns true once a stop was requested.
+  std::function<bool()> give_up;  // Returns true after a stop request.
 };
 
-// Blocks until it is known whether the task can join. Returns "" if the task must join as usual: a
-// process listens at the chief's address, the name does not resolve, or the host does not answer.
-// Returns the sentence of `finished` if the run is finished. Returns PeerLost if connections were
-// refused for too long, and Preempted after `give_up`.
+// Blocks while the chief's host refuses connections. Returns "" as soon as a connection is not
+// refused: a process listens, the name does not resolve, or the host does not answer. The task must
+// join as usual in these cases. Returns the sentence of `finished` if the run is finished. Returns
+// PeerLost after the time `patience` or `join`, and Preempted if `give_up` returns true.
 absl::StatusOr<std::string> AwaitChief(const LateStart& start);
 
 }  // namespace muster::membership

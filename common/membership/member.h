@@ -1,12 +1,18 @@
-// One process's membership in a job. The training loop calls the methods of Membership.
+// The membership of one process in a job. The process is a member: a task that takes part in
+// training. The training loop calls the methods of the base class Membership
+// (common/train/membership.h).
 //
-// A Member has a state machine (common/membership/member_state.h) and one thread. The thread
-// maintains the session with the coordinator, sends heartbeats and watches the chief. A generation
-// ends when the coordinator ends it or the chief is silent. The thread then aborts the generation's
-// communicators. The job continues, and NextGeneration joins its next generation.
+// The coordinator is the part of the chief that watches all members. A session is the member's gRPC
+// stream to the coordinator. A generation is a period of training with fixed members. The verdict
+// says how and why the job ended (common/cluster/verdict.h).
 //
-// Once the job has ended, the message of each returned status is this process's last line
-// (common/cluster/verdict.h). main prints it and exits with ExitCodeOf(status).
+// A Member has a state machine (common/membership/member_state.h) and one thread. The thread opens
+// sessions, sends heartbeats and watches the chief. A generation is over when the coordinator ends
+// it or the chief is lost. The Member then aborts the communicators of the generation, which wakes
+// the training loop. The loop calls NextGeneration to join the next generation.
+//
+// After the end of the job, each returned error has this process's last log line as its message.
+// main prints this line and exits with ExitCodeOf(status).
 #pragma once
 
 #include <functional>
@@ -33,97 +39,109 @@ class TaskStats;
 
 namespace muster::membership {
 
-// The effect of a planned fault (--fault) on the session with the chief.
-enum class SessionFault { kNone, kSilent, kBroken };
+// The effect of a planned fault (--fault) on the session.
+enum class SessionFault {
+  kNone,
+  kSilent,  // The session passes no messages.
+  kBroken   // The session ends.
+};
 
 struct MemberOptions {
-  std::string task;           // "worker:1".
+  std::string task;           // For example "worker:1".
   std::string chief_task;     // "chief:0", or "worker:0" in a cluster without a chief.
   std::string chief_address;  // The chief's address in the cluster spec.
-  // The job is elastic: a stop request to this process stops only this member, unless the
-  // coordinator stops all.
+  // True if a stop request (SIGTERM) to this process lets only this member leave. The other members
+  // continue. False: the stop request stops all members.
   bool may_leave = false;
-  bool is_chief = false;  // This process runs the coordinator, which prints the roster itself.
-  std::string cluster_digest, cluster;  // The coordinator compares them at join.
-  std::string job;                      // Resolved JSON. The coordinator compares it at join.
+  bool is_chief = false;  // True if this process runs the coordinator.
+  // The coordinator refuses a member whose cluster, job or versions differ from its own.
+  std::string cluster_digest, cluster;
+  std::string job;  // The job as JSON, with default values.
   std::map<std::string, std::string> versions;
   int num_replicas = 1;
-  std::string devices;         // Text for people, such as "cuda:0,1".
-  MemberDevices held_devices;  // The coordinator compares them at formation. `task` is not used.
-  std::string data_address;    // ip:port at which peers reach this process's DataListener.
+  std::string devices;  // A text for people, such as "cuda:0,1".
+  // The devices of this process. The coordinator and the other members compare them with their own
+  // devices (common/cluster/device_clash.h). MemberDevices::task is not used.
+  MemberDevices held_devices;
+  std::string data_address;  // ip:port at which other members reach this process's DataListener.
   collective::Backend backend = collective::Backend::kAuto;
   rpc::HostIdentity host = rpc::ThisHost();
   rpc::ChannelOptions channel;
   MemberTimeouts timeouts;
-  // The folder for flight records that do not reach the chief. Empty: the system's temporary
-  // folder.
+  // The folder for flight records (the last events of this process) that do not reach the chief.
+  // Empty: the system's temporary folder.
   std::string flight_folder;
-  // Makes one communicator per local replica. Blocks. In production this is FormationOver
+  // Makes the communicators of a generation: one for each replica of this process. Blocks. Returns
+  // early with an error if `aborted` returns true. In production this is FormationOver
   // (worker/formation.h).
   std::function<absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>>(
       const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,
       const std::function<bool()>& aborted)>
       form;
-  // Called once on a Member's thread when the job has ended. main can then end a program that does
-  // not return.
+  // The Member's thread calls the next five functions. Each of them may be null.
+  //
+  // Called once when the job has ended. main can then end a program that does not return.
   std::function<void(const Verdict&)> on_verdict;
-  // Called before on_verdict if the coordinator gave up only this process, because it hangs, and
-  // the job continues. The chief's process uses it, because its other parts must then not end the
-  // job.
+  // Called before on_verdict if the coordinator refuses this process after its first generation,
+  // while the job continues. For example, the process made no progress. The chief's process must
+  // continue to run the coordinator in that case.
   std::function<void(const Verdict&)> on_given_up;
-  // Called on a Member's thread when the chief, whose process ID is `pid`, was silent for
-  // MemberTimeouts::heartbeat, even if the connection is up. Called again with zero `silence` when
-  // the chief is heard again.
+  // Called when the chief has sent no message for MemberTimeouts::heartbeat. `pid` is the process
+  // ID of the chief. Called again, with a `silence` of zero, when a message of the chief arrives.
   std::function<void(int64_t pid, Duration silence)> on_chief_silent;
-  // Called once on a Member's thread when the generation is over and the loop does not return.
+  // Called once if the training loop does not return from a generation that is over.
   std::function<void(const std::string& why)> on_stuck;
-  // Called ten times per second. Empty: no faults. While it returns kSilent, the session passes no
-  // messages. When it returns kBroken, the session ends.
+  // Returns the planned fault that is in effect. Called at least ten times per second.
   std::function<SessionFault()> session_fault;
-  // Sets this task's measurements for a heartbeat. Called about once a second. May be null.
+  // Fills in this task's measurements for a heartbeat. Called about once a second, with the
+  // Member's mutex held. May be null.
   std::function<void(proto::TaskStats*)> stats;
-  // The spans of this process, for `muster trace`. Null: this process takes part in no trace.
+  // Records spans for `muster trace`. Null: this process takes part in no trace.
   std::shared_ptr<SpanRecorder> spans;
 };
 
 class Member : public Membership {
  public:
+  // The destructor of the result ends the session. If the job has not ended, the coordinator
+  // regards this member as lost.
   static std::unique_ptr<Member> Make(MemberOptions options);
-  // ~Member ends the session. If the job has not ended, the coordinator regards this member as
-  // lost.
 
   using Welcome = membership::Welcome;
-  // Connects to the chief and returns its welcome. Blocks. Retries while the chief's name does not
-  // resolve or the connection is refused, so tasks may start in any order. NextGeneration also
-  // calls Join.
+  // Connects to the chief and returns the welcome, which is the chief's answer. Blocks. Retries
+  // while the chief cannot be reached, so tasks may start in any order. A process that does not
+  // need the welcome may call NextGeneration without Join.
   virtual absl::StatusOr<Welcome> Join() = 0;
-  // Returns the verdict on the job, nullopt before there is one.
+  // Returns the verdict. Returns nullopt while the job continues.
   virtual std::optional<Verdict> verdict() const = 0;
-  // Called by a member without a training loop. Blocks until the generation of the last
-  // NextGeneration is over or the job has ended. Returns OK if the job is done. Returns Superseded
-  // if the caller must call NextGeneration again with its state. Otherwise returns the job's
-  // verdict.
+  // Called by a member without a training loop. Blocks until the generation that NextGeneration
+  // returned is over, or the job has ended. Returns Superseded if the generation is over. The
+  // caller must then call NextGeneration again. Returns OK if the job is done, and the verdict as
+  // an error if the job failed.
   virtual absl::Status WaitOver() = 0;
   // Returns a random number that identifies this process.
   virtual uint64_t incarnation() const = 0;
-  // Returns the last line that this process must print after the loop returned `result`: the
-  // verdict's line or, without a verdict, "ROOT CAUSE: <own description>". Returns "" for OK, and
-  // the message of a Preempted `result` without a verdict.
+  // Returns the last line that this process must print. `result` is the result of the training
+  // loop. The line is "" if `result` is OK. If the job has failed, it is the line of the verdict.
+  // Without a verdict, it is "ROOT CAUSE: <description of `result`>", or the message of `result` if
+  // that is Preempted.
   virtual std::string FinalLine(const absl::Status& result) const = 0;
 };
 
-// A failure of a process that has no Member yet, such as an invalid job file or unreadable data.
+// A failure of a process that the chief must learn of. The process may have no Member yet. Examples
+// are an invalid job file and unreadable data.
 struct EarlyFailure {
   std::string task, chief_address, cluster_digest;
   absl::Status failure;
   int64_t step = -1;
   Phase phase = Phase::kStarting;
-  uint64_t incarnation = 0;  // 0: the process never joined.
+  uint64_t incarnation = 0;  // Member::incarnation(). 0: the process never joined.
   rpc::ChannelOptions channel;
 };
-// Reports the failure to the chief, so that the job's verdict names it. Retries for `timeout` while
-// the chief is not up. Returns OK once the chief has received the report. Sets `try_again` if the
-// job continues and waits for another process of this task.
+// Reports the failure to the chief, so that the verdict names it. Retries for `timeout` while the
+// chief cannot be reached, or until `give_up` returns true. Returns OK if the chief has accepted
+// the report. Returns Superseded with the chief's reason if the chief has not accepted the report.
+// In that case, sets *try_again to true if the job continues and waits for another process of this
+// task.
 absl::Status ReportFailureTo(const EarlyFailure& report, Duration timeout,
                              const std::function<bool()>& give_up = nullptr,
                              bool* try_again = nullptr);

@@ -1,5 +1,10 @@
 // The events and actions of a member's state machine (common/membership/member_state.h). They are
 // plain data and need neither threads nor gRPC.
+//
+// A member is a task that takes part in training. The coordinator is the part of the chief that
+// watches all members. A session is the gRPC stream between a member and the coordinator. A
+// generation is a period of training with fixed members. The loop is the member's training loop.
+// The verdict says how and why the job ended.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +22,11 @@
 
 namespace muster::membership {
 
+// The coordinator's answer to the first message of a session.
 struct Welcome {
   std::string run_id;
-  uint32_t term = 0;
-  std::string job;  // The chief's resolved job, which this process uses.
+  uint32_t term = 0;  // The number of the chief. Each chief of a run has a higher term.
+  std::string job;    // The chief's job as JSON. This process must use it.
 };
 
 // A member of a generation.
@@ -33,15 +39,15 @@ struct RosterMember {
 // The members of a generation that the coordinator offers.
 struct Roster {
   uint64_t generation = 0;
-  std::string ticket;
+  std::string ticket;                 // A secret that data connections of the generation present.
   std::vector<RosterMember> members;  // Indexed by rank.
-  int newest_rank = 0;                // Rank of the member that holds the newest state.
-  int64_t newest_step = 0;
+  int newest_rank = 0;                // The rank of the member with the newest training state.
+  int64_t newest_step = 0;            // The number of completed steps in that state.
 };
 
 // ---- Events. kName is the name in docs/control_plane.md.
 
-// From the loop's calls.
+// Events from the loop, which calls methods of Membership.
 struct JoinRequested {
   static constexpr std::string_view kName = "JoinRequested";
 };
@@ -49,7 +55,7 @@ struct GenerationRequested {
   static constexpr std::string_view kName = "GenerationRequested";
   int64_t last_step = 0;
 };
-struct LinksEstablished {  // The communicators of a generation are established.
+struct LinksEstablished {  // The process has made the communicators of the generation.
   static constexpr std::string_view kName = "LinksEstablished";
   uint64_t generation = 0;
   std::string description;
@@ -73,30 +79,30 @@ struct LoopFailed {  // An error of the program or its data.
   static constexpr std::string_view kName = "LoopFailed";
   std::string message;
 };
-struct FailureNotReported {  // The chief could not be informed of the failure.
+struct FailureNotReported {  // The process could not report its failure to the chief.
   static constexpr std::string_view kName = "FailureNotReported";
   std::string failure, why;
 };
-struct LoopFinished {
+struct LoopFinished {  // The loop has reached the end of training or an agreed stop.
   static constexpr std::string_view kName = "LoopFinished";
   int64_t last_step = 0;
   ExitCode outcome = ExitCode::kDone;
   std::string message;
 };
-struct LoopReturned {  // The loop has returned from a generation that is over.
+struct LoopReturned {  // The loop has left its generation.
   static constexpr std::string_view kName = "LoopReturned";
 };
 struct StopReceived {  // This process received a stop request.
   static constexpr std::string_view kName = "StopReceived";
 };
 
-// From the session with the coordinator.
+// Events from the session.
 struct Welcomed {
   static constexpr std::string_view kName = "Welcomed";
   Welcome welcome;
   int64_t chief_pid = 0;
 };
-struct Refused {
+struct Refused {  // The coordinator does not accept this process.
   static constexpr std::string_view kName = "Refused";
   Verdict verdict;
 };
@@ -104,45 +110,45 @@ struct JobEnded {
   static constexpr std::string_view kName = "JobEnded";
   Verdict verdict;
 };
-struct Pulse {
+struct Pulse {  // A heartbeat of the coordinator.
   static constexpr std::string_view kName = "Pulse";
-  bool stop_requested = false;
+  bool stop_requested = false;  // True if all members must stop at an agreed step.
 };
-struct RosterReceived {  // A line about missing members.
+struct RosterReceived {  // The coordinator has sent a log line about the members that are missing.
   static constexpr std::string_view kName = "RosterReceived";
   std::string line;
 };
-struct GenerationOffered {
+struct GenerationOffered {  // The members must connect for a new generation.
   static constexpr std::string_view kName = "GenerationOffered";
   std::shared_ptr<const Roster> roster;
 };
-struct GenerationStarted {
+struct GenerationStarted {  // All members have connected.
   static constexpr std::string_view kName = "GenerationStarted";
   uint64_t generation = 0;
 };
-struct GenerationAborted {
+struct GenerationAborted {  // The coordinator has ended the generation.
   static constexpr std::string_view kName = "GenerationAborted";
   uint64_t generation = 0;
   std::string reason;
 };
 struct SessionClosed {
   static constexpr std::string_view kName = "SessionClosed";
-  bool no_chief = false;  // The peer is not a Muster chief.
+  bool no_chief = false;  // True if the peer is not a Muster chief.
   std::string why;
-  Duration retry = Duration::zero();  // The delay of the back-off.
+  Duration retry = Duration::zero();  // The time to wait before the next session.
 };
 
-// From this process.
-struct SessionCut {  // A planned fault cut the session.
+// Events from other parts of this process.
+struct SessionCut {  // A planned fault (--fault) ended the session.
   static constexpr std::string_view kName = "SessionCut";
 };
-struct RecordsDelivered {  // No flight records are left to deliver to the chief.
+struct RecordsDelivered {  // All flight records (common/flight/flight_record.h) are delivered.
   static constexpr std::string_view kName = "RecordsDelivered";
 };
-struct Tick {
+struct Tick {  // Time has passed. The Member's thread makes a Tick at least every 100 ms.
   static constexpr std::string_view kName = "Tick";
-  bool muted = false;    // A planned fault: the member must send no messages.
-  bool leaving = false;  // The member is being destroyed.
+  bool muted = false;    // True if a planned fault (--fault) forbids messages.
+  bool leaving = false;  // True if the Member is being destroyed.
 };
 
 using MemberEvent =
@@ -152,7 +158,7 @@ using MemberEvent =
                  GenerationOffered, GenerationStarted, GenerationAborted, SessionClosed, SessionCut,
                  RecordsDelivered, Tick>;
 
-// ---- Actions. The caller carries them out in the order of MemberChange::actions.
+// ---- Actions. The caller of Apply carries them out in the order of MemberChange::actions.
 
 struct OpenSession {
   static constexpr std::string_view kName = "OpenSession";
@@ -167,23 +173,22 @@ struct AbortCommunicators {
   static constexpr std::string_view kName = "AbortCommunicators";
   absl::Status why;
 };
-struct SubmitRecord {  // Sends the flight recorder's content to the chief.
+struct SubmitRecord {  // Sends the content of the flight recorder to the chief.
   static constexpr std::string_view kName = "SubmitRecord";
   std::shared_ptr<const Roster> roster;  // The generation of the record.
-  std::string reason;
-  bool last = false;  // This process ends soon.
+  std::string reason;                    // Why the generation ended.
+  bool last = false;                     // True if this process ends soon.
 };
-struct ChiefReached {  // Resets the back-off and retries flight records.
+struct ChiefReached {  // Resets the back-off of sessions, and delivers flight records at once.
   static constexpr std::string_view kName = "ChiefReached";
 };
-// The flight recorder carries out these three.
-struct NoteGeneration {
+struct NoteGeneration {  // Sets the generation of the flight recorder.
   static constexpr std::string_view kName = "NoteGeneration";
 };
-struct NotePhase {
+struct NotePhase {  // Sets the phase of the flight recorder.
   static constexpr std::string_view kName = "NotePhase";
 };
-struct Note {
+struct Note {  // Adds an event to the flight recorder.
   static constexpr std::string_view kName = "Note";
   FlightKind kind = FlightKind::kPhase;
   std::string detail;
@@ -193,20 +198,21 @@ struct Log {
   bool warning = false;
   std::string line;
 };
-// These call functions of MemberOptions on the Member's thread.
-struct NotifyVerdict {
+// The Member's thread carries out the following actions. Each of them calls a function of
+// MemberOptions.
+struct NotifyVerdict {  // Calls on_given_up if `given_up` is true, and then on_verdict.
   static constexpr std::string_view kName = "NotifyVerdict";
   Verdict verdict;
-  bool given_up = false;  // Only this process was given up; the job continues.
+  bool given_up = false;  // True if the coordinator refused this process and the job continues.
 };
-struct NotifyStuck {
+struct NotifyStuck {  // Calls on_stuck.
   static constexpr std::string_view kName = "NotifyStuck";
   std::string why;
 };
-struct NotifySilence {
+struct NotifySilence {  // Calls on_chief_silent.
   static constexpr std::string_view kName = "NotifySilence";
   int64_t chief_pid = 0;
-  Duration silence = Duration::zero();  // Zero: the chief is heard again.
+  Duration silence = Duration::zero();  // Zero: a message of the chief has arrived.
 };
 
 using MemberAction = std::variant<OpenSession, CancelSession, SendReport, AbortCommunicators,

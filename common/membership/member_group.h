@@ -1,4 +1,6 @@
-// Converts a generation's roster to the arguments for the formation of its group.
+// Converts the roster of a generation to the arguments of MemberOptions::form, which makes the
+// communicators. A generation is a period of training with fixed members. The roster lists its
+// members.
 #pragma once
 
 #include <memory>
@@ -10,21 +12,24 @@ namespace muster::membership {
 
 struct GroupPlan {
   collective::GroupSpec spec;
-  // Complete except for run_id and replicas.
+  // All fields are set except run_id and replicas.
   Generation generation;
-  std::vector<MemberDevices> held_devices;  // The devices that each member holds. Indexed by rank.
+  std::vector<MemberDevices> held_devices;  // The devices of each member. Indexed by rank.
 };
+// Communicators record their operations in `recorder`.
 GroupPlan PlanGroup(const Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder);
 
-// How the replicas of this host use its cores, computed from the cores that each process may use.
-// `spin` is true if each replica has a core and may busy-wait. `progress_thread` is true if at
-// least one more core is left for a progress thread.
+// Says how the replicas on this host use the host's cores.
 struct CoreShare {
   int replicas_on_host = 1;
+  // True if each replica has a core. Replicas may busy-wait in this case.
   bool spin = false;
+  // True if there are more cores than replicas. Collective operations run on a thread of their own
+  // in this case.
   bool progress_thread = false;
 };
+// `cpus_of_processes` has the numbers of the cores that each process on this host may use.
 CoreShare ShareCores(const std::vector<std::vector<int>>& cpus_of_processes, int replicas_on_host);
 
 }  // namespace muster::membership

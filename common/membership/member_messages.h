@@ -1,5 +1,5 @@
-// Converts between the events of a member's state machine and the messages of
-// proto/coordinator.proto.
+// Converts between the state machine of a member (member_state.h) and the messages of
+// proto/coordinator.proto, which the member exchanges with the chief's coordinator.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,17 @@
 
 namespace muster::membership {
 
-// Returns nullopt for a message that this version does not know.
+// Returns the event for a message of the coordinator. Returns nullopt if this version does not know
+// the kind of message.
 std::optional<MemberEvent> EventOf(const proto::CoordinatorMessage& message);
 
+// Returns the first message of a session. `incarnation` is a random number that identifies this
+// process.
 proto::Hello HelloOf(const MemberOptions& options, uint64_t incarnation, const MemberState& state);
 
-// `acknowledged` is true if this process has received the verdict. The chief then does not wait for
-// it.
+// Returns a heartbeat with the whole state of this process. `standing` is the position of this
+// process in the sequence of collective operations. `acknowledged` is true if this process has
+// received the verdict (the end of the job). The chief then no longer waits for this process.
 proto::Report ReportOf(const MemberState& state, PausingTime now,
                        const FlightRecorder::Position& standing, bool acknowledged);
 

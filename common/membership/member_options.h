@@ -1,4 +1,5 @@
-// Builds MemberOptions from the cluster and the job, for every role that is a member.
+// Functions that each member calls at its start. A member is a task that takes part in training:
+// the chief, a worker, or a ps task.
 #pragma once
 
 #include <functional>
@@ -12,22 +13,24 @@ namespace muster::membership {
 
 // Returns the options of the channel to the chief.
 rpc::ChannelOptions ChannelToChief(const ClusterConfig& cluster);
-// Returns the options that do not depend on the role. The caller sets data_address, replicas,
-// devices, versions, form and on_verdict. REQUIRES: a cluster with a chief.
+// Returns options with the fields that do not depend on the role. The caller sets the other fields:
+// data_address, num_replicas, devices, versions, form and on_verdict. REQUIRES: the cluster has a
+// chief.
 MemberOptions MemberOptionsOf(const ClusterConfig& cluster, const Job& job);
-// Sets MemberOptions::on_chief_silent to report a silent chief to the supervisor. The supervisor
-// may end the chief's process and start another one.
+// Sets MemberOptions::on_chief_silent. The function reports a silent chief to the supervisor, the
+// process that starts tasks (common/process/supervisor.h). The supervisor may end the chief's
+// process and start another one.
 void ReportSilentChief(Supervisor* supervisor, MemberOptions* options);
 
-// Called before a task other than the chief joins. Blocks while the chief cannot be reached
-// (common/membership/late_start.h). Returns true if the run in model_dir is finished, so there is
-// no job to join. The message of an error is this process's last line.
+// Called before a task other than the chief joins. Blocks while the chief's host refuses
+// connections (common/membership/late_start.h). Returns true if the run in model_dir is finished.
+// The task must not join in that case. An error has this process's last log line as its message.
 absl::StatusOr<bool> FinishedWithoutChief(const ClusterConfig& cluster, const Job& job,
                                           const std::function<bool()>& give_up);
 
-// Called by a process that fails before it has a Member. Reports the failure to the chief, unless
-// this process is the chief or `give_up` returns true. Returns a status with the process's last
-// line.
+// Called by a process that fails before it has a Member. A process other than the chief reports the
+// failure to the chief, and retries until `give_up` returns true. Returns a status with this
+// process's last log line as its message.
 absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl::Status& failure,
                        const std::function<bool()>& give_up);
 

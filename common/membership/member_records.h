@@ -1,5 +1,6 @@
-// A member's flight recorder, with the FlightUploader that delivers its records to the chief.
-// Thread-safe, but WaitIdle and Close must not run at the same time.
+// Owns a member's FlightRecorder, and the FlightUploader that delivers flight records to the chief.
+// A flight record is the content of the recorder, the last events of this process, at the end of a
+// generation. Thread-safe, but WaitIdle and Close must not run at the same time.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@ namespace muster::membership {
 struct MemberRecordsOptions {
   std::string task, host;
   int64_t pid = 0;
-  FlightUploaderOptions uploader;  // If it has no channel, records are not kept.
+  FlightUploaderOptions uploader;  // If uploader.channel is null, records are discarded.
 };
 
 class MemberRecords {
@@ -21,16 +22,17 @@ class MemberRecords {
   explicit MemberRecords(MemberRecordsOptions options);
 
   const std::shared_ptr<FlightRecorder>& recorder() const { return recorder_; }
-  // Starts to deliver the recorder's current content, as the record of a generation of that run.
+  // Makes a flight record of the recorder's current content. The uploader's thread delivers it.
+  // `record` names the generation, and `run_id` the run.
   void Enqueue(const SubmitRecord& record, const std::string& run_id);
-  // Retries the delivery now. Called when the chief or its successor was reached.
+  // Makes the uploader retry at once. Called when a chief has answered.
   void Retry();
-  // Returns whether records are left to deliver.
+  // Returns true if records are left to deliver.
   bool busy() const;
   // Blocks until all records are delivered, for at most `limit`.
   void WaitIdle(Duration limit);
-  // Delivers the remaining records, or writes them to a folder. Later calls of Enqueue have no
-  // effect.
+  // Tries to deliver the remaining records. Writes those that it cannot deliver to
+  // FlightUploaderOptions::fallback_folder. Later calls of Enqueue have no effect.
   void Close();
 
  private:

@@ -1,7 +1,10 @@
-// The state machine of a member. Apply is a pure function of (rules, now, state, event). Tests pass
-// any time and examine single transitions. common/membership/member.cc passes it the events and
-// carries out the returned actions. docs/control_plane.md shows the transitions as a table, which a
-// test compares with this file.
+// The state machine of a member. Apply is a pure function: it takes the state, the time and an
+// event, and returns the new state and a list of actions. common/membership/member.cc calls Apply
+// and carries out the actions. docs/control_plane.md has a table of the transitions, which a test
+// compares with Apply.
+//
+// common/membership/member_events.h defines the terms: member, coordinator, session, generation,
+// loop, verdict.
 #pragma once
 
 #include <cstdint>
@@ -20,31 +23,33 @@ namespace muster::membership {
 struct MemberTimeouts {
   Duration join = std::chrono::minutes(10);    // Limit to reach the chief for the first time.
   Duration rejoin = std::chrono::minutes(10);  // Limit to reach the chief after it was lost.
-  // Limit to open the next session after a session broke. The chief is lost after it.
+  // A process in a generation has lost the chief in two cases. Its session has been broken for the
+  // time `resume`, or the chief has sent no message for the time `heartbeat`.
   Duration resume = std::chrono::seconds(1);
-  Duration heartbeat = std::chrono::seconds(10);  // The chief is lost after this silence.
-  Duration heartbeat_interval = std::chrono::seconds(1);
-  // Limit to wait for the coordinator's verdict after a collective operation failed.
+  Duration heartbeat = std::chrono::seconds(10);
+  Duration heartbeat_interval = std::chrono::seconds(1);  // The interval of this process's reports.
+  // How long Membership::Explain waits for the coordinator after a collective operation failed.
   Duration explain = std::chrono::seconds(5);
-  // Limit to report a failure of this process to the chief. After a stop request, also the limit to
-  // wait for a lost chief.
+  // How long this process tries to report its own failure to the chief. After a stop request, the
+  // limit of the search for a lost chief.
   Duration report = std::chrono::seconds(10);
-  // Limit for the loop to return after its generation is over. A phase with a higher limit of its
-  // own extends it. A process whose loop does not return hangs, and MemberOptions::on_stuck ends
-  // it.
+  // Limit for the loop to return after its generation is over. After this time, the Member calls
+  // MemberOptions::on_stuck, which ends the process. If the current phase has a higher limit in
+  // `phase`, that limit applies. The phase `reduce` always has the limit `abort`.
   Duration abort = std::chrono::minutes(1);
-  Duration phase[kNumPhases] = {};  // The limit of each phase. Zero: none.
+  Duration phase[kNumPhases] = {};  // The limit of each phase. Zero: no limit.
+  // Limit to make the communicators of a generation.
   Duration formation = std::chrono::seconds(20);
-  Duration collective = std::chrono::minutes(10);
+  Duration collective = std::chrono::minutes(10);  // Limit of one collective operation.
 };
 
-// The state of the process in the job. A generation is *over* after the coordinator has ended it or
-// the chief was lost.
+// The state of the process in the job. A generation is over after the coordinator has ended it, or
+// after this process has lost the chief.
 enum class Stage {
-  kIdle,        // The process is in no generation, and its loop has not asked for one.
+  kIdle,        // The process is in no generation, and the loop has not asked for one.
   kWaiting,     // The loop waits for a generation.
-  kForming,     // The coordinator has offered a generation. The loop makes its links.
-  kFormed,      // The links are made or have failed. The loop waits for the start.
+  kForming,     // The coordinator has offered a generation. The loop makes the communicators.
+  kFormed,      // The communicators are made, or could not be made. The loop waits for the start.
   kRunning,     // The loop trains.
   kExplaining,  // The loop stopped with an error. The coordinator has not ended the generation yet.
   kFinished,    // The loop has finished and waits for the verdict.
@@ -63,8 +68,8 @@ enum class SessionStage {
   kNone,        // No session was opened yet.
   kConnecting,  // The session is open, but the welcome has not arrived.
   kUp,
-  kClosing,  // This side has given the session up. Later messages except a verdict are ignored.
-  kBroken,   // The session is closed. The next one is due at `next_attempt`.
+  kClosing,  // This process is closing the session. It ignores all messages except a verdict.
+  kBroken,   // The session is closed. The next one is opened at SessionState::next_attempt.
 };
 inline constexpr int kNumSessionStages = 5;
 inline constexpr std::string_view kSessionStageNames[kNumSessionStages] = {
@@ -75,29 +80,32 @@ inline std::string_view StageName(SessionStage stage) {
 
 struct SessionState {
   SessionStage stage = SessionStage::kNone;
-  // When a session closed for the first time since the last welcome. A welcome resets it.
+  // The time at which a session closed for the first time after the last welcome. Absent: none has
+  // closed since.
   std::optional<PausingTime> broken_since;
   PausingTime last_heard, last_sent, next_attempt;
-  std::string last_error = "no answer yet";  // Why the chief cannot be reached.
+  std::string last_error = "no answer yet";  // Why the last session ended or failed.
 };
 
+// An error in the formation or the collective operations of a generation.
 struct GenerationError {
   uint64_t generation = 0;
   std::string message;
   ExitCode code = ExitCode::kDone;
 };
 
-// The process's state as sent in each report.
+// The part of the state that this process sends to the coordinator in each report.
 struct MemberReport {
   Phase phase = Phase::kStarting;
   PausingTime phase_since;
+  // The current step, and the last completed step.
   int64_t step = 0, last_step = 0;
-  uint64_t formed = 0;  // The last generation whose links this process made.
+  uint64_t formed = 0;  // The last generation whose communicators this process made.
   std::optional<GenerationError> formation_error, collective_error;
-  ExitCode outcome = ExitCode::kDone;  // The loop's exit code, set when the loop has finished.
+  ExitCode outcome = ExitCode::kDone;  // The exit code of the loop. Valid in Stage::kFinished.
   std::string outcome_message;
-  bool stop_requested = false;   // This process asks all members to stop at an agreed step.
-  bool leave_requested = false;  // This process asks to leave. The others continue.
+  bool stop_requested = false;   // All members must stop at an agreed step.
+  bool leave_requested = false;  // This process asks to leave, while the other members continue.
 };
 
 struct MemberState {
@@ -109,38 +117,40 @@ struct MemberState {
   Stage stage = Stage::kIdle;
   SessionState session;
   MemberReport report;
-  // True if the next Tick is due at once.
+  // True if the Member must make the next Tick at once, to send a report.
   bool changed = false;
 
-  // The time since which this process looks for the chief. Absent before Join.
+  // The start of the latest search for the chief. Absent before Join.
   std::optional<PausingTime> looking_since;
-  // The time since which a stop request waits for a lost chief.
+  // The time at which a stop request found the chief unreachable.
   std::optional<PausingTime> stop_since;
-  PausingTime next_line;  // The time at which the next log line about a lost chief is due.
+  PausingTime next_line;  // The time of the next log line about the search for the chief.
   ChiefSilence silence;
   int64_t chief_pid = 0;
   std::optional<Welcome> welcome;
 
   std::shared_ptr<const Roster> roster;  // The roster of `generation`.
   uint64_t generation = 0;               // The newest offered generation. 0: none yet.
-  uint64_t over = 0;                     // The newest generation that is over.
-  std::string why_over;
-  // The coordinator has started `generation`. This process may still be making its links.
+  uint64_t over = 0;                     // The newest generation that is over. 0: none yet.
+  std::string why_over;                  // Why that generation is over.
+  // True if the coordinator has started `generation`.
   bool start_given = false;
-  std::optional<PausingTime> over_since;  // The time since which the loop must return.
-  bool stuck = false;                     // on_stuck was called.
+  // The time at which the loop's generation was over or the verdict arrived.
+  std::optional<PausingTime> over_since;
+  bool stuck = false;  // True if NotifyStuck was returned.
   std::optional<Verdict> verdict;
 
   bool InGeneration() const { return generation > over; }
-  // Returns whether members of generation `id` must leave it.
+  // Returns true if a loop in generation `id` must return.
   bool IsOver(uint64_t id) const { return verdict.has_value() || over >= id; }
 };
 
+// The constant inputs of Apply. MemberOptions explains the fields.
 struct MemberRules {
   std::string task, host;
   std::string chief_task, chief_address;
   bool is_chief = false;
-  bool may_leave = false;  // The job is elastic: a stop request concerns only this member.
+  bool may_leave = false;
   MemberTimeouts timeouts;
 };
 
@@ -150,7 +160,8 @@ struct MemberChange {
 };
 MemberChange Apply(const MemberRules& rules, PausingTime now, MemberState state, MemberEvent event);
 
-// Returns the status with which this process ends after the verdict.
+// Returns the status with which this process ends after the verdict. The message is the last log
+// line of the process.
 absl::Status VerdictStatus(const MemberRules& rules, const Verdict& verdict);
 
 }  // namespace muster::membership

@@ -1,7 +1,9 @@
-// The implementation of Apply (common/membership/member_state.h), in three classes. TransitionSteps
-// has the steps that several events share (common/membership/member_transition.cc). TickTransition
-// has the effects of time (common/membership/member_watch.cc). Transition has the events of the
-// loop and of the coordinator (common/membership/member_state.cc).
+// The implementation of Apply (common/membership/member_state.h), in three classes. A Transition
+// handles one event. Its base class TickTransition handles the event Tick, the effects of time. The
+// base class TransitionSteps has the steps that several events share. The classes are implemented
+// in common/membership/member_state.cc, member_watch.cc and member_transition.cc, in this order.
+//
+// common/membership/member_events.h defines the terms.
 #pragma once
 
 #include <string>
@@ -18,32 +20,34 @@ class TransitionSteps {
   MemberChange Take() && { return {std::move(state_), std::move(actions_)}; }
 
  protected:
+  // Adds an action to the result.
   template <typename Action>
   void Do(Action action) {
     actions_.emplace_back(std::move(action));
   }
 
+  // Starts to look for the chief. Only the first call has an effect.
   void StartLooking();
   void SetPhase(Phase phase, int64_t step);
-  // Records that the loop has left its generation, whether or not the generation is over.
+  // Called when the loop has left its generation, even if the generation is not over.
   void LoopLeft();
-  // Ends all generations up to this one.
+  // Marks this generation and all earlier ones as over.
   void EndGeneration(uint64_t generation, std::string why);
   void EndJob(Verdict verdict, bool given_up = false);
+  // Adds the action SubmitRecord.
   void AddRecord(std::string reason, bool last = false);
   void CancelTheSession();
-  // Records that the session is closed or is being closed.
+  // Sets the stage of the session to kClosing or kBroken.
   void SessionDown(SessionStage stage);
-  // Records that a message of the chief has arrived. Returns false if this process has given the
-  // session up.
+  // Called for each message of the chief. Returns false if this process has closed the session, so
+  // that the message must be ignored.
   bool NoteContact();
 
   bool HasSession() const {
     return state_.session.stage == SessionStage::kConnecting ||
            state_.session.stage == SessionStage::kUp;
   }
-  // Returns a verdict that this process makes itself, for the case that the coordinator cannot give
-  // one.
+  // Returns a verdict that names this process. Used if the coordinator cannot be reached.
   Verdict OwnVerdict(ExitCode code, std::string message) const {
     return {.code = code,
             .task = rules_.task,

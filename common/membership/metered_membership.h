@@ -1,4 +1,5 @@
-// Wraps a Membership to report phases and generations to a TaskMeter.
+// Reports the phases of the training loop and the number of generations to a TaskMeter, which
+// exports metrics. A generation is a period of training with fixed members.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,8 @@
 
 namespace muster::membership {
 
-// Returns a Membership that forwards all calls to `membership`. Both arguments must outlive it.
+// Returns a Membership that reports to `meter` and forwards all calls to `membership`. Both
+// arguments must outlive the result.
 std::unique_ptr<Membership> MakeMeteredMembership(Membership* membership, TaskMeter* meter);
 
 }  // namespace muster::membership

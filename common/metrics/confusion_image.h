@@ -7,9 +7,10 @@
 
 namespace muster {
 
-// `counts` has the order [true class][predicted class]. A darker cell has a larger fraction of its
-// row's counts. With up to 20 classes, a cell also shows its count. Counts from 10000 on are
-// abbreviated.
+// Draws the counts of pairs of a true class and a predicted class. `counts` has the shape [true
+// class][predicted class], in row-major order. The larger a count is as a fraction of its row, the
+// darker is its cell. With up to 20 classes, each cell has its count as text, in at most four
+// characters: 12000 is "12k".
 MetricImage DrawConfusionMatrix(const std::vector<double>& counts, int classes);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Helpers of metrics. Internal to metrics.cc and decision_metrics.cc.
+// Helpers of metrics that accumulate sums. Internal to metrics.cc and decision_metrics.cc.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,11 +9,12 @@
 
 namespace muster::metric_sums {
 
-// Returns the type of the sums: float64 for float64 values, otherwise float32.
+// Returns the dtype in which `values` are summed: float64 for float64 values, float32 for all
+// others.
 at::ScalarType SumType(const at::Tensor& values);
 
-// Expands weights to the shape of `values`. The shape of `weights` must be equal to the leading
-// dimensions of `values`, such as [batch]. Otherwise throws c10::Error.
+// Expands weights to the shape of `values`. Throws c10::Error if the shape of `weights` does not
+// equal the leading dimensions of `values`, such as [batch].
 at::Tensor ExpandWeights(const at::Tensor& values, const at::Tensor& weights);
 
 // The base class of metrics that are a quotient of two sums. The value is 0 if the divisor is 0.

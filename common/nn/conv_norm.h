@@ -1,4 +1,5 @@
-// A convolution without bias followed by batch normalisation, with torchvision's initial weights.
+// The building block of the image classifiers: a convolution without bias, followed by a batch
+// normalisation. The initial weights are those of torchvision.
 #pragma once
 
 #include <torch/nn/modules/batchnorm.h>
@@ -8,16 +9,20 @@
 
 namespace muster::vision {
 
+// `in` and `out` are numbers of channels.
 struct ConvOptions {
   int64_t in = 0, out = 0, kernel = 1, stride = 1, groups = 1;
 };
-// Returns a convolution with padding that keeps the image's size at stride 1. The weights are
-// initialized with Kaiming-normal by fan-out.
+// Returns a convolution with the padding (kernel - 1) / 2. With an odd kernel and stride 1, the
+// output has the height and width of the input. The initial weights are Kaiming-normal with mode
+// fan_out.
 torch::nn::Conv2d MakeConv(const ConvOptions& options);
+// Returns a batch normalisation with the defaults of PyTorch.
 torch::nn::BatchNorm2d MakeNorm(int64_t channels);
 
-// Checks the shape of the images for a classifier and returns them in the fastest layout, channels
-// last. Throws c10::Error for a wrong shape. `name` is the model's name in the error.
+// Returns the images in the memory format channels_last, in which convolutions are fastest. Throws
+// c10::Error if the images do not have the shape [batch, 3, height, width] and a floating-point
+// type. `name` is the name of the model, for the error.
 at::Tensor CheckedImages(const at::Tensor& images, const char* name);
 
 // A layer with a virtual forward(), so that a Chain can hold layers of different kinds.
@@ -26,7 +31,7 @@ class Layer : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& input) = 0;
 };
 
-// A convolution, registered as "0", followed by a batch normalisation, registered as "1".
+// A convolution followed by a batch normalisation, registered as modules "0" and "1".
 class ConvNorm : public Layer {
  public:
   explicit ConvNorm(const ConvOptions& options)
@@ -41,7 +46,7 @@ class ConvNorm : public Layer {
   torch::nn::BatchNorm2d norm_;
 };
 
-// Consecutive layers, registered as "0", "1", ...
+// Layers that run one after another, registered as modules "0", "1", ...
 class Chain : public Layer {
  public:
   void Add(std::shared_ptr<Layer> layer) {

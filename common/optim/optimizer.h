@@ -1,6 +1,10 @@
-// An optimizer of one replica. It updates a fixed list of parameters with ATen's fused or foreach
-// kernels. Only the replica's thread uses it. Every replica applies the same gradients to the same
-// state in the same order, so all replicas stay bit-identical.
+// An optimizer of one replica, which is one device's copy of the model. The optimizer updates a
+// fixed list of parameters with ATen's fused or foreach kernels. Only the replica's thread uses the
+// optimizer. All replicas apply the same gradients in the same order, so their parameters stay
+// bit-identical.
+//
+// A slot is the state that the optimizer has for each parameter, such as a momentum. A group is a
+// set of parameters with hyperparameters of its own (optimizer_spec.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,47 +17,48 @@
 
 namespace muster {
 
-// Returns true if a fused kernel may use both tensors, which have the same shape, in one call. The
-// kernels traverse all tensors in memory order, so strides must be equal, except in dimensions of
-// size 1.
+// Returns true if one call of a fused kernel may use both tensors. Fused kernels go through all
+// tensors in memory order. The tensors must therefore have the same dtype, and the same strides in
+// all dimensions whose size is not 1. REQUIRES: the tensors have the same shape.
 bool SameLayout(const at::Tensor& a, const at::Tensor& b);
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Makes one update in place. `gradients[i]` belongs to parameter i. If it is undefined, the
-  // parameter and its slots stay unchanged. Clips the gradients of all groups together before the
-  // update. May overwrite the gradients.
+  // Clips the gradients of all groups together, and updates parameters and slots in place.
+  // `gradients[i]` belongs to parameter i. A parameter whose gradient is undefined stays unchanged,
+  // and so do its slots. May overwrite the gradients.
   virtual void Update(const std::vector<at::Tensor>& gradients, double learning_rate) = 0;
-  // Called when other code may have set the parameters: before the first update of a generation,
-  // and after actions of on_commit.
+  // Called when other code may have set the parameters. For example, this is the case before the
+  // first update of a generation, and after an action of Step::on_commit.
   virtual void Begin() {}
   // Returns true if all replicas of this process share one copy of the variables and slots
-  // (central_storage.h). In that case only the first replica's optimizer has slot names.
+  // (central_storage.h). In that case, the slot_names of all replicas except the first are empty.
   virtual bool central() const { return false; }
   virtual const std::vector<at::Tensor>& parameters() const = 0;
-  // Returns the names of the slots, as in torch.optim: "momentum_buffer", "exp_avg". The
-  // constructor makes all slots, and none is added later. Checkpoints and undo copies can therefore
-  // name the slots and restore them in place.
+  // Returns the names of the slots, as in torch.optim, such as "momentum_buffer" or "exp_avg". An
+  // optimizer has all its slots from the start. Checkpoints and undo copies can therefore restore
+  // the slots in place.
   virtual const std::vector<std::string>& slot_names() const = 0;
+  // Returns the tensors of slot number `s`, one for each parameter.
   virtual const std::vector<at::Tensor>& slot(int s) const = 0;
-  // Returns an optimizer of the same rule for other parameters of the same replica. `groups` is as
-  // for MakeOptimizer. A parameter that this optimizer already has keeps the values of its slots.
-  // The slots of other parameters get initial values.
+  // Returns an optimizer with the same rule for another list of parameters of the same replica.
+  // `groups` is as in MakeOptimizer. The new optimizer copies the slots of the parameters that this
+  // optimizer has. The slots of all other parameters get initial values.
   virtual absl::StatusOr<std::unique_ptr<Optimizer>> WithParameters(
       std::vector<at::Tensor> parameters, std::vector<int> groups) const = 0;
   // Returns text such as "adam(beta1=0.9, beta2=0.999, epsilon=1e-07)".
   virtual std::string Describe() const = 0;
 };
 
-// `spec` is as for ParseOptimizer. `groups[i]` is the group number of parameter i (see
-// AssignGroups). If `groups` is empty, all parameters are in group 0.
+// Makes an optimizer. `spec` is the argument of ParseOptimizer. `groups[i]` is the group number of
+// parameter i, a result of AssignGroups. If `groups` is empty, all parameters are in group 0.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const Json& spec,
                                                          std::vector<at::Tensor> parameters,
                                                          std::vector<int> groups = {});
 
-// Clips the gradients in place. The result does not depend on the number of threads, so replicas
-// with different thread counts stay equal.
+// Clips the gradients in place. The result has the same bits for any number of threads, so replicas
+// with different numbers of threads stay equal.
 void ClipGradients(const std::vector<at::Tensor>& gradients, const ClipOptions& options);
 
 // Returns the L2 norm of all gradients together. Skips undefined gradients.

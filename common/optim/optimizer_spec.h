@@ -1,12 +1,12 @@
-// The description of an optimizer in the job file: the rule, its hyperparameters, and clipping. The
-// replicas (common/optim/optimizer.h) and the parameter servers (ps/) share this parser. This code
-// does not need LibTorch.
+// Parses the description of an optimizer in the job file: the rule, its hyperparameters, and
+// clipping. A rule is the formula of an update, such as Adam. Replicas (common/optim/optimizer.h)
+// and parameter servers (ps/) use this parser. Needs no LibTorch.
 //
-// The formulas are those of torch.optim, except FTRL and row-wise Adagrad. FTRL is that of Keras
-// (McMahan et al. 2013, "Ad Click Prediction", with L2 shrinkage and a learning-rate power of
+// The formulas are those of torch.optim, except FTRL and row-wise Adagrad. FTRL has the formula of
+// Keras (McMahan et al. 2013, "Ad Click Prediction", with L2 shrinkage and a learning-rate power of
 // -0.5). If the learning rate is 0, as at the start of a warm-up, FTRL leaves the parameter and its
-// slots unchanged. Row-wise Adagrad is that of DLRM and FBGEMM (Naumov et al. 2019, "Deep Learning
-// Recommendation Model"). The defaults are those of Keras.
+// slots unchanged. Row-wise Adagrad has the formula of DLRM and FBGEMM (Naumov et al. 2019, "Deep
+// Learning Recommendation Model"). The defaults are those of Keras.
 #pragma once
 
 #include <string>
@@ -17,9 +17,10 @@
 
 namespace muster {
 
-// The options have Keras's names. 0 disables an option. At most one of them may be set.
+// Clipping of gradients. The options have Keras's names. 0 disables an option. At most one option
+// may be above 0.
 struct ClipOptions {
-  double clipvalue = 0;        // Clips each element into [-v, v].
+  double clipvalue = 0;        // Clips each element to [-clipvalue, clipvalue].
   double clipnorm = 0;         // Scales each gradient tensor to at most this L2 norm.
   double global_clipnorm = 0;  // Scales all gradients together to at most this L2 norm.
 };
@@ -29,7 +30,8 @@ struct SgdSpec {
   bool nesterov = false;
 };
 struct AdamSpec {
-  // True for AdamW, which applies weight_decay to the parameter instead of the gradient.
+  // True for AdamW. AdamW applies weight_decay to the parameter, and Adam applies it to the
+  // gradient.
   bool decoupled = false;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-7, weight_decay = 0;
   bool amsgrad = false;
@@ -37,8 +39,8 @@ struct AdamSpec {
 struct AdagradSpec {
   double initial_accumulator_value = 0.1, epsilon = 1e-7, weight_decay = 0;
 };
-// A rule only for rows of embedding tables. Each row has one accumulator: the sum over updates of
-// the mean square of the gradient's elements.
+// A rule for rows of embedding tables only. Each row has one accumulator. An update adds the mean
+// of the squares of the gradient's elements to the accumulator.
 struct RowwiseAdagradSpec {
   double initial_accumulator_value = 0.1, epsilon = 1e-7, weight_decay = 0;
 };
@@ -55,13 +57,15 @@ using RuleSpec =
 
 // A subset of the optimizer's parameters with its own hyperparameters.
 struct OptimizerGroup {
-  std::vector<std::string> parameters;  // Globs that match parameter names as in checkpoints.
-  RuleSpec rule;                        // Has the kind and the slots of the optimizer's rule.
+  // Globs that match names of parameters. The names are those in checkpoints.
+  std::vector<std::string> parameters;
+  RuleSpec rule;  // The same kind of rule as OptimizerSpec::rule, with the same slots.
   double learning_rate_scale = 1;
-  std::string text;  // The settings of the group: "weight_decay=0, learning_rate_scale=0.1".
+  std::string text;  // The settings of the group, such as "weight_decay=0".
 };
 
-// Groups are numbered from 1, in the order of the job file. Group 0 has all other parameters.
+// Groups are numbered from 1, in the order of the job file. Group 0 has the parameters that are in
+// no other group.
 struct OptimizerSpec {
   RuleSpec rule;
   ClipOptions clip;
@@ -74,26 +78,31 @@ struct OptimizerSpec {
 
 const std::vector<std::string>& OptimizerNames();
 
-// Parses {"name": "sgd" | "adam" | "adamw" | "adagrad" | "rmsprop" | "ftrl" | "rowwise_adagrad",
-// ...hyperparameters, "clipvalue" | "clipnorm" | "global_clipnorm", "groups": [{"parameters": glob
-// or globs, "learning_rate_scale": 1, ...hyperparameters}]}. A string with only the name is also
-// accepted. The learning rate is a separate key of the job. A group inherits the optimizer's
-// hyperparameters. It may override those that do not change its slots. Returns a ConfigurationError
-// for an unknown name or key, which suggests the nearest known one.
+// Parses the name of a rule, or an object with these keys:
+//   "name": "sgd", "adam", "adamw", "adagrad", "rmsprop", "ftrl" or "rowwise_adagrad"
+//   the hyperparameters of the rule
+//   one of "clipvalue", "clipnorm" and "global_clipnorm"
+//   "groups": a list of objects {"parameters": a glob or a list of globs, "learning_rate_scale": 1,
+//   hyperparameters}
+// A group has the optimizer's hyperparameters, except those that the group sets. A group must not
+// set a hyperparameter to a value that changes which slots the rule has. The learning rate is a
+// separate key of the job. Returns a ConfigurationError for an unknown name or key. The error
+// suggests the most similar valid one.
 absl::StatusOr<OptimizerSpec> ParseOptimizer(const Json& json);
-// Returns the optimizer of one group as JSON for ParseOptimizer. The JSON has neither groups nor
-// learning_rate_scale. REQUIRES: ParseOptimizer(json) is OK, and the group exists.
+// Returns JSON for ParseOptimizer that describes the rule of one group. The JSON has neither
+// "groups" nor "learning_rate_scale". REQUIRES: ParseOptimizer(json) is OK, and the group exists.
 Json OptimizerOfGroup(const Json& json, int group);
 
-// Returns the group number of each parameter: the first group with a glob that matches any name of
-// the parameter. Sets `matches` to the number of parameters that each group's globs match,
-// including those that an earlier group has.
+// Returns the group number of each parameter. `names` has all names of each parameter. A parameter
+// is in the first group with a glob that matches one of its names, or else in group 0. Sets
+// `matches` to the number of parameters that the globs of each group match. A parameter counts for
+// each group that matches, even if it is in an earlier group.
 std::vector<int> AssignGroups(const OptimizerSpec& spec,
                               const std::vector<std::vector<std::string>>& names,
                               std::vector<int>* matches);
 
-// Returns the learning rate for a program and a job that set none. It is Keras's: 0.01 for sgd,
-// 0.001 for others.
+// Returns Keras's default learning rate: 0.01 for sgd, 0.001 for all other rules. Used if neither
+// the program nor the job sets a learning rate.
 double DefaultLearningRate(const Json& json);
 
 // Returns true if the rule works only for rows of embedding tables.
@@ -101,17 +110,17 @@ inline bool ForTablesAlone(const RuleSpec& rule) {
   return std::holds_alternative<RowwiseAdagradSpec>(rule);
 }
 
-// Returns the names of the rule's slots, as in torch.optim ("momentum_buffer", "exp_avg", ...). A
-// slot is the optimizer's state for one parameter. It has the parameter's shape, except "step",
-// which is one number.
+// Returns the names of the rule's slots, as in torch.optim, such as "momentum_buffer" or "exp_avg".
+// A slot is state that the optimizer has for each parameter. A slot has the parameter's shape.
+// There are two exceptions: "step" is one number, and row-wise Adagrad has one number for each row.
 std::vector<std::string> SlotNames(const RuleSpec& rule);
 // Returns the initial value of all elements of a slot.
 double InitialSlotValue(const RuleSpec& rule, const std::string& slot);
 
-// Returns true if an update with a gradient of zeros changes neither the parameter nor its slots.
+// Returns true if an update with a gradient of zeros leaves the parameter and its slots unchanged.
 bool ZeroGradientIsNone(const RuleSpec& rule);
-// Returns true if FTRL makes an update at this rate. FTRL divides by the rate in single precision,
-// so it needs a minimum.
+// Returns true if FTRL makes an update at this learning rate. FTRL skips updates at lower rates,
+// because it divides by the rate in single precision.
 inline bool FtrlUpdates(double learning_rate) { return learning_rate >= 1e-30; }
 
 // Returns text such as "adam(beta1=0.9, beta2=0.999, epsilon=1e-07, ...)".

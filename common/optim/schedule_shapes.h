@@ -1,4 +1,5 @@
-// The built-in learning-rate schedules, without their warm-up. Internal to schedule.cc.
+// The built-in learning-rate schedules (schedule.h), without their warm-up. Internal to the
+// implementation of schedule.h.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +12,23 @@
 
 namespace muster::schedules {
 
-// A schedule without its warm-up. `rate` returns the learning rate at a step. `since_start` counts
-// the steps from the start of training, for boundaries. `since_warmup` counts them from the end of
-// the warm-up, for decays.
+// A schedule without its warm-up.
 struct Shape {
-  double initial = 0;  // The warm-up rises to this rate.
+  double initial = 0;  // The rate at the end of the warm-up.
+  // Returns the learning rate of a step. The arguments are the numbers of completed steps since the
+  // start of training, and since the end of the warm-up.
   std::function<double(int64_t since_start, int64_t since_warmup)> rate;
-  // True if the shape begins with a rise. A warm-up is then refused.
+  // True if the shape begins with a rise. Such a shape cannot have a warm-up.
   bool rises = false;
 };
 
 struct ShapeContext {
   const ScheduleContext& run;
-  int64_t warmup = 0;          // Length of the warm-up in steps.
-  bool scales_itself = false;  // A shape that applies `scale` itself sets this to true.
-  double scale = 1;
+  int64_t warmup = 0;  // The length of the warm-up in steps.
+  // A function that makes a shape sets this to true if the shape's rates include the factor
+  // `scale`.
+  bool scales_itself = false;
+  double scale = 1;  // The factor for "scale_with_replicas".
 };
 
 using MakeShape = Shape (*)(JsonObject& spec, ShapeContext& context);
@@ -34,21 +37,23 @@ struct NamedShape {
   const char* name;
   MakeShape make;
 };
-// Returns the shapes in the order in which messages list them.
+// Returns the shapes in the order of error messages.
 const std::vector<NamedShape>& BuiltIn();
 
-// ---- Reading keys
+// ---- Reading keys. The functions report errors with JsonObject::Fail.
+
+// Reads a rate, which must not be below 0.
 void ReadRate(JsonObject& spec, const std::string& key, double* out);
-// Returns the required initial rate.
+// Reads the initial rate. Reports an error if the key is missing.
 double ReadInitial(JsonObject& spec, const std::string& key = "initial");
-// Reads "<what>_steps", or "<what>_epochs", which may be fractional. Returns the length in steps,
-// or 0 if neither key is present. A length of 0 in the job is an error unless `may_be_zero` is
-// true.
+// Reads the key "<what>_steps" or "<what>_epochs", and returns the length in steps. A number of
+// epochs may be fractional. Returns 0 if neither key is present. Reports an error for a length of 0
+// if `may_be_zero` is false.
 int64_t ReadLength(JsonObject& spec, const std::string& what, const ScheduleContext& context,
                    bool may_be_zero = false);
 int64_t ReadRequiredLength(JsonObject& spec, const std::string& what,
                            const ScheduleContext& context);
-// Like ReadLength. If neither key is present, returns the number of steps after the warm-up.
+// Like ReadLength, but returns the number of steps after the warm-up if neither key is present.
 int64_t ReadLengthOrRest(JsonObject& spec, const std::string& what, const ShapeContext& context);
 // Reports an error for `key` if the number of steps in an epoch is unknown.
 void RequireEpochs(JsonObject& spec, const std::string& key, const ScheduleContext& context);

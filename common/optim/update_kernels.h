@@ -1,7 +1,8 @@
-// Optimizer rules that work on plain memory. A parameter server uses them to apply a received
-// gradient to a part of a variable and its slots. Each rule makes one pass over the memory. The
-// code is vectorized for several instruction sets. All of them compute the same bits, so a backup
-// on another host equals its primary. This code does not need LibTorch.
+// The optimizers' updates on plain memory. A parameter server uses them to apply a gradient to a
+// part of a variable and its slots. A slot is the optimizer's state for a parameter, such as
+// momentum. Each update makes one pass over the memory. The code is compiled for several
+// instruction sets, and gives the same bits with each of them. Copies of a variable on different
+// hosts therefore stay equal. Needs no LibTorch.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@
 
 namespace muster {
 
-inline constexpr int kMaxSlots = 3;  // Limit of the slots that have the parameter's shape.
+inline constexpr int kMaxSlots = 3;  // The maximum length of ShapedSlots.
 
 // The same range of elements of a parameter, its gradient and its slots.
 struct UpdateRange {
@@ -24,38 +25,41 @@ struct UpdateRange {
 
 // Returns SlotNames without "step", which is one number per parameter.
 std::vector<std::string> ShapedSlots(const RuleSpec& rule);
-// Returns the number of elements in each slot of an embedding row with `width` elements.
+// Returns the number of elements in each slot of a row of an embedding table. The row's parameter
+// has `width` elements.
 int64_t SlotElements(const RuleSpec& rule, int64_t width);
 
-// Makes one update in place. `step` counts the updates of this parameter, including this one, from
-// 1. Several ranges of one parameter may be updated one after another with the same step.
+// Makes one update in place. `step` is the number of this update of the parameter, from 1. A
+// parameter may be updated in several calls with the same `step`, one for each of its ranges.
 // Thread-safe if no other thread uses the range.
 void ApplyUpdate(const RuleSpec& rule, double learning_rate, int64_t step,
                  const UpdateRange& range);
 
-// Subtracts weight x difference from each value, but at most weight x value. A value of 0 or more
-// therefore never becomes negative. `weight` is in [0, 1].
+// Subtracts weight * difference from each value, but at most weight * value. A value of 0 or more
+// therefore stays 0 or more. `weight` is in [0, 1].
 void ApplyDifference(double weight, std::span<float> parameter, std::span<const float> difference);
 
 // Returns true if no value is infinite or NaN.
 bool AllFinite(std::span<const float> values);
 
-// Copies past this core's caches (non-temporal stores). Used if other cores read `to` next. The
-// copy does not first load the overwritten cache lines, and does not displace cached data.
+// Copies with non-temporal stores, which bypass this core's caches. Faster than memcpy if other
+// cores read `to` next.
 void CopyPastCaches(std::span<const float> from, float* to);
 
-// One update of many embedding rows. A row is contiguous memory: the parameter, then its slots of
-// SlotElements each. The gradients of all rows are contiguous too. All rows share `step`, as in
-// TensorFlow's sparse optimizers. A new row starts at the current step.
+// One update of many rows of an embedding table.
 struct RowUpdates {
+  // The memory of each row: the parameter, followed by its slots. Each slot has SlotElements
+  // elements.
   std::span<float* const> rows;
-  const float* gradients = nullptr;  // [rows][width]
-  int64_t width = 0;                 // Elements of a row's parameter.
+  const float* gradients = nullptr;  // In the shape [rows][width].
+  int64_t width = 0;                 // The number of elements of a row's parameter.
 };
+// `step` is the number of this update of the table, from 1. All rows have the same step, even new
+// rows, as in TensorFlow's sparse optimizers.
 void ApplyRowUpdates(const RuleSpec& rule, double learning_rate, int64_t step,
                      const RowUpdates& updates);
 
-// Returns ApplyUpdate as compiled for each instruction set that this processor supports. For tests.
+// Returns the compiled variants of ApplyUpdate that this processor supports. For tests.
 using UpdateKernel = void (*)(const RuleSpec&, double learning_rate, int64_t step,
                               const UpdateRange&);
 std::vector<UpdateKernel> AvailableKernels();

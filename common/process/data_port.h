@@ -1,5 +1,6 @@
-// Selects the network interface on which a task accepts data connections. The job may name the
-// interface. The default is the interface of the route to the chief. Needs no LibTorch.
+// Selects the network interface on which a task accepts data connections, which carry gradients and
+// parameters. The job may name the interface. The default is the interface of the route to the
+// chief. Needs no LibTorch.
 #pragma once
 
 #include <functional>
@@ -11,12 +12,14 @@
 
 namespace muster {
 
-// Returns the address, "host:port", whose route selects the interface for data connections if the
-// job names none. This task then listens on the local address of that route.
+// Returns the address ("host:port") whose route determines the default interface. This task listens
+// on the local address of that route. The result is the address of the chief. In the chief's
+// process, the result may be the address of another task.
 std::string DataRoute(const ClusterConfig& config);
 
-// Blocks until the required host names resolve, for at most timeouts.join, or until `give_up`
-// returns true. Requires a cluster with a chief.
+// Returns the options of this task's DataListener. If the job names no interface, blocks until the
+// host name of DataRoute resolves. Returns an error after timeouts.join, or if `give_up` returns
+// true. REQUIRES: the cluster has a chief.
 absl::StatusOr<transport::ListenerOptions> DataPortOptions(const Job& job,
                                                            const ClusterConfig& cluster,
                                                            const std::function<bool()>& give_up);

@@ -1,4 +1,5 @@
-// Identifies processes across hosts and reuse of pids.
+// Identifies a process uniquely. A pid alone is not unique: processes on two hosts may have the
+// same pid, and the kernel reuses pids.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +7,11 @@
 
 namespace muster {
 
-// Returns an identifier of the scope in which a pid is unique: the machine's boot and the pid
-// namespace.
+// Returns an identifier of the boot of this machine and of the pid namespace. Processes with equal
+// results see each other under the same pids.
 std::string PlaceOfThisProcess();
-// Returns the start time of a process in ticks since boot, "" if the process does not exist or is a
-// zombie. Pids are reused, so a process is identified by its pid and its start time.
+// Returns the start time of a process in clock ticks since boot. Returns "" if the process does not
+// exist or is a zombie. The place, the pid and the start time together identify a process.
 std::string StartOf(int64_t pid);
 
 }  // namespace muster

@@ -1,8 +1,10 @@
-// Handles a task's SIGTERM and SIGINT on its own thread, so that handlers may call any function.
-// The first signal requests a stop. A second SIGTERM, which Slurm and container runtimes may send
-// while the state is saved, has no effect. A second SIGINT ends the process at once with exit code
-// 128 + SIGINT. It does not use 143, because 143 means that the state was saved. Construct the
-// object in main before any other thread starts. The object must live as long as the process.
+// Handles SIGTERM and SIGINT of a task on a thread of its own, so that handlers may call any
+// function. The first signal requests a stop. The task then saves its state and exits with 143.
+// Later SIGTERMs have no effect, because Slurm and container runtimes may send them during the
+// save. A second SIGINT ends the process at once with exit code 130 (128 + SIGINT).
+//
+// main constructs the object before any other thread starts. The object must live as long as the
+// process.
 #pragma once
 
 #include <signal.h>
@@ -17,16 +19,17 @@ namespace muster {
 
 class StopSignals {
  public:
-  // `what` completes the log line "SIGTERM received: ". `on_unhandled` is called if a stop is
-  // requested while no receiver is set (SetHandler). If `on_unhandled` is null, the request waits
-  // for the next receiver.
+  // `what` is the end of the log line "SIGTERM received: <what>". `on_unhandled` is called if a
+  // signal requests a stop before SetHandler has set a handler. If `on_unhandled` is null, the next
+  // call of SetHandler passes the request to the new handler.
   explicit StopSignals(std::string what, std::function<void()> on_unhandled = nullptr);
 
-  // Starts to handle signals, including pending ones.
+  // Starts to handle signals, including those that have arrived since the construction.
   void Start();
+  // Returns true after the first signal.
   bool requested();
-  // Sets the receiver of stop requests. Calls `stop` at once if a stop was already requested. Null
-  // removes the receiver.
+  // Sets the handler of stop requests. Calls `stop` at once if a stop was already requested. A null
+  // `stop` removes the handler.
   void SetHandler(std::function<void()> stop);
 
  private:

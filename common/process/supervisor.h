@@ -1,6 +1,7 @@
-// Messages from a task to its supervisor, the process that starts and restarts tasks (`muster
-// launch`). A message reports that a task of the job was lost or found again. The supervisor kills
-// a lost process before it starts the successor, because a frozen process holds its port.
+// Messages from a task to its supervisor, the process that starts and restarts tasks, such as
+// `muster launch`. A message reports that a task of the job does not answer (lost), or that a lost
+// task answers again (found). The supervisor kills the process of a lost task before it starts
+// another process for the task. Otherwise a frozen process would still occupy the task's port.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +16,20 @@ namespace muster {
 
 struct LostTask {
   std::string task;  // For example "worker:1".
-  // The process ID of the lost process, so that the supervisor does not kill its successor.
+  // The process ID of the lost process. The supervisor kills only this process.
   int64_t pid = 0;
   std::string why;
-  Duration grace{};  // Timeout for the process to end or to be found again.
+  Duration grace{};  // How long the supervisor waits before it kills the process.
 };
 
-// One message as a JSON line.
+// A message. On the pipe to the supervisor, each message is one line of JSON.
 struct SupervisorLine {
-  bool found = false;  // True if `lost.task` was found again.
+  bool found = false;  // True if lost.task was found again. All other fields are then unset.
   LostTask lost;
 };
 Json SupervisorLineToJson(const SupervisorLine& line);
-// Returns true if `json` is a SupervisorLine and not a ProgressState.
+// Returns true if `json` is a SupervisorLine, and false if it is a ProgressState. Both kinds of
+// messages use the same pipe.
 bool IsSupervisorLine(const Json& json);
 absl::StatusOr<SupervisorLine> SupervisorLineFromJson(const Json& json);
 
@@ -40,8 +42,9 @@ class Supervisor {
   virtual void ReportFound(const std::string& task) = 0;
 };
 
-// Returns a Supervisor that sends to a copy of the descriptor in the environment variable
-// kProgressFdVariable (common/telemetry/progress.h). If the variable is not set, sends nothing.
+// Returns the connection to this task's supervisor. The environment variable kProgressFdVariable
+// (common/telemetry/progress.h) has the number of the file descriptor, which this function
+// duplicates. If the variable is not set, the result discards all messages.
 std::unique_ptr<Supervisor> MakeSupervisor();
 
 }  // namespace muster

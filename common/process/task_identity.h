@@ -1,5 +1,6 @@
-// Finds the identity that a task proves to other tasks, in the job file and the environment
-// (docs/security.md). Needs no LibTorch.
+// Makes the identity with which a task authenticates itself to other tasks (docs/security.md). An
+// identity is made from certificates or from a run key, a secret that all tasks of a run share.
+// Needs no LibTorch.
 #pragma once
 
 #include <memory>
@@ -12,22 +13,30 @@
 
 namespace muster {
 
-// Makes an identity from the first of these that is present: certificates (tls.certificate),
-// security.key_file, the key that `muster launch` passes on, $MUSTER_RUN_KEY_FILE,
-// ~/.config/muster/run.key. Returns null for a process without a cluster. Returns null if
-// security.insecure is set and the first three are absent. Returns null if nothing is present and
-// all addresses are loopback literals. If nothing is present in any other cluster, the
-// ConfigurationError lists ways to provide an identity. Other errors describe an invalid key or
-// certificate.
+// Makes an identity from the first of these sources that is present:
+//   1. The certificates of the job: tls.certificate, tls.key, tls.authority.
+//   2. The run key in the file security.key_file.
+//   3. The run key that `muster launch` passes to its tasks.
+//   4. The run key in the file $MUSTER_RUN_KEY_FILE.
+//   5. The run key in ~/.config/muster/run.key.
+// If security.insecure is true, only sources 1 to 3 count.
+//
+// Returns null, for connections without authentication, in these cases:
+//   - The process has no cluster.
+//   - security.insecure is true, and none of sources 1 to 3 is present.
+//   - No source is present, and all addresses of the cluster are loopback literals.
+//
+// In all other cases without a source, returns a ConfigurationError that lists the ways to provide
+// an identity. Returns an error for an invalid key or certificate.
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityFor(const ClusterConfig& cluster,
                                                                 const Job& job);
 
-// As IdentityFor, for a task that starts. Logs the file of the key or certificate.
+// Like IdentityFor. Logs the file of the key or certificate. Called by a task at its start.
 absl::StatusOr<std::shared_ptr<security::Identity>> IdentityOfTask(const ClusterConfig& cluster,
                                                                    const Job& job);
 
-// Resolves a path of the job file against `folder`, and replaces "{type}" and "{index}" in the
-// path. The launcher passes "launcher" and 0.
+// Replaces "{type}" and "{index}" in a path of the job file, and resolves a relative path against
+// `folder`. `muster launch` passes "launcher" and 0 for itself.
 std::string PathOfTask(std::string path, std::string_view type, int index,
                        const std::string& folder);
 

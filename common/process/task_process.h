@@ -1,5 +1,5 @@
-// The parts of main that all tasks share: the command line, the last log line, and the exit. Needs
-// no LibTorch.
+// The parts of main that all tasks share: the command line, the last log line, and the exit. The
+// last log line of a process says how and why it ends. Needs no LibTorch.
 #pragma once
 
 #include <functional>
@@ -26,40 +26,41 @@ struct TaskMain {
   std::string about;                   // The first line of --help.
   std::string on_signal;               // The argument `what` of StopSignals.
   std::function<void()> on_unhandled;  // The argument `on_unhandled` of StopSignals.
-  std::string termination_log;
+  std::string termination_log;         // See ReportResult.
 };
 
-// Parses the command line, calls `body`, and logs the last line. Then ends the process with the
-// exit code of the body's result. Returns an exit code only if the command line is invalid or
-// requests help or the version.
+// Parses the command line, calls `body`, logs the last line, and ends the process with the exit
+// code of the body's result. Returns only if the command line is invalid, or requests help or the
+// version. The result is then the exit code.
 int RunTaskMain(int argc, char** argv, const TaskMain& main,
                 const std::function<absl::Status(const TaskArguments&, StopSignals*)>& body);
 
-// Returns the faults of --fault for this task, or null if the command line has no --fault. A
-// process without a cluster is worker 0.
+// Returns the planned faults (docs/faults.md) of this task. Returns null if the command line has no
+// --fault. In a process without a cluster, the task is worker 0.
 absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& arguments,
                                                    const ClusterConfig& cluster);
 
-// Raises the limit on open files. Returns an error if it is still too low for a single process.
-// Logs a warning if it is too low for the cluster.
+// Raises this process's limit on open files as far as possible. Returns an error if the limit is
+// too low for any task. Logs a warning if the limit is too low for a cluster of this size.
 absl::Status CheckDescriptors(const ClusterConfig& cluster);
 
-// Sets the mode of files that this process creates to the job's security.file_mode. REQUIRES:
-// LoadJob has checked the job.
+// Makes this process create files with the access that the job's security.file_mode describes.
+// REQUIRES: LoadJob has checked the job.
 void UseFileMode(const Job& job);
 
-// Logs the process's last line, and writes it to the file of the container's termination message.
+// Logs the message of `result` as the last line of the process. Writes an error to the file
+// `termination_log`, from which Kubernetes reads the container's termination message.
 void ReportResult(const absl::Status& result, const std::string& termination_log);
 
-// Returns an error if the job file has options that no role of this version supports.
+// Returns an error if the job has a combination of options that this version does not support.
 absl::Status CheckSupported(const Job& job);
 
-// Writes the last line and ends the process. May be called on any thread.
+// Logs the last line `line`, writes it to `termination_log`, and ends the process. Thread-safe.
 [[noreturn]] void EndNow(const std::string& line, const std::string& termination_log,
                          ExitCode code);
 
-// Ends the process at once, without static destructors. Static destructors of libraries might wait
-// for threads that are still running.
+// Flushes the log and ends the process without calling static destructors. Static destructors of
+// libraries might wait for threads that are still running.
 [[noreturn]] void LeaveProcess(ExitCode code);
 
 }  // namespace muster

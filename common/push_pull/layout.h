@@ -1,19 +1,18 @@
 // A layout says which parameter server holds which part of each variable, and in which chunks
-// workers transfer the parts. The layout is a pure function of the variables and the options, so
-// every process computes the same one.
+// workers transfer the parts. The layout is a pure function of the variables and the options. Every
+// process therefore computes the same layout.
 //
-// A partitioner cuts each variable along its first dimension. The three kinds of partitioners are
-// those of TensorFlow. The parts are distributed so that all servers hold about as many bytes. Each
-// server's parts are contiguous in its memory.
+// A partitioner divides each variable into parts along the first dimension. The three kinds of
+// partitioners are those of TensorFlow. The parts are distributed so that all servers hold about
+// the same number of bytes. The parts of a server are contiguous in the server's memory.
 //
-// A chunk is a range of a server's memory that belongs to one optimizer. Each chunk has its own
-// lock and its own order of updates. After a broken connection, a push continues with the chunks
-// that do not have it yet. An update covers a whole chunk. Variables therefore share a chunk only
-// if they always have gradients together, or if a gradient of zeros has the same effect as no
-// gradient.
+// A chunk is a range of a server's memory that belongs to one optimizer. A chunk is the unit of
+// locking and of transfers, and an update covers a whole chunk. Two variables share a chunk only in
+// two cases: they always have gradients at the same time, or a gradient of zeros has the same
+// effect as no gradient.
 //
-// An embedding table has no range in a server's memory. A hash of the key assigns each row to a
-// server and to one of the table's kRowChunks chunks on that server.
+// The rows of an embedding table are not in such ranges. A hash of the row's key selects a server,
+// and one of the table's kRowChunks chunks on that server.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +24,15 @@
 
 namespace muster::push_pull {
 
-// The properties of an embedding table, except its optimizer.
+// The properties of an embedding table, except its optimizer. The types that the comments name are
+// those of rows/embedding_table.h.
 struct TableSpec {
-  int64_t width = 1;    // Elements per row.
+  int64_t width = 1;    // The number of elements of a row.
   int initializer = 0;  // An Initializer::Kind.
   double scale = 0;     // Initializer::scale.
   uint64_t seed = 0;    // EmbeddingTable::Options::seed.
   int type = 0;         // A RowType.
-  // RowLimits, for the whole table.
+  // The fields of RowLimits, for all servers together.
   int64_t max_rows = 0, max_bytes = 0;
   int eviction = 1;  // An Eviction.
   int64_t admit_after = 1;
@@ -41,21 +41,22 @@ struct TableSpec {
 
 struct VariableSpec {
   std::string name;            // "<model>.<parameter>".
-  std::vector<int64_t> shape;  // Of a float32 tensor. Empty: a scalar. For a table: {0, width}.
-  int optimizer = 0;           // The index of the program's optimizer.
-  // The order of dimensions in memory, outermost first. Empty: row-major.
+  std::vector<int64_t> shape;  // Empty: a scalar. An embedding table has {0, width}.
+  int optimizer = 0;           // The index of the optimizer in the program.
+  // The order of the dimensions in memory, outermost first. Empty: row-major.
   std::vector<int64_t> order;
-  std::optional<TableSpec> table = {};
-  // Variables share a chunk only if they have the same optimizer and the same value here.
+  std::optional<TableSpec> table = {};  // Set for embedding tables.
+  // Variables may share a chunk only if `optimizer` and `together` are equal.
   int together = 0;
-  int64_t elements() const;  // At most kMaxVariableElements, even if the shape has more.
+  // Returns the number of elements, or kMaxVariableElements if the shape has more.
+  int64_t elements() const;
 };
 
 // The maximum number of elements of all variables together: 4 TiB of memory.
 inline constexpr int64_t kMaxVariableElements = int64_t{1} << 40;
 
-inline constexpr int kRowChunks = 16;  // Per table and server.
-// The server that holds a key's row, and the chunk's index among the table's chunks there.
+inline constexpr int kRowChunks = 16;  // The number of chunks of a table on one server.
+// The server that holds the row of a key, and the index among the table's chunks on that server.
 struct RowPlace {
   int server = 0, chunk = 0;
 };
@@ -64,45 +65,47 @@ RowPlace PlaceOfRow(uint64_t key, int servers);
 // The job's "parameter_server.partitioner".
 struct Partitioner {
   enum class Kind {
-    kMinSize,  // One part per server, or fewer, so that each part has at least `bytes`.
-    kMaxSize,  // As many parts as needed, so that each part has at most `bytes`.
-    kFixed,    // Exactly `parts` parts.
+    kMinSize,  // As many parts of at least `bytes` bytes as possible.
+    kMaxSize,  // As few parts of at most `bytes` bytes as possible.
+    kFixed,    // `parts` parts.
   };
   Kind kind = Kind::kMinSize;
   int64_t bytes = 256 << 10;
-  std::optional<int64_t> parts;  // For kMinSize and kMaxSize: the maximum number of parts.
+  // For kFixed, the number of parts. Otherwise the maximum number of parts. By default, the maximum
+  // is the number of servers for kMinSize, and unlimited for kMaxSize.
+  std::optional<int64_t> parts;
 };
-// Parses {"name": "min_size" | "max_size" | "fixed", "bytes": ..., "parts": ...}, or the name
-// alone.
+// Parses a name, or an object {"name": "min_size" | "max_size" | "fixed", "bytes": ..., "parts":
+// ...}.
 absl::StatusOr<Partitioner> ParsePartitioner(const Json& json);
 
-// Elements [begin, end) of a variable, which are whole rows. They lie at `offset`, an index of an
-// element, in the server's memory.
+// The elements [begin, end) of a variable. A part has whole rows of the first dimension.
 struct VariablePart {
   int variable = 0;
   int64_t begin = 0, end = 0;
   int server = 0;
-  int64_t offset = 0;
+  int64_t offset = 0;  // The position in the server's memory, in elements.
   int64_t elements() const { return end - begin; }
 };
 
-// Elements [begin, end) of a server's memory.
+// A range [begin, end) of elements of a server's memory, or rows of an embedding table. The range
+// is empty for a chunk of rows.
 struct Chunk {
   int server = 0;
   int64_t begin = 0, end = 0;
   int optimizer = 0;
-  // The index, among the variables, of the table whose rows the chunk holds. -1: the chunk is a
-  // range. A chunk of rows has no elements.
+  // The index, among the variables, of the table whose rows the chunk has. -1: the chunk is a
+  // range.
   int table = -1;
   int64_t elements() const { return end - begin; }
   bool rows() const { return table >= 0; }
 };
 
 struct Layout {
-  std::vector<VariablePart> parts;  // In order of variables, then of `begin`.
-  // Indexed by server, in the order of the server's memory.
+  std::vector<VariablePart> parts;  // Sorted by variable, then by `begin`.
+  // The chunks of each server, in the order of its memory. Indexed by server.
   std::vector<std::vector<Chunk>> chunks;
-  std::vector<int64_t> elements;  // Indexed by server.
+  std::vector<int64_t> elements;  // The size of each server's memory. Indexed by server.
 };
 
 struct LayoutOptions {
@@ -111,18 +114,18 @@ struct LayoutOptions {
   int64_t chunk_bytes = 256 << 10;
 };
 
-// Returns a ConfigurationError if sizes from another process are negative, or exceed the limits on
-// elements or chunks.
+// Returns a ConfigurationError if a size is negative, or if there are too many elements or chunks.
+// Called for arguments that come from another process.
 absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
 
-// REQUIRES: at least one server. Sizes from another process must pass CheckSizes first.
+// REQUIRES: there is at least one server, and CheckSizes returns OK.
 Layout MakeLayout(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
 
-// Returns a digest, 16 hex digits, of everything that a worker and a server must agree on before a
-// transfer: names, shapes, optimizers and placement.
+// Returns a digest of the variables and the options, in 16 hex digits. A worker and a server must
+// have the same digest.
 std::string DigestOf(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
-// Returns the first difference between two lists of variables, worded as the end of a sentence:
-// "the shape of conv1.weight: [32, 1, 3, 3] here, [16, 1, 3, 3] there". Returns "" if they are
+// Returns the first difference between two lists of variables, for the end of a sentence: "the
+// shape of conv1.weight: [32, 1, 3, 3] here, [16, 1, 3, 3] there". Returns "" if the lists are
 // equal.
 std::string FirstDifference(const std::vector<VariableSpec>& mine,
                             const std::vector<VariableSpec>& theirs);

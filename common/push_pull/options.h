@@ -1,4 +1,5 @@
-// The job's "parameter_server" section (docs/job_file.md).
+// The options in the job's "parameter_server" section (docs/job_file.md). A shard is the part of
+// all variables that one parameter server holds.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +11,28 @@
 
 namespace muster::push_pull {
 
-// The type of gradients sent to a server and of parameters sent back. The sender rounds to it.
+// The type to which gradients and parameters are rounded for a transfer. kNone: float32.
 enum class Compression { kNone, kBFloat16, kFloat16 };
 
 struct ParameterServerOptions {
-  // The number of batches that a worker may be ahead of the slowest worker. Absent: no limit.
-  // 0 would mean synchronous training. The parser accepts 0, because runs of older versions contain
-  // it. CheckMaxStaleness refuses to train with it.
+  // The maximum number of batches that a worker may be ahead of the slowest worker. Absent: no
+  // limit. The value 0 means synchronous training, which CheckMaxStaleness
+  // (common/job/job_checks.h) refuses. The parser accepts 0, because the job.json of an old run may
+  // contain it.
   std::optional<int64_t> max_staleness;
   // The number of copies of each shard: 1 or 2. The copies are on different servers. The parser
-  // also accepts the old key "replicas".
+  // accepts "replicas", the old name of this key.
   int64_t copies = 1;
   Partitioner partitioner;
   int64_t chunk_bytes = 256 << 10;
   Compression compression = Compression::kNone;
-  bool checksum = false;    // Adds checksums to payloads. Headers always have a checksum.
+  bool checksum = false;    // True: data have checksums. Headers always have checksums.
   int64_t connections = 1;  // The number of connections from a worker to a shard: 1 to 16.
 };
 
-// Absent keys get their defaults. Errors are ConfigurationErrors that name the key.
+// Parses the section. Errors are ConfigurationErrors that name the key.
 absl::StatusOr<ParameterServerOptions> ParseParameterServer(const Json& json);
-// Renames old keys of the section to their current names.
+// Renames keys of the section that have an old name to their current name.
 void RenameParameterServerKeys(Json* json);
 
 }  // namespace muster::push_pull

@@ -1,5 +1,6 @@
-// The data and the result of a push. The worker's client, the primary and the backup share these
-// types.
+// The data and the result of a push of gradients to one chunk. A chunk is a part of the variables
+// on a parameter server (layout.h). The worker's client, the primary server of the chunk, and the
+// server with the backup copy use these types.
 #pragma once
 
 #include <cstdint>
@@ -7,39 +8,43 @@
 
 namespace muster::push_pull {
 
-// Identifies a push by its process and its number in that process.
+// Identifies a push.
 struct PushKey {
-  int worker = 0;            // Index of the task.
-  uint64_t incarnation = 0;  // The incarnation of the worker's process.
-  uint64_t sequence = 0;     // The number of the push, from 1.
-  int64_t lease = 0;         // The lease of the batch.
+  int worker = 0;            // The index of the worker.
+  uint64_t incarnation = 0;  // A random number that identifies the worker's process.
+  uint64_t sequence = 0;     // The number of the push in that process, from 1.
+  int64_t lease = 0;         // The number under which the chief assigned the batch to the worker.
 };
 
 // The data of a push for one chunk.
 struct ChunkPush {
   PushKey key;
-  // The chunk's number of updates when the worker pulled the parameters from which it computed this
-  // gradient.
+  // The number of updates that the chunk had when the worker pulled its parameters. The worker has
+  // computed the gradient from these parameters.
   int64_t pulled = 0;
   double learning_rate = 0;
-  std::span<const float> gradient;  // For rows: the output of PackRows, with distinct keys.
-  // The gradient is a change of values that are never negative, such as a running variance. The
-  // server subtracts at most the fraction `learning_rate` (the worker's weight) of the current
-  // value. The values therefore stay at least 0, however old the pull is.
+  // For rows of an embedding table: the output of PackRows, with distinct keys.
+  std::span<const float> gradient;
+  // True if the chunk has values that are never negative, such as running variances, and `gradient`
+  // is their change. `learning_rate` is then a weight in [0, 1]. The server subtracts the weighted
+  // change, but at most the fraction `learning_rate` of the current value. The values therefore
+  // never become negative, however old the pull is.
   bool floor = false;
-  // Has an effect only with a backup. If true, ShardStore::Apply returns before the backup has the
-  // push, and ShardStore::Await waits for the backup.
+  // Has an effect only if the server has a backup. True: ShardStore::Apply does not wait for the
+  // backup, and the caller must call ShardStore::Await. False: Apply waits for the backup.
   bool ahead = false;
-  // The store writes the resulting parameters to memory that another process reads.
+  // True if the server writes the new parameters to memory that it shares with the worker.
   bool shared = false;
 };
 
+// The result of a push.
 struct Pushed {
-  bool applied = false;  // False: the chunk already contained the push, or the push was refused.
+  bool applied = false;  // False: the chunk already contained the push, or the server refused it.
   int64_t updates = 0;   // The chunk's number of updates after the push.
-  // The number of updates by other workers since the worker pulled the parameters.
+  // The number of updates by other workers since ChunkPush::pulled.
   int64_t staleness = 0;
-  bool refused = false;  // The push contains an infinity or a NaN and has changed nothing.
+  // True if the gradient contains an infinity or a NaN. The server has not changed the chunk.
+  bool refused = false;
 };
 
 }  // namespace muster::push_pull

@@ -1,6 +1,8 @@
-// A ShardChannel is one of a worker's channels to a shard. PushPullClient launches transfers on it.
-// The channel's thread connects to the shard's primary. After a lost connection or a new view, the
-// thread connects again, until all launched transfers are answered. Internal to the client.
+// A ShardChannel makes a worker's transfers with one shard, the part of all variables that one
+// parameter server holds. The channel's thread keeps one connection to the shard's primary server.
+// After a lost connection or a new view (client.h), the thread connects again and repeats the
+// transfers without an answer. Internal to PushPullClient, which launches the transfers. A shard
+// has ParameterServerOptions::connections channels.
 #pragma once
 
 #include <poll.h>
@@ -28,26 +30,34 @@ class ShardChannel {
   struct Options {
     const ClientOptions* client = nullptr;
     int shard = 0;
-    int connection = 0;  // The index among the shard's connections.
-    // The shard's gradients. Null if they are not in memory that a server on this host can share.
+    int connection = 0;  // The index among the shard's channels.
+    // The memory of the shard's gradients, which a server on this host can open. Null: the
+    // gradients are in ordinary memory.
     const transport::SharedMemory* gradients = nullptr;
     ViewCache* views = nullptr;
-    // Receives answers. Called on the channel's thread. Once all transfers are answered, the
-    // channel does not access their memory.
+    // The channel's thread calls the following functions.
+    //
+    // Receives answers. `view` is the number of the view of the connection. After the answer to a
+    // transfer, the channel no longer uses the transfer's memory.
     std::function<void(std::span<const ChunkAnswer>, uint64_t view)> answered;
-    // Returns the pushes that were answered in views up to `view` and must be sent again.
+    // Called when the shard was restored to a state without the pushes that were answered in views
+    // up to `view`. Returns those pushes of the current push, so that the channel sends them again.
     std::function<std::vector<Transfer>(uint64_t view)> reopen;
-    std::function<void()> resumed;             // Called when transfers are sent a second time.
-    std::function<void(absl::Status)> failed;  // Called with a permanent error.
-    std::function<void()> ended;
+    std::function<void()> resumed;             // Called when transfers will be sent a second time.
+    std::function<void(absl::Status)> failed;  // Called with an error that a retry cannot repair.
+    std::function<void()> ended;               // The last call.
   };
   explicit ShardChannel(Options options);
-  ~ShardChannel();  // Stops.
+  ~ShardChannel();  // Stops the thread and joins it.
 
-  // Thread-safe.
+  // The following methods are thread-safe and do not block.
+  //
+  // Queues transfers.
   void Launch(std::span<const Transfer> transfers);
+  // Makes the thread look for a new view.
   void Wake();
-  void Stop();  // Does not wait.
+  // Makes the thread end soon.
+  void Stop();
 
  private:
   void Run();
@@ -77,11 +87,11 @@ class ShardChannel {
   // Used only by the channel's thread.
   std::deque<Transfer> todo_;  // Transfers for the next connection.
   std::shared_ptr<const ClientView> view_;
-  std::unique_ptr<ShardConnection> link_;  // The connection in view_.
+  std::unique_ptr<ShardConnection> link_;  // The connection to the primary in view_. May be null.
   std::vector<ChunkAnswer> answers_;
-  // True once a log line has said how this worker reaches the shard.
+  // True if the log says how this worker reaches the shard: shared memory or TCP.
   bool logged_ = false;
-  // True if a log line since the last answer has said that the shard is unreachable.
+  // True if the thread has logged a lost connection since the last answer.
   bool warned_ = false;
   // The number of the last connection. No two connections to a shard have the same number.
   uint32_t channel_ = 0;

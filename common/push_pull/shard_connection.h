@@ -1,7 +1,8 @@
-// The worker's end of a data connection to the primary of one shard. ShardChannel queues transfers,
-// polls the connection and calls Pump, which sends and receives at the same time. Row transfers
-// that are queued together become one request, whichever tables they belong to. Never blocks. Not
-// thread-safe.
+// The worker's end of a data connection to the primary server of one shard. A shard is the part of
+// all variables that one parameter server holds. A chunk is a part of a shard (layout.h).
+// ShardChannel queues transfers, polls the connection and calls Pump, which sends and receives.
+// Small transfers of rows that are queued one after another become one request, even if they belong
+// to different embedding tables. Never blocks. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +25,17 @@ namespace muster::push_pull {
 
 struct RowPull;
 
+// A pull of a chunk's parameters.
 struct DensePull {
-  // The reply has parameters only if the chunk has had more updates than this. Absent: the reply
-  // always has them.
+  // A number of updates. If the chunk has had no more updates than this, the answer has no
+  // parameters. Absent: the answer has parameters in any case.
   std::optional<int64_t> newer_than;
 };
 
-// An operation on one chunk. The answer to a push contains the parameters, except for tables.
+// An operation on one chunk. The answer to a push contains the chunk's new parameters, except for
+// chunks of embedding tables.
 struct Transfer {
-  int chunk = 0;
+  int chunk = 0;  // The index among the shard's chunks.
   std::variant<DensePull, ChunkPush, RowPull*> what;
   const ChunkPush* push() const { return std::get_if<ChunkPush>(&what); }
   RowPull* rows() const {
@@ -43,13 +46,13 @@ struct Transfer {
 
 struct ChunkAnswer {
   Transfer transfer;
-  Pushed pushed;  // For a pull, only `updates` is set.
-  int64_t bytes = 0;
+  Pushed pushed;      // For a pull, only `updates` is set.
+  int64_t bytes = 0;  // The number of bytes sent and received, without headers.
 };
 
 class ShardConnection {
  public:
-  // The destination of a chunk's parameters, in pieces.
+  // The memory of a chunk's parameters, which may have several pieces.
   using Pieces = std::vector<std::span<float>>;
   struct Options {
     Open open;
@@ -57,46 +60,49 @@ class ShardConnection {
     Compression compression = Compression::kNone;
     std::span<const Chunk> chunks;       // The shard's chunks.
     std::span<const Pieces> parameters;  // The destination of each chunk's parameters.
-    // Memory that is offered to the server, which may decline it. Either both are set, or neither.
-    // The gradient of a dense push lies in `gradients`, at its chunk's position. The server writes
-    // parameters to `memory`.
+    // Two memory regions that the connection offers to the server. The server may decline the
+    // offer. The server reads the gradients of dense pushes from `gradients`, at the position of
+    // the chunk. The server writes parameters to `memory`. Either both fields are set, or both are
+    // null.
     const transport::SharedMemory* gradients = nullptr;
     std::unique_ptr<transport::SharedMemory> memory;
   };
   ShardConnection(std::unique_ptr<transport::DataConnection> connection, Options options);
 
-  // Queues a transfer. Answers have the order of transfers. The connection sends the transfer's
-  // memory without a copy, so it must stay unchanged until the answer.
+  // Queues a transfer. Answers come in the order of transfers. The connection sends the transfer's
+  // memory without a copy. The caller must not change this memory before the answer.
   void Ask(const Transfer& transfer) { queued_.push_back(transfer); }
-  // Sends and receives as much as is possible without waiting, and appends answers. Returns false
-  // if no byte was sent or received. After an error the connection is unusable. The error has the
-  // server's message if the server sent one.
+  // Sends and receives as much as is possible without waiting. Appends the received answers to
+  // `answers`. Returns false if no byte was sent or received. After an error, the connection is
+  // unusable. If the server has sent an error, returns the server's error.
   absl::StatusOr<bool> Pump(std::vector<ChunkAnswer>* answers);
-  // Returns the transfers without an answer, in order. The next connection sends them again.
+  // Returns the transfers without an answer, in order.
   std::vector<Transfer> Unanswered() const;
 
+  // Returns true if the server has accepted the connection and all transfers are answered.
   bool idle() const { return welcomed_ && queued_.empty() && frames_.empty(); }
   short PollEvents() const { return connection_->PollEvents(true, sending()); }
   bool Buffered() const { return connection_->Buffered(); }
   int fd() const { return connection_->fd(); }
   bool shares_memory() const { return in_memory_; }
   bool welcomed() const { return welcomed_; }
-  // Why the server declined the offered memory. "" if it accepted it or none was offered.
+  // Returns why the server declined the offered memory. Returns "" if the server accepted the
+  // memory, or if this connection has not offered any.
   const std::string& declined() const { return declined_; }
 
  private:
-  // A request that is not answered yet, or the opening frame.
+  // A request without an answer, or the opening frame.
   struct Frame {
     Operation operation = Operation::kPull;
     std::vector<Transfer> transfers;
     transport::FrameHeader header;
     std::vector<RequestPart> parts;
-    std::vector<uint16_t> narrowed;  // The compressed gradient; empty without compression.
-    std::vector<iovec> out;          // The whole frame.
+    std::vector<uint16_t> narrowed;  // The compressed gradient. Empty without compression.
+    std::vector<iovec> out;          // The bytes of the whole frame.
     size_t bytes = 0, data_bytes = 0;
-    size_t reply_bytes = 0;  // Bytes of data in the expected reply.
+    size_t reply_bytes = 0;  // The number of bytes of data in the expected reply.
     uint32_t data_crc = 0;
-    MonotonicTime begun;  // When the frame was prepared.
+    MonotonicTime begun;  // The time at which the frame was prepared.
   };
   enum class Incoming { kHeader, kReply, kMessage };
 
@@ -125,17 +131,20 @@ class ShardConnection {
 
   std::deque<Transfer> queued_;  // Transfers that are in no frame yet.
   std::deque<Frame> frames_;     // Frames without an answer.
-  size_t sent_frames_ = 0;       // How many of the first frames were sent completely.
-  size_t sent_ = 0;  // The number of bytes sent of the first frame that is not sent completely.
+  // How many frames at the front of frames_ are sent completely, and how many bytes of the next
+  // frame are sent.
+  size_t sent_frames_ = 0;
+  size_t sent_ = 0;
   std::optional<Offer> offer_;
-  // The error of a failed send. Received bytes may still contain the server's reason.
+  // The error of a failed send. The connection continues to receive, because the server may have
+  // sent the reason.
   absl::Status broken_;
 
   std::vector<std::byte> inbox_;  // Received bytes, from `taken_` to `have_`.
   size_t taken_ = 0, have_ = 0;
   Incoming incoming_ = Incoming::kHeader;
   std::vector<iovec> into_;  // The destination of the payload that is being received.
-  size_t filled_ = 0;        // Bytes of the payload received so far.
+  size_t filled_ = 0;        // The number of bytes of this payload that have been received.
   transport::FrameHeader header_;
   Reply reply_;
   std::vector<ReplyPart> parts_;

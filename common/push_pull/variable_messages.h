@@ -13,13 +13,14 @@ using VariableMessages = google::protobuf::RepeatedPtrField<proto::VariableMessa
 VariableMessages ToMessages(const std::vector<VariableSpec>& variables);
 std::vector<VariableSpec> SpecsOf(const VariableMessages& messages);
 
-// Maps the name "<model>.<buffer>" of each buffer that is not floating-point to the bytes of the
-// buffer. Servers do not hold these buffers, because each worker has its own.
+// The buffers of all models that are not floating-point, such as counters. The key is
+// "<model>.<buffer>", and the value is the bytes of the buffer. Each worker has its own values.
+// Parameter servers do not hold these buffers.
 using IntegerBuffers = std::map<std::string, std::string>;
-// The maximum total bytes of buffers that a worker reports to the chief after a step. The report
-// may be in pieces (Leases.Tell in proto/parameter_server.proto).
+// The maximum number of bytes of the buffers that a worker reports to the chief after a step. Large
+// reports travel in several messages (Leases.Tell in proto/parameter_server.proto).
 inline constexpr size_t kMaxIntegerBytes = 8 << 20;
-// Returns the entries of `now` that `before` lacks or has with another value.
+// Returns the entries of `now` that are new or have another value than in `before`.
 IntegerBuffers ChangedSince(const IntegerBuffers& before, const IntegerBuffers& now);
 
 }  // namespace muster::push_pull

@@ -1,5 +1,6 @@
-// Holds the newest view for a worker's channels. While a channel fails, a thread of this object
-// requests a newer view. Until it has one, channels continue to try the current view. Thread-safe.
+// Holds the newest view for the channels of a PushPullClient. A view says which ps task serves each
+// shard (client.h). While a channel makes no progress, the thread of this object requests a newer
+// view. The channels continue to try the current view until the newer one arrives. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,29 +20,32 @@ class ViewCache {
   struct Options {
     // ClientOptions::next_view.
     std::function<absl::StatusOr<ClientView>(uint64_t newer_than)> next_view;
-    std::function<void()> changed;  // Called on this object's thread when a new view has arrived.
-    // Called when next_view failed and a channel still needs a view. The thread then ends, and no
-    // function is called again.
+    // This object's thread calls all functions of Options.
+    std::function<void()> changed;  // Called when a new view has arrived.
+    // Called if next_view fails while a channel needs a view. After this call, the object calls no
+    // other function.
     std::function<void(absl::Status)> failed;
   };
   explicit ViewCache(Options options);
-  ~ViewCache();  // Stops.
-  // Blocks until a running call of next_view returns. No function is called after that. Two threads
-  // must not call Stop at once.
+  ~ViewCache();  // Calls Stop.
+  // Ends the thread. Blocks until a running call of next_view returns. No function of Options is
+  // called after Stop. Two threads must not call Stop at the same time.
   void Stop();
 
-  // Null before the first view.
+  // Returns the newest view. Returns null before the first view.
   std::shared_ptr<const ClientView> current() const;
-  // Reports that `channel` makes no progress in view `number`, which is 0 if the channel had no
-  // view. Has no effect if the current view is another one. The first reason of a channel is kept
-  // until ReportSuccess or a new view.
+  // Called by a channel that makes no progress in view `number`, or that has no view (0). Has no
+  // effect if the number of the current view is not `number`. Until ReportSuccess or a new view,
+  // only the first failure of a channel counts.
   void ReportFailure(const void* channel, uint64_t number, const absl::Status& why);
+  // Called by a channel that makes progress.
   void ReportSuccess(const void* channel);
 
  private:
+  // A failure of a channel.
   struct Waiting {
     absl::Status why;
-    uint64_t since = 0;  // How many calls of next_view had started before the failure.
+    uint64_t since = 0;  // The value of calls_ at the time of the failure.
   };
   void Run();
 
@@ -49,7 +53,7 @@ class ViewCache {
   mutable absl::Mutex mutex_;
   absl::CondVar wanted_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;  // The number of calls of next_view.
   std::shared_ptr<const ClientView> view_ ABSL_GUARDED_BY(mutex_);
   std::map<const void*, Waiting> failing_ ABSL_GUARDED_BY(mutex_);  // Keyed by channel.
   std::thread thread_;

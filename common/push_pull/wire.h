@@ -1,11 +1,15 @@
-// The protocol between workers and parameter servers on their data connections. Each frame starts
-// with a transport::FrameHeader, which has one of the kinds and bodies below. Bodies are sent as
-// they lie in memory, little-endian. docs/parameter_server.md describes the layout. All functions
-// except SendError are pure.
+// The protocol between workers and parameter servers on their data connections. A frame is a
+// transport::FrameHeader, followed by a payload. The header contains a kind (FrameKind) and a body:
+// one of the structs Open, Welcome, Request and Reply. Bodies are sent as they lie in memory,
+// little-endian. docs/parameter_server.md describes the bytes of a frame. All functions except
+// SendError are pure.
 //
-// A worker starts with kOpen, and the server answers with kWelcome. Then the worker sends requests,
-// and the server answers each with one kReply, in order. The server may send kError in place of any
-// answer. It then closes the connection.
+// The first frame of a worker is kOpen, and the server answers with kWelcome. After that, the
+// worker sends requests. The server answers each request with one kReply, in order. In place of any
+// answer, the server may send kError and close the connection.
+//
+// A shard is the part of all variables that one server holds. A chunk is a part of a shard
+// (layout.h). A view says which ps task serves each shard (client.h).
 #pragma once
 
 #include <algorithm>
@@ -28,84 +32,92 @@ inline constexpr size_t kMaxErrorBytes = 4096;
 
 enum class FrameKind : uint16_t { kOpen = 0x5001, kRequest, kReply, kError, kWelcome };
 
-// The payload is an Offer, or empty.
+// The body of kOpen. The payload is an Offer, or empty.
 struct Open {
   uint32_t version = kWireVersion;
-  uint32_t worker = 0;
-  uint64_t incarnation = 0;  // The incarnation of the worker's process.
-  uint64_t layout = 0;       // Digest of variables and layout.
-  uint64_t view = 0;
+  uint32_t worker = 0;       // The index of the worker.
+  uint64_t incarnation = 0;  // A random number that identifies the worker's process.
+  uint64_t layout = 0;       // The result of LayoutNumber.
+  uint64_t view = 0;         // The number of the view.
   uint32_t shard = 0;
   uint32_t reserved = 0;
 };
 
-// Two regions of memory that a worker offers to a server on its host. Each region is as long as the
-// shard, and each chunk has its position in it. The server reads gradients from one region and
-// writes parameters to the other.
+// Two regions of memory that a worker offers to a server on the same host. Each region has the size
+// of the shard. A chunk has the same position in a region as in the shard. The server reads
+// gradients from one region, and writes parameters to the other.
 struct Offer {
   transport::SharedMemory::Place gradients, parameters;
 };
 static_assert(sizeof(Offer) == 64);
 
-// The payload is a sentence that says why the offer was declined, or empty.
+// The body of kWelcome. The payload is the reason why the server declined the offer, or empty.
 struct Welcome {
-  uint32_t shares_memory = 0;
+  uint32_t shares_memory = 0;  // 1: the server has accepted the offer.
 };
 
-// The maximum memory that a row request or its answer may make one end allocate. A step needs less
-// than this on one server.
+// The maximum size of the payload of a row request, and of its reply. A server refuses larger
+// requests. A training step needs less on one server.
 inline constexpr uint64_t kMaxRowBytes = 256ull << 20;
-// The maximum number of chunks in one request. Workers send fewer in practice.
+// The maximum number of chunks in one request. Workers send fewer.
 inline constexpr uint32_t kMaxParts = 1 << 17;
 
-// The operation on each chunk of a request. A row operation has any number of chunks, all of
-// tables. Any other operation has one chunk that is not of a table.
+// The operation on each chunk of a request. The request of a row operation has any number of
+// chunks, which all belong to embedding tables. A request of another operation has one chunk, which
+// does not belong to a table.
 enum class Operation : uint32_t {
-  kPush = 1,  // The reply contains the parameters after the push.
+  kPush = 1,  // Pushes a gradient. The reply contains the new parameters.
   kPull,      // The reply contains the parameters.
-  // The reply contains the parameters if the chunk has had more updates than `pulled`.
+  // The reply contains the parameters if the chunk has had more updates than RequestPart::pulled.
   kPullNewer,
-  kPushRows,
-  kPullRows,
+  kPushRows,  // Pushes the gradients of rows.
+  kPullRows,  // The reply contains the rows of the keys in the request.
 };
 constexpr bool IsPush(Operation operation) {
   return operation == Operation::kPush || operation == Operation::kPushRows;
 }
 constexpr bool IsRows(Operation operation) { return operation >= Operation::kPushRows; }
 
-// One chunk of a request. The payload of a request has all parts first, then the data of each part.
-// The data of kPush is the gradient, unless it is in shared memory. The data of kPushRows is the
-// output of PackRows. The data of kPullRows is the keys (u64).
+// One chunk of a request. The payload of a request is the RequestParts of all chunks, followed by
+// the data of all chunks. The data depends on the operation:
+// - kPush: the gradient. No data if the gradient is in shared memory.
+// - kPushRows: the output of PackRows.
+// - kPullRows: the keys (uint64_t).
 struct RequestPart {
   uint32_t chunk = 0;
-  uint32_t count = 0;  // For kPushRows: elements of PackRows. For kPullRows: keys.
-  int64_t pulled = 0;  // ChunkPush::pulled. For kPullNewer: the chunk's updates at the last pull.
+  // For kPushRows, the number of elements of the data. For kPullRows, the number of keys.
+  uint32_t count = 0;
+  // For a push, ChunkPush::pulled. For kPullNewer, the chunk's number of updates at the last pull.
+  int64_t pulled = 0;
   double learning_rate = 0;
 };
+// The body of kRequest.
 struct Request {
   Operation operation = Operation::kPull;
-  uint8_t checksum = 0;   // The data of the request and of its reply have a checksum.
-  uint8_t in_memory = 0;  // The data of the request and of its reply is in the offered memory.
+  uint8_t checksum = 0;   // 1: the data of the request and of the reply have a checksum.
+  uint8_t in_memory = 0;  // 1: the data of the request and of the reply are in the shared memory.
   uint8_t floor = 0;      // ChunkPush::floor.
   uint8_t reserved = 0;
-  uint64_t sequence = 0;  // The number of the push.
-  int64_t lease = 0;      // The lease of the pushed batch.
-  // The type of the elements in the request and its reply. kNone: float32.
+  uint64_t sequence = 0;  // PushKey::sequence.
+  int64_t lease = 0;      // PushKey::lease.
+  // The type of the elements in the request and the reply. kNone: float32.
   Compression compression = Compression::kNone;
-  uint32_t data_crc = 0;
-  uint32_t parts = 0, parts_crc = 0;  // Set by EncodeRequest.
+  uint32_t data_crc = 0;              // The CRC-32C of the data, if `checksum` is 1.
+  uint32_t parts = 0, parts_crc = 0;  // The number and the CRC-32C of the parts.
 };
 
-// One chunk of a reply. The payload of a reply has the same structure as that of a request. The
-// data is the chunk's parameters, unless they are in shared memory, or the rows.
+// One chunk of a reply. The payload of a reply is the ReplyParts of all chunks, followed by the
+// data of all chunks. The data is the chunk's rows or parameters. Parameters in shared memory are
+// not in the payload.
 struct ReplyPart {
   uint32_t chunk = 0;
   uint8_t applied = 0, refused = 0;  // As in Pushed.
-  uint8_t same = 0;  // For kPullNewer: the chunk has no newer updates. The part has no data.
+  uint8_t same = 0;  // 1: a kPullNewer finds no newer updates. The part has no data.
   uint8_t reserved = 0;
   int64_t updates = 0;    // The chunk's number of updates.
-  int64_t staleness = 0;  // The push's staleness.
+  int64_t staleness = 0;  // Pushed::staleness.
 };
+// The body of kReply. The fields have the same meaning as in Request.
 struct Reply {
   uint32_t checksum = 0;
   uint32_t data_crc = 0;
@@ -113,30 +125,31 @@ struct Reply {
 };
 static_assert(sizeof(RequestPart) == 24 && sizeof(ReplyPart) == 24);
 
-// The size of one element of data.
+// Returns the size of one element.
 constexpr size_t BytesPerElement(Compression compression) {
   return compression == Compression::kNone ? 4 : 2;
 }
 
-// Returns the value of Open::layout for a result of DigestOf, which is that number in hex digits.
+// Returns the number that a result of DigestOf has in hex digits. Returns a hash of any other text.
 uint64_t LayoutNumber(std::string_view digest);
 
 transport::FrameHeader EncodeOpen(const Open& open, uint64_t payload_bytes = 0);
-// Truncates `message`, the payload, to kMaxErrorBytes.
+// `message` is the payload. Truncates `message` to kMaxErrorBytes.
 transport::FrameHeader EncodeWelcome(const Welcome& welcome, std::string* message);
-// `data_bytes` is the size of the payload after the parts.
+// EncodeRequest and EncodeReply set the number and the checksum of the parts. `data_bytes` is the
+// size of the payload after the parts.
 transport::FrameHeader EncodeRequest(Request request, std::span<const RequestPart> parts,
                                      uint64_t data_bytes);
 transport::FrameHeader EncodeReply(Reply reply, std::span<const ReplyPart> parts,
                                    uint64_t data_bytes);
-// Sets `message`, the payload, to the error's message, truncated to kMaxErrorBytes.
+// Sets `message` to the payload: the error's message, truncated to kMaxErrorBytes.
 transport::FrameHeader EncodeError(const absl::Status& error, std::string* message);
-// Sends the error, with a timeout of one second, and shuts the connection down.
+// Sends a kError and shuts the connection down. Blocks for at most one second.
 void SendError(const absl::Status& error, transport::DataConnection& connection,
                const transport::AbortSignal& abort);
 
-// Fills the first `bytes` of `into` with calls of receive(span). `into` grows as data arrives, so a
-// peer that only announces a large size does not cause a large allocation.
+// Receives `bytes` bytes into `into`, with several calls of receive(span). `into` grows as data
+// arrives. A peer that announces a large size without sending data thus causes no large allocation.
 template <typename Receive>
 absl::Status ReceiveInPieces(size_t bytes, std::vector<uint64_t>* into, const Receive& receive) {
   constexpr size_t kFirst = 1 << 20;
@@ -152,18 +165,19 @@ absl::Status ReceiveInPieces(size_t bytes, std::vector<uint64_t>* into, const Re
   return absl::OkStatus();
 }
 
-// The Decode functions return PeerLost if the header is damaged, and ConfigurationError if it has
-// another version or kind.
+// The Decode functions return PeerLost if the header is damaged. They return a ConfigurationError
+// if the header has another version or kind, or an invalid body.
 absl::StatusOr<Open> DecodeOpen(const transport::FrameHeader& header);
 absl::StatusOr<Welcome> DecodeWelcome(const transport::FrameHeader& header);
-// Also checks that the payload has room for the parts, and that the payload of a row request does
-// not exceed kMaxRowBytes.
+// After DecodeRequest, the payload is at least as large as the parts. The payload of a row request
+// has at most kMaxRowBytes.
 absl::StatusOr<Request> DecodeRequest(const transport::FrameHeader& header);
 absl::StatusOr<Reply> DecodeReply(const transport::FrameHeader& header);
 // Returns PeerLost if the received parts do not match the header's checksum.
 absl::Status CheckParts(std::span<const std::byte> parts, uint32_t crc);
-// Returns whether the frame is a kError. ErrorOf returns its code with `message`, the payload.
+// Returns true if the frame is a kError.
 bool IsError(const transport::FrameHeader& header);
+// Returns the error of a kError. `message` is the payload.
 absl::Status ErrorOf(const transport::FrameHeader& header, const std::string& message);
 
 }  // namespace muster::push_pull

@@ -1,12 +1,15 @@
-// The accept loop in front of a gRPC server. It enforces limits that gRPC does not have: the number
-// of connections, the number of unproven connections, and the time until the first byte. If a
-// descriptor or memory is missing, the acceptor closes one connection and logs one line.
+// The accept loop in front of a gRPC server. The Acceptor enforces limits that gRPC does not have:
+// the number of connections, the number of strangers, and the time until the first byte. If the
+// process has no free descriptor or memory for a connection, the Acceptor closes the connection and
+// logs one line.
 //
-// A connection is *proven* once a call arrives on it that only a peer may make (see Proved). With
-// TLS, this proves the caller's identity. Without TLS, it only proves that the caller speaks gRPC.
-// An unproven connection is a *stranger*. If there is no room for a new connection, the acceptor
-// closes a stranger: the oldest one of the source with the most strangers. A member makes its first
-// call within milliseconds, so there is always room for members.
+// A connection begins as a *stranger*. It becomes *proven* when a call of any service except health
+// and reflection arrives on it. With TLS, such a call proves the caller's identity. Without TLS, it
+// only proves that the caller speaks gRPC.
+//
+// A *source* is an IPv4 address or a /64 network of IPv6. If a new connection exceeds a limit, the
+// Acceptor closes a stranger: the oldest one of the source that has the most strangers. A task of
+// the job makes its first call within milliseconds, so the Acceptor rarely closes its connection.
 #pragma once
 
 #include <cstdint>
@@ -23,28 +26,29 @@
 namespace muster::rpc {
 
 struct ConnectionLimits {
-  int most = 1024;           // All connections.
-  int max_per_source = 768;  // Connections of one address (IPv6: of one /64). Ignored with TLS.
-  int max_strangers = 256;   // Strangers of all sources.
-  int max_plaintext = 16;    // Plaintext connections of a server with TLS.
-  Duration first_byte = std::chrono::seconds(5);  // From the accept to the first byte.
+  int most = 1024;           // Maximum number of connections.
+  int max_per_source = 768;  // Maximum number of connections of one source. Ignored with TLS.
+  int max_strangers = 256;   // Maximum number of strangers, over all sources.
+  int max_plaintext = 16;    // Maximum number of plaintext connections to a server with TLS.
+  // Maximum time between the accept and the first byte.
+  Duration first_byte = std::chrono::seconds(5);
 };
 
-// Returns the limits of a server with `peers` client processes, in a process that may open
-// `descriptors` files. A connection uses two descriptors. The limits leave half of the descriptors
-// to the rest of the process.
+// Returns the limits of a server with `peers` client processes. `descriptors` is the maximum number
+// of open files of this process (RLIMIT_NOFILE). A connection uses two descriptors, and all
+// connections together use at most half of `descriptors`.
 ConnectionLimits LimitsFor(int64_t descriptors, int peers);
 
 struct AcceptorOptions {
   ConnectionLimits limits;
-  bool tls = false;  // If true, connections that do not begin with TLS count as plaintext.
+  bool tls = false;  // The server uses TLS. Connections that do not begin with TLS are plaintext.
   std::string name;  // "host:port", for the log.
 };
 
 // Thread-safe.
 class Acceptor {
  public:
-  // Receives a connection on which a byte has arrived. The socket is non-blocking and
+  // Receives a connection on which the first byte has arrived. The socket is non-blocking and
   // close-on-exec. Called on the acceptor's thread. Must not block.
   using Take = std::function<void(Fd connection, bool plaintext)>;
 
@@ -54,15 +58,15 @@ class Acceptor {
   // Starts accepting. Must be called at most once.
   virtual absl::Status Start(Take take) = 0;
 
-  // Reports a call that only a peer may make. `peer` is gRPC's name of the call's connection
-  // (ServerContext::peer).
+  // Makes a connection proven. The server calls this for each call that is neither health nor
+  // reflection. `peer` is gRPC's name of the connection (ServerContext::peer).
   virtual void Proved(std::string_view peer) = 0;
-  // Stops accepting. The ports are free when it returns. Connections that `take` has received stay
-  // open.
+  // Stops accepting and frees the ports. Connections that `take` has received stay open.
   virtual void Stop() = 0;
 
   struct Counts {
-    int strangers = 0, proven = 0, plaintext = 0;  // Open connections.
+    // Open connections. Plaintext connections to a server with TLS are strangers as well.
+    int strangers = 0, proven = 0, plaintext = 0;
     // Totals since Start.
     int64_t accepted = 0;
     int64_t silent = 0;       // Closed because no byte arrived in time.
@@ -71,9 +75,10 @@ class Acceptor {
     int64_t failed = 0;       // Closed because a descriptor or memory was missing.
   };
   virtual Counts counts() const = 0;
-  // Returns where the last connection came from that ended before it proved who it is, and why, as
-  // in "10.0.0.2: its certificate has expired". "" if there was none in the last 30 s, or if that
-  // source has proved who it is since.
+  // Returns the source of the last failed TLS connection and the reason, as in "10.0.0.2: its
+  // certificate has expired". A TLS connection has failed if it ended as a stranger, or if the
+  // server does not use TLS. Returns "" if none failed in the last 30 s, or if another connection
+  // of that source has become proven after the failure.
   virtual std::string last_refusal() const = 0;
 };
 

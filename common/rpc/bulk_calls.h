@@ -1,7 +1,8 @@
-// Limits a server's bulk calls: streams that carry much data at the client's pace. A few may run at
-// a time, and each must make progress. If the maximum is reached, a new call replaces the one that
-// has been without progress the longest. A reactor has one message in flight, so a stalled call
-// uses the memory of one message and no thread.
+// Limits a server's bulk calls: long streams whose speed the client determines, for example the
+// transfer of a checkpoint. Only a few bulk calls may run at a time. When the maximum is reached, a
+// new call replaces the call that has made no progress for the longest time. If all calls make
+// progress, the new call is refused. A bulk call has one message in flight, so a stalled call uses
+// the memory of one message and no thread.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -21,31 +22,32 @@ namespace muster::rpc {
 class BulkCalls {
  public:
   struct Limits {
-    int most = 8;
-    // A call without progress is cancelled after this time. The time is long because a chief that
-    // fills several servers reads the rows of one while the other calls wait.
+    int most = 8;  // Maximum number of calls at a time.
+    // A call that makes no progress for this time is cancelled. The default is long because a chief
+    // fills several parameter servers at the same time. While the chief reads the rows for one
+    // server, its calls to the other servers make no progress.
     Duration silence = std::chrono::minutes(10);
-    // A call without progress for this time may be cancelled to make room for a new call.
+    // A new call may replace a call that has made no progress for at least this time.
     Duration standstill = std::chrono::seconds(10);
   };
-  // `ending` is the error message of calls that arrive after Stop.
+  // `ending` is the error message for calls that arrive after Stop.
   BulkCalls(Limits limits, std::string ending);
   ~BulkCalls();  // Calls Stop.
 
-  // One running call, a member of its reactor. A call without progress is cancelled, and its
-  // pending reads and writes then fail.
+  // One bulk call. The call's gRPC reactor owns this object as a field. When BulkCalls cancels the
+  // call, the reactor's pending reads and writes fail.
   class Call {
    public:
-    // A caller has one call at a time: a new call cancels an earlier one of the same `caller`.
-    // Calls with an empty `caller` do not count as one caller.
+    // `caller` identifies the client. Admit cancels an earlier call of the same `caller`, except if
+    // `caller` is empty.
     Call(BulkCalls* calls, grpc::CallbackServerContext* context, const char* method,
          std::string caller = "")
         : calls_(calls), context_(context), method_(method), caller_(std::move(caller)) {}
     ~Call();
-    // Starts the call. Returns RESOURCE_EXHAUSTED if too many calls run, UNAVAILABLE after Stop.
-    // The reactor must then finish with this status. Must be called at most once.
+    // Starts the call. Returns RESOURCE_EXHAUSTED if too many calls run, and UNAVAILABLE after
+    // Stop. After an error, the reactor must finish with this status. Must be called at most once.
     grpc::Status Admit();
-    // Reports progress: one message has passed. REQUIRES: Admit returned OK.
+    // Reports progress: one message was read or written. REQUIRES: Admit returned OK.
     void Passed();
 
    private:
@@ -55,7 +57,8 @@ class BulkCalls {
     const char* const method_;
     const std::string caller_;
     // Guarded by calls_->mu_.
-    MonotonicTime since_, until_;  // The latest progress, and the time at which it is cancelled.
+    // The time of the latest progress, and the time at which BulkCalls cancels this call.
+    MonotonicTime since_, until_;
     bool admitted_ = false, cancelled_ = false;
     std::list<Call*>::iterator place_;
   };

@@ -15,36 +15,36 @@
 
 namespace muster::rpc {
 
-// Clients and servers use these settings. The minimum ping interval that a server permits must be
-// below the clients' keepalive interval. Otherwise servers would reply with GOAWAY
-// (too_many_pings).
+// Keepalive settings of all channels and servers. kMinPingInterval is the shortest ping interval
+// that a server permits. It must be below kKeepalive, because a server answers more frequent pings
+// with GOAWAY (too_many_pings).
 inline constexpr Duration kKeepalive = std::chrono::seconds(10);
 inline constexpr Duration kKeepaliveTimeout = std::chrono::seconds(5);
 inline constexpr Duration kMinPingInterval = std::chrono::seconds(5);
 
-// The maximum size of a message from a server. A roster of thousands of members or a job file is
-// well below 1 MB.
+// The maximum size of a message from a server.
 inline constexpr int kMaxMessageBytes = 16 << 20;
 // The maximum size of a request to a server. Callers send larger data in pieces.
 inline constexpr int kMaxRequestBytes = 1 << 20;
-// The maximum size of such a piece. It leaves room for the other fields of the request.
+// The maximum size of one piece. The rest of kMaxRequestBytes is for other fields of the request.
 inline constexpr int kMaxPieceBytes = kMaxRequestBytes - (64 << 10);
 
 struct ChannelOptions {
   RetryPolicy retry;
-  Duration connect_timeout = std::chrono::seconds(2);  // For each attempt.
+  Duration connect_timeout = std::chrono::seconds(2);  // For each attempt to connect.
   std::shared_ptr<security::Identity> identity;        // Null: plaintext.
   // The task that the server's certificate must name ("chief:0"). Required with an identity.
   std::string server_task;
 };
 
-// Returns a channel to "host:port". The channel never uses an HTTP proxy, because http_proxy and
-// similar variables are for addresses outside the cluster. It repeats DNS queries quickly and
-// shares its connection with no other channel.
+// Returns a channel to `address`, "host:port". The channel ignores http_proxy and similar
+// variables, because they are for addresses outside the cluster. It repeats a failed DNS query
+// after at most `options.retry.max`, and shares its connection with no other channel.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const ChannelOptions& options = {});
 
-// Returns a context for a unary call. Every unary call needs a deadline.
+// Returns a context with a deadline `timeout` from now. Muster's servers refuse unary calls without
+// a deadline.
 std::unique_ptr<grpc::ClientContext> WithDeadline(Duration timeout);
 
 }  // namespace muster::rpc

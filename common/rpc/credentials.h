@@ -1,5 +1,6 @@
-// gRPC credentials of servers and channels: plaintext, or TLS with certificates of both sides
-// (common/security/identity.h).
+// gRPC credentials of servers and channels. With an Identity (common/security/identity.h), both
+// sides of a connection use TLS and present certificates. Without an Identity, connections are
+// plaintext.
 #pragma once
 
 #include <grpcpp/security/credentials.h>
@@ -17,21 +18,22 @@
 
 namespace muster::rpc {
 
-// Returns whether `caller` may call `method`, "/muster.proto.Coordinator/Session". Must not block.
+// Returns whether `caller` may call `method`, for example "/muster.proto.Coordinator/Session". Must
+// not block.
 using CallRule = std::function<bool(const security::Peer& caller, std::string_view method)>;
 
-// Returns plaintext credentials if `identity` is null. Otherwise callers need a valid certificate,
-// and `rule` is checked before a call's handler runs. The rule does not apply to health and
-// reflection. An empty rule permits all calls.
+// Returns plaintext credentials if `identity` is null. Otherwise a caller needs a valid
+// certificate, and gRPC applies `rule` before the handler of a call runs. The rule does not apply
+// to the health and reflection services. An empty rule permits all calls.
 std::shared_ptr<grpc::ServerCredentials> ServerCredentialsFor(
     const std::shared_ptr<security::Identity>& identity, CallRule rule);
 // Returns plaintext credentials if `identity` is null. Otherwise the server's certificate must name
-// the task `server_task` ("chief:0"). `name` is the result of HandshakeNameOf.
+// the task `server_task` ("chief:0"). `name` is the result of HandshakeNameOf (handshakes.h).
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
     const std::shared_ptr<security::Identity>& identity, const std::string& server_task,
     const std::string& name);
 
-// Returns the identity in the caller's certificate, or nullopt on a plaintext connection.
+// Returns the cluster and task in the caller's certificate, or nullopt on a plaintext connection.
 std::optional<security::Peer> CallerOf(const grpc::ServerContextBase& context);
 // Returns OK if the caller's certificate names `task`, or if the connection is plaintext. Otherwise
 // returns PERMISSION_DENIED.

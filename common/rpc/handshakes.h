@@ -1,7 +1,7 @@
-// Finds and logs the reasons of failed TLS handshakes of gRPC connections, which gRPC does not
-// report. It observes the handshakes through callbacks of OpenSSL. Only the side that refuses a
-// handshake knows the exact reason. gRPC 1.51 sends no alert, so the other side infers the reason
-// from the point at which the connection ended. Thread-safe.
+// Finds and logs the reasons of failed TLS handshakes of gRPC connections, because gRPC does not
+// report them. These functions observe the handshakes through callbacks of OpenSSL. Only the side
+// that refuses a handshake knows the exact reason. gRPC 1.51 sends no TLS alert. The other side
+// therefore infers the reason from the point at which the connection ended. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace muster::rpc {
 // The reason why the handshake of one incoming connection failed.
 class HandshakeNote {
  public:
-  // Sets the reason. Later calls have no effect.
+  // Sets the reason. Only the first call has an effect.
   void Set(std::string why);
   // Sets the presumed reason, which why() returns until Set is called.
   void SetProvisional(std::string why);
@@ -28,8 +28,9 @@ class HandshakeNote {
   std::string why_ ABSL_GUARDED_BY(mu_), meanwhile_ ABSL_GUARDED_BY(mu_);
 };
 
-// While this object exists, TLS sessions that this thread creates belong to the connection of
-// `note`. If `note` is null, they belong to channels.
+// Attributes TLS sessions to an incoming connection. If a session that this thread creates while a
+// HandshakeOf exists fails its handshake, the reason is stored in `note`. If `note` is null, such a
+// session counts as the session of a channel.
 class HandshakeOf {
  public:
   explicit HandshakeOf(std::shared_ptr<HandshakeNote> note);
@@ -41,15 +42,16 @@ class HandshakeOf {
   const std::shared_ptr<HandshakeNote> note_;
 };
 
-// Returns the name that channels to this server use in their handshakes
-// (GRPC_SSL_TARGET_NAME_OVERRIDE_ARG). The name tells the callbacks which server a session is for.
-// It has no meaning for the server. Equal arguments give the same name. After this call, failed
-// handshakes with the server are logged, at most one line in 10 s.
+// Returns a name for the server of `task` at `address`. Channels to the server send the name in
+// their handshakes (GRPC_SSL_TARGET_NAME_OVERRIDE_ARG). The OpenSSL callbacks find the server of a
+// TLS session by this name. The server itself ignores the name. Equal arguments give the same name.
+// After this call, this process logs failed handshakes with the server, at most one line in 10 s.
 std::string HandshakeNameOf(const std::string& address, const std::string& task);
-// Returns why a handshake with the server failed in the last 20 s, "" if none did.
+// Returns why the latest handshake with the server failed, if it failed in the last 20 s. Otherwise
+// returns "".
 std::string FailedHandshake(const std::string& address, const std::string& task);
-// Logs that this side refused the handshake with the server of `name`. Counts toward the same limit
-// of one line in 10 s.
+// Logs that this side refused the handshake with the server of `name`. The limit of one line in
+// 10 s includes these lines.
 void LogHandshake(std::string_view name, std::string_view why);
 
 }  // namespace muster::rpc

@@ -1,4 +1,4 @@
-// The host of this process, and the addresses of this host and of peers.
+// The identity of this host, and functions for network addresses and ports.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct HostIdentity {
   std::string name;  // The host's name, for messages.
   int64_t pid = 0;
   // Two processes have the same id if and only if they can share memory and reach each other by
-  // loopback. The id consists of the boot id, the IPC and network namespaces, and the instance of
-  // /dev/shm.
+  // loopback. The id consists of the boot id, the IPC and network namespaces, and the device number
+  // of /dev/shm.
   std::string id;
   std::vector<int> cpus;  // The cores that this process may use (sched_getaffinity).
 };
@@ -31,24 +31,24 @@ absl::StatusOr<HostPort> SplitHostPort(const std::string& address);
 // Returns "host:port", with an IPv6 address in brackets.
 std::string JoinHostPort(const std::string& host, int port);
 
-// Returns the local IP address from which this host would connect to `address`. With the chief's
-// address, this is the interface of the control connection, which data connections should use, too.
-// Returns PeerLost if the name does not resolve (yet) or there is no route.
+// Returns the local IP address from which this host would connect to `address`. Tasks pass the
+// chief's address, so that data connections use the same interface as the connection to the chief.
+// Returns PeerLost if the name does not resolve or if there is no route.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);
-// Retries LocalAddressTowards until it succeeds, because names in a cluster may appear late.
-// Returns DeadlinePassed after `timeout`. Calls `give_up` between attempts, and returns Preempted
-// once it returns true.
+// Retries LocalAddressTowards until it succeeds, because a host of the cluster may get its DNS name
+// after this task has started. Returns DeadlinePassed after `timeout`. Calls `give_up` after each
+// failed attempt, and returns Preempted when `give_up` returns true.
 absl::StatusOr<std::string> WaitForLocalAddressTowards(
     const std::string& address, Duration timeout, const std::function<bool()>& give_up = nullptr);
 
 enum class PortState { kOpen, kRefused, kUnknown };
 // Tries to connect to the numeric "ip:port". Returns kRefused if the host refuses the connection,
-// because no process listens on the port.
+// because no process listens on the port. Returns kUnknown after `timeout` or another error.
 PortState ProbePort(const std::string& address, Duration timeout);
-// Probes many addresses in parallel. `timeout` applies to all of them together.
+// Calls ProbePort for all addresses in parallel. Returns after `timeout` at the latest.
 std::vector<PortState> ProbePorts(const std::vector<std::string>& addresses, Duration timeout);
 // Probes a "host:port" with a host name. Returns kRefused if all addresses of the name refuse the
-// connection, and kUnknown if the name does not resolve.
+// connection. Returns kUnknown if the name does not resolve.
 PortState ProbeNamedPort(const std::string& address, Duration timeout);
 
 }  // namespace muster::rpc

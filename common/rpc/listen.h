@@ -1,6 +1,6 @@
-// Decides on which local addresses a server listens. A cluster spec has the address that peers dial
-// to reach a task. The address may be of this host (a pod's own name), or of a NAT or a Kubernetes
-// service in front of it.
+// Decides on which local addresses a server listens. The cluster spec contains the address that
+// other tasks dial to reach this task. That address may belong to this host, for example as the DNS
+// name of a pod. It may also belong to a NAT or a Kubernetes service in front of this host.
 #pragma once
 
 #include <string>
@@ -16,10 +16,11 @@ struct ListenPlan {
   std::string note;  // A line for the log if the server listens on all interfaces, else empty.
 };
 
-// Resolves "host:port" to the local addresses on which this process can listen now. Returns all
-// interfaces if the name does not resolve or has no local address. If the port is in use, retries
-// until `timeout` has passed. Returns a ConfigurationError that names the address if the port is
-// still in use then, or if it can never be bound. Leaves no socket bound.
+// Resolves `address`, "host:port", to the local addresses on which this process can listen now. If
+// the host name does not resolve or has no local address, returns the wildcard address, for all
+// interfaces. If the port is in use, retries until `timeout` has passed. Returns a
+// ConfigurationError that names `address` if the port stays in use or cannot be bound. Closes all
+// sockets that it binds.
 absl::StatusOr<ListenPlan> PlanListen(const std::string& address, Duration timeout);
 
 }  // namespace muster::rpc

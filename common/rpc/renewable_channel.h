@@ -1,9 +1,12 @@
-// A gRPC channel to one address that its user can replace by a new one (Renew). Callers replace it
-// before each attempt to reach an unreachable peer, because gRPC's own reconnects have two
-// problems. First, gRPC times reconnects by the wall clock, so a clock that is set back by an hour
-// stops them for an hour. Second, gRPC does not watch sockets between calls, so a refused attempt
-// seems to be in progress until its timeout. A new channel has neither problem: its first attempt
-// starts at once, and the call that caused it watches the sockets.
+// A gRPC channel to one address that the caller can replace by a new channel. Callers call Renew
+// before each new attempt to reach an unreachable peer, because gRPC's own reconnects have two
+// problems:
+// - gRPC times reconnects by the wall clock. A clock that is set back by an hour stops reconnects
+//   for an hour.
+// - gRPC does not watch sockets between calls. A refused attempt to connect therefore appears to be
+//   in progress until its timeout.
+// A new channel has neither problem. It connects at once when a call starts, and that call watches
+// the sockets.
 //
 // Thread-safe.
 #pragma once
@@ -23,12 +26,14 @@ class RenewableChannel {
                                                                 ChannelOptions options);
 
   std::shared_ptr<grpc::Channel> Get() const;
-  // Replaces the channel and returns the previous one. Current calls continue on the previous one.
-  // The caller must not drop the last reference to a channel on a thread of gRPC. Keeps the channel
-  // if no new one can be made (for example, the TLS files are missing).
+  // Replaces the channel and returns the previous one, on which running calls continue. The caller
+  // must not release the last reference to a channel on a thread of gRPC, because the destructor of
+  // the channel waits for gRPC's threads. If no new channel can be made, for example because the
+  // TLS files are missing, keeps the current channel and returns it.
   std::shared_ptr<grpc::Channel> Renew();
-  // Returns why the server is unreachable. `status` is that of a call, IsUnreachable. If the TLS
-  // handshake failed, gRPC does not say why, and this does.
+  // Returns why the server is unreachable. `status` is the status of a failed call. Unlike gRPC's
+  // error message, the result contains the reason of a failed TLS handshake. REQUIRES:
+  // IsUnreachable(status).
   std::string Why(const grpc::Status& status) const;
 
  private:

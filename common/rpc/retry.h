@@ -1,5 +1,5 @@
-// The retry policy of the control plane: the delays between attempts, and the conversion of failed
-// RPCs to errors.
+// The delays between attempts of an RPC, and the conversion of failed RPCs to errors. The RPCs
+// between the chief and the other tasks use these functions.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -12,14 +12,14 @@
 
 namespace muster::rpc {
 
-// The delays between attempts. They grow slowly, because a caller that waits for a restarting
-// process wastes half a delay on average.
+// The delays between attempts. The delays grow slowly, because a caller notices a restarted process
+// half a delay late on average.
 struct RetryPolicy {
   Duration initial = std::chrono::milliseconds(50);
   Duration max = std::chrono::seconds(1);
   double multiplier = 1.3;
-  // Each delay is multiplied by a random number between 1 - jitter and 1 + jitter. Many callers
-  // thus do not retry at the same time.
+  // Each delay is multiplied by a random number between 1 - jitter and 1 + jitter, so that many
+  // callers do not retry at the same time.
   double jitter = 0.2;
 };
 
@@ -36,14 +36,15 @@ class Backoff {
   uint64_t random_;
 };
 
-// Returns whether the server did not answer: connection refused or lost, unknown name, or no reply
-// in time. Another attempt may succeed.
+// Returns true if the server did not answer: the connection was refused or lost, the host name is
+// unknown, or no reply came in time. Another attempt may succeed.
 bool IsUnreachable(const grpc::Status& status);
-// Returns "connection refused", "no such host", "no answer", or gRPC's text.
+// Returns a short reason, such as "connection refused" or "no answer". Returns gRPC's text if the
+// reason is unknown.
 std::string WhyUnreachable(const grpc::Status& status);
-// Converts the status of an RPC. `what` names the call and the peer. Returns PeerLost for an
-// unreachable peer, DeadlinePassed for a missed deadline, ConfigurationError for an invalid
-// request.
+// Converts the status of an RPC. `what` names the call and the peer, and begins the error message.
+// Returns DeadlinePassed for a missed deadline, and ConfigurationError if the server refuses the
+// request as invalid. Returns PeerLost for all other errors.
 absl::Status FromGrpc(const grpc::Status& status, std::string_view what);
 
 }  // namespace muster::rpc

@@ -1,12 +1,12 @@
-// The gRPC server of every role.
+// The gRPC server of the chief and of the ps tasks.
 //
-// The server refuses unary RPCs without a deadline, except those of the health and reflection
-// services. Streams need no deadline: heartbeats bound the session streams. Every server has the
-// health (grpc.health.v1) and reflection services. Two servers cannot share a port, because the
-// sockets do not set SO_REUSEPORT.
+// Every server has the health (grpc.health.v1) and reflection services. It refuses unary RPCs of
+// all other services if they have no deadline. Streams need no deadline. Two servers cannot share a
+// port, because the sockets do not set SO_REUSEPORT.
 //
-// An Acceptor (acceptor.h) accepts connections and limits their number. With TLS, plaintext
-// connections can only call the health service, so Kubernetes can probe the port.
+// An Acceptor (acceptor.h) accepts connections and limits their number. A server with TLS also
+// accepts plaintext connections, for Kubernetes probes. On plaintext connections, it serves only
+// the health service.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -34,7 +34,7 @@ struct ServerOptions {
   Duration bind_timeout = std::chrono::seconds(10);  // For retries while the port is in use.
   std::shared_ptr<security::Identity> identity;      // Null: plaintext.
   CallRule may_call;                                 // Ignored without an identity.
-  int peers = 64;  // The number of client processes, from which connection limits follow.
+  int peers = 64;  // Number of client processes. Determines the connection limits (LimitsFor).
 };
 
 // The service for plaintext callers of a server with TLS. Every call fails with UNAUTHENTICATED.
@@ -58,8 +58,8 @@ class Server {
   int port() const { return port_; }
   Acceptor::Counts connections() const { return acceptor_->counts(); }
   std::string last_refusal() const { return acceptor_->last_refusal(); }
-  // Sets the health status to NOT_SERVING. Running calls may end within `grace`; after that they
-  // are cancelled. Blocks until all calls have ended. Idempotent.
+  // Stops accepting connections and sets the health status to NOT_SERVING. Cancels the calls that
+  // still run after `grace`. Blocks until all calls have ended. Idempotent.
   void Shutdown(Duration grace);
 
  private:
@@ -77,11 +77,11 @@ class Server {
   int port_ = 0;
 };
 
-// Returns INVALID_ARGUMENT if the caller has set no deadline. A unary handler checks this first, so
-// it does no work for such a caller.
+// Returns INVALID_ARGUMENT if the caller has set no deadline. Handlers of unary calls begin with
+// this check. Server also refuses calls without a deadline, but only after their handlers have run.
 grpc::Status RequireDeadline(const grpc::ServerContextBase& context, const char* method);
-// Returns the result of `work`, or an error if it throws. gRPC does not catch exceptions of
-// reactors. With Guarded, a lack of memory or threads fails only this call.
+// Returns the result of `work`, or an error if `work` throws. Reactors use Guarded because gRPC
+// does not catch their exceptions: without it, a lack of memory in one call would end the process.
 grpc::Status Guarded(const std::function<grpc::Status()>& work);
 
 }  // namespace muster::rpc

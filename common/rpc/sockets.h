@@ -12,21 +12,21 @@
 
 namespace muster::rpc {
 
-// Listens on numeric "ip:port"s, without SO_REUSEPORT. The wildcard address of IPv6 also accepts
-// IPv4. Sets `*port` to the port of the first address. Returns UnavailableError if an address is in
-// use.
+// Listens on numeric "ip:port"s, without SO_REUSEPORT. The socket of the wildcard address "[::]"
+// also accepts IPv4. Sets `*port` to the port of the first address. Returns UnavailableError if an
+// address is in use.
 absl::StatusOr<std::vector<Fd>> ListenOn(const std::vector<std::string>& addresses, int* port);
 
-// Sets the same socket options that gRPC sets on connections that it accepts itself.
+// Sets the socket options that gRPC sets on connections which gRPC accepts.
 void ConfigureConnection(int socket);
 
 // Returns "10.0.0.1:80" or "[::1]:80". Writes an IPv4-mapped IPv6 address as IPv4.
 std::string NumericAddress(const sockaddr_storage& address);
-// Converts gRPC's form of an address, "ipv4:10.0.0.1:80" or "ipv6:%5B::1%5D:80", to that of
-// NumericAddress.
+// Converts gRPC's form of an address, "ipv4:10.0.0.1:80" or "ipv6:%5B::1%5D:80", to the form that
+// NumericAddress returns.
 std::string PeerAddress(std::string_view peer);
-// Returns the key under which limits count the connections of an address: the IPv4 address, or the
-// /64 network of an IPv6 address.
+// Returns the IPv4 address, or the /64 network of an IPv6 address. Connection limits count the
+// connections of each such source.
 std::string SourceOf(const sockaddr_storage& address);
 
 }  // namespace muster::rpc

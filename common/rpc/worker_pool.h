@@ -1,6 +1,6 @@
-// A thread pool for parts of RPC handlers that may block: disk access, and locks that other threads
-// hold. gRPC runs the handlers of all calls on a few threads, so a handler that blocks there delays
-// all other calls.
+// A thread pool for the parts of RPC handlers that may block, such as disk access and waiting for
+// locks. gRPC runs the handlers of all calls on a few threads. A handler that blocks such a thread
+// delays all other calls.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace muster::rpc {
 
 class WorkerPool {
  public:
-  // For callers that limit the waiting work themselves.
+  // A value of `most` for callers that limit the waiting work items themselves.
   static constexpr int kNoBound = std::numeric_limits<int>::max();
 
   // `most` is the maximum number of work items that wait for a thread.

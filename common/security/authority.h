@@ -1,8 +1,9 @@
 // Certificates of a cluster's tasks, and the certificate authority (CA) that signs them.
 //
 // A certificate names its task by a URI: "muster://<cluster digest>/worker/1" or
-// "muster://<cluster digest>/launcher". There are three sources of an authority: the run key,
-// `muster key certificates`, or the user's own CA.
+// "muster://<cluster digest>/launcher". The cluster digest (ClusterSpec::Digest) identifies the
+// addresses of the cluster. The CA of a run comes from one of three sources: the run key
+// (run_key.h), the command `muster key certificates`, or the user.
 #pragma once
 
 #include <openssl/crypto.h>
@@ -19,24 +20,23 @@ namespace muster::security {
 
 // A private key, its certificate, and the trusted authorities, as PEM texts.
 struct Credentials {
-  std::string certificate;  // The leaf, then the intermediate certificates.
-  std::string key;          // The leaf's private key.
+  std::string certificate;  // The leaf certificate, followed by the intermediate certificates.
+  std::string key;          // The private key of the leaf certificate.
   std::string authorities;  // The certificates of one or several trusted authorities.
   ~Credentials() { OPENSSL_cleanse(key.data(), key.size()); }
 };
 
-// Signs certificates with an Ed25519 key. Its certificates are valid from 1970 to 9999, so a wrong
-// clock does not invalidate them.
+// A certificate authority with an Ed25519 key. The certificates that it signs are valid from 1970
+// to 9999, so a host with a wrong clock accepts them as well.
 class Authority {
  public:
-  // Returns the same authority in every process that has the run key. Its Ed25519 private key is
-  // HKDF-SHA256(run key, no salt, "muster run key authority 1") (RFC 5869).
+  // Returns the same authority in every process that has the run key. The authority's Ed25519
+  // private key is HKDF-SHA256(run key, no salt, "muster run key authority 1") (RFC 5869).
   static absl::StatusOr<Authority> FromRunKey(const Secret& key);
-  // Returns an authority with a new random key.
   static absl::StatusOr<Authority> Random();
 
-  // Returns a new P-256 key pair and its certificate. The certificate names `uri` and `hosts`,
-  // which are host names or IP addresses.
+  // Returns a new P-256 key pair and its certificate. The certificate names `uri` and `hosts`. Each
+  // of `hosts` is a host name or an IP address.
   absl::StatusOr<Credentials> Issue(const std::string& uri,
                                     const std::vector<std::string>& hosts) const;
   // Returns the authority's own certificate as PEM.
@@ -53,31 +53,30 @@ class Authority {
 
 // Returns the URI that names `peer` in a certificate.
 std::string UriOf(const Peer& peer);
-// Parses a result of UriOf. Returns ConfigurationError for any other text. The cluster must have
-// the form of ClusterSpec::Digest, and the task that of TaskId::ToString.
+// Parses a result of UriOf. Returns ConfigurationError for any other text.
 absl::StatusOr<Peer> PeerFromUri(const std::string& uri);
 
-// The content of a certificate. The signature is checked elsewhere. gRPC and data connections use
-// the same certificates. Exactly one URI of scheme muster:// names the task. URIs of other schemes
-// (spiffe://) are ignored.
+// The names in a certificate. Exactly one of its URIs has the scheme muster:// and names the task.
+// URIs with other schemes, such as spiffe://, are ignored.
 struct CertificateFacts {
   Peer peer;
   std::vector<std::string> hosts;  // Host names and IP addresses.
 };
-// Return ConfigurationError if the certificate is invalid or does not name exactly one task.
+// FactsOf and FactsOfPem return ConfigurationError if the certificate is malformed or does not name
+// exactly one task. They do not verify the signature. The TLS handshake does so.
 absl::StatusOr<CertificateFacts> FactsOf(X509* certificate);
 absl::StatusOr<CertificateFacts> FactsOfPem(const std::string& pem);
 // Parses all certificates of a PEM text. Returns an empty vector if there are none.
 std::vector<X509Ptr> CertificatesOf(const std::string& pem);
-// Returns the names of the authorities. The authority that signed `chain` comes first. Both
-// arguments are PEM.
+// Returns the common name of each certificate in `authorities`. The authority that signed `chain`
+// comes first. Both arguments are PEM.
 std::vector<std::string> NamesOfAuthorities(const std::string& chain,
                                             const std::string& authorities);
 // Returns whether two texts name the same host. Compares IP addresses as bytes, and host names
 // without regard to case.
 bool SameHost(const std::string& a, const std::string& b);
 
-// Returns the text of OpenSSL's latest error on this thread. Clears all of the thread's errors.
+// Returns the text of OpenSSL's latest error on this thread. Clears this thread's OpenSSL errors.
 std::string OpenSslError();
 
 }  // namespace muster::security

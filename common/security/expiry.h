@@ -1,5 +1,5 @@
-// Warns about certificate files that have expired or expire within a week. Logs one line per file
-// and day.
+// Warns about certificate files that have expired or that expire within a week. Logs at most one
+// line per file and day.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace muster::security {
 
 // All times are in seconds since 1970.
 
-// Returns the earliest expiry time of the certificates in the PEM text `chain` (the leaf and the
-// intermediate certificates). Returns nullopt if there is none.
+// Returns the earliest expiry time of the certificates in the PEM text `chain`, which contains a
+// leaf certificate and its intermediate certificates. Returns nullopt if `chain` has no
+// certificate.
 std::optional<int64_t> ChainExpiry(const std::string& chain);
-// Returns the expiry time of the authority that signed `chain`. If `authorities` has several of its
-// certificates, returns the latest expiry time. Returns nullopt if it has none. Both arguments are
-// PEM.
+// Considers the certificates in `authorities` whose authority has signed `chain`. Returns the
+// latest of their expiry times, or nullopt if there is no such certificate. Both arguments are PEM.
 std::optional<int64_t> AuthorityExpiry(const std::string& chain, const std::string& authorities);
 
 // Thread-safe.
@@ -29,7 +29,7 @@ class ExpiryWatch {
   void Set(std::map<std::string, int64_t> ends);
   // Logs the warnings that are due at the time `now`.
   void Look(int64_t now);
-  // Returns the path of a file that has expired, "" if there is none.
+  // Returns the path of a file that has expired at the time `now`. Returns "" if no file has.
   std::string Ended(int64_t now) const;
 
  private:

@@ -1,8 +1,10 @@
-// The TLS identity of this process and the authorities that it trusts. A process has one Identity,
-// for its gRPC connections and its data connections. Thread-safe.
+// The TLS identity of this process: its certificate, its private key and the authorities that it
+// trusts. A process has one Identity for all its gRPC connections and data connections. The
+// certificate and key come from certificate files of the user, or are made from the run key
+// (run_key.h). Thread-safe.
 //
 // A thread of the Identity reads the run key file or the certificate files every few seconds. If
-// they have changed, new connections use the new content. Existing connections continue.
+// the content has changed, new connections use the new content. Existing connections continue.
 #pragma once
 
 #include <functional>
@@ -27,12 +29,14 @@ namespace muster::security {
 struct IdentityOptions {
   Peer self;
   // Exactly one of run_key, run_key_descriptor and files is set.
-  std::string run_key;                    // A path.
-  std::optional<int> run_key_descriptor;  // Read once, then closed.
+  std::string run_key;  // The path of a key file.
+  // A descriptor of a key file. Make reads it once and closes it.
+  std::optional<int> run_key_descriptor;
   struct Files {
     std::string certificate, key, authority;  // Paths of PEM files. Empty: not used.
   } files;
-  // The host of each task. Used only with `files`: a task's certificate must name the task's host.
+  // The host of each task, keyed by task ("worker:1"). Used only with `files`: the certificate of a
+  // task in `hosts` must name the task's host.
   std::map<std::string, std::string> hosts;
   Duration look_again = std::chrono::seconds(3);  // The interval at which the files are read.
   std::function<int64_t()> wall_clock;  // Returns seconds since 1970. Null: the host's clock.
@@ -50,33 +54,35 @@ class Identity final : public StreamSecurity {
 
   absl::StatusOr<SslPtr> NewSession(bool server, const std::string& address) override;
   absl::StatusOr<Peer> PeerOf(const SSL& session) override;
-  // Checks the content of a certificate that a trusted authority has signed. Returns its task if it
-  // is of this cluster and, with certificate files, names the task's host. Otherwise returns
-  // ConfigurationError.
+  // Checks the names in a certificate whose signature is already verified. Returns the cluster and
+  // task of the certificate. Returns ConfigurationError if the cluster is another one. With
+  // certificate files, also returns ConfigurationError if the certificate does not name the host
+  // that IdentityOptions::hosts has for the task.
   absl::StatusOr<Peer> VerifyPeer(const CertificateFacts& facts) const;
 
-  // Returns the path of a file with an expired certificate, which peers refuse. Returns "" if there
-  // is none.
+  // Returns the path of a file with an expired certificate, or "" if there is none. Peers refuse
+  // the connections of a process whose certificate has expired.
   std::string Expired() const { return expiry_.Ended(Now()); }
 
-  // Returns the tokens with which people and monitoring may read the state of this cluster over
-  // HTTP (common/web): ReadingToken of each run key. The first one is that of this process's own
-  // key. Empty with certificate files.
+  // Returns the ReadingToken of each run key. A holder of such a token may read the state of this
+  // cluster over HTTP (common/web). The first token is that of the key from which this process made
+  // its certificate. Returns an empty vector with certificate files.
   std::vector<std::string> ReadingTokens() const;
 
   // Returns the names of the trusted authorities, for example "Muster run authority 1a2b...". The
   // authority that signed this process's own certificate comes first. The names reveal no key.
   std::vector<std::string> Authorities() const;
 
-  // Paths of in-memory files with the current PEM texts. gRPC watches these files. Only this
+  // Paths of memory files (memfd) with the current PEM texts. gRPC watches these files. Only this
   // process can open them.
   struct Paths {
     std::string certificate, key, authorities;
   };
   Paths paths() const;
 
-  // Reads the key or the files now. Warns about certificate files that expire. On an error, logs it
-  // once and keeps the content that was read before.
+  // Reads the key file or the certificate files now. Logs warnings about certificate files that
+  // expire. If the new content is invalid, logs the error once and keeps the previous content. Has
+  // no effect with run_key_descriptor.
   void Refresh();
 
  private:
@@ -84,7 +90,7 @@ class Identity final : public StreamSecurity {
   struct Context;   // Owns an SSL_CTX.
   struct Sessions;  // The TLS sessions of earlier connections, which a client can resume.
 
-  struct Source;  // The content of the key or of the files.
+  struct Source;  // The content of the key file or of the certificate files.
   absl::StatusOr<Source> Read() const;
   absl::StatusOr<Credentials> CredentialsOf(const Source& source) const;
   absl::Status Use(const Source& source);
@@ -97,7 +103,7 @@ class Identity final : public StreamSecurity {
   Fd certificate_, key_, authorities_;  // The files of paths().
   mutable absl::Mutex mu_;
   std::shared_ptr<Context> context_ ABSL_GUARDED_BY(mu_);
-  std::string source_ ABSL_GUARDED_BY(mu_);                 // The Digest of context_'s Source.
+  std::string source_ ABSL_GUARDED_BY(mu_);                 // Digest of the Source of context_.
   std::vector<std::string> accepted_ ABSL_GUARDED_BY(mu_);  // The result of Authorities().
   std::vector<std::string> tokens_ ABSL_GUARDED_BY(mu_);    // The result of ReadingTokens().
   std::string last_problem_ ABSL_GUARDED_BY(mu_);

@@ -1,5 +1,6 @@
-// The run key: a secret of 32 random bytes that all tasks of a run share. No connection carries it.
-// Each side of a connection proves that it has the key by a certificate (authority.h).
+// The run key: a secret of 32 random bytes that all tasks of a run share. The key is never sent
+// over a connection. A task proves that it has the key by a certificate that only a holder of the
+// key can make (Authority::FromRunKey).
 #pragma once
 
 #include <sys/types.h>
@@ -18,9 +19,9 @@ namespace muster::security {
 // A secret in memory. Core dumps do not contain it, and the destructor overwrites it.
 class Secret {
  public:
-  // Returns random bytes. Aborts the process if OpenSSL's random generator fails.
+  // Returns `size` random bytes. Aborts the process if OpenSSL's random generator fails.
   static Secret Random(size_t size);
-  explicit Secret(size_t size);  // Zeros. Throws std::bad_alloc.
+  explicit Secret(size_t size);  // `size` zero bytes. Throws std::bad_alloc.
   ~Secret();
   Secret(Secret&& other) noexcept;
   Secret& operator=(Secret&&) = delete;
@@ -36,48 +37,52 @@ class Secret {
 
 inline constexpr size_t kRunKeyBytes = 32;
 
-// One or two keys. This process proves that it has the first one, and accepts peers with either. A
-// run's key can thus be replaced task by task.
+// One or two run keys. This process makes its certificate from the first key, and accepts peers
+// with either key. The run key of a running job can therefore be replaced task by task.
 using RunKeys = std::vector<Secret>;
 
-// Parses the text of a key file: one or two lines of 64 hexadecimal digits. A ConfigurationError
-// names `origin` and does not quote the text.
+// Parses the text of a key file: one or two lines of 64 hexadecimal digits. Returns a
+// ConfigurationError that names `origin` and does not quote the text.
 absl::StatusOr<RunKeys> ParseRunKeys(std::string_view text, const std::string& origin);
 // Returns the key as a line of a key file, with the newline.
 Secret FormatRunKey(const Secret& key);
 
-// Returns a token that lets its holder read the state of the cluster over HTTP, and nothing else:
-// 64 hexadecimal digits, HMAC-SHA256(key, "status"). The key cannot be computed from it.
+// Returns a token whose holder may read the state of the cluster over HTTP. The token is
+// HMAC-SHA256(key, "status") as 64 hexadecimal digits. It permits nothing else, and the key cannot
+// be computed from the token.
 std::string ReadingToken(const Secret& key);
 
-// Reads a key file. Returns ConfigurationError if other users than its owner and group have access
-// to it. Follows symbolic links.
+// Reads a key file. Follows symbolic links. Returns ConfigurationError if users other than the
+// file's owner and group have access to the file.
 absl::StatusOr<RunKeys> ReadRunKeys(const std::string& path);
-// Reads a key file from its beginning through a descriptor that the launcher passed on.
+// Reads a key file from its beginning through a descriptor that the launcher passed on. Does not
+// close the descriptor.
 absl::StatusOr<RunKeys> ReadRunKeys(int descriptor);
 
-// Returns the path of this process's key file: `configured` (security.key_file), else
-// $MUSTER_RUN_KEY_FILE, else DefaultRunKeyPath() if that file exists, else "".
+// Returns the path of this process's key file, the first one of these that is set: `configured`
+// (security.key_file of the job), $MUSTER_RUN_KEY_FILE, and DefaultRunKeyPath() if that file
+// exists. Returns "" if none is set.
 std::string RunKeyPath(const std::string& configured);
-// Returns $XDG_CONFIG_HOME/muster/run.key, else ~/.config/muster/run.key, or "" without a home.
-// `muster key new` writes there by default.
+// Returns the path to which `muster key new` writes by default: $XDG_CONFIG_HOME/muster/run.key, or
+// ~/.config/muster/run.key if XDG_CONFIG_HOME is no absolute path. Returns "" if HOME is needed and
+// not set.
 std::string DefaultRunKeyPath();
 
-// The environment variable with the number of a descriptor of the key file.
+// The environment variable in which the launcher passes a descriptor of the key file to a task.
 inline constexpr char kRunKeyDescriptor[] = "MUSTER_RUN_KEY_FD";
-// Returns that descriptor, which the caller must close. Removes the variable from the environment,
-// so child processes do not look for the descriptor.
+// Returns the descriptor in kRunKeyDescriptor, which the caller must close. Removes the variable
+// from the environment, so that child processes do not look for the descriptor.
 std::optional<int> TakeRunKeyDescriptor();
 
-// Descriptors that a child process inherits are at least this large, so that its standard streams
-// and the launcher's pipes do not replace them before exec.
+// The smallest number of a descriptor that a child process inherits for its key. Between fork and
+// exec, the launcher assigns lower numbers to the child's standard streams and pipes.
 inline constexpr int kMinInheritedDescriptor = 10;
-// Writes the text of a key file to a file in memory. Returns a descriptor that stays open after
-// exec, for kRunKeyDescriptor.
+// Writes the text of a key file to a memory file (memfd). Returns a descriptor that stays open
+// after exec, for kRunKeyDescriptor.
 absl::StatusOr<Fd> RunKeyToInherit(std::string_view text);
 
 // Creates a file with the permissions `mode`. Returns ConfigurationError if `path` exists, even as
-// a symbolic link, or if the file cannot be written. Leaves no partial file.
+// a symbolic link to a missing file, or if the file cannot be written. Leaves no partial file.
 absl::Status WriteNewFile(const std::string& path, std::string_view text, mode_t mode);
 // Writes a new random key to a file that only its owner can read. Creates the folder if it is
 // missing.

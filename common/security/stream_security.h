@@ -1,6 +1,6 @@
-// The interface through which data connections (common/transport) get TLS 1.3 with certificates of
-// both sides. The implementation has the keys and the trusted certificates. The caller runs the
-// handshake.
+// The interface through which data connections (common/transport) create TLS 1.3 sessions. Both
+// sides of a session present certificates. The implementation, Identity (identity.h), holds the key
+// and the trusted certificates. The caller runs the handshake.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -19,7 +19,7 @@ using SslPtr = std::unique_ptr<SSL, SslDeleter>;
 
 // The identity in a peer's certificate.
 struct Peer {
-  std::string cluster;  // ClusterSpec::Digest of the peer's cluster.
+  std::string cluster;  // The digest of the peer's cluster (ClusterSpec::Digest).
   std::string task;     // "worker:1", or "launcher".
 };
 
@@ -28,11 +28,12 @@ class StreamSecurity {
  public:
   virtual ~StreamSecurity() = default;
   // Returns a TLS session for one new connection, with this process's current certificate and
-  // trusted authorities. The caller sets its socket. A client passes the "host:port" that it dials
-  // as `address`: the session resumes an earlier session with that address. A server passes "".
+  // trusted authorities. The caller must set the socket of the session. A client passes as
+  // `address` the "host:port" that it dials, so that the session resumes an earlier session with
+  // that address. A server passes "".
   virtual absl::StatusOr<SslPtr> NewSession(bool server, const std::string& address) = 0;
-  // Returns the identity of the peer after a handshake. An error says in one sentence why the peer
-  // is refused.
+  // Returns the identity of the peer after a handshake. If the peer is refused, returns an error
+  // whose message is the reason, in one sentence.
   virtual absl::StatusOr<Peer> PeerOf(const SSL& session) = 0;
 };
 

@@ -1,5 +1,6 @@
-// Aborts communicators on its own thread. If an abort hangs (for example, because of a GPU), the
-// process can still send heartbeats, detect the hang, and exit.
+// Aborts communicators (common/collective/communicator.h) on a thread of its own. An abort can
+// hang, for example in a GPU driver. The other threads of the process can then still send
+// heartbeats, detect the hang, and exit.
 #pragma once
 
 #include <memory>
@@ -13,13 +14,13 @@ namespace muster {
 class Aborter {
  public:
   Aborter();
-  // Blocks for at most kPatience until the current aborts return. Leaves the thread running if an
-  // abort hangs.
+  // Blocks until all requested aborts have returned, for at most kPatience. If an abort hangs,
+  // leaves the thread running.
   ~Aborter();
   Aborter(const Aborter&) = delete;
   Aborter& operator=(const Aborter&) = delete;
 
-  // Thread-safe. Does not block.
+  // Requests an abort of each communicator, with the error `why`. Thread-safe. Does not block.
   void Abort(std::vector<std::shared_ptr<collective::Communicator>> communicators,
              const absl::Status& why);
 

@@ -1,6 +1,6 @@
-// ChiefSilence measures the time since the chief's last message, whether or not a connection is
-// open. The caller reports the result to the supervisor. ChiefSilence reads no clock and does no
-// I/O.
+// ChiefSilence measures the time since the chief's last message, with or without an open
+// connection. A member reports the results of TakeChange to the program that started the member.
+// ChiefSilence reads no clock and does no I/O.
 #pragma once
 
 #include <optional>
@@ -13,9 +13,10 @@ class ChiefSilence {
  public:
   explicit ChiefSilence(Duration deadline) : deadline_(deadline) {}
   void OnContact(PausingTime now) { last_contact_ = now; }
-  // The first call after the silence has reached the deadline returns its length. The first call
-  // after a message has ended such a silence returns zero. All other calls return nullopt, and so
-  // do all calls before the chief's first message.
+  // Called regularly. The chief counts as silent while its last message is at least `deadline` old.
+  // Returns the time since the last message when the chief becomes silent, and zero when the chief
+  // is heard again. Returns nullopt if nothing has changed since the last call, and before the
+  // chief's first message.
   std::optional<Duration> TakeChange(PausingTime now) {
     if (!last_contact_) return std::nullopt;
     const Duration silence = now - *last_contact_;

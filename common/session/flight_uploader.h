@@ -1,7 +1,8 @@
-// Delivers this process's flight records to the chief, on its own thread. Only WaitIdle and the
-// destructor block. A failed delivery is retried, also at the chief's successor. When the process
-// ends, the uploader writes the records that it cannot deliver to the fallback folder, and logs the
-// files' names.
+// Delivers this process's flight records to the chief, on a thread of its own. A flight record is a
+// log of the last events before a failure (common/flight/flight_record.h). The uploader retries
+// failed deliveries. If a new process has replaced the chief, the uploader retries there. When this
+// process ends, the uploader writes the records that it cannot deliver to the fallback folder, and
+// logs the names of the files. Only WaitIdle and the destructor block.
 //
 // Thread-safe.
 #pragma once
@@ -26,21 +27,24 @@ struct FlightUploaderOptions {
   // Returns a channel to the chief. Called before each attempt.
   std::function<std::shared_ptr<grpc::Channel>()> channel;
   std::string cluster_digest;
-  std::string fallback_folder;  // "" means the system's temporary folder.
-  Duration deadline = std::chrono::seconds(2);
-  Duration retry = std::chrono::seconds(1);
-  std::function<void()> on_idle;  // Called on the uploader's thread when no record is left.
+  std::string fallback_folder;                  // "" means the system's temporary folder.
+  Duration deadline = std::chrono::seconds(2);  // Deadline of one attempt.
+  Duration retry = std::chrono::seconds(1);     // Delay after a failed attempt.
+  // Called on the uploader's thread when the queue has become empty. May be null.
+  std::function<void()> on_idle;
 };
 
 class FlightUploader {
  public:
   explicit FlightUploader(FlightUploaderOptions options);
-  // Tries to deliver the remaining records, and writes the rest to the fallback folder.
+  // Delivers the queued records. Writes those that it cannot deliver to the fallback folder.
   ~FlightUploader();
 
-  // Queues a record with the current events of `recorder`. `last` means that the process ends soon.
+  // Queues a record with the current events of `recorder`. If the queue is full, drops its oldest
+  // record. `last` means that the process ends soon: a record whose delivery fails is then written
+  // to the fallback folder at once.
   void Enqueue(FlightHeader header, const FlightRecorder& recorder, bool last);
-  // Retries immediately. Called when the chief or its successor has just become reachable.
+  // Retries immediately. Members call this when a chief has become reachable.
   void Retry();
   // Returns true if records are left to deliver.
   bool busy() const;
@@ -52,10 +56,10 @@ class FlightUploader {
     FlightHeader header;
     std::vector<FlightEvent> events;
     uint64_t recorded = 0;
-    std::string text;  // The text of the file. Empty until it is first needed.
+    std::string text;  // The text of the file. Empty before the first attempt to deliver it.
   };
   void Run();
-  // Returns true if the record is delivered, or if a retry would be useless.
+  // Returns true if the record is delivered, or if the chief does not support flight records.
   bool Deliver(const PendingRecord& record);
   void WriteToFolder(const PendingRecord& record);
 

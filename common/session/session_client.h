@@ -1,5 +1,6 @@
-// The member's side of the session, a gRPC stream between a member and the coordinator. Has no
-// thread. Callbacks run on gRPC's threads, one at a time.
+// The member's side of a session. A session is the gRPC stream between a member (a chief, worker or
+// ps task) and the coordinator, which runs in the chief. SessionClient has no thread. Its callbacks
+// run on gRPC's threads, one at a time.
 #pragma once
 
 #include <grpcpp/support/client_callback.h>
@@ -23,16 +24,16 @@ class SessionClient final
   };
 
   // Opens the stream and sends `hello`. Objects that the callbacks use must live until on_closed.
-  // The caller must keep its reference until on_closed, and must then release it on a thread that
-  // is not gRPC's. The release may destroy the channel. On a thread of gRPC, the channel's
-  // destructor would wait for its own thread.
+  // The caller must keep the result until on_closed. The caller must not release the result on a
+  // thread of gRPC, because the release may destroy the channel, whose destructor waits for gRPC's
+  // threads.
   static std::shared_ptr<SessionClient> Open(proto::Coordinator::Stub* stub, proto::Hello hello,
                                              Callbacks callbacks);
 
-  // Sends a report. Replaces an older report that is not sent yet, because each report has the
-  // whole state. Thread-safe.
+  // Sends a report. If an older report is not sent yet, drops the older one, because each report
+  // contains the whole state of the member. Thread-safe.
   void Send(proto::Report report);
-  // Ends the stream after pending messages are sent.
+  // Ends the stream after the pending messages are sent.
   void Leave();
   // Ends the stream immediately.
   void Cancel() { context_.TryCancel(); }
@@ -44,7 +45,8 @@ class SessionClient final
  private:
   explicit SessionClient(Callbacks callbacks) : callbacks_(std::move(callbacks)) {}
   void WriteNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Removes the hold on the stream once. gRPC requires a hold for writes outside its callbacks.
+  // Removes the gRPC hold from the stream. Only the first call has an effect. gRPC requires a hold
+  // for writes outside its callbacks.
   void ReleaseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Callbacks callbacks_;

@@ -1,6 +1,10 @@
-// A TraceClient takes part in the traces of `muster trace` for one process. It keeps one call open
-// at the chief. When a trace begins, the process records its spans, measures the offset of its
-// clock, and delivers both. One thread, which waits nearly always.
+// Takes part in traces for one process. A trace shows what the threads of all tasks do during a few
+// training steps. The command `muster trace` requests a trace from the chief.
+//
+// A TraceClient has one thread, which keeps an Await call open at the chief. When a trace begins,
+// the chief answers the call. The TraceClient then records the spans of this process
+// (common/flight/spans.h), measures the offset between its clock and the chief's clock, and sends
+// the spans and the offset to the chief.
 //
 // Thread-safe.
 #pragma once
@@ -27,26 +31,28 @@ struct TraceClientOptions {
   std::string task, cluster_digest, host;
   int64_t pid = 0;
   std::shared_ptr<SpanRecorder> recorder;
-  Duration hold = std::chrono::seconds(30);  // The deadline of the open call. It is then renewed.
-  Duration retry = std::chrono::seconds(2);  // Between attempts, while the chief is not reached.
-  Duration deadline = std::chrono::seconds(5);  // Of a call that the chief answers at once.
+  Duration hold = std::chrono::seconds(30);  // Deadline of an Await call. The client repeats it.
+  Duration retry = std::chrono::seconds(2);  // Delay after an Await call that has failed.
+  // Deadline of calls that the chief answers at once.
+  Duration deadline = std::chrono::seconds(5);
 };
 
 class TraceClient {
  public:
   explicit TraceClient(TraceClientOptions options);
-  // Ends a recording in progress, and delivers what it has.
+  // Ends a recording in progress, and sends the spans that are recorded to the chief.
   ~TraceClient();
 
  private:
   void Run();
-  // Blocks until a trace begins. Returns false if none did, or if the chief has no traces.
+  // Makes one Await call. Returns true if a trace begins, and sets `*reply`. Returns false if the
+  // call has failed or its deadline has passed.
   bool Await(proto::TraceAwaitReply* reply);
   void Record(const proto::TraceAwaitReply& begun);
   void Align(uint64_t id, MonotonicTime until);
   proto::TraceClockOffset MeasureClock();
   void Deliver(uint64_t id, const SpanRecord& record, const proto::TraceClockOffset& clock);
-  // Returns a context that the destructor cancels.
+  // Returns a context with a deadline `limit` from now. ~TraceClient cancels its call.
   std::shared_ptr<grpc::ClientContext> HeldContext(Duration limit);
   std::unique_ptr<proto::Trace::Stub> Stub() const;
 
@@ -55,22 +61,24 @@ class TraceClient {
   CondVar changed_;
   std::shared_ptr<grpc::ClientContext> held_ ABSL_GUARDED_BY(mu_);
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
-  bool useless_ = false;  // The chief does not serve traces. Used only by the thread.
+  bool useless_ = false;  // The chief makes no traces of this task. Used only by the thread.
   std::thread thread_;    // The last member, because it uses the others.
 };
 
-// A round trip of a call that returns the other side's clock: when it began and ended here, and the
-// other side's time in between, all in nanoseconds.
+// A call that asks the peer for the time of its clock. The call begins at `begin_ns` and ends at
+// `end_ns` by this process's clock. The peer answers `theirs_ns`.
 struct ClockRoundTrip {
   int64_t begin_ns = 0, end_ns = 0, theirs_ns = 0;
 };
-// Returns their clock minus ours by the shortest round trip, and how wrong it may be.
+// offset_ns is the peer's clock minus this process's clock. error_ns is the largest possible error
+// of offset_ns.
 struct MeasuredOffset {
   int64_t offset_ns = 0, error_ns = 0;
 };
+// Computes the offset from the shortest round trip. Returns zeros without round trips.
 MeasuredOffset OffsetOf(const std::vector<ClockRoundTrip>& round_trips);
 
-// Returns the messages that deliver a record, each below the limit of a request.
+// Returns the messages that deliver `record`. Each is smaller than rpc::kMaxRequestBytes.
 std::vector<proto::TraceKeepRequest> TracePieces(const SpanRecord& record);
 
 }  // namespace muster

@@ -1,5 +1,10 @@
-// Reads TensorBoard run folders: what a restarted writer needs, and the curves and pictures for
-// reports. Damaged files are read up to their first damaged record.
+// Reads folders of TensorBoard event files. A restarted writer needs the last step of a folder.
+// Reports need the curves and pictures. These functions read a damaged file up to its first damaged
+// record.
+//
+// Every event file of Muster begins with a SessionLog START event. The event's step is the first
+// step that the writer of the file trains. All values of this step and of later steps in older
+// files are *void*, because the writer trains these steps again.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +15,13 @@
 
 namespace muster::summary {
 
-// Returns the last step with a value of `tag` in the event files of `directory`, or -1. Ignores
-// values that a SessionLog START event invalidates. Reads each file up to its first damaged record.
-// An unreadable file counts as empty.
+// Returns the highest step with a value of `tag` in the event files of `directory`, or -1 if there
+// is none. Ignores void values and unreadable files.
 int64_t LastStepOf(const std::string& directory, const std::string& tag);
 
 struct Point {
   int64_t step = 0;
-  double wall = 0;   // In seconds since 1970, by the writer's clock.
+  double wall = 0;   // Time in seconds since 1970, by the writer's clock.
   double value = 0;  // May be NaN or infinite.
 };
 
@@ -25,38 +29,42 @@ struct Point {
 struct PictureSet {
   int64_t step = 0;
   int64_t width = 0, height = 0;
-  std::vector<std::string> files;  // Each is an encoded picture. Not checked.
+  std::vector<std::string> files;  // The encoded pictures, such as PNG files. They may be invalid.
 };
 
-// A SessionLog START event: where a writer began, or where training continued after a loss.
+// A SessionLog START event.
 struct WriterStart {
-  std::string writer;  // "<host>.<pid>.<random>"; without the last part in older files.
-  int64_t step = 0;    // Older points from this step on are void.
-  double wall = 0;
+  // The end of the event file's name: "<host>.<pid>.<random>", or "<host>.<pid>" for files of older
+  // versions.
+  std::string writer;
+  int64_t step = 0;
+  double wall = 0;  // Time in seconds since 1970.
 };
 
 struct WriterFile {
-  std::string name;            // Of the file, without its folder.
-  std::string writer;          // As WriterStart::writer.
-  double first = 0, last = 0;  // The wall times of its first and last event. 0 if it has none.
-  int64_t unread_bytes = 0;    // After the last whole record. 0 if the file is whole.
+  std::string name;    // Name of the event file, without its folder.
+  std::string writer;  // The same as WriterStart::writer.
+  // Times of the file's first and last event, in seconds since 1970. 0 if the file has no events.
+  double first = 0, last = 0;
+  int64_t unread_bytes = 0;  // Bytes from the first damaged record on. 0 if no record is damaged.
 };
 
 struct RunContent {
-  std::map<std::string, std::vector<Point>> scalars;  // By tag. Without void points.
-  std::map<std::string, PictureSet> pictures;  // By tag. Only the newest step that is not void.
+  std::map<std::string, std::vector<Point>> scalars;  // Keyed by tag. Without void points.
+  // Keyed by tag. Each value has the pictures of the newest step that is not void.
+  std::map<std::string, PictureSet> pictures;
   std::vector<WriterStart> starts;
-  std::vector<WriterFile> files;  // In the order of time.
+  std::vector<WriterFile> files;  // The oldest file first.
 };
 
 // Returns true if `directory` has at least one event file.
 bool HasEvents(const std::string& directory);
 
-// Reads all event files of `directory`. A folder without any gives an empty content.
+// Reads all event files of `directory`. Returns an empty content if there are none.
 RunContent ReadRun(const std::string& directory);
 
-// Adds the events of one file, up to its first damaged record, to `*content`. Sets all fields of
-// `*file` but the names. REQUIRES: `stream` is at its beginning and can seek.
+// Adds the events of one file to `*content`, up to its first damaged record. Sets all fields of
+// `*file` except `name` and `writer`. REQUIRES: `stream` is at its beginning and can seek.
 void AddEvents(std::istream* stream, WriterFile* file, RunContent* content);
 
 }  // namespace muster::summary

@@ -1,12 +1,13 @@
 // Writes a TensorBoard event file: scalars, texts, images and histograms, each with a tag and a
 // step. Not thread-safe.
 //
-// Records are buffered in memory. They are written after Options::flush_interval, by Flush() and by
-// the destructor. A failed write, such as on a full disk, returns the error, and the next flush
-// tries again. The buffer holds up to kMaxPending bytes for this. If it is full, new records are
-// dropped. A failed write leaves no partial record, so that the file stays readable. TensorBoard
-// ignores an incomplete last record of a killed process. Flushed records survive a crash of the
-// process. After Sync(), they also survive a crash of the host.
+// The writer buffers records in memory. It writes them to the file in Flush(), in the destructor,
+// and in the first call after Options::flush_interval has passed. If a write fails, for example on
+// a full disk, the call returns the error and the records stay in the buffer for the next flush. If
+// the buffer has kMaxPending bytes, the writer drops new records. A failed write leaves no partial
+// record in the file. A killed process may leave an incomplete last record, which TensorBoard
+// ignores. Flushed records survive a crash of the process. After Sync(), they also survive a crash
+// of the host.
 #pragma once
 
 #include <cstdint>
@@ -27,36 +28,40 @@ class Event;
 struct Pictures {
   // `channels` is 1 for grey, 3 for RGB, or 4 for RGBA.
   int count = 0, height = 0, width = 0, channels = 0;
-  // The order is [count][height][width][channels].
+  // The pixels in the order [count][height][width][channels]. The vector must outlive this object.
   const std::vector<uint8_t>& pixels;
 };
 
 class EventWriter {
  public:
   struct Options {
-    // The first step of training. Records of this step and of later steps in older files of the
-    // folder become invalid. Every file begins with a SessionLog START event with this step, even
-    // the first file of a run. TensorBoard treats the first such event as the start of the run, and
-    // only later ones as restarts.
+    // The first step that this writer may write. Every file begins with a SessionLog START event
+    // that has this step. For TensorBoard, the event invalidates records of this step and of later
+    // steps in older files of the folder. The first file of a run has the event as well, because
+    // TensorBoard takes the first START event as the start of the run and only later ones as
+    // restarts.
     int64_t first_step = 1;
     Duration flush_interval = std::chrono::seconds(2);
-    // Called before each write and before the creation of the file. After the first error of
-    // `fence`, nothing is written, and every call returns this error. May be null.
+    // Checks that this process may still write to the folder. Called before each write and before
+    // the creation of the file. After the first error of `fence`, the writer writes nothing, and
+    // every call returns this error. May be null.
     std::function<absl::Status()> fence;
-    // Called before each write. The write returns the error of `check_disk`. May be null.
+    // Called before each write. If `check_disk` returns an error, the write fails with this error.
+    // May be null.
     std::function<absl::Status()> check_disk;
   };
   using Values = std::vector<std::pair<std::string, double>>;  // Each pair is a tag and a value.
 
-  // Creates the file `<directory>/events.out.tfevents.<seconds>.<host>.<pid>` and its directory.
-  // The file's name sorts after the names of older files. Returns a ConfigurationError that names
-  // the path.
+  // Creates the file `<directory>/events.out.tfevents.<seconds>.<host>.<pid>.<random>`, and the
+  // directory if it is missing. The file's name sorts after the names of older files. If the file
+  // cannot be created, returns a ConfigurationError that names the path.
   static absl::StatusOr<std::unique_ptr<EventWriter>> Open(const std::string& directory,
                                                            Options options);
   static absl::StatusOr<std::unique_ptr<EventWriter>> Open(const std::string& directory) {
     return Open(directory, Options());
   }
-  // Returns a writer to an open descriptor, which it owns. `path` is for messages.
+  // Returns a writer to an open descriptor, and takes ownership of the descriptor. `path` is for
+  // error messages.
   static std::unique_ptr<EventWriter> OnDescriptor(int fd, std::string path, Options options);
   ~EventWriter();  // Flushes.
   EventWriter(const EventWriter&) = delete;
@@ -68,11 +73,12 @@ class EventWriter {
   absl::Status Text(int64_t step, const std::string& tag, const std::string& markdown);
   // Writes pictures of one size under one tag, as PNG.
   absl::Status Images(int64_t step, const std::string& tag, const Pictures& pictures);
-  // Writes a histogram. If values are not finite, also writes their number as the scalar
-  // "<tag>/not_finite".
+  // Writes a histogram. If some values are not finite, also writes the number of these values as
+  // the scalar "<tag>/not_finite".
   absl::Status Histogram(int64_t step, const std::string& tag, const Distribution& distribution);
 
-  // Writes data of a TensorBoard plugin that is in the metadata of a tag, such as "hparams".
+  // Writes data for the TensorBoard plugin `plugin`, such as "hparams". The data are stored in the
+  // metadata of `tag`.
   absl::Status PluginData(int64_t step, const std::string& tag, const char* plugin,
                           std::string content);
   // Writes the graph of the run, a serialized GraphDef.

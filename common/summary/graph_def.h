@@ -1,4 +1,4 @@
-// The graph that TensorBoard shows of a run: operations and the values between them.
+// The graph of a model for TensorBoard. Its nodes are inputs, parameters and operations.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,23 @@ namespace muster::summary {
 struct GraphNode {
   std::string name;  // Unique in the graph, such as "classifier/linear/AddmmBackward0".
   std::string op;    // The type, such as "Addmm" or "parameter".
-  std::vector<std::string> inputs;  // The names of the nodes whose values it takes.
-  std::vector<int64_t> shape;       // Of its value. Shown if has_shape.
+  std::vector<std::string> inputs;  // The names of the nodes whose values are the arguments.
+  std::vector<int64_t> shape;       // The shape of the result. Shown if has_shape is true.
   bool has_shape = false;
 };
 
-// The type of the nodes of parameters.
+// The value of GraphNode::op for parameters.
 inline constexpr char kParameterOp[] = "parameter";
 
-// Builds a graph from its inputs to its results, and names its operations. An operation on a
-// parameter is named after the parameter's module: "model/linear/Addmm" takes
+// Builds a graph in the order of computation, and names the operations. The name of an operation on
+// a parameter begins with the parameter's module. For example, "model/linear/Addmm" has the input
 // "model/linear/weight".
 class GraphBuilder {
  public:
-  // Both return the number of the node. "." in the name of a parameter becomes "/".
+  // Adds an input or a parameter. Replaces each "." in `name` by "/". Returns the index of the
+  // node.
   int AddLeaf(const std::string& name, const std::string& op, std::vector<int64_t> shape);
-  // `inputs` are numbers of nodes.
+  // Adds an operation. `inputs` are indices of nodes. Returns the index of the node.
   int AddOperation(const std::string& op, const std::vector<int>& inputs);
   void SetShape(int node, std::vector<int64_t> shape);
   size_t size() const { return nodes_.size(); }
@@ -38,20 +39,20 @@ class GraphBuilder {
  private:
   struct Place {
     std::string scope;
-    bool of_parameters = false;  // A parameter, or a view of one.
+    bool of_parameters = false;  // The node is a parameter or a view of a parameter.
   };
   std::string Unique(const std::string& name);
 
   std::vector<GraphNode> nodes_;
   std::vector<Place> places_;        // Indexed by node.
-  std::map<std::string, int> used_;  // How often a name was asked for.
+  std::map<std::string, int> used_;  // The number of calls of Unique for each name.
 };
 
-// At most this many nodes of a graph are kept. TensorBoard becomes slow with more.
+// GraphDefOf writes at most this many nodes, because TensorBoard becomes slow with more.
 inline constexpr size_t kMaxGraphNodes = 10'000;
 
-// Returns a serialized GraphDef, as Event::graph_def holds it. Characters that TensorBoard does not
-// accept in names become "_". Inputs that are not in `nodes` are left out.
+// Returns a serialized GraphDef for EventWriter::Graph. Replaces characters that TensorBoard does
+// not accept in names by "_". Omits inputs that are not in `nodes`.
 std::string GraphDefOf(const std::vector<GraphNode>& nodes);
 
 }  // namespace muster::summary

@@ -1,5 +1,5 @@
-// A histogram with the buckets that TensorFlow and PyTorch use for TensorBoard. The limits are 0
-// and +-1e-12 x 1.1^k up to 1e20, so that the relative error is 10 %.
+// A histogram with the bucket limits that TensorFlow and PyTorch use for TensorBoard: 0, and both
+// signs of 1e-12 * 1.1^k (k = 0, 1, ...) up to 1e20. Adjacent limits differ by 10 %.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@ namespace muster::summary {
 
 struct Distribution {
   int64_t count = 0;  // The number of finite values.
-  // The number of NaN and infinite values. All other fields ignore these values.
+  // The number of NaN and infinite values. The other fields do not include these values.
   int64_t not_finite = 0;
   double min = 0, max = 0, sum = 0, sum_squares = 0;
-  // counts[i] is the number of values v with limits[i - 1] <= v < limits[i]. Empty buckets at the
-  // ends are dropped, because not all readers of TensorBoard drop them. The first bucket begins at
-  // min, and the last bucket ends at max. Adjacent empty buckets between them are merged. Without
+  // counts[i] is the number of values v with limits[i - 1] <= v < limits[i]. Empty buckets at both
+  // ends are dropped, because not all readers of event files drop them. The first bucket contains
+  // min, and the last bucket contains max. Adjacent empty buckets are merged into one. Without
   // values, there is one empty bucket.
   std::vector<double> limits, counts;
 };

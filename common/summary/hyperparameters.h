@@ -1,9 +1,9 @@
-// What TensorBoard's plugin "hparams" reads of a run: the values that people choose, from the
-// resolved job, and how the run ended.
+// Data for TensorBoard's plugin "hparams": the hyperparameters of a run, and how the run ended. The
+// plugin shows a table with one row for each run.
 //
-// There is no summary of an "experiment", which lists the columns of the table: TensorBoard takes
-// the first one that it finds, and would hide what other runs have besides. Without one it collects
-// the columns from all runs.
+// Muster does not write the plugin's "experiment" summary, which lists the columns of the table.
+// TensorBoard uses only the first such summary, so columns of other runs would be missing. Without
+// such a summary, TensorBoard collects the columns from all runs.
 #pragma once
 
 #include <map>
@@ -17,12 +17,13 @@ inline constexpr char kHyperparametersPlugin[] = "hparams";
 inline constexpr char kSessionStartTag[] = "_hparams_/session_start_info";
 inline constexpr char kSessionEndTag[] = "_hparams_/session_end_info";
 
-// Returns the job's values by their paths, such as "optimizer.momentum". Leaves out what has no
-// influence on the result, such as paths, addresses and timeouts, and what is not set. Lists and
-// what is beyond the third level become JSON texts. At most 200 values.
+// Returns at most 200 values of the resolved job, keyed by paths such as "optimizer.momentum".
+// Omits null values, and keys without influence on the result, such as folders, addresses and
+// timeouts. Lists, and objects below the third level of keys, are returned as JSON texts.
 std::map<std::string, Json> Hyperparameters(const Json& job);
 
-// Return the content of the plugin's data. Times are in seconds since 1970.
+// Return the contents of the tags kSessionStartTag and kSessionEndTag, for EventWriter::PluginData.
+// `time` is in seconds since 1970.
 std::string SessionStart(const std::map<std::string, Json>& values, double time);
 std::string SessionEnd(bool success, double time);
 

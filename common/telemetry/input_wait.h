@@ -1,10 +1,10 @@
-// The limit above which Muster reports that steps wait for input.
+// The share of waiting for input above which Muster gives advice.
 #pragma once
 
 namespace muster {
 
-// A fraction of the steps' time. If steps wait for input for at least this fraction, the chief's
-// log and the launcher's report give advice.
+// A fraction of the time of training steps. If the steps wait for input for at least this fraction
+// of their time, the chief's log and the launcher's report advise how to load data faster.
 inline constexpr double kMuchInputWait = 0.1;
 
 }  // namespace muster

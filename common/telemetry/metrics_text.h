@@ -13,16 +13,17 @@ namespace muster {
 inline constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
 
 struct TaskMetrics {
-  std::string task;  // The label of all metrics: "worker:1".
+  std::string task;  // The label "task" of all metrics: "worker:1".
   proto::TaskStats stats;
-  bool has_steps = true;                  // The task applies steps or, as a ps, updates.
-  bool pulls = false;                     // The task pulls parameters from parameter servers.
-  int64_t step = 0;                       // The current step of the task.
-  int64_t start_time = 0;                 // Seconds since 1970.
-  std::map<std::string, bool> straggler;  // Chief only, by member.
+  bool has_steps = true;   // The task trains steps. For a ps task: it applies updates.
+  bool pulls = false;      // The task pulls parameters from parameter servers.
+  int64_t step = 0;        // The current step of the task. 0 if unknown.
+  int64_t start_time = 0;  // The start of the process, in seconds since 1970.
+  // Only for the chief: whether other members wait for the member. Keyed by member ("worker:1").
+  std::map<std::string, bool> straggler;
 };
 
-// Pure. Leaves out metrics with unknown values.
+// Returns the text of /metrics, without metrics whose values are unknown. Pure function.
 std::string MetricsText(const TaskMetrics& metrics);
 
 }  // namespace muster

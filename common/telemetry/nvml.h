@@ -1,6 +1,7 @@
-// The functions of NVML, the NVIDIA driver's library, that Muster calls. The declarations are
-// copied from nvml.h, so builds do not need that header. NVML renames a function whose signature
-// changes ("..._v2"). Thread-safe.
+// The functions of NVML (the library of NVIDIA's driver) that Muster calls, loaded at run time.
+// Their declarations are copies of those in NVIDIA's nvml.h, so that a build does not need nvml.h.
+// The copies stay valid with newer drivers, because NVML gives a function a new name ("..._v2")
+// when its signature changes. Thread-safe.
 #pragma once
 
 #include <optional>
@@ -19,28 +20,29 @@ struct Nvml {
   };
   static constexpr int kSuccess = 0, kNoPermission = 4, kDriverNotLoaded = 9;
 
-  // Loads the library, which stays loaded. Returns nullopt if it does not exist or lacks one of the
-  // functions that all drivers have.
+  // Loads the library and never unloads it. Returns nullopt if the library does not exist, or if it
+  // lacks a function that all drivers have.
   static std::optional<Nvml> Load(const char* library);
 
-  // Calls `function` unless it is null. Returns whether it succeeded.
+  // Calls `function`. Returns true if the call succeeds, and false if it fails or `function` is
+  // null.
   template <typename... Parameters, typename... Arguments>
   static bool Call(int (*function)(Parameters...), Arguments... arguments) {
     return function != nullptr && function(arguments...) == kSuccess;
   }
 
-  // Returns the UUIDs of the instances of a GPU in MIG mode that this process may use, or nullopt
-  // if it is not in that mode.
+  // Returns the UUIDs of the MIG instances of `gpu` that this process may use. Returns nullopt if
+  // `gpu` is not in MIG mode.
   std::optional<std::vector<std::string>> InstancesOf(Device gpu) const;
 
-  // All drivers have these functions. They return kSuccess or an error code.
+  // All drivers have these functions. Those that return int return kSuccess or an error code.
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
   const char* (*text)(int error) = nullptr;
   int (*count)(unsigned*) = nullptr;
   int (*device)(unsigned index, Device*) = nullptr;
   int (*uuid)(Device, char*, unsigned size) = nullptr;
-  // Null if the driver lacks the function.
+  // Each of these functions is null if the driver lacks it.
   int (*mig_mode)(Device, unsigned* current, unsigned* pending) = nullptr;
   int (*most_instances)(Device, unsigned*) = nullptr;
   int (*instance)(Device, unsigned index, Device*) = nullptr;

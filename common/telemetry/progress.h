@@ -1,6 +1,7 @@
-// Shows the progress of a training run: a bar at the bottom of a terminal, or occasional plain
-// lines. The chief makes ProgressStates. Either the chief shows them, or it sends them as JSON
-// lines to `muster launch`, which shows them.
+// Shows the progress of a training run, either as a bar at the bottom of a terminal or as plain
+// lines. The chief makes a ProgressState for each change. A chief that `muster launch` has started
+// sends its states as JSON lines to `muster launch`, which shows them. Any other chief shows its
+// states itself.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +20,24 @@ namespace muster {
 
 struct ProgressState {
   enum class Kind {
-    kStep,      // A step of training.
-    kEvaluate,  // Within a validation or test pass.
-    kEpoch,     // A pass over a split ended. `metrics` has its results.
-    kEnd,       // The last state.
+    kStep,      // A step of training has ended.
+    kEvaluate,  // A batch of a validation or test pass has ended.
+    kEpoch,     // A pass over a split (training, validation or test data) has ended.
+    kEnd,       // The run has ended.
   };
   Kind kind = Kind::kStep;
   std::string split = "train";        // "train", "validation" or "test".
   int64_t epoch = 0, epochs = 0;      // `epoch` counts from 0. `epochs` is 0 if unknown.
   int64_t step = 0, total_steps = 0;  // `total_steps` is 0 if unknown.
-  int64_t done = 0, total = 0;     // Batches of this pass over the split. `total` is 0 if unknown.
-  double examples_per_second = 0;  // 0 if unknown.
-  double seconds_left = -1;        // Negative if unknown.
+  int64_t done = 0, total = 0;        // Batches of this pass over `split`. `total` is 0 if unknown.
+  double examples_per_second = 0;     // 0 if unknown.
+  double seconds_left = -1;           // Estimated time to the end of training. Negative if unknown.
   // The fraction of the time spent waiting for peers. Negative if unknown.
   double wait_share = -1;
   // The fraction of the time spent waiting for input. Negative if unknown.
   double input_share = -1;
-  double seconds = 0;  // For kEpoch: the duration of the pass.
-  // For example "loss" and "accuracy". The loss is shown first.
+  double seconds = 0;  // Only for kEpoch: the duration of the pass.
+  // Keyed by name, such as "loss" and "accuracy". The loss is shown first.
   std::map<std::string, double> metrics;
 };
 
@@ -50,29 +51,30 @@ std::string FormatCount(double count);
 // Formats an integer, such as "12,345".
 std::string FormatGrouped(int64_t count);
 
-// Returns the bar, one line of at most `width` columns. Drops the least important fields until the
-// line fits. `age` is the time since the state was made, so that the bar can show that a run makes
-// no progress. Pure.
+// Returns the bar, one line of at most `width` columns. Omits the least important fields if not all
+// fit. `age` is the time since the state was made, so that the bar can show that a run makes no
+// progress. `unicode` permits characters other than ASCII. Pure function.
 std::string RenderProgressBar(const ProgressState& state, int width, Duration age, bool unicode);
 // Returns the state as a plain line of any length.
 std::string RenderProgressLine(const ProgressState& state);
 
-// Returns true if the locale's encoding is UTF-8. Callers pass this as `unicode`.
+// Returns true if the locale's encoding is UTF-8. Callers pass the result as `unicode`.
 bool LocaleIsUtf8();
 
-// Selects the output and its time. Does no I/O and reads no clock.
+// Decides what to show and when. Does no I/O and reads no clock: the caller prints the results.
 class ProgressDisplay {
  public:
-  // If `terminal` is true, shows a bar, and prints lines only for the ends of passes. If false,
-  // shows no bar, and also prints a line for the current step every 10 s.
+  // If `terminal` is true, there is a bar, and Update returns a line for the end of each pass. If
+  // `terminal` is false, there is no bar, and Update also returns a line for the current step every
+  // 10 s.
   ProgressDisplay(bool terminal, bool unicode) : terminal_(terminal), unicode_(unicode) {}
 
-  // Returns the lines to print above the bar.
+  // Takes a new state. Returns the lines to print above the bar.
   std::vector<std::string> Update(const ProgressState& state, MonotonicTime now);
-  // Returns the bar, or "" if there is none.
+  // Returns the bar. Returns "" if there is no bar.
   std::string Bar(int width, MonotonicTime now) const;
-  // Returns the time at which the bar next changes without a new state, because the time left
-  // counts down. Returns nullopt if it does not change.
+  // Returns the next time at which the caller must draw the bar again without a new state, because
+  // the bar shows a countdown. Returns nullopt if there is no bar.
   std::optional<MonotonicTime> NextChange(MonotonicTime now) const;
 
  private:
@@ -91,24 +93,26 @@ class ProgressSink {
 };
 
 // The environment variable with the descriptor to which the chief sends its progress. `muster
-// launch` sets it.
+// launch` sets this variable.
 inline constexpr const char* kProgressFdVariable = "MUSTER_PROGRESS_FD";
 // Returns the descriptor in kProgressFdVariable, or nullopt if the variable is unset or invalid.
 std::optional<int> ProgressFdFromEnvironment();
-// Returns a sink that sends JSON lines to `fd`. Sends all ends of passes, and at most 10 other
-// states per second. The sink owns `fd`.
+// Returns a sink that sends JSON lines to `fd`. The sink sends all kEpoch and kEnd states, and at
+// most 10 other states per second. It owns `fd`.
 std::unique_ptr<ProgressSink> MakeProgressSender(int fd);
 // Returns a sink that shows the bar on stderr, below the log lines. If stderr is not a terminal,
 // the sink writes plain lines to the log.
 std::unique_ptr<ProgressSink> MakeProgressPrinter();
-// Returns a sender if kProgressFdVariable is set, otherwise a printer. Call this once, in main.
+// Returns MakeProgressSender if ProgressFdFromEnvironment returns a descriptor, and otherwise
+// MakeProgressPrinter. Must be called at most once.
 std::unique_ptr<ProgressSink> MakeProgressSink();
 
-// Measures examples per second and the fraction of time spent waiting, over about the last `window`
-// of time. The numbers therefore change slowly enough to read. Reads no clock.
+// Computes rates and the fraction of time spent waiting, averaged over about the last `window`, so
+// that the numbers change slowly enough to read. Reads no clock.
 class RateMeter {
  public:
   explicit RateMeter(Duration window = std::chrono::seconds(5)) : window_(Seconds(window)) {}
+  // Adds one step that took `seconds`, of which `wait_seconds` were spent waiting.
   void Add(int64_t examples, double seconds, double wait_seconds);
   double examples_per_second() const { return seconds_ > 0 ? examples_ / seconds_ : 0; }
   double steps_per_second() const { return seconds_ > 0 ? steps_ / seconds_ : 0; }

@@ -1,5 +1,5 @@
-// Formats the reply of Coordinator.Status, the state of a job, as JSON and text for `muster status`
-// and the chief's status page. Pure functions.
+// Formats the state of a job, the reply of the RPC Coordinator.Status. `muster status` and the
+// chief's status page show the results. Pure functions.
 #pragma once
 
 #include <string>
@@ -10,24 +10,28 @@
 
 namespace muster {
 
-// Returns the JSON of `muster status --json`. Scripts depend on its keys. A number is null if it is
-// unknown or not finite. A negative exit code of the verdict is unknown.
+// Returns the JSON of `muster status --json`. Scripts depend on its keys. Numbers that are unknown
+// or not finite become null. A negative exit code in the verdict counts as unknown.
 Json StatusToJson(const proto::StatusReply& reply);
 
 // A task for which other tasks wait in each step.
 struct Straggler {
   std::string task;
-  double seconds = 0;  // Time in a step before its first wait for others. 0: unknown.
-  double others = 0;   // The median of this time over the other tasks. 0: unknown.
+  // Time in seconds that the task computes in a step before it first waits for other tasks. 0 if
+  // unknown.
+  double seconds = 0;
+  double others = 0;  // The median of the same time over the other tasks. 0 if unknown.
 };
 std::vector<Straggler> StragglersOf(const proto::StatusReply& reply);
-// Returns "worker 1 is a straggler: " and StragglerReason.
+// Returns "worker 1 is a straggler: " and StragglerReason. If a time is unknown, the reason is "the
+// others wait for it".
 std::string StragglerText(const Straggler& straggler);
-// Returns "it needs 200 ms of a step before it waits for others, and they need 50 ms ...". The log
-// and Status share this text. REQUIRES: both times are positive, in seconds.
+// Returns "it needs 200 ms of a step before it waits for others, and they need 50 ms ...". The
+// arguments are times in seconds. REQUIRES: both are positive.
 std::string StragglerReason(double seconds, double others);
-// Returns the median of the positive values; for an even number of them, the mean of the middle
-// two. Values that are not positive are unknown. Returns 0 if no value is known.
+// Returns the median of the positive values. For an even number of positive values, this is the
+// mean of the middle two. Ignores values that are not positive, because they are unknown. Returns 0
+// if no value is positive.
 double MedianOfKnown(std::vector<double> values);
 
 // Returns the kind's name in JSON, such as "joined" or "checkpoint".

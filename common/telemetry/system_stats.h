@@ -1,4 +1,4 @@
-// Reads the resource use of this process from Linux, and that of its GPUs from NVML.
+// Measures the resource use of this process (from /proc) and of its GPUs (from NVML, see nvml.h).
 #pragma once
 
 #include <deque>
@@ -16,29 +16,31 @@ namespace muster {
 
 struct SystemStats {
   double cpu_seconds = 0;  // User and system time of all threads.
-  double cpu_cores = 0;    // Cores in use, averaged over about the last five seconds.
-  int64_t rss_bytes = 0;
-  // Over the interfaces that this process sees, loopback excluded.
+  double cpu_cores = 0;    // CPU seconds per second, averaged over about the last five seconds.
+  int64_t rss_bytes = 0;   // Resident memory.
+  // The sums over all network interfaces in this process's network namespace except loopback.
   int64_t network_sent_bytes = 0, network_received_bytes = 0;
   std::vector<proto::GpuStats> gpus;
 };
+// Sets the fields of `*stats` that `system` has.
 void AddTo(const SystemStats& system, proto::TaskStats* stats);
 
-// These functions parse the content of files in /proc. They return nullopt if it is malformed.
+// Parse the content of /proc/self/stat and /proc/self/statm. Return nullopt for malformed content.
 std::optional<double> CpuSecondsOf(std::string_view proc_self_stat);
 std::optional<int64_t> RssBytesOf(std::string_view proc_self_statm);
-// Returns the sums of sent and received bytes.
+// Parses the content of /proc/self/net/dev. Returns the sums of sent and received bytes. Skips
+// malformed lines.
 std::pair<int64_t, int64_t> NetworkBytesOf(std::string_view proc_net_dev);
 
-// Reads GPUs of this host through NVML.
+// Reads the statistics of GPUs of this host through NVML.
 class GpuReader {
  public:
   virtual ~GpuReader() = default;
-  // Returns the statistics of the GPUs. Blocks if the driver hangs.
+  // Blocks if the driver hangs.
   virtual std::vector<proto::GpuStats> Read() = 0;
 };
-// Loads `library` and finds the devices with these UUIDs ("GPU-8932f937-..."). Returns null if the
-// library is missing or finds none of them.
+// Loads `library` and finds the GPUs with these UUIDs ("GPU-8932f937-..."). Returns null if the
+// library is missing or none of the GPUs exists.
 std::unique_ptr<GpuReader> OpenNvml(const std::vector<std::string>& uuids,
                                     const char* library = "libnvidia-ml.so.1");
 
@@ -52,7 +54,7 @@ class SystemSampler {
 
  private:
   std::unique_ptr<GpuReader> gpus_;
-  std::deque<std::pair<MonotonicTime, double>> cpu_;  // Earlier samples of cpu_seconds.
+  std::deque<std::pair<MonotonicTime, double>> cpu_;  // The last samples of cpu_seconds.
 };
 
 }  // namespace muster

@@ -1,6 +1,6 @@
-// TaskMeter collects the measurements of one task: steps, phases, waits, bytes, and the resource
-// use of the process. The training loops update it. Heartbeats, /metrics and the chief's summaries
-// read it. An update costs well below a microsecond. Thread-safe.
+// TaskMeter collects the measurements of one task: steps, phases, waiting times, bytes, and the
+// resource use of the process. Training loops update the TaskMeter. Heartbeats, /metrics and the
+// chief's TensorBoard summaries read it. An update takes less than a microsecond. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -26,33 +26,38 @@ class TaskMeter {
  public:
   explicit TaskMeter(MonotonicTime now = Clock::now());
 
-  // Records that the first replica of this process enters `phase`. `step` is the current step.
+  // Records that the first replica of this process enters `phase` (common/base/phase.h) of `step`.
   void EnterPhase(Phase phase, int64_t step, MonotonicTime now = Clock::now());
   // Counts a step that this process has applied. `wait_seconds` and `input_seconds` are the times
   // for which its first replica waited for other tasks and for input.
   void AddStep(double wait_seconds, double input_seconds, MonotonicTime now = Clock::now());
   // Counts examples that a replica of this process has computed.
   void AddExamples(int64_t examples);
-  // Parameter servers: counts `steps` updates that this server has applied.
+  // For a ps task: counts `steps` updates that this parameter server has applied.
   void AddUpdates(int64_t steps, MonotonicTime now = Clock::now());
-  // Parameter servers: records the staleness of a push, in updates of other workers between a pull
-  // and its push.
+  // For a worker with parameter servers: records the staleness of a push. The staleness is the
+  // number of updates by other workers between the pull of the parameters and the push.
   void AddStaleness(double updates);
+  // Counts a generation (a group of members that train together) that this process has formed.
   void AddGeneration();
+  // Counts a complete checkpoint that this process has written.
   void AddCheckpoint();
+  // Sets how often the launcher has restarted this task.
   void SetRestarts(int64_t restarts);
   void SetSystem(SystemStats system);
-  // Chief only. Sets whether other members wait for `member`.
+  // For the chief: sets whether other members wait for `member` ("worker:1").
   void SetStraggler(const std::string& member, bool straggler);
 
-  // Returns the counts of the input pipelines of `dataset`: "train", or a name of the program. The
-  // pipelines write them, and Stats reads them.
+  // Returns the queue counts of the input pipelines of `dataset`. `dataset` is "train", or a name
+  // that the program has chosen. The pipelines write the counts, and Stats reads them.
   std::shared_ptr<data::QueueDepth> InputQueue(const std::string& dataset);
-  // Parameter servers: the chunks that this worker has launched and the servers have not answered.
+  // For a worker with parameter servers: the number of requests for chunks of the variables that
+  // the servers have not answered yet. The worker's connections write the number.
   const std::shared_ptr<std::atomic<int64_t>>& chunks_in_flight() const {
     return chunks_in_flight_;
   }
-  // Counts the bytes of this process's data connections.
+  // The bytes that this process's data connections have sent and received. The connections write
+  // these counts.
   const std::shared_ptr<transport::Traffic>& traffic() const { return traffic_; }
 
   proto::TaskStats Stats(MonotonicTime now = Clock::now()) const;
@@ -62,7 +67,7 @@ class TaskMeter {
   std::map<std::string, bool> stragglers() const;
 
  private:
-  // Returns the time in seconds without a step after which the rates become 0.
+  // Returns a time in seconds. Rates are 0 if no step has ended for this time.
   double StaleAfterLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double LocalStepSecondsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -78,10 +83,11 @@ class TaskMeter {
   int64_t examples_at_step_ ABSL_GUARDED_BY(mu_) = 0;  // examples_ at the last step.
   RateMeter waits_ ABSL_GUARDED_BY(mu_), inputs_ ABSL_GUARDED_BY(mu_);
   double staleness_ ABSL_GUARDED_BY(mu_) = 0;
-  // Time since the last wait for other tasks, without passes and saves.
+  // Time in seconds since the last wait for other tasks, without validation and test passes and
+  // without checkpoints.
   double local_seconds_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t last_waited_step_ ABSL_GUARDED_BY(mu_) = -1;
-  std::deque<double> local_steps_ ABSL_GUARDED_BY(mu_);  // local_seconds_ of the last steps.
+  std::deque<double> local_steps_ ABSL_GUARDED_BY(mu_);  // Final local_seconds_ of recent steps.
   SystemStats system_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, bool> stragglers_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::shared_ptr<data::QueueDepth>> input_queues_ ABSL_GUARDED_BY(mu_);

@@ -1,5 +1,6 @@
-// The telemetry of one task: a TaskMeter, a thread that samples the system once a second, and
-// /metrics if status.metrics_port is set.
+// The telemetry of one task: a TaskMeter (task_meter.h), a thread that samples the resource use of
+// the process once a second, and an HTTP server for /metrics. The server exists only if the job has
+// status.metrics_port.
 #pragma once
 
 #include <functional>
@@ -16,8 +17,8 @@ namespace muster {
 
 class TaskTelemetry {
  public:
-  // `restarts` is the number of times the launcher has restarted this task. Returns
-  // ConfigurationError if the port cannot be bound.
+  // `restarts` is how often the launcher has restarted this task. Returns ConfigurationError if the
+  // port of /metrics cannot be bound.
   static absl::StatusOr<std::unique_ptr<TaskTelemetry>> Start(const ClusterConfig& cluster,
                                                               const Job& job, int restarts);
   // Blocks for at most a second, even if a GPU driver hangs.
@@ -25,9 +26,11 @@ class TaskTelemetry {
 
   // Owned by this object.
   virtual TaskMeter* meter() = 0;
-  // Also samples these GPUs through NVML. Has no effect if NVML is missing.
+  // Makes the thread also sample the GPUs with these UUIDs through NVML. Has no effect if NVML is
+  // missing.
   void WatchGpus(const std::vector<std::string>& uuids);
-  // Returns a reader, or null. Called on the sampling thread, which a driver may block forever.
+  // Returns a reader for the GPUs to sample, or null. The sampling thread calls this function once.
+  // The function may block, because a GPU driver may hang.
   using OpenGpus = std::function<std::unique_ptr<GpuReader>()>;
   virtual void WatchGpus(OpenGpus open) = 0;
 };

@@ -1,6 +1,7 @@
-// What the chief's process does besides training: it coordinates the job and publishes results.
-// chief/ implements ChiefRole, and worker/ runs it beside the training loop. Only a main.cc depends
-// on both folders.
+// What the chief does besides training: it coordinates the job and publishes results. chief/
+// implements ChiefRole, and the task in worker/ calls it. Only a main.cc depends on both folders.
+//
+// A member is a process that trains. The chief is a member too, except in a parameter-server job.
 #pragma once
 
 #include <functional>
@@ -21,24 +22,24 @@ namespace muster {
 class TaskMeter;
 
 struct ChiefRoleOptions {
-  ClusterConfig cluster;  // A local cluster has no other task to coordinate.
+  ClusterConfig cluster;  // A local cluster consists of this process only.
   Job job;
   std::map<std::string, std::string> versions;
-  bool restarted = false;    // This process replaces a lost process of the same job.
-  Faults* faults = nullptr;  // Planned faults. Must outlive the role. May be null.
-  // Returns true if this process was asked to stop before the job had other members. Null if that
-  // cannot happen.
+  bool restarted = false;    // True if this process replaces a lost process of the same job.
+  Faults* faults = nullptr;  // Planned faults for tests. Must outlive the role. May be null.
+  // Returns true if this process received a stop request before other members joined. May be null.
   std::function<bool()> asked_to_stop = nullptr;
   TaskMeter* meter = nullptr;  // Measures this process. Must outlive the role. May be null.
 };
 
 // The state from which training begins.
 struct StartingPoint {
-  // True if an earlier run completed the job. The chief then ends the job for all members.
+  // True if an earlier run completed the job. ChiefRole::Begin has then ended the job for all
+  // members.
   bool finished = false;
   // The checkpoint to resume from. Absent if training begins from the program's initial state.
   std::optional<checkpoint::Snapshot> restore;
-  // True if another chief of this job ran before. Members may then hold a newer state than
+  // True if another chief of this job ran before. Members may then have a newer state than
   // `restore`.
   bool may_be_held = false;
 };
@@ -47,46 +48,51 @@ class Replica;
 
 // The input of ChiefRole::Direct.
 struct DirectParts {
-  // A replica on the CPU, for saving and restoring. Must outlive the call.
+  // A copy of the program on the CPU, through which the role saves and restores. Must outlive the
+  // call of Direct.
   Replica* replica = nullptr;
-  int64_t train_examples = 0, validation_examples = 0, test_examples = 0;  // 0 for a missing split.
-  int64_t test_every = 0;  // In epochs. 0 if the test pass runs only at the end.
+  // Examples in each split. 0 if the program does not have the split.
+  int64_t train_examples = 0, validation_examples = 0, test_examples = 0;
+  // Epochs between two passes over the test split. 0 if there is only one, at the end.
+  int64_t test_every = 0;
+  // As StartingPoint::restore.
   std::optional<checkpoint::Snapshot> restore;
-  // Maps names of integer buffers to their values after build() and before weights were loaded. Set
-  // only if weights were loaded and `restore` is not set. `unloaded` is the error of loading the
-  // weights. The chief ignores the error if the servers already hold the run.
+  // Set if the caller has tried to load initial weights. The caller does so only if `restore` is
+  // absent. Maps the name of each integer buffer to its bytes after build() and before the load.
   std::optional<std::map<std::string, std::string>> built_integers;
+  // The error of that load. The chief ignores it if the parameter servers already hold a state of
+  // this run.
   absl::Status unloaded;
 };
 
 class ChiefRole {
  public:
   virtual ~ChiefRole() = default;
-  // Decides from the job's `restore` and model_dir where training begins. Reads the checkpoint,
-  // which may take long.
+  // Decides where training begins, from the job's `restore` and model_dir. Reads the checkpoint,
+  // which may take minutes.
   virtual absl::StatusOr<StartingPoint> Begin() = 0;
-  // Returns the sink for checkpoints, or null if the job writes none. Owned by this object.
+  // Returns the writer of checkpoints, or null if the job writes none. Owned by this object.
   // REQUIRES: Begin has returned.
   virtual CheckpointSink* checkpoints() = 0;
-  // Returns the observers that training reports to. Owned by this object.
+  // Returns the receivers of the training reports. Owned by this object.
   virtual std::vector<Observer*> observers() = 0;
-  // Runs a parameter-server job: directs workers and servers until all work is done and saved, then
-  // ends the job. The chief of such a job calls it instead of training, and passes the returned
-  // status to End.
+  // Runs a parameter-server job: directs workers and servers until all work is done and saved. Ends
+  // the job before it returns. The chief of such a job calls Direct instead of training, and passes
+  // the returned status to End.
   virtual absl::Status Direct(const DirectParts& parts) = 0;
-  // Thread-safe. Ends the job for all members, unless it has already ended. The caller must then
-  // call End.
+  // Thread-safe. Ends the job with `result` for all members. Has no effect if the job has already
+  // ended. The caller must call End afterwards.
   virtual void EndJob(const absl::Status& result) = 0;
-  // Thread-safe. Has the same effect as a stop request to a member. Used by a chief that is not a
-  // member itself.
+  // Thread-safe. Has the same effect as a stop request (SIGTERM) to a member. Called by a chief
+  // that is not a member.
   virtual void RequestStop() = 0;
-  // Called when this process's own training, or its preparation, has ended with `result`. Blocks
-  // until all members have left, within the job's deadlines. Then writes result.json. Returns the
-  // verdict of the job, which is this process's exit status. Two threads may call End: the second
-  // call blocks and returns the same verdict.
+  // Called with the result of this process's training, or of its preparation. Blocks until all
+  // members have left, or the job's deadlines have passed. Writes result.json. Returns the final
+  // status of the job, from which the caller computes the exit code. Two threads may call End: the
+  // second call blocks and returns the same status.
   virtual absl::Status End(const absl::Status& result) = 0;
-  // Thread-safe. After this call, End does not wait for tasks that are not members, such as an
-  // evaluator.
+  // Thread-safe. After this call, End no longer waits for tasks that are not members. An example of
+  // such a task is the evaluator.
   virtual void StopWaiting() {}
 };
 

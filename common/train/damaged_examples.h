@@ -1,7 +1,9 @@
-// Counts the damaged examples that on_error "skip" drops from the batches of one dataset. The count
-// covers all replicas, because a loss is divided by the number of remaining examples. Reports give
-// the errors of the first few examples. Each replica has one object for each dataset and uses it in
-// its own thread.
+// Counts the damaged examples that a job leaves out of its batches. A damaged example is one that
+// cannot be read. A job leaves such examples out if its data option on_error is "skip". Each
+// replica (one device's copy of the model, with its own thread) has one DamagedExamples for each
+// dataset.
+//
+// The count covers all replicas, because a loss is divided by the number of remaining examples.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -20,15 +22,16 @@
 
 namespace muster {
 
-// The maximum number of damaged examples of a dataset that are named: in the log of a process, and
-// in the reports.
+// Only this many damaged examples of a dataset are named, in the log of each process and in the
+// reports.
 inline constexpr int kMaxNamedExamples = 20;
 
-// The log of a process's damaged examples. Logs each example once in a run, even if several passes
-// read it, and at most kMaxNamedExamples of each dataset. Thread-safe.
+// Logs the damaged examples of one process. Each example is logged once in a run, although every
+// epoch reads it. At most kMaxNamedExamples of each dataset are logged. Thread-safe.
 class DamageLog {
  public:
-  // Logs the examples in `damaged` that were not logged before. Returns how many it logged.
+  // Logs those errors in `damaged` that were not logged before. `data` is the name of the dataset.
+  // Returns the number of logged errors.
   int Warn(const std::string& data, const std::vector<std::string>& damaged);
 
  private:
@@ -39,8 +42,8 @@ class DamageLog {
 class DamagedExamples {
  public:
   // `data` is the user's name of the dataset. `communicator` and `log` must outlive this object.
-  // `communicator` is null if only this replica reads the data. If `log` is null, this object uses
-  // a log of its own.
+  // `communicator` is null if each replica reads the whole dataset. If `log` is null, this object
+  // uses a log of its own.
   DamagedExamples(std::string data, collective::Communicator* communicator, c10::Device device,
                   DamageLog* log = nullptr)
       : data_(std::move(data)),
@@ -49,18 +52,20 @@ class DamagedExamples {
         log_(log == nullptr ? &own_log_ : log) {}
 
   struct Report {
-    int64_t count = 0;               // Damaged examples of all replicas.
-    std::vector<std::string> names;  // Errors of examples that no earlier report named.
+    int64_t count = 0;  // Damaged examples of all replicas.
+    // One error text for each example that no earlier report of this object named.
+    std::vector<std::string> names;
     void Add(const Report& other) {
       count += other.count;
       names.insert(names.end(), other.names.begin(), other.names.end());
     }
   };
-  // Called by all replicas for the same batch. `mine` has the errors of the examples that this
-  // replica dropped from its part. Returns the same report on all replicas.
+  // Called by all replicas for the same batch. `mine` has one error text for each damaged example
+  // in this replica's part of the batch. Returns the same report on all replicas.
   absl::StatusOr<Report> Exchange(const std::vector<std::string>& mine);
 
  private:
+  // Returns the texts that named_ lacks, without duplicates, until kMaxNamedExamples is reached.
   std::vector<std::string> NewOf(const std::vector<std::string>& mine) const;
 
   const std::string data_;
@@ -68,7 +73,8 @@ class DamagedExamples {
   const c10::Device device_;
   DamageLog own_log_;
   DamageLog* const log_;
-  std::set<std::string> named_;  // Equal on all replicas.
+  // The error texts in all reports so far. Equal on all replicas.
+  std::set<std::string> named_;
 };
 
 }  // namespace muster

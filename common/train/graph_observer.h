@@ -1,5 +1,7 @@
-// Who gives the graph of a run, and who gets it. Both are found by dynamic_cast, because most
-// programs and observers are neither. Needs no LibTorch.
+// Interfaces for the graph of operations that TensorBoard shows. A program that implements
+// GraphSource provides a graph. An observer that implements GraphObserver receives one. The
+// training loop finds both interfaces with dynamic_cast, because most programs and observers
+// implement neither. This code does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +11,16 @@
 
 namespace muster {
 
-// An Observer (common/train/membership.h) that is one of these gets the graph of a run after the
-// first step. The loop's thread makes the call.
+// Implemented by an Observer (common/train/membership.h) that wants the graph of a run. The loop's
+// thread calls OnGraph once, after the first step of the run.
 class GraphObserver {
  public:
   virtual ~GraphObserver() = default;
   virtual void OnGraph(int64_t step, const std::vector<summary::GraphNode>& nodes) = 0;
 };
 
-// A Program that knows its graph better than autograd does, such as an exported one.
+// Implemented by a Program whose graph says more than the one that autograd records. An example is
+// a program that torch.export.save wrote.
 class GraphSource {
  public:
   virtual ~GraphSource() = default;

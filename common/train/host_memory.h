@@ -1,6 +1,6 @@
-// A block of host memory for copies of the training state. Its size is rounded up only to whole
-// pages. LibTorch's pinned memory is not used, because it rounds a block up to a power of two and
-// never releases it.
+// A block of host memory for a copy of the training state. Its size is rounded up to whole pages.
+// LibTorch's pinned memory is not used: LibTorch rounds a pinned block up to a power of two and
+// never releases the block.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,11 @@ namespace muster {
 
 class HostMemory {
  public:
-  // Returns null if there is not enough memory. If `pinned` is true, the block is registered with
-  // CUDA, and copies from a device run at full speed. If CUDA refuses, for example because of a
-  // limit on locked memory, it is ordinary memory. It is registered as one range, because CUDA
-  // refuses a copy that lies in two.
+  // Returns null if there is not enough memory. If `pinned` is true, registers the block with CUDA,
+  // so that copies from a device run at full speed. The whole block is one registered range,
+  // because CUDA refuses a copy that covers two ranges. If CUDA refuses the registration, logs a
+  // warning and returns an ordinary block. CUDA refuses it, for example, above the limit on locked
+  // memory (ulimit -l).
   static std::unique_ptr<HostMemory> Make(size_t bytes, bool pinned);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
@@ -21,6 +22,7 @@ class HostMemory {
 
   char* data() const { return data_; }
   size_t size() const { return size_; }
+  // Returns the argument `pinned` of Make.
   bool wants_pinned() const { return wants_pinned_; }
   // Returns true if the block is registered with CUDA.
   bool registered() const { return registered_; }

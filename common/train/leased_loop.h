@@ -1,7 +1,9 @@
-// The base class of the loops of parameter-server jobs, whose batches the chief leases to workers.
-// It refuses those calls of a program that need all workers at once. The loop of a worker is in
-// worker/parameter_server/ps_loop.h. `muster check` has another subclass, which tries a program
-// without servers.
+// The base class of the training loops of parameter-server jobs. In such a job, the chief assigns
+// batches to workers, and a worker never waits for other workers. An assigned batch is a lease.
+// This class refuses the calls of a program that need all workers at once.
+//
+// One subclass is the loop of a worker (worker/parameter_server/ps_loop.h). Another subclass
+// belongs to `muster check`, which runs a program without servers.
 #pragma once
 
 #include <map>
@@ -20,11 +22,12 @@ class LeasedLoop : public LoopBackend {
   std::map<std::string, double> Evaluate(Split split) final;
   Nested Reduce(ReduceOp op, const Nested& value, std::optional<int64_t> axis) final;
   Nested Gather(const Nested& value, int64_t axis) final;
-  // Returns only this worker's value.
+  // Returns a list with `value` as its only element, detached from its graph.
   std::vector<Nested> LocalResults(const Nested& value) final;
 
  protected:
-  // Throws StatusError unless `steps` is 1.
+  // Throws StatusError if `steps` is not 1, because a lease is one step. `steps` is the argument of
+  // Loop::next.
   static void CheckSteps(int64_t steps);
   // Returns the error for a program whose run() returned before the chief ended the work.
   static absl::Status ReturnedEarly();

@@ -1,7 +1,11 @@
-// The training loop of one replica in one generation: the order of steps, epochs, validation and
-// test passes, hooks and saves. Its parts are in common/train/loop. Every replica runs the same
-// code in its own thread. All replicas take the same decisions, because they decide on reduced
-// numbers.
+// The training loop of one replica. A replica is one device's copy of the model, with its own
+// thread. The loop makes steps, ends epochs, runs validation and test passes, and saves
+// checkpoints. It also calls the hooks of callbacks, which are methods such as epoch_end. Parts of
+// the loop have files of their own in common/train/loop.
+//
+// A generation is a group of processes that train together until one is lost or joins. Every
+// replica of a generation runs this loop. All replicas take the same decisions, because they decide
+// on numbers that are reduced over all replicas.
 #pragma once
 
 #include <map>
@@ -23,14 +27,16 @@ namespace muster {
 
 class LoopImpl final : public LoopBackend {
  public:
-  // `state` belongs to this replica only, and its global_batch_size is set. This object updates
-  // `state` after each committed step and each pass. A later generation continues from it.
+  // `state` belongs to this replica only. This object updates `state` after each completed step and
+  // each pass. The loop of a later generation continues from `state`. All pointers and references
+  // must outlive this object. REQUIRES: state->global_batch_size is set.
   LoopImpl(const LoopContext& context, Replica* replica, collective::Communicator* communicator,
            int local_index, const TrainData& data, LoopState* state);
   ~LoopImpl() override;
 
-  // Broadcasts the newest state, then calls the program's run(). Returns OK when training has
-  // ended, Preempted if all replicas stopped on request, else the error.
+  // Receives the newest state from the replica that has it. Then calls the program's run(). Returns
+  // OK at the end of training, Preempted if all replicas stopped on request, and otherwise the
+  // error.
   absl::Status Run();
 
   void Fit() override;
@@ -52,29 +58,36 @@ class LoopImpl final : public LoopBackend {
   int64_t steps_left() const override;
 
  private:
+  // Receives the state with which the generation starts. The owner (LoopContext::owner_replica)
+  // sends it.
   void TakeOverState();
+  // Returns the Preempted status of a stop on request after the last step.
   absl::Status Stopped() const;
   // Ends training if the program's run() returned before the end of the job.
   void EndRun();
+  // Updates the LoopState after a completed step. Reports the step, and saves the state if the sink
+  // wants it.
   void Commit(const StepResult& result);
+  // Reports the end of an epoch, or of training within an epoch. Marks the passes that are due.
   void EndEpoch();
-  // Saves the state if the checkpoint sink wants it. Called by all replicas. The arguments are
-  // those of SaveRequest.
+  // Saves the state if the checkpoint sink wants it (SaveIfWanted). Called by all replicas. The
+  // arguments are fields of SaveRequest.
   void Save(bool again = true, bool best = false);
-  // Makes the validation and test passes that are due, unless a stop is requested.
+  // Makes the validation and test passes that are due. Makes none if a stop was requested.
   void RunDuePasses();
   // Makes one pass and returns its metrics. Returns nullopt if a stop was requested.
   std::optional<std::map<std::string, double>> Pass(Split split);
   bool IsFinished() const { return loop_.IsFinished(); }
   // Returns true if the validation pass after the last step is complete.
   bool HasValidated() const { return state_.last_passes.contains(SplitName(Split::kValidation)); }
-  // Calls the hooks for the end of a step. A stop that they request ends the epoch.
+  // Calls the hooks for the end of a step. If a hook requests the end of training in the middle of
+  // an epoch, ends the epoch.
   void AfterStep();
-  // Calls the hooks that are due between two steps: those for the end of an epoch and for the end
-  // of training.
+  // Calls the hooks that are due before the next step: those for the end of an epoch and for the
+  // end of training.
   void Settle();
-  // Saves the final state of a run with callbacks, once the hooks and passes at the end of training
-  // are complete.
+  // Saves the final state of a run with callbacks. Does so when training has ended and all hooks
+  // and passes at its end are complete. Does nothing before.
   void SaveEnd();
 
   const LoopReplica loop_;
@@ -86,11 +99,14 @@ class LoopImpl final : public LoopBackend {
   StepRunner runner_;
   LoopReports reports_;
   LoopCallbacks callbacks_;
-  std::optional<LoopInput> input_;  // Made when this replica has the state of the generation.
-  bool watched_ = false;            // True after the first step, which a BatchNormWatch observes.
-  bool stop_ = false;
-  bool fitting_ = false;    // True in Fit(), which makes passes at the ends of epochs.
-  bool end_saved_ = false;  // True if SaveEnd has saved in this generation.
+  std::optional<LoopInput> input_;  // Set by Run, after this replica has received its state.
+  // True after this object's first step. A BatchNormWatch (step/single_example.h) observes that
+  // step.
+  bool watched_ = false;
+  bool stop_ = false;  // True if all replicas stop on request.
+  // True once the program calls Fit, which makes passes at the ends of epochs.
+  bool fitting_ = false;
+  bool end_saved_ = false;  // True if SaveEnd of this object has saved.
 };
 
 }  // namespace muster

@@ -1,6 +1,7 @@
-// The implementation of a program's Loop, whose methods call those of LoopBackend. There is one for
-// synchronous training (loop.h) and one for workers of a parameter-server job. Errors are thrown as
-// StatusError.
+// The interface behind muster::Loop, the training loop that a program sees. Each method of Loop
+// calls the LoopBackend method of the same or a similar name. Synchronous training has one
+// implementation (loop.h), and workers of a parameter-server job have another (leased_loop.h). All
+// methods throw StatusError on an error. include/muster/program.h documents the calls.
 #pragma once
 
 #include <functional>
@@ -15,13 +16,14 @@
 
 namespace muster {
 
+// The program's code for one step.
 using LoopBody = std::function<Nested(Step&, const data::Batch&)>;
 
-// Returns what a program sees of a step. `number` is the step's number, and `results` is the return
-// value of the step's body.
+// Returns the outcome that the program sees for a step. `number` is the number of the step, from 1.
+// `results` is the value that the body of the step returned.
 StepOutcome OutcomeOf(StepResult result, int64_t number, Nested results);
-// Returns `value` with all its tensors detached from their graph. Called with what a step's body,
-// or a function passed to Loop::run, returned.
+// Returns `value` with all tensors detached from their graphs. Called for the value that a LoopBody
+// or a function of Loop::run returned.
 Nested Detached(const Nested& value);
 
 class LoopBackend {

@@ -1,5 +1,10 @@
-// The input of a replica's loop: batches of the training data and of the program's named datasets,
-// and the position in each dataset. The size of a dataset may be unknown.
+// The input of a replica's training loop: batches of the training data and of the program's named
+// datasets. A replica is one device's copy of the model, with its own thread. A generation is a
+// group of processes that train together until one is lost or joins.
+//
+// A named dataset is one that the program declares besides its train, validation and test splits.
+// The size of a dataset may be unknown. Such a dataset is a stream, which the replicas read in
+// order.
 #pragma once
 
 #include <functional>
@@ -23,12 +28,12 @@ namespace muster {
 
 class TaskMeter;
 
-// The input pipelines of a process in one generation. Its replicas share them, so one set of
-// threads loads the batches of all local replicas. Thread-safe.
+// The input pipelines of a process in one generation. The replicas of the process share them, so
+// that one set of threads loads the batches of all these replicas. Thread-safe.
 class SharedPipelines {
  public:
   using Make = std::function<std::unique_ptr<data::Pipeline>()>;
-  // Returns the pipeline called `name`. The first call for a name makes it with `make`.
+  // Returns the pipeline called `name`. Makes it with `make` in the first call for the name.
   std::shared_ptr<data::Pipeline> Get(const std::string& name, const Make& make);
 
  private:
@@ -36,31 +41,37 @@ class SharedPipelines {
   std::map<std::string, std::shared_ptr<data::Pipeline>> pipelines_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A replica's index in its process, and the number of replicas with which it shares the process and
-// the host.
+// A replica's place in its process and on its host, and what its feeds share with other replicas. A
+// Feed (below) delivers batches to one replica.
 struct FeedPlace {
-  SharedPipelines* shared = nullptr;  // If null, the replica has a pipeline of its own.
+  SharedPipelines* shared = nullptr;  // If null, each feed has a pipeline of its own.
+  // The replica's index in its process, and the number of replicas in the process.
   int local_index = 0, local_replicas = 1;
   int replicas_on_host = 1;         // Replicas of all processes on this host.
   DamageLog* damage_log = nullptr;  // If null, each feed has a log of its own.
-  TaskMeter* meter = nullptr;       // Gets the depth of the feeds' queues. May be null.
+  // Records how many loaded batches wait in each feed. May be null.
+  TaskMeter* meter = nullptr;
 };
-// Returns how many of the host's `cores` a pipeline may use. `of_all_local` is true if one pipeline
-// serves all local replicas. All pipelines of a host together use no more than all of its cores.
+// Returns how many of the host's `cores` a pipeline may use. `of_all_local` is true if the pipeline
+// serves all replicas of its process. The pipelines of all replicas on a host together use about
+// all `cores`. Each pipeline gets at least one core.
 int LoaderCores(int cores, const FeedPlace& place, bool of_all_local);
 
 // The training data of a replica.
 struct TrainData {
-  data::DatasetPtr dataset;              // All data, or only this replica's share of the files.
-  std::optional<data::Sampler> sampler;  // Absent if the size of the data is unknown.
-  int64_t examples = 0;                  // Examples of all replicas in one epoch. -1 if unknown.
-  uint64_t seed = 0;
+  // The whole training split, or only this replica's share of the files.
+  data::DatasetPtr dataset;
+  // Chooses the examples of each batch. Absent if the size of the data is unknown.
+  std::optional<data::Sampler> sampler;
+  int64_t examples = 0;  // Examples of all replicas in one pass over the data. -1 if unknown.
+  uint64_t seed = 0;     // The seed of shuffles and random transforms.
   data::AutoShard auto_shard = data::AutoShard::kData;
   int64_t steps_per_epoch = 0;  // 0 if unknown.
 };
 // Makes the training data of a replica. `whole` is the complete training split, which all replicas
-// of the process share. If each replica reads its own share of the files, opens the files of that
-// share. Called by all replicas of the generation, after they have agreed on the batch size.
+// of the process share. With data.auto_shard "file", each replica reads only its share of the
+// files. The call then opens the files of that share. Called by all replicas of the generation,
+// after they have agreed on `global_batch_size`.
 absl::StatusOr<TrainData> MakeTrainData(const Job& job, const Replica& replica,
                                         data::DatasetPtr whole, int64_t global_batch_size,
                                         collective::Communicator* communicator);
@@ -71,30 +82,40 @@ data::PipelineOptions PipelineOptionsOf(const Job& job);
 struct FeedOptions {
   std::string name;  // The user's name of the dataset.
   int64_t batch_size = 1;
+  // True if the short last batch of a pass over the data is left out.
   bool drop_remainder = false;
-  int64_t steps_per_epoch = 0;           // 0 if an epoch is a whole pass over the data.
-  std::optional<data::Sampler> sampler;  // If absent, the options above define the batches.
+  // The number of batches in an epoch. 0 if an epoch is one whole pass over the data.
+  int64_t steps_per_epoch = 0;
+  // Chooses the examples of each batch. If absent, the three options above define the batches.
+  std::optional<data::Sampler> sampler;
   data::PipelineOptions pipeline;
+  // The position of the first batch. `start` is the position in epochs. `start_data` is used only
+  // for data of unknown size, where a pass over the data may be longer or shorter than an epoch. It
+  // is the position in such passes.
   data::Position start, start_data;
+  // True if each replica gets its slice of each batch. If false, each replica gets whole batches.
   bool distributed = true;
 };
 
-// A batch, with a report on the damaged examples that replicas dropped from it.
+// A batch for one replica, and a report on the damaged examples (damaged_examples.h) that all
+// replicas left out of the batch.
 struct FedBatch : data::LoadedBatch {
   DamagedExamples::Report left_out;
-  double wait_seconds = 0;  // Time that this replica waited for its part.
+  double wait_seconds = 0;  // How long this replica waited for its slice.
 };
 
-// Delivers the batches of one dataset to a replica. Used by the replica's thread.
+// Delivers the batches of one dataset to one replica. Used by the replica's thread.
 class Feed {
  public:
-  // `communicator` connects all replicas and must outlive this object. The meter need not.
+  // `communicator` connects all replicas of the generation and must outlive this object.
+  // `place.meter` may be destroyed earlier.
   Feed(data::DatasetPtr dataset, const FeedOptions& options, const FeedPlace& place,
        collective::Communicator* communicator, at::Device device);
-  // Returns the next batch, with its tensors on the device. If the size of the data is unknown, all
-  // replicas first compare the size of their batches. The error then names the replicas that see
-  // different data. If the job drops damaged examples, the replicas also agree on the number of
-  // remaining examples.
+  // Returns the next batch, with its tensors on the replica's device. Blocks until the batch is
+  // loaded. The replicas communicate in two cases. First, if the size of the data is unknown, the
+  // replicas compare the sizes of their batches. If the sizes differ, the error names the replicas
+  // that see different data. Second, if the job leaves out damaged examples, the replicas count
+  // those of the batch together.
   absl::StatusOr<FedBatch> Next();
 
  private:
@@ -105,21 +126,25 @@ class Feed {
   collective::Communicator* const communicator_;
   const at::Device device_;
   int local_index_ = 0;  // This replica's index within the pipeline.
+  // Absent if the job does not leave out damaged examples.
   std::optional<DamagedExamples> damaged_;
-  std::shared_ptr<const CopyAhead> copies_;  // Null if the device needs no copies.
+  // Copies batches to a GPU. Null for a replica on the CPU.
+  std::shared_ptr<const CopyAhead> copies_;
   std::shared_ptr<data::Pipeline> pipeline_;
 };
 
-// Feeds one of the program's own datasets.
+// Delivers the batches of one named dataset to one replica.
 class NamedFeed {
  public:
-  // `place` is the saved position in the dataset.
+  // `place` is the position at which the first batch begins.
   NamedFeed(data::DatasetPtr dataset, const NamedDataset& declared, const Job& job,
             int64_t global_batch_size, const checkpoint::DataPlace& place, const FeedPlace& where,
             collective::Communicator* communicator, at::Device device);
-  // Loads the next batch. At the end of each pass, returns false once, unless the dataset repeats.
+  // Sets `loaded` to the next batch and returns true. After the last batch of a pass, returns false
+  // once, and the next call begins another pass. Never returns false if the dataset has the option
+  // `repeat`.
   absl::StatusOr<bool> Next(FedBatch* loaded);
-  // Returns the position of the next batch.
+  // Returns the position at which the next batch begins.
   const checkpoint::DataPlace& place() const { return place_; }
 
  private:
@@ -128,20 +153,22 @@ class NamedFeed {
   Feed feed_;
 };
 
-// Returns the sampler of the global batches for training data with a known number of examples. The
-// job's drop_remainder overrides the program's.
+// Returns the sampler for training data with `examples` examples. A sampler chooses the examples of
+// each global batch.
 data::Sampler TrainSampler(const Job& job, const Replica& replica, int64_t examples,
                            int64_t global_batch_size);
+// Returns true if the short last batch of an epoch is left out. The job's drop_remainder overrides
+// the program's.
 bool DropsRemainder(const Job& job, const Replica& replica);
-// Returns the number of steps in an epoch. Returns 0 if neither the job nor the size of the data
-// determines it.
+// Returns the number of steps in an epoch. Returns 0 if the job does not set it and `examples` is
+// -1 (unknown).
 int64_t StepsPerEpoch(const Job& job, const Replica& replica, int64_t examples,
                       int64_t global_batch_size);
-// Returns the number of steps of the job, or 0 if unknown. A job without epochs and max_steps has
-// one epoch.
+// Returns the number of steps of the job, or 0 if unknown. A job that sets neither `epochs` nor
+// `max_steps` has one epoch.
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);
-// Returns the context for making schedules. Returns a ConfigurationError if an epoch has no step.
-// `num_replicas` is the number of replicas at the run's first start.
+// Returns the numbers that learning-rate schedules depend on. Returns a ConfigurationError if an
+// epoch has no step. `num_replicas` is the number of replicas at the first start of the run.
 absl::StatusOr<ScheduleContext> ScheduleOf(const Job& job, const Replica& replica, int64_t examples,
                                            int64_t global_batch_size, int64_t num_replicas);
 absl::StatusOr<ScheduleContext> ScheduleOf(const Job& job, const TrainData& data,

@@ -1,7 +1,10 @@
 // LoopState is the part of the training state that is not in a replica's tensors: counters,
-// positions in the data, and the last reports. Each replica has one object, which outlives
-// generations. At the start of a generation, the owner of the newest state broadcasts it to all
-// replicas. Checkpoints contain a LoopState, except the fields that belong to a process.
+// positions in the data, and the numbers of the last reports. A replica is one device's copy of the
+// model, with its own thread. Each replica has one LoopState as long as its process lives.
+//
+// A generation is a group of processes that train together until one is lost or joins. At its
+// start, a replica with the newest state sends that state to all other replicas. This replica is
+// the owner. Checkpoints contain a LoopState, except the fields that say "Belongs to the process".
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,48 +25,51 @@
 namespace muster {
 
 struct LoopState {
-  // False while the owner's state overwrites this one, and after an interrupted transfer. The
-  // tensors then mix two steps, and `steps` is meaningless. The replica gets a state again when
-  // another transfer completes or a checkpoint is restored.
+  // False while the owner's state overwrites this replica's state, and after such a transfer was
+  // interrupted. The tensors then mix two states, and `steps` is meaningless. Becomes true when a
+  // transfer completes or a checkpoint is restored.
   bool whole = true;
-  // Like `whole`, for the embedding tables of the process. The field is valid only in the LoopState
-  // of the replica that owns the tables.
+  // Like `whole`, for the embedding tables of the process. Used only in the LoopState of the
+  // process's first replica, because that replica receives the tables for the process.
   bool tables_whole = true;
   int64_t steps = 0;        // Completed steps.
   data::Position position;  // Position of the next example.
   int64_t examples = 0;     // Examples trained on in the whole run.
-  // The sum of loss x examples over the completed steps of the last step's epoch.
+  // The sum of loss x examples, and the number of examples, over the completed steps of an epoch.
+  // The epoch is that of the last step.
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
-  std::vector<double> epoch_metric_sums;  // Sums of all metrics, in the order of declaration.
-  // True if the validation or test pass after step `steps` must still run or was interrupted.
+  // The sums of the program's metrics in the same epoch, in the order of declaration.
+  std::vector<double> epoch_metric_sums;
+  // True if a validation or test pass must follow step `steps` and is not complete.
   bool validation_due = false, test_due = false;
-  std::vector<double> loss_scaler;  // LossScaler::state()
-  // The report of the last step: objective, learning rate, examples, the program's reported values,
-  // and the metrics of the passes completed after that step ("validation", "test"). If the chief is
-  // lost before it has reported these values, the next chief reports them. The values are NaN, 0
-  // and empty before the first step and after a restore.
+  std::vector<double> loss_scaler;  // LossScaler::state().
+  // The numbers in the report of the last step: loss, learning rate, examples and the values that
+  // the program reported. `last_passes` has the metrics of the passes completed after that step,
+  // keyed by "validation" or "test". If the chief is lost before it has published these numbers,
+  // the next chief publishes them. Before the first step and after a restore, these fields are NaN,
+  // 0 or empty.
   double last_loss = std::numeric_limits<double>::quiet_NaN();
   double last_learning_rate = 0;
   int64_t last_examples = 0;
   std::map<std::string, double> last_values;
   std::map<std::string, std::map<std::string, double>> last_passes;
-  // State that only some runs have. If extras.batch_steps is above 0, the run has made some,
-  // but not all, steps over the batch at `position`.
+  // State that only some runs have. If extras.batch_steps is above 0, the next batch is for that
+  // many steps, and some of these steps are complete.
   checkpoint::Extras extras;
-  int64_t global_batch_size = 0;  // Set from the job at the first start. 0 before.
-  // The step of the last state that this process passed to the CheckpointSink or restored from a
-  // checkpoint. Belongs to the process, not to the run. -1 if there is none.
+  int64_t global_batch_size = 0;  // Set from the job when the run first starts. 0 before.
+  // Belongs to the process. The step of the last state that this process gave to the CheckpointSink
+  // (state/checkpointing.h) or restored from a checkpoint. -1 if there is none.
   int64_t saved_step = -1;
-  // The step of the last saved or restored final state. A final state includes the hooks at the end
-  // of training and the passes after them. Belongs to the process. -1 if there is none.
+  // Belongs to the process. Like `saved_step`, for final states only. A final state includes the
+  // effects of the hooks and passes at the end of training. -1 if there is none.
   int64_t end_saved_step = -1;
-  // The step of a state that the CheckpointSink wants but has not received yet. Belongs to the
-  // process. -1 if there is none.
+  // Belongs to the process. The step of a state that the CheckpointSink wants and has not received.
+  // -1 if there is none.
   int64_t save_due = -1;
 
-  // True if the owner's process knew of a stop request at the start of this generation. Processes
-  // may receive the request at different times, so all replicas use the owner's value.
+  // True if a stop was requested before this generation started. All replicas use the owner's
+  // value, because processes may receive the request at different times.
   bool stop_asked = false;
 
   // Returns the step of the state that the replica holds, or -1 if it has no state.
@@ -76,35 +82,36 @@ struct LoopState {
   }
 };
 
-// Returns the state of a replica that has not trained.
+// Returns the state of a replica before the first step of a run.
 LoopState InitialLoopState(const Job& job, const Replica& replica);
 
-// Returns true if training has no step left.
+// Returns true if training has ended: the job has no step left, or the program ended it earlier.
 bool IsFinished(const Job& job, const LoopState& state);
 
-// Broadcasts the text `mine` of replica `owner`. Returns it on all replicas. Throws StatusError.
+// Returns the text `mine` of replica `owner` on all replicas. Called by all replicas of a
+// generation. Throws StatusError.
 std::string BroadcastText(const std::string& mine, c10::Device device,
                           collective::Communicator* communicator, int owner);
 
-// Broadcast functions. All replicas of a generation call them, and all receive the values of
-// replica `owner`. They throw StatusError.
-//
-// BroadcastBatchSize sends the global batch size, and the number of replicas by which learning
-// rates are scaled.
+// Sends the owner's global batch size to all replicas. Also sends the number of replicas by which
+// learning rates are scaled. Called by all replicas of a generation. Throws StatusError.
 void BroadcastBatchSize(c10::Device device, collective::Communicator* communicator, int owner,
                         LoopState* state);
 struct TransferOptions {
-  // Tensors are sent in pieces of at most this size. The transfer needs this much memory in
-  // addition to the state.
+  // The maximum size of a piece. Tensors are sent in pieces, and each replica needs memory for one
+  // piece in addition to the state.
   int64_t piece_bytes = 64 << 20;
-  // If the state has at most this size and no table rows are received, a replica keeps its older
-  // state until the newer one is complete. Otherwise the older state is overwritten at once.
+  // A replica receives a state of at most this size into new memory, and keeps its older state
+  // until the newer one is complete. A larger state overwrites the older one at once. A state with
+  // embedding rows that the replica must receive always overwrites the older one.
   int64_t staged_bytes = 256 << 20;
-  std::function<void()> moment;  // Called before the first piece and after each piece. May be null.
+  // Called before the first piece and after each piece. May be null.
+  std::function<void()> moment;
 };
-// Sends the replica's parameters, buffers, slots and tables, and the LoopState. Assigns to `state`
-// last. After a failure, a replica therefore still holds its previous state, or has none
-// (LoopState::whole).
+// Sends the owner's state to all replicas: parameters, buffers, optimizer slots, embedding tables
+// and the LoopState. Called by all replicas of a generation. Assigns to `state` last. After a
+// failure, each replica therefore has its previous state, or has no state (LoopState::whole is
+// false). Throws StatusError.
 void BroadcastState(Replica* replica, collective::Communicator* communicator, int owner,
                     LoopState* state, const TransferOptions& options = {});
 

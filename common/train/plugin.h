@@ -1,5 +1,5 @@
-// Loads plugins. A plugin is a shared library with a program, declared by MUSTER_PROGRAM(Class)
-// (muster/stamp.h).
+// Loads plugins. A plugin is a shared library that contains a muster::Program. The macro
+// MUSTER_PROGRAM(Class) (muster/stamp.h) declares the program.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace muster {
 
-// Returns the stamp that MUSTER_PROGRAM stored in the library. The stamp describes the library
-// against which the plugin was built. Reads the file without running its code. Returns a
-// ConfigurationError if the file is missing or damaged, is not a shared library for this machine,
-// or contains no program.
+// Returns the stamp of the plugin `path`. MUSTER_PROGRAM stores a stamp in the plugin: a text with
+// the versions of Muster, LibTorch and the C++ ABI with which the plugin was built. Reads the file
+// without running its code. Returns a ConfigurationError in three cases: the file is missing or
+// damaged, it is not a shared library for this machine, or it does not contain exactly one program.
 absl::StatusOr<std::string> ReadStamp(const std::string& path);
 
-// Loads a plugin, which stays loaded until the process exits. Errors are ConfigurationErrors. The
-// stamp is compared first: a plugin with another stamp than this library is refused before any of
-// its code runs.
+// Loads a plugin, which stays loaded until the process exits. Compares the stamps first: a plugin
+// whose stamp differs from that of this binary is refused before any of its code runs. All errors
+// are ConfigurationErrors.
 absl::StatusOr<ProgramFactory> LoadPlugin(const std::string& path);
 
 }  // namespace muster

@@ -1,5 +1,6 @@
-// Prediction: runs a program's predict() on the replicas of one process. A Predictor uses the
-// models of a checkpoint, does not communicate with other processes, and is used by one thread.
+// Runs a program's predict() on the replicas of one process. A replica is one device's copy of the
+// model. A Predictor loads the models of a checkpoint and does not communicate with other
+// processes. One thread uses a Predictor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,13 +20,14 @@ namespace muster {
 
 class Replica;
 
-// Runs predict() on a batch, which is first moved to the replica's device. Returns one row for each
-// example, on the CPU. `columns` is described at Prediction. Models are in evaluation mode during
-// the call. Returns a ConfigurationError if the program refuses the input, and a ProgramError if it
-// fails. Called by the replica's thread.
+// Moves `batch` to the replica's device, and runs predict() on it. Returns a CPU tensor with one
+// row for each example. `columns` has a name for each tensor of `batch` (see muster::Prediction).
+// Models are in evaluation mode during the call. Returns a ConfigurationError if the program
+// refuses the input, and a ProgramError if the program fails. Called in the replica's thread.
 absl::StatusOr<at::Tensor> PredictBatch(Replica* replica, Precision precision, data::Batch batch,
                                         std::vector<std::string> columns);
-// Like PredictBatch, for CallbackContext::predict, which documents the default of `columns`.
+// Implements CallbackContext::predict. Like PredictBatch, except that `columns` may be empty. The
+// names are then "x" for a single tensor, and otherwise "0", "1" and so on.
 absl::StatusOr<at::Tensor> PredictForHook(Replica* replica, Precision precision,
                                           const data::Batch& batch,
                                           const std::vector<std::string>& columns);
@@ -38,21 +40,23 @@ struct PredictorOptions {
 
 class Predictor {
  public:
-  // Builds the replicas, without datasets.
+  // Builds the replicas. Does not open the program's datasets.
   static absl::StatusOr<std::unique_ptr<Predictor>> Make(PredictorOptions options);
   virtual ~Predictor() = default;
 
-  // Loads the models of `snapshot` into all replicas (CheckpointReplicas::Restore).
+  // Loads the models of `snapshot`, the contents of a checkpoint, into all replicas. The errors are
+  // those of CheckpointReplicas::Restore.
   virtual absl::Status Restore(const checkpoint::Snapshot& snapshot) = 0;
-  // Returns one row for each example of `input`, in order, on the CPU. `batch_size` is the number
-  // of examples that all replicas together take at a time. Returns a ConfigurationError if the
-  // program refuses the input, and a ProgramError if it fails.
+  // Runs predict() on all examples of `input`. Returns a CPU tensor with one row for each example,
+  // in the order of `input`. `batch_size` is the number of examples that all replicas together
+  // process at a time. `progress` counts batches and may be null. Returns a ConfigurationError if
+  // the program refuses the input, and a ProgramError if the program fails.
   virtual absl::StatusOr<at::Tensor> Predict(
       const data::OpenSplit& input, int64_t batch_size,
       const std::function<void(int64_t done, int64_t total)>& progress) = 0;
 
-  // Encode converts a prompt to an input of Predict. Decode converts the outputs to text. Both call
-  // the program.
+  // Encode converts a prompt to an input of Predict, and Decode converts the outputs of Predict to
+  // text. They call the program's encode() and decode().
   virtual absl::StatusOr<data::OpenSplit> Encode(const std::string& prompt) = 0;
   virtual absl::StatusOr<std::string> Decode(const at::Tensor& outputs) = 0;
 };

@@ -1,5 +1,5 @@
-// Converts images and histograms that a program shows (ImageReport, HistogramReport) to a message
-// and back. A worker of a parameter-server job sends the message to the chief.
+// Converts the images and histograms that a program shows in a step or pass to a protobuf message,
+// and back. In a parameter-server job, workers send this message to the chief.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,24 @@
 
 namespace muster {
 
-// The maximum size of the message for one batch. A worker reports at most one batch and one part of
-// a pass at once. It sends them in pieces (Leases.Tell).
+// The maximum size in bytes of the message for one batch. A worker that reports to the chief has at
+// most two such messages at a time, one for a training batch and one for a part of a pass. A worker
+// sends them in pieces (Leases.Tell in parameter_server.proto).
 inline constexpr size_t kMaxShownBytes = 6 << 20;
 
-// Converts images and histograms to a message of at most kMaxShownBytes. Adds all histograms
-// first, because they are small, then as many images of each tag as fit. Adds the tags that do not
-// fit completely to `left_out`.
+// Converts images and histograms to a message of at most kMaxShownBytes. Adds all histograms first,
+// because they are small. Then adds as many images of each tag as fit. Appends to `left_out` each
+// tag of which something is left out.
 proto::Shown ToMessage(const std::vector<ImageReport>& images,
                        const std::vector<HistogramReport>& histograms,
                        std::vector<std::string>* left_out);
 
-// Returns a ConfigurationError for a message that no worker produces.
+// Returns a ConfigurationError if the message is damaged or too large, so that no worker of this
+// version can have sent it.
 absl::Status CheckShown(const proto::Shown& shown);
 
-// REQUIRES: CheckShown is OK for the message.
+// Convert a part of a message back to a report for `step`. REQUIRES: CheckShown returned OK for the
+// message.
 ImageReport ImagesOf(const proto::Shown::Images& images, int64_t step);
 HistogramReport HistogramOf(const proto::Shown::Histogram& histogram, int64_t step);
 

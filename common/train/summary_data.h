@@ -1,6 +1,6 @@
-// Images and histograms that a program shows in a step or a pass. The data is copied at once,
-// because the program's next operation may change the tensors. The loop reports it when the step or
-// pass is complete.
+// Collects the images and histograms that a program shows in a step or a pass. Copies the data in
+// each call, because the program may change the tensors afterwards. The training loop reports the
+// copies to TensorBoard when the step or pass is complete.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,21 +12,27 @@
 
 namespace muster {
 
-inline constexpr int kMaxImages = 3;  // Maximum for one tag in a step or pass.
+// The maximum number of images for one tag in a step or pass.
+inline constexpr int kMaxImages = 3;
 
-// The data of one step or pass on one replica. Only the first call for a tag counts.
+// The data of one step or pass on one replica. If the program uses a tag in several calls, only the
+// first call counts.
 class SummaryData {
  public:
-  // Both functions check their arguments, and copy them if `wanted` is true. Every replica thus
-  // detects a wrong argument in the first step. Both throw a StatusError with a ProgramError.
+  // Both functions check their arguments. They copy `images` or `values` only if `wanted` is true,
+  // which is the case in steps for which summaries are written. Because of the check, a wrong
+  // argument fails in the first step on every replica. The error is a StatusError with a
+  // ProgramError.
   void Image(bool wanted, const std::string& tag, const at::Tensor& images);
   void Histogram(bool wanted, const std::string& tag, const at::Tensor& values);
 
-  std::vector<ImageReport> images;  // The loop sets `step`.
+  // The field `step` of the reports in both lists is 0. The loop sets the field.
+  std::vector<ImageReport> images;
   std::vector<HistogramReport> histograms;
 };
 
-// Accepts a numeric tensor of any type on any device.
+// Returns the histogram of the elements of `values`, a real numeric tensor of any type on any
+// device.
 HistogramReport MakeHistogram(const std::string& tag, const at::Tensor& values);
 
 }  // namespace muster

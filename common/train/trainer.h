@@ -1,5 +1,9 @@
-// Trains a job's program on the replicas of this process. The replicas are built once, and then
-// train in one generation after another.
+// Trains a job's program in this process. A replica is one device's copy of the model, with its own
+// thread while it trains. A member is a process that trains. A generation is a group of members
+// that train together until one is lost or joins.
+//
+// A Trainer builds the replicas of this process once. They then train in one generation after
+// another.
 #pragma once
 
 #include <atomic>
@@ -32,31 +36,38 @@ struct TrainerOptions {
   Job job;
   ProgramFactory factory;
   std::vector<c10::Device> devices;  // One replica runs on each device.
-  // Only rank 0's first replica calls them. Must outlive the trainer.
+  // The receivers of the training reports. Only the first replica of rank 0 calls them. Must
+  // outlive the trainer.
   std::vector<Observer*> observers;
-  // Only rank 0's first replica calls it. Must outlive the trainer. Null if the job saves nothing.
+  // The writer of checkpoints. Only the first replica of rank 0 calls it. Must outlive the trainer.
+  // Null if the job saves nothing.
   CheckpointSink* checkpoints = nullptr;
-  // The maximum number of examples in the validation split, and in the test split. Set by `muster
-  // check`, which needs only a few.
+  // If set, the validation and test splits are each cut to this number of examples. `muster check`
+  // sets it, because it needs only a few.
   std::optional<int64_t> evaluated_examples;
-  // In the central_storage strategy, the variables and the first replica's parameters are separate
-  // tensors even on the CPU. For tests.
+  // Affects only the central_storage strategy (embedding/central_storage.h) with a first replica on
+  // the CPU. If true, that replica computes with a copy of the variables, and not with the
+  // variables themselves. For tests.
   bool separate_variables = false;
-  // Steps refuse the calls that parameter servers do not support. Used by `muster check`.
+  // If true, steps refuse those calls of the program that parameter-server jobs do not support. Set
+  // by `muster check`.
   bool for_servers = false;
-  // True only in the chief's process. The initial state of that process, built or restored, is the
-  // run's state unless another process has a newer one. All other processes start without a state.
+  // True only in the chief's process. The initial state of that process, new or restored from a
+  // checkpoint, is the state of the run. If another process has a newer state, the newer state
+  // counts. All processes except the chief's start without a state.
   bool begins_run = true;
-  // Called in the process with `begins_run` if an interrupted transfer destroyed its state and no
-  // other process has one. The function ends the process, and its replacement resumes from the last
-  // checkpoint. If null, Run fails with the message `why`.
+  // Called in the process with `begins_run` if no process has a complete state. This happens if the
+  // only process with a state is lost while it sends the state to the others. The function ends the
+  // process, and the process that replaces it resumes from the last checkpoint. If the function is
+  // null, Run returns an error with the message `why`.
   std::function<void(const std::string& why)> on_state_lost;
-  // The number of members of the whole cluster. After the last step, fewer members may make the
-  // passes. A replica then takes no more examples at once than with all members.
+  // The number of members in the whole cluster. If fewer members are left after the last step, they
+  // make the remaining passes alone. The batch of each replica in a pass then stays as small as
+  // with all members.
   int declared_members = 1;
-  // How many times this process was restarted. After several restarts, an error with an uncertain
-  // cause is treated as an error of the program. This does not apply once the process has completed
-  // a step, because an error of the program would have occurred before.
+  // How many times this process was restarted. Before the first completed step of a process, the
+  // cause of some errors may be the device or the program. After several restarts, such an error is
+  // treated as an error of the program.
   int restarts = 0;
   TaskMeter* meter = nullptr;  // Measures the steps. Must outlive the trainer. May be null.
 };
@@ -71,19 +82,20 @@ class Trainer {
   const Replica& replica() const { return *replicas_.at(0); }
   Replica& replica() { return *replicas_.at(0); }
   const std::map<Split, data::DatasetPtr>& datasets() const { return datasets_; }
-  // Resumes from a checkpoint. Called before Run in the chief's process. The restored state is then
-  // the newest, and all replicas receive it. Returns a ConfigurationError that says why the
-  // checkpoint does not fit the program.
+  // Sets the state of this process to that of a checkpoint. Called before Run, in the chief's
+  // process. Run then sends the state to all replicas, unless another process has a newer one.
+  // Returns a ConfigurationError that says why the checkpoint does not fit the program.
   absl::Status Restore(const checkpoint::Snapshot& snapshot);
-  // Loads the initial weights that the job and the program name (weights.h). Called before Run in
-  // the chief's process.
+  // Loads the initial weights that the job and the program name (state/weights.h). Called before
+  // Run, in the chief's process.
   absl::Status Load(checkpoint::FileSystem& files);
-  // Called after Load failed with `unloaded`. Run then returns that error, unless other processes
-  // have a state newer than the start of the run.
+  // Called after Load failed with `unloaded`. Run then returns `unloaded` if no other process has
+  // completed a step of this run. Otherwise Run ignores the error, because the weights are not
+  // needed.
   void EndUnlessTakenOver(absl::Status unloaded) { unloaded_ = std::move(unloaded); }
-  // Trains to the end of the job, with one thread for each replica. Returns the verdict: OK,
-  // Preempted after an agreed stop, or the error. If the final state could not be saved, the error
-  // is retryable.
+  // Trains to the end of the job, with one thread for each replica. Returns the final status: OK,
+  // Preempted if all replicas stopped on request, or the error. If the final state could not be
+  // saved, the error is retryable, which means that a restart of the task may succeed.
   absl::Status Run(Membership* membership);
   // Thread-safe. Returns true if this process has completed a step, which shows that its devices
   // and its program work.
@@ -91,53 +103,61 @@ class Trainer {
 
  private:
   explicit Trainer(TrainerOptions options) : options_(std::move(options)) {}
-  // In the central_storage strategy, makes one set of variables for all replicas.
+  // Makes one set of variables for all replicas. Called only in the central_storage strategy.
   absl::Status CentralizeVariables();
   absl::Status MakeDatasets();
-  // Makes replica `i` train and freeze the same parameters as the owner of the newest state.
+  // Makes replica `i` train and freeze the same parameters as the owner of the newest state
+  // (Generation::owner).
   void TakeOverTrainable(size_t i, const LoopContext& context,
                          collective::Communicator* communicator);
+  // Prepares replica `i` for a generation: batch size, data, schedules and gradient buckets.
   void Attach(size_t i, const LoopContext& context, collective::Communicator* communicator);
-  // Sets up replica `i` and runs its loop to the end of the generation. Called in the replica's
-  // thread.
+  // Calls Attach, and runs the loop of replica `i` to the end of the generation. Called in the
+  // replica's thread.
   absl::Status RunReplica(size_t i, const LoopContext& context,
                           collective::Communicator* communicator);
-  // Blocks until the sink has saved every state that it received.
+  // Blocks until the checkpoint sink has written every state that it received.
   absl::Status Drain(Membership* membership);
-  // Runs the loops of all replicas of this process. Returns when the last one has ended, with the
-  // error that says most.
+  // Runs the loops of all replicas of this process, and returns when the last one has ended. If
+  // several replicas fail, returns the error that best describes the cause.
   absl::Status RunGeneration(Generation* generation, Membership* membership);
-  // Returns the argument of EndUnlessTakenOver if no process has a state newer than the start of
-  // the run. Otherwise returns OK, and logs a warning unless this process has such a state.
+  // Returns the argument of EndUnlessTakenOver if no process has completed a step of this run.
+  // Otherwise returns OK. Logs a warning if the state comes from another process.
   absl::Status CheckLoaded(const Generation& generation) const;
-  // Returns what the loops of a generation share. The objects behind the pointers must outlive it.
+  // Returns the objects that the loops of a generation share. `membership`, `exchange` and
+  // `pipelines` must outlive the generation.
   LoopContext ContextOf(const Generation& generation, Membership* membership,
                         LocalExchange* exchange, SharedPipelines* pipelines);
   void LogReplicas(const LoopContext& context, int threads) const;
-  // Joins the next generation and runs it to its end, or to the end of the job.
+  // Joins the next generation, and runs it to its end. Returns at once if the job has ended.
   absl::Status RunOnce(Membership* membership);
-  // Copies the newest whole state of this process, if there is one, to replica 0.
+  // Copies the newest complete state of this process to replica 0, if there is one. Called after a
+  // generation, when some replicas of the process may have completed a step more than others.
   void GatherNewest();
   // Returns an estimate of the number of replicas in the whole cluster: declared_members times the
-  // mean number of replicas of this generation's members.
+  // mean number of replicas of this generation's members. Equal in all members.
   int DeclaredReplicas(int num_replicas, int world_size) const;
-  // Called if no member of this generation has a state. Returns the error that ends the generation.
+  // Called if no member of this generation has a state. Calls on_state_lost. Returns the error that
+  // ends the generation.
   absl::Status StateLost(Membership* membership);
 
   const TrainerOptions options_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::map<Split, data::DatasetPtr> datasets_;
-  std::vector<data::DatasetPtr> named_datasets_;  // Indexed by handle.
-  std::vector<LoopState> states_;  // One for each replica. All are equal after each step.
-  // One for each replica. Valid during a generation.
+  std::vector<data::DatasetPtr> named_datasets_;  // Indexed by DatasetHandle::index.
+  // One for each replica. After each step, all are equal.
+  std::vector<LoopState> states_;
+  // One for each replica during a generation. Empty between generations.
   std::vector<std::shared_ptr<const TrainData>> train_data_;
   SnapshotTaker snapshots_;
   DamageLog damage_log_;
   std::atomic<bool> has_trained_ = false;
   absl::Status unloaded_;  // Argument of EndUnlessTakenOver.
-  StackedBuffers kept_;    // LoopContext::kept.
-  // Indexed by replica: 1 if the replica already has kPerReplica buffers of its own from an earlier
-  // generation.
+  // As LoopContext::kept: the kPerReplica buffers (replica/replica_buffers.h) of the last save or
+  // restore.
+  StackedBuffers kept_;
+  // Indexed by replica. 1 if the replica has its own kPerReplica buffers from an earlier
+  // generation, so that it must not receive any.
   std::vector<char> has_own_;
 };
 

@@ -14,12 +14,13 @@ struct Endpoint {
   int port = 0;
 };
 
-// Parses "host:port" or "[v6]:port".
+// Parses "host:port" or "[IPv6 address]:port".
 absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text);
 std::string JoinEndpoint(std::string_view host, int port);
 
-// Returns the first usable address of the network interface `name` ("eth0"). Prefers IPv4 to IPv6.
-// For an unknown interface, returns a ConfigurationError that lists the existing ones.
+// Returns the first IPv4 address of the network interface `name` ("eth0"), or its first IPv6
+// address if it has no IPv4 address. If the interface does not exist or has no IP address, returns
+// a ConfigurationError that lists the interfaces of this host.
 absl::StatusOr<std::string> InterfaceAddress(const std::string& name);
 
 }  // namespace muster::transport

@@ -1,6 +1,7 @@
-// Holds incoming connections from the time their hello was read until a caller takes them. Internal
-// to DataListener: the listener, its admissions and its outgoing attempts (Dialing) share one
-// registry, because admissions and attempts may outlive the listener. Thread-safe.
+// Stores the incoming connections of a DataListener (data_listener.h) whose hello was read, until a
+// caller takes them. The hello is the first message of a connection (hello.h). The DataListener and
+// its Admission and Dialing objects share one ConnectionRegistry, because these objects may outlive
+// the DataListener. Thread-safe.
 #pragma once
 
 #include <list>
@@ -20,13 +21,13 @@ namespace muster::transport {
 // The peer of an incoming connection.
 struct Visitor {
   std::string remote;  // "10.0.0.4:5123".
-  std::string source;  // The key for limits: the IPv4 address, or the /64 network for IPv6.
+  std::string source;  // The IPv4 address, or the /64 network of an IPv6 address.
   std::string peer;    // The task in the peer's certificate. Empty without a certificate.
 };
 
 class ConnectionRegistry {
  public:
-  using Key = std::pair<int, uint32_t>;  // The hello's `from` and `channel`.
+  using Key = std::pair<int, uint32_t>;  // Hello::from and Hello::channel.
   // An incoming connection and its hello.
   struct Arrived {
     std::unique_ptr<ByteStream> stream;
@@ -41,22 +42,22 @@ class ConnectionRegistry {
     return wrap_ ? wrap_(std::move(stream)) : std::move(stream);
   }
 
-  // Accepts or refuses a connection, and replies to its hello. If the connection's generation is
-  // newer than any admitted one, holds the connection without a reply.
+  // Accepts or refuses a connection, and answers its hello. If the generation of the connection is
+  // higher than all admitted ones, holds the connection and does not answer yet.
   void Route(Arrived arrived);
-  // Accepts connections of `generation` from now on, including held ones (DataListener::Admit).
+  // Implements DataListener::Admit. Also accepts the held connections of `generation`.
   void Admit(uint64_t generation, int to, const std::string& ticket);
-  // Ends an admission and closes the connections that were not taken.
+  // Ends the admission of `generation`. Closes its connections that no caller has taken.
   void Leave(uint64_t generation);
-  // Return an accepted connection of `generation`, null if there is none.
+  // Return an accepted connection of `generation`, or null if there is none.
   std::unique_ptr<DataConnection> Take(uint64_t generation, Key key);
   std::unique_ptr<DataConnection> TakeAny(uint64_t generation);
-  // Logs that a connection was closed before its hello was read. Limits the number of lines.
+  // Logs that the listener has closed a connection before its hello was read. Limits the number of
+  // lines.
   void Refused(const Visitor& visitor, std::string_view why);
   // Wakes WaitForChange.
   void Changed();
-  // Blocks until something has changed since `*seen`, for at most `limit`
-  // (DataListener::WaitForChange).
+  // Implements DataListener::WaitForChange.
   void WaitForChange(uint64_t* seen, Duration limit);
 
  private:

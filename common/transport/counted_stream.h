@@ -1,4 +1,5 @@
-// Counts the bytes of data connections. A process passes CountBytes as ListenerOptions::wrap.
+// Counts the bytes of data connections. A process calls CountBytes in its ListenerOptions::wrap
+// (data_listener.h).
 #pragma once
 
 #include <atomic>
@@ -9,12 +10,12 @@
 
 namespace muster::transport {
 
-// Bytes on all data connections of a process, without TLS's own.
+// The bytes on all data connections of a process, without the overhead of TLS.
 struct Traffic {
   std::atomic<int64_t> sent = 0, received = 0;
 };
 
-// Returns a stream over `stream` that adds its bytes to `traffic`.
+// Returns a stream that calls `stream` and adds the moved bytes to `traffic`.
 std::unique_ptr<ByteStream> CountBytes(std::unique_ptr<ByteStream> stream,
                                        std::shared_ptr<Traffic> traffic);
 

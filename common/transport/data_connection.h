@@ -1,6 +1,6 @@
-// An established data connection: a byte stream between two processes that carries frames. It
-// belongs to one generation and is never reused. One thread at a time uses it, but any thread may
-// call Shutdown.
+// An established data connection: a byte stream between two processes that carries frames. A
+// connection belongs to one generation (see hello.h) and is never reused for another one. Only one
+// thread at a time may use a connection, but any thread may call Shutdown.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace muster::transport {
 
-// The header of a frame, 64 bytes. A payload of `payload_bytes` bytes follows it. The user of the
-// connection defines `kind` and `body` (for collectives: common/collective/links.h).
+// The 64-byte header of a frame. A payload of `payload_bytes` bytes follows the header. The caller
+// defines `kind` and `body`, for example common/collective/links.h.
 struct FrameHeader {
   static constexpr uint32_t kMagic = 0x314d464d;  // "MFM1".
   uint32_t magic = kMagic;
@@ -29,10 +29,10 @@ static_assert(sizeof(FrameHeader) == 64);
 
 struct ConnectionInfo {
   uint64_t generation = 0;
-  int from = 0, to = 0;  // Ranks, or the numbers in the hello. `from` opened the connection.
-  uint32_t channel = 0;
-  std::string remote;  // "10.0.0.4:5123".
-  std::string peer;    // The task in the peer's certificate ("worker:1"). Empty without security.
+  int from = 0, to = 0;  // As in Hello. `from` has opened the connection.
+  uint32_t channel = 0;  // As in Hello.
+  std::string remote;    // "10.0.0.4:5123".
+  std::string peer;      // The task in the peer's certificate ("worker:1"). Empty without security.
 };
 
 class DataConnection {
@@ -42,7 +42,7 @@ class DataConnection {
 
   const ConnectionInfo& info() const { return info_; }
 
-  // These methods do not block. ByteStream describes them.
+  // These methods do not block. byte_stream.h describes them.
   absl::StatusOr<size_t> TryWrite(std::span<const iovec> from) { return stream_->Write(from); }
   absl::StatusOr<size_t> TryRead(std::span<const iovec> into) { return stream_->Read(into); }
   short PollEvents(bool read, bool write) const { return stream_->PollEvents(read, write); }
@@ -50,15 +50,15 @@ class DataConnection {
   int fd() const { return stream_->fd(); }
   std::optional<Duration> Unacknowledged() const { return stream_->Unacknowledged(); }
 
-  // Sends all of `send` and fills all of `receive` at the same time. Either may be empty. Blocks
-  // until both are done. Returns DeadlinePassed, PeerLost, or Superseded if `abort` was set. After
-  // an error, the position in the stream is unknown, so the caller must shut down and drop the
-  // connection.
+  // Sends all bytes of `send` and fills all of `receive`, both at the same time. Each may be empty.
+  // Blocks until both are complete. Returns DeadlinePassed after `deadline`, PeerLost if the
+  // connection has failed, and Superseded if `abort` is set. After an error, the position in the
+  // stream is unknown, so the caller must call Shutdown and destroy the connection.
   absl::Status Exchange(std::span<const std::byte> send, std::span<std::byte> receive,
                         MonotonicTime deadline, const AbortSignal& abort);
 
-  // Ends the stream in both directions. Wakes the other side and all threads that wait for the
-  // connection.
+  // Ends the stream in both directions. Wakes all threads that wait for the connection, in both
+  // processes.
   void Shutdown() { stream_->Shutdown(); }
 
  private:

@@ -1,14 +1,18 @@
-// Accepts data connections on one port, which a process keeps for its whole life, across
-// generations. Also opens data connections to other processes. A thread of the listener reads the
-// hellos. If a peer sends nothing, invalid data, or too much, the listener closes the connection
-// and logs one line. Never uses a proxy. Thread-safe.
+// Accepts data connections on one port, and opens data connections to other processes. A process
+// keeps its DataListener and the port for its whole life. Never uses a proxy. Thread-safe.
 //
-// With security, each connection uses TLS 1.3 with certificates of both sides, and the hello is
-// encrypted. The listener holds no connection of a peer without a valid certificate.
+// Each connection begins with a hello (hello.h), which names the connection's generation. A
+// generation is one group of processes that communicate. Each new generation has a higher number. A
+// thread of the listener reads the hellos. If a peer sends no hello in time, or an invalid one, the
+// listener closes the connection and logs one line.
 //
-// Some connections are early: their generation is newer than any admitted one. The listener holds
-// them until this process admits that generation. ListenerOptions bounds their number and the
-// waiting time. Connections of past generations are refused.
+// A connection is *early* if its generation is higher than all generations that this process has
+// admitted (Admit). The listener holds an early connection until this process admits its
+// generation. ListenerOptions limits the number of early connections and the time for which they
+// are held. The listener refuses connections of past generations.
+//
+// With ListenerOptions::security, each connection uses TLS 1.3 and both sides present certificates.
+// The hello is encrypted. The listener closes the connections of peers without a valid certificate.
 #pragma once
 
 #include <cstdint>
@@ -27,50 +31,53 @@ namespace muster::transport {
 
 struct ListenerOptions {
   std::string bind_address;  // A numeric address of this host. Empty: all addresses.
-  // The host in address(). Empty: bind_address, or the loopback address if that is empty too.
+  // The host in the result of address(). Empty: bind_address. If both are empty, the host is the
+  // loopback address.
   std::string advertise_host;
-  Duration hello_timeout = std::chrono::seconds(5);  // Includes the TLS handshake.
-  Duration hold_timeout = std::chrono::seconds(60);  // For early connections.
-  // The maximum number of connections without a complete hello, in total and per address. For IPv6,
-  // the second limit is per /64 network. If a limit is exceeded, the listener closes the oldest of
-  // the connections with the lowest PendingConnection::Stage.
+  // Maximum time from the accept to the complete hello, including the TLS handshake.
+  Duration hello_timeout = std::chrono::seconds(5);
+  Duration hold_timeout = std::chrono::seconds(60);  // Maximum time to hold an early connection.
+  // The maximum number of connections without a complete hello, in total and for each source. A
+  // source is an IPv4 address or a /64 network of IPv6. If a limit is exceeded, the listener closes
+  // the oldest of the connections with the least progress (PendingConnection::Stage).
   size_t max_silent = 256, max_silent_each = 64;
-  // The maximum number of early connections, in total and per task. Without security, the second
-  // limit is per address.
+  // The maximum number of early connections, in total and for each task. Without security, the
+  // second limit applies to each source.
   size_t max_held = 256, max_held_each = 128;
   std::shared_ptr<security::StreamSecurity> security;  // Null: plain TCP.
-  // Wraps the stream of each connection (faulty_links.h). May be empty.
+  // Called with the stream of each connection. The connection uses the result instead, for example
+  // one that injects faults (faulty_links.h). May be null.
   std::function<std::unique_ptr<ByteStream>(std::unique_ptr<ByteStream>)> wrap;
 };
 
-// A data connection that is being opened. The destructor cancels the attempt.
+// An attempt to open a data connection. The destructor cancels the attempt.
 class Dialing {
  public:
   virtual ~Dialing() = default;
-  // Returns the connection or the error, or nullopt while the attempt is in progress. Returns the
-  // result once, then nullopt again.
+  // Returns the connection or the error. Returns nullopt while the attempt is in progress, and
+  // after a call that has returned the result.
   virtual std::optional<absl::StatusOr<std::unique_ptr<DataConnection>>> TakeResult() = 0;
 };
 
-// A value for DataListener::Admit: connections with any `to` are accepted. The caller checks the
-// `to` of each connection that it takes.
+// A value of `to` for DataListener::Admit. The listener then accepts connections with any `to`, and
+// the caller must check the `to` of each connection that it takes.
 inline constexpr int kAnyone = -1;
 
-// The listener accepts connections of one generation while its Admission exists. After the
-// Admission is destroyed, that generation is past.
+// While an Admission exists, the listener accepts connections of its generation. When the Admission
+// is destroyed, its generation becomes a past one.
 class Admission {
  public:
   virtual ~Admission() = default;
-  // Returns a connection that `from` opened for `channel`, null if none has arrived.
+  // Returns a connection whose hello has this `from` and `channel`, or null if none has arrived.
   virtual std::unique_ptr<DataConnection> Take(int from, uint32_t channel) = 0;
-  // Returns any accepted connection, null if there is none.
+  // Returns any accepted connection, or null if there is none.
   virtual std::unique_ptr<DataConnection> TakeAny() = 0;
 };
 
 struct DialRequest {
   std::string address;  // "host:port".
   Hello hello;
-  MonotonicTime deadline;
+  MonotonicTime deadline;  // The attempt fails with DeadlinePassed at this time.
   // The task that the peer's certificate must name ("worker:1"). Empty: any task. Ignored without
   // security.
   std::string peer;
@@ -78,26 +85,28 @@ struct DialRequest {
 
 class DataListener {
  public:
-  // Binds the port and starts the thread. Returns ConfigurationError if the address cannot be
+  // Binds a free port and starts the thread. Returns ConfigurationError if the address cannot be
   // bound.
   static absl::StatusOr<std::unique_ptr<DataListener>> Create(const ListenerOptions& options);
   virtual ~DataListener() = default;
 
-  virtual std::string address() const = 0;  // "10.0.0.3:41234".
+  // Returns the address that other processes dial, "10.0.0.3:41234".
+  virtual std::string address() const = 0;
 
-  // Starts accepting connections of `generation`, including early ones. Their hello must have this
-  // `to` and `ticket`. `to` may be kAnyone. REQUIRES: there is no other admission for this
-  // generation.
+  // Starts accepting connections of `generation`, including early ones. Refuses a connection whose
+  // hello has another `to` or `ticket`. `to` may be kAnyone. REQUIRES: there is no other Admission
+  // for this generation.
   virtual std::unique_ptr<Admission> Admit(uint64_t generation, int to,
                                            const std::string& ticket) = 0;
-  // Starts an attempt: it connects, sends the hello and waits for the reply. Dial does not block.
-  // The attempt fails with PeerLost if the peer is unreachable or refuses the connection. If the
-  // peer has no room for another connection, the attempt is repeated until the deadline.
+  // Starts to open a connection: to connect, send the hello and wait for the answer. Does not
+  // block. The attempt fails with PeerLost if the peer is unreachable or refuses the connection. If
+  // the peer has no room for another connection, the listener dials again until the deadline.
   virtual std::unique_ptr<Dialing> Dial(const DialRequest& request) = 0;
 
-  // Blocks until a connection arrives or a dial ends, for at most `limit`. `*seen` is a counter of
-  // such changes that the caller keeps, 0 at first. Returns at once if there were changes after
-  // `*seen`. Updates `*seen`.
+  // Blocks until a connection arrives or a Dialing gets its result, for at most `limit`. The
+  // listener counts such changes. The caller stores the count in `*seen`, which begins with 0. If
+  // the listener's count differs from `*seen`, returns at once. Sets `*seen` to the listener's
+  // count.
   virtual void WaitForChange(uint64_t* seen, Duration limit) = 0;
 };
 

@@ -1,5 +1,5 @@
-// The state of a data connection that is being opened. Internal to DataListener. Only the
-// listener's thread uses the socket. Callers of the listener only use TakeResult.
+// The state of an attempt to open a data connection. Internal to DataListener (data_listener.h),
+// which has one thread. Only this thread uses the socket. Other threads only call TakeResult.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
  private:
   enum class Step { kSecure, kHello, kAnswer };
 
-  // Calls `act`. If no memory is left for it, ends only this dial.
+  // Calls `act`. If `act` fails for lack of memory, ends this attempt with an error.
   template <typename Act>
   void Try(Act act);
   void Begin();
@@ -41,7 +41,8 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
   absl::Status TooLate() const;
   absl::Status Connected();
   void Advance();
-  // Carry out the current step as far as possible without blocking. Return whether it is complete.
+  // Each of these methods carries out the current step as far as possible without blocking. Returns
+  // whether the step is complete.
   absl::StatusOr<bool> Take();
   absl::StatusOr<bool> Secure();
   absl::StatusOr<bool> SendHello();
@@ -52,8 +53,8 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
   void End(Result result);
   bool ended();
 
-  asio::ip::tcp::socket socket_;        // Used until the TCP connection is established.
-  std::unique_ptr<ByteStream> stream_;  // Has the socket after that.
+  asio::ip::tcp::socket socket_;        // The socket until the TCP connection is established.
+  std::unique_ptr<ByteStream> stream_;  // Owns the socket of an established TCP connection.
   TlsStream* tls_ = nullptr;            // stream_ if it is a TlsStream, else null.
   SocketWatch watch_;                   // Watches stream_. Destroyed before stream_.
   asio::ip::tcp::resolver resolver_;
@@ -68,7 +69,7 @@ class DialingState : public std::enable_shared_from_this<DialingState> {
   std::string peer_;
   std::array<std::byte, kHelloBytes> hello_{};
   std::array<std::byte, kAnswerBytes> answer_{};
-  size_t moved_ = 0;  // Bytes of hello_ or answer_ that were sent or received.
+  size_t moved_ = 0;  // The number of bytes of hello_ that were sent, or of answer_ received.
   absl::Mutex mutex_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Result> result_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
-// Cuts or freezes data connections for fault injection (--fault drop, freeze). A process passes
-// FaultyLinks::Wrap as ListenerOptions::wrap. Thread-safe.
+// Cuts or freezes data connections, for fault injection with the command-line flag --fault. A
+// process calls FaultyLinks::Wrap in its ListenerOptions::wrap (data_listener.h). Thread-safe.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,13 @@ class FaultyLinks {
  public:
   FaultyLinks();
   ~FaultyLinks();
-  // Returns a stream over `stream` that Cut and Freeze affect. The result may outlive this object.
+  // Returns a stream that calls `stream`, and to which Cut and Freeze apply. The result may outlive
+  // this object.
   std::unique_ptr<ByteStream> Wrap(std::unique_ptr<ByteStream> stream);
   // Ends all current connections as a network failure would. Both sides get an error.
   void Cut();
-  // Stops all bytes in both directions for `time`. Neither side gets an error. Applies to current
-  // and new connections, but not to the reply to a hello.
+  // Stops all reads and writes for `time`, on current and new connections, without an error on
+  // either side. The answer to a hello (hello.h) is still sent.
   void Freeze(Duration time);
 
   struct State;

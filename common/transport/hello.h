@@ -1,6 +1,10 @@
-// The first message of a data connection (the hello) and the reply to it (the answer). These
-// functions encode and decode them, without I/O. Numbers are little-endian. docs/collective.md
-// describes the protocol.
+// Encodes and decodes the first message of a data connection (the hello) and the reply to the hello
+// (the answer). Does no I/O. Numbers are little-endian. docs/collective.md describes the protocol.
+//
+// Each data connection belongs to a generation: a group of processes that the chief has formed.
+// Each generation has a number, which is higher than all earlier ones, and a secret, the ticket.
+// For parameter servers, the generation is the number of the view, the current assignment of
+// parameters to servers.
 //
 //   hello, 88 bytes: magic "MUSTERDC" | u32 version | u32 length (88) | u64 generation | u32 from |
 //                    u32 to | u32 channel | u32 ticket length | 32 bytes ticket, zero-padded |
@@ -25,7 +29,7 @@ inline constexpr size_t kMaxTicketBytes = 32;
 
 struct Hello {
   uint64_t generation = 0;
-  int from = 0, to = 0;  // Ranks, or other numbers that both sides know.
+  int from = 0, to = 0;  // Ranks, or numbers of workers and shards for parameter servers.
   uint32_t channel = 0;  // Distinguishes several connections from `from` to `to`.
   std::string ticket;    // The secret of the generation, 1 to 32 bytes.
 };
@@ -35,10 +39,12 @@ enum class HelloResult : uint32_t {
   kOtherVersion,
   kPastGeneration,
   kWrongTicket,
-  kNotExpected,  // Wrong `to`, too many connections, or a generation that is too far ahead.
-  kBusy,         // Too many early connections.
-  kNeedsTls,     // The client does not use TLS, but the server does. The reply is unencrypted.
-  kStranger,     // The client's certificate is refused. Sent before the hello was read.
+  // Wrong `to`, too many connections with the same `from` and `channel`, or a generation that is
+  // too far above the admitted ones.
+  kNotExpected,
+  kBusy,      // Too many connections wait for generations that the server does not know yet.
+  kNeedsTls,  // Only the server uses TLS. The answer is unencrypted.
+  kStranger,  // The server refuses the client's certificate. It has not read the hello.
 };
 std::string_view HelloResultText(HelloResult verdict);
 
@@ -48,11 +54,12 @@ absl::Status CheckHelloPrefix(std::span<const std::byte, kHelloPrefixBytes> byte
 absl::StatusOr<Hello> DecodeHello(std::span<const std::byte, kHelloBytes> bytes);
 
 std::array<std::byte, kAnswerBytes> EncodeAnswer(HelloResult verdict, uint64_t generation);
-// `generation` is that of the hello. Returns an error if the answer is for another generation.
+// `generation` is Hello::generation. Returns an error if the answer is for another generation.
 absl::StatusOr<HelloResult> DecodeAnswer(std::span<const std::byte, kAnswerBytes> bytes,
                                          uint64_t generation);
 
-// Compares two tickets. The time does not depend on the position of the first difference.
+// Returns whether two tickets are equal. The duration of the call does not depend on their
+// contents.
 bool SameTicket(std::string_view a, std::string_view b);
 
 }  // namespace muster::transport

@@ -1,5 +1,5 @@
-// Incoming connections that have not sent a complete hello yet. Internal to DataListener. Only the
-// listener's thread uses these classes.
+// Incoming data connections that have not sent a complete hello (hello.h) yet. Internal to
+// DataListener (data_listener.h). Only the listener's thread uses these classes.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ namespace muster::transport {
 
 class PendingConnection : public std::enable_shared_from_this<PendingConnection> {
  public:
-  // The progress of the peer: it has sent nothing, it has sent bytes, or its certificate is
-  // accepted. If there are too many connections, one with the lowest stage is closed.
+  // The progress of the peer: kSilent has sent nothing, kSpeaks has sent bytes, and kKnown has sent
+  // a valid certificate. The lowest stage is closed first if there are too many connections.
   enum class Stage { kSilent, kSpeaks, kKnown };
 
   PendingConnection(asio::io_context& io, Fd socket, Visitor visitor,
@@ -27,7 +27,7 @@ class PendingConnection : public std::enable_shared_from_this<PendingConnection>
   // Starts to read. Closes the connection if the hello is not complete after `timeout`. If no
   // memory is left, closes the connection and throws std::bad_alloc.
   void Start(Duration timeout);
-  // Closes the connection and logs the reason. Has no effect if it is closed already.
+  // Closes the connection and logs the reason. Has no effect if the connection is already closed.
   void Close(std::string_view why);
   bool open() const { return open_; }
   Stage stage() const { return stage_; }
@@ -36,8 +36,8 @@ class PendingConnection : public std::enable_shared_from_this<PendingConnection>
  private:
   void Advance();
   void Step();
-  // Carry out one part of the protocol as far as possible without blocking. Return whether it is
-  // complete.
+  // Each of these methods carries out a part of the protocol as far as possible without blocking.
+  // Returns whether the part is complete.
   absl::StatusOr<bool> Secure();
   absl::StatusOr<bool> Begin();
   absl::StatusOr<bool> ReadHello();
@@ -54,17 +54,18 @@ class PendingConnection : public std::enable_shared_from_this<PendingConnection>
   bool open_ = true;
   Stage stage_ = Stage::kSilent;
   std::array<std::byte, kHelloBytes> hello_{};
-  size_t have_ = 0;  // Bytes of hello_ that were received.
+  size_t have_ = 0;  // The number of bytes of hello_ that were received.
 };
 
-// All pending connections of a listener. If a source has too many, a new connection replaces one of
-// the same source. If there are too many in total, it replaces one of the source with the most.
+// All pending connections of a listener. A source (Visitor::source) is an IPv4 address or a /64
+// network of IPv6. If a source has too many connections, a new one replaces one of the same source.
+// If there are too many in total, a new one replaces one of the source with the most connections.
 class PendingConnections {
  public:
   PendingConnections(size_t most, size_t most_of_one) : most_(most), most_of_one_(most_of_one) {}
-  // Adds a connection. If a limit is reached, closes another one first.
+  // Adds a connection. If a limit is reached, closes another connection first.
   void Add(const std::shared_ptr<PendingConnection>& pending);
-  // Closes a quarter of the connections. Called when the process has no descriptors left.
+  // Closes a quarter of the connections. Called when the process has no free descriptors.
   void Thin();
 
  private:
@@ -73,7 +74,7 @@ class PendingConnections {
   std::string Largest(size_t* count) const;
 
   const size_t most_, most_of_one_;
-  std::list<std::weak_ptr<PendingConnection>> all_;  // The oldest first.
+  std::list<std::weak_ptr<PendingConnection>> all_;  // Sorted by age, the oldest first.
 };
 
 }  // namespace muster::transport

@@ -1,6 +1,7 @@
-// A memory region of fixed size that two processes of one host share. The region has no name in a
-// file system. The other process opens it through /proc while the creator lives. The creator cannot
-// shrink or revoke the region afterwards. The kernel frees the region when neither process uses it.
+// A memory region of fixed size that two processes of one host share: a sealed memfd, which has no
+// name in a file system. One process creates the region. The other process opens the region through
+// /proc while the creator runs. The creator cannot shrink or revoke an opened region. The kernel
+// frees the region when neither process uses it.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +18,10 @@ class SharedMemory {
  public:
   // Identifies the region for other processes of the same host.
   struct Place {
-    int64_t pid = 0;
-    int64_t fd = 0;
-    uint64_t bytes = 0;
-    uint64_t nonce = 0;  // A part of the memfd's name. Open checks the name first.
+    int64_t pid = 0;     // The creator's process id.
+    int64_t fd = 0;      // The creator's descriptor.
+    uint64_t bytes = 0;  // The size.
+    uint64_t nonce = 0;  // A random number in the memfd's name. Open verifies the name.
     friend bool operator==(const Place&, const Place&) = default;
   };
 
@@ -28,19 +29,22 @@ class SharedMemory {
   struct Part {
     uint64_t begin = 0, end = 0;
   };
-  // Creates a region of zeros. Allocates all pages now, so a later access cannot fail. If `parts`
-  // (in ascending order) is not empty, allocates only the pages of these parts. The caller must not
-  // access the other pages. Returns PeerLost if there is not enough memory.
+  // Creates a region of zeros and allocates its pages, so that no later access fails for lack of
+  // memory. If `parts` is not empty, allocates only the pages of these parts, and the caller must
+  // not access other pages. `parts` must be in ascending order. Returns PeerLost if there is not
+  // enough memory.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(uint64_t bytes,
                                                               std::span<const Part> parts = {});
-  // Opens the region at `place`. Returns PeerLost if the region is not accessible (another
-  // container or user) or does not have this size. Callers then use a connection instead.
+  // Opens the region at `place`. Returns PeerLost if this process cannot access the region, for
+  // example because the creator is in another container or belongs to another user. Also returns
+  // PeerLost if the region has another size. In both cases, callers send the data over a connection
+  // instead.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Open(const Place& place, bool writable);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // The caller must not write to a region that was opened read-only.
+  // The caller must not write to a region that was opened with `writable` false.
   std::span<std::byte> bytes() const { return {base_, size_t(place_.bytes)}; }
   std::span<float> floats() const {
     return {reinterpret_cast<float*>(base_), size_t(place_.bytes) / sizeof(float)};

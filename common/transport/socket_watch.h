@@ -1,5 +1,5 @@
-// Waits on an asio::io_context until a socket is readable or writable. Does not own the socket.
-// Internal to DataListener.
+// Calls a function when a socket becomes readable or writable. Internal to DataListener
+// (data_listener.h).
 #pragma once
 
 #include <poll.h>
@@ -10,8 +10,8 @@
 
 namespace muster::transport {
 
-// Only the thread of the io_context may use it. Stop or the destructor must run before the socket
-// is closed.
+// Only the thread that runs the io_context may use a SocketWatch. Does not own the socket. Stop or
+// the destructor must run before the socket is closed.
 class SocketWatch {
  public:
   explicit SocketWatch(asio::io_context& io) : descriptor_(io) {}
@@ -25,8 +25,9 @@ class SocketWatch {
   void Stop() {
     if (descriptor_.is_open()) descriptor_.release();
   }
-  // Calls `then` once when the socket is ready for `events`, unless Stop is called before. With
-  // POLLIN and POLLOUT, only waits for POLLOUT: the peer sends nothing before it gets that data.
+  // Calls `then` once when the socket is ready for `events`, a set of POLLIN and POLLOUT. Stop
+  // cancels the call. If `events` has both, waits only for POLLOUT, because the peer sends nothing
+  // before it has received the data that this side must write.
   template <typename Then>
   void Await(short events, Then then) {
     const auto what = (events & POLLOUT) != 0 ? asio::posix::descriptor_base::wait_write

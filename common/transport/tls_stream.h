@@ -1,10 +1,11 @@
-// TLS 1.3 over another byte stream. The TLS session comes from security::StreamSecurity, which has
-// the keys and the trusted certificates. One thread at a time uses a stream, with two exceptions.
-// Any thread may call Shutdown. PollEvents and Buffered may run in parallel with Read and Write.
+// TLS 1.3 over another byte stream. The TLS session comes from security::StreamSecurity, which
+// holds the key and the trusted certificates. Only one thread at a time may use a stream, with two
+// exceptions: any thread may call Shutdown, and PollEvents and Buffered may run in parallel with
+// Read and Write.
 //
-// Write encrypts its input in full records and writes several records to the socket at once. A byte
-// counts as moved once its whole record was written to the socket. If all bytes count as moved, the
-// caller thus needs no further call.
+// Write encrypts its input in records of up to 16 KiB, and writes several records to the socket
+// with one system call. A byte counts as moved when its whole record was written to the socket.
+// When all bytes count as moved, no encrypted data remain in the TlsStream.
 #pragma once
 
 #include <atomic>
@@ -23,21 +24,21 @@ namespace muster::transport {
 
 class TlsStream final : public ByteStream {
  public:
-  // The stream changes the key after this many records. AES-GCM is safe for 2^24.5 records under
-  // one key (RFC 8446, 5.5).
+  // The stream changes the encryption key after this number of records. AES-GCM is safe for 2^24.5
+  // records under one key (RFC 8446, section 5.5).
   static constexpr uint64_t kRecordsPerKey = uint64_t{1} << 22;
-  // REQUIRES: `session` has no socket yet.
+  // REQUIRES: `session` has no socket.
   static absl::StatusOr<std::unique_ptr<TlsStream>> Make(std::unique_ptr<ByteStream> below,
                                                          security::SslPtr session,
                                                          uint64_t records_per_key = kRecordsPerKey);
   ~TlsStream() override;
 
-  // Continues the handshake without blocking. Returns whether it is complete. If not, the caller
-  // must wait for PollEvents(true, false) before the next call. The first Write sends handshake
-  // bytes that did not fit into the socket.
+  // Continues the handshake without blocking. Returns whether the handshake is complete. After
+  // false, the caller must poll for PollEvents(true, false) before the next call. The first Write
+  // sends the handshake bytes that did not fit into the socket's buffer.
   absl::StatusOr<bool> Handshake();
-  // Returns whether the other side or the network closed the connection. All received data was
-  // valid.
+  // Returns true if the other side or the network has closed the connection. Returns false if the
+  // connection is open, or if the stream has failed for another reason, such as invalid data.
   bool ended() const { return ended_; }
   const SSL& session() const { return *ssl_; }
 
@@ -53,7 +54,7 @@ class TlsStream final : public ByteStream {
   // The input and output of OpenSSL.
   struct Bio;
   class Cursor;
-  // A sealed (encrypted) record. Its bytes do not count as moved yet.
+  // An encrypted ("sealed") record whose bytes do not count as moved yet.
   struct Record {
     uint64_t end = 0;  // The value of all_sealed_ after this record.
     size_t plain = 0;  // The number of its bytes before encryption.
@@ -84,7 +85,9 @@ class TlsStream final : public ByteStream {
   size_t taken_ = 0, have_ = 0;
   std::vector<std::byte> outbox_;  // Sealed bytes. The first flushed_ ones were sent.
   size_t flushed_ = 0;
-  uint64_t all_sealed_ = 0, all_flushed_ = 0;  // Bytes since the stream began.
+  // all_sealed_ is the number of bytes sealed in the stream's life. all_flushed_ is the number of
+  // those that were written to the socket.
+  uint64_t all_sealed_ = 0, all_flushed_ = 0;
   std::deque<Record> records_;
   size_t sealed_ = 0;       // The sum of Record::plain in records_.
   uint64_t under_key_ = 0;  // The number of records sealed under the current key.

@@ -11,9 +11,9 @@ namespace muster::transport {
 
 class DataConnection;
 
-// A signal that ends waits. It is set once and stays set. Setting it ends all current and later
-// waits that watch it. Thread-safe. It uses a descriptor, so an owner needs only one signal. If no
-// descriptor is left, waits poll the signal every few milliseconds.
+// A signal that ends calls which wait. Once set, the signal stays set and ends all current and
+// later calls that wait with it. Uses one descriptor. If the process has no free descriptor,
+// waiting calls check the signal every few milliseconds instead. Thread-safe.
 class AbortSignal {
  public:
   AbortSignal();
@@ -27,14 +27,16 @@ class AbortSignal {
 
  private:
   std::atomic<bool> set_{false};
-  const int fd_;  // An eventfd that is readable once the signal is set, or -1 without descriptors.
+  const int fd_;  // An eventfd that is readable if the signal is set. -1 without a descriptor.
 };
 
-// A connection to wait for, and what to wait for on it.
+// A connection to wait for. `read` waits until data can be read, and `write` until data can be
+// written.
 struct Interest {
   DataConnection* connection = nullptr;
   bool read = false, write = false;
-  bool ready = false;  // Set by WaitReady: bytes can be moved, or the connection has failed.
+  // Set by WaitReady: data can be read or written as requested, or the connection has failed.
+  bool ready = false;
 };
 
 enum class WaitResult { kReady, kDeadline, kAborted };

@@ -1,4 +1,4 @@
-// Access rules and ports of a task's HTTP server, from the cluster and the job.
+// Computes the access rules and the port of a task's HTTP server from the cluster and the job.
 #pragma once
 
 #include "common/cluster/cluster_config.h"
@@ -7,19 +7,22 @@
 
 namespace muster::web {
 
-// Returns the options for a server of this task on `port`, with the address (status.address) and
-// the required identity. The server needs no token or certificate if the process has no identity,
-// or if all addresses of the cluster and the server's own are loopback addresses.
+// Returns the options for a server of this task at `port` of status.address. Every client may read
+// from the server if the process has no TLS identity. The same holds if status.address and all
+// addresses of the cluster are loopback addresses. Otherwise, clients need a token or a
+// certificate.
 HttpOptions OptionsFor(const ClusterConfig& cluster, const Job& job, int port);
-// Returns true if every host on the network may read from a task of a loopback cluster:
-// status.address is not a loopback address, and the process has no key. The caller must log a
-// warning. (A cluster that spans hosts and sets security.insecure logs its own warning.)
+// Returns true if all of these hold: the addresses of the cluster are loopback addresses,
+// status.address is another address, and clients need no token. Every host on the network may then
+// read from the server, so the caller must log a warning. (A task of a cluster with other addresses
+// and security.insecure logs a warning when it starts.)
 bool IsOpen(const ClusterConfig& cluster, const HttpOptions& options);
 
-// Returns the port of /metrics of this task: status.metrics_port plus the number of tasks on the
-// same host before it, in the order of the cluster. An evaluator that the cluster does not list
-// comes after all tasks of the cluster, unless TF_CONFIG's "environment" is "cloud": each task then
-// has a host of its own. Returns 0 if metrics_port is 0, and ConfigurationError above 65535.
+// Returns the port of /metrics of this task: status.metrics_port plus the number of earlier tasks
+// on the same host. The order of tasks is that of the cluster. An evaluator that the cluster does
+// not list comes after all tasks of the cluster. If TF_CONFIG's "environment" is "cloud", such an
+// evaluator has a host of its own, and its port is status.metrics_port. Returns 0 if metrics_port
+// is 0. Returns ConfigurationError if the port is above 65535.
 absl::StatusOr<int> MetricsPort(const ClusterConfig& cluster, const Job& job);
 
 }  // namespace muster::web

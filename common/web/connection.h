@@ -1,6 +1,7 @@
-// A client's connection, plaintext or TLS, as a stream for cpp-httplib. Each call returns at the
-// connection's deadline at the latest, or when the server stops. Hides the Range header from
-// cpp-httplib. Used by one thread.
+// A client's connection to an HTTP server, plaintext or TLS, as a stream for cpp-httplib. Each call
+// returns at the connection's deadline at the latest, or when the server stops. The connection
+// hides the Range header from cpp-httplib, because cpp-httplib overflows the stack when it parses a
+// long Range header. Used by one thread.
 #pragma once
 
 #include <httplib.h>
@@ -18,7 +19,8 @@ namespace muster::web {
 
 class Connection final : public httplib::Stream {
  public:
-  // Takes over a connected, non-blocking socket. `stop` becomes readable when the server stops.
+  // Takes ownership of a connected, non-blocking socket. `stop` is a descriptor that becomes
+  // readable when the server stops. The connection reads at most `max_request_bytes`.
   Connection(Fd socket, int stop, size_t max_request_bytes)
       : socket_(std::move(socket)), stop_(stop), may_read_(max_request_bytes) {}
   ~Connection() override;
@@ -26,11 +28,12 @@ class Connection final : public httplib::Stream {
   void SetDeadline(MonotonicTime deadline) { deadline_ = deadline; }
   // Performs the TLS handshake. Returns an error if the client presents no trusted certificate.
   absl::Status Handshake(security::SslPtr session);
-  // Ends the response: sends the remaining bytes, then waits until the client closes the connection
-  // or stops sending. Otherwise the kernel might reset the connection before the client has read
-  // the response.
+  // Ends the response. Then reads and drops what the client still sends, until the client closes
+  // the connection, for at most a second. If the socket were closed with unread data, the kernel
+  // could reset the connection before the client has read the response.
   void Finish();
-  // Blocks for `time`. Returns false if the client disconnects or the server stops.
+  // Blocks for `time` and returns true. Returns false as soon as the client disconnects or the
+  // server stops.
   bool Rest(Duration time);
 
   bool is_readable() const override { return begin_ < end_ || Wait(POLLIN, Duration::zero()); }
@@ -43,13 +46,14 @@ class Connection final : public httplib::Stream {
 
  private:
   // Blocks until one of the poll events `events` occurs, for at most `limit`. Returns false if none
-  // occurred.
+  // occurs or the server stops.
   bool Wait(short events, Duration limit) const;
   bool WaitUntilDeadline(short events) const;
-  // Returns the event to wait for after a result of SSL_read and its like, 0 after an error.
+  // Returns the poll event that OpenSSL needs after a call such as SSL_read has returned `result`.
+  // Returns 0 after an error.
   short Wanted(int result) const;
   ssize_t ReadSome(char* to, size_t size);
-  // Renames the header Range in the next bytes of the request.
+  // Renames the Range header if the next bytes of the request contain its name.
   void HideRanges(char* bytes, size_t size);
   ssize_t WriteSome(const char* from, size_t size);
 
@@ -57,10 +61,11 @@ class Connection final : public httplib::Stream {
   const int stop_;
   security::SslPtr ssl_;  // Null: plaintext.
   MonotonicTime deadline_;
-  size_t may_read_;     // Request bytes that may still be read.
-  size_t matched_ = 0;  // Characters of "range" that match the line's start. npos: no match.
+  size_t may_read_;  // The number of request bytes that may still be read.
+  // The number of characters of "range" with which the current line begins. npos: no match.
+  size_t matched_ = 0;
   bool broken_ = false;
-  size_t begin_ = 0, end_ = 0;  // The bytes in buffer_ that were read ahead.
+  size_t begin_ = 0, end_ = 0;  // The range of unread bytes in buffer_.
   char buffer_[4096];
 };
 

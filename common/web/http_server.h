@@ -1,9 +1,8 @@
 // A small HTTP server for /metrics and the status page. It answers GET and HEAD on fixed paths, and
-// sends server-sent events. It has its own threads, and each request has a deadline. A slow or
-// hostile client therefore occupies one thread for a limited time and never delays training.
+// sends server-sent events. The server has its own threads, and each request has a deadline. A slow
+// or hostile client therefore occupies one thread for a limited time and never delays training.
 //
-// The threads are named "http-PORT", so that their processor time can be separated from that of
-// training.
+// The threads are named "http-PORT", so that tools such as top show their CPU time separately.
 //
 // HttpOptions::identity restricts access. A request without access receives status 401. Each
 // connection carries one request.
@@ -25,8 +24,8 @@
 namespace muster::web {
 
 struct HttpRequest {
-  std::string path;                          // Decoded, without the query: "/metrics".
-  std::map<std::string, std::string> query;  // Decoded. Without "token".
+  std::string path;                          // URL-decoded, without the query: "/metrics".
+  std::map<std::string, std::string> query;  // URL-decoded. Does not contain "token".
 };
 
 struct HttpResponse {
@@ -38,36 +37,43 @@ struct HttpResponse {
 
 // One server-sent event.
 struct HttpEvent {
-  uint64_t id = 0;   // Higher than that of earlier events.
+  uint64_t id = 0;   // Higher than the ids of earlier events.
   std::string data;  // Any text.
 };
 
 struct HttpOptions {
   std::string address = "127.0.0.1";  // An IP address of this host, or "0.0.0.0" or "::".
   int port = 0;                       // 0: the kernel picks one.
-  // Timeout for a port that another process holds, such as an earlier process of this task.
+  // Maximum time for which Make retries while the port is in use, for example by an earlier process
+  // of this task.
   Duration bind_timeout = std::chrono::seconds(5);
-  // Null: every client may read. With a run key, a request needs its token
-  // (Identity::ReadingTokens): "Authorization: Bearer TOKEN", or "?token=TOKEN", which also sets a
-  // cookie for a browser. With certificate files, the server speaks HTTPS, and a client needs a
-  // certificate of one of the authorities that this process trusts.
+  // If null, every client may read.
+  //
+  // With a run key, a request needs one of Identity::ReadingTokens. The client sends the token as
+  // "Authorization: Bearer TOKEN" or as "?token=TOKEN". The response to the second form sets a
+  // cookie, so that a browser needs the token only once.
+  //
+  // With certificate files, the server speaks HTTPS. A client needs a certificate of an authority
+  // that this process trusts.
   std::shared_ptr<security::Identity> identity;
-  int threads = 4;      // Concurrent requests. More wait in the kernel.
-  int max_streams = 0;  // Clients of event streams, beyond `threads`. More get 503.
-  // Timeout for a client to send its request, and again to receive the response. Each event has the
-  // same timeout.
+  int threads = 4;  // Maximum number of concurrent requests. Further ones wait in the kernel.
+  // Maximum number of clients of event streams. They use threads in addition to `threads`. Further
+  // clients get status 503.
+  int max_streams = 0;
+  // Maximum time for each of these: to receive a request, to send its response, to send one event.
   Duration deadline = std::chrono::seconds(10);
-  size_t max_request_bytes = 16 << 10;  // Request line, headers and body.
-  // How often a stream polls its source. After `keep_alive` without an event, the stream sends a
-  // comment.
+  size_t max_request_bytes = 16 << 10;  // Maximum size of request line, headers and body together.
+  // The interval at which an event stream asks its source for events.
   Duration event_interval = std::chrono::milliseconds(250);
+  // An event stream sends a comment when it has sent no event for this time.
   Duration keep_alive = std::chrono::seconds(10);
 };
 
 // Thread-safe after Start.
 class HttpServer {
  public:
-  // Handlers run on the server's threads, several at once. They must be thread-safe and quick.
+  // A handler runs on the server's threads, also on several at the same time. A handler must not
+  // block.
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
   // Returns the next event with an id above `after`, or nullopt if no such event exists yet.
   // `after` is 0 for a new client. For a reconnecting browser it is the id of the last event that
@@ -79,16 +85,16 @@ class HttpServer {
   // Ends all requests and streams.
   virtual ~HttpServer() = default;
 
-  // Both set the handler of a path. `path` must match the whole path of a request. REQUIRES: Start
-  // was not called.
+  // Get and Events set the handler of requests whose whole path is `path`. REQUIRES: Start was not
+  // called.
   virtual void Get(const std::string& path, Handler handler) = 0;
   virtual void Events(const std::string& path, EventSource source) = 0;
   // Starts to accept connections.
   virtual void Start() = 0;
 
   virtual int port() const = 0;
-  // Returns for example "http://127.0.0.1:9400", or an https URL. Contains this host's name if the
-  // address is "0.0.0.0" or "::".
+  // Returns for example "http://127.0.0.1:9400", or an https URL. If the address is "0.0.0.0" or
+  // "::", the URL contains this host's name.
   virtual std::string url() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// Parts of a Content-Security-Policy for pages that contain their own script and style.
+// Helps to write the Content-Security-Policy of a page that contains inline scripts and styles.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace muster::web {
 
-// Returns the source expression that permits an inline script or style with exactly this text:
-// 'sha256-<base64 of its SHA-256>', with the quotes.
+// Returns the source expression that permits an inline script or style with exactly this text. It
+// has the form 'sha256-<base64 of the SHA-256 of the text>', including the quotes.
 std::string SourceOfText(std::string_view text);
 
 }  // namespace muster::web

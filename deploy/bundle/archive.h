@@ -1,5 +1,5 @@
-// Writes a compressed tar archive. The archive is reproducible: it does not contain the times,
-// owners and permissions of the original files.
+// Writes a compressed tar archive. Equal files give equal archives, because an archive does not
+// contain the times, owners and permissions of the original files.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,17 @@ namespace muster {
 
 inline constexpr int kMinCompression = 1, kMaxCompression = 19;
 
-// The ending of an archive's name selects the compression. gzip is for hosts without zstd.
+// The possible endings of an archive's name, which select zstd or gzip. gzip is for hosts without
+// zstd.
 inline constexpr const char* kArchiveEndings[] = {".tar.zst", ".tar.gz"};
 
-// Writes to a temporary file beside `path`, which Finish() renames to `path`. Without Finish(), the
-// destructor removes the file. Not thread-safe.
+// Writes to a temporary file in the folder of `path`. Finish() renames the file to `path`. If
+// Finish() was not called, the destructor removes the file. Not thread-safe.
 class ArchiveWriter {
  public:
-  // `compression` is from kMinCompression (fastest) to kMaxCompression (smallest). For gzip, levels
-  // above 9 are 9. Returns ConfigurationError if the name has another ending or the file cannot be
-  // created.
+  // `compression` is from kMinCompression (fastest) to kMaxCompression (smallest). For gzip, values
+  // above 9 mean 9. Returns ConfigurationError if `path` has no ending of kArchiveEndings, or if
+  // the file cannot be created.
   static absl::StatusOr<ArchiveWriter> Open(const std::string& path, int compression);
 
   absl::Status Add(const std::string& name, std::string_view content, bool executable);

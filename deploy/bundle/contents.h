@@ -1,4 +1,5 @@
-// Selects the files of a bundle and writes it:
+// Selects the files of a bundle and writes the bundle. A bundle is an archive for hosts where
+// nothing is installed (docs/bundle.md). The content of a bundle is:
 //
 //   muster/bin/           the programs
 //   muster/lib/           their libraries, with LibTorch
@@ -21,21 +22,22 @@ namespace muster {
 inline constexpr char kBundleFolder[] = "muster";
 
 struct BundleRequest {
-  // The folder of this Muster's programs.
+  // The folder with the programs of this Muster: `muster`, `muster-chief`, ...
   std::string bin_dir;
   // Paths of job programs (plugins).
   std::vector<std::string> programs;
-  // Adds the libraries for training on GPUs.
+  // If true, the bundle has the libraries for training on GPUs.
   bool cuda = false;
   LoaderFolders folders;
 };
 
 struct BundleEntry {
-  // Relative to kBundleFolder.
+  // The path in the archive, relative to kBundleFolder.
   std::string name;
-  // Either the path of the file to copy, or its content.
+  // `path` is the file to copy. If `path` is empty, `text` is the content.
   std::string path, text;
-  // The search path of a program or library, for the loader. "" for other files.
+  // The folders in which the dynamic loader searches for the libraries of this program or library,
+  // separated by colons. "" for other files.
   std::string search_path;
 };
 
@@ -46,12 +48,12 @@ struct Bundle {
   GlibcVersion glibc{0, 0};
 };
 
-// Returns the entries of a bundle. Returns ConfigurationError if a file is missing or is not a
-// program or library.
+// Returns the entries of a bundle. Returns ConfigurationError if a program or library is missing or
+// is not an ELF file.
 absl::StatusOr<Bundle> PlanBundle(const BundleRequest& request);
 
-// Writes the archive. Returns the size of its content in bytes. `compression` is that of
-// ArchiveWriter::Open.
+// Writes the archive to `path`. Returns the size of the content in bytes, before compression.
+// `compression` is as for ArchiveWriter::Open.
 absl::StatusOr<uint64_t> WriteBundle(const Bundle& bundle, const std::string& path,
                                      int compression);
 

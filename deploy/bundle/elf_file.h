@@ -1,5 +1,5 @@
-// Reads the dependencies of an ELF file, and edits a copy of it in memory for a bundle. The file
-// itself does not change. Not thread-safe.
+// Reads the dependencies of an ELF file (a program or library), and edits a copy of the file in
+// memory for a bundle. The file on disk does not change. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -32,24 +32,27 @@ class ElfFile {
   int machine() const { return machine_; }
   // Returns the names of the libraries that the loader loads with this file (DT_NEEDED).
   const std::vector<std::string>& needed() const { return needed_; }
-  // Returns the search path for these libraries, folders separated by colons: DT_RUNPATH, or
-  // DT_RPATH if the file has no DT_RUNPATH. "" if it has neither.
+  // Returns the folders in which the loader searches for these libraries, separated by colons. The
+  // source is DT_RUNPATH, or DT_RPATH if the file has no DT_RUNPATH. Returns "" if the file has
+  // neither.
   std::string search_path() const;
   bool has_runpath() const { return runpath_; }
-  // Returns the oldest glibc that provides all symbols that the file needs, {0, 0} if it needs
-  // none.
+  // Returns the oldest version of glibc that has all glibc symbols that the file uses. Returns {0,
+  // 0} if the file uses none.
   GlibcVersion glibc() const { return glibc_; }
 
-  // Replaces the search path by a DT_RPATH. The loader searches a DT_RPATH before LD_LIBRARY_PATH,
-  // and also for the libraries that this file loads. Returns false, without a change, if the file's
-  // search path is shorter than `path` or absent.
+  // Replaces the search path by the DT_RPATH `path`. The loader searches a DT_RPATH before
+  // LD_LIBRARY_PATH. The loader also searches it for the libraries that the libraries of this file
+  // need. The new path must fit into the place of the old one. If the file's search path is shorter
+  // than `path`, or the file has none, changes nothing and returns false.
   bool SetSearchPath(std::string_view path);
   // Removes the search path.
   void RemoveSearchPath();
-  // Removes debug information, and symbols that only debuggers read.
+  // Removes debug information and the symbols that only debuggers read.
   void DropSymbols();
 
-  // Returns the content with all changes. Valid as long as this object, until the next change.
+  // Returns the content of the file with all changes. The view is valid until the next change, and
+  // as long as this object exists.
   std::string_view bytes() const { return {map_.get(), size_}; }
 
  private:
@@ -59,7 +62,8 @@ class ElfFile {
   };
   class Reader;
 
-  // Removes the whole pages of an unused range, and corrects the offsets of all data behind it.
+  // Removes the whole pages within an unused range of the file, and corrects the offsets of all
+  // data behind the range.
   void Cut(const FileRange& range);
   template <typename Entry, typename Change>
   void ForEach(const FileRange& table, const Change& change);
@@ -69,17 +73,18 @@ class ElfFile {
   int machine_ = 0;
   std::vector<std::string> needed_;
   bool runpath_ = false;
-  // The search path in the file, and its offset in the string table.
+  // search_text_ is the range of the search path in the file. search_value_ is the path's offset in
+  // the string table.
   FileRange search_text_;
   uint64_t search_value_ = 0;
-  // File offsets of the search path's entries in the dynamic section: two if the file has both
-  // kinds.
+  // The file offsets of the DT_RUNPATH and DT_RPATH entries in the dynamic section: none, one or
+  // two.
   std::vector<uint64_t> search_entries_;
   uint64_t dynamic_end_ = 0;
   GlibcVersion glibc_{0, 0};
-  // The program header table and the section header table.
+  // The ranges of the program header table and of the section header table.
   FileRange segments_, sections_;
-  // Sections that DropSymbols removes, by index.
+  // The sections that DropSymbols removes, by their index in the section header table.
   std::map<size_t, FileRange> droppable_;
 };
 

@@ -1,5 +1,4 @@
-// Finds the libraries that programs load. Follows the rules of the dynamic loader, but runs no
-// program.
+// Finds the libraries that programs load, by the rules of the dynamic loader. Runs no program.
 #pragma once
 
 #include <map>
@@ -11,27 +10,29 @@
 
 namespace muster {
 
-// The folders that the loader searches besides the search paths of the files.
+// The folders that the loader searches in addition to the search paths in the files (DT_RPATH and
+// DT_RUNPATH).
 struct LoaderFolders {
-  // LD_LIBRARY_PATH. Searched before a file's DT_RUNPATH.
+  // The folders of LD_LIBRARY_PATH, which are searched before a file's DT_RUNPATH.
   std::vector<std::string> first;
-  // The system's folders. Searched after a file's DT_RUNPATH.
+  // The system's folders, which are searched after a file's DT_RUNPATH.
   std::vector<std::string> system;
 };
 
-// Returns the folders in `library_path`, the value of LD_LIBRARY_PATH (null if unset), and in
-// `ld_so_conf`, a file like /etc/ld.so.conf, with its includes. Adds the folders that the loader
-// always searches.
+// `first` of the result has the folders in `library_path`, the value of LD_LIBRARY_PATH (null if it
+// is not set). `system` has the folders in `ld_so_conf`, a file in the format of /etc/ld.so.conf,
+// and in the files that this file includes. `system` also has the folders that the loader always
+// searches.
 LoaderFolders ReadLoaderFolders(const char* library_path, const std::string& ld_so_conf);
 
-// Returns true if a bundle must not contain the library: glibc's libraries must match the host's
-// loader, and NVIDIA's driver libraries must match the host's driver.
+// Returns true for the libraries that a bundle must not contain. They are those of glibc, which
+// must match the host's loader, and those of NVIDIA's driver, which must match the host's driver.
 bool BelongsToHost(std::string_view name);
 
-// Returns the paths of the libraries that `files` load, directly or indirectly, keyed by name
-// (DT_NEEDED). Includes the libraries that CUDA's libraries load later by name. Leaves out those
-// for which BelongsToHost is true. Returns a ConfigurationError that names a missing library and
-// the file that needs it.
+// Returns the paths of all libraries that `files` load, directly or indirectly, keyed by name
+// (DT_NEEDED). Includes the libraries that CUDA's libraries load at run time with dlopen. Leaves
+// out the libraries for which BelongsToHost is true. If a library is missing, returns a
+// ConfigurationError with its name and the file that needs it.
 absl::StatusOr<std::map<std::string, std::string>> FindLibraries(
     const std::vector<std::string>& files, const LoaderFolders& folders);
 

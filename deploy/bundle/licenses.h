@@ -11,9 +11,10 @@ struct PackageFolders {
   std::string lists = "/var/lib/dpkg/info", documents = "/usr/share/doc";
 };
 
-// Returns paths of license texts, keyed by a unique file name. `libraries` maps names to paths.
-// Searches the file lists of Debian packages, and those of the Python packages in the site-packages
-// folder that contains a library. Finds no license for a library that is in neither.
+// Returns the paths of license texts. The keys are unique file names for the bundle. `libraries`
+// maps names to paths. Finds the package of each library in two places: the file lists of Debian
+// packages, and the file lists of the Python packages in the library's site-packages folder. A
+// library that is in no list adds no license.
 std::map<std::string, std::string> FindLicenses(const std::map<std::string, std::string>& libraries,
                                                 const PackageFolders& folders = {});
 

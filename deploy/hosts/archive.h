@@ -1,5 +1,5 @@
-// Makes the tar archive that `muster launch --copy` sends to the hosts, and the commands that
-// unpack it there.
+// Makes the tar archive that `muster launch --copy` sends to the hosts, and the shell commands that
+// unpack the archive on a host.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,35 @@
 namespace muster::hosts {
 
 struct Archive {
-  std::string path;  // "/proc/self/fd/N". The file is deleted, but `file` keeps it open.
+  // "/proc/self/fd/N", where N is the descriptor in `file`. The file has no name in the file
+  // system.
+  std::string path;
   Fd file;
-  std::string digest;  // Digest of names, contents, modes and times.
+  std::string digest;  // A digest of the names, contents, modes and times of all files.
   int64_t bytes = 0;
 };
 
-// Makes an archive of files and folders, with paths relative to the current folder. Returns
-// ConfigurationError for a path that does not exist or is outside the current folder. Returns
-// Preempted if a signal requests a stop.
+// Makes an archive of files and folders. Paths in the archive are relative to the current folder.
+// Returns ConfigurationError for a path that does not exist or is outside the current folder.
+// Returns Preempted if a signal in `signals` requests a stop.
 absl::StatusOr<Archive> MakeArchive(const std::vector<std::string>& paths,
                                     launcher::SignalQueue& signals);
 
-// Returns the path relative to `current`, an absolute path. Returns ConfigurationError if the path
-// is outside `current`.
+// Returns `path` relative to the folder `current`, which is an absolute path. Returns
+// ConfigurationError if `path` is outside `current`.
 absl::StatusOr<std::string> PathWithin(const std::string& path, const std::string& current);
 
-// Returns the folder on a host for an archive with this digest, quoted for the shell.
+// Returns the folder on a host into which an archive with this digest is unpacked, quoted for the
+// shell.
 std::string ContentFolder(const std::string& digest);
-// Returns the folder of --remote-folder, quoted for the shell. A relative folder is in the user's
-// home folder, because the shell starts there.
+// Returns `folder`, the value of --remote-folder, quoted for the shell. A relative folder is in the
+// user's home folder on the host, because the shell starts there.
 std::string NamedFolder(const std::string& folder);
 
-// Return commands for any login shell that unpack the archive from their standard input.
-// UnpackOnceCommand has no effect if the folder of this digest exists, and creates it atomically.
-// UnpackOverCommand overwrites existing files.
+// These functions return commands that unpack an archive from standard input. The commands work in
+// any login shell. The command of UnpackOnceCommand creates ContentFolder(digest) atomically, and
+// does nothing if the folder exists. The command of UnpackOverCommand unpacks into `folder` and
+// overwrites existing files.
 std::string UnpackOnceCommand(const std::string& digest);
 std::string UnpackOverCommand(const std::string& folder);
 

@@ -1,5 +1,6 @@
-// The connection to one host. It runs ssh as a child of this process, and ssh runs `muster
-// run-tasks` on the host. All functions except Ping must be called on the launcher's main thread.
+// The connection from the launcher (`muster launch --hosts`) to one host. HostConnection starts ssh
+// as a child process, and ssh runs `muster run-tasks` on the host. run-tasks starts the host's
+// tasks. Call all functions except Ping on the launcher's main thread.
 #pragma once
 
 #include <poll.h>
@@ -21,70 +22,77 @@
 namespace muster::hosts {
 
 struct ConnectionOptions {
-  std::vector<std::string> ssh;  // --ssh, split into words.
+  std::vector<std::string> ssh;  // The words of the ssh command (--ssh).
   std::string target;            // The destination for ssh.
-  std::string control;           // The path of ssh's control socket.
+  std::string control;           // The path of ssh's control socket on this host.
   std::string muster;            // The path of `muster` on the host.
-  std::string start_line;        // StartLine of ssh_command.h.
-  // For --copy: the command that unpacks the archive, and the archive's path. Empty: nothing is
-  // copied.
+  std::string start_line;        // The result of StartLine (ssh_command.h).
+  // For --copy: the shell command that unpacks the archive on the host, and the archive's path on
+  // this host. If `unpack` is empty, nothing is copied.
   std::string unpack, archive;
 };
 
-// Receives the messages and the output of a host.
+// Receives the messages (messages.h) and the output of the hosts. `host` is the number of the host.
 class ConnectionListener {
  public:
   virtual ~ConnectionListener() = default;
   virtual void OnMessage(size_t host, const Json& message) = 0;
   virtual void OnTaskLine(size_t host, const TaskLine& line) = 0;
-  // A line of output of ssh or of the host's shell, for the user.
+  // Called with a line for the user that ssh or the host's shell has printed.
   virtual void OnRemark(size_t host, std::string_view line) = 0;
-  // The connection has ended. HostConnection::status() has the reason.
+  // Called when the connection has ended. HostConnection::status() returns the reason.
   virtual void OnLost(size_t host) = 0;
 };
 
 class HostConnection {
  public:
-  // `listener` must outlive this object. `index` is the number of this host.
+  // `index` is the number of the host, which the listener receives. `listener` must outlive this
+  // object.
   HostConnection(ConnectionOptions options, size_t index, ConnectionListener& listener);
   ~HostConnection();
   HostConnection(const HostConnection&) = delete;
   HostConnection& operator=(const HostConnection&) = delete;
 
-  // Starts to connect. Called for the first connection, and again after OnLost. The archive is
-  // copied only once. Does not wait for the connection.
+  // Starts to connect, and does not wait for the connection. Call Open once for the first
+  // connection, and again after each OnLost to reconnect. Only the first successful connection
+  // copies the archive.
   absl::Status Open();
-  // Returns true once `muster run-tasks` of this version accepts messages.
+  // Returns true while run-tasks accepts messages. By then, the version of `muster` on the host has
+  // been checked.
   bool ready() const { return phase_ == Phase::kReady; }
-  // Returns true before Open and after OnLost.
+  // Returns true before the first Open, and after OnLost until the next Open.
   bool lost() const { return phase_ == Phase::kLost; }
-  // Returns why the connection ended: PeerLost if another attempt may succeed, else
-  // ConfigurationError.
+  // Returns why the connection ended: PeerLost if another attempt may succeed, or else
+  // ConfigurationError (muster/status.h).
   const absl::Status& status() const { return status_; }
   const std::string& target() const { return options_.target; }
 
-  // Sends the message once the host is ready. Does not block.
+  // Sends the message, or stores it until ready() is true. Does not block.
   void Send(const Json& message);
-  // Sets the first message of each later connection.
+  // Sets the message that each later connection sends before all others.
   void SetFirst(const Json& message) { first_ = Dump(message) + "\n"; }
-  // Sends a ping if one is due. Thread-safe.
+  // Sends a ping if nothing was sent for kPingEvery (messages.h). Thread-safe.
   void Ping() { input_.Ping(Clock::now()); }
-  // Called with true before this process is suspended. The host then accepts silence for
-  // kSuspendLimit. Called with false when this process continues.
+  // Call SetSuspended(true) before this process is suspended (Ctrl-Z). The host then waits up to
+  // kSuspendLimit for a message from the launcher before it ends its tasks. Call
+  // SetSuspended(false) when this process continues.
   void SetSuspended(bool suspended);
-  // Drops the messages that have not been sent.
+  // Drops the messages that Send has stored.
   void DropWaiting() { waiting_.clear(); }
 
   static constexpr size_t kPolled = 5;
-  // Appends kPolled descriptors to poll. If `output` is false, leaves out the output of the tasks.
+  // Appends kPolled descriptors for poll(). If `output` is false, the descriptor of the tasks'
+  // output is -1, so that poll() ignores it.
   void AddPolled(bool output, std::vector<pollfd>* polled) const;
+  // Reads the available data. `polled` points to the descriptors of AddPolled, after poll().
   void Read(const pollfd* polled);
-  // Checks for ended processes and timeouts. Returns the latest time for the next call: `now` if it
-  // called OnLost, nullopt if the connection was already lost.
+  // Checks for ended processes and timeouts. Returns the time by which Tick must be called again.
+  // Returns `now` if this call has called OnLost. Returns nullopt if the connection was lost
+  // before.
   std::optional<MonotonicTime> Tick(MonotonicTime now);
 
-  // Closes the input of run-tasks, which then ends all tasks of the host. Kills ssh if run-tasks
-  // has not started.
+  // Closes the input of run-tasks. As a result, run-tasks ends all tasks of the host. Kills ssh if
+  // run-tasks has not started.
   void Close();
   // Returns true if ssh has ended.
   bool Ended();
@@ -111,13 +119,14 @@ class HostConnection {
   absl::Status status_;
   std::optional<launcher::Child> ssh_, copy_;
   bool has_copy_ = false;
-  HostInput input_;  // The input of ssh_.
+  HostInput input_;  // The standard input of ssh_.
   launcher::LineSplitter out_{kLongestMessage}, err_, copy_err_;
   std::string first_;
   std::vector<std::string> waiting_;  // Messages to send once the host is ready.
-  // The last lines of ssh. Before the host is ready, the listener has not received them.
+  // The last lines that ssh printed. While the host is not ready, OnRemark has not received them
+  // yet.
   std::deque<std::string> remarks_;
-  MonotonicTime remarked_;  // The time of the last line in remarks_.
+  MonotonicTime remarked_;  // When the last line in remarks_ arrived.
   MonotonicTime limit_;
 };
 

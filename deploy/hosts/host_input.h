@@ -1,5 +1,6 @@
-// HostInput writes to the standard input of a host's ssh without blocking. Thread-safe, because
-// pings are sent on a thread of their own.
+// HostInput writes to the standard input of the ssh process of a host, without blocking. ssh
+// forwards the bytes to `muster run-tasks` on the host. Thread-safe: one thread sends pings, and
+// the main thread writes everything else.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -14,20 +15,22 @@ namespace muster::hosts {
 
 class HostInput {
  public:
-  // Sets the descriptor, which must be non-blocking. Drops pending bytes and disables pings.
+  // Sets the descriptor, which must be non-blocking. Drops the pending bytes of the previous
+  // descriptor, and disables pings.
   void Open(Fd fd);
   // Closes the descriptor and disables pings.
   void Close();
-  // Writes as much as possible without blocking. Keeps the rest for Flush.
+  // Writes as many bytes as possible without blocking. Stores the rest as pending bytes.
   void Write(std::string_view bytes);
   // Writes pending bytes, as many as possible without blocking.
   void Flush() { Write({}); }
-  // Returns the descriptor to poll for POLLOUT, -1 if no bytes are pending.
+  // Returns the descriptor to poll for POLLOUT, or -1 if no bytes are pending.
   int waiting() const;
 
-  // Enables or disables Ping. REQUIRES if `on`: run-tasks accepts messages.
+  // Enables or disables Ping. REQUIRES: if `on` is true, run-tasks accepts messages.
   void SetPings(bool on);
-  // Writes pending bytes. If there are none, writes a ping if nothing was written for kPingEvery.
+  // Writes pending bytes. If no bytes are pending and nothing was written for kPingEvery, writes a
+  // ping. Has no effect while pings are disabled.
   void Ping(MonotonicTime now);
 
  private:

@@ -1,4 +1,4 @@
-// Runs a command on this host and waits for its end.
+// Runs a command on this host and returns its output.
 #pragma once
 
 #include <string>
@@ -11,20 +11,22 @@
 namespace muster::hosts {
 
 struct CommandResult {
-  int code = 0;  // The exit code, or 128 + signal.
+  int code = 0;  // The exit code, or 128 + signal number.
   std::string out, err;
 };
 
-// Runs a command, whose program is searched in PATH, and returns its output. Kills the command and
-// returns DeadlinePassed after `timeout`, or Preempted if a signal requests a stop.
+// Runs a command and blocks until it ends. The program arguments[0] is searched in PATH. After
+// `timeout`, kills the command and returns DeadlinePassed. If a signal in `signals` requests a
+// stop, kills the command and returns Preempted.
 absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& arguments,
                                          launcher::SignalQueue& signals, Duration timeout);
 
-// Returns Preempted if SIGINT, SIGTERM or SIGHUP is pending. Consumes all pending signals.
+// Returns Preempted if SIGINT, SIGTERM or SIGHUP is pending in `signals`. Consumes all pending
+// signals.
 absl::Status CheckSignals(launcher::SignalQueue& signals);
 
-// Finds a program in PATH. Returns a name with a '/' unchanged. Returns ConfigurationError if the
-// program is not found.
+// Returns the path of a program in PATH. If `name` contains a '/', returns `name`. Returns
+// ConfigurationError if the program is not found.
 absl::StatusOr<std::string> FindProgram(const std::string& name);
 
 }  // namespace muster::hosts

@@ -1,6 +1,9 @@
-// The messages between the launcher and `muster run-tasks`, one per line, over ssh. The launcher
-// sends JSON objects with one key. run-tasks sends such objects, and the output lines of the tasks:
-// a letter for the kind, the index of the task, a space, the text.
+// The messages between the launcher (`muster launch --hosts`) and `muster run-tasks`, which runs on
+// each host and starts the host's tasks. ssh transports the messages, one per line. The launcher
+// sends JSON objects with one key. run-tasks sends such objects and the output lines of the tasks.
+// An output line is a letter for the kind, the index of the task, a space, and the text. The
+// comment of each struct shows the key of its message. `task` is a task's index in the launcher's
+// plan.
 #pragma once
 
 #include <map>
@@ -16,62 +19,64 @@
 
 namespace muster::hosts {
 
-// The limit of a line in bytes. Both sides read with a LineSplitter of this limit, and send no
-// longer lines.
+// The limit of a line in bytes. Neither side sends longer lines. Both sides read with a
+// LineSplitter (deploy/launcher/lines.h) of this limit.
 inline constexpr size_t kLongestMessage = 16 * 1024 * 1024;
 // The launcher sends a message at least this often.
 inline constexpr Duration kPingEvery = std::chrono::seconds(5);
-// After this time without a message of the launcher, run-tasks ends the tasks. It must be less than
-// the time in which ssh detects a dead connection. The tasks of a host have then ended before the
-// launcher reconnects.
+// After this time without a message from the launcher, run-tasks ends the tasks. The launcher
+// reconnects when ssh has detected a dead connection. kSilenceLimit must be less than the time that
+// ssh needs to detect it. The old tasks of a host have then ended before the launcher reconnects.
 inline constexpr Duration kSilenceLimit = std::chrono::seconds(25);
 
-// A suspended launcher (Ctrl-Z) may be silent for this long.
+// While the launcher is suspended (Ctrl-Z), this limit replaces kSilenceLimit.
 inline constexpr Duration kSuspendLimit = std::chrono::hours(1);
 
-// {"prepare": ...}: requests free ports, and the list of the host's GPUs.
+// {"prepare": ...}: requests `ports` free ports and, if `gpus` is true, the list of the host's
+// GPUs.
 struct PrepareRequest {
   int ports = 0;
   bool gpus = false;
 };
-// {"prepared": ...}
+// {"prepared": ...}: the answer to PrepareRequest.
 struct Prepared {
   std::vector<int> ports;
   std::vector<std::string> gpus;
-  std::string error;  // One sentence, "" if there is none.
+  std::string error;  // Why run-tasks failed, in one sentence. "" on success.
 };
-// {"reserve": ...}: the ports of an earlier Prepared. Sent to a run-tasks that replaces another.
+// {"reserve": ...}: requests the ports of an earlier Prepared again. The launcher sends this after
+// it has reconnected, because a new run-tasks process then serves the host.
 struct ReserveRequest {
   std::vector<int> ports;
 };
-// {"start": ...}
+// {"start": ...}: starts a task.
 struct StartRequest {
   int task = 0;
-  std::vector<std::string> arguments;  // The first one is the program's path.
+  std::vector<std::string> arguments;  // The program's path and its arguments.
   std::map<std::string, std::string> environment;
-  std::string key;     // The text of a run key file, "" if there is none.
-  std::string result;  // The path of result.json, whose content Ended returns. "": none.
+  std::string key;     // The text of a run key file (docs/security.md), or "".
+  std::string result;  // The path of the result.json whose content Ended returns, or "".
 };
-// {"started": ...}. If the program cannot be started, run-tasks sends {"ended": ...} with code 2
-// instead.
+// {"started": ...}: the answer to StartRequest. If the program cannot be started, run-tasks answers
+// with {"ended": ...} and code 2.
 struct Started {
   int task = 0;
   int64_t pid = 0;
 };
-// {"signal": ...}
+// {"signal": ...}: sends a signal to a task.
 struct SignalRequest {
   int task = 0;
   int signal = 0;
 };
-// {"suspend": ...}: the launcher may be silent for this time, until its next message.
+// {"suspend": ...}: until the next message, run-tasks waits this long instead of kSilenceLimit.
 struct SuspendRequest {
   int seconds = 0;
 };
-// {"ended": ...}
+// {"ended": ...}: the process of a task has ended.
 struct Ended {
   int task = 0;
   launcher::ExitReport report;
-  Json result;  // The content of result.json, null if there is none.
+  Json result;  // The content of StartRequest::result, or null.
 };
 
 Json ToJson(const PrepareRequest& request);
@@ -83,7 +88,8 @@ Json ToJson(const SignalRequest& request);
 Json ToJson(const SuspendRequest& request);
 Json ToJson(const Ended& ended);
 Json Ping();
-// Each parses the value of its message's key. Returns ConfigurationError if it is invalid.
+// Each function parses the value of its message's key. Returns ConfigurationError if the value is
+// invalid.
 absl::StatusOr<PrepareRequest> PrepareRequestFrom(const Json& json);
 absl::StatusOr<Prepared> PreparedFrom(const Json& json);
 absl::StatusOr<ReserveRequest> ReserveRequestFrom(const Json& json);

@@ -1,4 +1,4 @@
-// Finds the names of the hosts for the cluster spec.
+// Finds the names by which the hosts reach each other. TF_CONFIG contains these names.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@
 
 namespace muster::hosts {
 
-// Returns the name or address of each host: the HostName that `ssh -G` prints, or the given host
-// without its user if the command prints none. Returns ConfigurationError if some are loopback
-// addresses and others are not.
+// Returns the name or address of each host. This is the HostName that `ssh -G` prints. If `ssh -G`
+// prints none, the name is Host::target without the user. Returns the error of CheckNames. Returns
+// Preempted if a signal in `signals` requests a stop.
 absl::StatusOr<std::vector<std::string>> NamesInCluster(const std::vector<std::string>& ssh,
                                                         const std::vector<Host>& hosts,
                                                         launcher::SignalQueue& signals);
-// Returns ConfigurationError if some names are loopback addresses and others are not.
+// Returns ConfigurationError if some names are loopback addresses and others are not: a loopback
+// address would mean a different host on each host.
 absl::Status CheckNames(const std::vector<std::string>& names);
 
 }  // namespace muster::hosts

@@ -1,5 +1,6 @@
-// `muster run-tasks`, the part of `muster launch --hosts` that runs on each host. It starts tasks
-// for the launcher, sends their output and exit codes to it, and forwards its signals.
+// `muster run-tasks` is the part of `muster launch --hosts` that runs on each host. The launcher
+// starts run-tasks through ssh. run-tasks starts the host's tasks, sends their output and exit
+// codes to the launcher, and forwards the launcher's signals to the tasks.
 #pragma once
 
 #include <string>
@@ -8,12 +9,13 @@
 
 namespace muster::hosts {
 
-// Serves the launcher over standard input and output (messages.h). Returns the exit code once the
-// input ends, a signal requests the end, or the launcher was silent for kSilenceLimit or the time
-// of its SuspendRequest. Kills the remaining tasks before it returns. `launch` names the launch and
-// the host's number in it. First waits until an earlier process with the same `launch` has ended
-// its tasks, and returns PeerLost if it does not end them in time. REQUIRES: the calling thread is
-// the main thread, and this process starts no other children.
+// Exchanges messages with the launcher over standard input and output (messages.h). Blocks until
+// the input ends, a signal requests the end, or the launcher was silent for kSilenceLimit. After a
+// SuspendRequest, the time in this request replaces kSilenceLimit. Kills the remaining tasks and
+// returns the exit code. `launch` identifies the launch and the host. If the launcher reconnects,
+// an earlier process with the same `launch` may still have tasks. RunTasks first waits until that
+// process has ended, and returns PeerLost if it does not end in time. REQUIRES: the calling thread
+// is the main thread, and this process starts no other children.
 absl::StatusOr<int> RunTasks(const std::string& launch);
 
 }  // namespace muster::hosts

@@ -1,4 +1,5 @@
-// Runs the processes of a launch on other hosts, over one ssh connection for each host.
+// Implements launcher::Processes (deploy/launcher/processes.h) for tasks on other hosts, with one
+// ssh connection to each host.
 #pragma once
 
 #include <map>
@@ -16,22 +17,22 @@ namespace muster::hosts {
 struct HostsRequest {
   std::vector<Host> hosts;
   launcher::ClusterSize size;
-  std::vector<std::string> ssh = {"ssh"};  // --ssh, split into words.
-  // The folder of `muster`, `muster-chief`, ... on the hosts. A relative path starts at the folder
-  // of the tasks.
+  std::vector<std::string> ssh = {"ssh"};  // The words of the ssh command (--ssh).
+  // The folder of `muster`, `muster-chief`, ... on the hosts. A relative path starts at `folder`.
   std::string bin_dir;
-  // The folder of the tasks on the hosts. Empty: a folder named by the digest of `copy`, or, if
-  // `copy` is empty, the launcher's current folder.
+  // The folder on the hosts in which the tasks start. If `folder` is empty, the tasks start in a
+  // folder whose name is the digest of the files of `copy`. If `copy` is also empty, the tasks
+  // start in the folder that has the same path as the launcher's current folder.
   std::string folder;
-  std::vector<std::string> copy;                   // Files and folders of --copy.
+  std::vector<std::string> copy;                   // The files and folders of --copy.
   std::vector<std::string> arguments;              // Arguments of every task.
-  std::map<std::string, std::string> environment;  // Additional environment of every task.
-  std::string key;                                 // The text of the run key file, "" if none.
+  std::map<std::string, std::string> environment;  // Variables to add for every task.
+  std::string key;                                 // The text of a run key file, or "".
   std::string model_dir;                           // Empty: the job writes no files.
   launcher::GpuUse gpus;
 };
 
-// REQUIRES: PlaceTasks accepts the size and the hosts. `output` must outlive the result.
+// REQUIRES: PlaceTasks (host_list.h) accepts `size` and `hosts`. `output` must outlive the result.
 std::unique_ptr<launcher::Processes> MakeSshProcesses(HostsRequest request,
                                                       launcher::ProcessOutput& output);
 

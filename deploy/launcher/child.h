@@ -1,6 +1,6 @@
-// A Child is one process of the local cluster. It has its own process group, and its output goes to
-// pipes. The kernel kills it when the thread that started it ends, so start children only on the
-// launcher's main thread.
+// A Child is one process that `muster launch` starts on this host. A child has its own process
+// group, and its output goes to pipes. When the thread that started a child ends, the kernel kills
+// the child. Start children therefore only on the launcher's main thread.
 #pragma once
 
 #include <sys/types.h>
@@ -16,47 +16,49 @@
 namespace muster::launcher {
 
 struct ChildOptions {
-  std::vector<std::string> arguments;  // The first one is the program's path.
-  // Variables that are added to this process's environment or replace its values.
+  std::vector<std::string> arguments;  // The program's path and its arguments.
+  // The child has the environment of this process with these variables added or replaced.
   std::map<std::string, std::string> environment;
-  // The name of a variable that receives the number of a file descriptor. The child writes JSON
-  // lines to this descriptor: its progress, and reports about lost tasks. Empty: none.
+  // The name of an environment variable for the child. Its value is the number of a file
+  // descriptor, to which the child writes JSON lines with its progress and with reports about lost
+  // tasks. Empty: the child has no such descriptor.
   std::string progress_variable;
-  int input = -1;  // The descriptor that becomes the standard input. Below 0: none.
+  int input = -1;  // The descriptor that becomes the child's standard input. Below 0: /dev/null.
 };
 
-// The end of a process.
+// How a process ended.
 struct ExitReport {
-  int code = 0;    // The child's exit code, or 128 + signal.
-  int signal = 0;  // 0: the process exited.
-  // If not empty: the connection to this host was lost, and with it the task. `code` is then
-  // kRetryable.
+  int code = 0;    // The process's exit code, or 128 + signal.
+  int signal = 0;  // The signal that killed the process. 0: the process exited.
+  // The name of the task's host, if the task was lost because the connection to this host was lost.
+  // In this case, `code` is kRetryable (138). Empty in all other cases.
   std::string host = {};
   friend bool operator==(const ExitReport&, const ExitReport&) = default;
 };
 
-// Returns the end of a child of this process that leads a process group, or nullopt while it runs.
-// Does not block. Once the child has ended, kills the rest of its group and reaps the child. Must
-// not be called again for a reaped child.
+// `leader` is a child of this process that leads its process group. Returns nullopt while the child
+// runs. If the child has ended, kills the rest of its group, reaps the child, and returns how it
+// ended. After that, ReapGroup must not be called for this child. Does not block.
 std::optional<ExitReport> ReapGroup(pid_t leader);
 
 class Child {
  public:
-  // Blocks until exec of the program has succeeded. SIGINT and SIGTERM are blocked in the child
-  // until it unblocks them. Returns a ConfigurationError that names the program.
+  // Blocks until exec of the program has succeeded or failed. On failure, returns a
+  // ConfigurationError (muster/status.h) that names the program. The child starts with SIGINT and
+  // SIGTERM blocked, and must unblock them.
   static absl::StatusOr<Child> Start(const ChildOptions& options);
   Child(Child&&) = default;
   Child& operator=(Child&&) = default;
 
   pid_t pid() const { return pid_; }
-  // Non-blocking read ends of the child's pipes. The caller closes each one at the end of its
-  // stream.
+  // The read ends of the child's pipes, which are non-blocking. The caller closes each descriptor
+  // when read() returns 0.
   Fd out, err, progress;
 
   // Sends the signal to the child's process group. Has no effect once the child has been reaped.
   void Signal(int signal) const;
-  // As ReapGroup, but may be called after it has returned the end of the child, and then returns
-  // nullopt.
+  // Works as ReapGroup, but may be called again. Returns nullopt if an earlier call has already
+  // returned the report.
   std::optional<ExitReport> Reap();
 
  private:

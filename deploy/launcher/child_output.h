@@ -1,4 +1,5 @@
-// Runs a function in a child process. For functions that load a library that may hang or crash.
+// Runs a function in a child process. Use this for a function that loads a library that may hang or
+// crash.
 #pragma once
 
 #include <functional>
@@ -9,9 +10,10 @@
 
 namespace muster::launcher {
 
-// Returns the result of `make`, which runs in the child. If the child crashes, returns the part
-// that it had written. If `make` takes longer than `timeout`, kills the child and returns
-// DeadlinePassed. Call it before the process starts threads that `make` depends on.
+// Forks a child, which runs `make` and sends the result to this process. Returns the result. If the
+// child crashes while it sends the result, returns the bytes that have arrived. If `make` takes
+// longer than `timeout`, kills the child and returns DeadlinePassed. The child has only the calling
+// thread, so `make` must not need other threads of this process.
 absl::StatusOr<std::string> OutputOfChild(const std::function<std::string()>& make,
                                           Duration timeout);
 

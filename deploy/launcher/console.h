@@ -1,6 +1,7 @@
-// Console is the output of `muster launch`. It writes whole lines of many processes to stdout and
-// stderr, and keeps one status line at the bottom of a terminal. Only Close blocks, so Ctrl-C works
-// even if the reader of the output has stopped reading.
+// Console is the output of `muster launch`. Console writes whole lines of many processes to stdout
+// and stderr, and keeps one status line at the bottom of a terminal. All functions except Close are
+// non-blocking, so Ctrl-C works even if the reader of the output has stopped reading. Not
+// thread-safe.
 #pragma once
 
 #include <string>
@@ -13,31 +14,33 @@ class Console {
   enum class Stream { kOut, kErr };
   struct Options {
     int out = 1, err = 2;  // File descriptors.
-    bool colour = true;    // False: no colours. True: colours on terminals.
+    bool colour = true;    // If true, Console writes colours to terminals.
   };
 
   explicit Console(const Options& options);
 
-  // Writes a line; `text` has no newline. `colour` is the task's number, by which Console picks a
-  // colour. Below 0: none.
+  // Adds a line of `prefix` and `text` to the pending output. `text` has no newline. The prefix has
+  // a colour that depends on `colour`, the number of the task. If `colour` is below 0, the prefix
+  // has no colour.
   void Line(Stream stream, std::string_view prefix, int colour, std::string_view text);
-  // Sets the status line at the bottom. Empty: none. Has no effect without a terminal.
+  // Sets the status line at the bottom. An empty `bar` removes the line. Has no effect without a
+  // terminal.
   void SetBar(std::string bar);
   bool has_terminal() const { return terminal_ >= 0; }
   int width() const;  // The width of the terminal in columns.
 
-  // Writes as much as possible without blocking.
+  // Writes as much of the pending output as possible without blocking.
   void Flush();
   // out_waiting and err_waiting return the descriptor to poll for POLLOUT if Flush could not write
-  // everything. -1: nothing is pending.
+  // everything. They return -1 if nothing is pending.
   int out_waiting() const { return out_.pending.empty() ? -1 : out_.fd; }
   int err_waiting() const { return err_.pending.empty() ? -1 : err_.fd; }
-  // Returns true if so much output is pending that the caller should not read more from the tasks.
+  // Returns true if so much output is pending that the caller should stop reading from the tasks.
   bool congested() const;
-  // Returns true if the pipe or terminal was closed. Console drops output that it cannot write, for
-  // this or another reason such as a full disk.
+  // Returns true if the reader of stdout or stderr has closed the pipe or terminal. Console drops
+  // all output that cannot be written, also after other errors such as a full disk.
   bool reader_gone() const { return out_.reader_gone || err_.reader_gone; }
-  // Removes the status line and writes everything. Blocks.
+  // Removes the status line and writes all pending output. Blocks.
   void Close();
 
  private:
@@ -52,7 +55,9 @@ class Console {
   static void Write(Output* output, bool block);
 
   Output out_, err_;
-  bool same_ = false;  // stdout and stderr are one file. A single queue keeps the order of lines.
+  // True if stdout and stderr are the same file. out_ then holds the lines of both streams, in
+  // order.
+  bool same_ = false;
   bool colour_ = false;
   // The descriptor of the status line: stderr if that is a terminal, else -1.
   int terminal_ = -1;

@@ -7,18 +7,18 @@
 
 namespace muster::launcher {
 
-// Construct it before a fork, because the child must not allocate. Not copyable, because it points
-// into itself.
+// Construct an ExecImage before fork(), because the child must not allocate memory. Not copyable,
+// because argv_ and envp_ point into the object.
 class ExecImage {
  public:
-  // `arguments`: the first one is the program's path. `variables` are added to this process's
-  // environment or replace its values.
+  // `arguments` are the program's path and its arguments. The environment is that of this process,
+  // with `variables` added or replaced.
   ExecImage(std::vector<std::string> arguments,
             const std::map<std::string, std::string>& variables);
   ExecImage(const ExecImage&) = delete;
   ExecImage& operator=(const ExecImage&) = delete;
 
-  // The arguments of execve. Valid as long as this object.
+  // Return the second and third argument of execve(). Valid as long as this object exists.
   char* const* argv() const { return argv_.data(); }
   char* const* envp() const { return envp_.data(); }
 

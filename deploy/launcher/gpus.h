@@ -1,5 +1,6 @@
-// Finds the GPUs of this host without linking CUDA, and assigns them to the tasks of a local
-// cluster. CUDA uses every GPU that a process sees, and NCCL refuses a GPU that two processes hold.
+// Finds the GPUs of this host without linking CUDA, and assigns each GPU to one task. Two tasks
+// must not see the same GPU, because CUDA uses every GPU that a process sees, and NCCL refuses a
+// GPU that two processes use.
 #pragma once
 
 #include <optional>
@@ -15,51 +16,55 @@ namespace muster::launcher {
 
 struct GpuInventory {
   struct Gpu {
-    std::string id;  // As in CUDA_VISIBLE_DEVICES: "GPU-<uuid>", "MIG-<uuid>", or "3".
+    std::string id;  // An entry for CUDA_VISIBLE_DEVICES: "GPU-<uuid>", "MIG-<uuid>" or "3".
   };
-  // Usable devices. A GPU in MIG mode contributes its instances instead of itself.
+  // The usable devices. For a GPU in MIG mode, the list has its MIG instances, and not the GPU
+  // itself.
   std::vector<Gpu> gpus;
-  int physical = 0;  // GPUs, regardless of MIG.
+  int physical = 0;  // The number of GPUs. A GPU in MIG mode counts once.
 };
 
-// Finds the GPUs with the driver's library, libnvidia-ml.so.1. Loads it in a child process, because
-// it may hang if the driver is broken. Without the library, counts the folders of
-// /proc/driver/nvidia/gpus. Without a driver there are no GPUs. Returns ConfigurationError if the
-// driver does not work.
+// Finds the GPUs with the driver's library, libnvidia-ml.so.1. Loads the library in a child
+// process, because the library may hang if the driver is broken. If there is no such library,
+// counts the folders in /proc/driver/nvidia/gpus. If there is no driver, the result has no GPUs.
+// Returns ConfigurationError (muster/status.h) if the driver does not work.
 absl::StatusOr<GpuInventory> ReadGpus(Duration timeout = std::chrono::seconds(20));
 
-// Does the same in the calling process. `library` and `folder` are for tests.
+// Works as ReadGpus, but in the calling process. Only tests pass `library` and `folder`.
 absl::StatusOr<GpuInventory> ReadGpusHere(const char* library = "libnvidia-ml.so.1",
                                           const char* folder = "/proc/driver/nvidia/gpus");
 
-// Returns the GPUs that CUDA_VISIBLE_DEVICES selects, with the names that it uses. Returns all GPUs
-// if it is not set (nullopt). Returns ConfigurationError if it names a GPU twice or a GPU that does
-// not exist.
+// Returns the GPUs that `variable`, the value of CUDA_VISIBLE_DEVICES, selects. The result has
+// UUIDs where the value has UUIDs, and indices where it has indices. If the variable is not set
+// (nullopt), returns all GPUs. Returns ConfigurationError if the value names a GPU twice, or a GPU
+// that does not exist.
 absl::StatusOr<std::vector<std::string>> VisibleGpus(const GpuInventory& inventory,
                                                      const std::optional<std::string>& variable);
 
 struct GpuUse {
-  std::string devices = "auto";  // The job's "devices".
-  // True for a parameter_server job: only the workers compute, with one replica each.
+  std::string devices = "auto";  // The value of "devices" in the job file.
+  // True for a job with parameter servers: only the workers use GPUs, and each worker uses one.
   bool servers = false;
+  // True for a job with the strategy one_device: each member uses one GPU.
   bool one_device = false;
 };
 
 struct GpuPlan {
-  // The value of CUDA_VISIBLE_DEVICES for each task. nullopt: the task gets the value of the
-  // launcher's environment.
+  // The value of CUDA_VISIBLE_DEVICES for each task. nullopt: the task inherits the launcher's
+  // value.
   std::vector<std::optional<std::string>> visible;
-  std::string note;  // One line for the user. Empty: none.
+  std::string note;  // One line for the user, or "".
 };
 
-// Distributes `gpus` over the training tasks, adjacent GPUs to adjacent tasks. ps and evaluator get
-// none. With fewer GPUs than members, all members train on the CPU, or, if the job requires CUDA,
-// the result is a ConfigurationError.
+// Distributes `gpus` over the members: the chief and the workers or, if use.servers is true, only
+// the workers. Adjacent members get adjacent GPUs. All other tasks get no GPU. If there are fewer
+// GPUs than members, all members train on the CPU. If use.devices requires CUDA, too few GPUs are a
+// ConfigurationError.
 absl::StatusOr<GpuPlan> AssignGpus(const std::vector<std::string>& gpus,
                                    const std::vector<PlannedTask>& tasks, const GpuUse& use);
 
-// Returns the number of workers for `--workers auto`: one member for each GPU. Returns 1 without
-// GPUs.
+// Returns the number of workers for `--workers auto`, so that there is one member for each of the
+// `gpus` GPUs. Returns 1 if `gpus` is 0.
 int WorkersFor(int gpus, const ClusterSize& size);
 
 }  // namespace muster::launcher

@@ -1,6 +1,7 @@
-// Runs a cluster to its end. RunLaunch starts the tasks, forwards their output and signals, and
-// collects every exit code. It uses one poll loop, the thread of TaskExitNotifier, and those of
-// Processes. When it returns, all processes of the cluster have ended.
+// Runs the cluster of `muster launch` to its end. A cluster is a set of tasks, which are processes
+// of a job: chief, workers, ps tasks and evaluator. RunLaunch starts the tasks, forwards their
+// output to the console, forwards signals to the tasks, and collects every exit code. RunLaunch has
+// a poll loop on the calling thread. TaskExitNotifier and Processes may start other threads.
 #pragma once
 
 #include <functional>
@@ -20,32 +21,36 @@ namespace muster::launcher {
 
 struct LaunchRequest {
   ClusterSize size;
-  std::string bin_dir;                             // The folder of muster-chief, muster-worker, ...
-  std::vector<std::string> job;                    // The arguments --job FILE --set ...
-  std::vector<std::string> arguments;              // Additional arguments for every task.
-  std::map<std::string, std::string> environment;  // Additional environment of every task.
+  std::string bin_dir;                 // The folder with muster-chief, muster-worker, ...
+  std::vector<std::string> job;        // The arguments "--job", FILE, "--set", ...
+  std::vector<std::string> arguments;  // Additional arguments for every task.
+  std::map<std::string, std::string> environment;  // Variables to add for every task.
   std::string program = "muster";  // The name with which the user called this program.
-  // The job's model_dir. The logs go to a file per task in its logs/. Empty: no files.
+  // The job's model_dir. Each task has a log file in its folder logs/. Empty: there are no log
+  // files.
   std::string model_dir;
-  // If true, the launch continues if it cannot create the log files, because model_dir may be on
-  // other hosts.
+  // If true, RunLaunch continues without log files if they cannot be created. This is for launches
+  // on other hosts, where model_dir may not exist on this host.
   bool logs_optional = false;
-  // In the order of PlanCluster. Empty: every task sees the launcher's GPUs.
+  // The GPUs of the tasks, in the order of PlanCluster (plan.h). Empty: every task sees the
+  // launcher's GPUs.
   GpuPlan gpus;
   LaunchOptions options;
-  // Notifies the chief that a task has ended and will not be restarted, so that the chief does not
-  // wait for it. Called on the thread of TaskExitNotifier. Null: the chief is not notified.
+  // Tells the chief that a task has ended and will not be restarted. Without this notice, the chief
+  // would wait for the task. Called on the thread of TaskExitNotifier. Null: the chief is not told.
   std::function<void(const TaskExitNotice&)> tell_chief;
-  // Called once with the lead's task, when its address is known and before it starts. May be null.
+  // Called once with the lead (plan.h), after its address has been chosen and before any task
+  // starts. May be null.
   std::function<void(const PlannedTask& lead)> planned;
-  // Makes the processes of the launch. Null: the launch uses MakeLocalProcesses.
+  // Makes the object that starts and watches the processes. Null: RunLaunch uses
+  // MakeLocalProcesses.
   std::function<std::unique_ptr<Processes>(ProcessOutput& output)> make_processes;
 };
 
-// Blocks until the cluster has ended. Prints a report on the console and returns the job's exit
-// code. Returns an error if the cluster could not start, after ending the processes that had
-// started. REQUIRES: the calling thread is the main thread. SIGINT, SIGTERM and SIGCHLD stay
-// blocked in this thread afterwards.
+// Blocks until all processes of the cluster have ended. Prints a report on the console and returns
+// the job's exit code. If the cluster could not start, ends the started processes and returns an
+// error. SIGINT, SIGTERM and SIGCHLD remain blocked in the calling thread. REQUIRES: the calling
+// thread is the main thread.
 absl::StatusOr<int> RunLaunch(const LaunchRequest& request);
 
 }  // namespace muster::launcher

@@ -14,14 +14,15 @@ class LineSplitter {
   static constexpr size_t kLongest = 64 * 1024;
 
   LineSplitter() = default;
-  // `longest` is the limit of a line in bytes.
+  // `longest` is the limit of a line in bytes, instead of kLongest.
   explicit LineSplitter(size_t longest) : longest_(longest) {}
 
   // Calls `on_line` for each line that `bytes` completes. If a line contains carriage returns (a
-  // progress bar), passes only the text after the last one. Splits a line that is longer than the
-  // limit.
+  // progress bar), passes only the text after the last carriage return. Passes a line that is
+  // longer than `longest` in pieces of this length.
   void Append(std::string_view bytes, const OnLine& on_line);
-  // Called at the end of the stream. Passes a last line without a newline.
+  // Call Finish at the end of the stream. If the last line has no newline, calls `on_line` for this
+  // line.
   void Finish(const OnLine& on_line);
 
  private:

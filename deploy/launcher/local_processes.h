@@ -1,5 +1,5 @@
-// Runs the processes of a launch on this host, as children of the launcher with free ports of the
-// loopback.
+// Implements Processes (processes.h) for tasks on this host. The tasks are children of the
+// launcher, and their addresses are free ports of 127.0.0.1.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// Plans the processes of a local cluster: the tasks in start order, their loopback addresses, and
-// TF_CONFIG. All functions are pure. The caller supplies the ports.
+// Plans the tasks of a cluster on this host: their order, their loopback addresses, and TF_CONFIG.
+// A task is one process of a job: the chief, a worker, a ps task or the evaluator. The caller
+// supplies the ports. All functions are pure.
 #pragma once
 
 #include <string>
@@ -22,19 +23,20 @@ struct PlannedTask {
   std::string type;  // "chief", "worker", "ps" or "evaluator".
   int index = 0;
   std::string address;  // "127.0.0.1:20017"
-  // True for the lead, whose exit code is the job's verdict. The lead is the chief, or worker 0 of
-  // a cluster without a chief.
+  // True for the lead. The lead's exit code is the exit code of the job. The lead is the chief, or
+  // worker 0 in a cluster without a chief.
   bool lead = false;
 
   std::string Id() const;      // "worker:1".
-  std::string Name() const;    // "worker 1", for messages and prefixes.
+  std::string Name() const;    // "worker 1", for messages and for prefixes of lines.
   std::string Binary() const;  // "muster-worker".
 };
 
-// Returns a ConfigurationError for an impossible size: no task that trains, a negative count, ...
+// Returns a ConfigurationError for an impossible size, such as a negative count, or no task that
+// trains.
 absl::Status Check(const ClusterSize& size);
-// Returns the tasks, with the lead first. REQUIRES: Check(size) is OK, ports.size() ==
-// size.processes().
+// Returns the tasks in the order in which they start, with the lead first. Task i has ports[i].
+// REQUIRES: Check(size) is OK, and ports.size() == size.processes().
 std::vector<PlannedTask> PlanCluster(const ClusterSize& size, const std::vector<int>& ports);
 // Returns the value of TF_CONFIG for `task`.
 std::string TfConfigFor(const std::vector<PlannedTask>& cluster, const PlannedTask& task);

@@ -1,5 +1,6 @@
-// Reserves ports for a local cluster. The ports are outside the ephemeral range, so no outgoing
-// connection can take a task's port while the task restarts.
+// Reserves ports for the tasks that `muster launch` starts on a host. The kernel chooses the local
+// ports of outgoing connections from the ephemeral range. The reserved ports are outside this
+// range, so no outgoing connection can take a task's port while the task restarts.
 #pragma once
 
 #include <memory>
@@ -17,22 +18,24 @@ struct PortRange {
 
 // Parses "low high" in the format of /proc/sys/net/ipv4/ip_local_port_range.
 absl::StatusOr<PortRange> ParsePortRange(const std::string& text);
-// Reads the ephemeral range of this host. Returns Linux's default if the range cannot be read.
+// Reads the ephemeral range of this host. Returns Linux's default range if the file cannot be read.
 absl::StatusOr<PortRange> EphemeralRange();
 
 // A PortReservation holds ports that are free and that no other launch on this host has reserved.
-// It marks each port with an abstract Unix socket, so two launches never get the same port. Such a
-// socket belongs to the network namespace, as ports do, and disappears with this process. Any user
-// can mark any port, so Reserve uses ports with another user's mark last.
+// Two launches never reserve the same port, because PortReservation marks each port with an
+// abstract Unix socket. The mark disappears with this process. A mark belongs to the network
+// namespace, as the port does. Any user can mark any port, so another user could mark all of them.
+// Reserve therefore also uses ports with another user's mark, but only if no others are left.
 class PortReservation {
  public:
-  // `first` is any number. It sets where the search starts, so that launches are spread over the
-  // range. Returns ConfigurationError if it cannot reserve `count` ports. With `on_all_addresses`,
-  // a port counts as free only if it is free on all addresses of this host, not only on 127.0.0.1.
+  // Reserves `count` ports outside the range `ephemeral`. `first` is any number; different values
+  // start the search at different ports. If `on_all_addresses` is true, a reserved port is free on
+  // all addresses of this host. If false, it is free on 127.0.0.1. Returns ConfigurationError if
+  // there are too few free ports.
   static absl::StatusOr<PortReservation> Reserve(int count, PortRange ephemeral, unsigned first,
                                                  bool on_all_addresses = false);
-  // Returns a reservation of these ports, which tasks of this launch already use. Marks the ports
-  // that are not marked yet. Does not check that they are free.
+  // Returns a reservation of these ports, which tasks of this launch may already use. Marks the
+  // ports that have no mark. Does not check that the ports are free.
   static PortReservation Of(std::vector<int> ports);
   PortReservation(PortReservation&& other) noexcept = default;
   PortReservation& operator=(PortReservation&&) = delete;

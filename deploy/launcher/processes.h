@@ -1,6 +1,7 @@
-// The interface to the processes of a launch, one for each task. They run on this host
-// (local_processes.h) or on other hosts (deploy/hosts/ssh_processes.h). All functions are called on
-// the launcher's main thread. `task` is a task's index in the plan.
+// The interface to the processes of `muster launch`. There is one process for each task of the job
+// (chief, workers, ps tasks, evaluator). local_processes.h implements the interface for this host,
+// and deploy/hosts/ssh_processes.h for other hosts. All functions are called on the launcher's main
+// thread. `task` is a task's index in the result of Plan.
 #pragma once
 
 #include <poll.h>
@@ -20,12 +21,13 @@
 
 namespace muster::launcher {
 
-// Receives the output of the processes. Called only from within functions of Processes.
+// Receives the output of the processes. The functions of Processes call the functions of this
+// interface.
 class ProcessOutput {
  public:
   virtual ~ProcessOutput() = default;
   virtual void OnLine(size_t task, Console::Stream stream, std::string_view line) = 0;
-  // A JSON line with progress, or about a lost task.
+  // Receives a JSON line from a task, with its progress or a report about a lost task.
   virtual void OnProgress(size_t task, std::string_view line) = 0;
   // Prints a line of the launcher itself.
   virtual void Say(std::string_view line) = 0;
@@ -36,31 +38,34 @@ class Processes {
   virtual ~Processes() = default;
 
   // Chooses the address of each task, and checks that the tasks can start. Called once, before
-  // Start. May block up to a deadline. Returns Preempted if a signal requests a stop meanwhile.
+  // Start. May block, but not forever. Returns Preempted if a signal in `signals` requests a stop.
   virtual absl::StatusOr<std::vector<PlannedTask>> Plan(SignalQueue& signals) = 0;
-  // Starts the process of a task. `restarts` is the number of earlier starts.
+  // Starts the process of a task. `restarts` is the number of earlier starts of this task.
   virtual absl::Status Start(size_t task, int restarts) = 0;
-  // Returns the pid of the task on its host, 0 if it is not known yet.
+  // Returns the pid of the task on its host, or 0 while the pid is unknown.
   virtual pid_t Pid(size_t task) const = 0;
-  // Sends the signal to the process group of the task. Has no effect once Reap has reported it.
+  // Sends the signal to the process group of the task. Has no effect after Reap has returned the
+  // task's report.
   virtual void Signal(size_t task, int signal) = 0;
-  // Called with true before the launcher suspends itself (Ctrl-Z), after it has suspended the
-  // tasks. Called with false when it continues.
+  // Called with true when the launcher has suspended the tasks and is about to suspend itself
+  // (Ctrl-Z). Called with false when the launcher continues.
   virtual void SetSuspended(bool suspended) = 0;
-  // Returns the end of the process once, after all its output was passed to ProcessOutput.
-  // Otherwise returns nullopt.
+  // Returns how the process ended, after ProcessOutput has received all of the process's output.
+  // Returns nullopt before that, and after the report has been returned once.
   virtual std::optional<ExitReport> Reap(size_t task) = 0;
 
-  // Appends the descriptors to poll, and returns their number. The number changes only in Start. If
-  // `output` is false, leaves out the output of the tasks.
+  // Appends the descriptors for poll(), and returns how many. Only Start changes this number. If
+  // `output` is false, the descriptors of the tasks' output are -1, so that poll() ignores them.
   virtual size_t AddPolled(bool output, std::vector<pollfd>* polled) const = 0;
-  // Reads the available output. `polled` points to the descriptors of AddPolled, after poll.
+  // Reads the available output. `polled` points to the descriptors of AddPolled, as poll() returned
+  // them.
   virtual void Read(const pollfd* polled) = 0;
-  // Handles timeouts and ended processes. Returns the latest time for the next call: `now` if a
-  // task has ended, because no other event may follow.
+  // Handles timeouts and ended processes. Returns the time by which Tick must be called again. If a
+  // task has ended, this time is `now`, because there may be no other event that wakes the
+  // launcher.
   virtual std::optional<MonotonicTime> Tick(MonotonicTime now) = 0;
 
-  // Returns the content of this run's result.json, null if there is none.
+  // Returns the content of this run's result.json, or null if the run has none.
   virtual Json Result() const = 0;
 };
 

@@ -13,14 +13,14 @@ namespace muster::launcher {
 struct LaunchOutcome {
   LaunchVerdict verdict;
   Duration elapsed{};
-  std::string model_dir;   // Empty: the job wrote no files.
-  std::string root_cause;  // The lead's ROOT CAUSE line, "" if there is none.
-  Json result;             // result.json of this run, null if there is none.
+  std::string model_dir;   // The job's model_dir. Empty: the job wrote no files.
+  std::string root_cause;  // The line "ROOT CAUSE ..." of the lead (plan.h), or "".
+  Json result;             // The content of this run's result.json, or null.
   // The name with which the user called this program, and the arguments that select the job:
   // "--job", FILE, "--set", ... The report uses them to suggest the next commands.
   std::string program = "muster";
   std::vector<std::string> job;
-  bool logs = true;  // The files of the logs were written.
+  bool logs = true;  // True if the log files were written.
 };
 
 std::vector<std::string> Report(const LaunchState& state, const LaunchOutcome& outcome);

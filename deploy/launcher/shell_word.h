@@ -5,7 +5,8 @@
 
 namespace muster::launcher {
 
-// Returns `word`, in quotes if the shell would not read it as one word without them.
+// Returns text that a POSIX shell reads as the single word `word`. Adds quotes only if they are
+// necessary.
 std::string ShellWord(const std::string& word);
 
 }  // namespace muster::launcher

@@ -11,8 +11,9 @@ namespace muster::launcher {
 
 class SignalQueue {
  public:
-  // Blocks SIGINT, SIGTERM, SIGHUP (unless ignored, as under nohup), SIGCHLD, SIGTSTP and SIGWINCH
-  // for this thread. Ignores SIGPIPE.
+  // Blocks SIGINT, SIGTERM, SIGCHLD, SIGTSTP and SIGWINCH for this thread, so that the queue
+  // receives them. Does the same with SIGHUP, except if SIGHUP is ignored, as under nohup. Makes
+  // this process ignore SIGPIPE.
   static absl::StatusOr<SignalQueue> Open();
   int fd() const { return fd_.get(); }
   // Returns the next pending signal, or nullopt.

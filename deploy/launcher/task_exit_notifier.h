@@ -1,6 +1,6 @@
-// TaskExitNotifier reports to the chief each task that has ended and will not be restarted. A
-// thread sends the notices one after another. A chief that does not answer delays only the next
-// notice.
+// TaskExitNotifier tells the chief of a job about each task that has ended and that the launcher
+// will not restart. A separate thread sends the notices one after another. If the chief does not
+// answer, only later notices wait, and the launcher does not block.
 #pragma once
 
 #include <deque>
@@ -16,18 +16,18 @@ namespace muster::launcher {
 
 struct TaskExitNotice {
   std::string address;    // The chief's address.
-  std::string tf_config;  // The TF_CONFIG of the chief.
-  std::string task;       // "worker:1"
+  std::string tf_config;  // The chief's value of TF_CONFIG.
+  std::string task;       // The ended task, such as "worker:1".
   int64_t pid = 0;
   std::string why;
 };
 
 class TaskExitNotifier {
  public:
-  // `notify` sends one notice. It is called on the thread of this object and must have a timeout of
-  // its own. Null: no notices are sent.
+  // `notify` sends one notice. The thread of this object calls `notify`. `notify` must have a
+  // timeout of its own. If `notify` is null, no notices are sent.
   explicit TaskExitNotifier(std::function<void(const TaskExitNotice&)> notify);
-  // Drops pending notices. Blocks until a call in progress has returned.
+  // Drops pending notices. If `notify` is running, blocks until it has returned.
   ~TaskExitNotifier();
 
   // Thread-safe. Does not block.
@@ -41,7 +41,7 @@ class TaskExitNotifier {
   CondVar changed_;
   std::deque<TaskExitNotice> waiting_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // Started by the first notice.
+  std::thread thread_;  // The first call of Add starts this thread.
 };
 
 }  // namespace muster::launcher

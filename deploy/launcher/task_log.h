@@ -13,11 +13,12 @@ namespace muster::launcher {
 class TaskLog {
  public:
   TaskLog() = default;  // Makes a log that writes nothing.
-  // Opens the file. Creates `directory` if it is missing. Returns a ConfigurationError that names
-  // the file.
+  // Opens the file. Creates `directory` if it is missing. On failure, returns a ConfigurationError
+  // that names the file.
   static absl::StatusOr<TaskLog> Open(const std::string& directory, const PlannedTask& task);
 
-  // Returns an error (such as a full disk) once. Afterwards the log drops all lines and returns OK.
+  // Adds a line to the buffer. If a write fails (for example on a full disk), returns the error
+  // once. Later calls drop the line and return OK.
   absl::Status Append(std::string_view line);
   // Writes buffered lines to the file.
   absl::Status Flush();

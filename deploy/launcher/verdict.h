@@ -1,5 +1,6 @@
-// These pure functions decide the launcher's next action and the job's exit code from the state of
-// the tasks. docs/launch.md describes the rules.
+// Pure functions that decide the next action of `muster launch` and the job's exit code, from the
+// state of the tasks. The lead is the task whose exit code is the job's exit code: the chief, or
+// worker 0 in a cluster without a chief. docs/launch.md describes the rules.
 #pragma once
 
 #include <optional>
@@ -14,40 +15,42 @@
 
 namespace muster::launcher {
 
-// Selects which ended tasks the launcher restarts, with the same TF_CONFIG. It never restarts a
-// task after an exit code below 128, because the task would end in the same way again. It restarts
-// no task after a stop request.
+// Selects which ended tasks the launcher restarts, with the same TF_CONFIG. Under every policy, the
+// launcher does not restart a task that exited with a code below 128, because the task would end in
+// the same way again. The launcher also does not restart any task after a stop request.
 enum class RestartPolicy {
   kNever,
-  // After a death by a signal, or an exit code of 128 and above except preempted (143).
+  // Restarts a task that a signal killed, or that exited with a code of 128 or above except 143
+  // (preempted).
   kOnFailure,
-  kAlways,  // As kOnFailure, and also after preempted (143).
+  kAlways,  // As kOnFailure, and also after exit code 143 (preempted).
 };
 inline constexpr std::string_view kRestartPolicyNames[] = {"never", "on-failure", "always"};
 // Returns all names, for command-line options.
 std::vector<std::string> RestartPolicyNames();
-// REQUIRES: `name` is one of the names.
+// REQUIRES: `name` is in kRestartPolicyNames.
 RestartPolicy RestartPolicyOf(std::string_view name);
 
 struct LaunchOptions {
   RestartPolicy restart = RestartPolicy::kNever;
-  int max_restarts = 10;  // Limit per task, for the whole launch.
-  // The job continues without a lost worker (elastic.min_workers or elastic.spares).
+  int max_restarts = 10;  // The most restarts of each task in the whole launch.
+  // True if the job continues without a lost worker (the job's elastic.min_workers or
+  // elastic.spares).
   bool elastic = false;
-  // The job continues without a lost worker or ps (parameter_server). The chief decides which tasks
-  // the job needs.
+  // True for a job with parameter servers, which may continue without a lost worker or ps task. The
+  // chief decides which tasks the job needs.
   bool independent = false;
-  // The delay before the second restart of a task. Each later restart adds the same amount.
+  // The delay before the second restart of a task. The first restart has no delay. The delay of
+  // each later restart is longer by this amount.
   Duration restart_delay = std::chrono::seconds(1);
-  // Timeout for the other tasks to exit after the lead has ended.
+  // The other tasks must exit within this time after the lead has ended.
   Duration end_grace = std::chrono::seconds(10);
-  // If the lead ended with an exit code below 128, the launcher asks the other tasks to end after
-  // this delay. Without the delay it would interrupt tasks that are about to report the same
-  // failure.
+  // If the lead exited with a code from 1 to 127, the launcher sends SIGTERM to the other tasks
+  // after this delay. The delay is for tasks that are about to report the same failure.
   Duration ask_grace = std::chrono::seconds(1);
-  // Timeout for the lead to end after a task has failed.
+  // The lead must end within this time after a task has failed.
   Duration verdict_timeout = std::chrono::seconds(30);
-  // Timeout for killed processes to disappear. The kernel may hold a process for longer.
+  // Killed processes must disappear within this time. The kernel may hold a process for longer.
   Duration reap_timeout = std::chrono::seconds(5);
 };
 
@@ -58,61 +61,67 @@ struct TaskState {
   MonotonicTime ended_at;
   int restarts = 0;
   pid_t pid = 0;
-  // Set if the job has lost the task while its process may still run. The launcher kills the
-  // process at `kill_at`.
+  // Set if some task has reported that the job has lost this task. The process of the lost task may
+  // still run. The launcher kills the process at `kill_at`.
   std::optional<LostTask> lost;
   MonotonicTime kill_at;
 };
 
 struct LaunchState {
   std::vector<TaskState> tasks;
-  // Counts the first SIGINT, SIGTERM or SIGHUP, and each later SIGINT.
+  // The number of stop requests that the launcher has received: the first SIGINT, SIGTERM or
+  // SIGHUP, and each later SIGINT.
   int stop_requests = 0;
-  // The time at which the launcher asked all tasks to stop.
+  // When the launcher carried out kTerminate.
   std::optional<MonotonicTime> terminated_at;
-  bool asked_to_end = false;  // kAskToEnd was carried out.
-  // The time at which the launcher killed the remaining tasks.
+  bool asked_to_end = false;  // True after the launcher has carried out kAskToEnd.
+  // When the launcher carried out kKill.
   std::optional<MonotonicTime> killed_at;
 };
 
 enum class LaunchAction {
   kWait,
-  kTerminate,  // SIGTERM to all remaining tasks.
-  // SIGTERM to all remaining tasks after the lead has ended. Does not change the verdict.
+  kTerminate,  // Send SIGTERM to all remaining tasks.
+  // Send SIGTERM to all remaining tasks after the lead has ended. This does not change the exit
+  // code of the job.
   kAskToEnd,
-  kKill,      // SIGKILL to all remaining tasks.
-  kKillTask,  // SIGKILL to `task`, which the job has lost, so that it can be restarted.
+  kKill,      // Send SIGKILL to all remaining tasks.
+  kKillTask,  // Send SIGKILL to `task`, which the job has lost, so that `task` can be restarted.
   kRestart,   // Start `task` again.
-  kDone,      // No task is left, or the remaining ones cannot be ended.
+  kDone,      // End the launch: all tasks have ended, or the kernel holds killed ones.
 };
 
 struct LaunchDecision {
   LaunchAction action = LaunchAction::kWait;
-  std::string reason;                  // One sentence. Empty for kWait and an ordinary kDone.
-  std::optional<MonotonicTime> until;  // kWait: decide again at this time at the latest.
-  int task = -1;                       // kKillTask, kRestart: the task's index.
+  std::string reason;  // One sentence. Empty for kWait, and for kDone if all tasks have ended.
+  std::optional<MonotonicTime> until;  // For kWait: call Decide again by this time.
+  int task = -1;                       // For kKillTask and kRestart: the task's index.
 };
 
 LaunchDecision Decide(MonotonicTime now, const LaunchState& state, const LaunchOptions& options);
 
-// Returns true if the task has ended and will be restarted, now or later.
+// Returns true if the task has ended and the launcher will restart it, now or after a delay.
 bool Restartable(const LaunchState& state, const TaskState& task, const LaunchOptions& options);
 
-// Records a task's report that the job has lost another task or has found it again. Ignores reports
-// about a process that has already ended.
+// Records a task's report that the job has lost another task, or that the lost task is back.
+// Ignores reports about a process that has ended.
 void Note(MonotonicTime now, const SupervisorLine& line, LaunchState* state);
 
 struct LaunchVerdict {
   int code = 0;
-  bool preempted = false;  // A task exited with code 143. False for a death by SIGTERM.
+  // True if the task that determines `code` exited with code 143. False if SIGTERM killed this
+  // task.
+  bool preempted = false;
   // "chief 0 exited with code 138 (a peer was lost, ...)". Empty if `code` is 0.
   std::string reason;
 };
 
-// Returns the job's verdict. REQUIRES: the lead has ended, or the launcher has killed all tasks.
+// Returns the job's exit code with its reason. REQUIRES: the lead has ended, or the launcher has
+// killed all tasks.
 LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options = {});
 
-// Returns true if `task` is an evaluator that ended by itself while the job was running normally.
+// Returns true if the job continues without `task`: an evaluator that failed while no other task
+// had failed and nobody had requested a stop.
 bool GoesOnWithout(const LaunchState& state, const TaskState& task);
 // Returns true if the process exited with the code for preempted (143).
 bool WasAskedToStop(const ExitReport& report);

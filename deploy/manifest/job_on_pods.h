@@ -1,4 +1,5 @@
-// Checks whether a job can run on the pods of a request, and adapts its model_dir to them.
+// Checks whether a job can run in the pods of a ManifestRequest (request.h), and moves the job's
+// model_dir to the volume of the pods.
 #pragma once
 
 #include <string>
@@ -9,11 +10,12 @@
 
 namespace muster {
 
-// Returns an error if the job would fail in each pod: if it needs files or devices that pods do not
-// have, or an identity other than the run key. `written` has the keys of the job file and --set
-// before paths are resolved.
+// Returns an error if the job needs files or devices that the pods do not have, or another identity
+// than the run key. `written` has the keys of the job file and of --set as the user wrote them,
+// with relative paths.
 absl::Status CheckJobOnPods(const Json& written, const Job& job, const ManifestRequest& request);
-// Adds a --set that moves model_dir to the volume, unless it is there.
+// If the job's model_dir is not on the volume (kModelDirMount), adds a --set to `request` that
+// moves model_dir to the volume.
 void PutModelDirOnVolume(const Job& job, const std::string& job_file, ManifestRequest* request);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Builds the Kubernetes objects of a job, as input of `kubectl apply`. Pure functions.
+// Builds the Kubernetes objects of a job, as input for `kubectl apply`. Pure functions.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace muster {
 
-// Returns the objects in the order of their creation: objects that pods refer to come before the
-// pods.
+// Returns the objects in the order in which they must be created. Objects to which pods refer come
+// before the pods.
 std::vector<OrderedJson> ManifestObjects(const ManifestRequest& request);
 // Returns the objects as one YAML text that begins with a comment.
 std::string ManifestText(const ManifestRequest& request);

@@ -1,5 +1,6 @@
-// Builds the pod template and the Job of a role. Pure functions. k8s/base and its overlays have the
-// same objects for one size; tests/k8s/manifest_command_test.py compares them.
+// Builds the pod template and the Job of a role (PodRole in request.h). Pure functions. k8s/base
+// and its overlays have the same objects for a cluster of one particular size.
+// tests/k8s/manifest_command_test.py checks that they are the same.
 #pragma once
 
 #include <string>
@@ -9,18 +10,18 @@
 
 namespace muster {
 
-// Return the securityContext of a pod, and of its container. `mounts_model_dir` is true if the pod
-// mounts the volume.
+// PodSecurity returns the securityContext of a pod, and ContainerSecurity that of a container.
+// `mounts_model_dir` is true if the pod mounts the volume with the model_dir.
 OrderedJson PodSecurity(bool mounts_model_dir);
 OrderedJson ContainerSecurity();
 // Returns the labels of a role's Job and pods.
 OrderedJson RoleLabels(const PodRole& role);
-// Returns the specification of a Job. `config_map` is the name of the ConfigMap with job.json and
-// cluster.json.
+// Returns the `spec` of the Job of a role. `config_map` is the name of the ConfigMap that contains
+// job.json and cluster.json.
 OrderedJson JobSpec(const ManifestRequest& request, const PodRole& role,
                     const std::string& config_map);
-// Returns the pod template. For a TFJob it has neither host names nor TF_CONFIG, because the
-// operator adds them.
+// Returns the pod template of a role. For a TFJob, the template has neither host names nor
+// TF_CONFIG, because Kubeflow's operator adds them.
 OrderedJson PodTemplate(const ManifestRequest& request, const PodRole& role,
                         const std::string& config_map);
 

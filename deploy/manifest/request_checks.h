@@ -1,4 +1,4 @@
-// Checks the request to `muster manifest`, except for the job.
+// Checks a request to `muster manifest`. job_on_pods.h checks the job of the request.
 #pragma once
 
 #include "deploy/manifest/request.h"
@@ -6,9 +6,10 @@
 
 namespace muster {
 
-// Returns an error that names the first option whose value no cluster would accept.
+// If an option has a value that no Kubernetes cluster would accept, returns an error that names the
+// option.
 absl::Status CheckRequest(const ManifestRequest& request);
-// Returns an error if the ConfigMap is larger than Kubernetes allows. REQUIRES: `job` is set.
+// Returns an error if the ConfigMap is larger than Kubernetes allows. REQUIRES: request.job is set.
 absl::Status CheckConfigMapSize(const ManifestRequest& request);
 
 }  // namespace muster

@@ -1,4 +1,5 @@
-// Builds the objects that run TensorBoard on the volume of a run, as in k8s/components/tensorboard.
+// Builds the Kubernetes objects that run TensorBoard on the volume of a run, as in
+// k8s/components/tensorboard.
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace muster {
 
-// Returns the Deployment, and the NetworkPolicy that denies access to it. `claim` is the volume's
-// PersistentVolumeClaim.
+// Returns a Deployment of TensorBoard, and a NetworkPolicy that denies network access to its pod.
+// `claim` is the name of the volume's PersistentVolumeClaim.
 std::vector<OrderedJson> TensorBoardObjects(const std::string& image, const std::string& claim);
 
 }  // namespace muster

@@ -7,8 +7,8 @@
 
 namespace muster {
 
-// Returns one document, without a leading "---". Quotes strings that a YAML parser could read as
-// another type. Writes multi-line text as a literal block.
+// Returns one YAML document, without a leading "---". Quotes strings that a YAML parser could read
+// as another type. Writes a string with several lines as a literal block.
 std::string ToYaml(const OrderedJson& json);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// The checks of `muster preflight` that need only this host. They leave the host unchanged.
+// The checks of `muster preflight` that need only this host. The checks do not change the host.
 #pragma once
 
 #include <string>
@@ -11,22 +11,23 @@ namespace muster::preflight {
 struct Check {
   std::string name;
   bool ok = true;
-  std::string what;      // The finding.
-  std::string fix = "";  // How to fix the problem; "" if there is none.
-  // True if the job can run despite a problem. `ok` is then true as well.
+  std::string what;      // The result of the check.
+  std::string fix = "";  // How to fix the problem, or "".
+  // True if there is a problem with which the job can run. In this case, `ok` is also true.
   bool warning = false;
-  // For a failed check. True if the configuration is wrong (exit code 2). False if another task was
-  // not reached in time (exit code 138).
+  // Only for a failed check (`ok` is false). True if the configuration is wrong (exit code 2).
+  // False if another task was not reached in time (exit code 138).
   bool configuration = true;
 };
 
-// Checks that `folder` has enough space. `members_here` is the number of tasks on this host, which
-// exchange gradients through shared memory.
+// Checks that `folder` has enough space for shared memory. `members_here` is the number of tasks on
+// this host that exchange gradients through shared memory.
 Check CheckSharedMemory(int members_here, const std::string& folder = "/dev/shm");
-// Checks that the chief can write to `model_dir`, which need not exist yet.
+// Checks that the chief can write to `model_dir`, the folder of the job's output. The folder need
+// not exist.
 Check CheckModelDir(const std::string& model_dir);
-// Checks that this host has the GPUs that the job's `devices` requires. `gpus` is the number of its
-// GPUs.
+// Checks that this host has the GPUs that the job's "devices" require. `gpus` is the number of this
+// host's GPUs.
 Check CheckGpus(const std::string& devices, int gpus);
 // Returns the number of NVIDIA devices that this process can see.
 int CountGpus(const std::string& folder = "/dev");

@@ -1,5 +1,6 @@
-// The data that tasks exchange in a session of `muster preflight`, and its JSON form. Value types.
-// The parsers sanitize text of other tasks, because it is printed.
+// The data that tasks exchange in a session of `muster preflight` (session.h), and the JSON form of
+// the data. Value types. The parsers replace control characters in the text of other tasks, because
+// this process prints the text.
 #pragma once
 
 #include <map>
@@ -12,32 +13,36 @@
 
 namespace muster::preflight {
 
-// A task and its host.
+// What a task knows about itself and its host.
 struct Facts {
   std::string task;           // "worker:1"
-  std::string host, host_id;  // rpc::HostIdentity
-  // JobToJson of its job file, with the digests of the job's files. Null if it has no job file.
+  std::string host, host_id;  // `host_id` is rpc::HostIdentity.
+  // The task's job file as JSON (JobToJson), with the digests of the job's files. Null if the task
+  // has no job file.
   Json job;
-  // Keyed by name, such as "LibTorch". Has only known versions.
+  // Versions by name, such as "LibTorch". A version that the task does not know is absent.
   std::map<std::string, std::string> versions;
-  std::string data_address;   // The numeric address for data connections. "": unknown.
-  std::vector<Check> checks;  // Its own warnings and failures.
+  // The task's numeric address for connections that carry gradients, or "" if unknown.
+  std::string data_address;
+  std::vector<Check> checks;  // The warnings and failures of the task's own checks.
 };
 Json ToJson(const Facts& facts);
 absl::StatusOr<Facts> FactsFromJson(const Json& json);
 
-// The offset of another host's clock, measured by the shortest of several round trips.
+// The offset of another host's clock. It is measured in several round trips, of which the shortest
+// counts.
 struct ClockOffset {
-  double seconds = 0;      // Positive if the other clock is ahead.
-  double uncertainty = 0;  // Seconds: half the round trip.
+  double seconds = 0;      // The offset: positive if the other clock is ahead.
+  double uncertainty = 0;  // In seconds: half of `round_trip`.
   double round_trip = 0;
 };
 
-// The path from one task to another.
+// The measurements of the network path from one task to another. `own_mtu`, `mtu` and `told_mtu`
+// are the fields `own`, `found` and `told` of PathMtu (path.h).
 struct PathFacts {
-  std::string from, to;                    // Tasks.
-  std::string problem;                     // Why the measurement failed, "" if it did not.
-  int own_mtu = 0, mtu = 0, told_mtu = 0;  // PathMtu
+  std::string from, to;  // Tasks.
+  std::string problem;   // Why the measurement failed, or "".
+  int own_mtu = 0, mtu = 0, told_mtu = 0;
   double bits_per_second = 0;
   double round_trip = 0;  // In seconds.
 };

@@ -1,6 +1,6 @@
-// Reads the health of this host's GPUs from the NVIDIA driver's library (NVML): memory errors,
+// Reads the health of this host's GPUs from NVML, the library of the NVIDIA driver: memory errors,
 // throttled clocks, NVLinks that are down. Also finds the versions of the driver and of NCCL. Needs
-// neither CUDA nor its headers.
+// neither CUDA nor CUDA's headers.
 #pragma once
 
 #include <optional>
@@ -14,41 +14,44 @@
 namespace muster::preflight {
 
 struct GpuState {
-  std::string problem;  // Why the GPU cannot be accessed, "" if it can.
+  std::string problem;  // Why the GPU cannot be accessed, or "".
   std::string name, uuid;
-  bool divided = false;                // The GPU is in MIG mode.
-  std::vector<std::string> instances;  // UUIDs of the usable instances.
-  // Memory errors since the driver was loaded. Negative if the GPU does not count them.
+  bool divided = false;                // True if the GPU is in MIG mode.
+  std::vector<std::string> instances;  // The UUIDs of the GPU's usable MIG instances.
+  // The number of memory errors since the driver was loaded. Negative if the GPU does not count
+  // errors.
   int64_t uncorrected_errors = -1, corrected_errors = -1;
-  // Rows or pages of memory will be replaced at the next reset of the GPU.
+  // True if the next reset of the GPU will replace rows or pages of its memory.
   bool repair_pending = false;
-  bool repair_failed = false;        // No spare rows are left.
-  uint64_t throttle_reasons = 0;     // nvmlClocksThrottleReason bits.
-  int temperature = -1;              // Degrees Celsius.
-  int links_up = 0, links_down = 0;  // NVLinks.
+  // True if a defective memory row could not be replaced, because no spare row is left.
+  bool repair_failed = false;
+  uint64_t throttle_reasons = 0;     // The bits nvmlClocksThrottleReason*.
+  int temperature = -1;              // In degrees Celsius.
+  int links_up = 0, links_down = 0;  // The numbers of NVLinks.
 };
 
 struct GpuReport {
-  std::string problem;                       // Why NVML failed, "" if it did not.
-  bool library = false;                      // NVML exists.
+  std::string problem;                       // Why NVML failed, or "".
+  bool library = false;                      // True if this host has NVML.
   std::string driver_version, nccl_version;  // "": unknown.
   std::vector<GpuState> gpus;
 };
 
-// Loads the library in a child process, because it may hang if the driver is broken.
+// Loads NVML in a child process, because NVML may hang if the driver is broken. After `timeout`,
+// returns a report with a `problem`.
 GpuReport ReadGpuHealth(Duration timeout = std::chrono::seconds(20));
-// Does the same in the calling process. The parameters are for tests.
+// Works as ReadGpuHealth, but in the calling process. Only tests pass the parameters.
 GpuReport ReadGpuHealthHere(const char* library = "libnvidia-ml.so.1",
                             const char* nccl = "libnccl.so.2");
 
-// The settings that select the job's GPUs.
+// The two settings that select the GPUs of a job.
 struct GpuChoice {
-  std::string devices = "auto";        // The job's "devices", not a CPU.
-  std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES. nullopt: not set.
+  std::string devices = "auto";        // The job's "devices", which is not "cpu...".
+  std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES, or nullopt.
 };
 
-// Returns a check for each problem of a GPU, and a summary if the job's GPUs have no problem.
-// Problems of GPUs that the job does not use are only warnings.
+// Returns a check for each problem of a GPU. If the GPUs of the job have no problem, also returns a
+// check with a summary. Problems of GPUs that the job does not use are warnings.
 std::vector<Check> JudgeGpus(const GpuReport& report, const GpuChoice& choice);
 
 }  // namespace muster::preflight

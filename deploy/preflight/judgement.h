@@ -1,5 +1,5 @@
-// Compares the facts of tasks, and evaluates the measurements of the paths between them. Pure
-// functions.
+// Compares the facts of tasks (facts.h), and evaluates the measurements of the network paths
+// between tasks. Pure functions. A check (checks.h) is one line of the output.
 #pragma once
 
 #include <string>
@@ -11,15 +11,16 @@
 
 namespace muster::preflight {
 
-// The limit in seconds above which an offset between clocks causes a warning. Log lines, traces and
-// `muster explain` order the events of several hosts by their clocks. Training does not depend on
-// them.
+// A larger offset between the clocks of two hosts, in seconds, causes a warning. Training does not
+// depend on clocks. But log lines, traces and `muster explain` order the events of several hosts by
+// the hosts' clocks.
 inline constexpr double kMaxClockOffset = 0.5;
 // A path is slow if its rate is below this fraction of UsualRate.
 inline constexpr double kSlowShare = 0.5;
 
-// Compares a task with the chief: job file, versions, clock. The first returned check is a summary.
-// The next ones name the differences. The other task's own warnings and failures follow.
+// Compares job file, versions and clock of the task `other` with those of the chief. The first
+// check of the result is a summary. The next checks name the differences. The last checks are those
+// in other.checks.
 std::vector<Check> CompareFacts(const Facts& chief, const Facts& other, const ClockOffset& clock);
 
 // A path to be measured.
@@ -27,18 +28,19 @@ struct Path {
   std::string from, to;  // Tasks.
   bool operator==(const Path&) const = default;
 };
-// Returns the paths between all hosts, in both directions. One task represents all tasks of the
-// same host and data address. Evaluators are left out. The paths of one element can be measured at
-// the same time, because no task is in two of them.
+// Returns the paths between all hosts, in both directions. All tasks with the same host and data
+// address count as one task. Evaluators are left out. Each element of the result is a list of paths
+// that can be measured at the same time, because no task is in two of these paths.
 std::vector<std::vector<Path>> Rounds(const std::vector<Facts>& tasks);
 
-// Returns a check for each pair of tasks with measured paths, and a summary. A check warns or fails
-// if the MTU of a path is smaller than that of the interface, and warns if the path is slow
-// compared with the others. With more than `most_pairs` pairs, leaves out the pairs without a
-// problem.
+// Returns a check for each pair of tasks with measured paths. A check warns or fails if the MTU of
+// a path is smaller than the MTU of the interface. A check also warns if the path is slow
+// (kSlowShare). If there are more than `most_pairs` pairs, returns only the checks with a problem
+// and a summary.
 std::vector<Check> JudgePaths(const std::vector<PathFacts>& paths, size_t most_pairs = 28);
-// Returns the rate, in bits per second, with which rates are compared. It is the median, but for up
-// to three pairs the upper quartile, because one slow host of three makes most paths slow.
+// Returns the rate, in bits per second, with which JudgePaths compares all rates. With more than
+// three pairs, this is the median of all paths. With up to three pairs, this is the upper quartile,
+// because one slow host of three makes most paths slow.
 double UsualRate(const std::vector<PathFacts>& paths);
 
 }  // namespace muster::preflight

@@ -1,7 +1,7 @@
-// Measures the path between the data addresses of two tasks: its MTU, and the rate of a short TCP
-// transfer. The receiver listens on ports that the kernel chooses, and answers only probes that
-// begin with its token. It never sends more bytes than it receives. All sizes and times are
-// bounded.
+// Measures the network path from one task to another: its MTU, and the rate of a short TCP
+// transfer. The sender sends UDP packets (probes) of several sizes to find the MTU. The receiver
+// listens on ports that the kernel chooses, and answers only probes that begin with its random
+// token. The receiver never sends more bytes than it receives. All sizes and times are bounded.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@
 namespace muster::preflight {
 
 inline constexpr size_t kTokenBytes = 16;
-// The duration of a transfer at the receiver, with its warm-up.
+// The duration of a transfer at the receiver, including the warm-up, which is not counted.
 inline constexpr Duration kTransfer = std::chrono::milliseconds(300);
 // The limit for one measurement of a path, with all retries.
 inline constexpr Duration kPathLimit = std::chrono::seconds(6);
 
-// The ports on which a task receives probes. `host` is a numeric address.
+// The ports on which a task receives probes and transfers. `host` is a numeric address.
 struct ProbePorts {
   std::string host;
   int udp = 0, tcp = 0;
@@ -31,7 +31,7 @@ struct ProbePorts {
 Json ToJson(const ProbePorts& ports);
 absl::StatusOr<ProbePorts> ProbePortsFromJson(const Json& json);
 
-// The counted part of a transfer.
+// The counted part of a transfer: what arrived after the warm-up, and its duration.
 struct Received {
   int64_t bytes = 0;
   double seconds = 0;
@@ -40,15 +40,15 @@ struct Received {
   }
 };
 
-// Answers the probes of one other task. Used by one thread.
+// Answers the probes of one other task, and receives its transfer. Used by one thread.
 class PathReceiver {
  public:
   // Opens the ports on `host`, a numeric address of this host.
   static absl::StatusOr<PathReceiver> Open(const std::string& host);
   const ProbePorts& ports() const { return ports_; }
-  // Answers probes until `fd` is readable or `until` has passed.
+  // Answers probes and receives transfers until `fd` is readable or `until` has passed.
   void Serve(int fd, MonotonicTime until);
-  // Returns the counted part of the transfer, without its warm-up.
+  // Returns the counted part of the last transfer.
   const Received& received() const { return received_; }
 
  private:
@@ -62,25 +62,25 @@ class PathReceiver {
   Fd udp_, tcp_, transfer_;
   int probes_left_ = 400;   // The limit of answered probes.
   int transfers_left_ = 4;  // The limit of accepted connections.
-  std::string head_;        // The first bytes of the transfer, until the token is complete.
+  std::string head_;        // The bytes of the token that have arrived in transfer_.
   std::optional<MonotonicTime> first_, counted_from_;
   Received received_;
 };
 
-// The result of probes with packets of several sizes. Sizes are in bytes, with IP headers.
+// The result of ProbeMtu. Sizes are in bytes and include IP headers.
 struct PathMtu {
   int own = 0;    // The MTU of this host's interface.
-  int found = 0;  // The largest packet that arrived, 0 if none did.
-  // The path MTU that routers reported to this host by ICMP. Equal to `own` without a report.
+  int found = 0;  // The size of the largest probe that arrived, or 0.
+  // The path MTU that routers reported to this host by ICMP. Without a report, this is `own`.
   int told = 0;
 };
 
-// Sends packets with the don't-fragment bit, and finds the largest that arrives. `round_trip` is
-// that of the path. The timeout of an answer is a small multiple of it.
+// Sends probes with the don't-fragment bit, and finds the largest size that arrives. `round_trip`
+// is the round-trip time of the path. The timeout of an answer is a small multiple of `round_trip`.
 absl::StatusOr<PathMtu> ProbeMtu(const std::string& own_host, const ProbePorts& to,
                                  Duration round_trip, MonotonicTime until);
-// Sends zeros until the receiver closes the connection, for at most twice kTransfer. Limits TCP
-// segments to packets that pass according to `mtu`.
+// Sends zeros until the receiver closes the connection, for at most twice kTransfer. TCP segments
+// are not larger than `mtu` allows.
 absl::Status SendTransfer(const std::string& own_host, const ProbePorts& to, const PathMtu& mtu,
                           MonotonicTime until);
 

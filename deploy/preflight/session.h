@@ -1,7 +1,8 @@
-// Session is a connection between two tasks for the comparison and the measurements of `muster
-// preflight`. It starts on the port of a task with one plaintext line in each direction. If the
-// tasks have a run key or certificates, mutual TLS follows and proves the task of each side. Then
-// one side sends questions and the other side answers, one JSON object each. Not thread-safe.
+// Session is a TCP connection between two tasks for the comparison and the measurements of `muster
+// preflight`. A session begins with one plaintext line in each direction, on the port of the called
+// task. If the tasks have a run key or certificates (docs/security.md), mutual TLS follows and
+// proves which task is on each side. After that, the caller sends questions and the other side
+// answers. Each question and each answer is one JSON object. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -18,36 +19,35 @@ namespace muster::preflight {
 struct SessionOptions {
   std::string self;  // "worker:1"
   std::string cluster_digest;
-  std::shared_ptr<security::Identity> identity;  // Null: sessions are plaintext.
+  std::shared_ptr<security::Identity> identity;  // Null: no TLS.
 };
 
 class Session {
  public:
   static constexpr size_t kMaxMessage = size_t{4} << 20;
 
-  // Returns whether `line` is the first line of a session.
+  // Returns true if `line` is the first line of a session.
   static bool Begins(const std::string& line);
-  // Opens a session with `task` at `address`. If SessionOptions::identity is set, the other side
-  // must prove that it is `task`.
+  // Opens a session with `task` at `address`. If SessionOptions::identity is set, returns an error
+  // if the other side cannot prove that it is `task`.
   static absl::StatusOr<std::unique_ptr<Session>> Dial(const SessionOptions& options,
                                                        const std::string& task,
                                                        const std::string& address,
                                                        MonotonicTime until);
-  // Accepts a session. `line` is the first line, which the caller has already read.
+  // Accepts a session on `socket`. `line` is the first line, which has already been read.
   static absl::StatusOr<std::unique_ptr<Session>> Accept(const SessionOptions& options, Fd socket,
                                                          const std::string& line,
                                                          MonotonicTime until);
 
   // Returns the other side's task, such as "worker:1".
   const std::string& peer() const { return peer_; }
-  // Sends a question and returns the answer. Returns PeerLost for an answer of the form {"error":
-  // ...}.
+  // Sends a question and returns the answer. Returns PeerLost if the answer is {"error": ...}.
   absl::StatusOr<Json> Ask(const Json& question, MonotonicTime until);
 
   absl::Status Send(const Json& message, MonotonicTime until);
   absl::StatusOr<Json> Receive(MonotonicTime until);
-  // Returns the descriptor to poll for messages. If Buffered returns true, a message may already
-  // have arrived.
+  // Returns the descriptor to poll for messages. If Buffered returns true, call Receive without
+  // polling, because bytes of a message have already been read from the descriptor.
   int fd() const { return stream_->fd(); }
   bool Buffered() const { return stream_->Buffered(); }
 

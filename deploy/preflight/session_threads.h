@@ -1,5 +1,5 @@
-// Runs the handlers of incoming connections of `muster preflight` on a bounded number of threads,
-// because any host may connect. Thread-safe.
+// Runs the handlers of incoming connections of `muster preflight` on threads. The number of threads
+// is bounded, because any host may connect. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,10 @@ class SessionThreads {
   explicit SessionThreads(size_t most = 64) : most_(most) {}
   ~SessionThreads() { Join(); }
 
-  // Runs `call` on a new thread. Returns false, and does not run it, if `most` calls are running.
+  // Runs `call` on a new thread and returns true. If `most` calls are running, returns false and
+  // does not run `call`.
   bool Start(std::function<void()> call);
-  // Blocks until all calls have returned. Start must not be called any more.
+  // Blocks until all calls have returned. After Join, Start must not be called.
   void Join();
 
  private:

@@ -1,9 +1,10 @@
-// Survey compares the tasks of a cluster and measures the paths between their hosts, before a job
-// starts. The chief is the leader. It requests the facts of every task (facts.h), requests
-// measurements of the paths, and sends the result to all tasks. It communicates in sessions
-// (session.h).
+// Survey compares the tasks of a cluster and measures the network paths between their hosts, before
+// a job starts. The leader is the task with the chief's role. The leader requests the facts of
+// every task (facts.h), requests measurements of the paths, and sends the result to all tasks. All
+// requests use sessions (session.h).
 //
-// Used by the main thread of `muster preflight`. Accept may be called on any thread.
+// The main thread of `muster preflight` calls all functions except Accept. Accept may be called on
+// any thread.
 #pragma once
 
 #include <functional>
@@ -21,15 +22,16 @@ namespace muster::preflight {
 
 struct SurveyOptions {
   SessionOptions session;
-  std::string leader;                             // The chief, "chief:0".
-  std::map<std::string, std::string> addresses;   // All tasks, by name.
-  Duration measuring = std::chrono::seconds(60);  // Limit for all paths. 0: no measurement.
-  Duration answer = std::chrono::seconds(5);  // Timeout of a question that needs no measurement.
-  // Microseconds since 1970. Null: the host's clock.
+  std::string leader;                            // The leader's task, such as "chief:0".
+  std::map<std::string, std::string> addresses;  // The addresses of all tasks, keyed by task.
+  // The limit for the measurement of all paths. 0: paths are not measured.
+  Duration measuring = std::chrono::seconds(60);
+  // The timeout of a question that needs no measurement.
+  Duration answer = std::chrono::seconds(5);
+  // Returns the time in microseconds since 1970. Null: Survey reads the host's clock.
   std::function<int64_t()> wall_clock;
 };
 
-// The result of the survey.
 struct SurveyResult {
   std::vector<Check> checks;
   std::vector<PathFacts> paths;
@@ -38,25 +40,26 @@ struct SurveyResult {
 class Survey {
  public:
   static std::unique_ptr<Survey> Make(SurveyOptions options);
-  // Returns the limit of the time for Lead or Follow.
+  // Returns the longest time that Lead or Follow takes. `measuring` is SurveyOptions::measuring.
   static Duration MostTime(Duration measuring);
   virtual ~Survey() = default;
 
-  // Serves the session of a connection whose first line is `line`, on a thread of this object.
-  // Closes the connection if too many sessions run.
+  // Accepts a connection whose first line `line` begins a session, and answers the session's
+  // questions on a thread of this object. Closes the connection if too many sessions are open.
   virtual void Accept(Fd socket, std::string line) = 0;
-  // Sets this task's own facts. Until then, questions for them wait.
+  // Sets the facts of this task. Questions of other tasks for these facts wait for this call.
   virtual void SetFacts(Facts facts) = 0;
 
-  // Called by the leader. Compares, measures, and sends the result to all other tasks. REQUIRES:
-  // SetFacts was called.
+  // Called only by the leader. Compares the tasks, requests the measurements, and sends the result
+  // to all other tasks. REQUIRES: SetFacts was called.
   virtual SurveyResult Lead() = 0;
-  // Called by a leader that cannot compare. Sends the reason to `tasks`.
+  // Called instead of Lead if the leader cannot compare the tasks. Sends the reason to `tasks`.
   virtual void Tell(const std::vector<std::string>& tasks, const std::string& reason) = 0;
-  // Called by the other tasks. Blocks until the leader's result arrives, for at most MostTime.
+  // Called by all tasks except the leader. Blocks until the leader's result arrives, for at most
+  // MostTime.
   virtual SurveyResult Follow() = 0;
-  // Called by an evaluator that the cluster does not list, and that the leader therefore does not
-  // call. Compares this task with the leader.
+  // Compares this task with the leader. Called only by an evaluator that is not in the cluster's
+  // list of tasks, because the leader does not know its address.
   virtual SurveyResult CompareWithLeader() = 0;
 };
 

@@ -1,5 +1,6 @@
-// Reports the exit codes of ranks to a script that runs a launcher. A launcher returns a single
-// code for all ranks, but only the chief's code is the job's verdict.
+// Reports the exit codes of ranks to a script that runs a launcher such as srun or mpirun. The
+// launcher starts one process per rank, and returns a single exit code for all of them. But the
+// exit code of the job is that of the chief, rank 0.
 #pragma once
 
 #include <optional>
@@ -7,9 +8,10 @@
 
 namespace muster::ranks {
 
-// Writes the code of rank 0 to `folder`/chief. Writes a code from 1 to 127, of any rank or of a
-// process without a rank, to `folder`/permanent: a restart of the job would fail in the same way,
-// even if the chief has only lost a peer. Prints an error to stderr if it cannot write.
+// Writes the code of rank 0 to the file `folder`/chief. Also writes a code from 1 to 127 to the
+// file `folder`/permanent, for any rank and for a process without a rank (nullopt). The script must
+// not restart the job if `folder`/permanent exists, because the job would fail in the same way. If
+// a file cannot be written, prints an error to stderr.
 void WriteExitCode(const std::string& folder, std::optional<int> rank, int code);
 
 }  // namespace muster::ranks

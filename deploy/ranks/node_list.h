@@ -1,6 +1,6 @@
-// Parses Slurm's node lists, task counts and port lists, and host files. Pure functions, except
-// that ReadHosts reads a file. The message of an error completes the sentence "<variable> is
-// <value>, which ".
+// Parses lists of hosts: Slurm's node lists, task counts and port lists, and host files. All
+// functions except ReadHosts are pure. The message of an error is the end of a sentence that begins
+// with "<variable> is <value>, which ".
 #pragma once
 
 #include <string>
@@ -11,33 +11,33 @@
 
 namespace muster::ranks {
 
-// The limit of elements of a list. A larger number is probably a typing error.
+// The limit for the number of elements of a list. A larger number is probably a typing error.
 inline constexpr int kMaxRanks = 65536;
 
-// "rack[0-1]n[08-10,2],login" -> rack0n08, rack0n09, rack0n10, rack0n2, rack1n08, ..., login. Keeps
-// the order and repetitions. The width of a range's low bound pads its numbers. The last brackets
-// of a name vary fastest.
+// Parses a node list of Slurm. For example, "rack[0-1]n[08-10,2],login" is rack0n08, rack0n09,
+// rack0n10, rack0n2, rack1n08, ..., login. Keeps the order and repetitions. The numbers of a range
+// are padded with zeros to the width of its first number. The last brackets of a name vary fastest.
 absl::StatusOr<std::vector<std::string>> ParseNodeList(std::string_view text);
 
-// "2(x3),1" -> 2, 2, 2, 1.
+// Parses a list of task counts of Slurm. For example, "2(x3),1" is 2, 2, 2, 1.
 absl::StatusOr<std::vector<int>> ParseTaskCounts(std::string_view text);
 
-// "12000-12002,12010" -> 12000, 12001, 12002, 12010.
+// Parses a list of ports. For example, "12000-12002,12010" is 12000, 12001, 12002, 12010.
 absl::StatusOr<std::vector<int>> ParsePortList(std::string_view text);
 
 struct HostSlots {
   std::string host;  // An IPv6 address has no brackets.
-  int slots = 0;     // The number of processes. 0: not given.
+  int slots = 0;     // The number of processes. 0: the list does not contain it.
   friend bool operator==(const HostSlots&, const HostSlots&) = default;
 };
 
-// Parses "a:4,b:2", or a host file in the format of Open MPI ("a slots=4"), MPICH ("a:4") or PBS
-// (one line per process). Consecutive lines of the same host become one host with the sum of the
-// slots. `#` starts a comment.
+// Parses a list such as "a:4,b:2", or the content of a host file. The file has the format of Open
+// MPI ("a slots=4"), MPICH ("a:4") or PBS (one line per process). Consecutive lines of the same
+// host become one host with the sum of the slots. `#` starts a comment.
 absl::StatusOr<std::vector<HostSlots>> ParseHosts(std::string_view text);
 
-// Parses the value of --hosts: the name of a host file if that file exists, else a list of hosts. A
-// ConfigurationError quotes the value.
+// Parses the value of --hosts. If a file of this name exists, parses the file. If there is no such
+// file, parses the value as a list of hosts. A ConfigurationError contains the value.
 absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& value);
 
 }  // namespace muster::ranks

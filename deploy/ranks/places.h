@@ -1,5 +1,5 @@
-// Helper functions for the readers of all launchers: numbers in the environment, hosts by rank,
-// ports.
+// ReadRanks (ranks.h) has one implementation for each kind of launcher. This header declares the
+// implementations and their helper functions.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,6 @@
 
 namespace muster::ranks {
 
-// An environment variable.
 struct Variable {
   std::string name, value;
 };
@@ -26,22 +25,24 @@ absl::Status Refusal(const Variable& variable, std::string_view problem);
 absl::StatusOr<uint64_t> NumberOf(const Variable& variable);
 // Parses a number of processes or a rank, at most kMaxRanks.
 absl::StatusOr<int> SmallNumberOf(const Variable& variable);
-// As SmallNumberOf for the first of `names` that is set. Returns nullopt if none is set.
+// Applies SmallNumberOf to the first of `names` that is set. Returns nullopt if none is set.
 absl::StatusOr<std::optional<int>> OptionalNumber(const Environment& environment,
                                                   const std::vector<std::string>& names);
 
-// Returns, indexed by rank, the number of processes of the same host with a lower rank.
+// Returns the local rank of each rank: how many lower ranks are on the same host. `hosts` and the
+// result are indexed by rank.
 std::vector<int> LocalRanks(const std::vector<std::string>& hosts);
 
-// Returns the address of each rank. `ports` are the ports of a host's processes, indexed by local
-// rank.
+// Returns the address of each rank. `hosts` is indexed by rank. `ports` is indexed by local rank,
+// and is the same on all hosts.
 absl::StatusOr<std::vector<Address>> WithPorts(const std::vector<std::string>& hosts,
                                                const std::vector<int>& ports);
 // Returns `width` consecutive ports, starting with `first`.
 absl::StatusOr<std::vector<int>> PortsFrom(int first, int width);
-// Returns the number of ports that WithPorts needs: the highest number of processes on one host.
+// Returns the number of ports that WithPorts needs: the largest number of processes on one host.
 int WidthOf(const std::vector<std::string>& hosts);
 
+// The implementations of ReadRanks.
 absl::StatusOr<Ranks> SlurmRanks(const Environment& environment, const RankOptions& options);
 absl::StatusOr<Ranks> OpenMpiRanks(const Environment& environment, const RankOptions& options);
 absl::StatusOr<Ranks> PmiRanks(const Environment& environment, const RankOptions& options);

@@ -1,4 +1,4 @@
-// Assigns the ranks of a launcher to the tasks of a cluster.
+// Assigns the ranks of a launcher such as srun or mpirun to the tasks of a cluster.
 #pragma once
 
 #include <string>
@@ -12,12 +12,13 @@ namespace muster::ranks {
 struct RankRoles {
   int ps = 0;              // --ps
   bool evaluator = false;  // --evaluator
-  bool chief = true;       // not --no-chief
+  bool chief = true;       // False with --no-chief.
 };
 
-// Returns the value of TF_CONFIG, or a ConfigurationError of one sentence if there are too few
-// processes. The order of ranks is: chief, workers, parameter servers, evaluator. A member's rank
-// in training is therefore its rank with the launcher.
+// Returns the value of TF_CONFIG for the task of ranks.rank. If there are too few processes,
+// returns a ConfigurationError of one sentence. The ranks are, in order, the chief, the workers,
+// the parameter servers and the evaluator. The rank of the chief or a worker in training is
+// therefore the launcher's rank.
 absl::StatusOr<std::string> TfConfigOf(const Ranks& ranks, const RankRoles& roles);
 
 }  // namespace muster::ranks

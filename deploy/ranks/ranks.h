@@ -1,6 +1,6 @@
-// Reads the rank of this process and the addresses of all ranks from the environment that a
-// launcher sets. Pure functions of the environment, so every process computes the same addresses,
-// also after a restart.
+// Reads the rank of this process and the addresses of all ranks from the environment variables of a
+// launcher such as srun or mpirun (docs/ranks.md). Pure functions of the environment, so every
+// process computes the same addresses, also after a restart.
 #pragma once
 
 #include <optional>
@@ -19,27 +19,29 @@ enum class RankSource { kSlurm, kOpenMpi, kPmi, kTorchrun };
 inline constexpr std::string_view kRankSourceNames[] = {"slurm", "openmpi", "pmi", "torchrun"};
 
 struct RankOptions {
-  std::vector<HostSlots> hosts;  // --hosts, for launchers that do not pass host names.
-  std::optional<int> port;       // --port, of the first process of each host.
-  std::string own_host;          // This host's name, to check `hosts`. Empty: no check.
+  std::vector<HostSlots> hosts;  // --hosts, if the launcher passes no host names.
+  std::optional<int> port;       // --port, the port of the first process on each host.
+  std::string own_host;  // This host's name, to find a wrong order of `hosts`. Empty: no check.
 };
 
 struct Ranks {
   int rank = 0;                    // The rank of this process.
-  std::vector<Address> addresses;  // By rank. No two are equal.
-  // False in the script of a Slurm job, which runs before any process has a rank.
+  std::vector<Address> addresses;  // Indexed by rank. All are different.
+  // False in the batch script of a Slurm job, which runs before srun starts processes with ranks.
   bool started = true;
   int restarts = 0;  // The number of earlier starts of this job.
 };
 
-// An error is a ConfigurationError of one sentence that names the variable, its value and the fix.
+// An error is a ConfigurationError (muster/status.h) of one sentence that names the variable, its
+// value and the fix.
 absl::StatusOr<Ranks> ReadRanks(RankSource source, const Environment& environment,
                                 const RankOptions& options);
 
-// Returns the first of `width` consecutive ports for a job without ports of its own. `job` is the
-// job's number, and `width` the number of processes on a host. The ports are between 10000 and the
-// ephemeral range, and the same on each host. 119 jobs with consecutive numbers and at most 128
-// processes per host have no port in common. REQUIRES: 1 <= width.
+// Computes ports for a job whose launcher assigns none and that has no --port. `job` is the
+// launcher's number of the job, and `width` is the number of processes on a host. The job uses
+// `width` consecutive ports, of which this function returns the first. The ports are from
+// kFirstDerivedPort to kLastDerivedPort, and the same on each host. 119 jobs with consecutive
+// numbers and at most 128 processes per host have no port in common. REQUIRES: 1 <= width.
 inline constexpr int kFirstDerivedPort = 10000;
 inline constexpr int kLastDerivedPort = 32767;  // Linux's ephemeral range begins at 32768.
 absl::StatusOr<int> DerivedPort(uint64_t job, int width);

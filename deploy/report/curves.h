@@ -1,4 +1,5 @@
-// Selects the points of a page's curves. Their number is limited, so the page stays small.
+// Selects the points of the curves on a page of `muster report`. The number of points is limited,
+// so the page stays small.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +13,20 @@
 
 namespace muster::report {
 
-inline constexpr size_t kMaxPoints = 1000;       // The limit of one curve.
-inline constexpr size_t kMaxPagePoints = 60000;  // The limit of all curves together.
-inline constexpr size_t kFewestPoints = 50;      // A curve keeps this many despite it.
+inline constexpr size_t kMaxPoints = 1000;       // The most points of one curve.
+inline constexpr size_t kMaxPagePoints = 60000;  // The most points of all curves of a page.
+inline constexpr size_t kFewestPoints = 50;      // Each curve may have this many in any case.
 
-// Returns at most `most` of the points, in their order. Keeps the first and the last point, and of
-// each part between them the smallest and the largest value and the first value that is not finite.
-// REQUIRES: most >= 5.
+// Returns at most `most` of the points, in their order. Keeps the first and the last point. Divides
+// the points between them into equal parts, and keeps three points of each part: the smallest
+// value, the largest value, and the first value that is not finite. REQUIRES: most >= 5.
 std::vector<summary::Point> Downsampled(const std::vector<summary::Point>& points, size_t most);
 
 // Returns the data that the page's script draws: {"runs": [{"name", "curves": [{"folder", "tag",
-// "all", "steps", "seconds", "values"}], "marks": [{"kind", "step", "seconds", "text"}]}]}. Seconds
-// count from the run's first event. A value that is not finite is a string: "nan", "inf", "-inf".
-// `marks` has the same order as `runs`.
+// "all", "steps", "seconds", "values"}], "marks": [{"kind", "step", "seconds", "text"}]}]}. "all"
+// is the number of points before the selection. "seconds" count from the run's first event. A value
+// that is not finite is a string: "nan", "inf" or "-inf". marks[i] are the marks (losses.h) of
+// runs[i].
 Json CurvesJson(const std::vector<Run>& runs, const std::vector<std::vector<Mark>>& marks);
 
 }  // namespace muster::report

@@ -1,4 +1,5 @@
-// Escapes text for HTML. Pages contain text of a run's files only after escaping.
+// Escapes text for the HTML page of `muster report`. All text from a run's files must be escaped
+// before a page contains it.
 #pragma once
 
 #include <map>
@@ -7,18 +8,20 @@
 
 namespace muster::report {
 
-// Escapes text for elements and for attributes in double quotes. Replaces invalid UTF-8 and control
-// characters by U+FFFD.
+// Escapes text for the content of elements, and for attributes in double quotes. Replaces invalid
+// UTF-8 and control characters by U+FFFD.
 std::string Escaped(std::string_view text);
 
-// Makes JSON safe within <script type="application/json">. The result contains no '<'.
+// Makes JSON text safe as the content of <script type="application/json">. The result contains no
+// '<'.
 std::string EscapedJson(std::string json);
 
-// Returns the value of a Content-Security-Policy that allows `script` and styles in the page, data
-// URLs of images, and nothing else.
+// Returns the value of a Content-Security-Policy for a page. The policy allows the inline script
+// `script`, inline styles and images in data URLs, and nothing else.
 std::string PolicyFor(std::string_view script);
 
-// Replaces each {{NAME}} of `page`. Does not look into the values. REQUIRES: each NAME is a key.
+// Replaces each {{NAME}} in `page` by values[NAME]. A {{NAME}} in a value stays unchanged.
+// REQUIRES: `values` has a key for each NAME in `page`.
 std::string Filled(std::string_view page, const std::map<std::string, std::string>& values);
 
 }  // namespace muster::report

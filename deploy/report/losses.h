@@ -1,4 +1,6 @@
-// The losses and restarts of a run on its time axis. Pure functions.
+// The losses of processes and the restarts of a run, for the page of `muster report`. A member is
+// the chief or a worker. A generation is a group of members that train together until one of them
+// is lost. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +15,20 @@ struct Mark {
   enum class Kind {
     kLoss,     // A member or the chief was lost, and training continued.
     kRestart,  // A new chief process continued the run.
-    kEnd,      // A generation ended, and no loss of recovery.json belongs to it.
+    kEnd,      // A generation ended for another reason than a recorded loss.
   };
   Kind kind = Kind::kLoss;
-  int64_t step = 0;        // Training continued from the state after this step.
-  double wall = 0;         // 0 if unknown.
-  bool estimated = false;  // `wall` is from the next recorded step.
-  double seconds = -1;     // The cost of the loss in seconds. Negative if unknown.
+  int64_t step = 0;        // After the mark, training continued from this step's state.
+  double wall = 0;         // The time of the event in seconds since the epoch. 0 if unknown.
+  bool estimated = false;  // True if `wall` is computed from the time of a later step.
+  double seconds = -1;     // The training time that was lost. Negative if unknown.
   std::string text;
 };
 
 const char* KindName(Mark::Kind kind);
 
-// Returns the marks in the order of steps. Sources: "recovery" of result.json, the START events of
-// train/, and the flight records.
+// Returns the marks in the order of steps. The sources are Run::recovery, the START events in the
+// TensorBoard folder "train", and the flight records (docs/explain.md).
 std::vector<Mark> MarksOf(const Run& run);
 
 }  // namespace muster::report

@@ -1,5 +1,5 @@
-// Reads a model_dir for a report. A run may be finished, running, killed or damaged. Run::problems
-// has a sentence for each part that cannot be read.
+// Reads a model_dir, the folder of a run's output, for `muster report`. The run may be finished,
+// running, killed or damaged.
 #pragma once
 
 #include <map>
@@ -14,29 +14,35 @@
 namespace muster::report {
 
 struct Run {
-  std::string path;  // As the user named it.
-  std::string name;  // Unique in the report.
-  Json job, result;  // Of job.json and result.json. Null if absent or damaged.
-  // "recovery" of result.json, or recovery.json if there is no result yet. Null if absent.
+  std::string path;  // The path as the user wrote it.
+  std::string name;  // A name that no other run of the report has.
+  Json job, result;  // The content of job.json and result.json, or null.
+  // The value of "recovery" in result.json or, if there is no result.json, the content of
+  // recovery.json. Null if both are absent. This JSON describes the losses of processes.
   Json recovery;
-  // The TensorBoard run folders, by their path in model_dir: "train", "system/worker-0".
+  // The content of the TensorBoard folders, keyed by their path in model_dir, such as "train" or
+  // "system/worker-0".
   std::map<std::string, summary::RunContent> folders;
-  std::vector<FlightRecord> flights;  // In the order of generations, then of file names.
-  std::vector<std::string> problems;  // One sentence each.
-  // The wall times of the first and the last event of all folders. 0 if there are no events.
+  // The flight records (docs/explain.md), in the order of their generations. Records of the same
+  // generation are in the order of their file names.
+  std::vector<FlightRecord> flights;
+  // One sentence for each part of the model_dir that cannot be read.
+  std::vector<std::string> problems;
+  // The times of the first and the last TensorBoard event of all folders, in seconds since the
+  // epoch. 0 if there are no events.
   double began = 0, last = 0;
 };
 
-// Reads a model_dir. Returns a ConfigurationError if `path` is not one.
+// Reads the model_dir at `path`. Returns a ConfigurationError if `path` is not a model_dir.
 absl::StatusOr<Run> ReadModelDir(const std::string& path);
 
-// Sets Run::name to the shortest end of each path that no other path has. Returns a
-// ConfigurationError if two paths are the same folder.
+// Sets Run::name of each run to the shortest end of its path that distinguishes it from the other
+// runs. Returns a ConfigurationError if two paths are the same folder.
 absl::Status NameRuns(std::vector<Run>* runs);
 
-// Returns the time in seconds that all processes of the run have trained. The current chief's part
-// is from result.json. Parts of earlier chiefs, and of a run without a result, are from the times
-// of their events.
+// Returns for how many seconds the run has trained, over all starts of its chief. The time of the
+// current chief process is from result.json. The times of earlier chief processes, and of a run
+// without result.json, are from the times of TensorBoard events.
 double SecondsOf(const Run& run);
 
 }  // namespace muster::report

@@ -1,4 +1,5 @@
-// Computes how the time of a step is divided into input, computation and waiting, for each task.
+// Computes how much of a step's time each task spends on input, computation and waiting, for
+// `muster report`.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +10,21 @@
 
 namespace muster::report {
 
-// Seconds per step.
+// Times are in seconds per step.
 struct StepSplit {
   std::string task;    // "worker:1", or "rank 0".
-  std::string source;  // The source of the numbers, for people.
-  double input = 0;    // Waiting for the input pipeline.
-  double compute = 0;  // Forward, backward and update.
-  double wait = 0;     // In reductions, including waiting for other tasks.
-  int64_t steps = 0;   // Measured steps. 0: all, or unknown.
+  std::string source;  // A text that names the source of the numbers.
+  double input = 0;    // The wait for the input pipeline.
+  double compute = 0;  // Forward pass, backward pass and update.
+  double wait = 0;     // Reductions and the wait for other tasks in them.
+  int64_t steps = 0;   // How many steps were measured. 0: all, or unknown.
 };
 
-// Returns the split of rank 0 (medians of result.json), and of each other task that was measured.
-// Sources of the latter: the scalars "steps_per_second/<task>", "input_share/<task>" and
-// "wait_share/<task>" of the folder system/ (means of the run). If a task has none, its newest
-// flight record (means over its whole steps).
+// Returns the split of rank 0 and of each other measured task. For rank 0, the numbers are the
+// medians in result.json. For any other task, the numbers are means over the run, from the
+// TensorBoard scalars "steps_per_second/<task>", "input_share/<task>" and "wait_share/<task>" in
+// the folder system/. If a task has no such scalars, the numbers are means over the complete steps
+// in the task's newest flight record (docs/explain.md).
 std::vector<StepSplit> SplitsOf(const Run& run);
 
 }  // namespace muster::report

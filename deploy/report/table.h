@@ -1,4 +1,4 @@
-// The table of a report: one row for each run.
+// The table of `muster report`, with one row for each run.
 #pragma once
 
 #include <optional>
@@ -11,13 +11,13 @@
 namespace muster::report {
 
 // Returns the table for scripts (`muster report --json`). Fields that a run does not have are null.
-// `price_per_hour` is the price of one member for an hour.
+// `price_per_hour` is the price of one member (chief or worker) for an hour.
 OrderedJson TableJson(const std::vector<Run>& runs, std::optional<double> price_per_hour);
 
-// Returns the same table as HTML. Columns that no run has are left out.
+// Returns `table`, the result of TableJson, as HTML. Leaves out columns that are null for all runs.
 std::string TableHtml(const OrderedJson& table);
 
-// Returns the keys of job.json that differ between the runs as an HTML table, "" if there are none.
+// Returns an HTML table of the keys of job.json that differ between the runs, or "" if none differ.
 std::string JobsHtml(const std::vector<Run>& runs);
 
 }  // namespace muster::report

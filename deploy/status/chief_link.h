@@ -1,4 +1,5 @@
-// Requests the status of a running chief. Not thread-safe.
+// Requests the status of a job from its running chief (the task that leads the job). Not
+// thread-safe.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -17,44 +18,45 @@
 
 namespace muster::status {
 
-// A server's certificate, not verified.
+// The TLS certificate that a server has sent. The certificate has not been verified.
 struct ServerCertificate {
-  security::Peer peer;  // The task and the cluster that it names.
-  std::string issuer;   // The name of the authority that signed it.
+  security::Peer peer;  // The task and the cluster in the certificate.
+  std::string issuer;   // The certificate authority that signed the certificate.
 };
-// Connects to the server and returns its certificate, or nullopt if it does not use TLS. Returns
-// PeerLost if it cannot be reached within `timeout`.
+// Connects to the server and returns its certificate, or nullopt if the server does not use TLS.
+// Returns PeerLost (muster/status.h) if the server cannot be reached within `timeout`.
 absl::StatusOr<std::optional<ServerCertificate>> CertificateOfServer(const std::string& address,
                                                                      Duration timeout);
 
-// Opens the run key of the `muster launch` that started the process `pid` of this host. Returns an
-// empty Fd if the process has none or belongs to another user.
+// `pid` is a process of this host. If `muster launch` started the process with a run key in memory
+// (docs/security.md), opens this key. Returns an empty Fd if there is no such key, or if the
+// process belongs to another user.
 Fd OpenKeyOfLauncher(int64_t pid);
 
 struct ChiefLinkOptions {
   std::string address;    // "host:port".
-  std::string key_file;   // Empty: the key file of the job, the launcher or the user.
+  std::string key_file;   // A run key file. Empty: the key of the job, the launcher or the user.
   Job job;                // Only tls and security are used.
-  int64_t chief_pid = 0;  // The pid of a chief on this host, 0 if unknown.
+  int64_t chief_pid = 0;  // The pid of the chief if it is on this host, or 0.
 };
 
-// Returns the sentence for a chief that demands an identity of a caller who has none.
+// Returns the message for a caller without a key or certificate whose call the chief has refused.
 std::string RequiresIdentity(const std::string& address);
 
-// Finds the credentials for a channel to the chief. A run key is enough, because the server's
-// certificate names the cluster. Returns ConfigurationError if the chief has another key. With a
-// key, connects to the chief, and returns PeerLost if it cannot be reached within `timeout`.
-// Without a key, does not connect.
+// Finds the credentials for a gRPC channel to the chief. If there is a run key or a certificate,
+// connects to the chief to read its certificate, which names the cluster. Returns
+// ConfigurationError if the chief has another key. Returns PeerLost if the chief cannot be reached
+// within `timeout`. If there is no key or certificate, does not connect.
 absl::StatusOr<rpc::ChannelOptions> ChannelToChief(const ChiefLinkOptions& options,
                                                    Duration timeout);
 
 class ChiefLink {
  public:
-  // Returns the errors of ChannelToChief.
+  // Finds the credentials with ChannelToChief, and returns its errors.
   static absl::StatusOr<std::unique_ptr<ChiefLink>> Open(const ChiefLinkOptions& options,
                                                          Duration timeout);
-  // Returns PeerLost if the chief cannot be reached within `timeout`, and ConfigurationError if it
-  // requires a key or is not a chief.
+  // Requests the status. Returns PeerLost if the chief cannot be reached within `timeout`. Returns
+  // ConfigurationError if the chief requires a key, or if the server is not a chief.
   absl::StatusOr<proto::StatusReply> Ask(Duration timeout);
 
  private:

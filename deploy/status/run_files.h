@@ -1,4 +1,5 @@
-// Reads the state of a run from the files of its model_dir. Calls no process.
+// Reads the state of a run from the files of its model_dir, the folder of the run's output. Makes
+// no network calls.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,11 @@ namespace muster::status {
 
 struct RunFiles {
   std::string directory;
-  // The content of NAME.json. Null if the file is missing or damaged.
+  // The contents of job.json, owner.json, recovery.json, result.json and status.json. Null if the
+  // file is missing or damaged. owner.json describes the chief process that writes to the
+  // model_dir.
   Json job, owner, recovery, result, status;
-  std::string checkpoint;            // From checkpoints/latest: "step-00000500". Empty: none.
+  std::string checkpoint;            // The name of the latest checkpoint, "step-00000500".
   std::vector<std::string> damaged;  // One sentence for each file that cannot be read.
 };
 
@@ -29,19 +32,19 @@ std::string ModelDirOf(const proto::StatusReply& reply);
 std::string RunIdOf(const RunFiles& run);
 // Returns the chief's address in status.json, "" if absent.
 std::string ChiefAddressOf(const RunFiles& run);
-// Returns the pid of the chief if it runs on this host, else 0. Compares the start time too,
-// because pids are reused.
+// Returns the pid of the chief if the chief runs on this host, or else 0. Pids are reused, so the
+// function also compares the start time of the process.
 int64_t LocalPidOf(const RunFiles& run);
-// Returns true if the run's owner has not left model_dir and updates its heartbeat within `wait`.
-// Blocks for at most `wait`.
+// Returns true if the chief process in owner.json updates its heartbeat in this file within `wait`.
+// Returns false if the chief has released the model_dir. Blocks for at most `wait`.
 bool OwnerLives(const RunFiles& run, Duration wait);
 
-// Returns the state of the run in the form of a chief's reply. It has no members, and the ages of
-// its events are unknown (negative). Without a result.json, the step, the loss and the rates are
-// the last values in the event files of train/.
+// Returns the state of the run in the form of a chief's reply. The result has no members, and the
+// ages of its events are negative, which means unknown. If there is no result.json, the step, the
+// loss and the rates are the last values in the TensorBoard folder train/.
 proto::StatusReply StatusOfFiles(const RunFiles& run);
-// Returns lines with the results that a StatusReply cannot hold, such as step times and losses.
-// Empty without a result.json.
+// Returns lines with the results that a StatusReply has no fields for, such as step times and
+// losses of processes. Returns no lines if there is no result.json.
 std::vector<std::string> OutcomeLines(const RunFiles& run);
 
 }  // namespace muster::status

@@ -9,8 +9,8 @@
 
 namespace muster::status {
 
-// Returns the output of `muster status`: the run, its progress, the tasks, the stragglers, the last
-// fault and the last `max_events` events.
+// Returns the output of `muster status`: the run, its progress, the tasks, the slow tasks
+// (stragglers), the last fault and the last `max_events` events.
 std::vector<std::string> StatusLines(const proto::StatusReply& reply, size_t max_events);
 // Returns one line: "step 120 of 1,200, epoch 1 of 5, ...".
 std::string ProgressText(const proto::RunProgress& progress);

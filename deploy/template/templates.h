@@ -1,5 +1,5 @@
-// The files that `muster new` writes, with the placeholders {{NAME}}, {{CLASS}} and {{ROOT}}. The
-// build generates the array from the files of this folder.
+// The files that `muster new` writes. `text` has the placeholders {{NAME}}, {{CLASS}} and {{ROOT}}.
+// The build generates the array from the files of this folder.
 #pragma once
 
 namespace muster {

@@ -1,5 +1,5 @@
-// `muster check`. Runs the first step of a job on the CPU in this process, before a cluster is
-// started.
+// `muster check`. Tries a job before a cluster is started: runs the job's first step in this
+// process, on the CPU.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,9 @@
 namespace muster {
 
 struct CheckSources {
-  // Finds the job's "program" by name or path.
+  // Finds the program that the job's "program" selects, by name or by path.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
-  // Finds the state from which the job will start. Follows the chief's rules, but changes no files.
+  // Finds the state from which the job would start, by the rules of the chief. Changes no files.
   std::function<absl::StatusOr<StartState>(const Job& job)> find_beginning;
 };
 std::unique_ptr<Command> MakeCheckCommand(CheckSources sources);

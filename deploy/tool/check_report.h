@@ -1,4 +1,5 @@
-// Prints the output of `muster check`.
+// Prints the output of `muster check`, which tries a job on a single replica: one copy of the
+// program on the CPU.
 #pragma once
 
 #include <set>
@@ -11,13 +12,13 @@
 
 namespace muster {
 
-// Receives the reports of training.
+// Counts the steps and passes that training reports. A pass goes once over the data of a split.
 class CheckObserver final : public Observer {
  public:
   void OnStep(const StepReport& report) override;
   void OnEpoch(const EpochReport& report) override;
   int64_t steps() const { return steps_; }
-  // Returns true if a pass over the split was made.
+  // Returns true if there was a pass over the split.
   bool evaluated(Split split) const { return evaluated_.contains(SplitName(split)); }
 
  private:
@@ -26,20 +27,22 @@ class CheckObserver final : public Observer {
 };
 
 void PrintJob(const Job& job);
-// Prints models, buffers, optimizers with their groups, tables, and named data sets.
+// Prints models, buffers, optimizers with their parameter groups, embedding tables, and named data
+// sets.
 void PrintProgram(const Replica& replica);
-// Prints the files from which the weights of models are loaded. `are_read` is false if training
-// resumes from a checkpoint with its own weights. Returns an error if the job's "load" is invalid.
+// Prints the files from which a run loads the weights of its models. `are_read` is false if
+// training resumes from a checkpoint, because the checkpoint has the weights. Returns an error if
+// the job's "load" is invalid.
 absl::Status PrintLoads(const Job& job, const Replica& replica, bool are_read);
-// Prints one batch of `batch` examples of each split.
+// Prints the shapes of a batch of `batch` examples for each split.
 absl::Status PrintData(const Job& job, const Trainer& trainer, int64_t batch);
-// CopyBuffers copies the replica's buffers. ChangedBuffers returns the floating-point buffers that
-// have changed since.
+// CopyBuffers returns copies of the replica's buffers. ChangedBuffers returns the floating-point
+// buffers that differ from the copies in `before`.
 std::vector<at::Tensor> CopyBuffers(const Replica& replica);
 std::vector<NamedBuffer> ChangedBuffers(const Replica& replica,
                                         const std::vector<at::Tensor>& before);
-// Prints which of the changed buffers the replicas will average, because the program declares no
-// other mode.
+// Prints which of the changed buffers the replicas of the job will average. These are the buffers
+// for which the program declares no mode (Builder::buffer).
 void PrintAveraged(const std::vector<NamedBuffer>& changed);
 void PrintMemory(const Replica& replica);
 

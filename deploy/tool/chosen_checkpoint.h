@@ -11,15 +11,16 @@ namespace muster {
 struct ChosenCheckpoint {
   std::string path;  // The path of the checkpoint.
   checkpoint::Snapshot snapshot;
-  // True if training can resume from the checkpoint. False for a file with only models.
+  // True if training can resume from the checkpoint. False if it has only the weights of models.
   bool whole = true;
 };
 
-// Reads the checkpoint that `wanted` selects. "latest" (or empty) and "best" refer to `model_dir`.
-// The path of a model_dir or of its checkpoints folder selects the newest complete checkpoint. The
-// same path with "/best" or "/latest" selects the best or latest one. Any other path is a single
-// checkpoint or a safetensors file. Returns ConfigurationError for a missing checkpoint, DataError
-// for a damaged one.
+// Reads the checkpoint that `wanted` selects. "latest", "" and "best" select a checkpoint of
+// `model_dir`, the folder of a run's output. The path of a model_dir or of its checkpoints folder
+// selects the newest complete checkpoint there. The same path with "/best" or "/latest" at its end
+// selects the best or the latest checkpoint. Any other path is that of a single checkpoint or of a
+// safetensors file. Returns ConfigurationError if the checkpoint is missing, and DataError if it is
+// damaged.
 absl::StatusOr<ChosenCheckpoint> ChooseCheckpoint(const std::string& wanted,
                                                   const std::string& model_dir);
 

@@ -1,4 +1,4 @@
-// `muster data`. Converts files of examples to another format.
+// `muster data`. Converts files of training examples to another format.
 #pragma once
 
 #include <memory>

@@ -10,7 +10,7 @@
 
 namespace muster {
 
-// Finds the job's "program" by name or path.
+// Finds the program that the job's "program" selects, by name or by path.
 using FindProgramFunction = std::function<absl::StatusOr<ProgramFactory>(const Json& program)>;
 
 std::unique_ptr<Command> MakeEvaluateCommand(FindProgramFunction find_program);

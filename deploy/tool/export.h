@@ -1,5 +1,5 @@
-// `muster export`. Writes a checkpoint as one file: weights to load, or a trained program for
-// Python.
+// `muster export`. Writes a checkpoint as one file: the weights as safetensors, or a trained
+// program for torch.export.load in Python.
 #pragma once
 
 #include <memory>

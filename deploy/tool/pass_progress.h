@@ -1,4 +1,5 @@
-// PassProgress shows the progress bar of a pass over examples. It shows nothing without a terminal.
+// PassProgress shows the progress bar of a pass, which goes once over the examples of a split.
+// Without a terminal, PassProgress shows nothing.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace muster {
 // Not thread-safe.
 class PassProgress {
  public:
-  // `name` is the label of the pass, such as "test". `examples` is the batch size; the last batch
+  // `name` is the label of the pass, such as "test". `examples` is the batch size. The last batch
   // may be smaller.
   PassProgress(std::string name, int64_t examples);
   ~PassProgress();

@@ -1,5 +1,5 @@
-// Reads the input of `muster predict` from .npy files, and converts it in the same way as the job's
-// data.
+// Reads the input of `muster predict` from .npy files, and converts the input in the same way as
+// the job's data. A column is a component of a batch with a name, such as "x" (docs/data.md).
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 namespace muster {
 
 // Opens the input at `path`: an .npy file with the first column of a batch, or a folder with one
-// file per column. Converts each column (dtype, scale, shape) like the column of the same name in
-// the job's test data or, without test data, in its validation or training data. The columns have
-// the order of that data, or alphabetical order if the job has no data. Returns ConfigurationError
-// for missing files, wrong shapes and columns that the job's data does not have. Returns DataError
-// for damaged files.
+// .npy file per column. Converts the dtype, scale and shape of each column like those of the column
+// with the same name in the job's data. The job's test data decides or, if the job has none, its
+// validation or training data. The columns have the order of that data, or alphabetical order if
+// the job has no data. Returns ConfigurationError for missing files, wrong shapes and unknown
+// columns. Returns DataError for damaged files.
 absl::StatusOr<data::OpenSplit> OpenInput(const Job& job, const std::string& path);
 
 }  // namespace muster

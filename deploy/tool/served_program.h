@@ -1,5 +1,6 @@
-// Wraps a program for `muster check`. The program then runs as on a worker of a parameter-server
-// job, but needs no servers. Its loop refuses the calls that workers refuse.
+// Wraps a program of a job with parameter servers for `muster check`. The wrapped program runs as
+// on a worker of the job, but needs no servers. Its Loop refuses the calls that a worker's Loop
+// refuses.
 #pragma once
 
 #include "muster/program.h"

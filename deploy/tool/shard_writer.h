@@ -1,5 +1,5 @@
-// ShardWriter writes records to one or several TFRecord files. It renames the files into place once
-// all are complete.
+// ShardWriter writes records to one or several TFRecord files (shards). The files get their final
+// names when all of them are complete.
 #pragma once
 
 #include <zlib.h>
@@ -19,17 +19,17 @@ enum class Compression { kNone, kGzip, kZlib };
 // Not thread-safe. The destructor removes unfinished files.
 class ShardWriter {
  public:
-  // With one shard the file is `output`. Otherwise the files are `output`-00000-of-00003 and so on.
-  // `records` is the total number, which is divided evenly over the shards; the first shards may
-  // get one more.
+  // If `shards` is 1, the file is `output`. If `shards` is 3, the files are `output`-00000-of-00003
+  // to `output`-00002-of-00003. `records` is the total number of records. All shards get the same
+  // number of records, except that the first ones may get one more.
   ShardWriter(std::string output, int shards, int64_t records, Compression compression);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
   absl::Status Write(std::string_view record);
-  // Completes the files and renames them to their final names. REQUIRES: `records` records were
-  // written.
+  // Completes the files and renames them to their final names. REQUIRES: Write was called `records`
+  // times.
   absl::Status Finish();
 
  private:
@@ -43,7 +43,7 @@ class ShardWriter {
   const int64_t records_;
   const Compression compression_;
   int shard_ = 0;          // The shard of the next record.
-  int64_t written_ = 0;    // Records written to all shards.
+  int64_t written_ = 0;    // The number of records written to all shards.
   int64_t shard_end_ = 0;  // The value of written_ at which the open shard is full.
   std::unique_ptr<checkpoint::WritableFile> file_;
   z_stream stream_{};

@@ -1,5 +1,6 @@
-// Chooses the batch that `muster check` tries on its single replica. Also checks whether the other
-// batches of an epoch suit the number of replicas in the job.
+// Chooses the batch that `muster check` tries on its single replica (one copy of the program on the
+// CPU). Also checks whether all batches of an epoch can be divided among the replicas of the job.
+// An exported program, from torch.export.save, may accept only some batch sizes.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +15,37 @@
 namespace muster {
 
 struct TriedBatch {
-  int64_t global = 1;  // The job's global batch size with `replicas` replicas.
-  // The size of the tried batch. It is `global` if the program admits a batch of this size on one
-  // replica.
+  int64_t global = 1;  // The job's global batch size.
+  // The size of the batch to try. This is `global` if the program accepts so many examples on one
+  // replica. If not, this is the size of the first replica's part.
   int64_t examples = 1;
   int replicas = 1;
-  // Set only if the program limits batch sizes and the caller gave no number of replicas. These are
-  // the numbers of replicas that give each replica an admitted batch size.
+  // The numbers of replicas for which the program accepts each replica's part of the batch. Empty
+  // if the program accepts all sizes, or if the caller gave the number of replicas.
   std::vector<int> fitting;
 };
 
-// Returns the range of batch sizes that an exported program admits. nullopt: any size. Returns the
-// errors of reading the program's file.
+// Returns the range of batch sizes that the program accepts, or nullopt if it accepts all sizes.
+// Returns an error if the file of an exported program cannot be read.
 absl::StatusOr<std::optional<exported::Range>> AdmittedBatches(const Json& program);
 
-// Chooses the batch to try. If `replicas` is 0, uses the smallest number of replicas that gives
-// each replica an admitted batch size.
+// Chooses the batch to try. `admitted` is the result of AdmittedBatches. `replicas` is the number
+// of replicas of the job. If `replicas` is 0, uses the first number of TriedBatch::fitting, or 1.
 absl::StatusOr<TriedBatch> BatchToTry(const Job& job, int replicas,
                                       const std::optional<exported::Range>& admitted);
 
 // Checks the batches of an epoch of `size` examples (below 0: unknown). Returns ConfigurationError
-// if there are too few examples for the job's batches, or if a replica's part of the last batch has
-// a size that is not admitted.
+// if there are too few examples for the job's batches. Also returns ConfigurationError if the
+// program does not accept the size of a replica's part of the last batch.
 absl::Status CheckEpoch(const Job& job, const Replica& replica, int64_t size,
                         const TriedBatch& tried, const std::optional<exported::Range>& admitted);
 
-// Returns the numbers of replicas, from 1 to `most`, with which some batch of an epoch gives a
-// replica only one example.
+// Returns the numbers of replicas, from 1 to `most`, for which some replica gets only one example
+// of some batch of an epoch. Batch normalization cannot train on one example.
 std::vector<int> ReplicasWithSingleExample(const Job& job, const Replica& replica, int64_t size,
                                            int most);
-// Returns BatchWithSingleExample for this job with that many replicas. With parameter servers,
-// `replicas` is the number of workers.
+// Returns the result of BatchWithSingleExample (common/train/step/single_example.h) for this job
+// with `replicas` replicas. With parameter servers, `replicas` is the number of workers.
 std::string SingleExample(const Job& job, const Replica& replica, int64_t size, int replicas);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Writes a tensor as a numpy file.
+// Writes a tensor as a file in numpy's .npy format.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,9 +9,9 @@
 
 namespace muster {
 
-// Writes the tensor in row-major order. Writes bfloat16 as float32, because numpy has no bfloat16.
-// Renames the complete file into place. Returns an error that names the file. REQUIRES: the tensor
-// is on the CPU.
+// Writes the tensor in row-major order. Converts bfloat16 to float32, because numpy has no
+// bfloat16. The file appears at `path` when it is complete. On failure, returns an error that names
+// the file. REQUIRES: the tensor is on the CPU.
 absl::Status WriteNpy(const std::string& path, const at::Tensor& tensor);
 
 }  // namespace muster

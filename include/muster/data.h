@@ -1,5 +1,6 @@
-// Data sets. A Dataset has a size and returns example i. Any thread may read any example at any
-// time, in any order. The example does not depend on the number of threads, processes or restarts.
+// Data sets. A Dataset has a size and returns the example with a given index. Any thread may read
+// any example at any time, in any order. An example does not depend on the number of threads,
+// processes or restarts.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,21 +16,21 @@
 namespace muster::data {
 
 // An example, or a batch of examples, is a list of components, such as {image, label}. In a batch,
-// the first dimension of each tensor is the batch.
+// the first dimension of each tensor is the number of examples.
 using Example = std::vector<at::Tensor>;
 using Batch = std::vector<at::Tensor>;
 
-// A component of the job's own data (docs/data.md).
+// A component of the data that the job file describes in its key "data" (docs/data.md).
 struct Column {
-  std::string name;  // "x", "y", or a name from the job.
+  std::string name;  // "x", "y", or a name from the job file.
   at::ScalarType type = at::kFloat;
   std::vector<int64_t> shape;  // The shape of one example.
   // For labels of an image folder: the names of the classes, in the order of the labels.
   std::vector<std::string> classes = {};
 };
 
-// The values that an example may depend on, in addition to its index. Augmentation is seeded by
-// (seed, epoch, index).
+// The values that an example may depend on, in addition to its index. The random numbers of
+// augmentation depend only on the seed, the epoch and the index.
 struct Context {
   uint64_t seed = 0;
   int64_t epoch = 0;
@@ -38,41 +39,43 @@ struct Context {
 class Dataset;
 using DatasetPtr = std::shared_ptr<const Dataset>;
 
-// A source of examples by number. Immutable. Thread-safe. Damaged data is a DataError.
+// A source of examples, which have indices from 0. Immutable. Thread-safe. Damaged data is a
+// DataError (muster/status.h).
 class Dataset {
  public:
   static constexpr int64_t kUnknownSize = -1;
   virtual ~Dataset() = default;
 
-  // Returns the number of examples, or kUnknownSize. The size may be unknown only for the training
-  // split and for named data sets of the program. Other splits of unknown size are an error.
+  // Returns the number of examples, or kUnknownSize. Only the training split and named data sets
+  // (Builder::dataset) may have an unknown size. An unknown size of another split is an error.
   virtual int64_t size() const = 0;
-  // REQUIRES: 0 <= index < size(). If the size is unknown, returns kOutOfRange for an index past
-  // the last example.
+  // REQUIRES: 0 <= index < size(). If the size is unknown, `index` may be any number from 0, and
+  // the function returns absl::OutOfRangeError for an index past the last example.
   virtual absl::StatusOr<Example> Get(int64_t index, const Context& context) const = 0;
   // Returns the examples of `indices` as a batch. The default implementation stacks the results of
-  // Get. In-memory datasets gather all rows in one operation. If `indices` is empty, each tensor
-  // has first dimension 0, and the other dimensions and the type of an example.
+  // Get. If `indices` is empty, the first dimension of each tensor is 0. The other dimensions and
+  // the type are those of an example.
   virtual absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,
                                          const Context& context) const;
-  // Returns the number of existing examples in [begin, end). The loop calls this to find the end of
-  // a dataset of unknown size. The default implementation calls size(), or Get if the size is
-  // unknown.
+  // Returns the number of indices in [begin, end) that have an example. The training loop calls
+  // this function to find the end of a dataset of unknown size. The default implementation computes
+  // the number from size(). If the size is unknown, the default implementation calls Get.
   virtual absl::StatusOr<int64_t> Available(int64_t begin, int64_t end,
                                             const Context& context) const;
 };
 
-// The following functions read or create datasets. They read and check each file in full when they
-// are called. A missing, truncated or damaged file is a DataError that names the file. FromTensors
-// returns a DataError if the components' first dimensions differ.
+// The following functions, up to FromFunction, read or create datasets. Each call reads and checks
+// its files in full. A missing, truncated or damaged file is a DataError that names the file.
+// FromTensors returns a DataError if the components' first dimensions differ.
 absl::StatusOr<DatasetPtr> FromTensors(std::vector<at::Tensor> components);
-// Reads numpy's .npy format, versions 1 to 3, in C or Fortran order. The type is one of f2, f4, f8,
-// i1, i2, i4, i8, u1 and b1, little-endian.
+// Reads numpy's .npy format, versions 1 to 3, in C or Fortran order. The file's dtype is one of f2,
+// f4, f8, i1, i2, i4, i8, u1 and b1, little-endian.
 absl::StatusOr<at::Tensor> ReadNpy(const std::string& path);
-// Reads an IDX file, gzip or plain. All element types of the format are supported.
+// Reads an IDX file (the format of MNIST), compressed with gzip or not. Supports all element types
+// of the format.
 absl::StatusOr<at::Tensor> ReadIdx(const std::string& path);
-// Returns {image, label} from two IDX files with the same number of examples. Labels must have one
-// dimension. The tensors have the types of the files.
+// Returns a dataset of {image, label} from two IDX files with the same number of examples. The file
+// of labels must have one dimension. The tensors have the element types of the files.
 absl::StatusOr<DatasetPtr> LoadIdxPair(const std::string& images, const std::string& labels);
 DatasetPtr FromFunction(int64_t size,
                         std::function<absl::StatusOr<Example>(int64_t index, const Context&)> get);
@@ -84,67 +87,70 @@ class Stream {
   // Returns the next example, or absl::OutOfRangeError at the end.
   virtual absl::StatusOr<Example> Next() = 0;
 };
-// How to reopen a stream when training continues in the middle of the stream, after a restart or
-// after the loss of a member.
+// How to reopen a stream when training continues in the middle of the stream. This happens after a
+// restart, and after the loss of a training process.
 enum class Reopen {
   kAtExample,  // `open` starts the stream at example number `first`.
   // `open` starts the stream at example 0. Examples before `first` are read and dropped.
   kFromStart,
-  // The stream cannot repeat examples. The next example that arrives counts as `first`.
+  // The stream cannot repeat examples. The first example of the reopened stream counts as number
+  // `first`.
   kAsItComes,
-  kNever,  // Training that would continue in the middle of the stream is an error.
+  kNever,  // Continuing in the middle of the stream is an error.
 };
-// Opens a stream. context.epoch is the number of the pass over the stream. `first` is the number of
-// the first example to return, and is above 0 only for kAtExample. Each process reads the whole
-// stream, once for all of its replicas.
+// Opens a stream. context.epoch counts the passes over the stream, from 0. `first` is the number of
+// the first example to return. `first` is above 0 only for Reopen::kAtExample. Each process reads
+// the whole stream once, for all of its replicas (devices).
 using OpenStream =
     std::function<absl::StatusOr<std::unique_ptr<Stream>>(const Context& context, int64_t first)>;
 DatasetPtr FromStream(OpenStream open, Reopen reopen = Reopen::kFromStart);
 
 // The following functions transform datasets, and have the names of tf.data. Negative counts behave
 // as in tf.data: Take(-1) keeps all examples, Skip(-1) keeps none, and Repeat(-1) repeats forever
-// and has unknown size. Shuffle and Cache require a known size. REQUIRES: `input` is not null, and
-// batch_size is positive. Otherwise they throw std::invalid_argument.
+// and has unknown size. Shuffle and Cache require a known size. The functions throw
+// std::invalid_argument if `input` is null or batch_size is not positive.
 //
 // The caller owns the tensors that Get and GetBatch return. Writing to these tensors never changes
 // the dataset.
 //
-// An exception of a MapFunction is a ProgramError.
+// If a MapFunction throws an exception, Get returns a ProgramError (muster/status.h).
 using MapFunction = std::function<Example(Example, const Context&, int64_t index)>;
 DatasetPtr Map(DatasetPtr input, MapFunction function);
-// Like Map, but the function converts whole batches, such as uint8 to float / 255. Each row of the
-// result must depend only on the same row of the input and on its index. Batches may have any size,
-// including 0. An exception of the function is a ProgramError.
+// Like Map, but the function converts whole batches, for example from uint8 to float / 255. Each
+// row of the result must depend only on the same row of the input and on that row's index. Batches
+// may have any size, including 0.
 using BatchFunction =
     std::function<Batch(Batch, const Context&, const std::vector<int64_t>& indices)>;
 DatasetPtr MapBatch(DatasetPtr input, BatchFunction function);
-// Concatenates the components. The result is as long as the shortest input.
+// An example of the result has the components of all inputs, in order. The result is as long as the
+// shortest input.
 absl::StatusOr<DatasetPtr> Zip(std::vector<DatasetPtr> inputs);
 DatasetPtr Take(DatasetPtr input, int64_t count);
 DatasetPtr Skip(DatasetPtr input, int64_t count);
-// In repetition r of epoch e, the input receives the epoch number e * times + r. The input is
-// therefore shuffled and augmented differently in each repetition.
+// Repetition r (from 0) of epoch e reads the input with the epoch number e * times + r. Each
+// repetition is therefore shuffled and augmented differently.
 DatasetPtr Repeat(DatasetPtr input, int64_t times);
 // Permutes the whole dataset, with a different permutation in each epoch. If
-// reshuffle_each_iteration is false, every epoch has the same permutation. The order is a function
-// of (seed, salt, epoch, index) and takes no memory.
+// reshuffle_each_iteration is false, every epoch has the same permutation. The position of an
+// example is computed from the seed, `salt`, the epoch and the index, so no table of the order is
+// kept.
 DatasetPtr Shuffle(DatasetPtr input, uint64_t salt = 0, bool reshuffle_each_iteration = true);
 DatasetPtr BatchExamples(DatasetPtr input, int64_t batch_size, bool drop_remainder = false);
-// Caches examples in memory. An example is stored when it is first read. The input must not depend
-// on the epoch.
+// Caches examples in memory. The first read of an example stores the example. The examples of the
+// input must not depend on the epoch.
 DatasetPtr Cache(DatasetPtr input);
-// Caches examples on disk, in a file in `folder` with room for every example. An example is stored
-// when it is first read. All processes of the host and later runs share the file. All examples must
-// have the same shapes and types. The size, the shapes, the types and `stamp` select the file.
-// `stamp` must describe everything else that the examples depend on, such as settings, and names
-// and times of files. A change that `stamp` does not cover is not detected. Returns a
-// ConfigurationError if the folder is not writable, or if the disk has too little space for all
-// examples.
+// Caches examples on disk, in a file in `folder` with room for every example. The first read of an
+// example stores the example. All processes of the host and later runs share the file. All examples
+// must have the same shapes and types. The name of the file depends on the size, the shapes, the
+// types and `stamp`. `stamp` must therefore describe everything else on which the examples depend,
+// such as settings, and the names and modification times of files. If something changes and `stamp`
+// does not, the cache returns old examples. Returns a ConfigurationError if the folder is not
+// writable, or if the disk has too little space for all examples.
 absl::StatusOr<DatasetPtr> Cache(DatasetPtr input, const std::string& folder,
                                  const std::string& stamp = "");
 
-// Returns OK, or a ConfigurationError if the size is unknown. `name` is the user's name of the
-// dataset ("train").
+// Returns a ConfigurationError if the size is unknown. `name` is the name of the dataset in the
+// message, such as "train".
 absl::Status CheckSized(const Dataset& dataset, const std::string& name);
 
 }  // namespace muster::data

@@ -11,8 +11,8 @@
 
 namespace muster {
 
-// Carries a Status through code that reports errors by exceptions. The job ends with the Status's
-// message and exit code.
+// An exception that holds an absl::Status. If a program throws a StatusError, the job ends with the
+// Status's message and exit code (muster/status.h).
 class StatusError : public std::exception {
  public:
   explicit StatusError(absl::Status status) : status_(std::move(status)), text_(Message(status_)) {}

@@ -1,4 +1,4 @@
-// Handles of the objects that a program declares in build(), and the splits of its data.
+// Handles of the objects that a program declares in build(), and the splits of the program's data.
 #pragma once
 
 namespace muster {
@@ -6,8 +6,8 @@ namespace muster {
 enum class Split { kTrain = 0, kValidation, kTest };
 const char* SplitName(Split split);  // "train", "validation", "test"
 
-// Builder returns these handles, and Step, Evaluation and Loop take them. A handle is valid as long
-// as the replica exists.
+// Functions of Builder return these handles. Functions of Step, Evaluation and Loop take them. Each
+// replica (device) has its own handles, which are valid as long as the replica exists.
 struct OptimizerHandle {
   int index = -1;
 };

@@ -1,5 +1,5 @@
-// Reads configuration from JSON. Syntax errors name line and column. JsonObject reads one object
-// and refuses unknown keys with a suggestion of the nearest known key.
+// Reads configuration from JSON. JsonObject reads one JSON object. If the object has an unknown
+// key, the error suggests the known key with the most similar name.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,35 @@ namespace muster {
 
 using Json = nlohmann::json;
 
-// Parses `text`. Comments are allowed. Errors are ConfigurationErrors of the form "<origin>: line
-// L, column C: ...". Duplicate keys in one object are refused.
+// Parses `text`. Comments are allowed. Duplicate keys in one object are an error. Errors are
+// ConfigurationErrors (muster/status.h) of the form "<origin>: line L, column C: ...".
 absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view origin);
-// Same as ParseJson, for a file.
+// Parses the content of a file as ParseJson does, with `path` as the origin.
 absl::StatusOr<Json> ReadJsonFile(const std::string& path);
 
-// Serializes on one line, or indented by `indent` spaces if it is not negative. Replaces invalid
-// UTF-8 by U+FFFD and does not throw. AnyJson is Json or the variant that keeps the order of keys.
+// Serializes `json`. If `indent` is negative, the result is one line. Otherwise each level is
+// indented by `indent` spaces. Replaces invalid UTF-8 by U+FFFD and does not throw. AnyJson is Json
+// or nlohmann::ordered_json.
 template <typename AnyJson>
 std::string Dump(const AnyJson& json, int indent = -1) {
   return json.dump(indent, ' ', /*ensure_ascii=*/false, AnyJson::error_handler_t::replace);
 }
 
-// Returns the candidate with the smallest edit distance to `word`, ignoring case. Returns "" if no
-// candidate is close enough for `word` to be a typing error.
+// Returns the candidate with the smallest edit distance to `word`. Ignores case. Returns "" if
+// every candidate is too different for `word` to be a typing error.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-// Reads one object's keys into variables. Each Read registers its key as known. After the first
-// error, later calls do nothing. Finish() returns that error, or an error for a key that no Read
-// named. If a key is absent or null, `*out` stays unchanged.
+// Reads the keys of one JSON object into variables. Each call of Read makes its key known. If a key
+// is absent or null, `*out` stays unchanged. After an error, later calls do nothing. Finish()
+// returns the first error. If there was no error, but the object has an unknown key, Finish()
+// returns an error that names this key.
 //   JsonObject object(json, "optimizer");
 //   object.Read("name", &name).Read("momentum", &momentum);
 //   MUSTER_RETURN_IF_ERROR(object.Finish());
 class JsonObject {
  public:
-  // `path` is the object's dotted path for messages, "" for the top level. `json` must outlive this
-  // object.
+  // `path` is the object's place in the configuration for messages, such as "optimizer.clip", or ""
+  // for the top level. `json` must outlive this object.
   JsonObject(const Json& json, std::string path);
 
   JsonObject& Read(const std::string& key, bool* out);
@@ -54,7 +56,8 @@ class JsonObject {
   JsonObject& Read(const std::string& key, std::vector<double>* out);
   JsonObject& Read(const std::string& key, std::vector<int64_t>* out);
   JsonObject& Read(const std::string& key, Json* out);  // Reads any value.
-  // Reports the caller's own error about `key`, such as "must be above 0, is -3".
+  // Records the caller's own error about `key`, such as "must be above 0, is -3". Finish() returns
+  // this error.
   JsonObject& Fail(const std::string& key, std::string_view what);
 
   bool Has(const std::string& key) const;  // Returns true if the key is present and not null.

@@ -1,5 +1,6 @@
-// Computes keys of embedding tables from text, with public hash functions. The keys are the same on
-// every machine, in every version, and in other languages.
+// Computes keys of embedding tables from text. The hash functions are public standards, so programs
+// in other languages compute the same keys. The keys are the same on every machine and in every
+// version.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ enum class KeyHash {
 
 // Returns the 64-bit hash of the bytes of `text`, as a signed number. In Python:
 //   numpy.uint64(xxhash.xxh64_intdigest(text)).astype(numpy.int64)
-// Two different texts collide with probability 2^-64. Among 100 million texts, the probability of
-// at least one collision is 1 in 3,700.
+// Two different texts have the same hash with probability 2^-64. Among 100 million texts, the
+// probability that two have the same hash is 1 in 3,700.
 int64_t HashKey(std::string_view text, KeyHash hash = KeyHash::kXxh64);
 
 }  // namespace muster

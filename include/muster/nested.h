@@ -1,4 +1,5 @@
-// Tensors and nested dictionaries of tensors, as the values of collective calls.
+// Nested dictionaries of tensors: the values that functions of Step and Loop reduce, gather and
+// report.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,9 +13,9 @@
 
 namespace muster {
 
-// A tensor, or a dictionary from names to Nested:
+// Either a tensor, or a dictionary from names to values of type Nested:
 //   Nested{{"loss", loss}, {"counts", {{"right", right}, {"all", 3}}}}
-// Numbers become tensors without dimensions, of type float64, int64 or bool.
+// Numbers become scalar tensors (without dimensions) of type float64, int64 or bool.
 class Nested {
  public:
   using Items = std::map<std::string, Nested>;
@@ -28,17 +29,18 @@ class Nested {
   explicit Nested(Items items);
 
   bool is_tensor() const { return is_tensor_; }
-  // tensor() throws a ProgramError if this is a dictionary. items() and operator[] throw a
-  // ProgramError if this is a tensor. operator[] also throws a ProgramError for an unknown name.
+  // tensor() throws an exception if this is a dictionary. items() and operator[] throw an exception
+  // if this is a tensor. operator[] also throws an exception if the name is unknown. The exception
+  // is a StatusError with a ProgramError (muster/status.h).
   const at::Tensor& tensor() const;
   const Items& items() const;
   const Nested& operator[](const std::string& name) const;
 
-  // Returns a copy that has function(tensor) in place of each tensor. Calls `function` in the order
-  // of names.
+  // Returns a copy in which function(tensor) replaces each tensor. Calls `function` in the
+  // alphabetical order of names.
   Nested Map(const std::function<at::Tensor(const at::Tensor&)>& function) const;
-  // Calls `visit` for each tensor of a dictionary in the order of names. Nested names are joined by
-  // '/'.
+  // Calls `visit` with the name of each tensor and the tensor, in the alphabetical order of names.
+  // The name of a tensor in a nested dictionary contains the names of all levels: "counts/right".
   void ForEach(const std::function<void(const std::string&, const at::Tensor&)>& visit) const;
 
  private:
@@ -50,7 +52,8 @@ class Nested {
   Items items_;
 };
 
-// A value that differs between replicas. The object holds this replica's value.
+// A value that may differ between replicas (devices). Each replica has its own PerReplica object,
+// which holds the value of this replica.
 class PerReplica {
  public:
   PerReplica() = default;

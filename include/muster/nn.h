@@ -1,5 +1,5 @@
-// Includes the modules of torch::nn that most models use. <torch/torch.h> includes all of LibTorch,
-// but takes twice as long to compile.
+// Includes the modules of torch::nn that most models use. <torch/torch.h> includes all modules, but
+// doubles the time to compile a source file.
 #pragma once
 
 #include <ATen/TensorOperators.h>

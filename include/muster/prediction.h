@@ -13,19 +13,19 @@ namespace muster {
 
 class PredictionImpl;
 
-// One batch of prediction input on one replica. The batch is never empty.
+// Gives Program::predict the properties of its input batch. The batch is never empty.
 class Prediction {
  public:
   explicit Prediction(PredictionImpl* impl) : impl_(impl) {}
   at::Device device() const;
-  // Returns the names of the batch's components. If the input is a folder, the names are its file
-  // names without ".npy". If the job has data, the names are in the order of the columns of that
-  // data. Otherwise they are in alphabetical order. If the input is one file or a prompt, there is
-  // one name: that of the first column of the job's data except "target", or "x" if the job has no
-  // data.
+  // Returns the names of the batch's components, in order. If the input of `muster predict` is a
+  // folder, the names are its file names without ".npy". Their order is that of the columns in the
+  // job's "data", or alphabetical if the job has no "data". If the input is one file or a prompt,
+  // there is one name. This name is that of the first column of the job's "data" except "target",
+  // or "x" if the job has no "data".
   const std::vector<std::string>& columns() const;
-  // These functions work as in Step. For a key that was never trained, they return the initial
-  // value of a new row.
+  // These functions return rows of embedding tables, as in Step. For a key that was never trained,
+  // the row has its initial value.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
   at::Tensor lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling);
   std::vector<at::Tensor> lookup(const std::vector<TableKeys>& keys);

@@ -1,11 +1,12 @@
-// The base class of a user's program, with build, train_step and eval_step. The same program runs
-// under every strategy, and does not handle ranks, devices or RPCs. As in LibTorch, names are in
-// snake_case and errors are exceptions. An exception of a program ends the job with the exception's
-// message. The exit code is 1, except that a StatusError sets its own exit code.
+// The base class of a user's program. A subclass defines at least build, train_step and eval_step.
+// The same program runs under every strategy (docs/job_file.md), and needs no code for ranks,
+// devices or RPCs. As in LibTorch, names are in snake_case and errors are exceptions. If a program
+// throws an exception, the job ends with the exception's message and exit code 1. A StatusError
+// (muster/error.h) sets another exit code.
 //
-// Each replica (device) has its own Program object, and only one thread uses it, except for
-// prefetch(). A program keeps its models and its handles of optimizers and metrics in data members.
-// A step is a transaction: see Step.
+// Each replica (device) has its own Program object. One thread calls all functions of the object,
+// except prefetch(). A program keeps its models and its handles of optimizers and metrics in data
+// members. muster/step.h describes a step.
 #pragma once
 
 #include <functional>
@@ -30,19 +31,20 @@ class Program {
   virtual ~Program() = default;
   virtual void build(Builder& builder) = 0;
   virtual void train_step(Step& step, const data::Batch& batch) = 0;
-  // Called with gradients off and models in eval mode.
+  // Called for each batch of a validation or test pass, with gradients off and models in eval mode.
   virtual void eval_step(Evaluation& evaluation, const data::Batch& batch) = 0;
   virtual void run(Loop& loop) { loop.fit(); }
-  // Returns the outputs for a batch of input (`muster predict`), one row per example. Called with
-  // gradients off and models in eval mode. For an invalid input, throw std::invalid_argument with
-  // one sentence. The process then exits with code 2.
+  // Returns the outputs for a batch of input, one row per example. `muster predict` and
+  // CallbackContext::predict call this function, with gradients off and models in eval mode. For an
+  // invalid input, throw std::invalid_argument with one sentence. `muster predict` then exits with
+  // code 2.
   virtual at::Tensor predict(Prediction& prediction, const data::Batch& batch) {
     (void)prediction;
     (void)batch;
     throw std::invalid_argument("the program has no predict(): override Program::predict");
   }
-  // encode() converts a text (`muster predict --prompt`) to a batch for predict(). decode()
-  // converts the outputs of predict() to the text to print, or to "" to print nothing.
+  // For `muster predict --prompt`, encode() converts the prompt to a batch for predict(). decode()
+  // converts the outputs of predict() to the text to print. "" means that nothing is printed.
   virtual data::Batch encode(const std::string& prompt) {
     (void)prompt;
     throw std::invalid_argument("the program takes no text: override Program::encode");
@@ -51,9 +53,9 @@ class Program {
     (void)outputs;
     return "";
   }
-  // Reports the keys that train_step will look up for `batch`. Called only with parameter servers.
-  // The worker pulls the rows of these keys while it computes the previous step. A key that
-  // prefetch() does not report, or that the worker updates meanwhile, is pulled at its lookup.
+  // Reports the keys that train_step will look up in embedding tables for `batch`. Called only with
+  // parameter servers. The worker pulls the rows of these keys while it computes the previous step.
+  // If that step updates a key, or prefetch() does not report a key, Step::lookup pulls the row.
   // Called on a separate thread, while a step may run. An implementation may read the batch (in
   // host memory) and the data members that build() set, but nothing that steps change.
   virtual void prefetch(Prefetch& rows, const data::Batch& batch) const {

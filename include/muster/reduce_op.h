@@ -1,4 +1,4 @@
-// The operations that reduce values over all replicas.
+// The operations that reduce the values of all replicas (devices) to one value.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Learning-rate schedules: functions of the number of steps. A program can register its own
-// schedule:
+// schedule in build():
 //
 //   class Sawtooth : public muster::Schedule { ... };
 //   builder.schedule("sawtooth", [](JsonObject& keys, const ScheduleContext& context) {
@@ -8,8 +8,8 @@
 //     return std::make_unique<Sawtooth>(top, context.steps_per_epoch);
 //   });
 //
-// The job then uses this schedule like a built-in one: "learning_rate": {"name": "sawtooth", "top":
-// 0.2}.
+// The job file then selects this schedule like a built-in one: "learning_rate": {"name":
+// "sawtooth", "top": 0.2}.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@
 
 namespace muster {
 
-// A pure function from the number of completed steps to the learning rate. A restart therefore
-// continues exactly, and every member computes the same rate. Immutable. Thread-safe.
+// A pure function from the number of completed steps to the learning rate. Every process therefore
+// computes the same rate, also after a restart. Immutable. Thread-safe.
 class Schedule {
  public:
   virtual ~Schedule() = default;
@@ -30,19 +30,21 @@ class Schedule {
   virtual double At(int64_t steps) const = 0;
 };
 
-// Numbers of the run, for schedules with lengths in epochs or in fractions of the run.
+// Numbers of the run, for schedules whose lengths are in epochs or in fractions of the run.
 struct ScheduleContext {
-  int64_t steps_per_epoch = 1;  // 0 means unknown: lengths in epochs are then an error.
-  // 0 means unknown. A schedule that needs the total and has no length of its own is then an error.
+  int64_t steps_per_epoch = 1;  // 0: unknown, so a length in epochs is an error.
+  // The number of steps of the run. 0: unknown. In this case, a schedule that needs the length of
+  // the run and has no length of its own is an error.
   int64_t total_steps = 0;
-  // The number of replicas at the first start of the run. With parameter servers, the number of
-  // workers.
+  // The number of replicas (devices) at the first start of the run. With parameter servers, the
+  // number of workers.
   int64_t num_replicas = 1;
 };
 
-// Creates a schedule from the keys of a JSON object of the job or of the program. A key that the
-// factory does not read is an error. The factory calls keys.Fail() for an invalid value. Called for
-// each optimizer and table with this schedule whenever training starts or continues.
+// Creates a schedule from the keys of the learning rate's JSON object. The object is from the job
+// file or from the program. A key that the factory does not read is an error. The factory calls
+// keys.Fail() for an invalid value. Whenever training starts or continues, Muster calls the factory
+// for each optimizer and embedding table with this schedule.
 using ScheduleFactory =
     std::function<std::unique_ptr<Schedule>(JsonObject& keys, const ScheduleContext& context)>;
 

@@ -1,11 +1,12 @@
-// A macro that makes a shared library a plugin, which Muster's binaries can load. Write in one of
-// the library's source files, at namespace scope:
+// MUSTER_PROGRAM makes a shared library a plugin: a file with a program that Muster's binaries can
+// load. Write in one of the library's source files, at namespace scope:
 //
 //   MUSTER_PROGRAM(MyProgram)   // a muster::Program with a default constructor
 //
-// The macro stores a stamp (the versions that the library was built with) in the library. A binary
-// compares this stamp with its own before any code of the library runs. A library that was built
-// with other versions would misread memory.
+// The macro stores a stamp in the library: the versions of Muster, LibTorch and the standard
+// library with which the library was built. Before a binary runs any code of the library, the
+// binary compares this stamp with its own. A library that was built with other versions would
+// misread memory.
 #pragma once
 
 #include <torch/version.h>

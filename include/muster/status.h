@@ -1,6 +1,7 @@
 // Error handling. An error is an absl::Status with a sentence that says what failed, where, and
-// what to do. Errors that a user, a peer, a disk or a network can cause are Statuses. Only a broken
-// invariant aborts the process. The code of the Status determines the process's exit code.
+// what to do. All errors that a user, another process, a disk or a network can cause are Statuses.
+// A bug of Muster itself (a broken invariant) aborts the process. The code of the Status determines
+// the process's exit code.
 #pragma once
 
 #include <string>
@@ -11,19 +12,22 @@
 
 namespace muster {
 
-// The exit code of a process. Codes below 128 are permanent errors, and codes from 128 on are
-// retryable (Kubeflow's rule for the restart policy ExitCode of a TFJob).
+// The exit code of a process. As for the restart policy ExitCode of Kubeflow's TFJob, codes from 1
+// to 127 are permanent errors, and codes from 128 on are retryable.
 enum class ExitCode : int {
   kDone = 0,
   kProgramFailed = 1,  // The user's program failed.
-  kConfiguration = 2,  // An error in TF_CONFIG, job file, flags, ports or model_dir.
+  kConfiguration = 2,  // An error in TF_CONFIG, the job file, flags, ports or model_dir.
   kDataDamaged = 3,    // Data or a checkpoint is damaged beyond repair.
-  // A peer was lost, a deadline passed, or a newer process replaced this one. A restart can help.
+  // Another process was lost, a deadline passed, or a newer process replaced this one. A restart of
+  // the process can help.
   kRetryable = 138,
-  kPreempted = 143,  // Stopped at an agreed step after saving a checkpoint.
+  // Stopped on request. A job in training stops after an agreed step and saves a checkpoint.
+  kPreempted = 143,
 };
 
-// These functions make the Status of each cause. The message is a whole sentence for a person.
+// These functions make the Status for each cause. The message is a whole sentence for a person. The
+// comments show the Status code and the exit code.
 absl::Status ProgramError(std::string_view message);        // kUnknown            -> 1
 absl::Status ConfigurationError(std::string_view message);  // kInvalidArgument    -> 2
 absl::Status DataError(std::string_view message);           // kDataLoss           -> 3
@@ -32,16 +36,18 @@ absl::Status DeadlinePassed(std::string_view message);      // kDeadlineExceeded
 absl::Status Superseded(std::string_view message);          // kAborted            -> 138
 absl::Status Preempted(std::string_view message);           // kCancelled          -> 143
 
-// Codes that no function above produces, such as kInternal, give kProgramFailed.
+// Returns the exit code of a status. A Status code that no function above produces, such as
+// kInternal, gives kProgramFailed.
 ExitCode ExitCodeOf(const absl::Status& status);
-// The inverse of ExitCodeOf, for an exit code that another process sent. REQUIRES: code != kDone.
+// Returns a Status for an exit code that another process sent: the inverse of ExitCodeOf. REQUIRES:
+// code != kDone.
 absl::Status StatusFor(ExitCode code, std::string_view message);
-// Converts 0, 1, 2, 3, 138 and 143. Any other number, from a peer of another version, gives
-// kRetryable.
+// Converts 0, 1, 2, 3, 138 and 143. Any other number gives kRetryable. Such a number can come from
+// a process of another version.
 ExitCode ExitCodeFromInt(int code);
 
-// Returns the message as a std::string_view, which fmt and similar libraries need. In Debian's
-// abseil, absl::string_view and std::string_view are different types.
+// Returns the message as a std::string_view. fmt and similar libraries need this type. In Debian's
+// abseil, absl::string_view is a different type.
 inline std::string_view Message(const absl::Status& status) {
   return {status.message().data(), status.message().size()};
 }

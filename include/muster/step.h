@@ -1,4 +1,6 @@
-// The interfaces that Muster passes to Program::train_step, eval_step and prefetch.
+// The interfaces that Muster passes to Program::train_step, eval_step and prefetch. A replica is
+// one device's copy of the program. An embedding table (Builder::embedding) maps integer keys to
+// rows of `width` numbers.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -19,23 +21,25 @@ class StepImpl;
 class EvaluationImpl;
 class PrefetchImpl;
 
-// A loss for one optimizer to minimize. Without weights, `loss` has shape [batch], and the job's
-// loss_reduction selects the divisor of the sum over the examples. With weights, `loss` and
-// `weights` have the same shape, [batch] or [batch, ...] (such as one per token). The objective is
-// then the weighted sum of the loss, divided by the sum of the weights. Both sums are over all
-// replicas and micro-batches. If the weights sum to 0, the gradient is 0. Weights are constants.
-// docs/extending.md describes weights with other values of loss_reduction and with parameter
-// servers.
+// A loss for one optimizer to minimize. Without weights, `loss` has shape [batch]. The objective is
+// the sum of the losses, divided as the job's "loss_reduction" requires. With weights, `loss` and
+// `weights` have the same shape, [batch] or [batch, ...], for example one value per token. By
+// default, the objective with weights is the sum of weights * loss, divided by the sum of the
+// weights. Both sums are over all replicas and micro-batches. If the weights sum to 0, the gradient
+// is 0. Weights are constants: they get no gradient. docs/extending.md describes weights for the
+// other values of "loss_reduction" and with parameter servers.
 struct Objective {
   OptimizerHandle optimizer;
   at::Tensor loss;
   at::Tensor weights = {};
 };
 
-// Bags of keys, as for torch::nn::EmbeddingBag. A lookup pools the rows of each bag into one row.
-// In the first form, with keys [n] and offsets [bags], bag i begins at offsets[i] and ends at the
-// next offset, or at n. In the second form, keys are [bags, length] without offsets. `weights` has
-// one weight per key. Keys equal to `padding` do not count.
+// Bags (lists) of keys, as for torch::nn::EmbeddingBag. A lookup combines the rows of each bag into
+// one row. There are two forms. In the first form, `keys` has shape [n] and `offsets` has shape
+// [bags]. Bag i begins at keys[offsets[i]] and ends before the beginning of bag i + 1. The last bag
+// ends at the end of `keys`. In the second form, `keys` has shape [bags, length], and there are no
+// offsets. In both forms, `weights` may have one weight per key. Keys equal to `padding` do not
+// count.
 struct Bags {
   at::Tensor keys;
   at::Tensor offsets = {};
@@ -44,8 +48,8 @@ struct Bags {
 };
 enum class Pooling {
   kSum,
-  // Divides by the sum of the weights or, without weights, by the number of keys. The row of an
-  // empty bag is 0.
+  // The sum, divided by the sum of the weights. Without weights, the sum is divided by the number
+  // of keys. The result for an empty bag is 0.
   kMean
 };
 
@@ -59,87 +63,92 @@ struct TableBags {
   Pooling pooling = Pooling::kSum;
 };
 
-// One step on one replica, over its slice of one global batch. The slice may be empty (first
-// dimension 0). A step is a transaction: after the last reduction, its changes become visible on
-// all replicas or on none (the commit). With one minimize() per step, the commit applies the
-// update. If a step calls minimize() a second time, the step is run again from its start. In this
-// run and in all later steps, each minimize() applies its update at once, and the commit makes the
-// updates final.
+// One step on one replica, over the replica's slice of one global batch. The slice may be empty
+// (first dimension 0). A step is a transaction: its changes become final on all replicas or on
+// none. The commit is the moment after the step's last all-reduce when the changes become final.
+// With one minimize() per step, the commit applies the update of the parameters. If a step calls
+// minimize() twice, Muster runs the first such step again from its start. In the repeated run and
+// in all later steps, each minimize() applies its update before it returns. If the step fails
+// before its commit, these updates are undone.
 class Step {
  public:
   explicit Step(StepImpl* impl) : impl_(impl) {}
 
-  int64_t number() const;  // Steps count from 1.
-  int64_t epoch() const;   // Epochs count from 0.
+  int64_t number() const;  // Returns the number of the step, from 1.
+  int64_t epoch() const;   // Returns the number of the epoch, from 0.
   int replica() const;
   int num_replicas() const;
   at::Device device() const;
-  // Returns a random generator of this replica, seeded by (seed, step, replica, micro-batch).
-  // LibTorch's default generator is shared by the CPU replicas of one process.
+  // Returns a random generator of this replica. The generator's seed depends on the job's seed, the
+  // step, the replica and the micro-batch. On the CPU, use this generator instead of LibTorch's
+  // default generator, which all CPU replicas of a process share.
   at::Generator generator();
 
   // Returns rows of a table, float32 [..., width], for integer keys of any shape [...]. minimize()
-  // computes the gradients of these rows. The commit sums the gradients by key over the step and
-  // over all replicas, and applies one update per row.
+  // computes the gradients of these rows. The commit adds up all gradients of a key, over the step
+  // and over all replicas, and applies one update to the key's row.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
-  // Returns pooled rows [bags, width]. The result is also differentiable with respect to the
-  // weights.
+  // Returns one combined row for each bag, [bags, width]. The result is differentiable with respect
+  // to the rows and the weights.
   at::Tensor lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling);
-  // Looks up several tables, in the order given. With parameter servers, one call takes one round
-  // trip for all tables.
+  // Looks up several tables. The results are in the order of the arguments. With parameter servers,
+  // one call needs one network round trip for all tables.
   std::vector<at::Tensor> lookup(const std::vector<TableKeys>& keys);
   std::vector<at::Tensor> lookup(const std::vector<TableBags>& bags);
-  // Computes the gradients of the optimizer's parameters and of the looked-up rows, all-reduces the
-  // gradients and applies the update.
+  // Computes the gradients of the optimizer's parameters and of the looked-up rows. Muster
+  // all-reduces the gradients and applies the update. The struct Objective describes `loss` and
+  // `weights`.
   void minimize(OptimizerHandle optimizer, const at::Tensor& loss, const at::Tensor& weights = {});
-  // Minimizes several losses together. Differentiates each loss with respect to the parameters of
-  // its own optimizer. Computes all gradients before any update, and reduces all of them together.
-  // Losses of the same optimizer are summed. Use a second minimize() only for a loss that depends
-  // on an update of this step.
+  // Minimizes several losses together. Each loss is differentiated with respect to the parameters
+  // of its own optimizer. All gradients are computed before any update, and are all-reduced
+  // together. Losses of the same optimizer are summed. Call minimize() a second time only for a
+  // loss that depends on an update of this step.
   void minimize(const std::vector<Objective>& objectives);
-  // Adds a loss per example, shape [batch], to the next minimize() of the optimizer. The loss has
-  // no weights. Without the argument `optimizer`, the loss is added to the next minimize(), which
-  // must then have exactly one optimizer.
+  // Adds a loss per example, shape [batch], to the loss of the next minimize() of `optimizer`. The
+  // loss has no weights. Without the argument `optimizer`, the loss is added to the next minimize()
+  // of any optimizer. That call must have exactly one optimizer.
   void add_loss(const at::Tensor& per_example_loss);
   void add_loss(const at::Tensor& per_example_loss, OptimizerHandle optimizer);
-  // Like add_loss, for a scalar loss that depends only on parameters. The loss counts once, not
-  // once per replica.
+  // Like add_loss, for a scalar loss that depends only on parameters. All replicas compute the same
+  // loss, so it counts once, not once per replica.
   void regularize(const at::Tensor& scalar_loss);
   void regularize(const at::Tensor& scalar_loss, OptimizerHandle optimizer);
-  // Reports a value for the log and TensorBoard. `value` has shape [batch] or, with weights, the
-  // shape of the weights. The value is reduced like a loss. Its mean over the epoch appears as
-  // "epoch_<name>". Every replica must report the same names in every step, even with an empty
-  // batch. A name may be any text, such as "MAE(X, F(G(X)))". Nested names are written
+  // Reports a value for the log and TensorBoard. Without weights, `value` has shape [batch]. With
+  // weights, `value` and `weights` have the same shape. Muster reduces the values over all replicas
+  // like a loss. TensorBoard shows the mean over an epoch as "epoch_<name>". Every replica must
+  // report the same names in every step, even with an empty batch. A name may be any text, such as
+  // "MAE(X, F(G(X)))". The name of a value in a nested dictionary is, for example,
   // "generator/adversarial".
   void report(const std::string& name, const at::Tensor& value, const at::Tensor& weights = {});
   // Reports a dictionary: report({{"generator", {{"adversarial", a}, {"cycle", c}}}}).
   void report(const Nested& values, const at::Tensor& weights = {});
-  // Adds the batch to a metric of the epoch. `weights` has one weight per example, or one per value
-  // that the metric averages. Some metrics do not accept weights.
+  // Adds the batch to a metric, which covers the epoch. `weights` has one weight per example, or
+  // one per value that the metric averages. A metric without WeightedIncrement (muster/metrics.h)
+  // accepts no weights.
   void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {},
               const at::Tensor& weights = {});
 
   // Collective operations over all replicas. All replicas must call them in the same order, even
-  // with an empty batch. all_gather, and all_reduce with kSum or kMean, are differentiable. The
-  // gradient is computed as if the losses of all replicas were summed. all_gather concatenates
-  // along the first dimension, in replica order. Shapes must be equal on all replicas, except the
-  // first dimension of all_gather. Not available with parameter servers, because their workers do
-  // not communicate with each other.
+  // with an empty batch. all_gather concatenates along the first dimension, in the order of the
+  // replicas. Shapes must be equal on all replicas, except that the first dimension may differ for
+  // all_gather. all_gather is differentiable, and so is all_reduce with kSum or kMean. The gradient
+  // is that of the sum of the losses of all replicas. Not available with parameter servers, because
+  // their workers do not communicate with each other.
   at::Tensor all_reduce(const at::Tensor& value, ReduceOp op = ReduceOp::kSum);
   at::Tensor all_gather(const at::Tensor& value);
 
-  // These functions show images and histograms of the first replica in TensorBoard, in every
-  // summary.every_steps-th step. In other steps these calls cost almost nothing. Images have shape
-  // [batch, channels, height, width] with 1, 3 or 4 channels, and are bytes, or floating-point in
-  // [0, 1]. TensorBoard shows the first three images of the batch. For each name, only the first
-  // call in the first micro-batch of a step counts.
+  // image() and histogram() show values of the first replica in TensorBoard, in one of every n
+  // steps. n is the job's "summary.every_steps". In all other steps these calls cost almost
+  // nothing. Images have shape [batch, channels, height, width] with 1, 3 or 4 channels. Pixels are
+  // uint8, or floating-point in [0, 1]. TensorBoard shows the first three images of the batch. For
+  // each name, only the first call in the first micro-batch of a step counts.
   void image(const std::string& name, const at::Tensor& images);
   void histogram(const std::string& name, const at::Tensor& values);
-  // Returns true if TensorBoard will show images and histograms of this step. Call this function
-  // before expensive preparation.
+  // Returns true if TensorBoard will show images and histograms of this step. A program can use
+  // this to compute expensive images only when they are shown.
   bool wants_summary() const;
-  // Runs `action` when the step commits, after the updates. A program can use this for constraints
-  // on weights. `action` must not throw.
+  // Registers a function that Muster runs at the step's commit, after the updates. A program can
+  // use this to enforce constraints on weights. `action` must not throw.
   void on_commit(std::function<void()> action);
 
  private:
@@ -152,25 +161,26 @@ class Evaluation {
   explicit Evaluation(EvaluationImpl* impl) : impl_(impl) {}
   Split split() const;
   at::Device device() const;
-  // These functions work as in Step.
+  // The lookups work as in Step, but compute no gradients.
   at::Tensor lookup(EmbeddingHandle table, const at::Tensor& keys);
   at::Tensor lookup(EmbeddingHandle table, const Bags& bags, Pooling pooling);
   std::vector<at::Tensor> lookup(const std::vector<TableKeys>& keys);
   std::vector<at::Tensor> lookup(const std::vector<TableBags>& bags);
-  // Adds the batch to the metric "loss", the mean over all examples of the pass. With weights of
-  // the loss's shape, the metric is the weighted sum divided by the sum of the weights, both over
-  // the whole pass. In a pass, either all calls or none must have weights.
+  // Adds the batch to the metric "loss". Without weights, the metric is the mean over all examples
+  // of the pass. With weights of the loss's shape, the metric is the sum of weights * loss divided
+  // by the sum of the weights, both over the whole pass. In a pass, either all calls must have
+  // weights, or no call may have weights.
   void loss(const at::Tensor& loss, const at::Tensor& weights = {});
   void update(MetricHandle metric, const at::Tensor& output, const at::Tensor& target = {},
               const at::Tensor& weights = {});
-  // Reports a value, shape [batch], for the log, TensorBoard and result.json. The result is the
-  // mean over all examples of the pass. With weights of the value's shape, the result is the
-  // weighted sum divided by the sum of the weights, both over the whole pass. Every replica must
-  // report the same names in a pass, even with an empty batch. "loss" and the names of metrics are
-  // reserved.
+  // Reports a value, shape [batch], for the log, TensorBoard and result.json. Without weights, the
+  // result is the mean over all examples of the pass. With weights of the value's shape, the result
+  // is the sum of weights * value divided by the sum of the weights, both over the whole pass.
+  // Every replica must report the same names in a pass, even with an empty batch. "loss" and the
+  // names of metrics are reserved.
   void report(const std::string& name, const at::Tensor& value, const at::Tensor& weights = {});
-  void report(const Nested& values, const at::Tensor& weights = {});  // As in Step.
-  // As in Step, but only the first batch of the pass counts.
+  void report(const Nested& values, const at::Tensor& weights = {});  // Reports a dictionary.
+  // The following functions work as in Step, but only for the first batch of a pass.
   void image(const std::string& name, const at::Tensor& images);
   void histogram(const std::string& name, const at::Tensor& values);
   bool wants_summary() const;
@@ -179,12 +189,12 @@ class Evaluation {
   EvaluationImpl* impl_;
 };
 
-// Collects the keys that a batch will look up. See Program::prefetch.
+// Collects the keys that the step of a batch will look up. See Program::prefetch.
 class Prefetch {
  public:
   explicit Prefetch(PrefetchImpl* impl) : impl_(impl) {}
-  // Adds integer keys of any shape that train_step will look up. A program may call this several
-  // times for one table.
+  // Adds keys that train_step will look up: integers of any shape. A program may call this function
+  // several times for one table.
   void keys(EmbeddingHandle table, const at::Tensor& keys);
 
  private:

@@ -1,6 +1,6 @@
-// Plain values that describe transformations of images. muster/transforms.h applies them. Names,
-// arguments and arithmetic are those of torchvision.transforms.v2 on uint8 tensors, but random
-// numbers differ. Needs no LibTorch.
+// Plain values that describe transformations of images. The functions of muster/transforms.h apply
+// them. Names, arguments and arithmetic are those of torchvision.transforms.v2 on uint8 tensors,
+// but the random numbers differ. This header needs no LibTorch.
 #pragma once
 
 #include <array>
@@ -11,14 +11,14 @@
 
 namespace muster::data {
 
-// Resizes to height x width, or to a given shorter side with the same aspect ratio. The
-// interpolation is bilinear with antialiasing.
+// Resizes to height x width. If shorter_side is above 0, resizes the shorter side to this length
+// instead, and keeps the aspect ratio. The interpolation is bilinear with antialiasing.
 struct Resize {
   int64_t height = 0, width = 0;
-  int64_t shorter_side = 0;  // If above 0, height and width are ignored.
+  int64_t shorter_side = 0;  // In pixels. 0: use height and width.
 };
 
-// For every crop, an image that is smaller than the crop is an error.
+// Crops the center of the image. For all crops, an image that is smaller than the crop is an error.
 struct CenterCrop {
   int64_t height = 0, width = 0;
 };
@@ -43,21 +43,22 @@ struct RandomHorizontalFlip {
   double p = 0.5;
 };
 
-// Multiplies brightness, contrast and saturation by random factors from their ranges, and shifts
-// hue by a random fraction of the color circle. The order of these changes is random. {1, 1} ({0,
-// 0} for hue) leaves a property unchanged.
+// Multiplies brightness, contrast and saturation by random factors from their ranges. Shifts the
+// hue by a random fraction of the color circle. The order of these changes is random. A factor
+// range of {1, 1} leaves its property unchanged. A hue range of {0, 0} leaves the hue unchanged.
 struct ColorJitter {
-  // Ranges of factors, which are not below 0.
+  // Ranges of factors. A factor is at least 0.
   std::pair<double, double> brightness = {1, 1}, contrast = {1, 1}, saturation = {1, 1};
   std::pair<double, double> hue = {0, 0};  // In [-0.5, 0.5].
 };
 
-// Scales bytes to float32 in [0, 1], then computes (value - mean) / std. `mean` and `std` have one
-// value per channel, or one value for all channels. Allowed only as the last step.
+// Divides bytes by 255 to get float32 values in [0, 1], and computes (value - mean) / std. `mean`
+// and `std` have one value per channel, or one value for all channels. Normalize may only be the
+// last step.
 struct Normalize {
   std::vector<double> mean, std;
 };
-// Returns the step that maps bytes 0 to 255 to the range from `low` to `high`. REQUIRES: low !=
+// Returns the step that maps byte 0 to `low` and byte 255 to `high`, linearly. REQUIRES: low !=
 // high.
 inline Normalize NormalizeTo(double low, double high) {
   return {{-low / (high - low)}, {1 / (high - low)}};
@@ -66,8 +67,9 @@ inline Normalize NormalizeTo(double low, double high) {
 using Transform = std::variant<Resize, CenterCrop, RandomCrop, RandomResizedCrop,
                                RandomHorizontalFlip, ColorJitter, Normalize>;
 
-// Options of MixUp, which mixes each example with another one: lambda * first + (1 - lambda) *
-// second. lambda is drawn from Beta(alpha, alpha). Labels become float32 [classes].
+// Options of MixUp (muster/transforms.h), which mixes each example with another example: lambda *
+// first + (1 - lambda) * second. lambda is drawn from the distribution Beta(alpha, alpha). A label
+// becomes one float32 value per class.
 struct MixUpOptions {
   double alpha = 1;
   int64_t classes = 0;

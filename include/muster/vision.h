@@ -1,13 +1,12 @@
-// Image classifiers that compute the same as the models of torchvision 0.26, with the same names of
-// parameters and buffers. These models can load the weights of a torchvision model in Python, and
-// torchvision can load the weights of these models. Initialization equals torchvision's, and draws
-// from LibTorch's default generator.
+// Image classifiers that compute the same as the models of torchvision 0.26. Parameters and buffers
+// have torchvision's names, so each side can load weights that the other side saved. Initial
+// weights have torchvision's distributions, and are drawn from LibTorch's default generator.
 //
 //   net_ = muster::vision::MakeMobileNetV2({.classes = 2});
 //   builder.model("net", net_);                      // "net.features.0.0.weight", ...
 //   builder.load("net", "mobilenet_v2.safetensors");
 //
-// Each replica creates its own model. Only that replica's thread may use the model.
+// Each replica (device) creates its own model. Only that replica's thread may use the model.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,28 +20,30 @@ namespace muster::vision {
 
 class ImageClassifier : public torch::nn::Module {
  public:
-  // Returns the input of the last layer, averaged over the image: [batch, features]. Images are
-  // floating-point [batch, 3, height, width], normalized as the weights require. `batch` may be 0.
-  // Throws c10::Error for any other shape.
+  // Returns the input of the last layer, averaged over all positions of the image: [batch,
+  // features]. Images are floating-point [batch, 3, height, width], normalized in the same way as
+  // the images with which the weights were trained. `batch` may be 0. Throws c10::Error for any
+  // other shape.
   virtual at::Tensor features(const at::Tensor& images) = 0;
-  // Applies the dropout and the last layer to features [batch, features]. Returns logits [batch,
-  // classes].
+  // Applies the dropout, if the model has one, and the last layer to [batch, features]. Returns
+  // logits [batch, classes].
   virtual at::Tensor classify(const at::Tensor& features) = 0;
   at::Tensor forward(const at::Tensor& images) { return classify(features(images)); }
-  // Returns the name of the last layer's module, "classifier" or "fc". All other modules form the
-  // base, which fine-tuning freezes at first.
+  // Returns the name of the last layer's module, "classifier" or "fc". All other modules together
+  // are the base. Fine-tuning freezes the base at first.
   virtual const char* head() const = 0;
 
-  // Freezes or unfreezes the base by setting requires_grad of its parameters. The batch
-  // normalization of a frozen base is in eval mode, so buffers do not change either. Call
-  // freeze_base() between steps, on all replicas, and again after train().
+  // Freezes the base if `frozen` is true, and unfreezes it if false: sets requires_grad of its
+  // parameters. The batch normalization of a frozen base is in eval mode, so its buffers do not
+  // change. Call freeze_base() between steps, on all replicas. Call freeze_base() again after
+  // torch::nn::Module::train(), which would end the eval mode.
   void freeze_base(bool frozen);
 };
 
 struct MobileNetV2Options {
   int64_t classes = 1000;
   double width = 1.0;    // torchvision's width_mult.
-  double dropout = 0.2;  // The dropout before the last layer.
+  double dropout = 0.2;  // The probability of the dropout before the last layer.
 };
 // Sandler et al., MobileNetV2: Inverted Residuals and Linear Bottlenecks (2018).
 std::shared_ptr<ImageClassifier> MakeMobileNetV2(const MobileNetV2Options& options = {});
@@ -51,8 +52,8 @@ struct ResNetOptions {
   int depth = 50;  // 18 or 50. Any other depth throws c10::Error.
   int64_t classes = 1000;
 };
-// He et al., Deep Residual Learning for Image Recognition (2015). The stride of a bottleneck is in
-// its 3 x 3 convolution.
+// He et al., Deep Residual Learning for Image Recognition (2015). The 3 x 3 convolution of a
+// bottleneck block has the block's stride.
 std::shared_ptr<ImageClassifier> MakeResNet(const ResNetOptions& options = {});
 
 }  // namespace muster::vision

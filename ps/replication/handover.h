@@ -1,4 +1,5 @@
-// A Handover is the complete state of a chunk at one moment. A primary sends it to its backup.
+// A Handover is the complete state of a chunk (see ps/shard_store.h) at one moment. The primary of
+// a shard sends Handovers to the shard's backup (see replication.h).
 #pragma once
 
 #include <atomic>
@@ -12,18 +13,20 @@ namespace muster::ps {
 
 class Handover {
  public:
-  // Copies a dense chunk. Freezes the rows of a table's chunk: a row is copied only if it changes
-  // while this object exists.
+  // Copies the state of a dense chunk. For a chunk of an embedding table, freezes the rows instead:
+  // a row is copied only if it changes while the Handover exists.
   static absl::StatusOr<Handover> Of(const ShardStore& store, int chunk);
+  // Returns the size of the state.
   size_t bytes() const;
-  // Sends the state in one or more frames. Returns the number of the last one. `limit` is passed to
-  // ReplicaLink::Send. Returns Superseded once `closed` is true.
+  // Sends the state in one or more frames. Returns the number of the last frame on `link`. `limit`
+  // is the argument of ReplicaLink::Send. Returns Superseded if `closed` becomes true between two
+  // frames.
   absl::StatusOr<uint64_t> Send(ReplicaLink& link, Duration limit,
                                 const std::atomic<bool>& closed) const;
 
  private:
   ReplicaFrame frame_;
-  ChunkState state_;  // For a chunk of a table: the state without the rows.
+  ChunkState state_;  // For a chunk of an embedding table: the state without the rows.
   std::vector<push_pull::RowColumn> columns_;
   ShardStore::FrozenRows rows_;
 };

@@ -1,18 +1,23 @@
-// Replicates a shard on two ps tasks ("parameter_server.copies": 2), the primary and the backup.
-// The primary applies an update, forwards it, and acknowledges it to the worker once the backup has
-// it. Both tasks therefore have every acknowledged update.
+// Replicates a shard on two ps tasks, the primary and the backup ("parameter_server.copies": 2). A
+// shard is the part of the variables that one server holds. It consists of chunks (see
+// ps/shard_store.h). Workers push gradients to the primary. The primary applies an update, forwards
+// it to the backup, and acknowledges it to the worker when the backup has it. Both tasks therefore
+// have every acknowledged update.
 //
-// The primary first sends the state of each chunk that the backup does not have. From then on, it
-// forwards each update of the chunk, numbered in the chunk's order. It distributes the chunks over
-// a few connections. All frames of a chunk use one connection, so they arrive in order. The primary
-// sends updates without waiting for earlier replies. If a connection fails, the primary opens
-// another one, on which the backup first reports what it holds. The primary then sends the state of
-// the missing chunks again.
+// For each chunk, the primary first sends the whole state, unless the backup has it already. This
+// is the handover of the chunk. Then the primary forwards each update of the chunk with its number.
+// Updates do not wait for the replies to earlier updates.
 //
-// With `compression`, the primary sends 16-bit gradients to the backup. It rounds a gradient that
-// arrived in 32 bits before it applies it, so that both tasks apply the same values.
+// The primary distributes the chunks over two connections. All frames of a chunk use the same
+// connection, so they arrive in order. If a connection fails, the primary opens another one. On the
+// new connection, the backup first reports how many updates each chunk has. The primary then hands
+// over the chunks that are not up to date.
 //
-// Both sides belong to one view and end with it. See docs/parameter_server.md, "Views and backups".
+// With `compression`, the primary sends 16-bit gradients to the backup. The primary rounds 32-bit
+// gradients of workers to 16 bits before it applies them, so that both tasks apply the same values.
+//
+// A view is the chief's assignment of shards to primaries and backups. Both sides belong to one
+// view and end with the view. See docs/parameter_server.md, "Views and backups".
 #pragma once
 
 #include <cstdint>
@@ -28,46 +33,49 @@ namespace muster::ps {
 
 struct ReplicationOptions {
   int shard = 0;
-  uint64_t layout = 0;  // Digest of the layout.
-  int chunks = 0;
-  bool checksum = false;
+  uint64_t layout = 0;    // Digest of variables and layout.
+  int chunks = 0;         // The number of chunks of the shard.
+  bool checksum = false;  // Frames have checksums.
   push_pull::Compression compression = push_pull::Compression::kNone;
-  // The view says that the backup has every acknowledged update. The primary then acknowledges no
-  // update before the backup has it. If this is false, the rule holds once the backup has caught up
-  // and synced() is true.
+  // True if, according to the view, the backup has every acknowledged update. The primary then
+  // acknowledges an update only when the backup has it. If false, the primary acknowledges updates
+  // without the backup until the backup has caught up and synced() is true.
   bool in_sync = false;
-  // Limit of silence on a connection while data is expected. An idle connection may be silent.
+  // Maximum time without data on a connection while one side expects data.
   Duration stall = std::chrono::seconds(30);
-  // The longest time for which an update waits until it is sent to a backup that is not in sync
-  // yet.
+  // Maximum time for which an update waits to be sent to a backup that is not in sync.
   Duration hold = std::chrono::seconds(1);
-  // The longest time for which an update waits for the backup's acknowledgement.
+  // Maximum time for which an update waits for the backup's acknowledgement.
   Duration new_view = std::chrono::minutes(2);
-  const transport::AbortSignal* abort = nullptr;  // Set when the view is over, before Close.
+  // Set when the view ends. The owner calls Close afterwards.
+  const transport::AbortSignal* abort = nullptr;
 
-  // Only the primary uses the rest.
+  // Only the primary uses the following fields.
   transport::DataListener* listener = nullptr;
-  int task = 0, backup = 0;
-  uint64_t view = 0;
-  std::string ticket, address;  // The view's ticket, and the backup's data listener.
+  int task = 0, backup = 0;  // Indices of the ps tasks: this task and the backup.
+  uint64_t view = 0;         // The number of the view.
+  // The secret of the view (see common/transport/hello.h), and the address of the backup's
+  // DataListener.
+  std::string ticket, address;
 };
 
 // The primary's side: the store from which the primary serves workers. Fill and Restore also change
-// the backup. If the backup is in sync, they block until it has the state, and return Unavailable
-// after `new_view`.
+// the backup. If the backup is in sync, Fill and Restore block until the backup has the state. They
+// return Unavailable after `new_view`.
 class ReplicatedStore : public ShardStore {
  public:
   static std::shared_ptr<ReplicatedStore> Make(std::shared_ptr<ShardStore> local,
                                                ReplicationOptions options);
-  // Returns whether the backup has every acknowledged update, and no update will be acknowledged
-  // before the backup has it.
+  // Returns true if the backup has every acknowledged update, and was told so. From then on, the
+  // primary acknowledges an update only when the backup has it.
   virtual bool synced() const = 0;
-  // Returns the current problem with the backup, "" if there is none.
+  // Returns why the backup cannot be brought up to date. Returns "" if there is no problem.
   virtual std::string last_error() const = 0;
-  // Returns how long a push has waited for a backup in sync, without the time to send its bytes.
-  // Zero if no push waits. The chief decides when this is too long.
+  // Returns for how long the oldest waiting push has waited for a backup in sync. The time that is
+  // needed to send the push does not count. Returns zero if no push waits. The chief makes a new
+  // view if the time is too long.
   virtual Duration waiting() const = 0;
-  // Wakes all waiting calls. They and later calls return an error.
+  // Ends the store. Calls that wait, and later pushes, return an error.
   virtual void Close() = 0;
 };
 
@@ -77,12 +85,14 @@ class BackupShard {
   static std::shared_ptr<BackupShard> Make(std::shared_ptr<ShardStore> store,
                                            ReplicationOptions options);
   virtual ~BackupShard() = default;
-  // Serves one connection of the primary. Blocks until the primary closes it, then returns OK.
-  // Returns an error if a frame is wrong, and tells the primary if possible. Returns an error if
-  // the view is over. Needs its own thread.
+  // Serves one connection of the primary. Blocks until the primary closes the connection, and then
+  // returns OK. If a frame is invalid, sends the error to the primary if possible, and returns it.
+  // Also returns an error when the view ends. Needs its own thread.
   virtual absl::Status Serve(transport::DataConnection& connection) = 0;
-  // Returns whether the view or the primary has reported that this backup is in sync.
+  // Returns true if this backup is in sync according to the view, or if the primary has reported
+  // it.
   virtual bool in_sync() const = 0;
+  // Refuses further frames.
   virtual void Close() = 0;
 };
 

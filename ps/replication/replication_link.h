@@ -1,5 +1,6 @@
-// A primary's connection to the backup of its shard. The primary sends frames without waiting for
-// replies, and the backup receives them in order. Several small frames are sent together.
+// A connection from the primary of a shard to the shard's backup (see replication.h). The primary
+// sends frames without waiting for replies, and the backup receives them in order. Several small
+// frames are sent with one system call.
 #pragma once
 
 #include <array>
@@ -17,25 +18,27 @@
 
 namespace muster::ps {
 
-// Thread-safe after Open. The first error of any call ends the link: it wakes all waiting calls,
-// and all later calls return it.
+// Thread-safe after Open. The first error of any call ends the link: all waiting and later calls
+// return this error.
 class ReplicaLink {
  public:
   ReplicaLink(std::unique_ptr<transport::DataConnection> connection,
               const ReplicationOptions& options)
       : connection_(std::move(connection)), options_(options) {}
 
-  // Sends kOpen and waits for kWelcome. Sets `versions` to what the backup holds, by chunk.
+  // Sends kOpen and waits for kWelcome. Sets `*versions` to the versions that the backup has,
+  // indexed by chunk.
   absl::Status Open(MonotonicTime deadline, std::vector<ShardStore::ChunkVersion>* versions);
 
-  // Sends a frame and returns its number on this link, from 1. A small frame may stay in a buffer
-  // until a later Send or Await. Returns DeadlinePassed if no byte is sent for `limit`.
+  // Sends a frame. Returns the number of the frame on this link, counted from 1. A small frame may
+  // stay in a buffer until a later Send or Await. Returns DeadlinePassed if the connection accepts
+  // no byte for `limit`.
   using Payload = std::array<std::span<const std::byte>, 3>;
   absl::StatusOr<uint64_t> Send(ReplicaKind kind, ReplicaFrame frame, const Payload& payload,
                                 Duration limit);
   // Blocks until the backup has received the frame `number` and all frames before it.
   absl::Status Await(uint64_t number);
-  // Returns the number of the newest frame.
+  // Returns the number of the newest frame, or 0 if there is none.
   uint64_t sent() const {
     absl::MutexLock lock(&mu_);
     return sent_;
@@ -54,9 +57,9 @@ class ReplicaLink {
   absl::Status WriteLocked(const Payload& rest, Duration limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TakeFrameLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits until the connection can be read, or written if `write`. Fails the link if nothing
-  // happens until `since` + `limit`. Releases the lock while it waits, so other threads may advance
-  // `since`.
+  // Waits until data can be read, or until data can be written if `write` is true. If neither
+  // happens until `since` + `limit`, ends the link with an error. Releases the lock while it waits,
+  // so other threads may advance `since`.
   void WaitLocked(bool write, Duration limit, const MonotonicTime& since)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FailLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -64,13 +67,13 @@ class ReplicaLink {
   const std::unique_ptr<transport::DataConnection> connection_;
   const ReplicationOptions& options_;
 
-  mutable absl::Mutex mu_;  // Held while reading and writing, but not while waiting for either.
+  mutable absl::Mutex mu_;  // Held for each read and write, but not while a thread waits.
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in the middle of a frame.
-  // A thread waits for replies, on behalf of all threads in Await.
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // A thread has written a part of a frame.
+  // A thread waits for acknowledgements, on behalf of all threads in Await.
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
-  // Bytes of small frames to send, and the bytes that are being sent.
+  // outbox_ has frames to send. leaving_ has the frames that a thread is sending.
   std::vector<std::byte> outbox_ ABSL_GUARDED_BY(mu_), leaving_ ABSL_GUARDED_BY(mu_);
   // sent_ counts the frames that this side has sent. taken_ counts those that the backup has
   // acknowledged.
@@ -78,11 +81,12 @@ class ReplicaLink {
   // written_ is the time of the last write. answered_ is the time of the last acknowledgement.
   MonotonicTime written_ ABSL_GUARDED_BY(mu_) = {}, answered_ ABSL_GUARDED_BY(mu_) = {};
   std::array<std::byte, 8192> inbox_ ABSL_GUARDED_BY(mu_);
-  size_t have_ ABSL_GUARDED_BY(mu_) = 0;  // Bytes in inbox_.
+  size_t have_ ABSL_GUARDED_BY(mu_) = 0;  // The number of bytes in inbox_.
 };
 
-// Opens links to the backup. Each link has a higher channel number than the one before. The options
-// must outlive this object and its links.
+// Opens links to the backup. Each link has a higher channel number (Hello::channel) than all
+// earlier ones, so the backup can tell which link is newer. `options` must outlive this object and
+// its links.
 class ReplicaDialer {
  public:
   explicit ReplicaDialer(const ReplicationOptions& options) : options_(options) {}

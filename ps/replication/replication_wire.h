@@ -1,11 +1,11 @@
-// The protocol between a primary and its backup. Each frame starts with a transport::FrameHeader,
-// which has one of the kinds and bodies below, little-endian. All functions are pure.
-// docs/parameter_server.md describes the layout.
+// The protocol between the primary of a shard and its backup (see replication.h). Each frame starts
+// with a transport::FrameHeader, whose kind is a ReplicaKind and whose body encodes a ReplicaFrame.
+// Numbers are little-endian. docs/parameter_server.md describes the layout. All functions are pure.
 //
 // The primary starts with kOpen, and the backup replies with kWelcome. Then the primary sends
-// kUpdate, kState and kSynced. The backup sometimes sends a kAck with the number of received
-// frames. The backup may send kError (common/push_pull/wire.h) in place of any reply. It then
-// closes the connection.
+// kUpdate, kState and kSynced, in any number. The backup sends kAck from time to time, with the
+// number of received frames. At any time, the backup may send kError (common/push_pull/wire.h) and
+// close the connection.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,30 @@
 
 namespace muster::ps {
 
-// A primary's `from` in the hello is this number plus the index of its ps task. No worker has such
-// a number.
+// A primary's Hello::from is this number plus the index of the primary's ps task. The Hello::from
+// of a worker is the worker's index, which is lower.
 inline constexpr int kReplicaFrom = 1 << 30;
-// Returns PermissionDenied if the peer's certificate does not name the task of its hello. That task
-// is a ps task for a primary, and a worker otherwise. Returns OK for all peers without security.
+// Returns PermissionDenied if the peer's certificate names another task than Hello::from. Returns
+// OK on connections without certificates.
 absl::Status CheckPeer(const transport::ConnectionInfo& info);
 
+// The kinds of frames:
+// - kOpen: begins a connection. No payload.
+// - kWelcome: the number of updates that the backup has of each chunk.
+// - kUpdate: one update of a chunk.
+// - kState: the state of a chunk, or a part of it.
+// - kSynced: the backup has every acknowledged update. No payload.
+// - kAck: acknowledges frames of the primary. No payload.
 enum class ReplicaKind : uint16_t { kOpen = 0x5010, kWelcome, kUpdate, kState, kSynced, kAck };
 
 struct ReplicaFrame {
-  uint32_t shard = 0;     // For kOpen.
-  uint64_t layout = 0;    // For kOpen: the digest of variables and layout.
-  uint32_t chunk = 0;     // For kUpdate and kState.
-  bool more = false;      // For kState: further frames have more rows of this state.
-  uint64_t taken = 0;     // For kAck: the frames received on this connection after kOpen.
-  bool checksum = false;  // The payload has a checksum.
-  uint32_t payload_crc = 0;
+  uint32_t shard = 0;        // For kOpen.
+  uint64_t layout = 0;       // For kOpen: the digest of variables and layout.
+  uint32_t chunk = 0;        // For kUpdate and kState.
+  bool more = false;         // For kState: the next frame of this chunk has more rows of the state.
+  uint64_t taken = 0;        // For kAck: the number of frames received after kOpen.
+  bool checksum = false;     // payload_crc is set.
+  uint32_t payload_crc = 0;  // CRC-32C of the payload.
 };
 transport::FrameHeader EncodeReplica(ReplicaKind kind, const ReplicaFrame& frame,
                                      uint64_t payload_bytes);
@@ -44,27 +51,30 @@ transport::FrameHeader EncodeReplica(ReplicaKind kind, const ReplicaFrame& frame
 absl::StatusOr<std::pair<ReplicaKind, ReplicaFrame>> DecodeReplica(
     const transport::FrameHeader& header);
 
-// The payload of kUpdate is this head and then the gradient. A gradient of rows has the format of
-// PackRows: keys, then numbers. With compression, numbers have 16 bits.
+// The payload of kUpdate is an UpdateHead and then the gradient. The gradient of rows of an
+// embedding table has the format of push_pull::PackRows: all keys, then all numbers. With
+// compression, the numbers have 16 bits.
 struct UpdateHead {
-  uint64_t incarnation = 0, sequence = 0;
-  int64_t number = 0;  // The update's number among the chunk's updates.
+  uint64_t incarnation = 0, sequence = 0;  // As in push_pull::PushKey.
+  int64_t number = 0;                      // The update's number in the chunk, counted from 1.
   double learning_rate = 0;
-  uint32_t worker = 0;
-  uint32_t flags = 0;  // 1: ChunkPush::floor; 2: bfloat16; 4: float16.
+  uint32_t worker = 0;  // The index of the worker.
+  // The sum of these: 1 for ChunkPush::floor, 2 for a bfloat16 gradient, 4 for a float16 gradient.
+  uint32_t flags = 0;
 };
 static_assert(sizeof(UpdateHead) == 40);
 UpdateHead HeadOf(const push_pull::ChunkPush& push, int64_t number,
                   push_pull::Compression compression);
-// Returns the gradient in `bytes`, the payload after the head, in the format of ChunkPush. `width`
-// is the width of a row, 0 for a chunk that is not of a table. The result points to `memory` if the
-// gradient was compressed, else to `bytes`. Returns PeerLost if the size is invalid.
+// Returns the gradient in the format of ChunkPush::gradient. `bytes` is the payload without the
+// UpdateHead. `width` is the number of elements of a row, or 0 for a dense chunk. If the gradient
+// is compressed, decompresses it to `*memory`, and the result points there. Otherwise the result
+// points to `bytes`. Returns PeerLost if the size of `bytes` is invalid.
 absl::StatusOr<std::span<const float>> GradientOf(const UpdateHead& head, size_t width,
                                                   std::span<const char> bytes,
                                                   std::vector<float>* memory);
 
-// Returns the payload of kState: the whole state or some of its rows. Each vector is preceded by
-// its length, because the vectors of rows and of slots have different lengths.
+// Returns the payload of kState: a whole state, or a state with some of its rows. The length of
+// each vector precedes the vector.
 std::string EncodeState(const ChunkState& state);
 // Returns PeerLost if the sizes are inconsistent.
 absl::StatusOr<ChunkState> DecodeState(std::span<const char> payload);

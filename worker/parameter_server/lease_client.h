@@ -1,8 +1,11 @@
-// A worker's client of proto::Leases. A lease assigns examples to the worker: a batch, or a part of
-// an evaluation. The client requests leases ahead of time and loads the examples of the next lease
-// during the current one. It reports completed work to the chief. It retries while the chief does
-// not answer. To a new chief it also reports the leases that this worker holds and has recently
-// completed.
+// A worker's client of the gRPC service Leases, with which the chief of a parameter-server job
+// distributes the work. A lease assigns examples to one worker: a training batch, or a part of a
+// validation or test pass.
+//
+// The client requests leases ahead of time. While the worker computes one lease, the client loads
+// the examples of the next one. The client reports completed leases to the chief, and retries while
+// the chief does not answer. If a new process has replaced the chief, the client also reports which
+// leases this worker holds and which ones it completed in the last 30 seconds.
 //
 // The client has a thread for calls and loading. Thread-safe, but only one thread at a time may
 // call Take and Complete.
@@ -27,25 +30,28 @@ namespace muster::worker {
 struct LeaseClientOptions {
   std::string chief_address;
   rpc::ChannelOptions channel;
-  int worker = 0;
-  uint64_t incarnation = 0;
-  std::string digest;  // The digest of layout and variables, which the chief compares with its own.
+  int worker = 0;            // The index of this worker.
+  uint64_t incarnation = 0;  // A random number that identifies this process.
+  // The digest of variables and layout (push_pull::DigestOf). The chief refuses a worker whose
+  // digest differs from its own.
+  std::string digest;
   std::vector<push_pull::VariableSpec> variables;
-  int ahead = 1;  // The number of leases to hold beyond the current one.
-  // Calls return an error after the chief has not answered for this time.
+  int ahead = 1;  // The number of leases to hold in addition to the current one.
+  // Calls return an error when the chief has not answered for this time.
   Duration patience = std::chrono::minutes(10);
-  // Loads the examples of a lease on this object's thread.
+  // Loads the examples of a lease. Called on the client's thread.
   std::function<absl::StatusOr<std::shared_ptr<void>>(const proto::Lease& lease)> load;
-  std::shared_ptr<data::QueueDepth> depth;  // Counts the leases that are loaded. May be null.
+  // The client stores the number of loaded leases here. May be null.
+  std::shared_ptr<data::QueueDepth> depth;
 };
 
 struct LeasedWork {
-  std::optional<proto::Lease> lease;  // Absent if there is no work now, or never again (`done`).
-  bool done = false;                  // There will be no more work.
-  std::shared_ptr<void> examples;     // The result of `load`.
-  MonotonicTime loaded;
-  // Only for training: when the client learned that the lease may start. Parameters that were
-  // pulled earlier are too old for it.
+  std::optional<proto::Lease> lease;  // nullopt if there is no work now.
+  bool done = false;                  // There will be no more work. `lease` is nullopt.
+  std::shared_ptr<void> examples;     // The result of LeaseClientOptions::load.
+  MonotonicTime loaded;               // The time at which `load` returned.
+  // Only for training: the time at which the client learned that the lease may start. The worker
+  // must not use parameters that it pulled before this time.
   MonotonicTime may_start;
 };
 
@@ -54,31 +60,36 @@ class LeaseClient {
   static absl::StatusOr<std::unique_ptr<LeaseClient>> Make(LeaseClientOptions options);
   virtual ~LeaseClient() = default;
 
-  // Blocks until a lease may start, there will be no more work, or the chief says that there is no
-  // work now. The chief says so every second while this worker has to wait for other workers.
-  // Returns an error if loading fails, the chief refuses this worker, or the chief does not answer
-  // for `patience`. Returns the status of Stop after Stop.
+  // Returns the next loaded lease that may start. Blocks until there is one. Returns without a
+  // lease if there will be no more work, or if the chief answers that there is no work now. The
+  // chief answers so every second while this worker has to wait for other workers. Returns an error
+  // if loading fails, if the chief refuses this worker, or if the chief does not answer for
+  // `patience`. After Stop, returns the status that was passed to Stop.
   virtual absl::StatusOr<LeasedWork> Take() = 0;
-  // Reports completed work to the chief, at once or with the next request.
+  // Reports a completed lease to the chief, at once or with the next request.
   virtual void Complete(proto::BatchDone done) = 0;
   virtual void Complete(proto::EvaluationDone done) = 0;
-  // Reports the integer buffers that a batch changed, with their values after push `sequence`. The
-  // chief receives them with the next completed work. Must be called before Complete.
+  // Reports the integer buffers that a batch has changed, with their values after the push with
+  // number `sequence`. The client sends them with the next report of a completed lease. Must be
+  // called before Complete.
   virtual void ReportIntegers(const push_pull::IntegerBuffers& changed, uint64_t sequence) = 0;
-  // Returns the integer buffers that the chief sent, with which this process starts. Returns an
-  // empty map from the second call on.
+  // Returns the values that the integer buffers of this process must have at the start, as the
+  // chief has sent them. Returns an empty map if the chief has not sent them yet, and after a call
+  // that has returned them.
   virtual push_pull::IntegerBuffers TakeIntegers() = 0;
   // Discards all leases, including the current one.
   virtual void Forget() = 0;
 
-  // Returns the newest view above `newer_than` in which each shard has a primary. Blocks until
-  // there is one. Returns an error if the chief does not answer for `patience`. Returns Superseded
-  // and sets `*abandon` if the chief says that this worker must discard its current work.
+  // Asks the chief for the newest view, the assignment of shards (parts of the variables) to
+  // parameter servers. Blocks until there is a view with a number above `newer_than` in which each
+  // shard has a primary server. Returns an error if the chief does not answer for `patience`.
+  // Returns Superseded and sets `*abandon` if this worker must discard its current work. The reason
+  // is that the chief has treated this worker as lost, or that the servers' state was reset.
   virtual absl::StatusOr<proto::View> NextView(uint64_t newer_than, bool* abandon) = 0;
 
-  // Called when the job is done. Take then returns `done`, and NextView returns an error.
+  // Called when the job is done. Take then returns LeasedWork::done, and NextView returns an error.
   virtual void Finish() = 0;
-  // Wakes all waiting calls. They and later calls return `why`.
+  // Ends the client. Waiting and later calls return `why`.
   virtual void Stop(absl::Status why) = 0;
 };
 

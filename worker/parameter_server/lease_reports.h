@@ -1,5 +1,6 @@
-// What a LeaseClient stores for its reports to the chief. Not thread-safe. The owner's lock guards
-// these objects.
+// Data that a LeaseClient (lease_client.h) stores for its reports to the chief. A lease is the
+// assignment of one batch to a worker. Not thread-safe: the LeaseClient's lock guards these
+// objects.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +16,15 @@
 
 namespace muster::worker {
 
-// Decides how many batches a worker leases and reports together: as many as a worker computes in
-// kTogether, and at most kMax. More would cost time at the end of an epoch, when other workers wait
-// for these batches, and after the loss of a worker, when others repeat them.
+// Decides how many batches a worker leases and reports together: as many as the worker computes in
+// kTogether, and at most kMax. The number is small for two reasons. At the end of an epoch, other
+// workers wait for these batches. If the worker is lost, other workers repeat them.
 class BatchPace {
  public:
   static constexpr Duration kTogether = std::chrono::milliseconds(25);
   static constexpr int kMax = 16;
 
+  // Called when a batch is completed.
   void Completed(MonotonicTime now) {
     if (last_ != MonotonicTime()) each_ += (now - last_ - each_) / 4;
     last_ = now;
@@ -32,13 +34,14 @@ class BatchPace {
   }
 
  private:
-  Duration each_ = kTogether;  // Recent mean time per batch.
-  MonotonicTime last_;
+  Duration each_ = kTogether;  // Mean time of recent batches.
+  MonotonicTime last_;         // The time of the last call of Completed.
 };
 
-// Keeps images and other data that the program showed in batches until the chief has them. The data
-// are keyed by lease. Keeps only the newest, at most kMaxShownBytes. They are stored apart from the
-// batches' reports, which may be sent repeatedly.
+// Keeps the images and histograms that the program has shown, until the chief has received them.
+// Each entry belongs to a lease. If the entries exceed kMaxShownBytes, drops those of the lowest
+// lease ids. The entries are not part of the stored proto::BatchDone messages, because those are
+// sent again to a new chief.
 class ShownBatches {
  public:
   void Keep(int64_t lease, proto::Shown shown) {
@@ -60,14 +63,16 @@ class ShownBatches {
   std::map<int64_t, proto::Shown> shown_;
 };
 
-// Keeps the integer buffers that this process has changed, and whether the chief has their values.
+// Keeps the values of the integer buffers that this process has changed, and whether the chief has
+// received these values.
 class ChangedIntegers {
  public:
   void Change(const push_pull::IntegerBuffers& changed, uint64_t sequence) {
     for (const auto& [name, value] : changed) integers_[name] = {value, sequence, /*told=*/false};
     sequence_ = sequence;
   }
-  // Adds the buffers that the chief does not have yet, or all of them.
+  // Adds values to a request: all of them if `all` is true, and otherwise those that the chief has
+  // not received.
   void AddTo(bool all, proto::NextRequest* request) const {
     for (const auto& [name, integer] : integers_)
       if (all || !integer.acknowledged) (*request->mutable_buffers())[name] = integer.value;

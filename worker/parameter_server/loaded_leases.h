@@ -1,5 +1,5 @@
-// The leases of a LeaseClient that are loaded, in the order in which they were loaded. Counts them
-// for monitoring. Not thread-safe. The owner's lock guards it.
+// The leases of a LeaseClient (lease_client.h) whose examples are loaded, in the order of loading.
+// A lease assigns examples to a worker. Not thread-safe: the LeaseClient's lock guards this object.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace muster::worker {
 
 class LoadedLeases {
  public:
-  // `ahead` is the number of leases that are loaded while the worker computes another one. `depth`
-  // may be null.
+  // `ahead` is the number of leases that the LeaseClient loads while the worker computes another
+  // one. The object stores the number of its leases in `depth`, which may be null.
   LoadedLeases(std::shared_ptr<data::QueueDepth> depth, int ahead) : depth_(std::move(depth)) {
     depth_.SetCapacity(ahead);
   }
@@ -25,7 +25,7 @@ class LoadedLeases {
     const bool waits = !empty() && leases_.front().lease->training().wait();
     return waits ? leases_.front().lease->id() : 0;
   }
-  // Returns null if the lease is not here.
+  // Returns null if this object does not contain the lease.
   LeasedWork* Find(int64_t lease) {
     for (LeasedWork& work : leases_)
       if (work.lease->id() == lease) return &work;

@@ -1,7 +1,8 @@
-// The training loop of a worker in a parameter-server job. It implements the program's Loop. Each
-// batch is a lease of the chief, and each step ends with a push of this worker's gradients. Between
-// steps the loop evaluates parts of the validation or test split if the chief leases them. Used on
-// the replica's thread.
+// The training loop of a worker in a parameter-server job. It implements the calls of the program's
+// muster::Loop. Each batch is a lease: the chief assigns its examples to this worker. In each step,
+// the worker pushes its gradients to the parameter servers and receives new parameters. Between
+// steps, the loop evaluates the parts of validation and test passes that the chief leases to it.
+// Used on the thread of the worker's one replica (copy of the model).
 #pragma once
 
 #include <atomic>
@@ -33,25 +34,25 @@ struct PsLoopContext {
   ParameterExchange* exchange;
   LeaseClient* leases;
   Membership* membership;
-  int worker = 0;
-  int workers = 1;       // Number of declared workers.
-  bool bounded = false;  // The job sets max_staleness.
-  int64_t train_examples = 0;
-  // Called when the chief has sent the run's global batch size. Makes the learning-rate schedules
-  // for that batch size. Returns the number of examples in a lease.
+  int worker = 0;              // The index of this worker.
+  int workers = 1;             // The number of workers in the cluster spec.
+  bool bounded = false;        // The job sets parameter_server.max_staleness.
+  int64_t train_examples = 0;  // The number of examples of the training dataset.
+  // Called with the run's global batch size, which the first lease contains. Makes the
+  // learning-rate schedules for it. Returns the number of examples in a lease.
   std::function<absl::StatusOr<int64_t>(int64_t global_batch)> begin;
-  // Called after a failed push or pull. If it returns true, the loop discards its current work and
-  // continues. If it returns false, the loop ends with the error of the push or pull.
+  // Called after a failed push or pull. If `recover` returns true, the loop discards its current
+  // work and continues. If it returns false, the loop ends with the error of the push or pull.
   std::function<bool()> recover;
-  // Set to the number of steps that were completed before the current one.
+  // The loop stores here how many steps of all workers were completed before the current lease.
   std::atomic<int64_t>* steps;
-  std::atomic<bool>* has_trained;  // Set to true after the first step.
+  std::atomic<bool>* has_trained;  // The loop sets this to true after its first step.
   TaskMeter* meter = nullptr;      // Null: nothing is measured.
 };
 
 // Loads the examples of a lease, for LeaseClientOptions::load. If the lease may start now, also
-// starts to pull the rows of embedding tables that the batch needs. If the lease must wait, rows
-// that are pulled now would be too old when it starts.
+// starts to pull the rows of embedding tables that the batch looks up. If the lease must wait for
+// slower workers, does not pull the rows, because they would be too old when the lease starts.
 absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
                                                 const data::PipelineOptions& options,
                                                 const proto::Lease& lease, Replica* replica,
@@ -69,7 +70,7 @@ class PsLoop final : public LeasedLoop {
   bool Next(data::Batch* batch, int64_t steps) override;
   StepOutcome RunStep(const LoopBody& body) override;
   Nested Call(const std::function<Nested()>& function) override;
-  // Returns the context of a single replica, because a worker computes its batch alone.
+  // Returns a context with a single replica, because a worker computes its batch alone.
   ReplicaContext context() const override { return {0, 1, context_.replica->device()}; }
   int64_t steps_left() const override { return have_batch_ ? 1 : 0; }
   int64_t steps() const override { return lease_.steps(); }
@@ -83,8 +84,9 @@ class PsLoop final : public LeasedLoop {
   // Pulls all parameters. Returns false if the loop must discard its lease.
   bool Pull();
   void EvaluateLease();
-  // Applies the lease's learning rates, which callbacks on the chief have set. Called by RunStep,
-  // not by Next, so that a rate for the next epoch does not take effect at the end of this one.
+  // Sets the optimizers' learning rates to those of the lease, which callbacks on the chief have
+  // chosen. RunStep calls SetRates, and Next does not, so that a rate for the next epoch does not
+  // take effect at the end of the current epoch.
   void SetRates();
   void CheckBatchNorm(const BatchNormWatch& watch) const;
   void Measure(const StepResult& result);  // Feeds the meter.
@@ -93,34 +95,36 @@ class PsLoop final : public LeasedLoop {
   proto::Shown MessageOf(const SummaryData& shown);
 
   const PsLoopContext context_;
-  // The loop's own phase. While a server is missing, kReduce is reported instead, and this field
-  // keeps its value.
+  // The phase (common/base/phase.h) of this loop. While a server is missing, the loop reports
+  // kReduce instead, but does not change this field.
   Phase phase_ = Phase::kStarting;
   const std::unique_ptr<collective::Communicator> alone_;
-  int64_t batch_size_ = 0;              // The result of context_.begin; 0 before the first lease.
+  int64_t batch_size_ = 0;              // The result of context_.begin. 0 before the first lease.
   std::unique_ptr<StepRunner> runner_;  // Set with batch_size_.
   proto::Lease lease_;                  // The last lease.
   data::Batch batch_;
-  int64_t examples_ = 0;  // The examples in the batch, without the damaged ones.
+  int64_t examples_ = 0;  // The number of examples in batch_, which has no damaged examples.
   DamagedExamples damaged_{"leased", nullptr, at::kCPU};
   DamagedExamples::Report left_out_;      // The damaged examples of the lease.
   std::shared_ptr<PrefetchedRows> rows_;  // The rows for the batch. May be null.
   bool have_batch_ = false;
   bool done_ = false;       // The chief has no more work.
   bool needs_pull_ = true;  // The loop must pull all parameters before the next step.
-  // True once the first step was checked: no parameter was registered late, and no later batch is
-  // too small for batch normalization (CheckBatchNorm).
+  // True after the checks of the first step: no parameter was registered during the step, and no
+  // later batch is too small for batch normalization (CheckBatchNorm).
   bool checked_ = false;
-  // wait_seconds_ is the time spent waiting for slower workers and for a pull.
+  // Times before the current step. wait_seconds_ is the time spent waiting for slower workers and
+  // for a pull. input_seconds_ is the rest of the time spent waiting for the batch.
   double input_seconds_ = 0, wait_seconds_ = 0;
-  // The summary tags for which a warning about omitted values was logged.
+  // The TensorBoard tags for which the loop has warned that values were omitted.
   std::set<std::string> logged_left_out_;
-  // For each optimizer whose learning rate a callback has set: its schedule from the job, which
-  // returns when the callback no longer sets the rate.
+  // The job's learning-rate schedule of each optimizer whose rate a callback has set, keyed by
+  // optimizer. SetRates restores the schedule when the callback no longer sets the rate.
   std::map<std::string, std::unique_ptr<Schedule>> own_schedules_;
-  push_pull::IntegerBuffers integers_;  // The integer buffers with the values that the chief has.
-  std::set<std::string> changing_integers_;  // The names of buffers that any step has changed.
-  checkpoint::SkippedSteps skipped_;         // The skipped steps of this worker.
+  push_pull::IntegerBuffers integers_;       // The integer buffers as last reported to the chief.
+  std::set<std::string> changing_integers_;  // The names of the buffers that steps have changed.
+  // The steps of this worker that were skipped because of an overflow in float16.
+  checkpoint::SkippedSteps skipped_;
 };
 
 }  // namespace muster::worker

@@ -1,7 +1,8 @@
-// A worker of a parameter-server job. Until no work is left, it leases examples from the chief,
-// computes gradients on its one replica and pushes them to the servers. The servers reply with
-// parameters. Workers do not communicate with each other. If the chief or a server is lost, the
-// worker keeps its state and waits.
+// A worker of a parameter-server job. The worker has one replica (copy of the model) on one device.
+// Until no work is left, the worker asks the chief for a lease, an assignment of examples. It
+// computes the gradients of these examples and pushes them to the parameter servers, which reply
+// with new parameters. Workers do not communicate with each other. If the chief or a server is
+// lost, the worker keeps its state and waits.
 #pragma once
 
 #include <memory>
@@ -25,8 +26,8 @@ struct PsWorkerOptions {
   Job job;
   ProgramFactory program;
   std::vector<c10::Device> devices;  // Exactly one device, for the one replica.
-  int worker = 0;                    // Index of the task.
-  int workers = 1;                   // Number of declared workers.
+  int worker = 0;                    // The index of this worker.
+  int workers = 1;                   // Number of workers in the cluster spec.
   int workers_on_host = 1;           // Number of workers that share the cores of this host.
   int servers = 1;                   // Number of ps tasks in the cluster.
   std::string chief_address;         // The address at which the chief serves proto::Leases.
@@ -34,10 +35,10 @@ struct PsWorkerOptions {
   TaskMeter* meter = nullptr;  // Measures the steps. Must outlive the worker. May be null.
 };
 
-// The objects with which this process reaches its peers. They must outlive Run.
+// The objects with which this process reaches other tasks. They must outlive Run.
 struct PsWorkerPeers {
   Membership* membership = nullptr;
-  uint64_t incarnation = 0;  // The membership's incarnation.
+  uint64_t incarnation = 0;  // The random number that identifies this process to the chief.
   transport::DataListener* listener = nullptr;
 };
 
@@ -46,7 +47,8 @@ class PsWorker {
   // Builds the program and its datasets. Returns a ProgramError, ConfigurationError or DataError.
   static absl::StatusOr<std::unique_ptr<PsWorker>> Make(PsWorkerOptions options);
   virtual ~PsWorker() = default;
-  // Joins and works until the job ends. Returns the verdict, as Trainer::Run does. Called once.
+  // Joins the job and works until the job ends. Returns OK if the job has completed, and otherwise
+  // the error with which this process must end. Must be called once.
   virtual absl::Status Run(const PsWorkerPeers& peers) = 0;
   // Returns whether this process has completed a step. Thread-safe.
   virtual bool has_trained() const = 0;

@@ -1,12 +1,12 @@
-// Fault injection for tests, from the option --fault. Decides when a fault is due, and executes it
-// on this process or its connections. docs/faults.md is the user's reference.
+// Fault injection for tests. A fault is a planned failure of this process or of its connections.
+// The option --fault defines a fault (docs/faults.md has the reference for users):
 //
 //   KIND[=VALUE]@TASK:INDEX[:key=value...]      kill@worker:1:step=30
 //
-// A training process calls Faults::At whenever it enters a phase. If a fault is due, the call does
-// not return, returns late, or throws. A fault fires once in the life of a process, except `slow`,
-// which delays each step. A fault that killed a process does not fire again in the restarted
-// process.
+// A training process calls Faults::At when it enters a phase of its work (common/base/phase.h). At
+// executes the fault that is due: for example, it kills the process, returns late or throws. A
+// process executes each fault once, except `slow`, which delays every step. A fault that killed a
+// process is not executed again in the restarted process.
 #pragma once
 
 #include <functional>
@@ -35,8 +35,8 @@ enum class FaultKind {
 };
 inline constexpr std::string_view kFaultNames[] = {
     "kill", "stop", "delay", "drop", "freeze", "exception", "disk-full", "random", "slow"};
-// The connections that a fault affects: the data connections to peers, the session with the chief,
-// or both.
+// The connections that a fault affects. kData: the TCP connections to peers that carry data.
+// kControl: the gRPC stream to the chief. kAll: both kinds.
 enum class FaultLink { kData, kControl, kAll };
 inline constexpr std::string_view kFaultLinkNames[] = {"data", "control", "all"};
 
@@ -44,26 +44,32 @@ struct Fault {
   FaultKind kind = FaultKind::kKill;
   std::string task;            // "worker:1", "worker:*" or "*".
   int64_t step = 0;            // The fault is due at this step or later. 0: at any step.
-  std::optional<Phase> phase;  // Absent: forward, the phase that runs the program's code.
-  int nth = 1;                 // Due at the n-th call of At that matches `step` and `phase`.
-  // The duration of delay and freeze, and of slow in each step. For stop and disk-full, zero means
-  // without end.
+  std::optional<Phase> phase;  // Absent: Phase::kForward.
+  // Of the calls of At that match `step` and `phase`, the fault is due at call number `nth`,
+  // counted from 1.
+  int nth = 1;
+  // How long kDelay, kFreeze, kStop and kDiskFull last, and by how much kSlow delays each step. For
+  // kStop and kDiskFull, zero means without end.
   Duration duration{};
-  FaultLink link = FaultLink::kData;  // For drop and freeze.
+  FaultLink link = FaultLink::kData;  // Only for kDrop and kFreeze.
   int number = 0;                     // The fault's position on the command line, from 1.
-  // For kRandom only: the number of faults to draw, the seed, and the last step of a fault.
+  // Only for kRandom: the number of faults to draw, the seed, and the last step at which a drawn
+  // fault may be due. The first such step is `step`.
   int count = 0;
   uint64_t seed = 0;
   int64_t last_step = 0;
 
-  std::string Describe() const;  // Returns "freeze data connections for 2 s".
+  // Returns a description, such as "freeze data connections for 2 s".
+  std::string Describe() const;
 };
 
-// Parses the values of --fault. A ConfigurationError names the invalid text and says how to fix it.
+// Parses the values of --fault. Returns a ConfigurationError that names the invalid text and says
+// how to fix it.
 absl::StatusOr<std::vector<Fault>> ParseFaults(const std::vector<std::string>& texts);
-// Returns the faults of task `self` in order. Replaces each kRandom fault by faults drawn from its
-// seed, so all processes draw the same faults. `tasks` has all tasks of the cluster ("chief:0",
-// "worker:0", ...). Returns ConfigurationError for a fault of a task that is not in the cluster.
+// Returns the faults of task `self`, in the order of `faults`. Replaces each kRandom fault by
+// faults that are drawn from its seed, so every process draws the same ones. `tasks` has all tasks
+// of the cluster ("chief:0", "worker:0", ...). Returns a ConfigurationError for a fault of a task
+// that is not in the cluster.
 absl::StatusOr<std::vector<Fault>> FaultsOf(const std::string& self, std::vector<Fault> faults,
                                             const std::vector<std::string>& tasks);
 
@@ -78,29 +84,31 @@ class Faults {
   // The functions that execute faults. Tests replace them.
   struct Actions {
     std::function<void()> kill;  // Does not return.
-    // Continues after `wake`. Zero: another process must send SIGCONT.
+    // Stops this process for the time `wake`. Zero: until another process sends SIGCONT.
     std::function<void(Duration wake)> stop;
     std::function<void(Duration)> sleep;
   };
   static Actions RealActions();
 
-  // `faults` are the faults of this task, and `restarts` is how often it was restarted. Each
-  // restart is taken as the result of one fault that ends a process. The first `restarts` such
-  // faults, in order of their steps, therefore do not fire again. A restarted process also skips
-  // all faults up to and including its first step.
+  // `faults` are the faults of this task. `restarts` is the number of times that a supervisor has
+  // restarted the task. The constructor assumes that each restart was caused by a fault that ends
+  // the process (kKill, or kStop without end). The constructor therefore drops the first `restarts`
+  // of these faults, in the order of their steps. If `restarts` is above 0, faults whose `step` is
+  // at most the first step of this process are not executed either.
   Faults(std::vector<Fault> faults, int restarts, Actions actions = RealActions());
   ~Faults();
 
   // Must be called before training.
   void SetLinks(Links links);
-  // Executes the fault that is due, if any. Called when this process enters `phase` of `step`. In
-  // the phases save, evaluate and ending, `step` is the number of completed steps. In other phases
-  // it is the current step. The overload without `step` uses the step of the previous call. Throws
-  // std::runtime_error if a fault of kind kException is due.
+  // Executes the fault that is due, if any. Called when this process enters `phase`. In the phases
+  // kSave, kEvaluate and kEnding, `step` is the number of completed steps. In all other phases,
+  // `step` is the number of the current step. The overload without `step` uses the step of the
+  // latest call for a phase other than kSave. Throws std::runtime_error if a fault of kind
+  // kException is due.
   void At(Phase phase, int64_t step);
   void At(Phase phase);
-  // Returns kResourceExhausted while a fault of kind kDiskFull lasts, otherwise OK. Called before
-  // checkpoints and summaries are written.
+  // Returns kResourceExhausted while a fault of kind kDiskFull lasts, otherwise OK. Called before a
+  // file of a checkpoint or summary is written to `path`.
   absl::Status CheckDisk(std::string_view path) const;
 
  private:

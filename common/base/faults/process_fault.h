@@ -1,9 +1,9 @@
-// Process faults: failures of this process's device, driver or host. The process cannot continue,
-// because its state is not reliable, but a restarted process can. A process fault is neither an
-// error of the program nor the loss of a peer, and it must not end the job.
+// A process fault is a failure of this process's GPU, of the GPU's driver or of the host. The
+// process must end, because its state is not reliable. A restarted process can continue, so a
+// process fault does not end the job.
 //
-// The functions classify errors of CUDA and NCCL by number. They do not need CUDA, so tests run on
-// every host.
+// The functions take errors of CUDA and NCCL as plain integers. This header therefore needs no
+// CUDA, and tests run on every host.
 #pragma once
 
 #include <string>
@@ -15,31 +15,34 @@ namespace muster {
 
 enum class FaultCause {
   kNone,           // An error of the program or the caller.
-  kConfiguration,  // No suitable driver, no such device, or wrong arguments. Exit code 2.
-  kPeer,     // Another rank or the connection to it failed. This process continues. Exit code 138.
-  kProcess,  // The device or its driver failed. This process ends with exit code 138.
-  kUncertain,  // Either kProcess or an error of the program (ClassifyFault).
+  kConfiguration,  // No suitable driver, no such device, or wrong arguments.
+  kPeer,           // Another rank, or the connection to another rank, failed.
+  kProcess,        // A process fault.
+  kUncertain,      // Either kProcess or kNone. ClassifyFault decides.
 };
 
-// Classifies a cudaError_t. Out of memory and failed assertions of a kernel are errors of the
-// program.
+// Classifies a cudaError_t. Lack of device memory and a failed assertion of a kernel are errors of
+// the program (kNone).
 FaultCause FaultOfCuda(int error);
 // Classifies a ncclResult_t. `last_error` is the text of ncclGetLastError.
 FaultCause FaultOfNccl(int result, std::string_view last_error);
-// Classifies a LibTorch exception without an error number by its text, such as "CUDA error: ..." or
-// "CUDNN_STATUS_...".
+// Classifies an exception of LibTorch by its text, such as "CUDA error: ..." or "CUDNN_STATUS_...".
+// These exceptions have no error number.
 FaultCause FaultOfText(std::string_view what);
 
-// Returns a status kUnavailable (exit code 138) with a payload that marks it as a process fault.
-// Copies of the status keep the payload. StatusFor and messages to other processes lose it.
+// Returns a kUnavailable status (exit code 138) with a payload that marks a process fault. Copies
+// of the status keep the payload. StatusFor and messages to other processes lose the payload.
+// `uncertain` is true for kUncertain.
 absl::Status ProcessFault(std::string_view message, bool uncertain);
 bool IsProcessFault(const absl::Status& status);
-// Returns the status for `kind`. For kNone this is a ProgramError.
+// Returns the status for `kind`: ProgramError (exit code 1) for kNone, ConfigurationError (2) for
+// kConfiguration, PeerLost (138) for kPeer, and ProcessFault (138) for kProcess and kUncertain.
 absl::Status FaultStatus(FaultCause kind, std::string_view message);
 
-// Decides whether an uncertain fault is an error of the program. If the process was restarted at
-// least kUncertainFaults times, returns a ProgramError, because the fault would recur forever.
-// Otherwise returns a process fault that is not uncertain. Returns other statuses unchanged.
+// Decides whether an uncertain process fault is an error of the program. `restarts` is the number
+// of restarts of this task. After fewer than kUncertainFaults restarts, returns a process fault
+// that is not uncertain. From kUncertainFaults restarts on, returns a ProgramError, because another
+// host or device is unlikely to have the same fault. Returns every other status unchanged.
 inline constexpr int kUncertainFaults = 3;
 absl::Status ClassifyFault(const absl::Status& status, int restarts);
 

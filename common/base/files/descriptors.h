@@ -1,7 +1,7 @@
 // The limit on a process's open files (RLIMIT_NOFILE). In a large cluster, the chief needs many
-// descriptors: it has one connection from each member, and a second one from each member that
-// reports a failure. Each of these connections takes two descriptors. A parameter server has one
-// connection from each worker.
+// file descriptors. Each member (a chief or worker task) has one connection to the chief, and a
+// second one while the member reports a failure. The chief's server uses two descriptors for each
+// connection. A parameter server has one connection from each worker.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,19 @@
 namespace muster {
 
 // Raises this process's soft limit to the hard limit, which needs no privilege. Child processes
-// inherit the limit. Returns the limit in effect. Called from main.
+// inherit the limit. Returns the new soft limit. Called from main.
 int64_t RaiseDescriptorLimit();
 
-// Returns the soft limit in effect.
+// Returns the current soft limit.
 int64_t DescriptorLimit();
 
-// Returns a ConfigurationError if `limit` is too low for a process to start. Without this check,
-// libraries would abort when they find no descriptor.
+// Returns a ConfigurationError if a process cannot start with the soft limit `limit`. Without this
+// check, a library would abort the process when no descriptor is free. `members` is the number of
+// members, and `is_chief` says whether this process is the chief.
 absl::Status CheckDescriptorLimit(int64_t limit, int members, bool is_chief);
 
-// Returns the number of descriptors that are enough for a member (or the chief) of a cluster of
-// `members`.
+// Returns a number of descriptors that is enough for the chief, or for another task, of a cluster
+// with `members` members.
 int64_t DescriptorsNeeded(int members, bool is_chief);
 
 // Returns the warning to log if `limit` is lower than DescriptorsNeeded, otherwise "".

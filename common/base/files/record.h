@@ -11,8 +11,8 @@ namespace muster {
 // Appends `data` as one record to `*file`.
 void AppendRecord(std::string_view data, std::string* file);
 
-// Reads the next record from `*file` into `*data`. Returns false if there is no complete record
-// left.
+// Reads the next record from `*file` into `*data`. Returns false if no complete record is left, or
+// if a checksum is wrong.
 bool ReadRecord(std::istream* file, std::string* data);
 
 }  // namespace muster

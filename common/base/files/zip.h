@@ -1,5 +1,6 @@
-// A reader of zip archives, including zip64. Members may be stored uncompressed, as LibTorch writes
-// them, or deflated. Verifies checksums. Immutable after Open. Thread-safe.
+// A reader of zip archives, including zip64. The members of an archive are stored (uncompressed, as
+// LibTorch writes them) or deflated. The reader verifies checksums. Immutable after Open.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,12 @@
 namespace muster {
 
 struct ZipOptions {
-  bool without_folder = false;  // Names do not contain the part up to the first slash.
-  bool only_stored = false;     // Read refuses deflated members.
-  std::string kind;             // Says in messages what writes such archives: "numpy.savez writes".
+  // If true, member names do not include the part up to the first slash.
+  bool without_folder = false;
+  // If true, Read returns an error for a deflated member.
+  bool only_stored = false;
+  // For messages: a clause that says who writes such archives, such as "numpy.savez writes".
+  std::string kind;
 };
 
 class ZipReader {
@@ -29,21 +33,22 @@ class ZipReader {
   // The names of the members, in the archive's order.
   const std::vector<std::string>& names() const { return names_; }
   bool Has(const std::string& name) const { return entries_.contains(name); }
-  // The size in bytes before compression. Size and Read REQUIRE: Has(name).
+  // Returns the member's size in bytes before compression. Size, Read and Offset REQUIRE:
+  // Has(name).
   int64_t Size(const std::string& name) const { return entries_.at(name).size; }
   // Writes the Size(name) bytes of the member to `out`. Returns a DataError if the archive is
   // damaged.
   absl::Status Read(const std::string& name, void* out) const;
-  // Returns the position of a stored member's bytes in the file, or -1 if it is deflated.
+  // Returns the offset in the file of a stored member's bytes. Returns -1 for a deflated member.
   absl::StatusOr<int64_t> Offset(const std::string& name) const;
-  // Reads a member as text. Returns a DataError if it is missing.
+  // Reads a member as text. Returns a DataError if the member is missing.
   absl::StatusOr<std::string> ReadText(const std::string& name) const;
 
   const std::string& path() const { return path_; }
 
  private:
   struct Entry {
-    int64_t offset = 0;  // The position of the local header.
+    int64_t offset = 0;  // The offset of the local header.
     int64_t size = 0, packed = 0;
     uint32_t crc = 0;
     uint16_t method = 0;
@@ -52,7 +57,7 @@ class ZipReader {
       : path_(std::move(path)), options_(std::move(options)), fd_(fd), bytes_(bytes) {}
   absl::Status ReadDirectory();
   absl::Status ReadEntries(const std::string& directory, int64_t count);
-  // Returns the position of a member's bytes, compressed or not.
+  // Returns the offset in the file of a member's bytes, stored or deflated.
   absl::StatusOr<int64_t> Find(const std::string& name) const;
   absl::Status Inflate(const std::string& name, int64_t from, void* out) const;
   absl::Status ReadAt(int64_t offset, int64_t size, void* out) const;

@@ -1,6 +1,6 @@
-// Reads integers from untrusted JSON with range checks. nlohmann's own conversion has none: an
-// integer that is too large for the type wraps around, and a fraction that is too large is
-// undefined behaviour.
+// Reads integers from untrusted JSON with range checks. The conversions of nlohmann::json do not
+// check: an integer that is too large for the type wraps around, and a floating-point number that
+// is too large is undefined behaviour.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace muster {
 
 // Converts to any integral type, for example `const int64_t step = JsonInteger(json.at("step"))`.
 // The conversion throws Json::exception if the value is not an integer or is outside the type's
-// range. A fraction such as 5.0 counts as an integer. Holds a reference to the JSON.
+// range. A number such as 5.0 counts as an integer. The JSON must outlive this object.
 class JsonInteger {
  public:
   explicit JsonInteger(const Json& json) : json_(json) {}
@@ -24,7 +24,8 @@ class JsonInteger {
   requires(!std::same_as<T, bool>) operator T() const {
     if (json_.is_number_unsigned()) return Fitting<T>(*json_.get_ptr<const uint64_t*>());
     if (json_.is_number_integer()) return Fitting<T>(*json_.get_ptr<const int64_t*>());
-    constexpr double kMax = 9e15;  // Above this, not every integer is a double.
+    // Just below 2^53. A double cannot represent every integer above 2^53.
+    constexpr double kMax = 9e15;
     const double* const number = json_.get_ptr<const double*>();
     if (number == nullptr || *number != std::floor(*number) || std::abs(*number) > kMax) Fail();
     return Fitting<T>(static_cast<int64_t>(*number));

@@ -12,7 +12,7 @@
 
 namespace muster {
 
-// Returns the value at a path of keys, null if there is none.
+// Returns the value at a path of keys, or a null value if the path does not exist.
 inline const Json& FieldAt(const Json& json, std::initializer_list<const char*> path) {
   static const Json null;
   const Json* at = &json;
@@ -30,7 +30,8 @@ inline std::optional<double> NumberAt(const Json& json, std::initializer_list<co
   return field.is_number() ? std::optional(field.get<double>()) : std::nullopt;
 }
 
-// Returns the integer part of a number, nullopt if it is absent or its magnitude is 9e15 or more.
+// Returns the integer part of the number at `path`. Returns nullopt if there is no number, or if
+// its magnitude is 9e15 or more.
 inline std::optional<int64_t> IntegerAt(const Json& json, std::initializer_list<const char*> path) {
   const std::optional<double> number = NumberAt(json, path);
   if (!number || !(std::fabs(*number) < 9e15)) return std::nullopt;

@@ -15,7 +15,7 @@ class ChecksummedFile {
  public:
   explicit ChecksummedFile(std::unique_ptr<WritableFile> file);
 
-  // Buffers small pieces, and writes large ones without a copy.
+  // Buffers small pieces. Writes large pieces without a copy.
   absl::Status Append(std::string_view bytes);
   // Blocks until the whole file is on the disk. No write may follow.
   absl::Status Finish();
@@ -32,8 +32,8 @@ class ChecksummedFile {
   uint32_t crc_ = 0;
 };
 
-// Computes the CRC-32C of a whole file, piece by piece. Calls `stop` between two pieces, and
-// returns Cancelled once it returns true.
+// Computes the CRC-32C of a whole file, piece by piece. Calls `stop` between two pieces. When
+// `stop` returns true, returns Cancelled.
 absl::StatusOr<uint32_t> ChecksumOf(const ReadableFile& file,
                                     const std::function<bool()>& stop = nullptr);
 

@@ -1,7 +1,7 @@
-// A file system for fault injection (common/base/faults). While a disk-full fault lasts, every
-// creation, append and sync fails with kResourceExhausted. Each file of a checkpoint and each
-// rename of a checkpoint is a call of Faults::At with phase save, so a fault may kill the process
-// there.
+// A file system for fault injection (common/base/faults/faults.h). While a disk-full fault lasts,
+// every creation, write and sync fails with kResourceExhausted. The file system calls Faults::At
+// with Phase::kSave before it creates a file of a checkpoint, and before it renames a checkpoint. A
+// fault can kill the process at these points.
 #pragma once
 
 #include <memory>

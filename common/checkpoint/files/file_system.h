@@ -1,6 +1,5 @@
-// The interface through which checkpoints are read and written. With another implementation, tests
-// can simulate a crash or a full disk between any two operations (memory_file_system.h).
-// Thread-safe.
+// The interface through which checkpoints are read and written. Tests use an implementation that
+// simulates a crash or a full disk between any two operations (memory_file_system.h). Thread-safe.
 //
 // Error messages contain the path and the system's message. The codes are:
 //
@@ -53,9 +52,10 @@ class FileSystem {
   // Returns the names of the entries, without the directory.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& directory) = 0;
   virtual absl::StatusOr<bool> Exists(const std::string& path) = 0;
-  // Returns OK if the directory exists, and kNotFound if its parent does not exist.
+  // Creates a directory. Returns OK if it exists already, and kNotFound if its parent does not
+  // exist.
   virtual absl::Status MakeDirectory(const std::string& path) = 0;
-  // Atomic. A file replaces an existing file. A directory does not replace anything: if `to`
+  // Renames atomically. A file replaces an existing file. A directory replaces nothing: if `to`
   // exists, returns kAlreadyExists.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   // Removes a file, or a directory with its contents.
@@ -67,7 +67,7 @@ class FileSystem {
 // Returns the real file system, which is never destroyed.
 FileSystem& PosixFileSystem();
 
-// Reads a whole file, which must be small.
+// Reads a whole file into memory. Only for small files.
 absl::StatusOr<std::string> ReadFile(FileSystem& files, const std::string& path);
 // Creates a directory and its missing parents. Blocks until they are on the disk.
 absl::Status MakeDirectories(FileSystem& files, const std::string& path);

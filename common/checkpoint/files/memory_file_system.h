@@ -1,11 +1,11 @@
 // An in-memory file system for tests. A test can act or fail before any operation, limit the
 // capacity, and simulate a crash. A crash loses data that was not synced, as on a disk.
 //
-// After a crash, a file has at least the bytes of its last Sync. It may have more of the bytes that
-// were written later, or zeros in their place, as a kernel may leave them. A change of a directory
-// (a creation, a rename, the removal of one file) is present if the directory was synced
-// afterwards. Any subset of the other changes may be present. A rename changes both directories at
-// once.
+// After a crash, a file has the bytes that its last Sync covered. Bytes that were written after
+// that Sync may be present, missing or zero, as after a crash of a real kernel. A change of a
+// directory is a creation, a rename or the removal of one file. If the directory was synced after
+// the change, the change is present. Any subset of the other changes may be present. A rename
+// changes both directories at once.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ class MemoryFileSystem : public FileSystem {
   ~MemoryFileSystem() override;
 
   // Sets a function that is called before each operation, without a lock. If it returns an error,
-  // the operation does nothing and returns that error. The function may use this file system. Its
-  // own operations are counted, but they do not call the function.
+  // the operation does nothing and returns that error. The function may use this file system. The
+  // operations of the function are counted, but do not call the function.
   void SetBefore(std::function<absl::Status(const Operation&)> before);
   int64_t operations() const;
   // Limits the total size of all files. A write beyond the limit writes the part that fits, and
@@ -47,7 +47,7 @@ class MemoryFileSystem : public FileSystem {
   void SetCapacity(int64_t bytes);
   // Simulates a crash and a reboot of the machine. Open files become unusable.
   void CrashNow(Crash crash, uint32_t seed);
-  // Replaces the content of a file on the disk, for tests of damaged files.
+  // Replaces the content of a file, for tests of damaged files. A crash does not undo the change.
   absl::Status Overwrite(const std::string& path, std::string bytes);
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override;

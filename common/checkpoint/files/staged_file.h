@@ -1,4 +1,5 @@
-// The implementation of StagedFile that Store::StageFile returns. Internal to common/checkpoint.
+// The implementation of StagedFile (checkpoint.h) that Store::StageFile (store.h) returns. Internal
+// to common/checkpoint.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,7 @@
 
 namespace muster::checkpoint {
 
-// A file in the owner's staging folder. Store::Write moves the file into a checkpoint.
+// A file in the store's staging folder. Store::Write moves the file into a checkpoint.
 class FileInStaging final : public StagedFile {
  public:
   FileInStaging(FileSystem& files, std::string name, std::string path,

@@ -1,5 +1,6 @@
-// The implementation of Communicator that all CPU backends share. It handles the order of
-// operations, waits, deadlines and errors. A backend implements Engine, which runs the operations.
+// The implementation of Communicator that all CPU backends share. The implementation handles the
+// order of operations, waits, deadlines and errors. A backend implements Engine, which runs the
+// operations.
 #pragma once
 
 #include <memory>
@@ -30,27 +31,29 @@ class Engine {
 
 struct CommunicatorOptions {
   int rank = 0, size = 1;
-  std::vector<std::string> labels;  // The name of each rank for messages. May be empty.
+  std::vector<std::string> labels;  // The name of each rank, for messages. May be empty.
   Duration timeout = std::chrono::seconds(60);
   bool progress_thread = false;
-  std::shared_ptr<FlightRecorder> recorder;  // The recorder of this process. May be null.
+  // Records each operation, for `muster explain`. May be null.
+  std::shared_ptr<FlightRecorder> recorder;
 };
 
 std::unique_ptr<Communicator> MakeCommunicator(std::unique_ptr<Engine> engine,
                                                CommunicatorOptions options);
 
-// The following functions are for communicators of replicas and GPUs, which use the communicator of
-// the processes. They only have an effect if MakeCommunicator made `communicator`.
+// The following functions are for communicators between replicas or GPUs, which use `communicator`,
+// a communicator between their processes. A function has an effect only if MakeCommunicator made
+// `communicator`.
 //
 // Returns CommunicatorOptions::labels, or an empty vector for any other communicator.
 std::vector<std::string> LabelsOf(const Communicator& communicator);
 // Removes the recorder from the communicator and returns it. The caller records the operations of
 // the replicas instead.
 std::shared_ptr<FlightRecorder> TakeRecorder(Communicator& communicator);
-// Marks all later operations of the communicator as parts of the replicas' operation `asked`
-// (Signature::for_replicas). Ranks then compare `asked` as well.
+// Until the next call, marks every operation that the communicator issues as a part of the
+// replicas' operation `asked` (Signature::for_replicas). The ranks also compare `asked`.
 void IssueFor(Communicator& communicator, const Signature& asked);
-// Returns the flight record of an operation that this rank issues.
+// Returns the entry of the flight recorder for an operation that the rank `rank` issues.
 CollectiveCall CallOf(const Signature& signature, int rank);
 // Returns the engine for a group of one rank.
 std::unique_ptr<Engine> MakeAloneEngine();

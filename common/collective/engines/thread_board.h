@@ -1,4 +1,5 @@
-// The shared memory of a group of threads in one process. Internal.
+// The memory that the threads of a group in one process share: a cell for each rank
+// (shared_memory_group.h), and the reason of the first rank that gives up. Internal.
 #pragma once
 
 #include <vector>

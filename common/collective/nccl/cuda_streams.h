@@ -1,5 +1,6 @@
 // The CUDA functions of LibTorch that the NCCL backend uses. For everything else, the backend calls
-// the C functions of CUDA and NCCL. Tests replace both by doubles (tests/unit/nccl).
+// the C functions of CUDA and NCCL. Tests replace all of these functions by fakes
+// (tests/unit/nccl).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,17 +1,20 @@
-// Communicators between GPUs that use NCCL. This header needs neither CUDA nor NCCL. The code is in
-// a module (lib/muster_nccl.so) that the first call loads, so CPU-only processes do not load it.
+// Communicators between GPUs that use NCCL. This header needs neither CUDA nor NCCL. The
+// implementation is in a shared library (the module lib/muster_nccl.so), which the first call
+// loads. A process that only uses CPUs does not load the library.
 //
 // Differences from the CPU backends:
 // - Buffers are in the memory of the communicator's device. An operation runs on the communicator's
 //   own stream, after the work that is on the calling thread's current CUDA stream.
-// - Wait() blocks the host until the device is done. Any stream may use the result afterwards.
-// - While the device works, the ranks compare the issued operations over a host communicator.
-// - The destructor of a healthy communicator blocks until the other ranks have its data, for at
-//   most min(timeout, 5 s).
+// - Wait() blocks the calling thread until the device is done. Any stream may use the result
+//   afterwards.
+// - While the device works, the ranks compare the issued operations over a host communicator, which
+//   is a communicator of a CPU backend.
+// - If the communicator has no error, its destructor blocks until the other ranks have its data,
+//   but for at most 5 s and at most for `timeout`.
 // - An aborted NCCL operation completes on its stream as if it had succeeded, but its Wait() fails.
 //   Callers must therefore enqueue an update only after Wait() has returned OK. No kernel of this
 //   communicator runs after Abort().
-// - The maximum of values that include NaN may be another value than NaN.
+// - If some values are NaN, the maximum may be a value that is not NaN.
 #pragma once
 
 #include <functional>
@@ -33,11 +36,12 @@ struct NcclOptions {
 absl::StatusOr<std::vector<std::string>> CudaUuids(const std::vector<int>& devices);
 
 // Returns one communicator for each replica of this process. The ranks count the replicas of all
-// processes, as in MakeReplicaCommunicators. `group` is the result of FormGroup. It broadcasts
-// NCCL's unique id, and later it is the host communicator over which ranks compare operations.
+// processes, as in MakeReplicaCommunicators. `group` is the result of FormGroup. `group` first
+// broadcasts NCCL's unique id. Later, `group` is the host communicator over which ranks compare
+// operations.
 //
 // Blocks until the communicators are formed and a first reduction has succeeded, for at most
-// `formation_timeout`. Polls `aborted`, and returns Superseded once it returns true. Returns
+// `formation_timeout`. Polls `aborted`, and returns Superseded once `aborted` returns true. Returns
 // ConfigurationError if this build or this host lacks NCCL or one of the devices.
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MakeNcclCommunicators(
     std::unique_ptr<Communicator> group, const std::vector<int>& replicas_per_rank,

@@ -1,5 +1,5 @@
-// The NCCL communicator, which is made from a formed ncclComm_t, and functions that the formation
-// (nccl_formation.cc) uses too. Internal to the NCCL module.
+// The NCCL communicator, which is made from an initialized ncclComm_t. Also has functions for
+// nccl_formation.cc, which initializes the ncclComm_t. Internal to the NCCL module.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,13 +23,14 @@ struct NcclDevice {
   ncclComm_t comm = nullptr;
 };
 
-// Takes ownership of `device.comm`. `shadow` is a host communicator of the same ranks.
+// Takes ownership of `device.comm`. `shadow` is a CPU communicator between the same ranks, over
+// which they compare their operations.
 std::unique_ptr<Communicator> MakeNcclCommunicator(std::unique_ptr<Communicator> shadow,
                                                    const NcclDevice& device, Duration timeout,
                                                    std::shared_ptr<FlightRecorder> recorder);
 
-// Return the status for an error of CUDA or NCCL, classified by
-// common/base/faults/process_fault.h. NcclError appends NCCL's last error text. `comm` may be null.
+// Return the status for an error of CUDA or NCCL. common/base/faults/process_fault.h classifies the
+// errors. NcclError appends NCCL's last error text. `comm` may be null.
 absl::Status CudaError(std::string_view what, cudaError_t error);
 absl::Status NcclError(std::string_view what, ncclResult_t result, ncclComm_t comm);
 

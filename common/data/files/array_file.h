@@ -18,14 +18,15 @@ at::ScalarType ScalarTypeOf(NumberType type);
 absl::StatusOr<at::Tensor> ReadArray(std::unique_ptr<ByteSource> source, const std::string& path,
                                      const ArrayHeader& header);
 
-// Returns the array of an npy file as ReadNpy does, but maps the file if possible. This requires C
-// order, a type other than bool, and data at a multiple of the element's size. The kernel reads a
-// page of a mapped file at its first use, and all processes of a host share the memory. Callers
-// must not write to the tensor.
+// Returns the array of an npy file as ReadNpy does, but maps the file if possible. Mapping requires
+// C order, a type other than bool, and data that begins at a multiple of the element's size. The
+// kernel reads a page of a mapped file when a process first uses the page. All processes of a host
+// share the memory. Callers must not write to the tensor.
 absl::StatusOr<at::Tensor> MapNpy(const std::string& path);
 
-// Returns the array of an npy file in memory, which `owner` keeps alive. The tensor is a view of
-// `bytes` if the layout allows this, with any alignment. Callers must not write to the tensor.
+// Returns the array of the npy file whose content is `bytes`. `owner` keeps `bytes` alive. If the
+// layout of the array allows, the tensor is a view of `bytes`, and may not be aligned to its type.
+// `name` is the file's name for messages. Callers must not write to the tensor.
 absl::StatusOr<at::Tensor> NpyInMemory(std::string_view bytes, std::shared_ptr<const void> owner,
                                        const std::string& name);
 

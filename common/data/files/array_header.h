@@ -35,12 +35,13 @@ struct ArrayHeader {
   bool big_endian = false;
   int64_t header_bytes = 0;  // The offset of the array data in the file.
 };
-// These functions read the header and leave `source` at its end.
+// These functions read the header, and leave `source` at the end of the header.
 absl::StatusOr<ArrayHeader> ReadNpyHeader(ByteSource& source, const std::string& path);
 absl::StatusOr<ArrayHeader> ReadIdxHeader(ByteSource& source, const std::string& path);
 
 // Returns the size of the array in bytes. Returns nullopt if the shape is invalid, or if the size
-// or a stride would exceed 2^60. This check counts a dimension of 0 as 1, because strides do so.
+// or a stride would exceed 2^60. In this check, a dimension of 0 counts as 1, as in the computation
+// of strides.
 std::optional<int64_t> ArrayBytes(const std::vector<int64_t>& shape, int64_t item_size);
 
 // Returns true if the file can be mapped as a tensor without conversion. This requires C order,
@@ -48,9 +49,10 @@ std::optional<int64_t> ArrayBytes(const std::vector<int64_t>& shape, int64_t ite
 bool Mappable(const ByteSource& source, const ArrayHeader& header);
 
 // Reads the array data into the memory that `allocate` returns, and converts it to native byte
-// order. The elements keep the file's order. Before it calls `allocate`, compares the size in the
-// header with the file's size. A wrong header therefore cannot cause a large allocation. If the
-// trailer of a gzip file does not give the size, counts the bytes and then opens the file again.
+// order. The elements keep the file's order. ReadNumbers compares the size in the header with the
+// file's size before it calls `allocate`, so a wrong header cannot cause a large allocation. If
+// ByteSource::MayHold returns false, which may be wrong for a gzip file, ReadNumbers reads the
+// whole file to count the bytes, and then opens the file again.
 using AllocateNumbers = std::function<absl::StatusOr<void*>(int64_t bytes)>;
 absl::Status ReadNumbers(std::unique_ptr<ByteSource> source, const std::string& path,
                          const ArrayHeader& header, const AllocateNumbers& allocate);

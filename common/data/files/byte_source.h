@@ -19,9 +19,9 @@ class ByteSource {
   // the end. The call that reaches the end of a gzip file verifies the checksum.
   virtual absl::StatusOr<int64_t> Read(void* to, int64_t count) = 0;
   // Returns whether the source can have exactly `bytes` bytes in total, without reading them. The
-  // answer is exact for plain files and memory. For gzip, the answer follows from the file's last
-  // four bytes and the format's best ratio. If the file has several members, a wrong "false" is
-  // possible.
+  // answer is exact for plain files and memory. For gzip, the answer follows from the size in the
+  // file's last four bytes and from the best compression ratio of the format. If a gzip file
+  // consists of several members (concatenated gzip streams), "false" may be wrong.
   virtual bool MayHold(int64_t bytes) const = 0;
 };
 
@@ -34,9 +34,9 @@ absl::StatusOr<std::string> ReadAll(const std::string& path);
 // Returns a source that reads `bytes`, which must outlive the source.
 std::unique_ptr<ByteSource> MemoryBytes(std::string_view bytes);
 
-// A read-only mapping of a file. The kernel reads a page at its first use, and all processes of a
-// host share the page. If another process truncates the mapped file, this process is killed
-// (SIGBUS).
+// A read-only mapping of a file. The kernel reads a page when a process first uses the page. All
+// processes of a host share the page. If another process truncates the mapped file, this process is
+// killed (SIGBUS).
 class MappedFile {
  public:
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path);

@@ -16,7 +16,7 @@ struct CsvTable {
   std::vector<std::string> names;  // The names of all columns. Without a header, "0", "1", ...
   int64_t rows = 0;
   // The values of one requested column. If all values are integers, `whole` is true and `integers`
-  // has them too. For hashed text, only `integers` is set.
+  // has the same values as `numbers`. For a column of hashed text, only `integers` is set.
   struct Values {
     std::vector<double> numbers;
     std::vector<int64_t> integers;
@@ -25,7 +25,7 @@ struct CsvTable {
   std::vector<Values> columns;
 };
 
-// Returns the names of a table's columns.
+// Returns the names of a table's columns. `header` is true if the first row has the names.
 absl::StatusOr<std::vector<std::string>> CsvNames(std::string_view text, bool header,
                                                   char delimiter, const std::string& path);
 

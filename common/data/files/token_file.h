@@ -1,4 +1,5 @@
-// Reads windows of a file of tokens. A token is a byte (of text), or a number of 16 or 32 bits.
+// Reads windows of a file of tokens. A token is a byte (of text), or a number of 16 or 32 bits. A
+// window is a sequence of `length` tokens. Two windows start `stride` tokens apart (WindowOptions).
 // Needs no LibTorch. Internal to this folder.
 #pragma once
 
@@ -14,15 +15,16 @@ namespace muster::data {
 // A mapped file and its windows of tokens. Immutable.
 class TokenFile {
  public:
-  // Maps the file. REQUIRES: length and stride are at least 1. An error begins with `key` and names
-  // the file. Returns a DataError if the file has no complete window.
+  // Maps the file. REQUIRES: options.length and options.stride are at least 1. The message of an
+  // error begins with `key` and names the file. Returns a DataError if the file has no complete
+  // window.
   static absl::StatusOr<std::shared_ptr<const TokenFile>> Open(const std::string& path,
                                                                const WindowOptions& options,
                                                                const std::string& key);
   const WindowOptions& options() const { return options_; }
   int64_t windows() const { return windows_; }
-  // Copies `length` tokens, from `shift` tokens after the start of the window, to `to`. REQUIRES: 0
-  // <= window < windows(). `shift` is 0, or 1 if the options have targets.
+  // Copies options().length tokens to `to`. The first of them is `shift` tokens after the start of
+  // the window. REQUIRES: 0 <= window < windows(). `shift` is 0, or 1 if the options have targets.
   void Read(int64_t window, int64_t shift, int64_t* to) const;
 
  private:

@@ -17,8 +17,8 @@ absl::StatusOr<bool> DecodeJpegPlanes(std::string_view bytes, const std::string&
                                       int64_t height, int64_t width, uint8_t* planes);
 absl::StatusOr<Decoded> DecodePng(std::string_view bytes, const std::string& name);
 
-// Returns the EXIF orientation, 1 to 8, of a TIFF header and its first directory. Returns 1 if the
-// directory has no valid orientation.
+// Returns the EXIF orientation (1 to 8) from `tiff`, which is a TIFF header and the first
+// directory. Returns 1 if the directory has no valid orientation.
 int OrientationOf(std::string_view tiff);
 
 // Returns a DataError if the picture has no pixels, or more than kMaxPixels.

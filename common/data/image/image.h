@@ -34,8 +34,8 @@ struct Image {
   Pixels pixels;
 };
 
-// The largest number of pixels of a picture, as in Pillow. A small damaged file may claim to be a
-// huge picture.
+// The largest number of pixels of a picture, as in Pillow. Without this limit, a small damaged file
+// that claims to be a huge picture would use too much memory.
 inline constexpr int64_t kMaxPixels = 178'956'970;
 
 // Decodes a picture. Thread-safe. REQUIRES: `channels` is 1 or 3. Errors are DataErrors "'<name>'
@@ -43,8 +43,8 @@ inline constexpr int64_t kMaxPixels = 178'956'970;
 absl::StatusOr<Image> DecodeImage(std::string_view bytes, const std::string& name, int channels);
 
 // Decodes an RGB picture directly into `planes`, [3][height][width]. Returns false if the picture
-// has another size, or a format that does not allow this. `planes` is then undefined, and the
-// caller must call DecodeImage.
+// has another size, or a format that cannot be decoded directly. After false, the content of
+// `planes` is undefined, and the caller must call DecodeImage.
 absl::StatusOr<bool> DecodePlanes(std::string_view bytes, const std::string& name, int64_t height,
                                   int64_t width, uint8_t* planes);
 

@@ -1,5 +1,5 @@
-// Operations on the pixels of a picture. The results are the same on every processor. They equal
-// torchvision's results on uint8 tensors bit by bit, if torchvision's kernels use fused
+// Operations on the pixels of a picture. The results are the same on every processor. The results
+// equal torchvision's results on uint8 tensors bit by bit, if torchvision's kernels use fused
 // multiply-add (x86-64 with AVX2 and FMA, ARM). Needs no LibTorch. Thread-safe.
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace muster::data {
 
-// A view of rows of pixels, which start `stride` bytes apart. A row is dense, and the channels of a
-// pixel (1 or 3) are adjacent.
+// A view of rows of pixels. Two rows start `stride` bytes apart. Within a row, the pixels are
+// adjacent, and so are the channels (1 or 3) of each pixel.
 struct PixelRows {
   const uint8_t* data = nullptr;
   int64_t height = 0, width = 0, channels = 3;
@@ -23,15 +23,15 @@ void CopyPlanes(const PixelRows& rows, bool flip, uint8_t* planes, int64_t plane
 void NormalizePlanes(const PixelRows& rows, bool flip, const float* mean, const float* std,
                      float* planes);
 
-// These functions change dense pixels in place. Factors must not be negative. `hue` must be in
-// [-0.5, 0.5].
+// These functions change dense pixels in place. `count` is the number of pixels. Factors must not
+// be negative. `hue` must be in [-0.5, 0.5].
 void AdjustBrightness(uint8_t* pixels, int64_t bytes, double factor);
 void AdjustContrast(uint8_t* pixels, int64_t count, int64_t channels, double factor);
 void AdjustSaturation(uint8_t* pixels, int64_t count, double factor);  // For 3 channels.
 void AdjustHue(uint8_t* pixels, int64_t count, double hue);            // For 3 channels.
 
-// Computes out[i] = other[i] * rest + own[i] * lambda, and rounds each operation. `rest` is 1 -
-// lambda. `out` may be one of the inputs.
+// Computes out[i] = other[i] * rest + own[i] * lambda, and rounds after each operation. `rest` is 1
+// - lambda. `out` may be one of the inputs.
 void MixFloats(const float* own, const float* other, float lambda, float rest, int64_t count,
                float* out);
 

@@ -1,4 +1,5 @@
-// The readers of the job's data files. Each format has one reader. Unlike job_data.h, they need
+// The readers of the job's data files. Each format has one reader. A split is the training,
+// validation or test data of a job (DataSplit in job_data.h). Unlike job_data.h, this header needs
 // LibTorch.
 #pragma once
 
@@ -12,28 +13,29 @@ namespace muster::data {
 
 // An opened split. Immutable.
 struct OpenSplit {
-  // FormatReader::open returns all examples of the files, in the files' order and with the files'
-  // values. OpenJobSplit returns the split's converted examples.
+  // From FormatReader::open: all examples of the files, in the files' order, with the files'
+  // values. From OpenJobSplit: only the examples of the split, with converted values.
   DatasetPtr dataset;
   std::vector<Column> columns;  // The columns of the dataset, one for each component.
 };
 
 struct FormatReader {
-  std::string_view name;  // A name of DataFormats().
+  std::string_view name;  // One of the names in DataFormats().
   // Opens the split. Relative paths are relative to `folder`. Errors name the key and the file.
   absl::StatusOr<OpenSplit> (*open)(const DataSplit& split, const std::string& folder);
 };
 const std::vector<FormatReader>& FormatReaders();
 
-// Returns the split with only a part of its files. Of the files sorted by name, keeps file k if k
-// mod `shares` == `share`. Returns a ConfigurationError if there are fewer files than shares.
-// REQUIRES: ShardsByFile(split.format).
+// Returns the split with only a part of its files. ShareOf numbers the files in the order of their
+// names, from 0. The result has the files with a number k for which k mod `shares` == `share`.
+// Returns a ConfigurationError if there are fewer files than shares. REQUIRES:
+// ShardsByFile(split.format).
 absl::StatusOr<DataSplit> ShareOf(const DataSplit& split, const std::string& folder, int share,
                                   int shares);
 
-// Opens a split as the job's data describes it. The dataset is the split's part of the files'
-// examples, shuffled if requested, with converted values and shapes. The columns describe the
-// converted examples. REQUIRES: split.kind is kFiles.
+// Opens a split as the job's data describes it. The dataset has the split's part of the files'
+// examples, with converted values and shapes. It is shuffled if the job says so. The columns
+// describe the converted examples. REQUIRES: split.kind is kFiles.
 absl::StatusOr<OpenSplit> OpenJobSplit(const DataSplit& split, const std::string& folder);
 
 }  // namespace muster::data

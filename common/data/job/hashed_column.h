@@ -1,5 +1,6 @@
-// A text column can be hashed to keys of embedding tables. DataColumn::decode then holds "hash "
-// and the hash's name, from the job's "hash" key. Internal to this folder.
+// The text of a column can be hashed to keys of embedding tables. DataColumn::decode (job_data.h)
+// of such a column is "hash " followed by the name of the hash function, from the column's key
+// "hash" in the job. Internal to this folder.
 #pragma once
 
 #include <optional>

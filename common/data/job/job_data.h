@@ -1,4 +1,5 @@
-// Parses and checks the job's "data" without opening files (docs/data.md). formats.h has the
+// Parses and checks the section "data" of a job, without opening files. docs/data.md has the
+// reference for users. A split is the training, validation or test data of a job. formats.h has the
 // readers of the files.
 #pragma once
 
@@ -19,14 +20,17 @@ namespace muster::data {
 struct DataColumn {
   std::string name, key;
   // The source of the column: a file's path as in the job, or the name of a part of the split's
-  // files. The format defines the kind of source. A column with several parts lists them in
-  // `parts`, and `source` joins them for messages.
+  // files, such as an array in an npz file. The kind of source depends on the format
+  // (DataFormat::source). A column can consist of several parts. In this case, `parts` lists the
+  // parts, and `source` joins their names for messages.
   std::string source;
   std::vector<std::string> parts;
-  // The type of the encoded bytes, such as "image", for formats that do not store the type.
+  // For formats that store bytes without a type: what the bytes are, such as "image".
   std::string decode;
-  std::string dtype;                   // "" keeps the file's type, but converts float64 to float32.
-  double multiplied = 1, divided = 1;  // From the key "scale".
+  // The type of the tensors. "" keeps the file's type, but converts float64 to float32.
+  std::string dtype;
+  // Values are multiplied by `multiplied`, then divided by `divided`, as the key "scale" says.
+  double multiplied = 1, divided = 1;
   std::optional<std::vector<int64_t>> shape;  // The shape of one example. One dimension may be -1.
   bool picture = false;                       // True if the column is decoded from image files.
 };
@@ -35,8 +39,8 @@ struct DataColumn {
 struct ImageOptions {
   int channels = 3;               // 3 for RGB, or 1 for grey.
   int64_t height = 0, width = 0;  // 0 keeps the files' size, which must be the same for all files.
-  // If above 0, the shorter side is resized to this length, then the centre is cropped. If 0, the
-  // whole picture is resized.
+  // If above 0, the picture is resized so that its shorter side has this length, and the centre is
+  // cropped to height x width. If 0, the whole picture is resized to height x width.
   int64_t shorter_side = 0;
 };
 
@@ -48,13 +52,14 @@ struct CsvOptions {
 // How a file of tokens is divided into windows.
 struct WindowOptions {
   std::string dtype = "uint8";  // The type of a token in the file: uint8, uint16 or uint32.
+  // In tokens: the length of a window, and the distance between the starts of two windows.
   int64_t length = 0, stride = 0;
   // If true, a second component "y" has the tokens one position after those of "x".
   bool targets = true;
 };
 
-// Where a split's examples are cached. Examples are cached after reading, before shuffling and
-// conversion.
+// Where a split's examples are cached. The cache stores examples after they are read, and before
+// they are shuffled and converted.
 struct CacheOptions {
   enum class Kind { kNone, kMemory, kDisk };
   Kind kind = Kind::kNone;
@@ -64,22 +69,26 @@ struct CacheOptions {
 struct DataSplit {
   enum class Kind { kNone, kProgram, kFiles };
   Kind kind = Kind::kNone;
-  std::string key;  // For example "data.train".
+  std::string key;  // The dotted key of the split in the job, such as "data.train".
   std::string format;
   std::vector<DataColumn> columns;  // In the order of a batch's components.
-  // The files as in the job, for formats with the sources kFrom and kParts. The members after this
-  // one are keys of single formats.
+  // The files as in the job, for formats with the sources kFrom and kParts. The members from
+  // `image` to `examples` are keys that only some formats have.
   std::vector<std::string> paths;
   ImageOptions image;
   std::vector<Transform> transforms;  // Transforms of the columns with pictures.
-  // MixUp after the transforms. If `classes` is 0, the files determine the number of classes.
+  // The options of MixUp (muster/transform_steps.h), which is applied after the transforms. If
+  // `classes` is 0, the files determine the number of classes.
   std::optional<MixUpOptions> mixup;
   CsvOptions csv;
   WindowOptions windows;
-  int64_t examples = 0;  // For unpaired folders. 0 means the size of the smaller folder.
+  // For the format unpaired_images: the number of examples. 0 means the number of pictures in the
+  // smaller folder.
+  int64_t examples = 0;
   bool shuffle = false;
   // The part of the files' examples that the split uses, in the files' order. Either the split
-  // skips `skip` examples and then takes `take`, or it uses the range `fraction` of all examples.
+  // leaves out the first `skip` examples and uses the next `take` examples (if absent, all others).
+  // Or the split uses the range `fraction` of all examples, with bounds from 0 to 1.
   int64_t skip = 0;
   std::optional<int64_t> take;
   std::optional<std::pair<double, double>> fraction;
@@ -92,15 +101,16 @@ struct DataSplit {
 enum class AutoShard { kData, kFile, kOff };
 inline constexpr std::string_view kAutoShardNames[] = {"data", "file", "off"};
 
-// Options for loading examples: the keys of "data" other than splits. They also apply to the
-// program's own data.
+// Options for loading examples: the keys of "data" that are no splits. The options also apply to
+// datasets that the program makes.
 struct DataOptions {
   std::optional<int> threads, prefetch;  // nullopt means "auto".
   bool skip_damaged = false;             // True if "on_error" is "skip".
   AutoShard auto_shard = AutoShard::kData;
 };
 
-// One DataSplit for each Split. If the job has no data, all are kProgram.
+// One DataSplit for each value of Split. If the job has no "data", the kind of each DataSplit is
+// kProgram: the program makes the datasets.
 using JobData = std::array<DataSplit, 3>;
 inline const DataSplit& SplitOf(const JobData& data, Split split) {
   return data[static_cast<int>(split)];
@@ -117,31 +127,32 @@ struct DataFormat {
     kParts,  // The key "from": a part, or a list of parts.
   };
   Source source = Source::kPath;
-  // Reads the keys of this format into *split, and completes or refuses the columns.
+  // Reads the keys of this format into *split, and completes the columns. Reports errors to
+  // *object.
   void (*read)(JsonObject* object, DataSplit* split);
   // Returns the files of a split as pairs of the dotted key and the path in the job.
   std::vector<std::pair<std::string, std::string>> (*files)(const DataSplit& split);
 };
 const std::vector<DataFormat>& DataFormats();
-// Returns true if a split of this format can have several files with several examples each.
+// Returns true if a split of this format can have several files, each with several examples.
 bool ShardsByFile(std::string_view format);
 
-// Errors are ConfigurationErrors that name the dotted key.
+// Parses the job's "data". Returns a ConfigurationError that names the dotted key of a wrong value.
 absl::StatusOr<JobData> ParseJobData(const Json& data);
 // Parses the options of the job's "data". Returns the defaults if the job has no data.
 absl::StatusOr<DataOptions> ParseDataOptions(const Json& data);
 // Returns all files of all splits as pairs of the dotted key and the path in the job.
 std::vector<std::pair<std::string, std::string>> FilesOf(const JobData& data);
 
-// A difference that makes two resolved jobs train on different examples, or in a different order. A
-// run of one job cannot resume with the other job.
+// A difference between two jobs (with all defaults filled in) that makes them train on different
+// examples, or in a different order. A run of one job cannot resume with the other job.
 struct TrainingDifference {
   std::string key, before, now;
 };
 std::optional<TrainingDifference> DifferenceInTraining(const Json& before, const Json& now);
 
-// Adds "order", the order of the columns in the text, to each split of job["data"] that has
-// "columns" and no "order".
+// Adds the key "order" to each split of job["data"] that has "columns" but no "order". The value is
+// the list of the columns' names in the order of the job's text.
 void NoteColumnOrder(OrderedJson* job);
 
 }  // namespace muster::data

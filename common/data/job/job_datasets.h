@@ -12,10 +12,11 @@
 
 namespace muster::data {
 
-// Opens each split once for all replicas of a process. Thread-safe.
+// Opens each split (training, validation or test data) once for all replicas of a process.
+// Thread-safe.
 class JobDatasets {
  public:
-  // Relative paths are relative to `folder`.
+  // `data` is the section "data" of the job. Relative paths are relative to `folder`.
   static absl::StatusOr<std::shared_ptr<JobDatasets>> Make(const Json& data, std::string folder);
   const JobData& data() const { return data_; }
   const DataOptions& options() const { return options_; }
@@ -23,13 +24,15 @@ class JobDatasets {
   // error. REQUIRES: the split's kind is kFiles. Returns a DataError if the same label means
   // different classes in two splits.
   absl::StatusOr<OpenSplit> Open(Split split);
-  // Returns the columns of a split. For the training split with auto_shard "file", reads only the
-  // first file.
+  // Returns the columns of a split. If the job's key "auto_shard" is "file", each replica reads its
+  // own files of the training split. In this case, Columns reads only the first file of the
+  // training split.
   absl::StatusOr<std::vector<Column>> Columns(Split split);
   // Returns the training examples of the first file. REQUIRES: auto_shard is "file".
   absl::StatusOr<DatasetPtr> OpenFirst();
-  // Returns the training examples of all files k with k mod `shares` == `share`. Returns a
-  // ConfigurationError if there are fewer files than shares. REQUIRES: auto_shard is "file".
+  // Numbers the files of the training split in the order of their names, from 0. Returns the
+  // training examples of the files with a number k for which k mod `shares` == `share`. Returns a
+  // ConfigurationError if there are fewer files than `shares`. REQUIRES: auto_shard is "file".
   absl::StatusOr<DatasetPtr> OpenShare(int share, int shares);
 
  private:

@@ -1,12 +1,12 @@
-// Loads a batch for the pipelines. Internal to this folder.
+// Loads a batch for the pipelines of pipeline.h. Internal to common/data.
 #pragma once
 
 #include "common/data/pipeline.h"
 
 namespace muster::data {
 
-// Loads the examples of `slice` into *loaded, then calls options.prepare. If options.skip_damaged
-// is true, omits damaged examples and lists their errors in *loaded.
+// Loads the examples of `slice` into *loaded, and then calls options.prepare. If
+// options.skip_damaged is true, omits damaged examples and lists their errors in *loaded.
 absl::Status LoadInto(const Dataset& dataset, Slice slice, const Context& context,
                       const PipelineOptions& options, LoadedBatch* loaded);
 

@@ -18,9 +18,9 @@ struct ImageFolderFiles {
   std::vector<File> files;
 };
 
-// Lists the pictures in the order of class, folder and name. If `mixed` is true, sorts them by a
-// hash of their names instead. The order is the same on every host. Returns a DataError if a class
-// has no pictures, or if a picture has a format that cannot be read.
+// Lists the pictures in the order of class, folder and name. If `mixed` is true, sorts the pictures
+// by a hash of their names instead. In both cases, the order is the same on every host. Returns a
+// DataError if a class has no pictures, or if a picture has a format that cannot be read.
 absl::StatusOr<ImageFolderFiles> ListImageFolder(const std::string& path, bool mixed);
 
 }  // namespace muster::data

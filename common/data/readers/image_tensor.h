@@ -21,8 +21,8 @@ namespace muster::data {
 absl::StatusOr<at::Tensor> DecodeToTensor(std::string_view bytes, const std::string& name,
                                           const ImageOptions& options);
 
-// Decodes bytes as a column's `decode` says: a picture, or consecutive values of a type. A single
-// value has shape []. Errors contain `name`.
+// Decodes bytes as `decode` (DataColumn::decode) says: as a picture, or as consecutive values of a
+// type. A single value has shape []. Error messages contain `name`.
 absl::StatusOr<at::Tensor> DecodeBytes(std::string_view bytes, const std::string& name,
                                        const std::string& decode, const ImageOptions& options);
 
@@ -36,9 +36,9 @@ absl::StatusOr<Example> FirstExample(const Dataset& dataset, const DataSplit& sp
 class ReadDataset : public Dataset {
  public:
   const std::vector<Column>& columns() const { return columns_; }
-  // Sets the shapes of the dataset's columns from its FirstExample, which all other examples must
-  // match. Transforms pictures as the split says. Returns a DataError if no example is readable.
-  // REQUIRES: size() is above 0.
+  // Sets the shapes of the dataset's columns to those of its FirstExample. All other examples must
+  // have these shapes. Applies the split's transforms to pictures. Returns a DataError if no
+  // example is readable. REQUIRES: size() is above 0.
   static absl::StatusOr<OpenSplit> Open(std::shared_ptr<ReadDataset> dataset,
                                         const DataSplit& split, const std::string& folder);
   absl::StatusOr<Batch> GetBatch(const std::vector<int64_t>& indices,
@@ -48,8 +48,9 @@ class ReadDataset : public Dataset {
   virtual std::string NameOf(int64_t index) const = 0;
 
  protected:
-  // Writes an example into `rows`, which are its rows of a batch. Returns a DataError if the
-  // example has another shape. The default implementation copies the result of Get.
+  // Writes an example into `rows`, which are views of the example's row in each tensor of a batch.
+  // Returns a DataError if the example has another shape. The default implementation copies the
+  // result of Get.
   virtual absl::Status GetInto(int64_t index, const Context& context, Example* rows) const;
   // Returns a DataError if component c of example `index` does not match its column.
   absl::Status CheckAlike(int64_t index, size_t c, const at::Tensor& value) const;

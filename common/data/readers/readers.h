@@ -1,5 +1,6 @@
-// One function for each format opens a split of that format. common/data/job/formats.cc lists them,
-// and has the readers of arrays.
+// Each function Open... opens a split (training, validation or test data) of one format.
+// common/data/job/formats.cc lists these functions, and contains the functions for the formats of
+// arrays.
 #pragma once
 
 #include "common/data/job/formats.h"
@@ -18,13 +19,15 @@ absl::StatusOr<OpenSplit> OpenWindows(const DataSplit& split, const std::string&
 absl::StatusOr<std::vector<std::string>> FilesOfPaths(const DataSplit& split,
                                                       const std::string& folder);
 
+// The examples that a cache stores.
 enum class CacheOf {
   kPart,  // Only the split's part of the files' examples.
   kAll,   // All examples of the files.
 };
-// Returns `dataset` with the split's cache, if the job has one. `key` distinguishes several
+// Returns `dataset` with the split's cache, if the split has one. `key` distinguishes several
 // datasets of the same split. A disk cache is reused only if the split's settings and the names,
-// sizes and times of its files are the same. The dataset must not depend on the epoch.
+// sizes and times of its files are the same. REQUIRES: the examples of `dataset` do not depend on
+// the epoch.
 absl::StatusOr<DatasetPtr> Cached(const DataSplit& split, const std::string& folder,
                                   const std::string& key, CacheOf of, DatasetPtr dataset);
 
@@ -33,7 +36,7 @@ absl::StatusOr<DatasetPtr> Cached(const DataSplit& split, const std::string& fol
 absl::StatusOr<OpenSplit> FromArrays(const DataSplit& split, std::vector<at::Tensor> arrays);
 
 // Returns the dataset with only the components that the split's columns name. `components` lists
-// all components of the dataset, with the names for DataColumn::source.
+// all components of the dataset. DataColumn::source is the name of a component.
 OpenSplit ChooseColumns(const DataSplit& split, DatasetPtr dataset,
                         const std::vector<Column>& components);
 

@@ -1,4 +1,5 @@
-// Applies the split's transforms to the pictures of a reader's dataset. Internal to common/data.
+// Applies the transforms of a split (training, validation or test data) to the pictures of a
+// reader's dataset. Internal to common/data.
 #pragma once
 
 #include <memory>
@@ -13,9 +14,9 @@ struct TransformedColumn {
   uint64_t salt = 0;  // The salt of the column's random numbers.
 };
 
-// Returns the dataset with transformed pictures. Transforms run after the split's cache. Returns
-// `dataset` itself if the split has no transforms. Returns a DataError if the first picture is too
-// small for the transforms. REQUIRES: the dataset's columns are set.
+// Returns the dataset with transformed pictures. The split's cache stores the pictures before the
+// transforms. Returns `dataset` itself if the split has no transforms. Returns a DataError if the
+// first picture is too small for the transforms. REQUIRES: the dataset's columns are set.
 absl::StatusOr<std::shared_ptr<ReadDataset>> Transformed(
     std::shared_ptr<ReadDataset> dataset, const DataSplit& split, const std::string& folder,
     const std::vector<TransformedColumn>& pictures);

@@ -22,7 +22,7 @@ class RecordFile {
 
   int64_t size() const { return static_cast<int64_t>(starts_.size()); }
   // Returns the data of record `index` after verifying its checksum. The data is valid as long as
-  // this object. Requires 0 <= index < size().
+  // this object. REQUIRES: 0 <= index < size().
   absl::StatusOr<std::string_view> Record(int64_t index) const;
   const std::string& path() const { return path_; }
 

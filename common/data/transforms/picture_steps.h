@@ -18,8 +18,8 @@ namespace muster::data {
 // layout or type.
 std::optional<PixelRows> RowsOf(const at::Tensor& picture);
 
-// Applies a list of transforms. Immutable. Flips and normalization run together with the copy of
-// pixels to planes, which saves passes over memory.
+// Applies a list of transforms. Immutable. To save passes over memory, Apply flips and normalizes
+// pixels while it copies them to planes.
 class PictureSteps {
  public:
   // REQUIRES: FindWrongStep(steps) returns nullopt.
@@ -28,9 +28,9 @@ class PictureSteps {
   at::ScalarType type() const;  // Returns the type of the result.
 
   // Applies the steps to `picture`, uint8 [1 or 3, height, width] in any layout, and does not
-  // change it. Writes the dense result into the tensor *out if its type and shape fit, otherwise
-  // sets *out to a new tensor. Returns the failed step if the picture is too small, otherwise
-  // nullopt. Throws LibTorch's exceptions.
+  // change it. If the type and shape of the tensor *out fit, writes the dense result into *out.
+  // Otherwise, sets *out to a new tensor. Returns the step for which the picture is too small, or
+  // nullopt if there is none. Throws LibTorch's exceptions.
   std::optional<WrongStep> Apply(const at::Tensor& picture, RandomNumbers random,
                                  at::Tensor* out) const;
 

@@ -1,5 +1,5 @@
-// Checks the arguments of transforms, and the sizes of the pictures that they make, without a
-// picture. Needs no LibTorch. Internal to common/data.
+// Checks the arguments of transforms, and the sizes of the resulting pictures, without a picture.
+// Needs no LibTorch. Internal to common/data.
 #pragma once
 
 #include <optional>
@@ -25,13 +25,15 @@ struct PictureSize {
   int64_t height = 0, width = 0;
   int64_t shorter_side = 0;  // Set if only the shorter side is known.
 };
-// Changes *size from the size before the steps to the size after them. Returns the first step that
-// needs a larger picture or makes more than kMaxPixels, otherwise nullopt.
+// *size is the size before the steps, and becomes the size after them. Returns the first step that
+// needs a larger picture, or whose result has more than kMaxPixels pixels. Returns nullopt if there
+// is no such step.
 std::optional<WrongStep> FindTooLarge(const std::vector<Transform>& steps, PictureSize* size);
 
 // Returns the size after a Resize. REQUIRES: the size is known.
 PictureSize Resized(const Resize& resize, int64_t height, int64_t width);
-// Returns the error message if a resize makes more than kMaxPixels, otherwise "".
+// Returns the error message if the result of a resize has more than kMaxPixels pixels, otherwise
+// "".
 std::string TooManyPixels(const PictureSize& from, const PictureSize& to);
 // Returns the left or top margin of a centred part of length `part` in `whole`. Rounds halves to
 // even, as Python and torchvision do.

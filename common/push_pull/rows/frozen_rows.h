@@ -1,4 +1,5 @@
-// A snapshot of the rows of an embedding table. Internal to this folder.
+// The implementation of EmbeddingTable::Frozen, a snapshot of the rows of an embedding table.
+// Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,16 @@
 
 namespace muster::push_pull {
 
-// A snapshot of one shard's rows. It has pointers to the rows, which do not move. It also has
-// copies of the rows that changed or were evicted after the snapshot. `rows` is constant. The
-// shard's lock guards the rest.
+// A snapshot of the rows of one shard of the table. The snapshot points to the rows in RowStorage.
+// Before a row changes or is evicted, the table copies the row to `copies`. `rows` never changes.
+// The shard's lock guards `places` and `copies`.
 struct FrozenShard {
   std::vector<RowStorage::Entry> rows;
   std::unordered_map<const float*, size_t> places;  // Maps a copied row to its index in `copies`.
   std::vector<float> copies;
 
-  // Copies rows that are not copied yet. Must be called before the rows change.
+  // Copies the rows in `changing` that are not copied yet. Must be called before the rows change.
+  // `floats` is the size of a row.
   void Keep(std::span<float* const> changing, int64_t floats) {
     for (const float* row : changing) {
       if (!places.try_emplace(row, copies.size()).second) continue;
@@ -39,9 +41,9 @@ struct FrozenShard {
 class FrozenRows final : public EmbeddingTable::Frozen {
  public:
   struct Part {
-    absl::Mutex* mu;
+    absl::Mutex* mu;  // The shard's lock.
     std::shared_ptr<FrozenShard> shard;
-    int64_t begin;  // The number of the shard's first row, in the whole snapshot.
+    int64_t begin;  // The number, in the whole snapshot, of the shard's first row.
   };
   FrozenRows(const RowShape& shape, RowType type, std::vector<Part> parts, int64_t size)
       : shape_(shape), type_(type), parts_(std::move(parts)), size_(size) {}
@@ -52,8 +54,8 @@ class FrozenRows final : public EmbeddingTable::Frozen {
             float* out) const override;
 
  private:
-  // Calls use(shard, row, i) for rows first + i, with i from 0 to count - 1. Holds a reader lock of
-  // the row's shard.
+  // Calls use(shard, row, i) for each i from 0 to count - 1. `row` is the row with the number first
+  // + i. Holds a reader lock on the row's shard during the call.
   template <typename Use>
   void ForEach(int64_t first, int64_t count, const Use& use) const;
 

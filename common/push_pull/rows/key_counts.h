@@ -1,5 +1,6 @@
-// Counts the updates of keys that an embedding table does not admit yet, for at most `most` keys.
-// Guarded by the owner's lock. Internal to this folder.
+// Counts the updates of keys that have no row in an embedding table yet (RowLimits::admit_after in
+// embedding_table.h). Not thread-safe: the lock of the table's shard guards the object. Internal to
+// this folder.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +11,15 @@ namespace muster::push_pull {
 
 class KeyCounts {
  public:
-  // The approximate memory of a key: an entry of the map and its part of the buckets.
+  // The approximate number of bytes that the map needs for a key.
   static constexpr int64_t kBytesOfEach = 48;
 
+  // `most` is the maximum number of keys.
   explicit KeyCounts(size_t most) : most_(most) {}
 
-  // Increments the key's count and returns it. If the key is new and there are `most` keys, first
-  // halves all counts and removes those that become 0, repeatedly until half the capacity is free.
+  // Increments the key's count and returns the new count. Before a new key is added to a full
+  // object, halves all counts and removes those that become 0. Repeats this until at most `most` /
+  // 2 keys are left.
   int64_t Add(uint64_t key);
   void Remove(uint64_t key) { counts_.erase(key); }
   void Set(uint64_t key, int64_t count) { counts_[key] = count; }

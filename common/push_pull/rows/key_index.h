@@ -1,5 +1,5 @@
-// Numbers the distinct keys of a batch 0, 1, 2, ... in the order of first occurrence. Callers can
-// then store data of each key in a plain array. Clear takes constant time and keeps the memory. Not
+// KeyIndex numbers the distinct keys of a batch: 0, 1, 2, ... in the order of their first
+// occurrence. Callers can store data of each key in an array that is indexed by these numbers. Not
 // thread-safe.
 #pragma once
 
@@ -12,19 +12,21 @@ namespace muster::push_pull {
 
 class KeyIndex {
  public:
-  // Sets `numbers` to the number of each key. Appends new keys to keys().
+  // Gives each new key the next number. Sets `numbers` to the numbers of `keys`.
   void Add(std::span<const uint64_t> keys, std::vector<uint32_t>* numbers);
-  // Sets `numbers` to the number of each key, or kNone for a key that was not added.
+  // Sets `numbers` to the numbers of `keys`. A key without a number gets kNone.
   static constexpr uint32_t kNone = ~0u;
   void Find(std::span<const uint64_t> keys, std::vector<uint32_t>* numbers) const;
+  // Returns the keys that have numbers, in the order of their numbers.
   const std::vector<uint64_t>& keys() const { return keys_; }
+  // Removes all keys in constant time. Keeps the memory for the next batch.
   void Clear();
 
  private:
   struct Entry {
     uint64_t key = 0;
     uint32_t number = 0;
-    uint32_t round = 0;  // The entry is in use if this equals round_, and free otherwise.
+    uint32_t round = 0;  // The entry is in use if `round` equals round_.
   };
   void Grow();
   size_t PlaceOf(uint64_t key) const;
@@ -33,20 +35,21 @@ class KeyIndex {
   // A hash table with open addressing, at most half full. The size is a power of two.
   std::vector<Entry> entries_;
   std::vector<uint64_t> keys_;
-  uint32_t round_ = 1;
+  uint32_t round_ = 1;  // Clear increments this, which frees all entries.
 };
 
-// Sums gradients of rows by key.
+// Sums the gradients of each key's row. Not thread-safe.
 class KeySums {
  public:
   explicit KeySums(int64_t width) : width_(width) {}
-  // Adds each key's gradient to its sum. `gradients` is [keys][width]. A key's gradients are added
-  // in the order of calls, and within a call in the order of `keys`.
+  // Adds each key's gradient to the key's sum, in the order of `keys`. `gradients` has the shape
+  // [keys][width].
   void Add(std::span<const uint64_t> keys, const float* gradients);
   void Clear();
 
   const std::vector<uint64_t>& keys() const { return index_.keys(); }
-  const std::vector<float>& sums() const { return sums_; }  // [keys()][width].
+  // Returns the sums, in the shape [keys()][width].
+  const std::vector<float>& sums() const { return sums_; }
   std::vector<float>& sums() { return sums_; }
   int64_t width() const { return width_; }
 

@@ -1,6 +1,6 @@
-// Packs rows of an embedding table, or gradients of rows, in one contiguous buffer. Transfers and
-// copied chunks use this format. The buffer has the keys first, each as the bytes of two elements.
-// The rows follow, [keys][width].
+// Packs rows of an embedding table, or gradients of rows, into one contiguous buffer. Transfers
+// between workers and servers have this format. The keys are first. Each key has the bytes of two
+// elements. The rows follow, in the shape [keys][width].
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct PackedRows {
   std::vector<uint64_t> keys;
   std::span<const float> rows;  // Points into the unpacked buffer.
 };
-// Returns a ConfigurationError if the size does not match a whole number of rows.
+// Returns a ConfigurationError if the size of `packed` is not that of a whole number of rows.
 absl::StatusOr<PackedRows> UnpackRows(std::span<const float> packed, int64_t width);
 
 }  // namespace muster::push_pull

@@ -1,4 +1,4 @@
-// The initial values of rows of an embedding table. Internal to this folder.
+// Computes the initial values of the rows of an embedding table. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,9 @@
 
 namespace muster::push_pull {
 
-// Writes the initial values of each key's row, `width` elements, to the pointer in `rows`. The
-// values have the same bits on every processor and do not depend on other keys.
+// Writes the initial values of the row of keys[i] to the memory at rows[i]. A row has `width`
+// elements. The values depend only on `how`, `seed`, `width` and the key, and have the same bits on
+// every processor.
 void Initialize(const Initializer& how, uint64_t seed, int64_t width,
                 std::span<const uint64_t> keys, std::span<float* const> rows);
 

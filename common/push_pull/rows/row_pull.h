@@ -1,4 +1,5 @@
-// Pulls and pushes of rows of embedding tables, between a worker and parameter servers.
+// Pulls and pushes of rows of embedding tables, between a worker and the parameter servers. A shard
+// is the part of all variables that one server holds. A chunk is a part of a shard (layout.h).
 #pragma once
 
 #include <cstdint>
@@ -11,18 +12,18 @@ struct RowFetch;
 
 struct RowPull {
   int shard = 0, chunk = 0;
-  std::span<const uint64_t> keys;  // Keys whose rows are in this chunk.
-  std::span<float> rows;           // The destination, [keys][width].
-  // Set by the answer: the number of updates of the chunk that came from other clients. A push of
-  // gradients of these rows has the same number in RowPush::others.
+  std::span<const uint64_t> keys;  // The keys. Their rows are in this chunk.
+  std::span<float> rows;           // The destination, in the shape [keys][width].
+  // The client sets this when the answer arrives: the number of updates of the chunk by other
+  // workers. The caller copies this number to RowPush::others when it pushes gradients of the rows.
   int64_t others = 0;
-  RowFetch* fetch = nullptr;  // Set by the client.
+  RowFetch* fetch = nullptr;  // The RowFetch with this pull. Set by the client.
 };
 
-// Pulls that are launched together.
+// Pulls that start together and are awaited together.
 struct RowFetch {
-  std::vector<uint64_t> keys;  // Storage for the spans of the pulls.
-  std::vector<float> rows;     // Storage for the spans of the pulls.
+  std::vector<uint64_t> keys;  // The memory to which RowPull::keys point.
+  std::vector<float> rows;     // The memory to which RowPull::rows point.
   std::vector<RowPull> pulls;
   size_t open = 0;  // The number of unanswered pulls. Guarded by the client's lock.
 };
@@ -30,8 +31,10 @@ struct RowFetch {
 // Gradients of the rows of one chunk.
 struct RowPush {
   int shard = 0, chunk = 0;
-  std::span<const float> packed;  // Output of PackRows with distinct keys, possibly none.
-  int64_t others = 0;             // RowPull::others of the pull. The staleness counts from there.
+  std::span<const float> packed;  // The output of PackRows, with distinct keys. May have no keys.
+  // RowPull::others of the pull of these rows. Updates by other workers after that pull count as
+  // staleness (Pushed::staleness in push.h).
+  int64_t others = 0;
 };
 
 }  // namespace muster::push_pull

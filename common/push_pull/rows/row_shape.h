@@ -1,5 +1,6 @@
-// The memory layout of a row of an embedding table. The parameter is first, in the table's RowType.
-// Slots and notes follow, as in the format of EmbeddingTable::Export. Internal to this folder.
+// The layout of a row of an embedding table in memory. The parameter is first, in the table's
+// RowType. The optimizer's slots and the notes follow in float32, as in the format of
+// EmbeddingTable::Export. A note is a number that eviction needs. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +10,26 @@
 
 namespace muster::push_pull {
 
-// A note is a value in a row that eviction uses. Each note is an int64.
+// The kinds of notes. Each note is an int64 in the bytes of two float32 elements.
 enum class RowNote { kCreatedAt, kUpdatedAt, kUpdateCount };
 
 struct RowShape {
   explicit RowShape(const EmbeddingTable::Options& options);
-  // The size of a row in memory.
+  // All sizes and positions are in float32 elements.
+  //
+  // Returns the size of a row in memory.
   int64_t floats() const { return elements - width + parameter; }
-  // Returns a column's position in a row. REQUIRES: it is not the first column.
+  // Returns the position of a column in memory. REQUIRES: the column is not the first one.
   int64_t PlaceOf(size_t column) const { return begin[column] - width + parameter; }
+  // Returns the position of the first note in memory.
   int64_t first_note() const { return note_begin - width + parameter; }
 
   std::vector<RowColumn> columns;
-  std::vector<int64_t> begin;  // The start of each column in the format of Export.
+  std::vector<int64_t> begin;  // The position of each column in the format of Export.
   std::vector<RowNote> notes;
-  // All sizes are in float32 elements. `parameter` is the size of the parameter in memory. The
-  // other values refer to the format of Export: the size of the parameter (`width`), the size of a
-  // row (`elements`) and the position of the first note (`note_begin`).
+  // `parameter` is the size of the parameter in memory. The other fields refer to the format of
+  // Export. `width` is the size of the parameter, `elements` is the size of a row, and `note_begin`
+  // is the position of the first note.
   int64_t width, parameter, elements = 0, note_begin = 0;
 };
 

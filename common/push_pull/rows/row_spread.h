@@ -1,5 +1,6 @@
-// Groups the keys of a batch by the chunk of the embedding table that holds their rows. Also
-// reorders row data between the batch's order and the order of chunks.
+// Groups the keys of a batch by the chunk that holds their rows. An embedding table has kRowChunks
+// chunks on each parameter server (layout.h). The functions also convert rows between the order of
+// the batch and the order of the chunks.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +13,25 @@
 namespace muster::push_pull {
 
 struct RowSpread {
-  // begin[s * kRowChunks + c] is the first position in `keys` of chunk c of server s. The last
-  // entry is the size of `keys`.
+  // The keys of chunk c of server s start in `keys` at begin[s * kRowChunks + c]. The last entry of
+  // `begin` is the size of `keys`.
   std::vector<uint32_t> begin;
   std::vector<uint32_t> order;  // The position in the batch of each entry of `keys`.
-  std::vector<uint64_t> keys;   // In the order of chunks.
+  std::vector<uint64_t> keys;   // The keys in the order of the chunks.
   size_t chunks() const { return begin.size() - 1; }
   size_t count(size_t chunk) const { return begin[chunk + 1] - begin[chunk]; }
 };
 
-// REQUIRES: at most 2^32 - 1 keys. Reuses the memory of `spread`.
+// Sets `spread` for the keys of a batch. Reuses the memory of `spread`. REQUIRES: there are at most
+// 2^32 - 1 keys.
 void SpreadRows(std::span<const uint64_t> keys, int servers, RowSpread* spread);
 
-// Converts [keys][width] from chunk order to the batch's order.
+// Copies rows from the order of the chunks to the order of the batch. Both spans have the shape
+// [keys][width].
 void UnspreadRows(const RowSpread& spread, int64_t width, std::span<const float> by_chunk,
                   std::span<float> rows);
-// Writes one chunk's keys and rows in the format of PackRows. `rows` has the batch's order. Returns
-// the end of the output.
+// Writes the keys and rows of one chunk to `packed`, in the format of PackRows. `rows` has the
+// shape [keys][width] and the order of the batch. Returns the end of the output.
 float* PackChunk(const RowSpread& spread, size_t chunk, int64_t width, std::span<const float> rows,
                  float* packed);
 

@@ -1,7 +1,9 @@
-// Memory for the rows of one shard of an embedding table, by key. All rows have the same size. They
-// lie in slabs, so a row does not move until it is erased. New rows reuse the memory of erased
-// rows. Slabs are aligned to cache lines, and later slabs are larger. Large slabs use huge pages if
-// the host has them. Guarded by the owner's lock. Internal to this folder.
+// The memory of the rows of one shard of an embedding table, with a hash table from keys to rows.
+// All rows have the same size. A row never moves. RowStorage allocates memory for many rows at
+// once, a slab. Each slab is larger than the previous one, up to a limit. Large slabs use huge
+// pages if the host has them. New rows reuse the memory of erased rows.
+//
+// Not thread-safe: the lock of the table's shard guards the object. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +22,18 @@ class RowStorage {
     float* row = nullptr;  // Null: the entry is free.
   };
 
-  // `floats` is the size of a row. `most` is the expected maximum number of rows, 0 if unknown.
+  // `floats` is the number of float32 elements of a row. `most` is the expected maximum number of
+  // rows. 0: unknown.
   RowStorage(int64_t floats, int64_t most);
 
-  // Loads the key's entry into the cache. Here and in At, `hash` is SplitMix64 of the key.
+  // In Prefetch and At, `hash` is SplitMix64 of the key.
+  //
+  // Loads the key's entry into the processor's cache.
   void Prefetch(uint64_t hash) const { __builtin_prefetch(&entries_[hash & Mask()]); }
-  // Returns the key's entry, or the free entry where it would be inserted.
+  // Returns the key's entry. If the key has no row, returns the free entry for the key.
   const Entry& At(uint64_t key, uint64_t hash) const { return entries_[PlaceOf(key, hash)]; }
-  // Inserts a row for the key at the entry that At returned. Returns the row's memory, which is not
-  // initialized. Invalidates references to entries.
+  // Adds a row for the key and returns the row's memory, which is not initialized. `free` is the
+  // free entry that At returned. Invalidates references to entries.
   float* Put(const Entry& free, uint64_t key);
   // REQUIRES: the key has a row.
   void Erase(uint64_t key);
@@ -56,9 +61,9 @@ class RowStorage {
     void operator()(float* memory) const { std::free(memory); }
   };
   std::vector<std::unique_ptr<float[], Free>> slabs_;
-  float* next_ = nullptr;     // The next free row of the last slab.
-  int64_t unused_ = 0;        // The number of free rows in the last slab.
-  std::vector<float*> left_;  // Memory of erased rows.
+  float* next_ = nullptr;     // The first unused row of the last slab.
+  int64_t unused_ = 0;        // The number of unused rows of the last slab.
+  std::vector<float*> left_;  // The memory of erased rows.
 };
 
 }  // namespace muster::push_pull

@@ -1,4 +1,4 @@
-// Statistics of an embedding table, or of a part of it.
+// Statistics of an embedding table, or of one server's part of a table.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,14 @@ namespace muster::push_pull {
 
 struct TableStatistics {
   int64_t rows = 0;
-  // The memory of rows, including slots and notes, and of the counts of keys that are not admitted
-  // yet. Does not include the index of keys.
+  // The memory of the rows, including the optimizer's slots and the numbers for eviction. Includes
+  // the counts of KeyCounts. Does not include the hash table from keys to rows.
   int64_t bytes = 0;
-  int64_t lookups = 0;    // Pulled keys.
-  int64_t hits = 0;       // Pulled keys that had a row.
-  int64_t evictions = 0;  // Rows evicted because of RowLimits.
-  int64_t refused = 0;    // Updates without effect, because the key was not admitted yet.
+  int64_t lookups = 0;    // The number of keys that were looked up.
+  int64_t hits = 0;       // The number of these keys that had a row.
+  int64_t evictions = 0;  // The number of rows that were evicted because of RowLimits.
+  // The number of updates without effect, because of RowLimits::admit_after.
+  int64_t refused = 0;
 
   TableStatistics& operator+=(const TableStatistics& other) {
     rows += other.rows;

@@ -1,4 +1,5 @@
-// The built-in callbacks. Their names and keys are those of Keras (docs/callbacks.md).
+// The built-in callbacks. Their names and keys in the job file are those of Keras
+// (docs/callbacks.md).
 #pragma once
 
 #include <memory>
@@ -15,35 +16,39 @@ namespace muster {
 // Facts about a run that decide which callbacks are allowed and how they are set up.
 struct CallbackFacts {
   StrategyKind strategy = StrategyKind::kMirrored;
-  bool validates = false;  // The run has a validation split.
-  bool writes = false;     // The run has a model_dir.
-  bool embeddings = false;
+  bool validates = false;   // True if the run has a validation split.
+  bool writes = false;      // True if the run has a model_dir.
+  bool embeddings = false;  // True if the program has embedding tables.
+  // The learning rate of each optimizer, from the job or the program.
   std::vector<CallbackHostOptions::Rate> rates;
 };
 
-// The options of a moving average of the weights. The training loop updates the average on every
-// replica.
+// The options of an exponential moving average of the weights. The training loop updates the
+// average on every replica.
 struct AverageOptions {
-  std::string name;  // Name of the callback that owns the average.
-  double decay = 0.99;
-  int64_t every_steps = 1;
+  std::string name;         // Name of the callback that owns the average.
+  double decay = 0.99;      // average = decay * average + (1 - decay) * weights.
+  int64_t every_steps = 1;  // Steps between two updates.
 };
 
 struct BuiltCallback {
-  // Null for an entry without hooks: an alias of a feature that is always on.
+  // Null if the entry of the job needs no hook. An example is an entry for a feature that Muster
+  // always provides, such as TensorBoard.
   std::shared_ptr<Callback> callback;
+  // Set if the callback keeps a moving average.
   std::optional<AverageOptions> average;
 };
 
 const std::vector<std::string>& BuiltinCallbackNames();
-// Makes a built-in callback from one entry of the job's "callbacks". `keys` has the entry's keys
-// except "name". `place` is the entry's place in the job, for errors. Returns the JSON reader's
-// error, or a ConfigurationError that names the place and the fix. REQUIRES: `name` is one of
+// Makes a built-in callback from one entry of the job's "callbacks". `keys` has all keys of the
+// entry except "name". `place` says where the entry is in the job file, for error messages. For a
+// wrong key or type, returns the error of the JSON reader. For any other mistake, returns a
+// ConfigurationError that names the place and the fix. REQUIRES: `name` is one of
 // BuiltinCallbackNames().
 absl::StatusOr<BuiltCallback> MakeBuiltinCallback(const std::string& name, const std::string& place,
                                                   JsonObject& keys, const CallbackFacts& facts);
 
-// ---- Functions that make one callback each
+// ---- One function for each built-in callback, with the arguments of MakeBuiltinCallback.
 
 using CallbackMaker = absl::StatusOr<BuiltCallback> (*)(const std::string& place, JsonObject& keys,
                                                         const CallbackFacts& facts);
@@ -58,11 +63,12 @@ absl::StatusOr<BuiltCallback> MakeCsvLogger(const std::string& place, JsonObject
 absl::StatusOr<BuiltCallback> MakeModelCheckpoint(const std::string& place, JsonObject& keys,
                                                   const CallbackFacts& facts);
 
-// Returns an error if callback `name` may not set the rate of some optimizer.
+// Returns an error if the callback `name` may not set the learning rate of every optimizer. A
+// callback may not set a rate that a schedule sets (IsSettable).
 absl::Status CheckSettable(const std::string& place, const std::string& name,
                            const CallbackFacts& facts);
-// Returns an error if callback `name` cannot write to `path`. A relative path is resolved against
-// model_dir.
+// Returns an error if the callback `name` cannot write to `path`. A relative path is resolved
+// against model_dir.
 absl::Status CheckWrites(const std::string& place, const std::string& name, const std::string& path,
                          const CallbackFacts& facts);
 

@@ -1,5 +1,7 @@
-// The requests of callbacks. CallbackHost collects them, and the training loop or the director
-// applies them. This code does not need LibTorch.
+// The requests of callbacks, such as a stop or a new learning rate. A hook is a method of a
+// callback, such as epoch_end, and hooks make the requests. CallbackHost collects the requests. The
+// training loop applies them in a synchronous job, and the chief in a parameter-server job. This
+// code does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +15,14 @@
 
 namespace muster {
 
-// The requests that hooks have made since the last decision.
+// All requests that hooks have made since the previous decision.
 struct CallbackDecision {
+  // The state of the callbacks after the requests. Has the requested stop and learning rates.
   checkpoint::CallbackRecord record;
-  // Requests about weights, in order: "keep" or "restore", and the name of the callback.
+  // Requests about weights, in the order of the calls. Each is "keep" or "restore", and the name of
+  // the callback.
   std::vector<std::pair<std::string, std::string>> weights;
-  bool save = false;
+  bool save = false;  // True if a hook has requested a checkpoint.
 };
 
 enum class Hook {
@@ -32,6 +36,7 @@ enum class Hook {
   kPassEnd
 };
 
+// What a hook sees through CallbackContext.
 struct CallbackMoment {
   int64_t step = 0, epoch = 0;
   Split split = Split::kTrain;

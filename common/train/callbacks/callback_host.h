@@ -1,7 +1,10 @@
-// Calls the hooks of callbacks and collects the requests of the hooks in a CallbackDecision. Only
-// one process of the job has a host. In an all-reduce job, the training loop sends each decision to
-// all replicas, which apply it. In a parameter-server job, the director applies it. A request has
-// no effect until then.
+// Calls the hooks of callbacks and collects their requests. A hook is a method of a callback, such
+// as epoch_end. A request is, for example, a stop or a new learning rate. CallbackDecision has the
+// requests.
+//
+// Only one process of the job has a CallbackHost. In synchronous training, the training loop sends
+// each decision to all replicas, which apply it. In a parameter-server job, the chief applies it. A
+// request has no effect before the decision is applied.
 #pragma once
 
 #include <functional>
@@ -23,24 +26,28 @@ struct NamedCallback {
   std::shared_ptr<Callback> callback;
 };
 
+// Convert a decision to a text that DecisionFromText reads, and back.
 std::string ToText(const CallbackDecision& decision);
 absl::StatusOr<CallbackDecision> DecisionFromText(const std::string& text);
 
 struct CallbackHostOptions {
   std::vector<NamedCallback> callbacks;
+  // The learning rate that an optimizer has without callbacks.
   struct Rate {
     std::string optimizer;
-    Json learning_rate;  // The job's rate if the job has one, otherwise the program's.
+    Json learning_rate;  // The job's rate if the job has one. Otherwise the program's.
   };
   std::vector<Rate> rates;
   std::vector<Observer*> observers;
   std::string model_dir;  // Empty if the run writes nothing.
-  // Returns OK while this process still owns model_dir. May be null.
+  // Returns OK as long as this process owns model_dir. Otherwise returns the error with which a
+  // hook that writes must fail. May be null.
   std::function<absl::Status()> may_write;
   int num_replicas = 1;
-  // Returns the optimizer's rate for the next step, from its schedule. Not called for an optimizer
-  // whose rate a callback has set.
+  // Returns the learning rate of `optimizer` for the next step. Not called for an optimizer whose
+  // rate a callback has set.
   std::function<double(const std::string& optimizer)> rate;
+  // The implementation of CallbackContext::save_model.
   std::function<absl::Status(const std::string& path, bool with_optimizer)> save_model;
   // The implementation of CallbackContext::predict.
   std::function<absl::StatusOr<at::Tensor>(const data::Batch& batch,
@@ -48,8 +55,9 @@ struct CallbackHostOptions {
       predict;
 };
 
-// A rate that a callback has set becomes invalid when the job's own rate for the optimizer changes.
-// Removes invalid rates from `record`. Returns one sentence for the log for each removed rate.
+// Removes outdated learning rates from `record`. A rate that a callback has set is outdated if the
+// job's own rate for the optimizer has changed after that. Returns one sentence for the log for
+// each removed rate.
 std::vector<std::string> DropReplacedRates(const std::vector<CallbackHostOptions::Rate>& rates,
                                            checkpoint::CallbackRecord* record);
 
@@ -58,17 +66,19 @@ class CallbackHost : private CallbackContext {
  public:
   explicit CallbackHost(CallbackHostOptions options) : options_(std::move(options)) {}
 
-  // Starts from `record`, and restores the callbacks' states that it has. `begun` is true if the
-  // run has completed a step. The log then names each callback that has no saved state and starts
-  // over.
+  // Starts with `record`, and restores the callbacks' states from it. `begun` is true if the run
+  // has completed a step. If `begun` is true, logs a line for each callback that has no state in
+  // `record` and therefore starts over.
   void Begin(const checkpoint::CallbackRecord& record, bool begun);
-  // Calls `hook` of all callbacks. Throws StatusError. An exception of a callback becomes a
-  // ProgramError with the callback's name.
+  // Calls `hook` of all callbacks. Throws StatusError. If a callback throws an exception, the error
+  // is a ProgramError with the callback's name.
   void Fire(Hook hook, CallbackMoment moment);
-  // Sets `decision` to all requests since the last call, with the states of the callbacks. Returns
-  // false if no hook has made a request and no state has changed.
+  // Sets `decision` to all requests since the last call, and returns true. The decision also has
+  // the current states of the callbacks. Returns false if there is no request and no state has
+  // changed.
   bool TakeDecision(CallbackDecision* decision);
-  // Sets the record that is in effect. Discards changes that hooks have made to the previous one.
+  // Sets the record that is now in effect. Discards all changes that hooks have made to the
+  // previous record. Called after the decision is applied.
   void Adopt(const checkpoint::CallbackRecord& record);
 
  private:
@@ -95,14 +105,14 @@ class CallbackHost : private CallbackContext {
   const std::string& model_dir() const override { return options_.model_dir; }
 
   const CallbackHostOptions options_;
-  checkpoint::CallbackRecord adopted_;
+  checkpoint::CallbackRecord adopted_;  // Argument of the last Adopt or Begin.
   CallbackDecision decision_;
   CallbackMoment moment_;
   std::string running_;  // Name of the callback whose hook is running.
 };
 
-// Returns true if callbacks may set the rate. They may set a constant rate, but not one that a
-// schedule sets.
+// Returns true if callbacks may set a learning rate that the job or program gives as
+// `learning_rate`. They may set a constant rate, but not one that a schedule sets.
 bool IsSettable(const Json& learning_rate);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// The callbacks of a run, in the order of their calls: those of the program and those of the job.
+// Makes the list of a run's callbacks: those of the program and those of the job's "callbacks".
 #pragma once
 
 #include <functional>
@@ -11,8 +11,9 @@
 
 namespace muster {
 
-// A callback that the program registers in build(). If `callback` is set, it is part of every run.
-// Otherwise `make` makes it from the keys of the job's entry, if the job names it.
+// A callback that the program registers in build(). If `callback` is set, the callback is part of
+// every run. Otherwise it is part of those runs whose job names it. `make` then makes it from the
+// keys of the job's entry.
 struct RegisteredCallback {
   std::string name;
   std::shared_ptr<Callback> callback;
@@ -20,15 +21,18 @@ struct RegisteredCallback {
 };
 
 struct CallbackList {
+  // In the order in which their hooks are called.
   std::vector<NamedCallback> callbacks;
+  // Set if a callback keeps a moving average of the weights.
   std::optional<AverageOptions> average;
-  // True if a callback may make requests between the steps of an epoch.
+  // True if a callback may make requests in the hooks of steps. Replicas then communicate in every
+  // step.
   bool decides_in_steps = false;
 };
 
-// Makes the callbacks of a run. `listed` is the job's "callbacks" and sets the order. The program's
-// callbacks that the job does not name come first. Returns a ConfigurationError that names the
-// place of a wrong entry.
+// Makes the callbacks of a run. `listed` is the job's "callbacks". Callbacks of the program that
+// `listed` does not name come first. All others follow in the order of `listed`. Returns a
+// ConfigurationError that says where a wrong entry is in the job file.
 absl::StatusOr<CallbackList> MakeCallbacks(const Json& listed,
                                            const std::vector<RegisteredCallback>& registered,
                                            const CallbackFacts& facts);

@@ -1,6 +1,7 @@
 // Copies of a replica's weights that callbacks keep, such as the best weights or a moving average.
-// Each callback has at most one copy. A copy has the parameters, and the buffers that are equal on
-// all replicas. It is therefore equal on all replicas. Used by the replica's thread.
+// A replica is one device's copy of the model. Each callback has at most one copy. A copy has the
+// parameters, and those buffers that are equal on all replicas. Therefore each copy is equal on all
+// replicas. Used by the replica's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,27 +17,30 @@ namespace muster {
 class KeptWeights {
  public:
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-  // `own` has the replica's tensors. Only PutBack and Swap change them.
+  // `own` has the replica's own tensors. Only PutBack and Swap change them.
   explicit KeptWeights(NamedTensors own) : own_(std::move(own)) {}
 
+  // Copies the replica's tensors. Replaces an earlier copy of the callback.
   void Keep(const std::string& callback);
-  // Copies the kept weights to the replica's tensors. Requires Has(callback).
+  // Copies the kept weights to the replica's tensors. REQUIRES: Has(callback).
   void PutBack(const std::string& callback);
-  // Exchanges the kept weights and the replica's tensors. Requires Has(callback).
+  // Exchanges the kept weights with the replica's tensors. REQUIRES: Has(callback).
   void Swap(const std::string& callback);
-  // Sets kept = decay * kept + (1 - decay) * own for floating-point parameters. Copies buffers and
-  // integers. The first call copies everything.
+  // Updates a moving average. Sets kept = decay * kept + (1 - decay) * own for floating-point
+  // parameters, and kept = own for all buffers and integers. The first call for a callback copies
+  // everything.
   void Average(const std::string& callback, double decay);
 
   bool Has(const std::string& callback) const { return kept_.contains(callback); }
-  // Returns the kept tensors of these callbacks, in a fixed order. For a callback without kept
-  // weights, keeps the current weights first.
+  // Returns the kept tensors of these callbacks, in a fixed order. If a callback has no copy, first
+  // makes one of the current weights.
   std::vector<at::Tensor> Of(const std::set<std::string>& callbacks);
-  // Drops the weights of all callbacks that are not in `callbacks`.
+  // Drops the copies of all callbacks that are not in `callbacks`.
   void Only(const std::set<std::string>& callbacks);
+  // Returns the callbacks that have a copy.
   std::set<std::string> callbacks() const;
   const NamedTensors& own() const { return own_; }
-  // Returns the kept weights under the names of the replica's tensors.
+  // Returns the kept weights of one callback, under the names of the replica's tensors.
   NamedTensors Of(const std::string& callback) const;
 
  private:

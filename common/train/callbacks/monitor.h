@@ -1,4 +1,4 @@
-// The metric that a callback monitors: its value in an epoch, and whether a value is an
+// Reads the metric that a callback monitors, such as val_loss, and decides whether a value is an
 // improvement. Behaves like Keras' MonitorCallback.
 #pragma once
 
@@ -12,29 +12,32 @@ namespace muster {
 
 class Monitor {
  public:
-  // Reads "monitor" and "mode". The default of "monitor" is val_loss, or loss without validation.
-  // If `min_delta` has a value, also reads "min_delta", with that default.
+  // Reads the keys "monitor" and "mode" of a callback's entry in the job file. The default of
+  // "monitor" is val_loss, or loss if the run has no validation. If `min_delta` has a value, reads
+  // the key "min_delta" too, with `min_delta` as its default. `place` says where the entry is, for
+  // errors.
   static absl::StatusOr<Monitor> Read(const std::string& place, JsonObject& keys,
                                       const CallbackFacts& facts,
                                       std::optional<double> min_delta = std::nullopt);
 
   const std::string& name() const { return name_; }
-  // Returns the metric of the epoch, or nullopt if the epoch does not have it. The first call that
-  // finds none logs a warning with the epoch's metrics.
+  // Returns the monitored metric of the epoch. Returns nullopt if the epoch does not have that
+  // metric. In the first such call, logs a warning with the metrics that the epoch has. `callback`
+  // is the name of the callback, for the warning.
   std::optional<double> Value(const CallbackContext& context, const char* callback);
-  // Returns true if `value` is better than `reference` by more than min_delta, or if there is no
-  // reference. Compares in float32, as Keras does.
+  // Returns true if `value` is better than `reference` by more than min_delta. Returns true if
+  // `reference` is absent. Compares in float32, as Keras does.
   bool Improves(double value, std::optional<double> reference) const;
 
  private:
   std::string name_;
-  bool larger_ = false;
+  bool larger_ = false;  // True if a larger value is better.
   double min_delta_ = 0;
   bool logged_ = false;
 };
 
-// Convert an optional number of a callback's state, such as "best", to and from JSON. Absent is
-// null.
+// Convert an optional number in a callback's state, such as "best", to and from JSON. An absent
+// number is null in JSON.
 Json NumberOrNull(std::optional<double> value);
 std::optional<double> NumberOrNone(const Json& state, const char* key);
 

@@ -1,6 +1,8 @@
-// The central_storage strategy, for a job of one process. The variables and slots of an optimizer
-// exist once, on the CPU, where updates are made. Each replica computes with a copy on its own
-// device. The results are equal to those of one optimizer for each replica.
+// The central_storage strategy, for a job with one process and several devices. A replica is one
+// device's copy of the model, with its own thread. A variable is the master copy of a parameter.
+// The variables, and the slots that an optimizer has for them, exist once, on the CPU. All updates
+// are made there. Each replica computes with a copy of the variables on its own device. The results
+// are equal to those of a job in which every replica has an optimizer.
 #pragma once
 
 #include <memory>
@@ -12,18 +14,20 @@
 
 namespace muster {
 
-// Returns one optimizer for each replica, in the order of the replicas. The first optimizer makes
-// the update. The others wait for it, for at most `timeout`. Then each optimizer copies the result
-// to its replica.
+// Returns one optimizer for each replica, in the order of the replicas. An update has three steps.
+// The first replica's optimizer updates the variables. The optimizers of all other replicas wait
+// for that, for at most `timeout`. Then each optimizer copies the variables to its replica's
+// parameters.
 //
-// The threads of the replicas use their optimizers concurrently. All replicas must make the same
-// updates and the same calls of WithParameters. The caller must synchronise the replicas before
-// each of these calls.
+// The replicas' threads use their optimizers concurrently. All replicas must make the same updates
+// and the same calls of WithParameters, in the same order. The caller must synchronise the replicas
+// before each of these calls.
 //
-// `candidates` has all parameters that may be trained, by replica. `groups` has the group of each
-// candidate, as for MakeOptimizer. `trained` says which candidates are variables now. It is empty
-// if all are. A first replica on the CPU computes with the variables themselves, without a copy,
-// unless `separate` is true.
+// The candidates of an optimizer are all parameters that it may train. `candidates` has them for
+// each replica. `groups` has the group of each candidate, as for MakeOptimizer. `trained` is true
+// for each candidate that has a variable now. If `trained` is empty, all candidates have one. If
+// the first replica is on the CPU and `separate` is false, its parameters are the variables
+// themselves, without a copy.
 absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
     const Json& spec, const std::vector<std::vector<at::Tensor>>& candidates, Duration timeout,
     std::vector<int> groups = {}, const std::vector<bool>& trained = {}, bool separate = false);

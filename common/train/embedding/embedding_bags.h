@@ -1,5 +1,5 @@
-// Looks up bags of keys. A bag is a list of keys whose rows are pooled into one row, as in
-// torch.nn.EmbeddingBag. Internal to this folder.
+// Looks up bags of keys in embedding tables. A bag is a list of keys whose rows are pooled into one
+// row by sum or mean, as in torch.nn.EmbeddingBag. Internal to this folder.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,9 +12,11 @@
 
 namespace muster {
 
-// Returns a tensor [bags, width] for each element of `bags`. Autograd differentiates it by rows and
-// weights. Calls `lookup` once for all keys. `lookup` returns a tensor [keys, width] for each
-// element, on the replica's device. Throws StatusError.
+// Returns a tensor [bags, width] for each element of `bags`. Autograd computes gradients for the
+// looked-up rows and for the weights of the bags. Throws StatusError.
+//
+// Calls `lookup` once, with the keys of all bags. `lookup` returns the rows of the keys: for each
+// table, a tensor [keys, width] on the replica's device.
 std::vector<at::Tensor> LookupBags(
     const Replica& replica, const std::vector<TableBags>& bags,
     const std::function<std::vector<at::Tensor>(const std::vector<TableKeys>&)>& lookup);

@@ -1,16 +1,19 @@
-// Transfers a process's embedding tables to new members, saves them to checkpoints, and restores
-// them. A checkpoint has these tensors for each table (table_rows.h), sorted by key:
+// Sends embedding tables to other processes, saves them to checkpoints, and restores them. The
+// replicas of a process (one for each device) share one set of tables. A checkpoint has the
+// following tensors for each table, with rows sorted by key. table_rows.h reads them.
 //
-//   model      "<table>.keys" int64 [n], "<table>.rows" float32 [n, width]
-//   optimizer  "<table>.<slot>" float32 [n, width], or [n, 1] if the rule has one number per row;
-//              the eviction columns as "<table>.<column>" int64 [n]; and "<table>.step" int64: the
-//              number of updates so far
+//   model      "<table>.keys"      int64 [n]
+//              "<table>.rows"      float32 [n, width]
+//   optimizer  "<table>.<slot>"    float32 [n, width], or [n, 1] for one number per row
+//              "<table>.<column>"  int64 [n], for each eviction column
+//              "<table>.step"      int64, the number of updates so far
 //
-// Saved rows are float32 for any type in memory, so a run may resume with another type. A table
-// without a limit of rows has no eviction columns. If they are missing on restore, they become 0
-// for all rows.
+// A slot is a value that the optimizer keeps for each row, such as a momentum. Saved rows are
+// float32, whatever their type in memory. A run may therefore resume with another type. Eviction
+// columns record when and how often a row was used. A table without a limit on its rows has no
+// eviction columns. If a checkpoint lacks them, a restore sets them to 0.
 //
-// Each parameter server saves these tensors in a file of its own, with unsorted rows.
+// With parameter servers, each server saves these tensors in a file of its own, with unsorted rows.
 #pragma once
 
 #include <functional>
@@ -26,19 +29,19 @@
 
 namespace muster {
 
-// Sends the tables of replica `owner` to every process of the generation that needs them. All
-// replicas construct the object and call Run. Both are collective: the constructor exchanges the
-// tables' sizes. They throw StatusError.
+// Sends the tables of replica `owner` to every process that needs them. All replicas of a
+// generation (the processes that train together) construct this object and call Run. The
+// constructor and Run communicate with all replicas. Both throw StatusError.
 class TableTransfer {
  public:
-  // `holds` is true if this replica already has the owner's state. The tables of its process then
-  // stay unchanged.
+  // `holds` is true if this replica already has the owner's state. The tables of its process are
+  // then not changed.
   TableTransfer(Replica* replica, collective::Communicator* communicator, int owner, bool holds);
   // Returns true if this replica's process receives rows.
   bool moves() const { return moves_; }
-  // Transfers the rows, and sets the tables' last step to `step`. `*whole` is false while rows
-  // arrive, and stays false if the transfer is interrupted. Calls `moment` after each piece of
-  // rows. `moment` may be null.
+  // Sends the rows, and sets the last step of the tables to `step`. Sets `*whole` to false before
+  // rows of this process change, and to true when all rows have arrived. Calls `moment` after each
+  // piece of rows. `moment` may be null.
   void Run(int64_t step, bool* whole, const std::function<void()>& moment);
 
  private:
@@ -46,42 +49,46 @@ class TableTransfer {
   collective::Communicator* const communicator_;
   const int owner_;
   bool moves_ = false, anybody_moves_ = false;
-  std::vector<int64_t> sizes_, updates_, counted_;  // The owner's table sizes.
+  // The owner's numbers, indexed by table: rows, updates, and keys that are counted but not
+  // admitted yet (EmbeddingTable::Counted).
+  std::vector<int64_t> sizes_, updates_, counted_;
 };
 
-// A view of a replica's tables as the tensors of a checkpoint, whose bytes it copies. There are no
-// tensors if parameter servers hold the tables. REQUIRES: the tables do not change while this
-// object exists.
+// Describes a replica's tables as tensors of a checkpoint, and copies their bytes. Has no tensors
+// if parameter servers hold the tables. REQUIRES: the tables do not change during the lifetime of
+// this object.
 class TableSnapshot {
  public:
   explicit TableSnapshot(const Replica& replica);
   ~TableSnapshot();
   const std::vector<checkpoint::TensorInfo>& model() const { return model_; }
   const std::vector<checkpoint::TensorInfo>& optimizer() const { return optimizer_; }
-  // Copies the bytes of each tensor to the address with the same index. Uses the intra-op threads
-  // of the calling thread.
+  // Copies the bytes of each tensor to an address. model[i] is the address for the tensor
+  // model()[i], and optimizer[i] for optimizer()[i]. Uses LibTorch's intra-op threads.
   void CopyOut(std::span<char* const> model, std::span<char* const> optimizer) const;
 
  private:
   struct Rows;
   const Replica& replica_;
-  std::vector<std::unique_ptr<Rows>> rows_;  // Indexed by table; sorted by key as int64.
+  // Indexed by table. Each element has the rows sorted by key as int64.
+  std::vector<std::unique_ptr<Rows>> rows_;
   std::vector<checkpoint::TensorInfo> model_, optimizer_;
 };
 
-// Reads the replica's tables from a snapshot, which must outlive this object.
+// Restores a replica's tables from a snapshot, the contents of a checkpoint. The snapshot must
+// outlive this object.
 class TableRestore {
  public:
   // Finds the tables in the snapshot, and their slots if `slots` is true. If a tensor is missing or
-  // does not match, returns the error that `refuse` makes from a description.
+  // does not match the program, returns the error that `refuse` makes from a description.
   static absl::StatusOr<TableRestore> Find(
       const checkpoint::Snapshot& snapshot, const Replica& replica, bool slots,
       const std::function<absl::Status(const std::string&)>& refuse);
-  // Returns true if the tensor belongs to a table.
+  // Returns true if `tensor` belongs to one of the tables.
   bool Has(const checkpoint::Tensor& tensor) const;
-  // Restores the rows and slots. If Find was called without slots, slots get their initial values.
-  // `step` is passed to LocalEmbeddings::set_step. Does nothing if parameter servers hold the
-  // tables.
+  // Restores the rows and slots. Slots get their initial values if Find was called without `slots`.
+  // `step` is the step of the snapshot (LocalEmbeddings::set_step). Does nothing if parameter
+  // servers hold the tables.
   absl::Status Apply(int64_t step, Replica* replica) const;
 
  private:
@@ -89,8 +96,8 @@ class TableRestore {
   bool slots_ = false;
 };
 
-// Returns the sources of a snapshot's table rows: its files of tables if it has any, otherwise its
-// tensors.
+// Returns the sources from which the snapshot's table rows are read. They are the snapshot's files
+// of table rows if it has such files, and otherwise its tensors.
 checkpoint::RowSources RowsOf(const checkpoint::Snapshot& snapshot);
 
 }  // namespace muster

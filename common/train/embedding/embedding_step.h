@@ -1,7 +1,8 @@
-// The embedding rows that a replica uses in one step, or in one batch of a pass. Each row is read
-// once. A step collects the gradients of rows by key, sums them over all replicas, and applies them
-// as one update. Used by the replica's thread. Functions throw StatusError. Internal to
-// common/train.
+// The embedding rows that a replica uses in one step, or in one batch of an evaluation pass. A
+// replica is one device's copy of the model, with its own thread. Each row is read once. During a
+// step, the gradients of rows are collected by key. At the end of the step, the gradients are
+// summed over all replicas and applied as one update. Used by the replica's thread. Functions throw
+// StatusError. Internal to common/train.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,24 +18,26 @@
 
 namespace muster {
 
-// Returns the keys of a table that the program passed to `call`, as a contiguous int64 tensor on
-// the host.
+// Returns `keys` as a contiguous int64 tensor on the CPU. `call` names the program's call that
+// passed the keys, for errors.
 at::Tensor HostKeys(const Replica& replica, EmbeddingHandle table, const at::Tensor& keys,
                     const char* call);
+// Returns the keys in the result of HostKeys.
 inline std::span<const uint64_t> KeysIn(const at::Tensor& host) {
   return {reinterpret_cast<const uint64_t*>(host.const_data_ptr<int64_t>()),
           static_cast<size_t>(host.numel())};
 }
 
-// A cache of the rows that a step looks up. A row is read when its key first occurs, and kept until
-// Clear.
+// A cache of the rows that a step looks up. A row is read when its key first occurs, and stays in
+// the cache until Clear.
 class LookedUpRows {
  public:
   explicit LookedUpRows(Replica* replica);
-  // Returns the rows of each element of `wanted`, [..., width], on the replica's device. Sets
-  // `numbers` to the index of each key in keys(table).
+  // Returns the rows for each element of `wanted`, as a tensor [..., width] on the replica's
+  // device. (*numbers)[i][j] becomes the index in keys(table) of key j of wanted[i].
   std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted,
                                  std::vector<std::vector<uint32_t>>* numbers);
+  // Returns the distinct keys that were looked up, in the order of their first occurrence.
   const std::vector<uint64_t>& keys(int table) const { return tables_[table].index.keys(); }
   void Clear();
 
@@ -43,14 +46,14 @@ class LookedUpRows {
     push_pull::KeyIndex index;
     std::vector<float> rows;  // [index.keys()][width]
   };
-  // Reads the rows of new keys. `known[t]` is the number of keys of table t whose rows were read
-  // before.
+  // Reads the rows of keys that are not in the cache. known[t] is the number of keys of table t
+  // that are in the cache.
   void Read(const std::vector<size_t>& known);
   Replica* const replica_;
   std::vector<Table> tables_;
 };
 
-// Lookups without gradients, for a pass or a prediction.
+// Lookups without gradients, for an evaluation pass or a prediction.
 class ReadOnlyRows {
  public:
   explicit ReadOnlyRows(Replica* replica) : replica_(replica), rows_(replica) {}
@@ -69,6 +72,8 @@ class ReadOnlyRows {
   std::vector<std::vector<uint32_t>> numbers_;
 };
 
+// The rows of a training step and their gradients. The calls of a step are: Begin, then for each
+// micro-batch BeginMicroBatch, Lookup, AddLeaves and Collect, then Exchange and Push.
 class EmbeddingStep {
  public:
   EmbeddingStep(Replica* replica, collective::Communicator* communicator);
@@ -77,33 +82,35 @@ class EmbeddingStep {
   void BeginMicroBatch() { leaves_.clear(); }
   std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted);
   std::vector<at::Tensor> Lookup(const std::vector<TableBags>& bags);
-  // Adds the looked-up rows of this micro-batch to `inputs`, the leaves for which a backward pass
-  // computes gradients.
+  // Appends the looked-up rows of this micro-batch to `inputs`. A backward pass computes gradients
+  // for `inputs`.
   void AddLeaves(std::vector<at::Tensor>* inputs) const;
-  // Moves the gradients out of the looked-up rows. Called after a backward pass.
+  // Moves the gradients from the looked-up rows to this object. Called after a backward pass.
   void Collect();
-  // Multiplies the gradients collected so far.
+  // Multiplies all gradients collected in this step by `factor`.
   void Scale(double factor);
   // Sums the gradients over all replicas. All replicas must call it at the same point of the step.
-  // Does nothing if the program has no table.
+  // Does nothing if the program has no embedding table.
   absl::Status Exchange();
   // Returns true if all gradients that this replica has collected are finite.
   bool IsFinite() const;
-  // Divides the summed gradients by the loss scale. Returns false if one is not finite.
+  // Divides the summed gradients by the loss scale. Returns false if a gradient is not finite.
   bool Unscale(const LossScaler& scaler);
-  // Updates the rows with the summed gradients, for step `steps_done` + 1.
+  // Updates the rows with the summed gradients, as the update of step number `steps_done` + 1.
   absl::Status Push(int64_t steps_done);
 
  private:
+  // The result of one lookup.
   struct Leaf {
     int table;
-    at::Tensor rows;  // [keys][width]
-    std::vector<uint32_t> numbers;
+    at::Tensor rows;                // [keys][width]
+    std::vector<uint32_t> numbers;  // The index of each row's key in rows_.keys(table).
   };
   struct Gradients {
-    std::vector<float> sums;    // [keys][width], for the keys of this replica.
+    std::vector<float> sums;    // [keys][width], for rows_.keys(table).
     std::vector<bool> touched;  // Indexed by key: true if it received a gradient.
   };
+  // Returns the keys that have a gradient, and their gradients.
   void Compact(int table, std::vector<uint64_t>* keys, std::vector<float>* sums) const;
 
   Replica* const replica_;

@@ -1,6 +1,7 @@
-// The interface through which a replica's step reads and updates embedding rows. The rows are in
-// this process (LocalEmbeddings) or on parameter servers (ParameterExchange). A step reads rows
-// while it computes, and updates them once, at its commit. This code does not need LibTorch.
+// The interface through which a training step reads and updates rows of embedding tables. The rows
+// are in this process (LocalEmbeddings) or on parameter servers (ParameterExchange). A step reads
+// rows while it computes, and updates them once, at its end. A replica is one device's copy of the
+// model, with its own thread. This code does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,14 @@
 
 namespace muster {
 
-// The gradients of a step for the rows of one table.
+// The gradients of a step for rows of one table.
 struct RowGradients {
   std::span<const uint64_t> keys;    // Without duplicates.
   std::span<const float> gradients;  // [keys][width]
   double learning_rate = 0;
 };
 
-// A read of rows of one table. Pull fills `rows`.
+// A read of rows of one table. EmbeddingStore::Pull writes the rows to `rows`.
 struct RowRead {
   int table = 0;
   std::span<const uint64_t> keys;  // Without duplicates.
@@ -33,18 +34,19 @@ struct RowRead {
 class EmbeddingStore {
  public:
   virtual ~EmbeddingStore() = default;
-  // Reads rows of several tables. Each table occurs at most once. Reads from servers are sent
-  // together. The rows include all earlier pushes to this store. A row without a push has its
-  // initial value.
+  // Reads rows of several tables. `reads` has at most one element for each table. Requests to
+  // servers are sent together. The rows include all earlier pushes to this store. A row that was
+  // never pushed has its initial value.
   virtual absl::Status Pull(std::span<const RowRead> reads) = 0;
-  // Makes one update of each row. `step` counts from 1. `tables` has one element for each table. A
-  // table without keys stays unchanged.
+  // Makes one update of each row with a gradient. `step` counts from 1. `tables` has one element
+  // for each table. An element may have no keys.
   virtual absl::Status Push(int64_t step, std::span<const RowGradients> tables) = 0;
 };
 
-// The tables of this process, which its replicas share. The gradients of a step are summed over all
-// replicas before Push, so every replica pushes the same ones. The first push is applied, and the
-// others wait for it. Thread-safe.
+// The tables of this process. All its replicas share them. Gradients are summed over all replicas
+// before Push, so every replica pushes the same gradients. The first Push of a step makes the
+// update, and each later Push of that step waits until the update is complete and does nothing
+// else. Thread-safe.
 class LocalEmbeddings : public EmbeddingStore {
  public:
   explicit LocalEmbeddings(std::vector<push_pull::EmbeddingTable::Options> options);
@@ -56,15 +58,15 @@ class LocalEmbeddings : public EmbeddingStore {
   push_pull::EmbeddingTable& table(int index) { return *tables_[index]; }
   const push_pull::EmbeddingTable& table(int index) const { return *tables_[index]; }
   const push_pull::EmbeddingTable::Options& options(int index) const { return options_[index]; }
-  // Reset removes all rows, before another state is restored. set_step sets the last applied step.
-  // Both require that no replica is in a step.
+  // Reset removes all rows of a table, before another state is restored. set_step sets the number
+  // of the last applied step. REQUIRES for both: no replica is in a step.
   void Reset(int index);
   void set_step(int64_t step);
 
-  // Returns a 64-bit digest of all rows, for comparing replicas. It does not depend on the order of
-  // rows.
+  // Returns a 64-bit digest of all rows, for comparing replicas. The order of the rows does not
+  // matter.
   uint64_t Digest() const;
-  // Returns a number that is unique among all stores.
+  // Returns a random number that identifies this object among those of all processes.
   uint64_t identity() const { return identity_; }
 
  private:

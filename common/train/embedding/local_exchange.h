@@ -1,5 +1,5 @@
-// Exchanges values among the replicas of one process. Abort wakes all waiting replicas, and later
-// calls return its error. Thread-safe.
+// Exchanges values among the replicas of one process. A replica is one device's copy of the model,
+// with its own thread. Thread-safe.
 #pragma once
 
 #include <vector>
@@ -14,10 +14,12 @@ namespace muster {
 
 class LocalExchange {
  public:
+  // `size` is the number of replicas. `timeout` is the longest that a call of Exchange waits.
   LocalExchange(int size, Duration timeout) : size_(size), timeout_(timeout), values_(size) {}
-  // Blocks until every replica has passed its value of this round, for at most `timeout`. Returns
-  // the values of all replicas, indexed by replica.
+  // Called by every replica once in each round. Blocks until all replicas have made the call.
+  // Returns the values of all replicas, indexed by replica.
   absl::StatusOr<std::vector<Nested>> Exchange(int replica, const Nested& value);
+  // Makes all waiting calls and all later calls of Exchange return the error `why`.
   void Abort(absl::Status why);
 
  private:

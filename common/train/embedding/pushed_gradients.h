@@ -1,4 +1,5 @@
-// The gradient sink of one optimizer that pushes to parameter servers. ParameterExchange makes it.
+// Receives the gradients of one optimizer from the backward pass, and pushes them to parameter
+// servers. ParameterExchange makes one object for each optimizer, and documents chunks and pushes.
 // Internal to this folder.
 #pragma once
 
@@ -18,10 +19,11 @@ class PushedGradients final : public GradientSink {
   void OnGradient(int index) override;
   void EndBackward() override { launching_ = false; }
   void Scale(double factor) override;
-  // A defined `control` means that the step commits with this call. The buffers are then pushed
+  // If `control` is defined, this is the last push of the step. The changed buffers are then pushed
   // too.
   void LaunchAll(const at::Tensor& control) override;
-  // Blocks until the new parameters have arrived. Several optimizers share one push.
+  // Blocks until the new parameters have arrived. If several optimizers share one push, the first
+  // Finish waits for the whole push.
   absl::Status Finish(at::Tensor* control) override;
   const std::vector<at::Tensor>& gradients() const override { return gradients_; }
   bool used(int index) const override;
@@ -32,9 +34,10 @@ class PushedGradients final : public GradientSink {
   bool launched() const override { return exchange_->open_; }
 
  private:
-  // Returns true if all gradients must be complete before the first is sent: for clipping, or for
-  // the check of float16 gradients.
+  // Returns true if all gradients must be complete before the first is sent. This is the case if
+  // the job clips gradients, and in float16, where all gradients are checked first.
   bool whole() const;
+  // Returns the gradients so far: gradients_, or views of the client's memory.
   std::vector<at::Tensor> Written() const;
 
   ParameterExchange* const exchange_;
@@ -42,8 +45,12 @@ class PushedGradients final : public GradientSink {
   const std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> gradients_;  // Undefined tensors unless whole() is true.
   std::vector<bool> fired_;            // True for a parameter with a gradient in this micro-batch.
+  // `early_` is true if chunks may be pushed during the backward pass. `launching_` is true while
+  // complete chunks are pushed. `all_launched_` is true after LaunchAll.
   bool early_ = false, launching_ = false, all_launched_ = false;
-  bool twice_ = false;  // As GradientBuckets::twice_.
+  // True if a parameter has received several gradients in one backward pass. Chunks are then pushed
+  // only after the backward pass.
+  bool twice_ = false;
   bool norm_wanted_ = false;
   double norm_ = 0;
 };

@@ -1,5 +1,5 @@
-// Computes the options of a program's embedding tables. The job's "embeddings" and "optimizer"
-// override the program's declaration. Internal to common/train.
+// Computes the options of the program's embedding tables. The job file's "embeddings" and
+// "optimizer" override what the program declares. Internal to common/train.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@
 
 namespace muster {
 
-// Returns the options of table `name`, without the seed. `optimizer` is the optimizer of the table,
-// from the job or the program. `of_job` is the job's "embeddings". Returns a ConfigurationError
-// with the table and the key if a value is wrong.
+// Returns the options of table `name`. The caller must set the seed. `optimizer` is the table's
+// optimizer, from the job or the program. `of_job` is the job's "embeddings". If a value is wrong,
+// returns a ConfigurationError that names the table and the key.
 absl::StatusOr<push_pull::EmbeddingTable::Options> TableOptions(const std::string& name,
                                                                 const EmbeddingOptions& declared,
                                                                 const Json& optimizer,

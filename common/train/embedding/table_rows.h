@@ -1,7 +1,13 @@
-// Reads the rows of an embedding table from a checkpoint. The tensors are "<table>.keys" int64 [n],
-// "<table>.rows" float32 [n, width], "<table>.<slot>" float32 [n, ...] for each slot of the rule,
-// and "<table>.step" int64, the number of updates. The rows may be split over several sources. This
-// code does not need LibTorch.
+// Reads the rows of an embedding table from a checkpoint. A slot is a value that the optimizer
+// keeps for each row, such as a momentum. A checkpoint has these tensors for n rows:
+//
+//   "<table>.keys" int64 [n]
+//   "<table>.rows" float32 [n, width]
+//   "<table>.<slot>" float32 [n, ...] for each slot
+//   "<table>.step" int64, the number of updates
+//
+// The rows of a table may be spread over several sources, such as one file for each parameter
+// server. This code does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -17,29 +23,35 @@ namespace muster {
 
 class TableRows {
  public:
-  // Finds a table. If `slots` is false, ForEach gives slots their initial values. The error says
-  // which tensor is missing or does not match: "\"users.keys\" is not in it".
+  // Finds the tensors of a table. If `slots` is false, ForEach gives all slots their initial
+  // values. The error says which tensor is missing or does not match `options`, for example
+  // "\"users.keys\" is not in it".
   static absl::StatusOr<TableRows> Find(const checkpoint::RowSources& sources,
                                         const std::string& table,
                                         const push_pull::EmbeddingTable::Options& options,
                                         bool slots);
 
+  // Returns the number of rows in all sources.
   int64_t rows() const;
-  int64_t updates() const { return updates_; }  // 0 without slots.
+  // Returns the number of updates of the table. 0 if Find was called without slots.
+  int64_t updates() const { return updates_; }
   // Returns the names of the tensors that belong to the table.
   const std::vector<std::string>& names() const { return names_; }
-  // Calls `take` with blocks of rows and their slots, [keys][row elements], as
-  // EmbeddingTable::Restore expects them. Stops at the first error of `take`.
+  // Calls `take` with blocks of rows. A block is [keys][row elements], and each row includes its
+  // slots, as EmbeddingTable::Restore expects. Returns the first error of `take`, without further
+  // calls.
   using Take =
       std::function<absl::Status(std::span<const uint64_t> keys, std::span<const float> rows)>;
   absl::Status ForEach(const Take& take) const;
 
  private:
-  struct Part {  // The part of one source.
+  // The rows in one source.
+  struct Part {
     std::shared_ptr<const checkpoint::RowSource> source;
     int64_t rows = 0;
-    size_t keys = 0;
-    // Index of each column's tensor in the source. -1 for a column with initial values.
+    size_t keys = 0;  // Index of the tensor "<table>.keys" in the source.
+    // Indexed by column: the index of its tensor in the source. -1 for a column with initial
+    // values.
     std::vector<int> columns;
   };
   absl::Status AddPart(const std::shared_ptr<const checkpoint::RowSource>& source,

@@ -1,11 +1,16 @@
-// The callbacks of a replica's loop. Hooks run only in the reporter (LoopReplica), and this object
-// sends their requests to all replicas. The values that hooks see, keep and request are part of the
-// training state. If a process is lost within a hook, the hook is called again with the previous
-// state. A hook whose requests have reached the replicas is not called again.
+// Calls the callbacks of a run from a replica's training loop. A replica is one device's copy of
+// the model, with its own thread. A hook is a method of a callback, such as epoch_end. A hook may
+// make requests: to stop training, to set a learning rate, to save, or to keep or restore weights.
 //
-// Used by the replica's thread. All replicas of the generation make the same calls in the same
-// order, because the methods that call hooks communicate, except for BeginPass. These methods throw
-// StatusError. In a run without callbacks, they do nothing.
+// Hooks run only in the reporter, the first replica of rank 0. This object sends the requests of
+// the hooks to all replicas, which apply them at the same step. Requests and the states of
+// callbacks are part of the training state. If a process is lost while a hook runs, the next
+// generation (group of processes that train together) calls the hook again with the state before
+// the call. A hook is not called again once its requests have reached the replicas.
+//
+// All replicas of the generation make the same calls in the same order, each in its own thread. The
+// methods that call hooks communicate with the other replicas, except BeginPass. In a run without
+// callbacks, these methods do nothing. All methods throw StatusError.
 #pragma once
 
 #include <map>
@@ -30,64 +35,77 @@ class LoopCallbacks {
 
   // Returns true if the run has callbacks.
   bool any() const { return !replica_->callbacks().callbacks.empty(); }
-  // Returns true if a callback has requested a stop. Training then ends after the current step.
+  // Returns true if a callback has requested the end of training. Training then ends after the
+  // current step.
   bool stopping() const {
     return any() && state_.extras.callbacks && !state_.extras.callbacks->stop.empty();
   }
-  // Returns why a callback has requested a stop.
+  // Returns why a callback has requested the end of training. Empty if no callback has. REQUIRES:
+  // any().
   const std::string& why_stopping() const { return record().stop; }
-  // These return true if the hooks have yet to run: those for the end of the last step, for the end
-  // of its epoch, and for the end of training.
+  // Return true if hooks still have to run: those for the end of the last step, for the end of its
+  // epoch, and for the end of training.
   bool step_end_pending() const { return any() && record().steps_ended < state_.steps; }
   bool epoch_end_pending() const;
   bool train_end_pending() const { return any() && loop_.IsFinished() && !record().ended; }
-  // Returns true if the weights are those of an earlier step, which a callback has restored.
+  // Returns true if a callback has restored the weights of an earlier step, and no step has
+  // followed.
   bool has_restored() const { return any() && record().weights_of > 0; }
+  // Returns true if a callback has requested a save since the last call of TakeSaveRequest.
   bool save_requested() const { return save_requested_; }
-  // Returns true if a callback has requested a save since the last call.
+  // Returns save_requested(), and resets it to false.
   bool TakeSaveRequest();
 
   // ---- Calls of the loop
 
-  // Prepares the record, rates and weights that came with the owner's state. Called before all
-  // other methods. Afterwards LoopState::extras.callbacks is set if and only if any().
+  // Applies the callbacks' part of the state that this replica has received: callback states,
+  // learning rates and kept weights. Drops what belongs to callbacks or optimizers that the job no
+  // longer has. Called before all other methods. Afterwards, LoopState::extras.callbacks has a
+  // value exactly if any() is true.
   void TakeOver();
   // Calls the hooks for the beginning of training.
   void Begin();
-  // Calls the hooks for the beginning of the next step, and of its epoch.
+  // Calls the hooks for the beginning of the next step. Before the first step of an epoch, first
+  // calls the hooks for the beginning of the epoch.
   void BeginStep();
+  // Call the hooks for the end of the last step, of its epoch, and of training.
   void EndStep();
   void EndEpoch();
   void EndTraining();
+  // Call the hooks for the beginning and end of a pass over `split`.
   void BeginPass(Split split);
   void EndPass(Split split, const std::map<std::string, double>& metrics);
-  // Updates the moving average of the weights after a step, without communication.
+  // Updates the moving average of the weights, if the job has a callback for it. Called after each
+  // step. Does not communicate.
   void AverageWeights();
-  // Repeats a pass with the moving average of the weights, if the run has one. Adds the resulting
-  // metrics as "ema_<name>". Returns false if the pass was stopped.
+  // Makes a pass with the moving average in the place of the weights, if there is an average. Adds
+  // the resulting metrics to `metrics` as "ema_<name>". Returns false if the pass was stopped.
   bool PassOfAverage(PassOptions options, std::map<std::string, double>* metrics);
 
  private:
   checkpoint::CallbackRecord& record() { return *state_.extras.callbacks; }
   const checkpoint::CallbackRecord& record() const { return *state_.extras.callbacks; }
-  // Removes what belongs to callbacks and optimizers that the job no longer has.
+  // Removes from the record all entries of callbacks and optimizers that the job no longer has.
   void DropUnknown();
+  // Makes the optimizers use the learning rates that callbacks have set.
   void ApplyRates();
   CallbackHostOptions HostOptions();
   absl::Status SaveModel(const std::string& path, bool with_optimizer);
+  // Calls `hook` of all callbacks, if this replica is the reporter.
   void Fire(Hook hook, Split split = Split::kTrain, std::map<std::string, double> metrics = {});
-  // Sends the requests of the hooks from rank 0 to all replicas, which apply them.
+  // Sends the requests of the hooks from the reporter to all replicas. Each replica applies them.
   void ExchangeDecisions();
-  // Applies requests, without communication.
+  // Applies requests. Does not communicate.
   void Apply(CallbackDecision decision);
-  // Returns the training metrics of the epoch, its validation metrics as "val_<name>", and the
-  // learning rate.
+  // Returns the training metrics of the epoch, the metrics of its validation pass as "val_<name>",
+  // and "learning_rate".
   std::map<std::string, double> EpochMetrics() const;
 
   const LoopReplica& loop_;
   Replica* const replica_;
   LoopState& state_;
-  std::unique_ptr<CallbackHost> host_;  // Null in replicas that do not run hooks.
+  // Calls the hooks. Null in all replicas except the reporter.
+  std::unique_ptr<CallbackHost> host_;
   bool save_requested_ = false;
 };
 

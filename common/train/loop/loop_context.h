@@ -1,5 +1,6 @@
-// The objects that the loops of a process share during one generation, and those that the parts of
-// one replica's loop share.
+// The objects that training loops share. A replica is one device's copy of the model, with its own
+// thread and loop. A member is a process that trains, with one or more replicas. A generation is a
+// group of members that train together until one is lost or joins.
 #pragma once
 
 #include <map>
@@ -22,34 +23,39 @@ namespace muster {
 
 class TaskMeter;
 
-// The objects that the loops of all replicas of a process share during one generation.
+// The objects that the loops of all replicas of one process share during one generation.
 struct LoopContext {
   const Job& job;
   const std::map<Split, data::DatasetPtr>& datasets;
-  const std::vector<data::DatasetPtr>& named_datasets;  // Indexed by handle.
+  // Datasets that the program declares besides its splits. Indexed by DatasetHandle::index.
+  const std::vector<data::DatasetPtr>& named_datasets;
   Membership* membership;
   const std::vector<Observer*>& observers;
-  CheckpointSink* checkpoints;  // Null if the job saves nothing.
-  SnapshotTaker* snapshots;
-  // The kPerReplica buffers of the last save or restore. Rank 0 sends them to replicas without such
-  // buffers.
+  CheckpointSink* checkpoints;  // The writer of checkpoints. Null if the job saves nothing.
+  SnapshotTaker* snapshots;     // Copies the training state for a checkpoint.
+  // The kPerReplica buffers (replica/replica_buffers.h) of all replicas at the last save or
+  // restore. Rank 0 sends them to replicas of new processes.
   StackedBuffers* kept;
-  LocalExchange* exchange;
-  int num_replicas;   // All replicas of the generation.
-  int first_replica;  // Index of this process's first replica in the generation.
-  int owner_replica;  // The replica whose state is broadcast.
-  int world_size;
-  int local_replicas = 1;    // Replicas of this process.
-  bool for_servers = false;  // As in StepRunnerOptions.
-  SharedPipelines* pipelines = nullptr;
-  int replicas_on_host = 1;         // Replicas of all members on this host.
-  DamageLog* damage_log = nullptr;  // Lasts for the whole run.
-  int declared_replicas = 0;        // Replicas of the whole cluster. Equal in all members.
-  TaskMeter* meter = nullptr;       // Null: nothing is measured.
+  LocalExchange* exchange;  // Exchanges values among the replicas of this process.
+  int num_replicas;         // Replicas in the generation.
+  int first_replica;        // Index of this process's first replica in the generation.
+  // The index of the replica that has the newest state and sends it to all others.
+  int owner_replica;
+  int world_size;          // Members of the generation.
+  int local_replicas = 1;  // Replicas of this process.
+  // True if steps refuse calls that parameter-server jobs do not support (StepRunnerOptions).
+  bool for_servers = false;
+  SharedPipelines* pipelines = nullptr;  // The input pipelines of this process.
+  int replicas_on_host = 1;              // Replicas of all members on this host.
+  DamageLog* damage_log = nullptr;       // Logs damaged examples. Lives for the whole run.
+  // An estimate of the number of replicas in the whole cluster, including those of lost members.
+  // Equal in all members.
+  int declared_replicas = 0;
+  TaskMeter* meter = nullptr;  // Measures the steps. May be null.
 };
 
-// One replica of a generation, and the objects that its loop uses. The parts of the loop refer to
-// one LoopReplica, which outlives them. Used by the replica's thread.
+// One replica, and the objects that its loop uses during one generation. The parts of the loop
+// refer to one LoopReplica, which must outlive them. Used by the replica's thread.
 struct LoopReplica {
   const LoopContext context;
   Replica* const replica;
@@ -58,18 +64,22 @@ struct LoopReplica {
   const TrainData& data;
   LoopState& state;  // Belongs to this replica only.
 
+  // Returns the index of the replica in the generation.
   int global_index() const { return context.first_replica + local_index; }
-  // Returns true for the process's first replica, which acts for the process.
+  // Returns true for the first replica of the process. That replica makes the calls that a process
+  // makes only once, such as SetPhase.
   bool first_local() const { return local_index == 0; }
-  // Returns true for rank 0's first replica. Only this replica reports to observers, saves
-  // checkpoints and runs the hooks of callbacks.
+  // Returns true for the first replica of rank 0, the reporter. Only the reporter calls observers,
+  // saves checkpoints and runs the hooks of callbacks.
   bool reporter() const { return first_local() && context.first_replica == 0; }
-  // Sets the phase that heartbeats of this process report.
+  // Sets the phase (common/base/phase.h) that the heartbeats of this process report. Does nothing
+  // in all replicas except the first of the process.
   void Enter(Phase phase) const {
     if (first_local()) context.membership->SetPhase(phase, state.steps + 1);
   }
+  // Returns true if the program or the job has data for `split`.
   bool Has(Split split) const { return context.datasets.contains(split); }
-  // Returns true if training has no step left.
+  // Returns true if training has ended.
   bool IsFinished() const { return muster::IsFinished(context.job, state); }
 };
 

@@ -1,7 +1,13 @@
-// The input of a replica's loop in one generation: the batch over which the replica makes steps,
-// and the positions in the training data and in the program's named datasets. Used by the replica's
-// thread. All replicas of the generation make the same calls, because a feed may communicate
-// (loop_data.h).
+// The input of a replica's training loop. A replica is one device's copy of the model, with its own
+// thread. A generation is a group of processes that train together until one is lost or joins. Each
+// LoopInput belongs to one generation.
+//
+// A LoopInput has the current batch of the training data. A program may make several steps over one
+// batch. A LoopInput also reads the program's named datasets: those that it declares besides its
+// splits. After each step, a LoopInput stores the positions in all datasets in the LoopState.
+//
+// All replicas of the generation make the same calls, each in its own thread, because the replicas
+// communicate to load some batches (loop_data.h).
 #pragma once
 
 #include <memory>
@@ -13,62 +19,66 @@
 
 namespace muster {
 
-// Moves the position to the next epoch if it is beyond the end of its epoch, because the job's
-// epochs have become shorter since the state was saved. Returns true if it moves the position. The
-// sums over the former epoch are then invalid.
+// Handles a restart with shorter epochs. A state may have been saved in the middle of a long epoch,
+// and the job's epochs may have become shorter before the restart. If the position in `state` is
+// beyond the end of its epoch, moves the position to the start of the next epoch and returns true.
+// The caller must then reset the sums over the former epoch.
 bool LeaveShorterEpoch(const TrainData& data, LoopState* state);
 
 class LoopInput {
  public:
-  // Begins at the positions in the LoopState, and writes each new position to it. `loop` must
-  // outlive this object.
+  // Begins at the positions in the LoopState of `loop`. `loop` must outlive this object.
   explicit LoopInput(const LoopReplica& loop);
 
-  // Makes a batch of the training data current, over which the program wants to make `steps` steps.
-  // Loads the next batch, unless the current batch is loaded and has no step in this generation. If
-  // an earlier generation has made steps over the batch, its number of steps stays. Throws
-  // StatusError: a ProgramError if steps over the current batch are left.
+  // Loads the next batch of the training data, over which the program makes `steps` steps. If a
+  // loaded batch has no step yet, keeps that batch. If an earlier generation made some steps over
+  // the batch, ignores `steps`: the batch keeps its number of steps. Throws StatusError, for
+  // example if some, but not all, steps over the current batch were made.
   void Next(int64_t steps);
-  // Sets `batch` to the next batch of a named dataset. Returns false, and leaves `batch` unchanged,
-  // once at the end of each pass. Throws StatusError.
+  // Sets `batch` to the next batch of a named dataset and returns true. After the last batch of a
+  // pass, returns false once and leaves `batch` unchanged. Throws StatusError.
   bool NextOf(DatasetHandle dataset, data::Batch* batch);
 
-  // Returns true if the current batch has steps left.
+  // Returns true if a batch is loaded and has steps left.
   bool has_batch() const { return use_ == Use::kLoaded || use_ == Use::kBegun; }
+  // Returns how many steps over the current batch are left.
   int64_t steps_left() const { return has_batch() ? steps_ - steps_done_ : 0; }
-  // Returns the current batch, or the last one if its steps are complete.
+  // Returns the batch that was loaded last. All its steps may be complete. REQUIRES: a batch was
+  // loaded.
   const FedBatch& batch() const { return batch_; }
   // Returns the ProgramError for a step without a batch. REQUIRES: !has_batch().
   absl::Status NoBatchError() const;
-  // Counts a step over the current batch, and moves the positions in the LoopState past it.
-  // Communicates with no other replica. REQUIRES: has_batch().
+  // Counts a completed step over the current batch, and updates the positions in the LoopState. The
+  // position in the training data moves to the next batch after the last step over a batch. Does
+  // not communicate. REQUIRES: has_batch().
   void StepDone();
 
-  // These return what batches have added since the last call: the damaged examples that they left
-  // out, and the time in seconds that this replica waited for them.
+  // TakeLeftOut returns the damaged examples that were left out of the batches since its last call.
+  // TakeWaitSeconds returns the seconds that this replica waited for batches since its last call.
   DamagedExamples::Report TakeLeftOut();
   double TakeWaitSeconds();
 
  private:
-  // The use of batch_ in this generation.
+  // The state of batch_ in this generation.
   enum class Use {
     kNone,    // No batch was loaded.
-    kLoaded,  // No step was made over it.
-    kBegun,   // Some of its steps were made.
-    kDone,    // All of its steps were made.
+    kLoaded,  // No step over batch_ was made.
+    kBegun,   // Some steps over batch_ were made.
+    kDone,    // All steps over batch_ were made.
   };
   void OpenFeeds();
   void Load();
+  // Adds to left_out_ and wait_seconds_.
   void Account(const FedBatch& loaded);
 
   const LoopReplica& loop_;
   LoopState& state_;
   std::unique_ptr<Feed> feed_;
-  std::vector<std::unique_ptr<NamedFeed>> named_feeds_;  // Indexed by handle.
+  std::vector<std::unique_ptr<NamedFeed>> named_feeds_;  // Indexed by DatasetHandle::index.
   Use use_ = Use::kNone;
   FedBatch batch_;
-  // The number of steps to make over batch_, and the number already made, also by an earlier
-  // generation.
+  // The number of steps to make over batch_, and how many of them are complete. Includes steps of
+  // an earlier generation.
   int64_t steps_ = 0, steps_done_ = 0;
   DamagedExamples::Report left_out_;
   double wait_seconds_ = 0;

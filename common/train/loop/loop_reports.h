@@ -1,9 +1,10 @@
-// The reports of a replica's loop about its steps, epochs and passes, and the times of these. Only
-// the reporter (LoopReplica) reports to observers. In all other replicas, the methods that report
-// do nothing. The meter of the process receives the steps of all replicas.
+// The reports of a training loop: about its start, steps, epochs and passes, with their durations.
+// A replica is one device's copy of the model, with its own thread and loop.
 //
-// Reads the state of the loop, and communicates with no other replica. Used by the replica's
-// thread.
+// Only the reporter, the first replica of rank 0, calls the observers (common/train/membership.h).
+// In all other replicas, the methods that report do nothing. Every replica also adds numbers to the
+// meter of its process, which serves the process's /metrics. This class reads the LoopState and
+// does not communicate with other replicas. Used by the replica's thread.
 #pragma once
 
 #include <functional>
@@ -20,8 +21,9 @@
 
 namespace muster {
 
-// Returns the training metrics of the epoch of the last step: "loss", the program's metrics, and
-// the values that its steps reported. All are means over the epoch's examples so far.
+// Returns training metrics: "loss", the program's metrics, and the values that the program reports
+// in its steps. Each is over the completed steps of an epoch, weighted by examples. The epoch is
+// that of the last step.
 std::map<std::string, double> TrainMetrics(const Replica& replica, const LoopState& state);
 
 class LoopReports {
@@ -32,45 +34,55 @@ class LoopReports {
   // Returns true if an observer receives this replica's reports.
   bool observed() const { return loop_.reporter() && !observers().empty(); }
 
-  // The time in the next report of a step counts from the last call of RestartStepClock or
-  // RestartClocks. The time of the next epoch counts from the last call of RestartClocks or Epoch.
+  // Restart the clocks. The duration in the next report of a step counts from the last call of
+  // either function. The duration in the next report of an epoch counts from the last call of
+  // RestartClocks or Epoch.
   void RestartStepClock() { step_start_ = Clock::now(); }
   void RestartClocks() { epoch_start_ = step_start_ = Clock::now(); }
 
   // Reports the state at the start of the generation.
   void Start() const;
-  // Reports the last step, which was made over `batch`.
+  // Reports the last step, which was over `batch`.
   void Step(const StepResult& result, const FedBatch& batch) const;
-  // Feeds the meter with the last step, in which this replica computed `local_examples`.
+  // Adds the numbers of the last step to the meter. `local_examples` is this replica's number of
+  // examples in the step.
   void Measure(const StepResult& result, int64_t local_examples) const;
-  // Reports the graph of the first step. `of_losses` is the one that autograd recorded.
+  // Reports the graph of operations, after the first step of the run. Reports the program's own
+  // graph if the program is a GraphSource (graph_observer.h). Otherwise reports `of_losses`, the
+  // graph that autograd recorded.
   void Graph(std::vector<summary::GraphNode> of_losses) const;
-  // Reports the damaged examples that a step or a pass has left out, if there are any.
+  // Reports the damaged examples that a step or a pass left out. Reports nothing if there are none.
   void LeftOut(Split split, const DamagedExamples::Report& left_out) const;
-  // Reports the end of the epoch of the last step, and restarts the clock of epochs.
+  // Reports the end of the epoch to which the last step belongs. Restarts the clock of epochs.
   void Epoch();
-  // Returns the function for PassOptions::progress.
+  // Returns a function for PassOptions::progress. The function calls Observer::OnEvaluateProgress.
+  // Null in all replicas except the reporter.
   std::function<void(int64_t done, int64_t total)> PassProgress(Split split) const;
-  // Reports a complete pass, which began at `start`.
+  // Reports a completed pass, which began at time `start`.
   void Pass(Split split, const PassResult& pass, MonotonicTime start) const;
   // Reports that the program or a callback ends training after the last step.
   void Finish() const;
-  // Reports that a checkpoint of the state follows.
+  // Calls Observer::OnSave, right before the state is saved.
   void SaveBegins() const;
 
  private:
   const std::vector<Observer*>& observers() const { return loop_.context.observers; }
-  // Returns the report on the loss scale, or nullopt without float16. `skipped` is true if the last
-  // step was skipped.
+  // Returns the report on the loss scale. Returns nullopt if the precision is not float16.
+  // `skipped` is true if the last step changed nothing, because its gradients had overflowed.
   std::optional<LossScaleReport> LossScale(bool skipped) const;
-  // These return the parts of a StartReport: the last step, and the passes after it.
+  // Return parts of a StartReport: the last step, and the passes after it.
   std::optional<StepReport> LastStep() const;
   std::vector<EpochReport> LastPasses() const;
+  // Adds the parameters of all models to `report`.
   void AddModels(StartReport* report) const;
+  // Reports an epoch or a pass.
   void Metrics(Split split, int64_t examples, double seconds,
                const std::map<std::string, double>& metrics) const;
+  // Reports images and histograms.
   void Summary(Split split, const SummaryData& summary) const;
-  void Parameters() const;  // Histograms of the parameters, if they are due.
+  // Reports histograms of the parameters, in the epochs for which the job requests them.
+  void Parameters() const;
+  // Reports the statistics of the embedding tables.
   void Tables() const;
 
   const LoopReplica& loop_;

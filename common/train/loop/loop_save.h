@@ -1,4 +1,6 @@
-// Saves the state of a replica's loop, if the checkpoint sink wants it.
+// Saves the training state if the checkpoint sink wants it. The sink (state/checkpointing.h) is the
+// writer of checkpoints. A replica is one device's copy of the model. The reporter is the first
+// replica of rank 0.
 #pragma once
 
 #include "common/train/loop/loop_context.h"
@@ -7,24 +9,30 @@
 namespace muster {
 
 struct SaveRequest {
-  // False if this process has already saved the state of this step. The state is then saved only if
-  // the sink wanted it before and has not received it.
+  // False if this process has already saved the state of this step. In that case, the state is
+  // saved only if the sink wanted it before and has not received it. Only the reporter's value is
+  // used. The other fields are equal on all replicas.
   bool again = true;
-  // True if the epoch's training metrics are known and select the best checkpoint.
+  // True if the job selects its best checkpoint by training metrics, and those of the epoch are now
+  // known.
   bool best = false;
-  bool stopping = false;   // The job stops on request after this step.
-  bool requested = false;  // A callback requested the save.
+  bool stopping = false;   // True if the job stops on request after this step.
+  bool requested = false;  // True if a callback requested the save.
 };
 
-// Saves the state after the last step, if the sink wants it. Called by all replicas of the
-// generation. The reporter asks the sink and takes the snapshot; only its `again` counts, and the
-// other fields are equal in all replicas. All replicas send it their kPerReplica buffers, if the
-// program has any. Throws StatusError. Without memory for the snapshot, throws SaveError for the
-// last state of the job or before a stop, and otherwise logs a warning. Sets save_due, saved_step
-// and end_saved_step of the LoopState. REQUIRES: LoopCallbacks::TakeOver was called.
+// Saves the state after the last step, if the sink wants it. Called by all replicas of a generation
+// (group of processes that train together). The reporter asks the sink, copies the state and gives
+// the copy to the sink. All other replicas send the reporter their kPerReplica buffers
+// (replica/replica_buffers.h). Sets save_due, saved_step and end_saved_step of the LoopState.
+//
+// Throws StatusError. If there is not enough memory for the copy, throws SaveError in two cases:
+// the state is the job's final one, or the job stops on request. In all other cases logs a warning.
+//
+// REQUIRES: LoopCallbacks::TakeOver was called.
 void SaveIfWanted(const LoopReplica& loop, const SaveRequest& request, const LoopReports& reports);
 
-// Returns the retryable error for a job that must save its state after `step` and cannot.
+// Returns the error for a job that must save its state after `step` and cannot. The error is
+// retryable: a restart of the task may succeed.
 absl::Status SaveError(int64_t step, const absl::Status& why);
 
 }  // namespace muster

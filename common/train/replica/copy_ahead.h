@@ -1,7 +1,7 @@
-// Copies batches to a GPU before their step. The thread that loads a batch copies it to pinned
-// memory, and starts the copy to the device on a separate stream. The stream of the step waits for
-// that copy. The code uses LibTorch's device-independent interface, so it builds and links without
-// CUDA.
+// Copies batches to a GPU before the step that uses them. The thread that loads a batch copies it
+// to pinned memory, and starts the copy to the device on a separate CUDA stream. The stream of the
+// step waits for that copy. The code calls LibTorch's device-independent interface, and therefore
+// builds and links without CUDA.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -18,11 +18,11 @@ class CopyAhead {
   // REQUIRES: Helps(device).
   explicit CopyAhead(at::Device device);
 
-  // Starts the copies, and replaces the batch's tensors with the tensors on the device. Does not
-  // wait for the copies. Thread-safe.
+  // Thread-safe. Starts the copies to the device, and replaces the batch's tensors with the tensors
+  // there. Returns before the copies are complete.
   absl::Status Start(data::LoadedBatch* batch) const;
-  // Makes later work of the calling thread on the device wait for the copies. Does not block the
-  // thread. Called once for each batch.
+  // Makes the current stream of the calling thread wait for the copies. Does not block the thread.
+  // Called once for each batch, by the thread that uses the batch.
   absl::Status Finish(data::LoadedBatch* batch) const;
 
  private:

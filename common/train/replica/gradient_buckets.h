@@ -1,15 +1,19 @@
-// The gradient sink of all-reduce training. It holds the gradients of one optimizer of a replica in
-// a few flat buckets. Buckets are all-reduced with SUM while the backward pass still runs.
+// Receives the gradients of one optimizer from the backward pass, and all-reduces them over all
+// replicas. A replica is one device's copy of the model, with its own thread. A bucket is a flat
+// tensor with the gradients of several parameters. A bucket is all-reduced (SUM) as soon as it is
+// complete, while the backward pass still runs.
 //
-// Buckets have the parameters in reverse order of registration, which is roughly the order in which
-// the backward pass computes their gradients. Every rank launches the buckets in index order. The
-// last bucket is followed by a tail, which is reduced with it. The tail has one flag for each
-// parameter: 1 if this replica used the parameter. At the end of a step, it also has the step's
-// control data.
+// Parameters are in the buckets in reverse order of registration, which is roughly the order in
+// which the backward pass computes their gradients. Every rank launches the buckets in the order of
+// their indices. The last bucket is launched after the backward pass. A tail follows the last
+// bucket, and is reduced with it. The tail has a flag for each parameter, which is 1 if this
+// replica used the parameter. In the last reduction of a step, the tail also has the control data:
+// numbers of the step, such as the loss.
 //
-// Used by the replica's thread, except OnGradient, which autograd may call from its own device
-// thread during a backward pass. The communicator allocates the memory of CPU buckets if that saves
-// a copy. Buckets and communicator belong to one generation.
+// Used by the replica's thread, with one exception: autograd may call OnGradient from its own
+// device thread during a backward pass. For CPU buckets, the communicator may allocate the memory,
+// which saves a copy. A GradientBuckets belongs to one generation (group of processes that train
+// together), as its communicator does.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,28 +26,29 @@
 namespace muster {
 
 struct BucketOptions {
-  int64_t bytes = 25 << 20;
-  // Size of the first bucket. It is smaller, so that the first reduction starts early.
+  int64_t bytes = 25 << 20;  // The size at which a bucket is full.
+  // The size of the first bucket. The first bucket is smaller, so that the first reduction starts
+  // early.
   int64_t first_bytes = 1 << 20;
-  int64_t control_capacity = 0;  // Maximum number of floats of control data.
-  // Copies the gradients of a bucket together when it is complete: on a GPU, with one kernel
-  // instead of one for each parameter. On the CPU, a gradient is better copied at once, while it is
-  // cached.
+  int64_t control_capacity = 0;  // The maximum number of floats of control data.
+  // If true, the gradients of a bucket are copied together when the bucket is complete. On a GPU,
+  // this takes one kernel instead of one for each parameter. If false, each gradient is copied at
+  // once. On the CPU, this is faster, because the gradient is still in the cache.
   bool copies_together = false;
 };
 
 class GradientBuckets final : public GradientSink {
  public:
-  // `parameters` are leaves on one device. Only those that require a gradient at this time get a
-  // place in a bucket. If that changes, a new object is needed. The communicator must outlive this
-  // object.
+  // `parameters` are autograd leaves on one device. Only parameters that require a gradient at
+  // construction get a place in a bucket. If a program freezes or unfreezes parameters, a new
+  // object is needed. The communicator must outlive this object.
   GradientBuckets(std::vector<at::Tensor> parameters, collective::Communicator* communicator,
                   const BucketOptions& options);
   ~GradientBuckets() override;
 
-  // Begins a reduction. Each bucket except the last is launched when it is complete, or in
-  // EndBackward if there is no overlap. LaunchAll or Finish launches the last bucket with the
-  // control data.
+  // Begins a reduction (gradient_sink.h). During the backward pass of the last micro-batch, each
+  // bucket except the last is launched when it is complete. Without overlap, EndBackward launches
+  // these buckets. LaunchAll or Finish launches the last bucket with the control data.
   void Begin(const Reduction& reduction) override;
   void BeginBackward(bool last, bool overlap = true) override;
   void OnGradient(int index) override;
@@ -60,22 +65,25 @@ class GradientBuckets final : public GradientSink {
 
  private:
   struct Bucket {
-    at::ScalarType type;
-    std::vector<int> parameters;
-    int64_t count = 0;   // Elements, with the padding of each parameter.
-    int pending = 0;     // Missing gradients of this micro-batch.
+    at::ScalarType type;          // All gradients of a bucket have this type.
+    std::vector<int> parameters;  // The indices of the parameters in this bucket.
+    int64_t count = 0;            // Elements, with the padding of each parameter.
+    int pending = 0;     // The number of parameters whose gradient is missing in this micro-batch.
     at::Tensor storage;  // [count + tail]
-    // Gradients that are not copied yet, and the views for them.
+    // Gradients that still have to be copied, and the places in `storage` for them.
     std::vector<at::Tensor> sources, targets;
+    // Memory from the communicator. Null if `storage` has its own memory.
     std::shared_ptr<void> shared;
-    collective::WorkPtr work;
+    collective::WorkPtr work;  // The all-reduce in progress, or null.
   };
 
   void BuildLayout(const BucketOptions& options);
   void Allocate(Bucket* bucket, int64_t tail);
+  // Copies or adds a gradient to its place.
   void Take(int index, const at::Tensor& gradient);
   static void CopyGradients(Bucket* bucket);
   void DropCopies();
+  // Launches complete buckets in the order of their indices, until the first incomplete one.
   void LaunchComplete(bool all_but_last);
   absl::Status WaitAll();
 
@@ -84,22 +92,23 @@ class GradientBuckets final : public GradientSink {
   const int64_t control_capacity_;
   const bool copies_together_;
   std::vector<Bucket> buckets_;
-  std::vector<int> bucket_of_;     // Indexed by parameter.
-  std::vector<at::Tensor> views_;  // Indexed by parameter. Each view has the parameter's strides.
-  std::vector<at::Tensor> gradients_;
+  std::vector<int> bucket_of_;  // Indexed by parameter.
+  // Indexed by parameter: its place in a bucket, with the strides of the parameter.
+  std::vector<at::Tensor> views_;
+  std::vector<at::Tensor> gradients_;  // The result of gradients().
   std::vector<bool> fired_;  // Indexed by parameter: true if it has a gradient in this micro-batch.
   std::vector<bool> used_;   // Indexed by parameter: true if it has a gradient since Begin.
   bool last_ = false;        // True in the last micro-batch.
-  bool launching_ = false;   // True if complete buckets are launched at once.
-  // True if a parameter has received several gradients in one backward pass. Buckets are then
-  // launched only at the end of a pass.
+  bool launching_ = false;   // True if a bucket is launched as soon as it is complete.
+  // True if a parameter has ever received several gradients in one backward pass. From then on,
+  // buckets are launched only after the backward pass.
   bool twice_ = false;
-  bool all_launched_ = false;
+  bool all_launched_ = false;  // True if LaunchAll was called in this reduction.
   int64_t control_count_ = 0;  // Elements of control data after the last bucket.
-  int next_launch_ = 0;
+  int next_launch_ = 0;        // The index of the next bucket to launch.
 };
 
-// Returns TensorBuffer(tensor). Throws c10::Error if that fails.
+// Returns collective::TensorBuffer(tensor). Throws c10::Error if that fails.
 collective::Buffer BufferOf(const at::Tensor& tensor);
 
 }  // namespace muster

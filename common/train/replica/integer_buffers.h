@@ -1,6 +1,6 @@
-// Buffers that are not floating point, such as counters and index tables. Parameter servers do not
-// hold them: each worker has its own. These functions convert them to bytes, keyed by name
-// ("<model>.<buffer>"), and back.
+// Buffers that are not floating-point, such as counters and index tables. Parameter servers do not
+// hold them, and each worker has its own. These functions convert the buffers of a replica (one
+// device's copy of the model) to bytes and back. The keys are names "<model>.<buffer>".
 #pragma once
 
 #include <map>
@@ -11,8 +11,8 @@
 namespace muster {
 
 std::map<std::string, std::string> IntegerBuffersOf(const Replica& replica);
-// Sets the replica's integer buffers. Returns a DataError if a buffer has another size than its
-// value, or the replica does not have all buffers in `values`.
+// Sets integer buffers of the replica. Returns a DataError if the size of a value is not that of
+// its buffer, or if the replica lacks a buffer that `values` names.
 absl::Status SetIntegers(const std::map<std::string, std::string>& values, Replica* replica);
 
 }  // namespace muster

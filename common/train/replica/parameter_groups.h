@@ -1,5 +1,6 @@
-// The parameters of a program's optimizers. Each tensor is one parameter, under its first name, in
-// the group to which the optimizer's spec assigns it.
+// The parameters of a program's optimizers. Each tensor is one parameter. If a tensor has several
+// names (tied weights), its first name counts. The spec of an optimizer, the JSON of the job or
+// program, may divide its parameters into groups with options of their own.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ class Replica;
 struct NamedModel;
 struct NamedOptimizer;
 
-// Appends the model's parameters to the optimizer's candidates. A tensor with several names (tied
-// weights) is one parameter with one set of slots.
+// Appends the model's parameters to the optimizer's candidates. Candidates are all parameters that
+// the optimizer may train, including frozen ones. A tensor with several names is one candidate.
 void AddParameters(const NamedModel& model, NamedOptimizer* optimizer);
 
 // The number of elements in a model's parameters. Tied weights count once.
@@ -24,19 +25,20 @@ struct ParameterCount {
 };
 ParameterCount CountParameters(const NamedModel& model);
 
-// Returns the optimizer spec `of_job`. If it has no "groups" key, adds the groups of `of_program`.
-// With "groups": [], the job removes the program's groups.
+// Returns the optimizer spec of the job, with the program's groups if the job has no key "groups".
+// A job can remove the program's groups with "groups": [].
 Json WithProgramGroups(const Json& of_job, const Json& of_program);
 
-// Makes the rules of all optimizers, for the candidates that require a gradient. Called when all
-// models are known. Returns a ConfigurationError for a group that matches no parameter, and for a
-// group whose parameters all belong to earlier groups. In the first case, the error has the nearest
-// names.
+// Makes NamedOptimizer::rule of all optimizers, for the candidates that require a gradient. Called
+// when all models are known. Returns a ConfigurationError for a wrong spec. A group that matches no
+// parameter is an error that suggests similar names. A group that matches only parameters of
+// earlier groups is an error too.
 absl::Status MakeRules(Replica* replica);
 
-// For each optimizer that has groups, returns one line of text for each group and one for the
-// parameters without a group. A line is "optimizer \"sgd\", group 1 (*.bias: weight_decay=0): 4
-// parameters, 74 numbers".
+// Returns lines of text that describe the groups of all optimizers. An optimizer with groups has a
+// line for each group, and one for the parameters without a group. A line is "optimizer \"sgd\",
+// group 1 (*.bias: weight_decay=0): 4 parameters, 74 numbers". An optimizer without groups has no
+// line.
 std::vector<std::string> DescribeGroups(const Replica& replica);
 
 }  // namespace muster

@@ -11,7 +11,8 @@
 
 namespace muster {
 
-// While an AutocastScope exists, its thread runs eligible operations in the lower precision.
+// During the lifetime of an AutocastScope, its thread runs eligible operations in the lower
+// precision. Has no effect if `precision` is float32.
 class AutocastScope {
  public:
   AutocastScope(Precision precision, c10::Device device);
@@ -26,8 +27,9 @@ class AutocastScope {
   at::ScalarType was_type_ = at::kFloat;
 };
 
-// While an AutocastOff exists, autocast is off in its thread and in autograd's work for that
-// thread. Gradients are then computed in the types of the forward pass.
+// During the lifetime of an AutocastOff, autocast is off in its thread, and in the work that
+// autograd does for this thread. A backward pass then computes gradients in the types of the
+// forward pass.
 class AutocastOff {
  public:
   explicit AutocastOff(c10::Device device);
@@ -40,20 +42,21 @@ class AutocastOff {
   const bool was_enabled_;
 };
 
-// The loss scale of float16. Each replica has one scaler. The scale doubles after 2,000 good steps,
-// and halves on an overflow, down to kMinLossScale. These are the defaults of PyTorch's
-// GradScaler, except the minimum. For other precisions the scale is 1. All replicas see the same
-// reduced gradients, so their scalers stay equal without communication.
+// The loss scale of float16. The scale doubles after 2,000 steps in a row without an overflow, and
+// halves at each overflow. The scale is never below kMinLossScale. Except for this minimum, the
+// numbers are the defaults of PyTorch's GradScaler. For other precisions the scale is 1. Each
+// replica (one device's copy of the model) has one scaler. All replicas see the same reduced
+// gradients, so their scalers stay equal without communication.
 class LossScaler {
  public:
   explicit LossScaler(Precision precision)
       : active_(precision == Precision::kFloat16), scale_(active_ ? 65536.0 : 1.0) {}
   bool active() const { return active_; }
   double scale() const { return scale_; }
-  // Divides the gradients by the scale, except undefined ones. Returns false if a gradient is not
-  // finite. The step must then skip its update.
+  // Divides the gradients by the scale. Ignores undefined tensors. Returns false if a gradient is
+  // not finite. The caller must then skip the update of the step.
   bool Unscale(const std::vector<at::Tensor>& gradients) const;
-  // Adapts the scale. Called once a step, at its commit, so the scale is constant within a step.
+  // Adapts the scale. Called once at the end of each step, so the scale is constant within a step.
   void Advance(bool overflowed);
 
   std::vector<double> state() const { return {scale_, good_steps_}; }
@@ -67,8 +70,9 @@ class LossScaler {
   double good_steps_ = 0;
 };
 
-// Returns a ProgramError if a float16 run no longer learns: `scale` is at its minimum, and
-// `in_a_row`, the number of skipped steps in a row up to `step`, has reached kMaxSkippedSteps.
+// Returns a ProgramError if a float16 run no longer learns. This is the case if `scale` is at its
+// minimum and `in_a_row` is at least kMaxSkippedSteps. `in_a_row` is the number of skipped steps in
+// a row up to `step`.
 absl::Status CheckLossScale(double scale, int64_t in_a_row, int64_t step);
 
 }  // namespace muster

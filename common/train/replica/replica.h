@@ -1,6 +1,14 @@
 // A replica is one copy of the program on one device, with its models, optimizers, metrics and
-// embedding tables. The main thread constructs one replica after the other. Then each replica is
-// used by its own thread.
+// embedding tables. The main thread constructs the replicas of a process, one after another.
+// Afterwards each replica is used by its own thread.
+//
+// The candidates of an optimizer are all parameters of its models, including frozen ones. The rule
+// of an optimizer is the object that updates parameters and has their slots. Slots are the
+// optimizer's state for each parameter, such as a momentum. A parameter has slots if it was
+// trainable at the end of build() or at any later time.
+//
+// A generation is a group of processes that train together until one is lost or joins. A replica is
+// attached during a generation: it then has gradient sinks and schedules.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,57 +39,57 @@ struct RegisteredCallback;
 struct NamedModel {
   std::string name;
   std::shared_ptr<torch::nn::Module> module;
-  // Names are those within the module.
+  // Pairs of a name within the module and a tensor.
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   std::vector<std::pair<std::string, at::Tensor>> buffers;
 };
 
-// The rule of an optimizer, with the parameters that it updates: those that build() left trainable,
-// and those that the program has trained since.
+// The rule of an optimizer, and the parameters that have slots in it.
 struct TrainedParameters {
   std::unique_ptr<Optimizer> rule;
-  // Indexed by parameter of the rule. `parameter_names` has the first name, "<model>.<parameter>".
-  // `aliases` has all names, the first one included. `groups` has the number of the group
+  // Indexed by parameter of the rule. `parameter_names` has the first name of each parameter,
+  // "<model>.<parameter>". `aliases` has all its names, including the first. `groups` has its group
   // (AssignGroups).
   std::vector<std::string> parameter_names;
   std::vector<std::vector<std::string>> aliases;
   std::vector<int> groups;
-  // Indexed by candidate: the parameter's index in the rule. -1 if it is not in the rule, so that
-  // it has no slots.
+  // Indexed by candidate: the index of the parameter in the rule. -1 for a candidate without slots.
   std::vector<int> place;
 };
 
 struct NamedOptimizer : TrainedParameters {
   std::string name;
-  // The candidates: all parameters of the optimizer's models in their order, including frozen ones.
-  // `candidate_names`, `candidate_aliases` and `candidate_groups` are like the lists of
-  // TrainedParameters, but indexed by candidate.
+  // All parameters of the optimizer's models, in order. `candidate_names`, `candidate_aliases` and
+  // `candidate_groups` are like the lists of TrainedParameters, but indexed by candidate.
   std::vector<at::Tensor> candidates;
   std::vector<std::string> candidate_names;
   std::vector<std::vector<std::string>> candidate_aliases;
   std::vector<int> candidate_groups;
-  // Indexed by candidate: true if `gradients` has a place for it.
+  // Indexed by candidate: true if the sink `gradients` takes its gradient.
   std::vector<bool> differentiated;
-  std::vector<std::string> models;
-  Json spec;  // The JSON that ParseOptimizer reads.
-  Json learning_rate;
+  std::vector<std::string> models;          // The names of the optimizer's models.
+  Json spec;                                // The JSON that ParseOptimizer reads.
+  Json learning_rate;                       // A number or a schedule, from the job or program.
   std::unique_ptr<Schedule> schedule;       // Set once the length of an epoch is known.
   std::unique_ptr<GradientSink> gradients;  // Belongs to one generation.
-  // For programs that alternate between two sets of trainable parameters. `differentiated_before`
-  // has the candidates of the previous sink. `idle_gradients` is the sink of the set that is not in
-  // use, and `idle_differentiated` has its candidates.
+  // A program may alternate between two sets of trainable parameters. The replica then keeps a sink
+  // for the set that is not trainable now: `idle_gradients`, with the candidates
+  // `idle_differentiated`. `differentiated_before` has the candidates of the sink that was in use
+  // before `gradients`.
   std::vector<bool> differentiated_before, idle_differentiated;
   std::unique_ptr<GradientSink> idle_gradients;
-  std::optional<TrainedParameters> kept;  // Set by Replica::RetainRules.
+  // The rule before the current step, if the step has replaced it (Replica::RetainRules).
+  std::optional<TrainedParameters> kept;
 };
 
 struct NamedBuffer {
   std::string name;  // "<model>.<buffer>"
   at::Tensor tensor;
-  // Absent if the program does not declare a mode. A floating-point buffer that steps change is
-  // then treated as kMean, and any other buffer as kSame.
+  // Absent if the program declares no mode. The buffer is then treated as kMean if it is
+  // floating-point and steps change it, and as kSame otherwise.
   std::optional<BufferMode> mode;
-  // True for a buffer that replicas average: a step has changed it, or it is declared kMean.
+  // True if the replicas average the buffer after each step. This is the case if the program
+  // declares it kMean, or if a step has changed it.
   bool averaged = false;
 };
 
@@ -90,6 +98,7 @@ struct NamedMetric {
   std::shared_ptr<const Metric> metric;
 };
 
+// An embedding table.
 struct NamedEmbedding {
   std::string name;
   push_pull::EmbeddingTable::Options options;
@@ -102,6 +111,7 @@ struct DatasetDeclaration {
   DatasetOptions options;
 };
 
+// A dataset that the program declares besides its splits.
 struct NamedDataset {
   std::string name;
   std::function<absl::StatusOr<data::DatasetPtr>()> make;
@@ -110,9 +120,9 @@ struct NamedDataset {
 
 class Replica {
  public:
-  // Makes the program and runs its build(). An exception of the program becomes a ProgramError with
-  // its message. `first` is another replica of this process, whose open data files the new replica
-  // shares. `first` may be null.
+  // Makes the program and runs its build(). If the program throws an exception, returns a
+  // ProgramError with the exception's message. `first` is another replica of this process, or null.
+  // The new replica shares the open data files of `first`. `job` must outlive the replica.
   static absl::StatusOr<std::unique_ptr<Replica>> Make(const Job& job,
                                                        const ProgramFactory& factory,
                                                        at::Device device,
@@ -128,32 +138,35 @@ class Replica {
   // Returns true if a learning rate depends on the number of replicas.
   bool scales_with_replicas() const;
   const std::vector<NamedEmbedding>& embeddings() const { return embeddings_; }
-  // Returns the tables of this process, in the order of embeddings().
+  // Returns the embedding tables of this process, in the order of embeddings().
   LocalEmbeddings& tables() { return *tables_; }
   const LocalEmbeddings& tables() const { return *tables_; }
-  // Makes this replica share the tables of the process's first replica. Called once for each other
-  // replica.
+  // Makes this replica share the tables of `first`, the first replica of the process. Called once
+  // for each later replica of the process.
   void ShareTables(const Replica& first) { tables_ = first.tables_, owns_tables_ = false; }
-  // Returns true for the one replica that restores the shared tables and reports on them.
+  // Returns true for the first replica of the process. Only this replica restores the shared
+  // tables.
   bool owns_tables() const { return owns_tables_; }
-  // Returns the store from which steps and passes read rows. It is tables() unless another store is
-  // set.
+  // Returns the store from which steps and passes read rows: the store of set_embedding_store, or
+  // tables() if none is set.
   EmbeddingStore& embedding_store() { return remote_ != nullptr ? *remote_ : *tables_; }
   void set_embedding_store(EmbeddingStore* store) { remote_ = store; }
-  // Returns true if rows are in tables(), and false if parameter servers hold them.
+  // Returns true if the rows are in tables(), and false if parameter servers hold them.
   bool holds_tables() const { return remote_ == nullptr; }
   const std::map<Split, DatasetDeclaration>& datasets() const { return datasets_; }
-  // Returns the open files of the job's data.
+  // Returns the open files of the job's "data".
   data::JobDatasets& job_datasets() const { return *job_datasets_; }
-  // Returns the program's named datasets, indexed by handle.
+  // Returns the datasets that the program declares besides its splits, indexed by
+  // DatasetHandle::index.
   const std::vector<NamedDataset>& named_datasets() const { return named_datasets_; }
   // Returns the callbacks of the program and the job. Equal on all replicas.
   const CallbackList& callbacks() const { return *callbacks_; }
-  // Returns the weights that callbacks keep.
+  // Returns the copies of the weights that callbacks keep.
   KeptWeights& kept() { return *kept_; }
   const KeptWeights& kept() const { return *kept_; }
-  int64_t test_every() const { return test_every_; }  // In epochs. 0 if only at the end.
-  // Returns the initial weights that the program names.
+  // Returns the number of epochs between two test passes. 0 if there is only one, at the end.
+  int64_t test_every() const { return test_every_; }
+  // Returns the files of initial weights that the program names.
   const std::vector<LoadSpec>& loads() const { return loads_; }
   // Returns the buffers of all models, in a fixed order.
   const std::vector<NamedBuffer>& buffers() const { return buffers_; }
@@ -161,79 +174,90 @@ class Replica {
   void MarkAveraged(size_t buffer) { buffers_[buffer].averaged = true; }
   // Returns the buffers of mode BufferMode::kPerReplica.
   std::vector<NamedBuffer> replica_buffers() const;
-  // Returns the floating-point buffers that replicas average if steps change them, such as running
-  // statistics. The order is fixed.
+  // Returns the floating-point buffers that are declared kMean or have no declared mode, in a fixed
+  // order. Replicas average them if steps change them. Running statistics are an example.
   const std::vector<at::Tensor>& float_buffers() const { return float_buffers_; }
-  // Returns the tensors that a new member must receive, in a fixed order: parameters, buffers
-  // except kPerReplica, and optimizer slots. A new member also receives tables() and kept(), which
-  // are not included.
+  // Returns the tensors that a new process of the job must receive, in a fixed order: parameters,
+  // buffers except those of mode kPerReplica, and optimizer slots. A new process also receives
+  // tables() and kept(), which are not in the result.
   std::vector<at::Tensor> state() const;
-  // Returns the part of state() of which each replica has its own copy: all tensors except the
-  // slots of central variables.
+  // Returns state() without the slots of the central_storage strategy, which exist once for all
+  // replicas. Each replica has its own copy of the returned tensors.
   std::vector<at::Tensor> replicated_state() const;
   // Returns a 64-bit digest of all parameters and tables, for comparing replicas.
   int64_t Digest() const;
 
-  // Returns a ProgramError that names a parameter or buffer that a module registered after build().
+  // Returns a ProgramError if a module has registered a parameter or buffer after build(). The
+  // error names the parameter or buffer.
   absl::Status CheckNothingRegisteredLate() const;
 
   // ---- Trainable parameters (replica_trainable.cc)
-  //
-  // Trainable() returns the flags below for each candidate of each optimizer. One value for each
-  // buffer follows: 1 if it is averaged.
+
+  // Returns the flags below for each candidate of each optimizer. One value for each buffer
+  // follows, which is NamedBuffer::averaged.
   static constexpr uint8_t kRequiresGrad = 1, kHasSlots = 2;
   std::vector<uint8_t> Trainable() const;
-  // Makes the rule of an optimizer for the candidates whose flag in `with_slots` is true. Existing
-  // slots keep their values.
+  // Replaces the rule of an optimizer by one that has slots for the candidates with a true value in
+  // `with_slots`. Slots that exist keep their values.
   absl::Status MakeRule(int optimizer, const std::vector<bool>& with_slots);
-  // Applies flags from Trainable(). New slots get the rule's initial values. REQUIRES: the replica
-  // is not attached.
+  // Applies the result of another replica's Trainable(). New slots get the initial values of the
+  // rule. REQUIRES: the replica is not attached.
   absl::Status SetTrainable(const std::vector<uint8_t>& trainable);
-  // Returns the sorted names "<model>.<parameter>" of all frozen candidates. Returns nullopt if
-  // nothing was frozen or unfrozen since build().
+  // Returns the names "<model>.<parameter>" of all frozen candidates, sorted. Returns nullopt if
+  // exactly those parameters are frozen that were frozen after build().
   std::optional<std::vector<std::string>> ChangedFrozen() const;
-  // Adapts the optimizer's rule and sink if the program froze or unfroze parameters since the last
-  // reduction, or if the step has more buffers. Called by all replicas before the first backward
-  // pass of a reduction. The error names a parameter that is trainable on some replicas only, or
-  // that cannot be trained.
+  // Adapts the rule and the sink of an optimizer to the program. They change if the program has
+  // frozen or unfrozen parameters since the last reduction, or if steps average more buffers.
+  // Called by all replicas before the first backward pass of a reduction. The error names a
+  // parameter that is trainable on some replicas only, or that cannot be trained.
   absl::Status FollowProgram(int optimizer);
-  // RetainRules and PutBackRules undo rule changes of a step. After RetainRules(true),
-  // FollowProgram keeps each rule that it replaces, with unchanged slots. PutBackRules restores the
-  // kept rules. RetainRules(false) drops the kept rules. FollowProgram then keeps no more rules.
+  // RetainRules and PutBackRules let a step undo its rule changes. After RetainRules(true),
+  // FollowProgram keeps each rule that it replaces, with the values of its slots. PutBackRules
+  // restores the kept rules. RetainRules(false) drops the kept rules and ends the keeping.
   void RetainRules(bool keep);
   void PutBackRules();
-  // These two functions cover the parameters of all models, in a fixed order.
+  // Return or set requires_grad of the parameters of all models, in a fixed order.
   std::vector<bool> requires_grad() const;
   void set_requires_grad(const std::vector<bool>& requires_grad);
-  // Sets how many buffer elements the control data of later steps has.
+  // Sets how many elements of averaged buffers the sinks must have room for. The buffers are part
+  // of a step's control data, the numbers that are reduced with the last gradients.
   void set_buffer_room(int64_t elements) { buffer_room_ = elements; }
 
-  // Makes the schedules and gradient buckets for a generation.
+  // Makes the schedules and gradient buckets for a generation. The communicator must outlive the
+  // generation.
   absl::Status Attach(collective::Communicator* communicator, const ScheduleContext& context,
                       const CollectiveOptions& options);
-  // Makes the schedules, and uses `sinks` instead of buckets, one for each optimizer.
+  // Makes the schedules, and uses `sinks` instead of gradient buckets. `sinks` has one for each
+  // optimizer.
   absl::Status Attach(std::vector<std::unique_ptr<GradientSink>> sinks,
                       const ScheduleContext& context);
+  // Destroys the sinks. Called at the end of a generation.
   void Detach();
 
-  // Sets the optimizer whose gradients the current backward pass collects. -1 if no pass runs.
+  // Sets the optimizer that receives the gradients of the current backward pass. -1 if there is no
+  // backward pass.
   void set_active(int optimizer) { active_ = optimizer; }
 
  private:
   friend class BuilderImpl;
   Replica(const Job& job, at::Device device);
   absl::Status AddCallbacks(const std::vector<RegisteredCallback>& registered);
+  // Adds an autograd hook to each candidate. The hook passes the candidate's gradient to a sink.
   void AddHooks();
-  // Replaces datasets of the program with the job's data.
+  // Replaces the program's datasets by those of the job's "data".
   absl::Status ReplaceDatasets();
   absl::Status AttachSinks(std::vector<std::unique_ptr<GradientSink>> sinks,
                            const ScheduleContext& context);
   void MakeSink(int optimizer);
   absl::Status MakeScheduleOf(const Json& learning_rate, const ScheduleContext& context,
                               std::unique_ptr<Schedule>* schedule) const;
+  // Returns the maximum number of floats of control data in the optimizer's sink.
   int64_t ControlCapacity(int optimizer) const;
+  // Returns an error if `now`, which is true for each trainable candidate, differs between
+  // replicas.
   absl::Status AgreeOnTrainable(const NamedOptimizer& optimizer, const std::vector<bool>& now);
-  // Makes a sink for the candidates that require a gradient now, or takes the idle sink if it fits.
+  // Makes a sink for the candidates that require a gradient now. Takes the idle sink if it has
+  // exactly these candidates.
   void ChangeSink(int optimizer);
 
   const Job& job_;
@@ -245,7 +269,7 @@ class Replica {
   std::vector<NamedEmbedding> embeddings_;
   std::shared_ptr<LocalEmbeddings> tables_;
   bool owns_tables_ = true;
-  EmbeddingStore* remote_ = nullptr;
+  EmbeddingStore* remote_ = nullptr;  // The argument of set_embedding_store.
   std::shared_ptr<data::JobDatasets> job_datasets_;
   std::map<Split, DatasetDeclaration> datasets_;
   std::vector<NamedDataset> named_datasets_;
@@ -256,18 +280,18 @@ class Replica {
   std::unique_ptr<KeptWeights> kept_;
   std::vector<NamedBuffer> buffers_;
   std::vector<at::Tensor> float_buffers_;
-  std::vector<uint8_t> built_trainable_;  // Trainable() after build().
-  int active_ = -1;
-  bool keeps_rules_ = false;
+  std::vector<uint8_t> built_trainable_;  // The result of Trainable() after build().
+  int active_ = -1;                       // The argument of set_active.
+  bool keeps_rules_ = false;              // The argument of RetainRules.
   // The generation's communicator. Null if gradients go to parameter servers.
   collective::Communicator* communicator_ = nullptr;
   CollectiveOptions collective_;
   int64_t buffer_room_ = 0;
 };
 
-// While an object exists, all modules of the replica are in evaluation mode. The destructor
-// restores their previous modes, also after an exception. Some modules may have been in evaluation
-// mode before, such as frozen batch normalisation.
+// During the lifetime of this object, all modules of the replica are in evaluation mode. The
+// destructor restores the previous mode of each module, also after an exception. Some modules, such
+// as frozen batch normalisation, may have been in evaluation mode before.
 class EvaluationModes {
  public:
   explicit EvaluationModes(Replica* replica);
@@ -279,13 +303,13 @@ class EvaluationModes {
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_;
 };
 
-// Returns a 64-bit digest of the tensor's values. It continues from `hash`, which is kDigestSeed
-// for the first tensor.
+// Returns a 64-bit digest of the tensor's values that continues from `hash`. For the first tensor,
+// `hash` is kDigestSeed.
 inline constexpr uint64_t kDigestSeed = 14695981039346656037ull;
 uint64_t DigestOfTensor(const at::Tensor& tensor, uint64_t hash);
 
-// Runs `body` and converts an exception to a status. The status of a StatusError is unchanged.
-// `where` names the operation in the error. Used wherever a program's code is called.
+// Runs `body`. If `body` throws, returns an error that names the operation `where`. For a
+// StatusError, returns its status without change. Called around all code of a program.
 absl::Status CatchProgramErrors(const std::string& where, const std::function<void()>& body);
 
 }  // namespace muster

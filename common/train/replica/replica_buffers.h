@@ -1,12 +1,14 @@
-// Buffers of mode BufferMode::kPerReplica, such as image pools and queues, which each replica has
-// for itself. They are never averaged, and are not part of the state that a new member receives. A
-// checkpoint has the buffers of all replicas, stacked: "<model>.<buffer>", [replicas, shape...].
+// Buffers of mode BufferMode::kPerReplica, such as image pools and queues. A replica is one
+// device's copy of the model, with its own thread. Each replica has its own values of these
+// buffers, which are never averaged. A checkpoint has the values of all replicas, stacked in one
+// tensor "<model>.<buffer>" of shape [replicas, shape...].
 //
-// A replica keeps its buffers while its process lives, even if its index changes with a generation.
-// A replica of a new process receives its buffers from the chief's process, which has the buffers
-// of n saved replicas. Replica r receives those of saved replica r modulo n. If the chief's process
-// has only loaded initial weights, replicas receive the values that these weights set. All other
-// buffers keep their values from build().
+// A generation is a group of processes that train together until one is lost or joins. A replica
+// keeps its buffers as long as its process lives, even if its index changes with a generation. A
+// replica of a new process receives values from the chief's process. If the chief's process has
+// the buffers of n saved replicas, replica r receives those of saved replica r modulo n. If the
+// chief's process has only loaded initial weights, the replica receives the values that these
+// weights set. A buffer that receives no value keeps its value from build().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,19 +23,19 @@
 
 namespace muster {
 
-// Stacked buffers on the CPU, with their names.
+// Pairs of a buffer's name and its stacked values on the CPU.
 using StackedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Gathers the buffers of all replicas on replica 0. Returns an empty result on the other replicas.
-// Called by all replicas of a generation. Replica 0's value of `wanted` is sent to the others, and
-// nothing is gathered if it is false. Returns a ProgramError for a buffer whose number of elements
-// differs between replicas.
+// Gathers the buffers of all replicas on replica 0. Called by all replicas of a generation. Replica
+// 0's value of `*wanted` decides for all: it is sent to all replicas, and if it is false, nothing
+// is gathered. Returns the buffers on replica 0, and an empty list on all other replicas. Returns a
+// ProgramError if the number of elements of a buffer differs between replicas.
 absl::StatusOr<StackedBuffers> GatherReplicaBuffers(const Replica& replica,
                                                     collective::Communicator* communicator,
                                                     bool* wanted);
 
-// Sends the buffers that replica 0 has in `kept` to the replicas with `has_own` false. `kept` may
-// have only some of the buffers. Called by all replicas at the start of a generation.
+// Sends the buffers in replica 0's `kept` to all replicas for which `has_own` is false. `kept` may
+// lack some buffers. Called by all replicas at the start of a generation.
 absl::Status DistributeReplicaBuffers(const Replica& replica,
                                       collective::Communicator* communicator,
                                       const StackedBuffers& kept, bool has_own);

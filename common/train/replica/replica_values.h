@@ -1,6 +1,6 @@
-// Functions that exchange values of a program among the replicas of a generation. Every replica
-// must make the same calls in the same order. Descriptions of the calls are compared first, so that
-// a difference gives the same error on all replicas.
+// Functions that exchange values of a program among the replicas of a generation. A replica is one
+// device's copy of the model, with its own thread. A generation is a group of processes that train
+// together. Every replica must make the same calls in the same order.
 #pragma once
 
 #include <optional>
@@ -13,14 +13,14 @@
 
 namespace muster {
 
-// Returns OK if all replicas pass the same text. Otherwise returns the same ProgramError on each:
-// "replica 0 <text>, replica 2 <text>: <rule>".
+// Returns OK if all replicas pass the same text. Otherwise returns the same ProgramError on all
+// replicas: "replica 0 <text>, replica 2 <text>: <rule>".
 absl::Status AgreeOn(collective::Communicator* communicator, at::Device device,
                      const std::string& text, const std::string& rule);
 
-// The result of GatherTexts: the sum of all numbers, and the non-empty texts in the order of
-// replicas. Long texts are truncated. If all texts are empty, the call needs only one small
-// collective.
+// The result of GatherTexts: the sum of `number` over all replicas, and their non-empty texts in
+// the order of replicas. Long texts are cut. If all texts are empty, GatherTexts needs only one
+// small collective.
 struct GatheredTexts {
   int64_t sum = 0;
   std::vector<std::string> texts;
@@ -28,7 +28,9 @@ struct GatheredTexts {
 absl::StatusOr<GatheredTexts> GatherTexts(collective::Communicator* communicator, at::Device device,
                                           int64_t number, const std::string& text);
 
-// These functions implement Loop::reduce and Loop::gather. They throw StatusError.
+// Implement Loop::reduce and Loop::gather. The replicas first compare the operations, and the
+// names, types and shapes of the values. If they differ, all replicas get the same error. Throw
+// StatusError.
 Nested ReduceOverReplicas(collective::Communicator* communicator, at::Device device, ReduceOp op,
                           const Nested& value, std::optional<int64_t> axis);
 Nested GatherOverReplicas(collective::Communicator* communicator, at::Device device,

@@ -1,5 +1,6 @@
-// Evaluates checkpoints with the program's models, on the replicas of one process. Does not
-// communicate with other processes. Optimizers are not restored. Used by one thread.
+// Evaluates checkpoints with the program's models, on the replicas of one process. A replica is one
+// device's copy of the model. Does not communicate with other processes, and does not restore
+// optimizers. One thread uses a CheckpointEvaluator.
 #pragma once
 
 #include <functional>
@@ -28,14 +29,15 @@ struct CheckpointEvaluatorOptions {
   Job job;
   ProgramFactory factory;
   std::vector<c10::Device> devices;  // One replica runs on each device.
-  // If absent, the evaluator uses the validation split, or the test split if the program has no
-  // validation split.
+  // The split to evaluate. If absent, the validation split, or the test split of a program without
+  // a validation split.
   std::optional<Split> split = std::nullopt;
 };
 
-// Returns the global batch size for evaluating a checkpoint on `replicas` replicas.
-// `global_batch_size` is that of the training run, or 0 if unknown. If few devices lack the memory
-// for that batch, the job can limit it with a per-replica batch size or evaluate.batch_size.
+// Returns the number of examples that all replicas together take in one batch of an evaluation.
+// `replicas` is the number of replicas. `global_batch_size` is the batch size of the training run,
+// or 0 if unknown. The job can limit the batch with a per-replica batch size or
+// evaluate.batch_size. This helps if the evaluator has fewer devices than training had.
 int64_t BatchSizeAfterTraining(const Job& job, int64_t global_batch_size, int replicas);
 
 class CheckpointEvaluator {
@@ -49,13 +51,14 @@ class CheckpointEvaluator {
   virtual int64_t examples() const = 0;  // Examples in the split.
 
   struct Hooks {
-    std::function<void(int64_t done, int64_t total)> progress;  // Counts batches. May be null.
-    // Returns true if the pass must stop. Called in the threads of all replicas: before each batch
-    // if there is one replica, otherwise several times a second. May be null.
+    // Called after each batch. `done` and `total` count batches. May be null.
+    std::function<void(int64_t done, int64_t total)> progress;
+    // Returns true if the evaluation must stop. Called in the threads of all replicas. With one
+    // replica, it is called before each batch, otherwise several times a second. May be null.
     std::function<bool()> cancelled;
   };
-  // Restores the models from the snapshot and makes one pass. Returns Preempted if the pass was
-  // cancelled.
+  // Restores the models from `snapshot`, the contents of a checkpoint, and evaluates them once on
+  // all examples. Returns Preempted if `cancelled` returned true.
   virtual absl::StatusOr<CheckpointEvaluation> Evaluate(const checkpoint::Snapshot& snapshot,
                                                         const Hooks& hooks) = 0;
 };

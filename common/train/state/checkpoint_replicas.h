@@ -1,4 +1,5 @@
-// Replicas of one process that evaluate or predict with a checkpoint. They do not train.
+// The replicas of a process that evaluates or predicts with a checkpoint. A replica is one device's
+// copy of the model. These replicas do not train.
 #pragma once
 
 #include <functional>
@@ -18,13 +19,14 @@ class CheckpointReplicas {
   static absl::StatusOr<CheckpointReplicas> Make(const Job& job, const ProgramFactory& factory,
                                                  const std::vector<c10::Device>& devices);
 
-  // Restores the models of all replicas. Returns a ConfigurationError if the snapshot does not fit.
-  // It names both programs if the snapshot is from another program.
+  // Restores the models of all replicas from `snapshot`, the contents of a checkpoint. Returns a
+  // ConfigurationError if the snapshot does not fit the program. If the snapshot is from another
+  // program, the error names both programs.
   absl::Status Restore(const checkpoint::Snapshot& snapshot);
-  // Runs `work(i)` for each replica i, with an equal share of the cores. Replica 0 runs in the
-  // caller's thread, and each other replica in a thread of its own. If `work` fails, the replica's
-  // thread calls `failed` at once. If several replicas fail, returns an error that a replica caused
-  // itself rather than one that it received from another replica.
+  // Runs `work(i)` for each replica i. Replica 0 runs in the caller's thread, and each other
+  // replica in a thread of its own. Each thread gets an equal share of the cores. If `work` fails,
+  // the replica's thread calls `failed` at once. If several replicas fail, the returned error is
+  // one that a replica caused itself, and not one that it received from another replica.
   absl::Status Run(const std::function<absl::Status(int)>& work,
                    const std::function<void(const absl::Status&)>& failed);
 

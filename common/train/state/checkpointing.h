@@ -1,6 +1,7 @@
-// The interface between the training loop and the writer of checkpoints. The chief implements
-// CheckpointSink. The loop of rank 0's first replica calls it after a step, when all replicas have
-// the same state. No other replica takes part.
+// The interface between the training loop and the writer of checkpoints, which the chief
+// implements. A replica is one device's copy of the model, with its own thread. The first replica
+// of rank 0 calls a CheckpointSink after a step, when all replicas have the same state. No other
+// replica calls it.
 #pragma once
 
 #include <memory>
@@ -11,46 +12,51 @@
 
 namespace muster {
 
+// The state that may be saved.
 struct SaveMoment {
   int64_t step = 0;        // Completed steps.
-  int64_t epoch = 0;       // Epoch of the step, from 0.
-  bool epoch_end = false;  // The step was the last one of its epoch.
-  bool last = false;  // This is the job's final state. It is saved regardless of the intervals.
-  // The job stops on request. The state is saved regardless of the intervals.
+  int64_t epoch = 0;       // The epoch of the last step, from 0.
+  bool epoch_end = false;  // True if the step was the last of its epoch.
+  // True for the final state of the job. The sink wants it regardless of the job's save intervals.
+  bool last = false;
+  // True if the job stops on request. The sink wants the state regardless of the save intervals.
   bool stopping = false;
-  bool requested = false;  // A callback requested the save.
-  bool busy = false;       // The previous state is still being read, so this state cannot be saved.
-  // The metric that selects the best checkpoint is known at this step. The sink wants the state if
-  // it is the best so far.
+  bool requested = false;  // True if a callback requested the save.
+  // True if the previous state is still being read. This state then cannot be saved.
+  bool busy = false;
+  // True if the metric that selects the best checkpoint is known at this step. The sink then wants
+  // the state if it is the best one so far.
   bool validated = false;
 };
 
 class CheckpointSink {
  public:
   virtual ~CheckpointSink() = default;
-  // Returns true if the sink wants this state. Called after each committed step. Called again after
-  // the step's validation pass if the step is not saved. Usually cheap. While the previous save is
-  // in progress, usually returns false. For `last`, `stopping` and the best state so far, it blocks
-  // until that save ends, within the sink's deadline.
+  // Returns true if the sink wants to save this state. Called after each completed step. If the
+  // step is not saved at that time, called again after the validation pass of the step. Usually
+  // returns at once, and returns false while the previous save is in progress. For `last`, for
+  // `stopping` and for the best state so far, the call instead blocks until the previous save ends
+  // or the sink's deadline passes.
   virtual bool Wanted(const SaveMoment& moment) = 0;
-  // Returns true while the previous save is in progress. Wanted may then block.
+  // Returns true while a save is in progress, so that Wanted may block.
   virtual bool IsSaving() const { return false; }
   // Opens a file of the next checkpoint, for data that is larger than memory. A sink that writes
-  // passes the call to Store::StageFile.
+  // checkpoints calls Store::StageFile.
   virtual absl::StatusOr<std::shared_ptr<checkpoint::StagedFile>> StageFile(
       const std::string& /*name*/) {
     return absl::FailedPreconditionError("nothing is written");
   }
-  // Takes the snapshot and returns. The sink sets its run_id, job and versions, writes it in a
-  // thread of its own, and reports errors of the write.
+  // Takes the snapshot, a copy of the state, and returns. The sink sets the fields run_id, job and
+  // versions of the snapshot. It writes the snapshot in a thread of its own, and reports errors of
+  // the write.
   virtual void Save(checkpoint::Snapshot snapshot) = 0;
-  // Called instead of Save if the files of a wanted checkpoint could not be written.
+  // Called instead of Save if the files opened with StageFile could not be written.
   virtual void Failed(const absl::Status& /*why*/) {}
-  // Returns Superseded if another process owns model_dir. This process must then no longer write to
-  // it.
+  // Returns Superseded if another process owns model_dir now. This process must then no longer
+  // write to model_dir.
   virtual absl::Status CheckOwner() const { return absl::OkStatus(); }
-  // Blocks until each saved snapshot is published or has failed. Returns the status of the last
-  // save.
+  // Blocks until each snapshot passed to Save is complete in model_dir or has failed. Returns the
+  // status of the last save.
   virtual absl::Status Drain() = 0;
 };
 

@@ -1,6 +1,6 @@
-// Writes a safetensors file with a program's models, and optionally with the slots of its
-// optimizers. `muster export` and callbacks write such files. `muster evaluate`, `muster predict`,
-// and the job's "load" and "restore" read them.
+// Writes a safetensors file with a program's models. The file may include the slots, the state that
+// optimizers have for each parameter. `muster export` and callbacks write such files. `muster
+// evaluate`, `muster predict`, and the job's "load" and "restore" read them.
 #pragma once
 
 #include <string>
@@ -11,8 +11,9 @@
 
 namespace muster {
 
-// Writes the file under a temporary name and renames it, so that it is never incomplete. An error
-// names the path.
+// Writes the models of `snapshot` to `path`, and its slots if `with_optimizer` is true. Writes a
+// temporary file and renames it, so that `path` is never an incomplete file. An error names the
+// path.
 absl::Status WriteModelFile(checkpoint::FileSystem& files, const std::string& path,
                             checkpoint::Snapshot snapshot, const Job& job, bool with_optimizer);
 

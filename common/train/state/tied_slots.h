@@ -1,6 +1,9 @@
-// Slots of tied weights in checkpoints. A parameter with several names has its slots under the
-// first name. Earlier versions of Muster wrote one set of slots under each name. Synchronous
-// training updated only the last set, and parameter servers updated only the first one.
+// Reads the slots of tied weights in checkpoints. Slots are the state that an optimizer has for
+// each parameter. A parameter with several names (tied weights) has its slots under the first name.
+//
+// Checkpoints of earlier versions of Muster have one set of slots under each name, of which only
+// one was updated. Synchronous training updated the set under the last name, and parameter servers
+// the set under the first.
 #pragma once
 
 #include "common/checkpoint/tensor.h"
@@ -8,8 +11,9 @@
 
 namespace muster {
 
-// Returns the tensors of `slots` with one set for each parameter: the set that was updated, under
-// the first name. The result refers to the memory of `slots`.
+// Returns the tensors of `slots` with one set for each parameter, under its first name. If `slots`
+// has several sets for a parameter, the result has the set that was updated. The result refers to
+// the memory of `slots`.
 checkpoint::TensorSet UntieSlots(const checkpoint::TensorSet& slots, const Replica& replica);
 
 }  // namespace muster

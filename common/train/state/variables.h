@@ -1,7 +1,7 @@
-// The variables of a program that parameter servers hold. There are two kinds: parameters with an
-// optimizer, sorted by optimizer, and "the rest", which are parameters without an optimizer and
-// floating-point buffers. For the rest, the servers have an additional optimizer, which subtracts
-// the pushed differences.
+// The variables of a program that parameter servers hold. A variable is one of three: a parameter
+// with an optimizer, an embedding table, or a tensor of "the rest". The rest are the parameters
+// without an optimizer and the floating-point buffers. The servers have an additional optimizer for
+// the rest: a worker pushes a difference, and that optimizer subtracts it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,40 +15,44 @@
 namespace muster {
 
 struct ServedVariables {
-  // Parameters by optimizer, in the optimizer's order. Embedding tables follow, each with an
-  // optimizer of its own. The rest is last, with optimizer == rest().
+  // Descriptions of all variables: the parameters sorted by optimizer, then the embedding tables,
+  // each with an optimizer of its own, and then the rest.
   std::vector<push_pull::VariableSpec> specs;
-  // The replica's own tensor for each variable. Each is dense with the first dimension outermost,
-  // so that rows [a, b) are contiguous. VariablesToServe changes the memory layout of all other
-  // tensors to this one. VariableSpec::order has the order that the dimensions then have in memory.
-  // The tensor of a table is empty.
+  // The replica's own tensor of each variable. The tensor of a table is empty. The first dimension
+  // of each tensor is the outermost in memory, without gaps, so that rows [a, b) are contiguous.
+  // VariablesToServe changes a tensor with another memory layout to this one. VariableSpec::order
+  // says how its dimensions are then ordered in memory.
   std::vector<at::Tensor> tensors;
-  // The served optimizers, as JSON that ParseOptimizer reads: one for each group of the program's
-  // optimizers, then one for each table, then one for the rest. The last one is SGD: with a
-  // learning rate of 1, the gradient (old - new) sets a buffer to its new value.
+  // The optimizers of the servers, as JSON that ParseOptimizer reads. They are, in this order: one
+  // for each group of the program's optimizers, one for each table, and one for the rest. The one
+  // for the rest is SGD. With a learning rate of 1, the gradient (old - new) sets a buffer to its
+  // new value.
   std::vector<Json> optimizers;
-  // The origin of a served optimizer: the program's optimizer, the group, and the group's factor
-  // for the learning rate. `owners` is indexed like `optimizers`.
+  // Where an element of `optimizers` comes from: the index of the program's optimizer, the group,
+  // and the group's factor for the learning rate.
   struct Owner {
     int optimizer = -1;  // -1 for a table and for the rest.
     int group = 0;
     double scale = 1;
   };
-  std::vector<Owner> owners;
+  std::vector<Owner> owners;  // Indexed like `optimizers`.
+  // Returns the index in `optimizers` of the optimizer for the rest.
   int rest() const { return static_cast<int>(optimizers.size()) - 1; }
 };
-// Returns the variables of `replica`. Integer buffers are not served. Returns a ProgramError that
-// names a variable that servers cannot hold: it is not float32, is declared kPerReplica, or is a
-// parameter of two optimizers.
+// Returns the variables of `replica`. Servers do not hold integer buffers. Returns a ProgramError
+// if servers cannot hold a variable. Such a variable is not float32, is declared kPerReplica, or is
+// a parameter of two optimizers. The error names it.
 //
-// A chunk is the unit of a push. Parameters share a chunk only if their optimizer does nothing for
-// a gradient of zeros (ZeroGradientIsNone). Buffers share a chunk only if the last component of
-// their names is equal, such as "running_var".
+// A chunk is the unit of a push: a piece of a server's memory, with one or more variables.
+// Parameters share a chunk only if a gradient of zeros does not change them (ZeroGradientIsNone).
+// Buffers share a chunk only if the last components of their names are equal, such as
+// "running_var".
 absl::StatusOr<ServedVariables> VariablesToServe(Replica* replica);
 
-// Returns one list for each shard: the pieces of tensor memory that make up the shard, in the order
-// of the shard's memory. `tensors` has a CPU tensor for each variable, with the layout that
-// `variables` describes.
+// Returns one list for each shard, the part of the variables that one server holds. A list has
+// pieces of the tensors' memory. The pieces together are the shard, in the order of the server's
+// memory. `tensors` has a CPU tensor for each variable, with the memory layout that `variables`
+// describes.
 std::vector<std::vector<std::span<float>>> ShardSpans(
     const push_pull::Layout& layout, const std::vector<push_pull::VariableSpec>& variables,
     const std::vector<at::Tensor>& tensors);

@@ -1,6 +1,6 @@
 // Loads the initial weights of a run from safetensors files into the models of the chief's replica.
-// The job's "load" and the program's builder.load name the files. All other replicas receive the
-// weights from the chief's replica.
+// A replica is one device's copy of the model. The job's "load" and the program's calls of
+// Builder::load name the files. All other replicas receive the weights from the chief's replica.
 #pragma once
 
 #include <set>
@@ -11,15 +11,15 @@
 
 namespace muster {
 
-// Returns the weights that the job and the program name. For a model that both name, returns those
-// of the job.
+// Returns the files of weights that the job and the program name. If both name a file for a model,
+// the job's counts.
 absl::StatusOr<std::vector<LoadSpec>> LoadsOf(const Job& job, const Replica& replica);
 
-// Loads the weights and logs what was loaded. If `filled` is not null, adds the names of the loaded
-// parameters and buffers to it, as "<model>.<name>". Returns a ConfigurationError for a missing
-// model or file, and for a tensor of another shape or type. If LoadSpec::strict is set, missing
-// tensors and left-over tensors are errors too. Returns a DataError for a damaged file. After an
-// error the models may have changed.
+// Loads the weights of LoadsOf, and logs what it loads. If `filled` is not null, adds the names
+// "<model>.<name>" of the loaded parameters and buffers to `*filled`. Returns a ConfigurationError
+// for a missing model or file, and for a tensor of another shape or type. With LoadSpec::strict, a
+// missing tensor in the file and a tensor without a place in the model are errors too. Returns a
+// DataError for a damaged file. After an error, the models may have changed.
 absl::Status LoadWeights(checkpoint::FileSystem& files, const Job& job, Replica* replica,
                          std::set<std::string>* filled = nullptr);
 

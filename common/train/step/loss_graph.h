@@ -1,5 +1,6 @@
 // The graph of a loss for TensorBoard: the operations that autograd recorded from the inputs and
-// parameters to the loss. Internal to common/train.
+// parameters to the loss. ForwardBegins and ForwardEnds record the times of forward passes for
+// `muster trace`. Internal to common/train.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,37 +14,39 @@
 
 namespace muster {
 
-// The objective of an optimizer, and the optimizer's name.
+// The name of an optimizer, and its objective: the scalar loss that the optimizer minimizes.
 using NamedLoss = std::pair<std::string, at::Tensor>;
 
-// Collects the graphs of the losses of one step. While an object exists, the steps of the thread
-// that made it add their losses. Parameters have the names that it got. Values that require no
-// gradient, such as the batch, are not in a graph, because autograd does not record them.
+// Collects the graphs of the losses of one step. A LossGraph belongs to the thread that made it.
+// During its lifetime, all steps of that thread add their losses to it. Parameters appear under the
+// names that the constructor received. Values that require no gradient, such as the batch, do not
+// appear, because autograd does not record them.
 class LossGraph {
  public:
   explicit LossGraph(const std::vector<std::pair<std::string, at::Tensor>>& parameters);
   ~LossGraph();
   LossGraph(const LossGraph&) = delete;
   LossGraph& operator=(const LossGraph&) = delete;
-  // Returns the object of the calling thread, or null.
+  // Returns the newest LossGraph of the calling thread, or null.
   static LossGraph* Current();
 
-  // Must be called before the backward pass, which frees the graph.
+  // Adds the graph of a loss. Must be called before the backward pass, which frees the graph.
   void Add(const NamedLoss& loss);
-  // Forgets all losses. Called when a step begins, also for a second time.
+  // Removes all losses. Called when a step begins, and when it is rolled back and repeated.
   void Clear();
-  // Returns at most summary::kMaxGraphNodes nodes.
+  // Returns the nodes of all added losses, at most summary::kMaxGraphNodes.
   std::vector<summary::GraphNode> Take();
 
  private:
   class Walk;
   const std::vector<std::pair<std::string, at::Tensor>> parameters_;
   std::unique_ptr<Walk> walk_;
-  LossGraph* const outer_;
+  LossGraph* const outer_;  // The previous LossGraph of the thread, or null.
 };
 
-// The span of the forward pass, which ends with the call of minimize. Another one may follow it in
-// the same step. Both are of the calling thread.
+// ForwardEnds adds a span "forward" to the trace, from the last call of ForwardBegins to now. Each
+// minimize() ends a forward pass, and another one may follow in the same step. Both functions are
+// for the calling thread.
 void ForwardBegins();
 void ForwardEnds();
 

@@ -1,24 +1,27 @@
-// One training step of a replica, which is a transaction: it either completes on this replica or
-// changes nothing. All replicas of a generation run the same steps.
+// One training step of a replica. A replica is one device's copy of the model, with its own thread.
+// All replicas of a generation (the processes that train together) run the same steps. A step is a
+// transaction: it either completes on this replica or changes nothing.
 //
-// A step computes gradients and reduces them over all replicas. The last reduction also has the
-// control data: the loss, the example count, the increments of metrics, the program's reported
-// values, the floating-point buffers that steps change, and the stop flag. After it, all replicas
-// have the same numbers and therefore take the same decisions at the same step. If an error occurs
-// before the last reduction completes, parameters, slots and buffers return to their values before
-// the step. After the reduction, the replica completes the update.
+// A step computes gradients and reduces them over all replicas. The last reduction of a step also
+// has the control data: the loss, the number of examples, the increments of metrics, the values
+// that the program reports, the floating-point buffers that steps change, and the stop flag. After
+// the last reduction, all replicas have the same numbers. They therefore take the same decisions at
+// the same step. If an error occurs before the last reduction completes, parameters, slots and
+// buffers return to their values before the step. Slots are the state that an optimizer has for
+// each parameter. After the last reduction, the replica completes the update.
 //
-// A call of minimize() may have several optimizers. The step makes all backward passes first, then
-// one reduction for all optimizers, then all updates.
+// A call of minimize() may have several optimizers. The step makes all their backward passes first,
+// then one reduction, then all updates.
 //
-// A step has two modes. In deferred mode, a step has one minimize(), and the update follows the
-// last reduction. If a program calls minimize() a second time, the step starts again in immediate
-// mode, which later steps keep. In immediate mode, each minimize() applies its update at once,
-// after an undo copy is made. The last reduction then has only control data.
+// A step runs in one of two modes. A program that calls minimize() once in a step uses deferred
+// mode: the update follows the last reduction. If the program calls minimize() a second time, the
+// step is rolled back and repeated in immediate mode. All later steps are in immediate mode. In
+// immediate mode, each minimize() makes a reduction and updates at once. The step first copies the
+// state, so that it can be rolled back. The last reduction then has only control data.
 //
-// With parameter servers (GradientSink::updates), the communicator has one replica. Gradients that
-// were sent cannot be taken back. The step therefore does not start again: it continues in
-// immediate mode, without an undo copy.
+// With parameter servers (GradientSink::updates), each worker makes its steps alone, and the
+// communicator has one replica. Gradients that were sent cannot be taken back. Such a step is
+// therefore not repeated. It continues in immediate mode, and does not copy the state.
 #pragma once
 
 #include <map>
@@ -34,69 +37,82 @@
 namespace muster {
 
 struct StepPlan {
-  int64_t steps_done = 0;  // The step to run is steps_done + 1.
+  int64_t steps_done = 0;  // The number of the step is steps_done + 1.
   int64_t epoch = 0;
-  int64_t global_examples = 0;  // Examples in this global batch.
-  bool stop_requested = false;  // This process requests a stop.
-  bool summary = false;  // This replica collects the images and histograms that the program shows.
-  double input_seconds = 0;  // Time that this replica waited for its part of the batch.
+  int64_t global_examples = 0;  // Examples in the batch of all replicas.
+  bool stop_requested = false;  // True if this process has received a stop request.
+  // True if the step collects data for summaries: images and histograms that the program shows, and
+  // gradient norms.
+  bool summary = false;
+  double input_seconds = 0;  // How long this replica waited for its slice of the batch.
 };
 
 struct StepResult {
   double loss = 0;
   double learning_rate = 0;                      // Rate of the first optimizer.
   std::map<std::string, double> learning_rates;  // Keyed by optimizer.
-  // The norm before clipping, keyed by optimizer. Set if the plan requests a summary.
+  // The L2 norm of each optimizer's gradients before clipping, keyed by optimizer. Set if
+  // StepPlan::summary is true.
   std::map<std::string, double> gradient_norms;
   int64_t examples = 0;                  // Examples of all replicas.
-  std::map<std::string, double> values;  // Reported by the program.
-  // The sum of the weights of each weighted value, for a mean over several steps.
+  std::map<std::string, double> values;  // Values that the program reports, by name.
+  // The sum of the weights of each value that was reported with weights. A mean over several steps
+  // needs it.
   std::map<std::string, double> value_weights;
-  std::vector<double> metric_increments;  // Sums of all metrics, in the order of declaration.
-  bool stop = false;                      // A process has requested a stop.
-  bool skipped = false;                   // float16: a gradient overflowed, so nothing was updated.
-  double loss_scale = 0;  // float16: the scale of the next step. 0 for other precisions.
+  // What the step adds to the sums of the program's metrics, in the order of declaration.
+  std::vector<double> metric_increments;
+  bool stop = false;  // True if any process has received a stop request.
+  // True if the step updated nothing, because a float16 gradient had overflowed.
+  bool skipped = false;
+  double loss_scale = 0;  // The float16 loss scale of the next step. 0 for other precisions.
+  // Seconds that this replica computed, and seconds that it waited for other replicas or servers.
   double compute_seconds = 0, wait_seconds = 0;
-  double input_seconds = 0;  // The longest wait of any replica for its input.
+  double input_seconds = 0;  // The longest StepPlan::input_seconds of any replica.
   SummaryData summary;
 };
 
 struct StepRunnerOptions {
-  int replica = 0;  // Index in the generation.
+  int replica = 0;  // The index of the replica in the generation.
   int num_replicas = 1;
-  // With parameter servers, the worker's index. It is part of the seeds, because several workers
-  // may compute a step with the same number.
+  // The worker's index, with parameter servers only. Several workers may compute a step with the
+  // same number. The index is part of all seeds, so that their random numbers differ.
   int worker = 0;
-  // True for the process's first replica. It seeds LibTorch's CPU generator, which all replicas of
-  // the process share.
+  // True for the first replica of the process. It seeds LibTorch's default CPU generator, which all
+  // replicas of the process share.
   bool first_local = true;
-  int local_replicas = 1;    // Replicas of this process.
-  bool for_servers = false;  // Refuse the calls that parameter servers do not support.
+  int local_replicas = 1;  // Replicas of this process.
+  // True if the step refuses calls that parameter-server jobs do not support.
+  bool for_servers = false;
   int64_t global_batch_size = 1;
-  std::function<void(Phase)> on_phase;  // May be null.
+  // Called when the phase (common/base/phase.h) of the step changes. May be null.
+  std::function<void(Phase)> on_phase;
 };
 
 class StepImpl;
 
 class StepRunner {
  public:
-  // REQUIRES: replica->Attach(communicator, ...) was called. Both must outlive this object.
+  // `replica`, `communicator` and `job` must outlive this object. REQUIRES:
+  // replica->Attach(communicator, ...) was called.
   StepRunner(Replica* replica, collective::Communicator* communicator, const Job& job,
              StepRunnerOptions options);
   ~StepRunner();
 
   using Body = std::function<void(Step&, const data::Batch&)>;
-  // Runs one step. `batch` is this replica's slice, and `local_examples` its first dimension.
-  // `body` is the program's code for the step, and runs once for each micro-batch. Blocks until the
-  // reductions are complete.
+  // Runs one step. `batch` is this replica's slice of the global batch, with `local_examples`
+  // examples, possibly 0. `body` is the program's code for the step, and is called for each
+  // micro-batch. If the step is repeated, `body` runs again. Blocks until all reductions are
+  // complete.
   absl::StatusOr<StepResult> Run(const StepPlan& plan, const data::Batch& batch,
                                  int64_t local_examples, const Body& body);
 
-  // Makes the current values of buffers the reference for detecting changes. Called when the
-  // replica has the generation's initial state. If it is not called, the first step calls it.
+  // Takes the current values of the buffers as the reference for detecting changes
+  // (step_buffers.h). Called when the replica has received the state of the generation. If Begin
+  // was not called before the first Run, Run calls it.
   void Begin();
 
-  // The state of the dynamic loss scale (float16). New members receive it.
+  // Return or set the state of the dynamic float16 loss scale (LossScaler::state). A new process of
+  // the job receives this state.
   std::vector<double> scaler_state() const;
   void set_scaler_state(const std::vector<double>& state);
 
@@ -104,8 +120,8 @@ class StepRunner {
   std::unique_ptr<StepImpl> impl_;
 };
 
-// Returns a seed that depends on all arguments (splitmix64). All randomness in a step is a function
-// of seed, step, replica and micro-batch.
+// Returns a seed that depends on all arguments (splitmix64). All random numbers of a step are a
+// function of the job's seed, the step, the replica and the micro-batch.
 uint64_t MixSeed(uint64_t seed, std::initializer_list<uint64_t> parts);
 
 }  // namespace muster

@@ -1,16 +1,20 @@
-// The buffers of a replica's modules in a step. StepBuffers saves them at the start of the step and
-// restores them if the step is rolled back. It also averages, over all replicas, the floating-point
-// buffers that steps change (docs/extending.md, "Buffers").
+// The buffers of a replica's modules during a step. A replica is one device's copy of the model.
+// StepBuffers saves the buffers at the start of the step, and restores them if the step is rolled
+// back. If steps change a floating-point buffer, StepBuffers averages the buffer over all replicas
+// (docs/extending.md, "Buffers"). Buffers that the program declares kSame or kPerReplica are never
+// averaged.
 //
-// A program does not declare which buffers it changes: replicas detect it. At the end of each step,
-// a replica compares its buffers with their values at the start of the generation, except those
-// that are averaged already. A change between two steps is therefore detected in the next step. The
-// step's control data has a flag, which a replica sets to 1 if it detects a change. If any replica
-// sets it, all replicas agree on the changed buffers. They average these buffers from that step on,
-// also after a restart (NamedBuffer::averaged). Buffers that never change are never reduced.
+// Replicas detect which buffers steps change, so that a program need not declare it. At the start
+// of a generation (the time in which the same processes train together), a replica keeps the values
+// of its buffers as the reference. At the end of each step, it compares the buffers with the
+// reference. A change between two steps is therefore detected in the next step. The step's control
+// data, the numbers in its last reduction, has a flag for a detected change. If any replica sets
+// the flag, all replicas agree on the changed buffers. They average these buffers from that step
+// on, also after a restart (NamedBuffer::averaged), and no longer compare them. Buffers that never
+// change are never reduced.
 //
-// Until a change is detected, a buffer may differ between replicas. For this reason every step
-// compares. Buffers of up to 65,536 elements are compared together, in one operation for each
+// Every step must compare, because a buffer may differ between replicas from its first change on.
+// Small buffers, of up to 65,536 elements, are joined and compared in one operation for each
 // element size.
 //
 // Each StepRunner has one StepBuffers and uses it in its own thread. All replicas of the generation
@@ -28,52 +32,55 @@ namespace muster {
 
 class StepBuffers {
  public:
-  // Both must outlive this object.
+  // `replica` and `communicator` must outlive this object.
   StepBuffers(Replica* replica, collective::Communicator* communicator);
 
-  // Makes the current values the reference for detecting changes. The first Keep calls it if it was
-  // not called before.
+  // Takes the current values as the reference for detecting changes. If Begin was not called before
+  // the first Keep, Keep calls it.
   void Begin();
   // Saves the values at the start of a step.
   void Keep();
   // Restores the values that Keep saved.
   void PutBack();
 
-  // All buffers, without duplicates.
+  // Returns all buffers, each once.
   const std::vector<at::Tensor>& tensors() const { return all_; }
 
-  // Appends this replica's part of the control data: 1-D float32 tensors on its device. `share` is
-  // the replica's fraction of the global batch, by which the appended values are multiplied. A
-  // replica without examples appends zeros, because it has no statistics.
+  // Appends this replica's part of the control data to `control`: 1-D float32 tensors on its
+  // device. `share` is the replica's fraction of the global batch. The buffers are multiplied by
+  // `share`, so that the sum over all replicas is the mean. A replica without examples appends
+  // zeros, because it has no statistics.
   void AppendTo(std::vector<at::Tensor>* control, double share, bool has_examples);
   // Sets the buffers to their means over all replicas. `reduced` is the sum over all replicas of
-  // what AppendTo appended. Makes further reductions for float64 buffers and for newly detected
-  // changes.
+  // what AppendTo appended. Makes further reductions for float64 buffers and after a newly detected
+  // change.
   absl::Status Apply(const at::Tensor& reduced);
 
  private:
+  // A buffer that is averaged if steps change it.
   struct Averaged {
     at::Tensor tensor;
-    bool found = false;  // True if a change was detected. The buffer is then averaged.
+    bool found = false;  // True if a change was detected. The replicas then average the buffer.
     size_t index = 0;    // Index into Replica::buffers().
     at::Tensor seen;     // The bits of the reference value. Undefined if `found` is true.
-    // Returns true for a float64 buffer. It is reduced separately, because the control data is
-    // float32.
+    // Returns true for a float64 buffer. Such a buffer has a reduction of its own, because the
+    // control data is float32.
     bool wide() const { return tensor.scalar_type() == at::kDouble; }
   };
-  // Buffers that one operation compares. All their elements have the same size, and no change of
-  // them is detected yet.
+  // Buffers that one operation compares. Their elements have the same size, and no change of them
+  // is detected yet.
   struct Compared {
     std::vector<at::Tensor> tensors;
-    at::Tensor seen;  // The bits of their reference values, concatenated.
+    at::Tensor seen;  // The bits of the reference values, concatenated.
   };
-  // Returns a float32 tensor [1], which is 1 if a compared buffer has changed. Returns an undefined
-  // tensor if no buffer is compared.
+  // Returns a float32 tensor [1], which is 1 if a buffer in compared_ has changed. Returns an
+  // undefined tensor if compared_ is empty.
   at::Tensor AnyChanged() const;
-  // Returns the buffer times share_, or zeros if this replica has no examples.
+  // Returns the buffer times share_, as `type`. Returns zeros if this replica has no examples.
   at::Tensor Part(const Averaged& buffer, at::ScalarType type) const;
-  // Reduces these buffers together, as `type`, and sets them to their means.
+  // Reduces `buffers` together, as `type`, and sets them to their means.
   absl::Status ReduceNow(const std::vector<Averaged*>& buffers, at::ScalarType type);
+  // Agrees with all replicas on the newly changed buffers, and averages them.
   absl::Status Include();
 
   Replica* const replica_;
@@ -82,12 +89,13 @@ class StepBuffers {
   std::vector<Averaged> averaged_;
   std::vector<Compared> compared_;
   bool begun_ = false;
-  double share_ = 0;
-  bool has_examples_ = false;
+  double share_ = 0;           // Argument of AppendTo.
+  bool has_examples_ = false;  // Argument of AppendTo.
 };
 
-// Compares the buffers that are declared kSame over all replicas. Returns a ProgramError that names
-// the first buffer that differs. All replicas must call it at the same step.
+// Checks that all replicas have the same values of the buffers that are declared kSame. Returns a
+// ProgramError that names the first buffer that differs. All replicas must call it at the same
+// step.
 absl::Status CheckSameBuffers(const Replica& replica, collective::Communicator* communicator);
 
 }  // namespace muster

@@ -1,8 +1,9 @@
-// The control data of a step: the numbers that replicas reduce in addition to gradients, in the
-// step's last reduction. Its parts are the objective, the number of examples, the stop flag, a hash
-// of the program's calls, the replicas' waits for input, the increments of metrics, the values that
-// the program reports, and the buffers that steps change (StepBuffers). Internal to common/train.
-// Used by the replica's thread.
+// The control data of a step: numbers that the replicas reduce in addition to gradients, in the
+// last reduction of the step. A replica is one device's copy of the model, with its own thread. The
+// control data has the loss, the number of examples, the stop flag, a hash of the program's calls,
+// the time that each replica waited for input, the increments of metrics, the values that the
+// program reports, and the buffers that steps change (StepBuffers). Internal to common/train. Used
+// by the replica's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,39 +22,43 @@ namespace muster {
 
 class StepControl {
  public:
-  // All must outlive this object.
+  // The arguments must outlive this object.
   StepControl(const Replica* replica, collective::Communicator* communicator, StepBuffers* buffers)
       : replica_(replica), communicator_(communicator), buffers_(buffers) {}
 
-  // Begins a step, and discards what was noted in the one before.
+  // Begins a step. Discards everything from the previous one.
   void Begin(const LossWeights& weights);
 
-  // Reports a value like a loss: for each of the `examples` of the micro-batch, or with weights.
-  // Throws StatusError.
+  // Adds a value that the program reports. Without weights, `value` has one element for each of the
+  // `examples` examples of the micro-batch. `weights` may be undefined. The values are reduced in
+  // the same way as losses. Throws StatusError.
   void Report(const std::string& name, const at::Tensor& value, const at::Tensor& weights,
               int64_t examples);
+  // Adds to the increment of a metric.
   void UpdateMetric(MetricHandle handle, const at::Tensor& output, const at::Tensor& target,
                     const at::Tensor& weights);
-  // Notes a call of minimize() for these optimizers. All replicas must make the same calls.
+  // Records a call of minimize() for these optimizers. All replicas must make the same calls.
   void NoteMinimize(const std::vector<int>& optimizers);
 
-  // What the step adds to the control data.
+  // Numbers of the step that are part of the control data.
   struct Inputs {
-    at::Tensor objective_sum;  // May be undefined.
-    bool stop = false;
-    double input_seconds = 0;
+    at::Tensor objective_sum;  // StepLosses::objective_sum. May be undefined.
+    bool stop = false;         // True if this process has received a stop request.
+    double input_seconds = 0;  // StepPlan::input_seconds.
   };
   // Returns this replica's control data: a 1-D float32 tensor on its device. Called once in a step,
-  // after the program's calls.
+  // after all calls of the program.
   at::Tensor Make(const Inputs& inputs);
-  // Sets the fields of `result` that come from `reduced`, the sum of all replicas' control data.
-  // Sets the buffers to their means, for which it may reduce further. Returns a ProgramError if the
-  // replicas did not make the same calls.
+  // Reads the sum of all replicas' control data. Sets the fields of `result` that come from it.
+  // Sets the buffers to their means, which may need further reductions. Returns a ProgramError if
+  // the replicas did not make the same calls.
   absl::Status Read(const at::Tensor& reduced, StepResult* result);
 
  private:
   struct Reported {
-    at::Tensor sum, weights;  // `weights` is defined if it is the divisor.
+    // The sum of value * weight. `weights` is the sum of the weights, and defined only if it is the
+    // divisor.
+    at::Tensor sum, weights;
   };
   void AppendMetrics(std::vector<at::Tensor>* pieces) const;
   void AppendValues(std::vector<at::Tensor>* pieces) const;

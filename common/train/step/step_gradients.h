@@ -1,7 +1,8 @@
-// The gradients of a step, from the backward pass to the update of parameters: the loss scale, the
-// reduction over replicas or the push to servers, and the update. Internal to common/train. Used by
-// the replica's thread. All replicas of the generation make the same calls, because most of them
-// communicate.
+// The gradients of a step, from the backward pass to the update of the parameters. A replica is one
+// device's copy of the model, with its own thread. The gradients are either reduced over all
+// replicas or pushed to parameter servers. Internal to common/train. Used by the replica's thread.
+// All replicas of a generation (the processes that train together) make the same calls, because
+// most of the calls communicate.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,13 +23,14 @@
 
 namespace muster {
 
-// What gradients are computed and reduced with. All must outlive the StepGradients.
+// The objects with which gradients are computed and reduced. All must outlive the StepGradients.
 struct GradientParts {
   Replica* replica;
   collective::Communicator* communicator;
   EmbeddingStep* embeddings;
   StepCollectives* collectives;
-  const std::function<void(Phase)>* on_phase;  // Called around a wait. It may be empty.
+  // Called with the new phase before and after a wait for replicas or servers. May be empty.
+  const std::function<void(Phase)>* on_phase;
 };
 
 class StepGradients {
@@ -36,40 +38,41 @@ class StepGradients {
   StepGradients(const GradientParts& parts, Precision precision)
       : parts_(parts), scaler_(precision) {}
 
-  // Begins the step of `plan`, also for a second time.
+  // Begins the step of `plan`, or repeats it after a roll-back.
   void Begin(const StepPlan& plan);
 
+  // A backward pass.
   struct Pass {
     bool first = true, last = true;  // True in the first and in the last micro-batch of the step.
-    // As GradientSink::Reduction::early.
-    bool early = false;
-    bool overlaps = false;    // Reduce during the backward pass.
-    bool keep_graph = false;  // Another backward pass needs the graph.
+    bool early = false;              // As GradientSink::Reduction::early.
+    bool overlaps = false;           // True if gradients may be reduced during the backward pass.
+    bool keep_graph = false;         // True if another backward pass needs the graph.
   };
-  // Computes the gradients of an optimizer, and adds them to those of earlier micro-batches. Before
-  // that, multiplies those earlier gradients, and the ones of all table rows, by `goal.rescale`.
-  // Throws StatusError, or an error of LibTorch.
+  // Computes the gradients of an optimizer, and adds them to those of earlier micro-batches. If
+  // `goal.rescale` has a value, first multiplies the gradients of earlier micro-batches by that
+  // value, including the gradients of embedding rows. Throws StatusError, or an error of LibTorch.
   void Backward(const Goal& goal, const Pass& pass);
 
-  // Sends the gradients of table rows to the replicas that own the rows.
+  // Sums the gradients of embedding rows over all replicas.
   absl::Status ExchangeRows();
-  // Reduces the gradients of the optimizers, and blocks until they are complete. `control` is an
-  // argument of GradientSink::Finish. Without optimizers, reduces only `control`. If a gradient
-  // that servers would apply is not finite, reduces nothing, and the step is skipped.
+  // Reduces the gradients of `optimizers` and `control`, the step's control data
+  // (GradientSink::Finish). Blocks until they are complete. Reduces only `control` if `optimizers`
+  // is empty. If a float16 gradient that servers would apply is not finite, reduces nothing, and
+  // the step is skipped.
   absl::Status Reduce(const std::vector<int>& optimizers, at::Tensor* control);
-  // Updates the parameters of the optimizers with reduced gradients. If a gradient is not finite,
-  // updates none, and the step is skipped.
+  // Updates the parameters of `optimizers` with the reduced gradients. If a float16 gradient is not
+  // finite, updates nothing, and the step is skipped.
   absl::Status Update(const std::vector<int>& optimizers);
-  // Makes the last updates of the step: those of the optimizers and of table rows. Called when no
-  // replica can take the step back.
+  // Makes the last updates of the step: those of `optimizers` and of embedding rows. Called when
+  // the step can no longer be rolled back.
   absl::Status Commit(const std::vector<int>& optimizers);
-  // Ends a committed step. Adapts the loss scale, and sets the fields of `result` about gradients
-  // and learning rates.
+  // Ends a completed step. Adapts the loss scale. Sets the fields of `result` about gradients and
+  // learning rates.
   void End(StepResult* result);
 
-  // Returns true for parameter servers, which make the updates.
+  // Returns true if parameter servers make the updates.
   bool on_servers() const;
-  // The time in seconds for which this replica waited for reductions since ResetWait.
+  // Returns how many seconds this replica has waited for reductions since ResetWait.
   double wait_seconds() const { return wait_seconds_; }
   void ResetWait() { wait_seconds_ = 0; }
   LossScaler& scaler() { return scaler_; }
@@ -84,8 +87,9 @@ class StepGradients {
   LossScaler scaler_;
   int64_t steps_done_ = 0;
   bool wants_norms_ = false;
-  bool skipped_ = false;                 // float16: a gradient of the step is not finite.
-  std::map<std::string, double> norms_;  // Before clipping, keyed by optimizer.
+  bool skipped_ = false;  // True if a float16 gradient of the step is not finite.
+  // L2 norms of the gradients before clipping, keyed by optimizer.
+  std::map<std::string, double> norms_;
   double wait_seconds_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// The implementation of a step. step.cc has the transaction, which StepRunner runs.
-// step_minimize.cc has minimize(), and step_calls.cc a program's other calls. The objects that a
-// step consists of have files of their own. Internal to common/train.
+// The implementation of a step (step.h). step.cc has the transaction, which StepRunner runs.
+// step_minimize.cc has minimize(), and step_calls.cc the other calls of a program. The headers
+// included below document the parts of a step. Internal to common/train.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -46,7 +46,7 @@ class StepImpl {
                                  int64_t local_examples, const StepRunner::Body& body);
   void Begin() { buffers_.Begin(); }
 
-  // Called by Step, for the program.
+  // Called by muster::Step, for the program.
   void Minimize(const std::vector<Objective>& objectives);
   void AddLoss(const at::Tensor& loss, const OptimizerHandle* optimizer);
   void Regularize(const at::Tensor& loss, const OptimizerHandle* optimizer);
@@ -54,12 +54,12 @@ class StepImpl {
   void UpdateMetric(MetricHandle handle, const at::Tensor& output, const at::Tensor& target,
                     const at::Tensor& weights);
   at::Generator Generator() { return random_.Generator(); }
-  // Returns the collective operations. With parameter servers, where workers do not synchronise,
-  // throws an error with the name of the call.
+  // Returns the collective operations of the step. With parameter servers, where workers do not
+  // synchronise, throws an error that names the program's call `call`.
   StepCollectives& Collectives(const char* call);
-  // Returns the step whose program code this thread runs, or null.
+  // Returns the step whose program code the calling thread runs, or null.
   static StepImpl* Current();
-  // While a Scope exists, Current() returns its step.
+  // During the lifetime of a Scope, Current() returns its step in this thread.
   class Scope {
    public:
     explicit Scope(StepImpl* step);
@@ -70,7 +70,7 @@ class StepImpl {
    private:
     StepImpl* const before_;
   };
-  // While a Repeated exists, the program runs code that will run a second time
+  // During the lifetime of a Repeated, the program runs code that will run a second time
   // (activation_checkpoint). The step then refuses calls that would count twice. `step` may be
   // null.
   class Repeated {
@@ -87,11 +87,13 @@ class StepImpl {
    private:
     StepImpl* const step_;
   };
+  // Throws StatusError if a Repeated exists. `call` names the program's call.
   void RefuseRepeated(const char* call) const;
   const std::vector<at::Tensor>& buffers() const { return buffers_.tensors(); }
   // Returns the number of this replica's examples in the micro-batch.
   int64_t examples() const { return micro_examples_; }
-  // Returns a pointer that expires with this object. Graphs that may live longer check it.
+  // Returns a pointer that expires with this object. A graph of the program may live longer, and
+  // its functions check the pointer.
   std::weak_ptr<const int> life() const { return life_; }
   int replica() const { return options_.replica; }
   int num_replicas() const { return options_.num_replicas; }
@@ -102,32 +104,41 @@ class StepImpl {
   const Job& job_;
   const StepRunnerOptions options_;
   StepPlan plan_;
+  // The program's functions to call when the step has completed (Step::on_commit).
   std::vector<std::function<void()>> on_commit_;
   EmbeddingStep embeddings_;
   const std::shared_ptr<StepCollectives> collectives_;
   SummaryData summary_;  // Belongs to the current step.
 
  private:
+  // Discards everything that was collected for a step. Called before each run of the step's program
+  // code.
   void Reset();
+  // Calls `body` for each micro-batch.
   absl::Status RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body);
+  // Returns an error if this micro-batch and the first one do not minimize for the same optimizers.
   absl::Status CheckMinimized(const std::vector<int>& first) const;
   const std::string& NameOf(int optimizer) const { return replica_->optimizers()[optimizer].name; }
   bool in_last() const { return micro_batch_ + 1 == micro_batches_; }
-  // Returns what determines the weights of the step's losses.
+  // Returns the numbers that determine the weights of this step's examples.
   LossWeights Weights() const;
 
   // ---- minimize()
   // Returns the optimizers of `objectives`, each once.
   std::vector<int> OptimizersOf(const std::vector<Objective>& objectives) const;
+  // Computes the gradients of one optimizer from its objective.
   void Backward(const Goal& goal, bool keep_graph);
+  // Reduces gradients and updates the optimizers, in immediate mode.
   void UpdateNow(const std::vector<int>& optimizers);
-  // Switches to immediate mode in the middle of a step that cannot start again.
+  // Switches to immediate mode in the middle of a step that cannot be repeated.
   void SwitchToImmediate();
 
-  // ---- The commit
+  // ---- The commit: the last reduction and the updates after it
+  // Makes the last reduction of the step, and completes the step.
   absl::Status Commit(StepResult* result);
-  // Warns of parameters without a gradient, in the run's first step.
+  // Logs a warning about parameters that have no gradient. Called in the first step of the run.
   void WarnOfUnused() const;
+  // Rolls the step back. Returns `why`, or an error that also says that the roll-back failed.
   absl::Status TakeBack(const absl::Status& why);
   void Enter(Phase phase) {
     if (options_.on_phase) options_.on_phase(phase);
@@ -135,8 +146,9 @@ class StepImpl {
 
   const std::shared_ptr<const int> life_ = std::make_shared<const int>(0);
   int repeated_ = 0;
-  bool immediate_ = false;  // Immediate mode: each minimize() applies its update.
-  // True after the first commit. The number of minimize() calls in a step is known from then on.
+  bool immediate_ = false;  // True in immediate mode, in which each minimize() updates at once.
+  // True after the first completed step. How often the program calls minimize() is known from then
+  // on.
   bool settled_ = false;
   StepBuffers buffers_;
   StepLosses losses_;
@@ -145,17 +157,17 @@ class StepImpl {
   StepRandom random_;
   StepUndo undo_;
 
-  // These belong to the current step.
+  // The fields below belong to the current step.
   int64_t local_examples_ = 0, micro_examples_ = 0;
   int micro_batch_ = 0, micro_batches_ = 1;
   std::vector<int> minimized_;  // Optimizers minimized in this micro-batch.
   std::vector<int> updated_;    // Optimizers that this step has already updated.
   std::vector<int> deferred_;   // Optimizers to update at the commit.
-  // What can become of the current step.
+  // What can still happen to the current step.
   enum class Stage {
-    kOpen,         // It completes, or is taken back.
-    kStartsAgain,  // It is taken back, and starts again in immediate mode.
-    kCommitted,    // It completes, because its last reduction has.
+    kOpen,         // The step may complete, or be rolled back.
+    kStartsAgain,  // The step is rolled back, and repeated in immediate mode.
+    kCommitted,    // The step completes: its last reduction is complete.
   };
   Stage stage_ = Stage::kOpen;
 };

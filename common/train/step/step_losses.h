@@ -1,10 +1,12 @@
-// The losses of a step. A program gives losses for each example, with weights or without, and terms
-// to add to them. StepLosses checks them, and makes the objective of each optimizer from them: a
-// scalar, of which the objectives of all replicas and micro-batches add up to that of the global
-// batch. Internal to common/train. Used by the replica's thread.
+// The losses of a step. A program passes one loss for each example, optionally with weights, and
+// terms to add to the loss. StepLosses checks the losses and terms, and computes the objective of
+// each optimizer. An objective is a scalar. The sum of an optimizer's objectives over all replicas
+// and micro-batches is its loss of the global batch. A replica is one device's copy of the model,
+// with its own thread. Internal to common/train. Used by the replica's thread.
 //
-// If a loss has weights, the divisor of its gradients is the sum of the weights over the whole
-// step, which is known in the last micro-batch. Until then, an objective is divided by an estimate.
+// A loss with weights is divided by the sum of the weights over the whole step. This sum is known
+// in the last micro-batch. Earlier objectives are divided by an estimate, and the gradients are
+// corrected in the last micro-batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,80 +26,86 @@ namespace muster {
 
 // The objective of an optimizer in one micro-batch.
 struct Goal {
-  int optimizer;
+  int optimizer;  // The index of the optimizer.
   at::Tensor objective;
-  // The factor for the optimizer's gradients of earlier micro-batches. Set in the last micro-batch,
-  // if the divisor was an estimate before.
+  // The factor that corrects the optimizer's gradients of earlier micro-batches. Set in the last
+  // micro-batch, if the earlier divisor was an estimate.
   std::optional<double> rescale = {};
+  // Adds `term` to the objective.
   void Add(const at::Tensor& term) { objective = objective.defined() ? objective + term : term; }
 };
 
-// Returns true if `optimizers` has the index `one`.
+// Returns true if `optimizers` contains the index `one`.
 inline bool Contains(const std::vector<int>& optimizers, int one) {
   return std::find(optimizers.begin(), optimizers.end(), one) != optimizers.end();
 }
 
 class StepLosses {
  public:
-  // Both must outlive this object.
+  // The arguments must outlive this object.
   StepLosses(const Replica* replica, StepCollectives* collectives)
       : replica_(replica), collectives_(collectives) {}
 
-  // Begins a step, and discards what is left of the one before.
+  // Begins a step. Discards everything from the previous one.
   void Begin(const LossWeights& weights);
   // Begins micro-batch `index` of `count`, which has `examples` examples on this replica.
   void BeginMicroBatch(int index, int count, int64_t examples);
 
-  // The next minimize() adds these to the loss of the optimizer, or of the program's only optimizer
-  // if `optimizer` is null. They throw StatusError.
+  // Add a term, which the next minimize() adds to the loss of the optimizer. AddLoss adds one loss
+  // for each example, and Regularize a scalar. If `optimizer` is null, the term is for the only
+  // optimizer of the next minimize(). Both throw StatusError.
   void AddLoss(const at::Tensor& loss, const OptimizerHandle* optimizer);
   void Regularize(const at::Tensor& loss, const OptimizerHandle* optimizer);
-  // Returns true if such a loss was added after the last minimize().
+  // Returns true if a term was added that no minimize() has used.
   bool has_unused_extras() const { return !extra_losses_.empty() || !regularizers_.empty(); }
 
-  // Checks the arguments of minimize(). `minimized` has the optimizers of earlier calls in this
-  // micro-batch. Throws StatusError.
+  // Checks the arguments of minimize(). `minimized` has the optimizers of earlier minimize() calls
+  // in this micro-batch. Throws StatusError.
   void Check(const std::vector<Objective>& objectives, const std::vector<int>& minimized) const;
-  // Returns one goal for each optimizer of `objectives`. In the last micro-batch, reduces the
-  // weights if the divisor is over all replicas. Throws StatusError. REQUIRES: Check passed.
+  // Returns one goal for each optimizer of `objectives`. In the last micro-batch, sums the weights
+  // over all replicas if the divisor is over all replicas. Throws StatusError. REQUIRES: Check has
+  // passed.
   std::vector<Goal> Goals(const std::vector<Objective>& objectives);
 
-  // Returns the sum of this replica's objectives in the step, in double precision, or an undefined
-  // tensor if there was none.
+  // Returns the sum of this replica's objectives in the step, in double precision. Undefined if
+  // there was no objective.
   const at::Tensor& objective_sum() const { return objective_sum_; }
 
  private:
-  // A loss of add_loss() or regularize(), which the next minimize() adds.
+  // A term that the next minimize() adds.
   struct Extra {
     at::Tensor loss;
-    int optimizer;  // -1 for the program's only optimizer.
+    int optimizer;  // -1 for the only optimizer of the next minimize().
   };
-  // The weighted losses of one optimizer over all micro-batches. Their divisor is known in the last
-  // micro-batch.
+  // The sum of the weighted losses of one optimizer over the micro-batches so far.
   struct WeightedSum {
     at::Tensor loss, weights;  // Sums over this replica, in double precision.
-    double provisional = 0;    // Estimated divisor, by which the gradients so far are divided.
-    std::vector<at::Tensor> regularizers;
+    // The estimated divisor of the gradients so far. 0 if there is none yet.
+    double provisional = 0;
+    std::vector<at::Tensor> regularizers;  // Terms that the last micro-batch adds.
   };
   bool in_last() const { return micro_batch_ + 1 == micro_batches_; }
   const std::string& NameOf(int optimizer) const { return replica_->optimizers()[optimizer].name; }
+  // Returns the index of an optimizer. `call` names the program's call, for errors.
   int IndexOf(OptimizerHandle handle, const char* call) const;
-  // Returns the optimizers of `objectives`, after the checks of each objective. Sets `*weighted` to
-  // true if the sums of an objective accumulate over micro-batches, and checks by its earlier
-  // value.
+  // Checks each objective. Returns the optimizers of `objectives`, each once. Sets `*weighted` to
+  // true if an objective has weights that are summed over micro-batches. The checks depend on the
+  // previous value of `*weighted`.
   std::vector<int> CheckEach(const std::vector<Objective>& objectives, bool* weighted) const;
+  // Throws if a term names no optimizer and minimize() has several.
   void CheckExtras(const std::vector<int>& optimizers) const;
   // Returns true if a parameter of the optimizer requires a gradient, or the program has tables.
   bool TrainsAnything(int optimizer) const;
-  // Returns the sum of losses without weights.
+  // Returns the objective of losses without weights, and adds it to objective_sum_.
   at::Tensor Plain(const at::Tensor& per_example);
-  // Returns the factor for the weighted sum of each objective.
+  // Returns the factor for the weighted sum of each objective. 0 for an objective without weights.
   std::vector<double> WeightScales(const std::vector<Objective>& objectives);
-  // Returns the factor for one objective, the weights of which sum to `sum`.
+  // Returns the factor for an objective whose weights have the sum `sum`.
   double ScaleOf(int optimizer, double sum);
-  // Adds this micro-batch to the weighted loss of an optimizer. Adds a term to `goal`, and sets its
-  // `rescale` in the last micro-batch if the gradients so far have an estimated divisor.
+  // Adds the weighted loss of this micro-batch to weighted_ and to `goal`. In the last micro-batch,
+  // sets `goal->rescale` if the gradients so far have an estimated divisor.
   void Accumulate(const Objective& objective, double scale, Goal* goal);
+  // Adds the terms of the goal's optimizer to the goal.
   void AddExtras(Goal* goal);
 
   const Replica* const replica_;

@@ -1,7 +1,8 @@
 // The random numbers of a step. All of them are a function of the job's seed, the step, the replica
-// and the micro-batch. A step seeds LibTorch's default generator of the replica's device, and gives
-// the program a generator of its own. CPU replicas of one process share the default generator,
-// which the first of them seeds. Internal to common/train. Used by the replica's thread.
+// and the micro-batch. A replica is one device's copy of the model, with its own thread. A step
+// seeds LibTorch's default generator of the replica's device. It also gives the program a generator
+// that belongs to the replica. All CPU replicas of a process share one default generator, and the
+// first replica of the process seeds it. Internal to common/train. Used by the replica's thread.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -16,22 +17,24 @@ namespace muster {
 
 class StepRandom {
  public:
-  // All must outlive this object.
+  // The arguments must outlive this object.
   StepRandom(const Replica* replica, const Job* job, const StepRunnerOptions* options)
       : replica_(replica), job_(job), options_(options) {}
 
-  // Begins a micro-batch of the step after `steps_done` steps, and seeds the default generator.
+  // Begins a micro-batch of step number `steps_done` + 1, and seeds the default generator.
   void BeginMicroBatch(int64_t steps_done, int micro_batch);
-  // Returns the replica's own generator.
+  // Returns the generator that belongs to the replica, for Step::generator.
   at::Generator Generator();
   // Returns a ConfigurationError if the program has drawn from the default generator in this
-  // micro-batch and must not.
+  // micro-batch although it must not (MustNotDraw).
   absl::Status CheckNothingDrawn() const;
 
  private:
-  // Returns true if the program must not draw from LibTorch's default CPU generator: in a
-  // deterministic job, if several replicas share it. The numbers would depend on timing.
+  // Returns true if the program must not draw from LibTorch's default CPU generator. This is the
+  // case in a deterministic job if several replicas share the generator: the numbers would depend
+  // on timing.
   bool MustNotDraw() const;
+  // Returns a seed for this micro-batch. Different purposes get different seeds.
   uint64_t Seed(uint64_t purpose) const;
 
   const Replica* const replica_;
@@ -40,8 +43,8 @@ class StepRandom {
   int64_t steps_done_ = 0;
   int micro_batch_ = 0;
   at::Generator generator_;        // Made on first use.
-  bool generator_seeded_ = false;  // True if it is seeded for this micro-batch.
-  at::Tensor undrawn_;             // The default generator's state after seeding.
+  bool generator_seeded_ = false;  // True if generator_ is seeded for this micro-batch.
+  at::Tensor undrawn_;             // The state of the default generator after seeding.
 };
 
 }  // namespace muster

@@ -1,6 +1,7 @@
-// The state to which a step can be taken back: the values of buffers and of requires_grad before
-// the step, the rules of optimizers, and the undo copy of immediate mode (step.h). Internal to
-// common/train. Used by the replica's thread.
+// Rolls a step back. StepUndo has the values of buffers and of requires_grad before the step. In
+// immediate mode, in which each minimize() of a step updates at once (step.h), it also has a copy
+// of the replica's state. A replica is one device's copy of the model, with its own thread.
+// Internal to common/train. Used by the replica's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,26 +15,27 @@ namespace muster {
 
 class StepUndo {
  public:
-  // Both must outlive this object.
+  // The arguments must outlive this object.
   StepUndo(Replica* replica, StepBuffers* buffers) : replica_(replica), buffers_(buffers) {}
 
-  // Begins a step.
+  // Begins a step. Saves the buffers and requires_grad.
   void Begin();
-  // Copies the tensors of Replica::state(), if this step has not copied them before. Called before
-  // each update of immediate mode.
+  // Copies the tensors of Replica::state(). Does nothing if this step has copied them before.
+  // Called before each update in immediate mode.
   void KeepState();
-  // Discards the copy of KeepState. The next copy uses its memory.
+  // Marks the copy of KeepState as invalid. The next copy uses its memory.
   void DropState() { has_state_ = false; }
-  // Takes the step back, and cancels its gradients. If `keeps_flags` is true, requires_grad stays
-  // as the step has set it. May throw the error of a failed device.
+  // Restores the state before the step, and cancels the step's gradients. If `keeps_flags` is true,
+  // does not restore requires_grad. May throw the error of a failed device.
   void PutBack(bool keeps_flags);
 
  private:
   Replica* const replica_;
   StepBuffers* const buffers_;
-  std::vector<bool> requires_grad_;               // Replica::requires_grad() before the step.
-  std::vector<at::Tensor> state_, state_copies_;  // The tensors of Replica::state().
-  bool has_state_ = false;                        // True if state_copies_ is of this step.
+  std::vector<bool> requires_grad_;  // Replica::requires_grad() before the step.
+  // The tensors of Replica::state(), and their copies.
+  std::vector<at::Tensor> state_, state_copies_;
+  bool has_state_ = false;  // True if state_copies_ has the state before this step.
 };
 
 // Returns copies of the tensors.
