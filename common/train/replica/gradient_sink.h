@@ -1,6 +1,7 @@
 // The interface through which a training step delivers the gradients of one optimizer. A replica is
 // one device's copy of the model, with its own thread. GradientBuckets sums the gradients over all
-// replicas. PushedGradients pushes them to parameter servers.
+// replicas. LocalGradients keeps those of the only replica. PushedGradients pushes them to
+// parameter servers.
 //
 // A reduction is the delivery of one set of gradients. Its parts are buckets, or pushes to servers.
 // The calls of a reduction are, in this order:
