@@ -1,7 +1,7 @@
-"""The pages for developers describe this tree: every path, heading and symbol that they name exists, every arrow of a diagram names a
-file, and the rooms stand in the order that tests/unit/layout checks.
+"""The pages describe this tree: every path, heading and symbol that they name exists, every arrow of a diagram names a file, and the rooms
+stand in the order that tests/unit/layout checks.
 
-  paths.py              looks at the pages below
+  paths.py              looks at the pages below and at all others of docs/
   paths.py --self-test  shows that each kind of mistake is found
 """
 import collections
@@ -14,9 +14,12 @@ import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 # Page, and how many paths it names at least: a page that lost its paths is not read as intended.
-PAGES = {"docs/architecture.md": 150, "docs/where_to_change.md": 300, "docs/testing.md": 120, "CONTRIBUTING.md": 15, "docs/operating.md": 10}
+PAGES = {"docs/architecture.md": 150, "docs/where_to_change.md": 300, "docs/testing.md": 120, "CONTRIBUTING.md": 15, "docs/operating.md": 10,
+         "docs/control_plane.md": 30, "docs/collective.md": 4, "docs/parameter_server.md": 25, "README.md": 80, "SECURITY.md": 5}
 FOLDERS = "bench|chief|cmake|common|deploy|docs|evaluator|examples|include|k8s|proto|ps|tests|worker"
-PATH = re.compile(rf"(?<![\w./<-])(?:{FOLDERS})/[\w./{{}},*-]*")
+# What readers make themselves with the commands of docs/kubernetes.md, and a unit.
+OTHERS = r"k8s/(?:team|watched|overlays)\b|examples/s\b"
+PATH = re.compile(rf"(?<![\w./<-])(?!{OTHERS})(?:{FOLDERS})/[\w./{{}},*@-]*")
 ARROW = re.compile(r"-->|-\.->|==>|->>|-x|-\)")
 SYMBOL = re.compile(r"[A-Za-z_~][\w:~]*(?:\(\))?")
 LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]+))?\)")
@@ -105,8 +108,11 @@ class Page:
         for span in re.findall(r"`([^`]+)`", cells[2]):
             if PATH.fullmatch(span):
                 files = [file for path in spelled(span) for file in self.tree.find(path)]
-            elif files and SYMBOL.fullmatch(span) and not any(span.removesuffix("()") in self.tree.read(file) for file in files):
-                self.complain(number, f"{span} is not in {' or '.join(files)}")
+            elif files and SYMBOL.fullmatch(span):
+                if not any(span.removesuffix("()") in self.tree.read(file) for file in files):
+                    self.complain(number, f"{span} is not in {' or '.join(files)}")
+                elif span.islower() and all(file.endswith(".cc") for file in files):
+                    self.complain(number, f"{span} is a variable or a text of {' or '.join(files)}: name the function that has it")
 
 
 def rooms_out_of_order(page, layout):
@@ -119,7 +125,8 @@ def rooms_out_of_order(page, layout):
 
 def self_test():
     class Few(Tree):
-        files = {"chief/a.h": "class A {\n void Run();\n};", "common/b.cc": "", "docs/p.md": "# One\n## `Two`, three\n", "tests/x/one.txt": ""}
+        files = {"chief/a.h": "class A {\n void Run();\n int b;\n};", "common/b.cc": "int b;", "docs/p.md": "# One\n## `Two`, three\n",
+                 "tests/x/one.txt": "", "deploy/a@.service": ""}
 
         def find(self, pattern):
             return [file for file in self.files if pathlib.PurePath(file).match(pattern) or file.startswith(pattern.rstrip("/") + "/")]
@@ -131,9 +138,12 @@ def self_test():
         return "\n".join(["```mermaid", *lines, "```"])
 
     cases = [("see `chief/a.h`, `common/b.cc`.", 0), ("see `chief/b.h`", 1), ("`chief/` and `chief/*.h`", 0), ("`chief/*.cc`", 1),
-             ("`tests/x/{one,two}.txt`", 1), ("`tests/x/NAME.txt`", 0), ("https://example.org/chief/none.h and build/chief/none", 0),
+             ("`tests/x/{one,two}.txt`", 1), ("`tests/x/NAME.txt`", 0), ("`deploy/a@.service` `deploy/b@.service`", 1),
+             ("`k8s/team/a.yaml`, `k8s/watched`, `k8s/overlays/four`", 0), ("`k8s/teams`", 1), ("1,821 examples/s", 0), ("`examples/step.cc`", 1),
+             ("https://example.org/chief/none.h and build/chief/none", 0),
              ("[a](p.md) [b](p.md#one) [c](p.md#two-three) [d](https://example.org/x)", 0), ("[a](q.md)", 1), ("[a](p.md#four)", 1),
              ("| x | `chief/a.h`: `A`, `Run()` | y | z |", 0), ("| x | `chief/a.h`: `B` | y | z |", 1), ("| x | `chief/a.h` | `B` | z |", 0),
+             ("| x | `chief/a.h`: `b` | y | z |", 0), ("| x | `common/b.cc`: `b` | y | z |", 1),
              (fenced("flowchart LR", 'A -->|"x (chief/a.h)"| B'), 0), (fenced("flowchart LR", 'A -->|"x"| B'), 1),
              (fenced("sequenceDiagram", "A->>B: x (chief/a.h)"), 0), (fenced("sequenceDiagram", "A->>B: x"), 1),
              (fenced("sequenceDiagram", "A->>B: x, then y; z (chief/a.h)"), 1), (fenced("flowchart LR", 'A["x'), 1), (fenced("graph"), 1)]
@@ -150,7 +160,8 @@ def main():
     if "--self-test" in sys.argv:
         sys.exit(self_test())
     tree, found, paths = Tree(), [], collections.Counter()
-    for name, least in PAGES.items():
+    pages = {**dict.fromkeys(sorted(tree.find("docs/*.md")), 0), **PAGES}
+    for name, least in pages.items():
         page = Page(name, tree.read(name), tree)
         found += page.check()
         paths[name] = page.paths
@@ -159,7 +170,7 @@ def main():
     found += rooms_out_of_order(tree.read("docs/architecture.md"), tree.read("tests/unit/layout/layout_test.cc"))
     for line in found:
         print(line)
-    print(f"{paths.total()} paths on {len(PAGES)} pages, {len(found)} complaints")
+    print(f"{paths.total()} paths on {len(pages)} pages, {len(found)} complaints")
     sys.exit(1 if found else 0)
 
 
