@@ -2,7 +2,7 @@
 // is a task's log of events for post-mortems (common/flight/flight_record.h). FlightService writes
 // each record to model_dir/flight/<generation>/<task>.json. A generation is the period in which a
 // fixed set of members trains together. FlightService writes on its own thread, so a slow disk
-// delays no caller. FlightService keeps the files of the newest generations only, and needs no
+// delays no caller. It keeps the files of the newest generations only. FlightService needs no
 // LibTorch.
 //
 // Thread-safe. A FlightService must outlive the gRPC server on which it is registered.
@@ -26,8 +26,9 @@ struct FlightServiceOptions {
   std::string cluster_digest;
   // Returns the id of the run. The id may change until training begins.
   std::function<std::string()> run_id;
-  std::set<std::string> tasks;       // Names of the members, such as "worker:1".
-  std::function<uint64_t()> newest;  // Returns the number of the newest generation.
+  std::set<std::string> tasks;  // Names of the members, such as "worker:1".
+  // Returns the number of the newest generation. Records with a higher number are refused.
+  std::function<uint64_t()> newest;
   // Called before each write. Returns an error if this chief no longer owns the model_dir. May be
   // null.
   std::function<absl::Status()> fence;
@@ -40,8 +41,8 @@ struct FlightServiceOptions {
 class FlightService {
  public:
   static std::unique_ptr<FlightService> Make(FlightServiceOptions options);
-  // Waits for the write in progress and drops the other unwritten records. Call Drain before, to
-  // have all records written. REQUIRES: the gRPC server is destroyed.
+  // Waits for the write in progress and drops the other unwritten records. To have all received
+  // records written, call Drain first. REQUIRES: the gRPC server is destroyed.
   virtual ~FlightService() = default;
   virtual grpc::Service* service() = 0;
   // Blocks until all received records are written, but at most for `limit`.

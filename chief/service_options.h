@@ -1,7 +1,7 @@
 // These functions make the options of the chief's services from the job, the cluster spec and this
-// task. The caller adds the options that depend on the run: the run's id, the chief's term (the
-// number of this owner of the model_dir), other services, and callbacks. The functions are pure,
-// except that CoordinatorOptionsOf looks for a CUDA driver.
+// task. The caller adds the options that depend on the run: the run's id, the chief's term (a
+// number above the terms of all earlier owners of the model_dir), other services, and callbacks.
+// The functions are pure, except that CoordinatorOptionsOf looks for a CUDA driver.
 #pragma once
 
 #include <vector>

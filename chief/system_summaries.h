@@ -28,7 +28,7 @@ struct SystemSummaryOptions {
 };
 
 // Runs a thread that writes the scalars at each interval. The destructor makes the thread write the
-// scalars once more. Each step is written at most once.
+// scalars once more. There is at most one write for each step.
 class SystemSummaries {
  public:
   explicit SystemSummaries(SystemSummaryOptions options);

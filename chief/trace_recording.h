@@ -18,16 +18,16 @@
 namespace muster::chief {
 
 struct TraceRequest {
-  std::vector<std::string> tasks;  // The job's tasks, in the order in which the file lists them.
-  bool independent = false;        // A parameter-server job: each worker counts its own steps.
+  std::vector<std::string> tasks;  // The job's tasks, in the order of the trace file.
+  bool independent = false;        // True if each worker counts its own steps (parameter servers).
   int steps = 1;                   // The number of steps that each task records.
   Duration limit{};                // Tasks stop recording after this time.
 };
 
 class TraceRecording {
  public:
-  // Tasks call Align to agree on the first recorded step. The other tasks wait at most this long
-  // for a task's call.
+  // Tasks call Align to agree on the first recorded step. A task waits at most this long, from the
+  // start of the recording, for the calls of the other tasks.
   static constexpr Duration kAlign = std::chrono::seconds(2);
   // Tasks may deliver spans for this long after the time limit of the recording.
   static constexpr Duration kDelivery = std::chrono::seconds(3);
@@ -48,7 +48,7 @@ class TraceRecording {
   // the reason if the piece is refused, else "".
   std::string Take(const proto::TraceKeepRequest& piece, const std::string& own_clock);
 
-  // Returns whether no further spans are expected.
+  // Returns true if no further spans are expected.
   bool IsComplete(MonotonicTime now) const;
   // Returns the next time at which a deadline may change the result of Window or IsComplete.
   MonotonicTime NextDeadline(MonotonicTime now) const;

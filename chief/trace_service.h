@@ -1,7 +1,7 @@
 // TraceService makes the traces that `muster trace` requests. A trace has the spans (named
 // intervals of time) that tasks record during a few steps. TraceService tells the tasks to record,
-// waits for their spans until a deadline, and writes one file to model_dir/trace/. The file omits a
-// task that does not answer, and names this task. TraceService needs no LibTorch.
+// waits for their spans until a deadline, and writes one file to model_dir/trace/. For a task that
+// does not answer, the file has no spans but gives the task's name. TraceService needs no LibTorch.
 //
 // Thread-safe. A TraceService must outlive the gRPC server on which it is registered.
 #pragma once
@@ -19,13 +19,13 @@
 namespace muster::chief {
 
 struct TraceServiceOptions {
-  // If empty, the service writes no files. The caller still receives the trace.
+  // If empty, the service writes no files. `muster trace` still receives the trace.
   std::string model_dir;
   std::string cluster_digest;
   std::function<std::string()> run_id;
   // Names of the tasks, such as "worker:1", in the order in which a trace lists them.
   std::vector<std::string> tasks;
-  bool independent = false;  // The job has parameter servers.
+  bool independent = false;  // True if the job has parameter servers.
   // Called before each write. Returns an error if this chief no longer owns the model_dir. May be
   // null.
   std::function<absl::Status()> fence;

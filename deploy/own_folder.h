@@ -11,8 +11,8 @@ namespace muster {
 absl::StatusOr<std::string> OwnFolder();
 
 // If the environment variable MUSTER_TORCH_ROOT is set, adds $MUSTER_TORCH_ROOT/lib to the front of
-// LD_LIBRARY_PATH. Processes that this process starts later then find LibTorch there. Users set the
-// variable on hosts where LibTorch is at another path than on the build host.
+// LD_LIBRARY_PATH. Processes that this process starts after the call find LibTorch there. Users set
+// the variable on hosts where LibTorch is at another path than on the build host.
 void FindTorchByEnvironment();
 
 }  // namespace muster

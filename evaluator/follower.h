@@ -63,8 +63,8 @@ class Follower {
   absl::StatusOr<checkpoint::Snapshot> Read(const proto::Announcement& announced);
   absl::Status SendReport(const proto::EvaluationReport& report, const std::string& name);
   absl::Status Finished(const absl::Status& why) const;
-  // Marks the current checkpoint as not evaluated. A restarted chief does not have the metrics of
-  // this checkpoint and may announce it again.
+  // Marks the current checkpoint as not evaluated. Called, for example, if the chief was restarted
+  // and does not know this checkpoint. The chief may announce it again.
   void NotDone() { state_.after_step = step_ - 1; }
   // Returns the result of Run for a failure of this process.
   absl::Status OwnFailure(const absl::Status& failure) const;

@@ -15,8 +15,8 @@ bool SharesHost(const ClusterSpec& cluster);
 // Returns the devices of an evaluator. `devices` is the job's setting. `visible` is the value of
 // CUDA_VISIBLE_DEVICES, or null if the variable is not set. If `shares_host` is true, returns "cpu"
 // in two cases. The first case is that `devices` is "auto", because the training tasks use the
-// GPUs. The second case is that `visible` is empty, as under `muster launch`. Otherwise returns
-// `devices`.
+// GPUs. The second case is that `visible` is the empty text, as under `muster launch`. Otherwise
+// returns `devices`.
 std::string EvaluatorDevices(const std::string& devices, bool shares_host, const char* visible);
 
 // Lowers the priority of the calling thread. Threads that this thread starts later inherit it.

@@ -12,7 +12,7 @@ namespace muster::evaluator {
 struct FollowState {
   uint64_t chief_incarnation = 0;  // Identifies the chief's process that sent `job`. 0: none yet.
   std::string run_id, job;         // The run's id and the resolved job, both sent by the chief.
-  bool prepared = false;           // Datasets and models of `job` are loaded.
+  bool prepared = false;           // True if datasets and models of `job` are loaded.
   int64_t after_step = -1;         // All checkpoints up to this step are evaluated or skipped.
 };
 
@@ -25,8 +25,8 @@ enum class Move {
   kAsk,       // There is no checkpoint to evaluate: ask the chief again.
 };
 
-// If the reply has the job of a new chief process, copies the chief, run and job to `*state`. If
-// the run is a new one, sets `after_step` to -1.
+// If the reply has the job of a new chief process, copies chief_incarnation, run_id and job to
+// `*state`. If the run is a new one, sets `after_step` to -1.
 Move NextMove(const proto::NextCheckpointReply& reply, FollowState* state);
 
 }  // namespace muster::evaluator

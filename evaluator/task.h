@@ -12,7 +12,8 @@ namespace muster::evaluator {
 struct EvaluatorParts {
   // Finds the job's "program" by name.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
-  // A file that also receives the last line that a failed process prints. Empty: none.
+  // A file, such as Kubernetes' terminationMessagePath, that also receives the error with which
+  // this process ends. Empty: none.
   std::string termination_log;
 };
 

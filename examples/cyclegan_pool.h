@@ -1,7 +1,7 @@
 // Pools of translated pictures: Shrivastava et al., Learning from Simulated and Unsupervised Images
-// through Adversarial Training (2017). A pool keeps earlier pictures of a generator. The pools are
-// buffers of this module. Checkpoints therefore save the pools, and a failed step does not change
-// them. Each replica (device) has its own pools.
+// through Adversarial Training (2017). A pool keeps pictures that a generator made in earlier
+// steps. The pools are buffers of this module. Checkpoints therefore save the pools, and a failed
+// step does not change them. Each replica (device) has its own pools.
 #pragma once
 
 #include <ATen/core/Generator.h>

@@ -1,8 +1,8 @@
 // ChiefContact tracks when the last message of the chief arrived at this parameter server.
 //
 // The chief replaces a server that it cannot reach, even if workers still reach the server. Pushes
-// that the server acknowledged afterwards would be lost. A server therefore acknowledges no push
-// while the chief is silent for too long.
+// that a server acknowledged after the chief has replaced it would be lost. A server therefore
+// acknowledges no push while the chief is silent for too long.
 #pragma once
 
 #include "absl/base/thread_annotations.h"

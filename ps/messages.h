@@ -1,5 +1,6 @@
 // Converts between the messages of proto/parameter_server.proto and the types of ps/ (shard_host.h,
-// shard_store.h). For an invalid message, the functions return InvalidArgument with one sentence.
+// shard_store.h). These headers define shard, chunk and view. For an invalid message, the functions
+// return InvalidArgument with one sentence.
 #pragma once
 
 #include <map>

@@ -1,5 +1,6 @@
 // The rows of all embedding tables of one shard as a safetensors file, which is produced piece by
-// piece. A table with n rows has these tensors:
+// piece. A shard is the part of the variables that one parameter server holds. It consists of
+// chunks. Each row of a table belongs to one chunk. A table with n rows has these tensors:
 // - "<table>.keys", int64 [n];
 // - "<table>.rows", float32 [n, width];
 // - "<table>.<column>", one for each optimizer slot and for each column that eviction uses;
@@ -43,7 +44,7 @@ class RowsFile {
     bool NextOfTensor(std::string* piece);
 
     const std::shared_ptr<const RowsFile> file_;
-    bool begun_ = false;  // The head of the file was returned.
+    bool begun_ = false;  // True if the head of the file was returned.
     // The position of the next piece.
     size_t tensor_ = 0;  // Index in SafetensorsPlan::order.
     size_t chunk_ = 0;   // Index in Table::chunks.

@@ -1,6 +1,6 @@
 // The parameter server's side of one worker's data connection to one shard, the part of the
-// variables that one server holds. Serve applies the worker's pushes (gradients) as they arrive,
-// and answers its pulls (requests for parameters).
+// variables that one server holds. A shard consists of chunks (ps/shard_store.h). Serve applies the
+// worker's pushes (gradients) as they arrive, and answers its pulls (requests for parameters).
 #pragma once
 
 #include <atomic>

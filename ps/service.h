@@ -55,7 +55,7 @@ struct PsServiceOptions {
 struct PsStatus {
   uint64_t view = 0;                       // The number of the current view.
   std::vector<int> primary_of, backup_of;  // Indices of shards.
-  int64_t updates = 0;                     // The same as proto::BeatReply::updates.
+  int64_t updates = 0;                     // The largest number of updates of one chunk.
   int connections = 0;                     // The number of open data connections.
 };
 

@@ -31,7 +31,7 @@ struct PsView {
   struct Place {
     int primary = -1, backup = -1;  // Indices of ps tasks.
     std::string backup_address;     // The address of the backup's DataListener.
-    bool backup_in_sync = false;    // The backup has every acknowledged update.
+    bool backup_in_sync = false;    // True if the backup has every acknowledged update.
     friend bool operator==(const Place&, const Place&) = default;
   };
   uint64_t number = 0;        // Higher than the numbers of all earlier views.
@@ -47,7 +47,7 @@ struct ShardSpec {
   std::map<int, push_pull::EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
   std::map<int, std::string> table_names = {};                    // Indexed by Chunk::table.
   uint64_t digest = 0;    // The digest of variables and layout.
-  bool checksum = false;  // Frames to a backup have checksums.
+  bool checksum = false;  // True if frames to a backup have checksums.
   push_pull::Compression compression =
       push_pull::Compression::kNone;  // Compression of the gradients sent to a backup.
 };
@@ -72,9 +72,9 @@ class ShardHost {
   // current view have ended. Returns FailedPrecondition if `view` is older than the current view.
   virtual absl::Status SetView(const PsView& view) = 0;
   // Sets the incarnation of each worker, keyed by the index of the worker. An incarnation is a
-  // random number that identifies a process. From now on, only these processes may push. Has no
+  // random number that identifies a process. After the call, only these processes may push. Has no
   // effect if `version` is below that of an earlier call. `version` consists of the chief's term, a
-  // number that is higher for each new chief, and a counter of that chief.
+  // number above the terms of all earlier chiefs, and a counter of that chief.
   using WorkersVersion = std::pair<uint32_t, uint64_t>;
   virtual void SetWorkers(WorkersVersion version, const std::map<int, uint64_t>& incarnations) = 0;
   // Sets the content of a chunk. Also changes the backup if this process is the shard's primary.
@@ -92,13 +92,13 @@ class ShardHost {
   // Returns the number of the current view.
   virtual uint64_t view() const = 0;
   // Returns the highest lease (the chief's number of a batch) of which at least a part of the push
-  // has arrived here. Returns 0 if no push has arrived.
+  // has arrived at this process. Returns 0 if no push has arrived.
   virtual int64_t newest_lease() const = 0;
   // Returns the shards whose chunks all have content here. Omits shards of which this process is a
   // backup that is not in sync.
   virtual std::vector<int> serving() const = 0;
-  // Returns the shards that have this process as primary and a backup in sync. If a backup cannot
-  // be brought in sync, sets `*last_error` to the reason.
+  // Returns the shards whose primary is this process and whose backup is in sync. If a backup
+  // cannot be brought in sync, sets `*last_error` to the reason.
   virtual std::vector<int> synced(std::string* last_error) const = 0;
   // Returns ReplicatedStore::waiting of each shard, without the shards for which it is zero.
   virtual std::map<int, Duration> waiting() const = 0;

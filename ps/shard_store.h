@@ -37,9 +37,12 @@ struct ChunkState {
   // chunk of an embedding table with n rows: one vector for each of EmbeddingTable::Columns except
   // the first, with the order [n][elements].
   std::vector<std::vector<float>> slots;
-  // Only for a chunk of an embedding table: the result of EmbeddingTable::Counted.
+  // Only for a chunk of an embedding table: the keys that have no row yet, each followed by its
+  // number of updates (EmbeddingTable::Counted).
   std::vector<uint64_t> counted = {};
   int64_t updates = 0;  // The number of applied updates, which is the optimizer's step.
+  // Identifies a push by the worker's process and by the push's number. An incarnation is a random
+  // number that identifies a process.
   struct Last {
     uint64_t incarnation = 0, sequence = 0;
     friend bool operator==(const Last&, const Last&) = default;
@@ -58,7 +61,8 @@ ChunkState FreshState(const RuleSpec& rule, std::span<const float> parameters);
 
 // The position of a piece in a state. The state of an embedding table's chunk may arrive in several
 // pieces, each with some of the rows. The first piece discards the pieces of an incomplete earlier
-// state. The chunk changes only when the last piece arrives, whose `updates` and `last` count.
+// state. The chunk changes only when the last piece arrives. It then has the `updates` and `last`
+// of that piece.
 struct Piece {
   bool first = true, last = true;
 };
@@ -69,8 +73,8 @@ class ShardStore {
     std::vector<push_pull::Chunk> chunks;                           // The chunks of the shard.
     std::vector<RuleSpec> rules;                                    // Indexed by optimizer.
     std::map<int, push_pull::EmbeddingTable::Options> tables = {};  // Indexed by Chunk::table.
-    // The number of parameter servers. With it, the store checks that a key belongs to its chunk.
-    // 0: the store does not check keys.
+    // The number of parameter servers. The store needs it to check that a row's key belongs to the
+    // chunk. 0: the store does not check keys.
     int servers = 0;
   };
   static std::unique_ptr<ShardStore> Make(Options options);
@@ -91,7 +95,7 @@ class ShardStore {
     std::shared_ptr<const push_pull::EmbeddingTable::Frozen> rows;
     int64_t updates = 0;
     std::map<int, ChunkState::Last> last;
-    std::vector<uint64_t> counted;  // The same as ChunkState::counted.
+    std::vector<uint64_t> counted;  // As in ChunkState.
   };
   virtual absl::StatusOr<FrozenRows> Freeze(int chunk) const = 0;
   // FreezeDense preserves the current state of a dense chunk for Read. Read returns this state, and
@@ -109,7 +113,7 @@ class ShardStore {
   // Accepts pushes of worker `worker` only from the process with this incarnation. Pushes of other
   // processes of this worker return Superseded.
   virtual void Admit(int worker, uint64_t incarnation) = 0;
-  // Refuses the pushes of a lost worker from now on. Blocks until no push of this worker is being
+  // Refuses all further pushes of a lost worker. Blocks until no push of this worker is being
   // applied. Chunks that have already applied their part of a push keep the result.
   virtual void Expel(int worker) = 0;
 
@@ -138,12 +142,12 @@ class ShardStore {
   // REQUIRES: the chunk exists.
   virtual ChunkVersion chunk_version(int chunk) const = 0;
   // Applies an update that the primary has forwarded, as update `number` of the chunk. The worker
-  // need not be admitted here, and other chunks need not have content. Returns FailedPrecondition
-  // if the chunk has not exactly `number` - 1 updates.
+  // need not be admitted to this store, and other chunks need not have content. Returns
+  // FailedPrecondition if the chunk has not exactly `number` - 1 updates.
   virtual absl::StatusOr<push_pull::Pushed> Replay(int chunk, const push_pull::ChunkPush& push,
                                                    int64_t number) = 0;
 
-  // Returns the maximum over the chunks of the number of updates applied since the store was made.
+  // Counts the updates of each chunk since the store was made, and returns the highest count.
   virtual int64_t applied() const = 0;
   // Returns the statistics of each embedding table, keyed by Chunk::table and summed over the
   // table's chunks in this store.

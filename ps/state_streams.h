@@ -1,7 +1,8 @@
-// The streaming calls of proto::ParameterServer. Fill sets the content of shards. Read and ReadRows
-// return the content of a cut, a frozen copy of the shards that the call Cut has made. Each call is
-// a gRPC reactor with one message in flight. A call uses a thread only while it handles a message,
-// not while it waits for the chief.
+// The streaming calls of proto::ParameterServer. Fill sets the content of shards. A shard is the
+// part of the variables that one parameter server holds. Read and ReadRows return the content of a
+// cut. A cut is a frozen copy of the shards, made by the call Cut. Each streaming call is a gRPC
+// reactor with one message in flight. A call uses a thread only while it handles a message, not
+// while it waits for the chief.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -24,7 +25,7 @@ class StreamHost {
  public:
   // Checks that the call is from the current chief, and that a chief has created the shards in this
   // process. Returns OK and sets `*host` in this case, and otherwise an error. `term` is the
-  // chief's term, a number that is higher for each new chief. `method` is for error messages.
+  // chief's term, a number above the terms of all earlier chiefs. `method` is for error messages.
   virtual grpc::Status Enter(const grpc::CallbackServerContext& context, const char* method,
                              uint32_t term, HostPtr* host) = 0;
   // Finds the cut that the request names. Returns an error if there is none, or if it does not

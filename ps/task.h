@@ -1,7 +1,7 @@
 // The body of muster-ps. RunPs runs a parameter server and returns the process's exit code. The
-// server opens its gRPC port at its address in the cluster spec and joins the job as a member. It
-// serves until the chief sends the job's verdict, the result of the job. The server continues while
-// the chief is lost or replaced. Needs no LibTorch.
+// server opens its gRPC port at its address in the cluster spec and joins the job as a member, a
+// task that takes part in training. The server runs until the chief sends the job's verdict, the
+// result of the job. It continues while the chief is lost or replaced. Needs no LibTorch.
 #pragma once
 
 #include <functional>
@@ -34,7 +34,7 @@ class PsMembership {
   virtual void RequestStop() = 0;
   // Reports to the chief that this task has failed.
   virtual void ReportFailure(const absl::Status& failure) = 0;
-  // Sets the number of applied updates that heartbeats report from now on.
+  // Sets the number of applied updates that all later heartbeats report.
   virtual void SetUpdates(int64_t updates) = 0;
 };
 
@@ -68,10 +68,12 @@ struct PsParts {
   std::function<absl::StatusOr<bool>(const ClusterConfig&, const Job&,
                                      const std::function<bool()>& give_up)>
       finished_without_chief;
-  // Makes the planned faults of --fault apply to data connections and to the session. Called before
-  // the first of them is opened.
+  // Makes the planned faults of --fault apply to data connections and to the session, which is the
+  // stream to the chief. Called before the first of them is opened.
   std::function<void(Faults*, transport::ListenerOptions*)> adapt;
-  std::string termination_log;  // A file that also receives the last line. Empty: none.
+  // A file, such as Kubernetes' terminationMessagePath, that also receives the error with which
+  // this process ends. Empty: none.
+  std::string termination_log;
 };
 
 // main calls RunPs once, before any other thread exists.

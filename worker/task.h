@@ -16,7 +16,8 @@ struct TaskParts {
   ChiefRoleFactory start_chief;
   // Finds the job's "program" by name.
   std::function<absl::StatusOr<ProgramFactory>(const Json& program)> find_program;
-  // A file that also receives this process's last line. Empty: none.
+  // A file, such as Kubernetes' terminationMessagePath, that also receives the error with which
+  // this process ends. Empty: none.
   std::string termination_log;
 };
 

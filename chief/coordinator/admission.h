@@ -33,12 +33,13 @@ struct AdmissionOptions {
   // `cluster` and `job` are the chief's cluster spec and job, as JSON.
   std::string run_id, cluster_digest, cluster, job;
   // The chief's term: a number above those of all earlier chiefs of the run. It starts with the
-  // value in owner.json, and rises if a member has seen a higher term. The term is the upper half
-  // of the number of each new generation (a period in which a fixed set of members trains).
+  // value in owner.json, and rises if a member has seen a generation above those of this chief. The
+  // term is the upper half of the number of each new generation (a period in which a fixed set of
+  // members trains).
   uint32_t term = 1;
   uint32_t first_term = 1;  // The value of `term` at the start of the chief.
-  // True if the model_dir holds no record of a run. The chief then adopts the run_id of the first
-  // member that holds state.
+  // True if there is no model_dir, or if it has no record of a run that had begun. The chief then
+  // adopts the run_id of the first member that holds state.
   bool fresh_run = false;
   Compare differing_cluster_field, differing_job_key;
   // After this time without a heartbeat of a member, another process of its task may replace it.
@@ -52,7 +53,7 @@ struct Refusal {
   // the job cannot start. A restart of the task would not help.
   bool ends_job = false;
   // True if the refused process retries until its timeouts.join has passed. The reason is that its
-  // task has another process now, which may leave before that time.
+  // task has another process, which may leave before that time.
   bool tries_again = false;
 };
 
@@ -62,10 +63,10 @@ Differences DifferencesOf(const proto::Hello& hello, const AdmissionOptions& opt
 std::optional<Refusal> Admit(PausingTime now, const proto::Hello& hello,
                              const Differences& differences, const JobState& state,
                              const AdmissionOptions& options);
-// Returns nullopt unless the process's devices clash with the devices of `members`. A clash is, for
-// example, a GPU that another member uses. Called only after the first generation was formed. The
-// refusal does not end the job, so a replacement on the wrong host does no harm. (When the first
-// generation is formed, the members detect a clash themselves, and the job ends.)
+// Returns a refusal if the process's devices clash with the devices of `members`, else nullopt. A
+// clash is, for example, a GPU that another member uses. Called only after the first generation was
+// formed. The refusal does not end the job, so a replacement on the wrong host does no harm. (When
+// the first generation is formed, the members detect a clash themselves, and the job ends.)
 std::optional<Refusal> CheckDevices(const proto::Hello& hello, std::vector<MemberDevices> members);
 // Returns the index in `state.members` of the member with this name, such as "worker:1", or -1.
 int FindMember(const JobState& state, std::string_view name);

@@ -1,9 +1,10 @@
 // The Coordinator supervises the members of a job. A member is a task that takes part in training:
 // the chief and the workers, or in a parameter-server job the workers and the ps tasks. The chief
-// runs one Coordinator. Each member has a session with it, which is a gRPC stream. The Coordinator
-// forms generations (periods in which a fixed set of members trains together) and decides the
-// verdict (the outcome of the job). The training half of the chief's process joins as a Member
-// (common/membership/member.h), like any other process. See docs/control_plane.md for the protocol
+// runs one Coordinator. Each member has a session, which is a gRPC stream to the Coordinator. The
+// Coordinator forms generations (periods in which a fixed set of members trains together) and
+// decides the verdict (the outcome of the job). A chief's process has two halves: the chief's half
+// with the Coordinator, and the half that trains. If the chief's task is a member, the training
+// half joins as a Member (common/membership/member.h). See docs/control_plane.md for the protocol
 // and chief/decision/decision.h for the rules.
 #pragma once
 
@@ -31,8 +32,11 @@ struct MemberLossReport {
   TaskId task;
   int64_t pid = 0;
   std::string why;
-  bool asked_to_exit = false;  // The process hangs, and the Coordinator asked it to exit.
-  bool missed = true;          // The member was part of the current generation.
+  // True if the Coordinator asked the process to exit, because it makes no progress.
+  bool asked_to_exit = false;
+  // True if the loss affects training: the member was part of the current generation, or of the
+  // last one in Stage::kJoining. False, for example, for a spare.
+  bool missed = true;
 };
 
 struct CoordinatorOptions {
@@ -42,19 +46,21 @@ struct CoordinatorOptions {
   AdmissionOptions admission;            // Run id, term, cluster and job.
   // Writes the run id and the chief's term (AdmissionOptions::term) to the disk. The Coordinator
   // calls this function before it forms a generation with a new run id or term. It forms the
-  // generation only after the function has returned OK. With AdmissionOptions::fresh_run, the run
-  // id may come from a member that holds state. Called without locks, on the thread of
-  // IdentityWriter. After an error the Coordinator retries at the next tick. If the errors last for
-  // MembershipOptions::join, it ends the job.
+  // generation only after the function has returned OK. If model_dir has no record of a run
+  // (AdmissionOptions::fresh_run), the chief adopts the run of the first member that holds state.
+  // `run_id` is then that member's. Called without locks, on the thread of IdentityWriter. After an
+  // error the Coordinator retries at the next tick. If the errors last for MembershipOptions::join,
+  // it ends the job.
   std::function<absl::Status(const std::string& run_id, uint32_t term)> record_identity;
   //
   // The next four functions must not block, because they are called with the Coordinator's lock
   // held.
   //
-  // Called when a member that had joined is lost and another process may replace it.
+  // Called when a process that had joined is lost and another process may replace it. Not called
+  // for a member that leaves because it was asked to stop.
   std::function<void(const MemberLossReport& lost)> on_lost;
-  // Called at the start and whenever the newest generation changes. No chief of the run has formed
-  // a generation with a number above `generation`.
+  // Called at the start, when a generation is formed, and when the term rises. `generation` is an
+  // upper bound of the numbers of all generations of the run that this chief knows.
   std::function<void(uint64_t generation)> on_newest;
   // Called with `straggler` true when the other members begin to wait for `member` in each step
   // (pace.h). Called with false when they no longer wait.
@@ -100,7 +106,7 @@ class Coordinator {
   // the chief that its training half does not report, such as a lost model_dir or another chief
   // that has replaced this one.
   virtual void End(Verdict verdict) = 0;
-  // Ends a job that an earlier start of the chief had completed. Each process that connects
+  // Ends a job that was completed under an earlier chief process. Each process that connects
   // receives `message`. Wait() returns once all declared members have received `message`, or after
   // MembershipOptions::end. The caller informs the training half of the chief's process.
   virtual void EndFinished(const std::string& message) = 0;
@@ -111,7 +117,7 @@ class Coordinator {
   // Asks all members to stop at a step that they agree on. A SIGTERM at any member has the same
   // effect.
   virtual void RequestStop() = 0;
-  // Returns the last measurements of each connected member, keyed by task.
+  // Returns the last measurements that the members have sent, keyed by task. Omits lost members.
   virtual std::map<std::string, proto::TaskStats> Stats() = 0;
 };
 

@@ -1,5 +1,6 @@
 // CoordinatorActions carries out the coordinator's decisions (chief/decision/decision.h) and sends
-// the resulting messages to the members.
+// the resulting messages to the members. A generation is a period in which a fixed set of members
+// trains together.
 #pragma once
 
 #include <string>
@@ -16,24 +17,26 @@ class CoordinatorActions {
   void Act(PausingTime now, const Decision& decision);
   // Ends the current generation for all members, because of `why`. The job continues.
   void Abort(PausingTime now, const std::string& why);
-  // Ends the job. Has no effect if the job has already ended. `lost` is the lost member that caused
-  // the end, -1 if none. The coordinator does not wait for the acknowledgement of a lost member
-  // that is silent.
+  // Ends the job. Has no effect if the job has already ended. `lost` is the member that caused the
+  // end, -1 if none. If it has been silent for MembershipOptions::suspect, the coordinator does not
+  // wait for its acknowledgement.
   void End(PausingTime now, Verdict verdict, int lost);
   // Asks all members to stop at a step that they agree on.
   void Stop();
-  // Logs which members are missing, and sends this line to all members. Has an effect only while
-  // members wait for missing ones, and at most once per CoordinatorOptions::roster_interval.
+  // Logs one line that names the missing members, and sends this line to all members. Has an effect
+  // only while members wait for missing ones, and at most once per
+  // CoordinatorOptions::roster_interval.
   void SendMissingMembers(PausingTime now);
   void BeginRoster() { next_roster_ = state_.job.stage_since + state_.options.roster_interval; }
 
  private:
   void Form(PausingTime now, int member);
-  // Reports the admission of an independent member to MemberEvents.
+  // Reports the admission of an independent member (in a parameter-server job) to MemberEvents.
   void Admitted(const NewGeneration& formed);
-  // Treats `member` as lost.
+  // Removes the lost process of `member`, so that another process can take its place.
   void Drop(PausingTime now, int member, const std::string& why, bool asked_to_exit = false);
-  // Drops a member that hangs or leaves. Sends `why` to the member's process, which exits.
+  // Drops a connected member that makes no progress or leaves. Sends `why` to the member's process,
+  // which exits.
   void Expel(PausingTime now, int member, const Verdict& why);
 
   void TellVerdict() const;

@@ -2,7 +2,8 @@
 // coordinator's thread makes the decisions (coordinator.cc) and carries them out with
 // CoordinatorActions. gRPC's threads deliver the messages of members and other callers
 // (coordinator_sessions.cc). Registration (coordinator_registration.h) handles each Hello, the
-// first message of a session.
+// first message of a session. The term (AdmissionOptions::term) is a number above the terms of all
+// earlier chiefs of the run.
 #pragma once
 
 #include <map>
@@ -61,11 +62,11 @@ class CoordinatorImpl final : public Coordinator,
 
  private:
   void Run();  // The body of thread_.
-  // Asks the hosts of broken sessions whether the processes still exist.
+  // Tries to connect to the members with broken sessions, to learn whether their processes still
+  // exist.
   void ProbeBroken();
-  // Starts a write of the run id and the term to the disk, if the chief adopts a run or a
-  // generation cannot form before this write. Ends the job if the write does not succeed within
-  // timeouts.join.
+  // Starts a write of the run id and the term to the disk if one is needed: the chief adopts a run,
+  // or a generation waits for the write. Ends the job if no write succeeds within timeouts.join.
   void RecordIdentityLocked(PausingTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Handles the result of a write of the run id and the term.
   void KeptLocked(const IdentityWriter::Result& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -83,9 +84,10 @@ class CoordinatorImpl final : public Coordinator,
   std::thread thread_;
   // Only thread_ uses the next five fields.
   MonotonicTime next_probe_;
-  bool to_form_ = false;   // A generation waits until the run id and the term are on the disk.
+  // True if a generation waits until the run id and the term are on the disk.
+  bool to_form_ = false;
   absl::Status not_kept_;  // The result of the last write of the run id and the term.
-  // The time of the first write since the last successful one. nullopt if no write is needed.
+  // The time of the first of the writes that have not succeeded so far. nullopt after a success.
   std::optional<PausingTime> not_kept_since_;
   PausingTime to_keep_at_;  // The last time at which a write was needed.
 

@@ -1,7 +1,9 @@
 // Registration handles the Hello, the first message of each new session (a gRPC stream between a
 // process and the coordinator). Registration has three possible answers. It refuses the process
-// permanently, it tells the process to retry, or it accepts the process for its task. In the last
-// case it binds the session to the member (the task in training) and sends the job's current state.
+// permanently, it tells the process to retry, or it accepts the process for its task. If it accepts
+// the process, it binds the session to the member (the task in training) and sends the job's
+// current state. While the job ends, a new process receives the verdict (the outcome of the job) or
+// is told to retry.
 #pragma once
 
 #include <memory>
@@ -24,8 +26,8 @@ class Registration {
   void OnHello(const std::shared_ptr<Session>& session, const proto::Hello& hello,
                const Differences& differences);
   // A chief without a record of its run adopts the run of the first member that holds state. The
-  // chief must first write the id of this run to the disk. Returns this id, or "" if no write is
-  // needed.
+  // chief must first write the id of this run to the disk. Returns this id until the write has
+  // ended, otherwise "".
   const std::string& adopting() const { return adopting_; }
   // Called when the write of `run_id` has ended. Adopts this run if `written` is OK.
   void Adopted(const std::string& run_id, const absl::Status& written);
@@ -46,8 +48,9 @@ class Registration {
   bool Adopts(PausingTime now, const proto::Hello& hello, const Differences& differences);
   // Makes the sender of `hello` the process of `member`, in place of an earlier process.
   void TakeProcess(PausingTime now, const proto::Hello& hello, int member);
-  // Raises the chief's term if needed, so that new generations have numbers above
-  // `highest_generation`.
+  // The chief's term is the upper half of the number of each generation (a period in which a fixed
+  // set of members trains). RaiseTerm raises the term if a process has seen the generation
+  // `highest_generation`, which is above those of this chief.
   void RaiseTerm(uint64_t highest_generation);
   void Bind(const std::shared_ptr<Session>& session, const proto::Hello& hello, int member);
   // Sends the job's current state to a member that has joined or rejoined.

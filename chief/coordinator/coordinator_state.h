@@ -1,5 +1,7 @@
 // The state of a Coordinator (coordinator.h). The mutex of CoordinatorImpl guards this state.
-// CoordinatorImpl, CoordinatorActions and Registration share it.
+// CoordinatorImpl, CoordinatorActions and Registration share it. A generation is a period in which
+// a fixed set of members trains together. The term (AdmissionOptions::term) is a number above the
+// terms of all earlier chiefs of the run.
 #pragma once
 
 #include <memory>
@@ -19,17 +21,20 @@
 
 namespace muster::chief {
 
-// The state of a member that is not in JobState (chief/decision/decision.h): the member's session
+// The part of a member's state that JobState (chief/decision/decision.h) does not have: its session
 // and messages. An incarnation is a random number that identifies a process.
 struct MemberSlot {
   std::shared_ptr<Session> session;  // Null if the member has no session.
   proto::Hello hello;                // The last accepted Hello (the first message of a session).
   Session::Message formation;        // The message that announced the member's last generation.
-  uint64_t lost = 0;                 // The incarnation of the last lost process.
-  // The incarnation of the last process that the log named as waiting to become this member.
+  // The incarnation of the process that the coordinator dropped, 0 once another one has joined.
+  uint64_t lost = 0;
+  // The incarnation of the last process for which the log says that it waits for this member's
+  // place. Prevents repeated lines.
   uint64_t wait_logged = 0;
-  // A supervisor's report that the process has ended and will not be restarted. The report arrived
-  // while the process still had a live session, so it does not count yet (see CheckDeaths).
+  // A report of the task's launcher that the process has ended and will not be restarted. The
+  // report arrived while the process still had a live session, so it does not count yet (see
+  // CheckDeaths).
   struct Death {
     std::string why;
     PausingTime at;  // When the report arrived.
@@ -47,17 +52,19 @@ struct CoordinatorState {
     event = true;
     wake.Signal();
   }
-  // Returns whether the current run id and term are on the disk.
+  // Returns true if the current run id and term are on the disk.
   bool IdentityRecorded() const {
     return kept && kept->first == admission.run_id && kept->second == admission.term;
   }
   // Handles a report that a task has failed, or that its process has ended and will not be
   // restarted. Returns "" if the report ends the job, otherwise the reason why it does not. Sets
-  // `try_again` to true if the process must exit with 138, because a start on another host may
-  // succeed.
+  // `try_again` to true if the reporting process could not take a member's place because of its
+  // configuration, and the job waits for another process. The reporting process must then exit with
+  // 138 (retryable), because a start on another host may succeed.
   std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
   // Handles MemberSlot::death of all members. The report counts once the session is broken or
-  // silent. CheckDeaths drops the report if the process still sends messages a second later.
+  // silent. CheckDeaths drops the report if the process still sends messages a second after its
+  // arrival.
   void CheckDeaths(PausingTime now);
 
   // Reports an event to CoordinatorOptions::on_event. `task` may be "". `step` may be -1.
@@ -80,18 +87,21 @@ struct CoordinatorState {
   AdmissionOptions admission;
   MemberStats stats;
   uint32_t counter = 0;  // The number of generations in the current term (AdmissionOptions::term).
-  // Reports Newest() to the chief. Called when the term or the counter has risen.
+  // Reports Newest() to the chief. Called at the start and when the term or the counter has risen.
   void AdmitNewest() const {
     if (options.on_newest) options.on_newest(Newest());
   }
-  // Returns the number of the newest generation.
+  // Returns the number of the newest generation of the term. Before the first generation, returns a
+  // number below it.
   uint64_t Newest() const { return (static_cast<uint64_t>(admission.term) << 32) | counter; }
-  // The run id and the term that are on the disk. The coordinator forms a generation only if they
-  // equal the current ones.
+  // The run id and the term of the last successful write to the disk. The coordinator forms a
+  // generation only if they equal the current ones.
   std::optional<std::pair<std::string, uint32_t>> kept;
-  std::string abort_reason;      // Why the last generation was aborted.
-  bool event = false;            // Wake was called since the last decision.
-  bool closed = false;           // The coordinator no longer waits for members at the job's end.
+  std::string abort_reason;  // Why the last generation was aborted.
+  bool event = false;        // True if Wake was called since the last decision.
+  // True if the job has ended and the coordinator no longer waits for acknowledgements of the
+  // verdict.
+  bool closed = false;
   LogRateLimiter failure_lines;  // Limits log lines about failures that do not end the job.
   // `wake` is signalled by Wake. `ended` is signalled when the job ends and when `closed` becomes
   // true.

@@ -1,6 +1,6 @@
-// IdentityWriter writes the run's identity to model_dir: the run id and the chief's term (the
-// number of this owner of the model_dir). It uses a thread of its own, so a slow disk does not
-// delay the coordinator's decisions.
+// IdentityWriter writes the run's identity to model_dir: the run id and the chief's term (a number
+// above the terms of all earlier owners of the model_dir). It uses a thread of its own, so a slow
+// disk does not delay the coordinator's decisions.
 #pragma once
 
 #include <atomic>

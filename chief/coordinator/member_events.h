@@ -16,8 +16,8 @@ struct AdmittedMember {
   uint64_t incarnation = 0;  // A random number that identifies the process.
   std::string data_address;  // host:port of the member's data listener.
   std::string host_id, host;
-  // True if the process was a member of this run before: under an earlier chief, or before its
-  // session broke. The process may then hold state.
+  // True if the process may hold state of this run, because it was a member before this admission:
+  // under an earlier chief, or until its session broke.
   bool again = false;
 };
 
@@ -27,14 +27,15 @@ class MemberEvents {
  public:
   virtual ~MemberEvents() = default;
   // Called when the coordinator admits a member, which may then start. The first call comes once
-  // all declared members have joined. After a restart of the chief, members that hold state are
-  // admitted at once. If a member's session was interrupted, OnAdmitted may be called again for the
-  // same incarnation without a call of OnLost in between. The member still holds its state.
+  // all declared members are ready. There is one exception: after a restart of the chief, members
+  // that hold state are admitted at once. After an interruption of a member's session, OnAdmitted
+  // may be called again for the same incarnation without a call of OnLost in between. The member
+  // then still holds its state.
   virtual void OnAdmitted(const AdmittedMember& member) = 0;
-  // Called when a member is lost, or when it hangs and the coordinator drops it. `ended` is true if
-  // the process has certainly ended. If `ended` is false, the same process may be admitted again.
-  // If the end of such a process becomes known later, OnLost is called again, with `ended` true. A
-  // new process of the task may be admitted in either case.
+  // Called when a member is lost, or when the coordinator drops it because it hangs. `ended` is
+  // true if the process has certainly ended. If `ended` is false, the same process may be admitted
+  // again. If the coordinator learns after this call that the process has ended, it calls OnLost
+  // again, with `ended` true. A new process of the task may be admitted in either case.
   virtual void OnLost(const TaskId& task, uint64_t incarnation, const std::string& why,
                       bool ended) = 0;
   // Called when a stop is requested, for example by a SIGTERM at a member. The Director finishes

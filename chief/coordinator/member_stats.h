@@ -17,7 +17,7 @@ namespace muster::chief {
 // REQUIRES for all methods: the coordinator's mutex is held.
 class MemberStats {
  public:
-  // `tasks` are the members, indexed by rank. `on_straggler` is that of CoordinatorOptions.
+  // `tasks` are the members, indexed by rank. `on_straggler` is CoordinatorOptions::on_straggler.
   MemberStats(std::vector<TaskId> tasks,
               std::function<void(const TaskId& member, bool straggler)> on_straggler)
       : tasks_(std::move(tasks)), on_straggler_(std::move(on_straggler)), kept_(tasks_.size()) {}
@@ -28,7 +28,7 @@ class MemberStats {
   // Called when a member is lost.
   void Forget(int member);
 
-  // Sets the measurements of a member in `status`.
+  // Sets in `status` the measurements of a member, and whether it is a straggler.
   void AddTo(int member, proto::MemberStatus* status) const;
   // Returns the measurements, keyed by task. Omits members without measurements.
   std::map<std::string, proto::TaskStats> All() const;

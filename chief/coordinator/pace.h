@@ -29,9 +29,10 @@ struct Pace {
   int over = 0, under = 0;
 };
 
-// Returns the pace of a member after a report. `pace` is its pace before. `seconds` is the reported
-// local time (TaskStats::local_step_seconds), which is a median of several steps. `others` has the
-// local times of the other members. A time that is not positive counts as unknown. Pure.
+// Returns the pace of a member after a report. `pace` is its pace before the report. `seconds` is
+// the reported local time (TaskStats::local_step_seconds), which is a median of several steps.
+// `others` has the local times of the other members. A time that is not positive counts as unknown.
+// Pure.
 Pace NextPace(const PaceRules& rules, Pace pace, double seconds, std::vector<double> others);
 
 }  // namespace muster::chief

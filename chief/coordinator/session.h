@@ -21,21 +21,21 @@ namespace muster::chief {
 class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // Receives the events of all sessions, on gRPC's threads. Calls for the same session never
-  // overlap. The methods may call Send, Close and Kill. Must outlive the gRPC server.
+  // overlap. The methods may call Send, Close and Kill. A Handler must outlive the gRPC server.
   class Handler {
    public:
     virtual ~Handler() = default;
     virtual void OnMessage(const std::shared_ptr<Session>& session,
                            const proto::MemberMessage& message) = 0;
-    // Called when the member or the coordinator has ended the stream. This is the last call for the
+    // Called when the stream has ended, or after an invalid message. This is the last call for the
     // session.
     virtual void OnBroken(const std::shared_ptr<Session>& session) = 0;
   };
 
   // The session keeps itself alive until its stream has ended.
   static std::shared_ptr<Session> Make(Handler* handler, grpc::CallbackServerContext* context);
-  // Starts to read. The handler may be called from now on. Called once, before the caller returns
-  // the session to gRPC.
+  // Starts to read. From this call on, the handler may be called. Called once, before the caller
+  // returns the session to gRPC.
   void Begin() { StartRead(&incoming_); }
 
   // An encoded message. Several sessions can send the same Message.
@@ -82,7 +82,7 @@ class Session final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   const std::optional<security::Peer> caller_;
   std::shared_ptr<Session> self_;  // Keeps this object alive until OnDone.
   grpc::ByteBuffer incoming_;      // The message being read.
-  bool first_ = true;              // No message was read yet.
+  bool first_ = true;              // True until the first message was read.
 
   absl::Mutex mu_;
   grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mu_);  // Null once finished_.

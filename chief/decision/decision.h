@@ -35,7 +35,8 @@ struct MembershipOptions {
   Duration resume = std::chrono::seconds(1);
   // A member is lost after this long without a heartbeat.
   Duration heartbeat = std::chrono::seconds(10);
-  // Timeout until the last member finishes training, from the time at which the first one finishes.
+  // Timeout for the other members to finish training once the first one has finished. The timeout
+  // starts anew with each phase of a member, and does not apply while it saves or evaluates.
   Duration end = std::chrono::seconds(30);
   // Timeout of a formation, in which the members of a new generation connect to each other. Must
   // exceed the formation timeout that the members use.
@@ -53,8 +54,8 @@ struct MembershipOptions {
   Duration phase[kNumPhases] = {};
   // A job is elastic if `min_members` is not 0. If a member is missing for `grace`, training
   // continues with the present members. These members must include the chief. Their number must be
-  // at least `min_members` and more than half of the previous generation. The coordinator admits
-  // members that come later.
+  // at least `min_members` and more than half of the previous generation. The coordinator also
+  // admits members that come after this.
   int min_members = 0;
   Duration grace = std::chrono::seconds(30);
   // The number of declared members that do not train but wait to replace a lost member.
@@ -64,8 +65,9 @@ struct MembershipOptions {
   // absent members: it neither stops the job nor applies `grace`.
   Duration survivors = std::chrono::seconds(3);
   // Elastic jobs: the coordinator admits new members together, in one new generation. It waits
-  // while another member is joining, and for `gather` after the last new member became ready. It
-  // waits at most `gather_most` after the first new member became ready.
+  // while another member is joining. If members are still missing, it waits for `gather` after the
+  // last new member became ready. It waits at most `gather_most` after the first new member became
+  // ready.
   Duration gather = std::chrono::seconds(3);
   Duration gather_most = std::chrono::seconds(15);
   // Elastic jobs: if the process of a task is lost in its first step, the other members do not wait
@@ -76,16 +78,16 @@ struct MembershipOptions {
   Duration max_backoff = std::chrono::minutes(5);
   // Selects the MembershipPolicy (chief/decision/membership_policy.h). True for a parameter-server
   // job, whose members are called independent: each one has a generation of its own. The
-  // coordinator first waits until all declared members have joined. Later it drops a member that is
-  // lost or makes no progress, and admits a new process of this task at once. The Director
+  // coordinator first waits until all declared members have joined. After that, it drops a member
+  // that is lost or makes no progress, and admits a new process of this task at once. The Director
   // (chief/parameter_server/director.h) ends the job when the work is done. The coordinator ends
-  // the job if a needed ps task, or all workers, are missing for `rejoin`.
+  // the job if more than `spare_servers` ps tasks, or all workers, are missing for `rejoin`.
   bool independent = false;
   // The number of ps tasks that may be missing, because other ps tasks hold copies of their data.
   int spare_servers = 0;
   // Independent members, after a restart of the chief: the coordinator admits members that hold
-  // state of the run at once. It admits members without state once all members are present, or
-  // after this time.
+  // state of the run at once. It admits members without state once all members are present, or this
+  // long after the first admission.
   Duration newcomers = std::chrono::seconds(4);
 };
 
@@ -115,23 +117,24 @@ struct DeclaredMember {
 // The current process of a member. The data comes from the process's session and from its Hello,
 // the first message of the session.
 struct MemberProcess {
-  // The coordinator has accepted the process's session. The session may be broken, but it may
-  // still resume.
+  // True if the coordinator has accepted the process's session. A broken session still counts while
+  // it may resume.
   bool joined = false;
-  bool connected = false;  // The session is connected.
-  // The session is broken, and the process's data port refuses connections.
+  bool connected = false;  // True if the session is connected.
+  // True if the session is broken and the process has ended. For example, its data port refuses
+  // connections.
   bool gone = false;
   PausingTime broken_at, last_heard;
   uint64_t incarnation = 0;  // A random number that identifies the process.
   std::string host, devices;
   int64_t pid = 0;  // 0: unknown.
   int num_replicas = 0;
-  bool again = false;       // The process joined with state of this run.
+  bool again = false;       // True if the process joined with state of this run.
   uint64_t generation = 0;  // Independent members: the member's own generation.
   // Synchronous members: the last generation that was formed with this process. 0: none.
   uint64_t last_generation = 0;
   int64_t first_step = 0;  // The first step of last_generation.
-  // The process has completed its first step, or it joined with state of this run.
+  // True if the process has completed its first step, or joined with state of this run.
   bool settled = false;
 };
 
@@ -146,21 +149,21 @@ struct LastReport {
   Phase phase = Phase::kStarting;
   PausingTime phase_since;
   int64_t step = 0;
-  bool waiting = false;  // The member waits for a generation.
+  bool waiting = false;  // True if the member waits for a generation.
   PausingTime waiting_since;
-  int64_t last_step = 0;  // The step that the member's state includes.
+  int64_t last_step = 0;  // The last step that the member's state includes.
   // The last generation in which the member has connected to the other members.
   uint64_t formed_generation = 0;
   std::optional<ReportedError> formation_error, collective_error;
-  // Elastic jobs and jobs with spares: the member was asked to stop. The other members may continue
-  // without it.
+  // Elastic jobs and jobs with spares: true if the member was asked to stop. The other members may
+  // continue without it.
   bool leaving = false;
-  bool finished = false;  // The member's training loop has ended after last_step.
+  bool finished = false;  // True if the member's training loop has ended after last_step.
   // The exit code of the loop. kPreempted after a stop at a step that all members agreed on.
   ExitCode outcome = ExitCode::kDone;
   std::string outcome_message;
   PausingTime finished_at;
-  bool acknowledged = false;  // The member has acknowledged the verdict.
+  bool acknowledged = false;  // True if the member has acknowledged the verdict.
 };
 
 struct MemberInfo {
@@ -170,19 +173,19 @@ struct MemberInfo {
 
   // The coordinator sets the fields below.
   //
-  // Synchronous members: the member is in JobState::generation. Independent members: the member is
-  // in process.generation.
+  // Synchronous members: true if a process of the task was in JobState::generation, even if it was
+  // lost. Independent members: true if the process is in process.generation.
   bool in_generation = false;
   std::string why_missing = "never connected";
-  std::optional<PausingTime> missing_since;  // The time at which the member was lost.
-  // Elastic jobs: the number of processes of this task in a row that were lost in their first step.
-  // The next process is not admitted until `backoff_until`.
+  std::optional<PausingTime> missing_since;  // When the process was lost.
+  // Elastic jobs: the number of consecutive processes of this task that were lost in their first
+  // step. If the job can do without it, the next process is not admitted until `backoff_until`.
   int quick_losses = 0;
   PausingTime backoff_until;
-  uint64_t admitted = 0;  // Independent members: the admitted incarnation, 0 if none.
+  uint64_t admitted = 0;  // Independent members: the admitted incarnation. 0: none.
   // Why no further process of the task will start. Empty if one may start.
   std::string abandoned;
-  // The member left because it was asked to stop. No other member waits for it.
+  // True if the member left because it was asked to stop. No other member waits for it.
   bool left = false;
   // The failure that the task reported. A task can report a failure without having joined.
   std::optional<ReportedFailure> failure;
@@ -197,24 +200,24 @@ std::string_view StageName(Stage stage);
 struct JobState {
   Stage stage = Stage::kJoining;
   PausingTime started, stage_since;
-  // The current generation. In stage kJoining, the last generation, 0 if there was none.
+  // The number of the newest generation. In stage kJoining this generation has ended. 0: none.
   uint64_t generation = 0;
   // Members that join may hold state from a generation of an earlier chief. This is the number of
   // members of the largest such generation, 0 if there is none.
   int adopted_size = 0;
   // Independent members: the time at which a ps task was last admitted.
   PausingTime servers_since;
-  // All training steps are done. Only the chief has work left, such as the test pass and the
-  // result. The other members may have left already.
+  // True if the job resumed from the state after its last step. Only the chief has work left, such
+  // as the test pass and the result. The other members may have left under the earlier chief.
   bool all_steps_done = false;
   int failed_formations = 0;
-  bool stop_requested = false;      // A task received SIGTERM or SIGINT.
+  bool stop_requested = false;      // For example, a task received SIGTERM.
   std::vector<MemberInfo> members;  // Indexed by rank.
   Verdict verdict;                  // Valid once stage is kEnding.
   // Describes the last connection that was refused because the peer did not prove its identity. ""
   // if there was none.
   std::string last_refusal;
-  // The coordinator also waits for members that have not joined yet, to send them the verdict.
+  // True if the coordinator waits even for members that have not joined, to send them the verdict.
   bool tell_all = false;
 };
 
@@ -224,13 +227,16 @@ enum class Action {
   // contains only Decision::member.
   kForm,
   kStart,  // Start training, because all members of the generation have connected.
-  // Remove the lost Decision::member and wait for another process of its task. No generation ends.
+  // Remove Decision::member and wait for another process of its task. The other members'
+  // generations continue.
   kDrop,
   // End the current generation, so that the next one can form. Remove Decision::member, if set.
   kAbortGeneration,
   kStop,    // Tell all members to stop at an agreed step.
   kEndJob,  // End the job with Decision::verdict.
-  kClose,   // Stop waiting: all members that can receive the verdict have acknowledged it.
+  // End the wait for acknowledgements of the verdict: all members that can receive it have sent
+  // theirs, or the timeout has passed.
+  kClose,
 };
 // What the coordinator does next.
 struct Decision {
@@ -256,13 +262,14 @@ std::string RosterLine(PausingTime now, const JobState& state);
 bool Ready(const MemberInfo& member);
 
 // Returns the members that a generation would have if it were formed now, ordered by rank. These
-// are the ready members without spares. Members whose `backoff_until` is in the future are omitted
-// if the remaining ones are enough.
+// are the ready members, except those that remain spares. Members whose `backoff_until` is in the
+// future are omitted if the remaining ones are enough.
 std::vector<int> NextMembers(PausingTime now, const JobState& state,
                              const MembershipOptions& options);
 
 // Returns the data that the coordinator keeps about a member after its process is lost. The result
-// has the `in_generation` of `lost`. That suits synchronous members, which wait for each other.
+// has the `in_generation` of `lost`, because synchronous members wait for each other. For
+// independent members, the caller clears it.
 MemberInfo Absent(PausingTime now, const JobState& state, const MemberInfo& lost,
                   const MembershipOptions& options);
 
@@ -270,8 +277,8 @@ MemberInfo Absent(PausingTime now, const JobState& state, const MemberInfo& lost
 // REQUIRES: `members` is not empty.
 int NewestMember(const JobState& state, const std::vector<int>& members);
 
-// Returns an estimate of the step in which `member` was lost: the highest step that any member
-// reported. Members differ by at most one step.
+// Returns an estimate of the step in which `member` was lost: the highest step that any member of
+// the generation reported. Members differ by at most one step.
 int64_t NewestStep(const JobState& state, const MemberInfo& member);
 
 }  // namespace muster::chief

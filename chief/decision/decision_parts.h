@@ -1,5 +1,6 @@
 // Helper functions for decisions (decision.h) about synchronous members (decision_synchronous.cc,
-// decision_elastic.cc, decision_spares.cc) and independent members (decision_independent.cc).
+// decision_elastic.cc, decision_spares.cc) and independent members (decision_independent.cc). A
+// generation is a period in which a fixed set of members trains together.
 #pragma once
 
 #include <optional>
@@ -19,8 +20,9 @@ struct MemberLoss {
   int member = -1;
   std::string why;
 };
-// Returns the member that was lost first. `suspected` is true if a collective has failed. If true,
-// a member counts as lost after MembershipOptions::suspect without a heartbeat.
+// Returns the member that was lost first, nullopt if none is lost. `suspected` is true if a
+// collective has failed. If true, a member counts as lost after MembershipOptions::suspect without
+// a heartbeat.
 std::optional<MemberLoss> FirstLost(PausingTime now, const JobState& s, const MembershipOptions& o,
                                     bool suspected);
 // Returns the timeout of the member's current phase, or zero for no timeout. A member that waits
@@ -35,7 +37,8 @@ std::optional<Decision> OwnFailure(const JobState& s);
 // earlier chief. A stop of the job then loses no state.
 bool Fresh(const JobState& s);
 // Returns true if members that have not joined this chief may hold state that they got under an
-// earlier chief. Always false once MembershipOptions::survivors has passed.
+// earlier chief. Always false once this chief has formed a generation, or
+// MembershipOptions::survivors after its start.
 bool MayAwaitSurvivors(PausingTime now, const JobState& s, const MembershipOptions& o);
 
 // Builds a list such as "worker 3, worker 4 and 17 others" for messages. The list shows at most
@@ -54,37 +57,37 @@ class List {
   std::string text_;
 };
 
-// Elastic jobs: returns true if the member was repeatedly lost in its first step and may not be
-// admitted yet.
+// Elastic jobs: returns true if the member was repeatedly lost in its first step, and `now` is
+// before its backoff_until.
 bool IsBackingOff(PausingTime now, const MemberInfo& m, const MembershipOptions& o);
-// Returns why a generation may be formed now, or "" if none may be formed. The generation may have
-// fewer members than the cluster spec declares. If `with_backing_off` is true, members for which
-// IsBackingOff is true count as ready.
+// Returns why a generation may be formed at `now`, or "" if none may be formed. The generation may
+// have fewer members than the cluster spec declares. If `with_backing_off` is false, members for
+// which IsBackingOff is true do not count as ready.
 std::string ReasonForFewer(PausingTime now, const JobState& s, const MembershipOptions& o,
                            bool with_backing_off);
-// Elastic jobs: returns the decision to end a generation that lacks declared members, if missing
+// Elastic jobs: returns the decision to end a generation of fewer than FullSize members, if missing
 // members have come and can join the next generation. Otherwise returns nullopt.
 std::optional<Decision> DecideNewMember(PausingTime now, const JobState& s,
                                         const MembershipOptions& o);
 // Elastic jobs and jobs with spares: returns the decision about a member that was asked to stop.
 // The member leaves alone if enough others remain. Otherwise all members stop. Returns nullopt if
-// no member was asked to stop.
+// no member was asked to stop, or if the whole job stops or ends anyway.
 std::optional<Decision> DecideLeave(const JobState& s, const MembershipOptions& o);
 
-// Returns the number of declared members without MembershipOptions::spares.
+// Returns the number of declared members minus MembershipOptions::spares.
 int FullSize(const JobState& s, const MembershipOptions& o);
-// Returns the number of ready members outside the current generation. Each could replace a lost
-// member at once.
+// Returns the number of ready members outside the current generation that were not asked to stop.
+// Each could replace a lost member at once.
 int SparesReady(const JobState& s);
-// Jobs with spares: returns why a generation of FullSize members may be formed now, or "" if none
-// may be formed. Some declared members may be missing. `with_backing_off` has the meaning that it
-// has in ReasonForFewer. Returns "" for a job without spares.
+// Jobs with spares: returns why a generation of FullSize members may be formed at `now`, or "" if
+// none may be formed. Some declared members may be missing. `with_backing_off` is as in
+// ReasonForFewer. Returns "" for a job without spares.
 std::string ReasonWithSpares(PausingTime now, const JobState& s, const MembershipOptions& o,
                              bool with_backing_off);
-// Reduces the list `ready` to FullSize members. Keeps the chief first, then members of the last
-// generation, then members with the newest state, then members that have waited longest. Before
-// the first generation, the lowest index counts instead of the waiting time. Sorts `ready` by
-// index. Has no effect in a job without spares.
+// Reduces the list `ready` to at most FullSize members. Prefers the chief, then members of the last
+// generation, then members with the newest state, then members that have waited longest. Before the
+// first generation, the lowest index counts instead of the waiting time. Sorts `ready` by index.
+// Has no effect in a job without spares.
 void LeaveOutSpares(const JobState& s, const MembershipOptions& o, std::vector<int>* ready);
 
 // Returns the decision to end the job, because some members did not join in time.

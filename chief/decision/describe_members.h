@@ -17,7 +17,7 @@ namespace muster::chief {
 std::string DescribeMembers(PausingTime now, const JobState& state);
 
 // Returns whether `m` has entered or completed the collective that `waiter` is in. Returns nullopt
-// if `m` or `waiter` has not reported its position.
+// if `waiter` is in no collective.
 std::optional<bool> HasReached(const MemberInfo& waiter, const MemberInfo& m);
 
 }  // namespace muster::chief

@@ -22,16 +22,18 @@ struct NewGeneration {
   // The index in JobState::members of the member with the newest state. All members load this
   // state.
   int newest = 0;
-  bool started = false;  // Training starts at once. The members need no connections to each other.
-  // Used only if `started` is true: the member was admitted before, so it may hold state.
+  // True if training starts at once, because the members need no connections to each other.
+  bool started = false;
+  // Used only if `started` is true. True if the member may hold state, because it was admitted
+  // before.
   bool again = false;
 };
 
-// A member's process that opens another session.
+// A process of a member that had a session and opens another one.
 struct ReturningProcess {
-  uint64_t generation = 0;          // The process's current generation. 0: none.
+  uint64_t generation = 0;          // The number of its current generation. 0: none.
   uint64_t highest_generation = 0;  // The highest generation that the process has seen.
-  bool holds_state = false;         // The process holds state of this run.
+  bool holds_state = false;         // True if the process holds state of this run.
 };
 
 class MembershipPolicy {
@@ -43,9 +45,9 @@ class MembershipPolicy {
   // Returns the next action.
   Decision Decide(PausingTime now, const JobState& state) const;
   // Carries out Action::kForm: changes `state` and returns the new generation with the number `id`.
-  // `member` is Decision::member. REQUIRES: a member is ready.
+  // `member` is Decision::member. REQUIRES: at least one member is ready.
   virtual NewGeneration Form(PausingTime now, uint64_t id, int member, JobState* state) const = 0;
-  // Returns the current or the last generation of `member`.
+  // Returns the number of the current generation of `member`, or of its last one.
   virtual uint64_t GenerationOf(const JobState& state, const MemberInfo& member) const = 0;
   // Returns true if some members wait for missing members. The coordinator then logs the names of
   // the missing members periodically.
@@ -54,9 +56,10 @@ class MembershipPolicy {
   // Returns the data that the coordinator keeps about a member after its process is lost.
   virtual MemberInfo Absent(PausingTime now, const JobState& state,
                             const MemberInfo& lost) const = 0;
-  // Replace is called when a new process takes the place of the process of `member`, which had
-  // joined. Return is called when the same process of `member` opens another session. Both methods
-  // return why the event ends the generation of all members, or "" if no generation ends.
+  // Replace is called when a new process takes the place of a process of `member` that had joined.
+  // Return is called when the same process of `member` opens another session. Both methods return
+  // why the event ends the generation of all members, or "" if the other members' generations
+  // continue.
   virtual std::string Replace(int member, JobState* state) const = 0;
   virtual std::string Return(const ReturningProcess& process, int member,
                              JobState* state) const = 0;

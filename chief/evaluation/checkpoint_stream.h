@@ -1,7 +1,7 @@
 // CheckpointStreams sends files of a checkpoint over gRPC to an evaluator that cannot read
 // model_dir. rpc::BulkCalls (common/rpc/bulk_calls.h) limits the number of concurrent streams. A
-// stream sends one chunk of the file at a time. Two threads of CheckpointStreams read the files, so
-// a hanging disk delays no other call of the server.
+// stream sends one chunk (a piece of the file) at a time. Two threads of CheckpointStreams read the
+// files, so a hanging disk delays no other call of the server.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -32,8 +32,7 @@ class CheckpointStreams {
   rpc::WorkerPool disk_{2};
 };
 
-// Returns a stream that ends at once with the status `why`. The reactor deletes itself.
-
+// Returns a stream that immediately ends with the status `why`. The reactor deletes itself.
 grpc::ServerWriteReactor<proto::FetchChunk>* RefuseStream(const grpc::Status& why);
 
 }  // namespace muster::chief

@@ -1,6 +1,6 @@
 // An EvaluationCall is a unary gRPC call from the evaluator: either Next or Report of
-// proto/evaluation.proto. The chief may answer the call later, and uses no thread until then. The
-// thread of EvaluationService answers all calls.
+// proto/evaluation.proto. The chief need not answer immediately. It uses no thread for a call that
+// waits for its answer. The thread of EvaluationService answers all calls.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -21,10 +21,11 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
     virtual ~Handler() = default;
     // Called for each new call.
     virtual void OnCall(std::shared_ptr<EvaluationCall> call) = 0;
-    // Called if the connection breaks or the evaluator cancels the call before Answer. Answer must
-    // still be called. `incarnation` is the random number that identifies the evaluator's process.
+    // Called if, before Answer, the connection breaks or the evaluator cancels the call. Answer
+    // must still be called. `incarnation` is the random number that identifies the evaluator's
+    // process.
     virtual void OnBroken(uint64_t incarnation) = 0;
-    // Called when gRPC has sent a reply that tells the evaluator the end of the job.
+    // Called when gRPC has sent a reply that tells the evaluator that the job has ended.
     virtual void OnEndDelivered(uint64_t incarnation) = 0;
   };
 
@@ -48,7 +49,8 @@ class EvaluationCall final : public grpc::ServerUnaryReactor {
   }
   bool broken() const { return broken_; }
   // Finishes the call. Called once. The caller must not use this object afterwards. `tells_end` is
-  // true if the reply tells the evaluator the end of the job. Handler::OnEndDelivered then follows.
+  // true if the reply tells the evaluator that the job has ended. Handler::OnEndDelivered then
+  // follows.
   void Answer(const grpc::Status& status, bool tells_end = false) {
     carries_end_ = tells_end;
     Finish(status);

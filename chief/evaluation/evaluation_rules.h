@@ -18,19 +18,19 @@ struct EvaluationRules {
   Duration heartbeat = std::chrono::seconds(10);
   // The evaluator is lost if its connection breaks and it does not call again within this time.
   Duration resume = std::chrono::seconds(1);
-  // Timeout of the evaluation of the last checkpoint.
+  // The completed job waits at most this long for the evaluation of its last checkpoint.
   Duration evaluate = std::chrono::minutes(10);
-  // Another process may replace the evaluator if it sends nothing for this long.
+  // If the evaluator sends nothing for this long, another process may replace it.
   Duration suspect = std::chrono::milliseconds(2500);
 };
 
 struct EvaluatorState {
-  bool present = false;  // The evaluator has called, and is not known to be lost.
+  bool present = false;  // True if the evaluator has called and is not known to be lost.
   std::string task, host;
   int64_t pid = 0;
   uint64_t incarnation = 0;  // A random number that identifies the process.
   PausingTime last_heard;
-  // The time at which the evaluator's connection broke. nullopt if it has called again since then.
+  // The time at which the evaluator's connection broke. nullopt once it has called again.
   std::optional<PausingTime> broken_at;
   int64_t step = -1;  // The step of the checkpoint under evaluation, -1 if none.
   int64_t batches_done = 0, batches_total = 0;
@@ -39,7 +39,7 @@ struct EvaluatorState {
 struct EvaluationState {
   EvaluatorState evaluator;
   std::optional<int64_t> newest;  // The step of the newest announced checkpoint.
-  bool final_announced = false;   // `newest` is the job's last checkpoint.
+  bool final_announced = false;   // True if `newest` is the job's last checkpoint.
   std::set<int64_t> settled;      // Steps whose checkpoint was evaluated or cannot be evaluated.
   // The time since which the completed job waits for the evaluator. nullopt during training.
   std::optional<PausingTime> waiting_since;
@@ -47,18 +47,18 @@ struct EvaluationState {
 
 // Returns whether to offer the newest checkpoint to an evaluator that has finished the checkpoints
 // up to `after_step`. The last checkpoint of the job is offered until it is in `settled`, even if
-// `after_step` includes it. The evaluator may have evaluated it for an earlier chief, so this chief
-// lacks the metrics.
+// `after_step` includes it. The reason is that the evaluator may have evaluated it for an earlier
+// chief, so that this chief lacks the metrics.
 bool OffersNewest(const EvaluationState& state, int64_t after_step);
 
 // Returns why the evaluator is lost. Returns "" if the evaluator is alive or if there is none.
 std::string WhyLost(PausingTime now, const EvaluatorState& evaluator, const EvaluationRules& rules);
 
-// Returns whether another process may become the evaluator now.
+// Returns whether another process may become the evaluator at `now`.
 bool IsVacant(PausingTime now, const EvaluatorState& evaluator, const EvaluationRules& rules);
 
 struct FinalWait {
-  bool over = false;   // The job no longer waits.
+  bool over = false;   // True if the job no longer waits.
   std::string reason;  // For the log, if the wait ends without the metrics of the last checkpoint.
 };
 // Decides whether a job that has completed training waits for the evaluator.

@@ -35,9 +35,9 @@ struct EvaluationServiceOptions {
   // Returns the id of the run. The id may change until training begins.
   std::function<std::string()> run_id;
   std::string job;  // The chief's job as JSON, with defaults filled in. The evaluator uses it.
-  checkpoint::FileSystem* files = nullptr;  // Holds the announced checkpoints. Not owned.
-  // `pin` protects the checkpoint of `step` from deletion until `unpin`. It returns false if the
-  // checkpoint is gone.
+  checkpoint::FileSystem* files = nullptr;  // Has the announced checkpoints. Not owned.
+  // `pin` protects the checkpoint of `step` from deletion until `unpin` is called for `step`. It
+  // returns false if the checkpoint is gone.
   std::function<bool(int64_t step)> pin;
   std::function<void(int64_t step)> unpin;
   std::function<void(const EvaluationResult&)> on_metrics;
@@ -61,12 +61,13 @@ class EvaluationService {
                         bool final) = 0;
   // Called when training is complete. Blocks until the evaluator has evaluated the newest
   // checkpoint and on_metrics has returned. Returns at once if there is no evaluator. Returns early
-  // if the evaluator is lost or leaves, after EvaluationRules::evaluate, and after StopWaiting.
+  // if the evaluator is lost or leaves, after EvaluationRules::evaluate, and after StopWaiting or
+  // End.
   virtual void AwaitFinal() = 0;
   // Makes AwaitFinal return.
   virtual void StopWaiting() = 0;
-  // Sends the job's verdict to the evaluator, if there is one. Blocks for a short time until the
-  // evaluator has received it.
+  // Sends the job's verdict (its outcome) to the evaluator, if there is one. Blocks until the
+  // evaluator has received it, but only for a short time.
   virtual void End(const Verdict& verdict) = 0;
 };
 

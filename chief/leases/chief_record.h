@@ -27,12 +27,13 @@ struct ChiefRecord {
   uint64_t view = 0;      // The number of the current view.
   Placements placements;  // The content of the current view, indexed by shard.
   // Indexed by shard. If no server serves a shard, its entry lists the processes that may still
-  // hold the shard. The chief waits for these processes. Other entries are empty.
+  // hold the shard. The chief waits for these processes. For a shard with a server, the entry is
+  // empty.
   std::vector<Holders> awaited;
   // Each worker's index and incarnation (a random number that identifies its process).
   std::vector<std::pair<int, uint64_t>> workers;
   Json work;  // The leases and their results: the value of WorkTable::ToRecord.
-  // The validation pass or the test pass of the last epoch has not run yet.
+  // True if the validation pass or the test pass of the last epoch has not run yet.
   bool validation_due = false, test_due = false;
   double epoch_seconds = 0;  // Seconds since the current epoch of the data began.
   // The integer buffers that training has changed since the program's build(). nullopt if they

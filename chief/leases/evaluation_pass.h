@@ -3,8 +3,9 @@
 // and sums up the workers' results. WorkTable (work_table.h) owns it. Used by one thread at a time.
 //
 // The id of a part is 1 << 62 | split << 56 | step << 20 | part, where `step` is the number of
-// completed steps and `part` is the part's index. Such an id differs from all ids of LeaseTable
-// (lease_table.h). A restarted chief can therefore tell parts from training leases.
+// completed training steps and `part` is the part's index. Such an id differs from all ids of
+// LeaseTable (lease_table.h). A restarted chief can therefore tell parts from training leases, the
+// batches that workers train on.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@ class EvaluationPass {
     int64_t step = 0;        // The number of completed training steps.
     int workers = 1;         // The number of workers in the cluster spec.
     size_t metric_sums = 0;  // The number of sums that all metrics together have.
-    // The worker of the first part sends images and histograms for TensorBoard.
+    // True if the worker of the first part has to send images and histograms for TensorBoard.
     bool summary = false;
   };
   struct Result {
@@ -47,12 +48,12 @@ class EvaluationPass {
 
   explicit EvaluationPass(const Options& options);
 
-  // Returns true if `id` is the id of a part, false if it is the id of a training lease.
+  // Returns true if `id` is the id of a part, and false if it is that of a training lease.
   static bool IsPart(int64_t id);
   // Returns whether `worker` holds the part with this id.
   bool Holds(int worker, int64_t id) const;
   // Assigns a part to the worker that sent `request`, and sets `offer` to this part, except for its
-  // field `steps`. Returns "", or the reason if there is no part for the worker now.
+  // field `steps`. Returns "". If there is no part for the worker now, returns the reason.
   std::string Offer(const proto::NextRequest& request, proto::Lease* offer);
   // Adds the result of a part to the sums. Ignores a second result of the same part.
   void Take(const proto::EvaluationDone& done);

@@ -4,8 +4,8 @@
 // back and assigns them to other workers. LeaseTable does no I/O. Used by one thread at a time.
 //
 // The id of a lease is (batches per epoch) * epoch + (index of the batch in the epoch) + 1. Epochs
-// and indices count from 0. A restarted chief may read a record that is older than a lease. It can
-// still compute the examples of this lease from the id that a worker reports.
+// and indices count from 0. A restarted chief may read a record (chief_record.h) that lacks a newer
+// lease. From the id that a worker reports, it can still compute the examples of that lease.
 //
 // If no worker is lost, each example of an epoch is leased exactly once. Otherwise an example may
 // be leased several times, and the lost worker may have pushed some gradients of the batch. The
@@ -24,7 +24,7 @@
 namespace muster::chief {
 
 // A worker that holds this many leases, or parts of an evaluation pass, gets no more. It computes
-// one lease and prefetches the examples of the next one.
+// one of them and prefetches the examples of the next one.
 inline constexpr int kMaxHeld = 2;
 
 // Examples [begin, end) in the order of their epoch.
@@ -32,8 +32,8 @@ struct Lease {
   int64_t id = 0;     // Counts from 1.
   int64_t epoch = 0;  // Counts from 0.
   int64_t begin = 0, end = 0;
-  bool again = false;  // A lost worker held the lease before.
-  bool waits = false;  // The worker holds the lease, but must not start it yet (see ClockTable).
+  bool again = false;  // True if a lost worker has held the lease.
+  bool waits = false;  // True if the worker must not start the lease yet (see ClockTable).
   int64_t examples() const { return end - begin; }
 };
 
@@ -52,26 +52,26 @@ class LeaseTable {
   enum class State {
     kLeased,
     // No lease is available now. A lease may become available when a worker completes a lease or is
-    // lost.
+    // lost, or when the gate (see Gate) changes.
     kWait,
     kDone,  // All leases of the run are complete.
   };
   struct Answer {
     State state = State::kDone;
     Lease lease;         // Set for kLeased.
-    bool moved = false;  // For kLeased: the lease was taken from another worker.
+    bool moved = false;  // For kLeased: true if another worker held the lease.
     std::string reason;  // For kWait: the reason, for the log.
   };
   // Leases a batch to `worker`, which may hold other leases. `waits` becomes Lease::waits. If there
-  // is no new lease, `worker` holds none and `waits` is false, the table takes a lease with
+  // is no lease to give out, `worker` holds none and `waits` is false, the table takes a lease with
   // Lease::waits from another worker. Without this rule, the two workers could wait for each other:
   // the holder of the lease for a push of `worker`, and `worker` for a lease.
   Answer Next(int worker, bool waits = false);
   // Sets Lease::waits of a held lease. Returns false if nothing changed.
   bool SetWaits(int64_t id, bool waits);
-  // Called when the servers have applied the whole push of the lease with the id `lease`. Returns
-  // false and changes nothing if `worker` does not hold this lease. A worker no longer holds its
-  // leases after Lose.
+  // Called when the servers have applied the whole push of the lease with the id `lease`: the
+  // gradients of its batch. Returns false and changes nothing if `worker` does not hold this lease.
+  // A worker no longer holds its leases after Lose.
   bool Complete(int worker, int64_t lease);
   // Takes all leases of the lost worker back, for other workers. Returns the number of these leases
   // that the worker may have started.
@@ -79,7 +79,7 @@ class LeaseTable {
   // A limit for new leases. Leases that were taken back from lost workers are given out regardless
   // of the limit.
   struct Gate {
-    bool closed = false;                // Give out no new lease.
+    bool closed = false;                // True: give out no new lease.
     std::optional<int64_t> steps;       // Limit for the number of completed and held leases.
     std::optional<int64_t> last_epoch;  // Give out no lease of a later epoch.
     friend bool operator==(const Gate&, const Gate&) = default;
@@ -87,10 +87,11 @@ class LeaseTable {
   void set_gate(const Gate& gate) { gate_ = gate; }
   const Gate& gate() const { return gate_; }
 
-  // ---- After a restart of the chief, for leases that workers report but the record lacks
+  // ---- After a restart of the chief, for leases that workers report but its record lacks
   //
-  // Treats all leases with ids up to `id` as given out. Those that were not given out before become
-  // returned leases: leases that no worker holds. Returns false if the run has no lease `id`.
+  // Treats all leases with ids up to `id` as given out. Those that were not given out before this
+  // call become returned leases: leases that no worker holds. Returns false if the run has no lease
+  // `id`.
   bool Reach(int64_t id);
   // Assigns the returned lease `id` to `worker`. Returns false if `id` is not a returned lease.
   bool Adopt(int worker, int64_t id);
@@ -105,7 +106,8 @@ class LeaseTable {
   // Returns each held lease and its worker, keyed by lease id.
   const std::map<int64_t, std::pair<int, Lease>>& held() const { return held_; }
   std::vector<Lease> held_by(int worker) const;  // Ordered by id.
-  // Returns the leases that were given out and that no worker holds now, ordered by id.
+  // Returns the open leases that no worker holds, ordered by id. An open lease was given out and is
+  // not complete.
   const std::deque<Lease>& returned() const { return returned_; }
   int64_t batches_per_epoch() const;
   // Returns the step that a held lease becomes if all leases complete in the order of their ids.
@@ -113,7 +115,7 @@ class LeaseTable {
     const auto out = static_cast<int64_t>(held_.size() + returned_.size());
     return completed_ + out - (next_id_ - 1 - lease.id);
   }
-  bool done() const;  // All leases are completed.
+  bool done() const;  // True if all leases of the run are complete.
   // Returns the last epoch whose leases are all complete, -1 if none.
   int64_t completed_epoch() const;
 
@@ -132,9 +134,9 @@ class LeaseTable {
                          int64_t examples);
 
  private:
-  bool NoneLeft() const;  // No new lease is left.
-  // Returns "" if a new lease may be given out. Otherwise returns the reason: no lease is left, the
-  // current epoch is not complete, or the gate forbids new leases.
+  bool NoneLeft() const;  // True if no new lease is left.
+  // Returns "" if a new lease may be given out. Otherwise returns the reason: no new lease is left,
+  // the current epoch is not complete, or the gate forbids new leases.
   std::string WhyClosed() const;
   Lease TakeNew();
   // Takes a lease with Lease::waits from its worker. Returns false if there is none.
@@ -166,7 +168,7 @@ class ClockTable {
   bool Tick(int worker);
   // Returns -1 if `worker` may start its next batch. Otherwise returns a worker that it must wait
   // for. With `later` = n, answers for the n-th batch after the next one. A permission to start
-  // stays valid, whatever other workers do later.
+  // stays valid, whatever other workers do afterwards.
   int WaitsFor(int worker, int64_t later = 0) const;
   int64_t clock(int worker) const;
 

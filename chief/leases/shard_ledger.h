@@ -5,8 +5,8 @@
 // I/O. Used by one thread at a time.
 //
 // The chief accepts each completed batch once. A batch that pushed gradients to two shards is one
-// update of each of them. At any time, the accepted updates of a shard are the sum of those that it
-// holds and those that it has lost.
+// update of each of them. At any time, the number of accepted updates of a shard is the number that
+// it holds plus the number that it has lost.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +29,17 @@ class ShardLedger {
   // shard. Returns true if a shard has lost the batch: the shard was restored after the push and
   // before this call.
   bool Accept(std::span<const uint64_t> views);
-  // Called when a cut of the state after `step` begins. The cut contains all updates accepted
-  // before this call. Restore can use the cut after CommitCut. A cut without CommitCut is forgotten
-  // at the next call of Cut.
+  // Called when a cut begins. `step` is the last step in the cut. The cut contains all updates
+  // accepted before this call. Restore can use the cut after CommitCut. If CommitCut is not called,
+  // the next call of Cut forgets the cut, but a record that ToRecord made in between contains it.
   void Cut(int64_t step);
   // Called when the content of the last cut is stored, so that shards can be restored from it.
   void CommitCut();
-  // Called when a shard is restored from the cut of `step`. Counts all later updates of the shard
-  // as lost, and returns their number. Updates that were acknowledged in views up to `view`, but
-  // are accepted after this call, count as lost too. `steps` is the number of accepted steps. If
-  // the ledger does not know the cut of `step`, it estimates the number of lost updates from
-  // `steps`.
+  // Called when a shard is restored from the cut of `step`. Counts the shard's updates after this
+  // cut as lost, and returns their number. Updates that were acknowledged in views up to `view`,
+  // but are accepted after this call, count as lost too. `steps` is the number of completed steps
+  // of the run. If the ledger does not know the cut of `step`, it estimates the number of lost
+  // updates from `steps`.
   int64_t Restore(int shard, int64_t step, uint64_t view, int64_t steps);
 
   // Returns the argument `view` of the shard's last Restore, 0 if there was none.
@@ -55,7 +55,7 @@ class ShardLedger {
     int64_t held = 0, lost = 0;
     uint64_t restored = 0;
   };
-  // A cut, with the number of updates that each shard held at that time.
+  // A cut, with the number of updates that each shard held when the cut began.
   struct Kept {
     int64_t step = 0;
     std::vector<int64_t> held;  // Indexed by shard.
@@ -63,7 +63,7 @@ class ShardLedger {
 
   std::vector<Shard> shards_;
   std::vector<Kept> kept_;   // The first committed cut, followed by the newest ones.
-  std::optional<Kept> cut_;  // The last cut, before CommitCut.
+  std::optional<Kept> cut_;  // The last cut, until CommitCut is called.
 };
 
 }  // namespace muster::chief

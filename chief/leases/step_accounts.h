@@ -26,8 +26,9 @@ namespace muster::chief {
 // The staleness of a worker's pushes.
 struct StalenessRecord {
   int64_t max = 0, pushes = 0;
-  double sum = 0;  // The sum of the mean staleness of each push.
-  // Adds a push. `highest` and `mean` are over the chunks (pieces of a shard) that it updated.
+  double sum = 0;  // The sum, over the pushes, of their mean staleness.
+  // Adds a push. `highest` and `mean` are the staleness over the chunks (pieces of the variables)
+  // that it updated.
   void Add(int64_t highest, double mean) {
     max = std::max(max, highest);
     sum += mean;
@@ -40,7 +41,7 @@ struct StalenessRecord {
 struct CompletedStep {
   int64_t step = 0;                      // Counts from 1.
   int64_t epoch = 0, step_in_epoch = 0;  // `epoch` counts from 0, `step_in_epoch` from 1.
-  // This step is the last one of its epoch, or of the run.
+  // True if this step is the last one of its epoch, or of the run.
   bool epoch_end = false, all_done = false;
   double loss = 0, learning_rate = 0;
   int64_t examples = 0;
@@ -73,8 +74,8 @@ class StepAccounts {
   StepAccounts(size_t metric_sums, int64_t batch, const LeaseTable& leases,
                const checkpoint::TrainingState& state);
 
-  // Adds a completed lease with its result `done`, and returns the step that it became. REQUIRES:
-  // `leases` counts `lease` as completed.
+  // Adds a completed lease with its result `done`, and returns the step that the lease became.
+  // REQUIRES: `leases` counts `lease` as completed.
   CompletedStep Add(const Lease& lease, int worker, const proto::BatchDone& done,
                     const LeaseTable& leases);
   // Sets the sums of the epoch and the number of skipped steps in `state`.
@@ -100,7 +101,7 @@ class StepAccounts {
   int64_t epoch_examples_ = 0, epoch_steps_ = 0;
   std::vector<double> epoch_metric_sums_;
   std::map<std::string, checkpoint::ReportedSum> epoch_values_;
-  bool epoch_over_ = true;     // The next step is the first one of an epoch.
+  bool epoch_over_ = true;     // True if the next step is the first one of an epoch.
   int64_t skipped_steps_ = 0;  // Steps that the loss scale skipped. Only with float16.
   int64_t refused_pushes_ = 0;
   std::map<int, StalenessRecord> staleness_;

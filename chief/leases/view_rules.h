@@ -22,14 +22,14 @@ namespace muster::chief {
 struct ShardPlacement {
   int primary = -1;      // -1: no task serves the shard until the shard is restored.
   int backup = -1;       // -1: none.
-  bool in_sync = false;  // The backup has all acknowledged updates of the shard.
+  bool in_sync = false;  // True if the backup has all acknowledged updates of the shard.
   friend bool operator==(const ShardPlacement&, const ShardPlacement&) = default;
 };
 using Placements = std::vector<ShardPlacement>;  // Indexed by shard.
 
 // The processes that have all acknowledged updates of a shard and may still run. Maps each task to
-// the incarnation (a random number) of its process. Includes processes without a connection to the
-// chief, because they keep their state.
+// the incarnation (a random number) of its process. Includes processes that are not connected to
+// the chief, because they keep their state.
 using Holders = std::map<int, uint64_t>;
 
 // Removes a lost task from `placements`. Where the task was the primary, a backup in sync becomes
@@ -62,9 +62,9 @@ bool Synced(int primary, int shard, Placements* placements);
 
 // Called when the task `primary` reports that its backup of `shard` does not answer. Returns true
 // if the primary may continue without the backup: `primary` is the primary of the shard, and the
-// shard has a backup. The backup then counts as not in sync, until Synced is called. `in_sync` may
-// be false before this call, because the primary learns before the chief that its backup is in
-// sync.
+// shard has a backup. The backup then counts as not in sync, until Synced is called. At the call,
+// ShardPlacement::in_sync may still be false, because the primary learns before the chief does that
+// the backup is in sync.
 bool CanDropBackup(int primary, int shard, Placements* placements);
 
 // Returns the placements with which a restarted chief begins. `record` has the placements of the

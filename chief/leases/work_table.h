@@ -45,8 +45,8 @@ class WorkTable {
   // ---- Members
   //
   // Makes the process with this incarnation (a random number that identifies it) the worker
-  // `worker`. `returning` is true if the process worked for an earlier chief. Such a process may
-  // report work that the record lacks.
+  // `worker`. `returning` is true if the process has worked for an earlier chief. Such a process
+  // may report work that the record lacks.
   void SetWorker(int worker, uint64_t incarnation, bool returning);
   void LoseWorker(int worker);
   // Marks the worker's current work as void. Called if the servers no longer hold the parameters
@@ -55,8 +55,8 @@ class WorkTable {
     workers_[worker].work_invalid = true;
     ++changes_;
   }
-  // HasSeen returns whether the process with this incarnation is the worker `worker` now, or was
-  // the last one before the worker was lost. Knows returns whether it is the worker now.
+  // Knows returns whether the process with this incarnation is the worker `worker` now. HasSeen
+  // also returns true if the worker is lost and this process was the last one to be it.
   bool HasSeen(int worker, uint64_t incarnation) const;
   bool Knows(int worker, uint64_t incarnation) const;
   std::map<int, uint64_t> workers() const;
@@ -72,8 +72,8 @@ class WorkTable {
   bool Answer(const proto::NextRequest& request, const std::string& shut, proto::NextReply* reply);
   // Returns whether the worker's current work, or a part of it, is void.
   bool Abandoned(int worker) const;
-  // Returns a number that rises whenever Answer may give another result than before. As long as the
-  // number is the same, a call for which Answer returned false still has no work.
+  // Returns a number that rises whenever the result of Answer may change. While the number is the
+  // same, a call for which Answer has returned false still has no work.
   uint64_t changes() const { return changes_; }
 
   // ---- For the Director (chief/parameter_server/director.h)
@@ -88,13 +88,13 @@ class WorkTable {
     ++changes_;
   }
   // Returns true if no training lease is open. The servers then hold the state after a whole number
-  // of steps. Parts of a pass may be open, because they do not change the state.
+  // of steps. Parts of a pass may be unfinished, because they do not change the state.
   bool between_steps() const;
   // Returns the names of the workers with unfinished work, such as "worker 1, worker 2", or
   // "nobody".
   std::string OutstandingWorkers() const;
-  // Sets the learning rates of all later leases, keyed by optimizer. Called when callbacks have
-  // chosen learning rates.
+  // Sets the learning rates of the leases that are given out after this call, keyed by optimizer.
+  // Called when callbacks have chosen learning rates.
   void SetRates(std::map<std::string, double> rates) { rates_ = std::move(rates); }
   // Makes Answer tell workers that the job is done.
   void SetDone() {
@@ -103,17 +103,18 @@ class WorkTable {
   }
   // Makes every worker pull all parameters with its next lease.
   void PullAll();
-  // Returns the training state after the last step. The fields for the run id, the job, the
-  // versions and the due passes are not set. REQUIRES: between_steps().
+  // Returns the training state after the last step. Does not set the fields for the run id, the
+  // job, the versions and the due passes. REQUIRES: between_steps().
   checkpoint::TrainingState state() const;
   int64_t steps() const { return leases_.completed(); }
   bool all_done() const { return leases_.done(); }
   int64_t repeated_examples() const { return leases_.repeated_examples(); }
   int64_t refused_pushes() const { return steps_.refused_pushes(); }
-  // Returns how often a worker was lost while it held a lease. For each of these leases, the
-  // servers may have applied a part of the push, all of it, or nothing.
+  // Returns how often a worker was lost while it may have been computing a lease. The servers may
+  // have applied a part of this lease's push, all of it, or nothing.
   int64_t torn_pushes() const { return torn_pushes_; }
-  // Returns the numbers of updates that each shard holds and has lost.
+  // Returns the numbers of updates that each shard (the part of the variables on one ps task) holds
+  // and has lost.
   ShardLedger& ledger() { return ledger_; }
   const ShardLedger& ledger() const { return ledger_; }
   const std::map<int, StalenessRecord>& staleness() const { return steps_.staleness(); }
@@ -138,26 +139,27 @@ class WorkTable {
   // Returns the names of the workers that must still report their work, such as "worker 1, worker
   // 2", or "".
   std::string WorkersNotReported() const;
-  // Stops waiting for these workers. Other workers get their leases.
+  // Stops waiting for these workers. Other workers get the leases of these workers.
   void AbandonRecovery();
-  // Called if a server has received a push for `lease`. An earlier chief has then given out `lease`
-  // and all leases before it. The table treats them as given out.
+  // Called if a server has received a push for the lease with the id `lease`. An earlier chief must
+  // have given out this lease and all leases with lower ids. The table treats them as given out.
   void Reach(int64_t lease) { leases_.Reach(lease); }
-  // Returns a number that rises with each important change, such as a new worker or a returned
-  // lease. No lease may be given out until a server has a record with this change. Otherwise a
-  // restarted chief would count lost pushes and repeated examples wrongly.
+  // Returns a number that rises with each important change, such as a new worker or a lease that a
+  // lost worker held. After such a change, no lease may be given out until a server has a record
+  // with the change. Otherwise a restarted chief would count lost pushes and repeated examples
+  // wrongly.
   uint64_t revision() const { return revision_; }
 
  private:
   struct Worker {
     uint64_t incarnation = 0;
     bool alive = false, returning = false, reported = false;
-    bool pull = true;  // The worker must pull all parameters with its next lease.
-    // The worker's current work is void. Its next call names the leases that it holds.
+    bool pull = true;  // True if the worker must pull all parameters with its next lease.
+    // True if the worker's current work is void. Its next call names the leases that it holds.
     bool work_invalid = false;
-    // The worker has not reported yet what it did for an earlier chief.
+    // True if the worker has not reported yet what it did for an earlier chief.
     bool unreported() const { return returning && !reported; }
-    // The ids of leases that the table has taken back, until the worker knows this.
+    // The ids of leases that the table has taken back and whose loss the worker does not know yet.
     std::set<int64_t> lost;
   };
 
@@ -182,7 +184,7 @@ class WorkTable {
   std::deque<CompletedStep> completed_;
   bool done_ = false;
   std::map<std::string, double> rates_;
-  // The table was made from a record, and some workers may still have to report.
+  // True if the table was made from a record, and some workers may still have to report.
   bool from_record_ = false;
   int64_t torn_pushes_ = 0;
   uint64_t revision_ = 0, changes_ = 1;

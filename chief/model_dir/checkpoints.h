@@ -1,8 +1,8 @@
 // Checkpoints is the chief's CheckpointSink (common/train/state/checkpointing.h). It decides when a
 // checkpoint is due and which checkpoint is the best. A thread of Checkpoints writes the files,
-// while training continues. If a checkpoint becomes due while an earlier one is being written,
-// Checkpoints skips it. There are two exceptions: the last checkpoint (at the end or at a stop),
-// and a checkpoint with a new best validation metric. For these, training waits until the earlier
+// while training continues. While a checkpoint is being written, Checkpoints skips each other one
+// that becomes due. There are two exceptions: the last checkpoint (at the end or at a stop), and a
+// checkpoint with a new best validation metric. For these, training waits until the previous
 // checkpoint is written. result.json has the number of failed writes. The log names a failure only
 // if the write before it succeeded.
 #pragma once
@@ -21,7 +21,7 @@
 
 namespace muster::chief {
 
-// Returns whether a checkpoint is due at `moment`, after a step.
+// Returns whether a checkpoint is due at `moment`, which is after a step.
 bool SaveDue(const CheckpointOptions& options, const SaveMoment& moment);
 // Returns whether larger values of the metric in the option checkpoint.best are better. The option
 // checkpoint.best_mode decides this.
@@ -35,7 +35,7 @@ struct CheckpointsOptions {
   std::function<std::string()> run_id;
   Json job;  // The job with defaults filled in.
   std::map<std::string, std::string> versions;
-  // Returns Superseded if another chief owns model_dir now. May be null.
+  // Returns Superseded if another chief has taken model_dir. May be null.
   std::function<absl::Status()> check_owner;
   // Called on the writing thread after each published checkpoint. `final` is true for the last
   // checkpoint of the job.

@@ -3,7 +3,7 @@
 // chief was frozen between its check of the ownership and the write. Thread-safe.
 //
 // FencedFiles::Write has four steps. It writes a temporary file whose name contains the chief's
-// term (a number above those of all earlier owners). It checks that this chief still owns
+// term (a number above the terms of all earlier owners). It checks that this chief still owns
 // model_dir. It removes the temporary files of earlier terms. It renames its temporary file. A
 // superseded chief that wakes after the third step of its successor has no temporary file left to
 // rename.

@@ -5,8 +5,8 @@
 // The owner rewrites owner.json every second with a new number, the "beat". Another process that
 // wants the model_dir measures with its own monotonic clock how long the beat stays the same. An
 // owner whose beat stays the same for 4 s counts as dead. Wall clocks are not used, because hosts
-// that share a file system may have different times. A process on the owner's host detects a dead
-// owner at once.
+// that share a file system may have different times. A process on the owner's host, in the same PID
+// namespace, need not wait: it sees whether the owner's process exists.
 //
 // A process takes the model_dir of a dead owner by renaming a new file to owner.json, while it
 // holds a lock on owner.lock. An owner writes its beats through the open descriptor of its own
@@ -41,8 +41,8 @@ struct OwnerOptions {
   // Describes the task and its program, such as `chief:0, program "gpt"`. Contains no address,
   // because the address may change between two starts. If the directory has a live owner with the
   // same identity, this process is its replacement. The live owner may, for example, be a pod that
-  // writes its last checkpoint. Take then waits until the live owner leaves, at most for `wait` and
-  // until `give_up` returns true.
+  // writes its last checkpoint. Take then waits until the live owner leaves. It waits at most for
+  // `wait`, and stops waiting if `give_up` returns true.
   std::string identity;
   Duration wait = std::chrono::seconds(0);
   std::function<bool()> give_up;
@@ -74,15 +74,15 @@ class Owner {
   virtual const std::string& token() const = 0;
   // Returns the chief's term: a number above the terms of all earlier owners of the directory.
   virtual uint32_t term() const = 0;
-  // Writes to the disk that the run `run_id` has begun, and that its term is at least `term`.
-  // Called before the first generation (period of training) with this id or term is formed. On an
-  // error, the caller must use neither the id nor the term. Before the first call, a new run counts
-  // as not begun. If the chief dies at that time, its successor can adopt a run whose state members
-  // hold.
+  // Writes to the disk that the run `run_id` has begun, and that this owner's term is at least
+  // `term`. Called before the first generation (period of training) with this id or term is formed.
+  // On an error, the caller must use neither the id nor the term. Before the first call, a new run
+  // counts as not begun. If the chief dies before the first call, its successor can adopt the run
+  // to which the members' state belongs.
   virtual absl::Status RecordRun(const std::string& run_id, uint32_t term) = 0;
   // Reads owner.json again. Returns OK if this process still owns the directory. Returns Superseded
   // if another process has taken the directory, or if the directory is gone. The message tells
-  // which. Returns kUnavailable if owner.json cannot be read now. Called before each checkpoint is
+  // which. Returns kUnavailable if owner.json cannot be read. Called before each checkpoint is
   // published.
   virtual absl::Status Check() = 0;
 };

@@ -15,12 +15,13 @@ std::string RandomHex();
 struct OwnerRecord {
   // `place` identifies a boot of the host and a PID namespace. `process_start` is the start time of
   // the process. Together with `pid` they identify the owner's process. `token` is a random id of
-  // the owner. `identity` is OwnerOptions::identity.
+  // the owner. `identity` describes the owner's task and program. A later chief with the same
+  // identity is its replacement.
   std::string run_id, host, place, process_start, token, identity;
   uint32_t term = 0;  // A number above the terms of all earlier owners.
   int64_t pid = 0;
   uint64_t beat = 0;  // Rises with each write, as a sign of life.
-  bool left = false;  // The owner has released the directory.
+  bool left = false;  // True if the owner has released the directory.
   // False for a new run until just before training first begins. True if members may hold state of
   // this run.
   bool begun = true;
@@ -33,7 +34,9 @@ struct OwnerRecord {
 enum class RunChoice {
   kContinue,  // Continue the directory's run.
   kNew,       // Begin a new run (restore: never).
-  kResume     // Continue the new run (restore: never) for which a lost chief was started.
+  // For a restarted chief of a job with "restore": "never". Continue the new run that the chief
+  // before it began, instead of another new run.
+  kResume
 };
 
 // Returns the record of the owner that follows `before`. Sets only run_id, term, begun and

@@ -36,10 +36,11 @@ struct PublisherOptions {
   std::function<absl::Status()> fence;
   bool independent = false;  // True for a job with parameter servers.
   uint32_t term = 0;         // The chief's term (Owner::term() in owner.h).
-  // Seconds since the last sign of life of the chief that owned model_dir before. Negative if there
-  // was no such chief.
+  // The age in seconds of the last sign of life of the previous owner of model_dir, when this chief
+  // started. Negative if there was no previous owner.
   double silent_seconds = -1;
-  std::function<absl::Status()> check_disk;  // Becomes EventWriter::Options::check_disk.
+  // Called before each write of summaries. The write fails with the returned error. Null: no check.
+  std::function<absl::Status()> check_disk;
 };
 
 class Publisher final : public Observer, public GraphObserver {
@@ -89,8 +90,8 @@ class Publisher final : public Observer, public GraphObserver {
 
  private:
   explicit Publisher(PublisherOptions options);
-  // float16: logs steps that the loss scale skipped. Logs only the first, the tenth, the hundredth
-  // and so on, because there may be many.
+  // float16: logs steps that were skipped because their gradients were not finite. Logs only the
+  // first, the tenth, the hundredth and so on, because there may be many.
   void LogSkippedLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LogSkippedInEpochLocked(const EpochReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShowLocked(const StepReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -135,8 +136,8 @@ class Publisher final : public Observer, public GraphObserver {
                                                         ABSL_GUARDED_BY(mu_) = 0;
   InputWait epoch_input_ ABSL_GUARDED_BY(mu_);
   bool logged_input_ ABSL_GUARDED_BY(mu_) = false;
-  // float16: the numbers of all steps and of skipped steps in the current epoch, since the start of
-  // this process.
+  // float16: the numbers of all steps and of skipped steps that this process has counted in the
+  // current epoch. Set to 0 when training resumes from a step other than the last one.
   int64_t steps_in_epoch_ ABSL_GUARDED_BY(mu_) = 0, skipped_in_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   double loss_scale_ ABSL_GUARDED_BY(mu_) = 0;  // The loss scale after the last step.
   // Evaluations that arrived before OnStart, keyed by step.

@@ -81,7 +81,8 @@ struct CheckpointRecord {
 };
 
 // RunRecord collects the content of result.json. Its totals include earlier processes of the run.
-// Its speeds include only this process. Used by one thread at a time.
+// Its speeds include only this process. Before the first step of this process, they are those of an
+// earlier one. Used by one thread at a time.
 class RunRecord {
  public:
   // Continues the totals of `earlier`, the result.json of an earlier process of this run. Ignores
@@ -134,7 +135,7 @@ class RunRecord {
   SteadySeries rate_, compute_, wait_, input_;
   InputWait input_wait_;
   std::map<std::string, int64_t> left_out_;  // Numbers of omitted examples, keyed by split.
-  std::vector<std::string> damaged_;         // Descriptions of at most kMaxDamaged of them.
+  std::vector<std::string> damaged_;         // Descriptions of at most kMaxDamaged omitted ones.
   std::map<std::string, Json> callbacks_;
   std::map<std::string, Pass> passes_;  // The last pass over each split, keyed by split.
   std::vector<std::pair<std::string, push_pull::TableStatistics>> tables_;

@@ -34,14 +34,15 @@ enum class StartKind {
   kFresh,    // Training starts from the program's initial state.
   kRestore,  // Training starts from ModelDirContent::own.
   kCopy,     // Training starts from ModelDirContent::elsewhere.
-  kFinished  // The run was completed before, so nothing is left to do.
+  kFinished  // An earlier start completed the run. Nothing is left to do.
 };
 
 struct StartDecision {
   StartKind kind = StartKind::kFresh;
-  // The run continues the totals of the existing result.json.
+  // True if the run continues the totals of the existing result.json.
   bool continues = false;
-  // For kRestore: the validation and test passes due at the checkpoint's step are complete.
+  // For kRestore: true if the validation and test passes that were due at the checkpoint's step are
+  // complete.
   bool passes_done = false;
   std::string reason;  // One sentence, for the log.
 };
@@ -54,7 +55,7 @@ absl::StatusOr<StartDecision> DecideStart(const Job& job, const ModelDirContent&
 
 // Sets in `state` whether the validation pass and the test pass are due. No pass is due if
 // decision.passes_done is true. Both passes are due if the job was made shorter, so that the step
-// of `state` is now the last one.
+// of `state` has become its last one. Otherwise `state` keeps its values.
 void SetDue(const Job& job, const StartDecision& decision, checkpoint::TrainingState* state);
 
 // Returns whether the job's `restore` is the path of a checkpoint.
@@ -72,8 +73,10 @@ struct PreparedStart {
 // (StoreOptions::fence).
 //
 // `held` returns whether other tasks hold the run's state. Its result may become true at any time.
-// The rows of embedding tables in the checkpoint may then not be needed. They are therefore
-// verified only when they are read (Reading::check_later). REQUIRES: this process owns model_dir.
+// PrepareStart polls `held` while it verifies the checkpoint. Once `held` has returned true, the
+// optimizer slots and the rows of embedding tables may not be needed. Files with them that are not
+// verified by then are verified when they are first read (Reading::check_later). REQUIRES: this
+// process owns model_dir.
 absl::StatusOr<PreparedStart> PrepareStart(checkpoint::FileSystem& files, const Job& job,
                                            const std::string& previous_run_id,
                                            const std::function<absl::Status()>& fence,

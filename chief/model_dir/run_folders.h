@@ -2,9 +2,9 @@
 // system/. A run that resumes from a checkpoint trains some steps again. RunFolders removes the
 // earlier points of these steps, which are called void. Used by one thread at a time.
 //
-// RunFolders creates a folder at the first write to it, so no folder is empty. At the start, it
-// opens each folder that has files of an earlier process. It therefore removes void points even
-// from folders to which this process never writes.
+// RunFolders creates a folder at the first write to it, so no folder is empty. In the first call of
+// OnStart, it opens each folder that exists from an earlier process. It therefore removes void
+// points even from folders to which this process never writes.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,8 @@ class RunFolders {
  public:
   struct Options {
     std::string model_dir;
-    // Become the fields of EventWriter::Options with these names.
+    // Called by the EventWriters before each write (EventWriter::Options). The write fails with the
+    // returned error.
     std::function<absl::Status()> fence, check_disk;
   };
   explicit RunFolders(Options options) : options_(std::move(options)) {}

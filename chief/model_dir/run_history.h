@@ -19,8 +19,8 @@ namespace muster::chief {
 
 class RunHistory {
  public:
-  // `independent` is true for a job with parameter servers. In such a job training continues
-  // without the lost member, so a loss costs no time.
+  // `independent` is true for a job with parameter servers. In such a job, the loss of a member
+  // costs no time, because training continues without it.
   explicit RunHistory(bool independent = false) : independent_(independent) {}
 
   // Continues the history of a run in a new process. `earlier` is the result of ToJson() in the
@@ -31,11 +31,14 @@ class RunHistory {
   // Records the loss of a member. In a job without parameter servers, all losses between two
   // finished steps count as one loss.
   void OnLost(const std::string& task, const std::string& why, MonotonicTime now);
-  // Called when a generation begins from the state after `step`.
+  // Called when a generation begins from the state after `step`. If no loss was reported since the
+  // previous generation, the new generation itself counts as a loss: a member joined, or a link
+  // broke.
   void OnStart(int64_t step, MonotonicTime now);
-  // Called when a step is finished. Returns true if this step ends a loss.
+  // Called when a step is finished. Returns true if it is the first finished step of a generation
+  // that began after a loss.
   bool OnStep(int64_t step, MonotonicTime now);
-  // Called when the run ends. If no step has finished since the last loss, this loss ends now.
+  // Called when the run ends. If no step has finished since the last loss, this loss ends at `now`.
   void OnEnd(MonotonicTime now);
   // Records progress other than a step, such as a part of a pass.
   void OnProgress(MonotonicTime now);
@@ -52,11 +55,11 @@ class RunHistory {
     double seconds = 0;  // Time from the last progress before the loss to the next finished step.
     std::string cause;
   };
-  // A loss after which no step has finished yet.
+  // A loss after which no step of a new generation has finished.
   struct Open {
     Loss loss;
     MonotonicTime since;
-    bool mustered = false;  // A generation has begun since the loss.
+    bool mustered = false;  // True if a generation has begun since the loss.
   };
 
   void AddLocked(Loss loss) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

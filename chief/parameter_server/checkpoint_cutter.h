@@ -1,7 +1,7 @@
 // CheckpointCutter takes a cut: a consistent copy of the state of all servers (ps tasks) between
 // two steps, for a checkpoint or for callbacks. A shard is the part of the state that one server
 // holds. While no worker computes a batch, CheckpointCutter makes all servers freeze their shards.
-// Training continues at once, and a thread of CheckpointCutter reads the frozen shards. (A server
+// Training then continues, while a thread of CheckpointCutter reads the frozen shards. (A server
 // copies a frozen value just before it updates the value.) The thread stores parameters in the
 // chief's replica of the model. It writes optimizer slots and rows of embedding tables to the
 // checkpoint's files, piece by piece.
@@ -26,24 +26,24 @@ namespace muster::chief {
 struct Cut {
   // ---- The request
   checkpoint::TrainingState state;
-  bool write = false;          // Write a checkpoint of the cut.
-  bool must = false;           // The job fails if the cut cannot be taken.
-  bool histograms = false;     // Report histograms of the parameters.
-  bool for_callbacks = false;  // Callbacks need the weights.
+  bool write = false;          // True: write a checkpoint of the cut.
+  bool must = false;           // True: the job fails if the cut cannot be taken.
+  bool histograms = false;     // True: report histograms of the parameters.
+  bool for_callbacks = false;  // True if callbacks need the weights.
   bool replaces = false;       // Becomes Snapshot::replaces.
   // A callback may have saved weights that it wants in the checkpoint, in place of the servers'
   // weights. This is the name of this callback, "" if there is none.
   std::string put_back;
   push_pull::IntegerBuffers integers;  // The integer buffers' values at the time of the cut.
-  std::vector<int> primaries;          // The task that serves each shard, indexed by shard.
+  std::vector<int> primaries;          // Indexed by shard: the task that serves it.
 
   // ---- The result
-  absl::Status status;  // The error of reading from servers.
-  // The error of writing the files. The thread reads all shards even after such an error.
+  absl::Status status;  // The error if reading from servers failed.
+  // The error if writing the files failed. The thread then still reads all shards.
   absl::Status unwritten;
   StateFiles files;  // The files that the thread wrote.
-  // Set if `write` is true and there was no error. The files of the snapshot are written but not
-  // published.
+  // Set if `write` is true and there was no error. The files of the snapshot are written, but the
+  // checkpoint is not published yet.
   std::optional<checkpoint::Snapshot> snapshot;
 };
 
@@ -62,7 +62,7 @@ class CheckpointCutter {
 
   // Makes the servers freeze their shards, and starts the thread that reads them. Blocks until the
   // shards are frozen. Returns an error of ShardClient if the thread was not started. REQUIRES:
-  // idle(), no worker has an open lease (batch), a server serves each shard.
+  // idle(), no lease (batch of a worker) is open, a server serves each shard.
   absl::Status Begin(Cut cut);
   // Blocks until the thread has ended, and returns the cut with its result. REQUIRES: not idle().
   Cut Take();

@@ -23,7 +23,7 @@ namespace muster::chief {
 
 class DirectorEpochs {
  public:
-  using Due = std::pair<bool, bool>;  // Whether the validation pass and the test pass are due.
+  using Due = std::pair<bool, bool>;  // {the validation pass is due, the test pass is due}.
 
   // All objects must outlive the DirectorEpochs.
   struct Parts {
@@ -67,10 +67,10 @@ class DirectorEpochs {
   // step. `pass` is the running pass.
   void Describe(const checkpoint::TrainingState& at,
                 const std::optional<WorkTable::PassResult>& pass, DirectorSituation* now) const;
-  // Callbacks run their hooks for the begin of an epoch before its first lease (batch) is given
-  // out. Returns the number of epochs for which a server has stored a record with the results of
-  // these hooks. No lease of a later epoch may be given out. Returns nullopt if there are no
-  // callbacks.
+  // Callbacks run their hooks for the begin of an epoch before the first lease (batch) of that
+  // epoch is given out. Returns the number of epochs for which a server has stored a record with
+  // the results of these hooks. Epochs beyond this number may get no lease. Returns nullopt if
+  // there are no callbacks.
   std::optional<int64_t> OpenEpochs(const ShardServers& servers);
 
  private:
@@ -83,7 +83,7 @@ class DirectorEpochs {
 
   const Parts parts_;
   Due due_ = {false, false};
-  // The last step that was reported since the last RecordProgress.
+  // The newest step that was reported after the last RecordProgress.
   std::optional<CompletedStep> last_step_;
   int64_t open_epochs_ = 0;  // The last result of OpenEpochs.
   // The version of the first record with the results of the last hooks (see ShardServers).

@@ -2,9 +2,9 @@
 // Director::Run. The methods are in two files:
 //   director.cc        Run: collects the situation, decides and acts, until the job is done
 //   director_begin.cc  the start of the job, until the ps tasks are present
-// DirectorImpl owns DirectorMembers (calls of members, guarded state), ShardRollback,
-// DirectorSaves, DirectorEpochs, TrainingReporter and TrainingCallbacks. Each has a header of its
-// own.
+// DirectorImpl owns DirectorMembers (calls from workers and to ps tasks, and the state under its
+// mutex), ShardRollback, DirectorSaves, DirectorEpochs, TrainingReporter and TrainingCallbacks.
+// Each has a header of its own.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ class DirectorImpl final : public Director {
   absl::StatusOr<bool> RunOnce();  // Returns true if the job is done.
   DirectorSituation Look();
   absl::StatusOr<bool> Act(const DirectorDecision& decision);
-  // Returns whether no new lease (batch for a worker) may be given out.
+  // Returns true if no new lease (batch for a worker) may be given out.
   bool IsClosed(const DirectorState& state) const;
   void UpdateGate(DirectorState& state);
   bool RecordIsDue(MonotonicTime next);
@@ -77,8 +77,8 @@ class DirectorImpl final : public Director {
 
   // ---- Set before other threads start, and constant afterwards
   DirectorStart start_;
-  // Used by the director's thread. While a cut is read (checkpoint_cutter.h), only the thread of
-  // CheckpointCutter uses this object.
+  // Used by the director's thread, except while CheckpointCutter reads a cut (a consistent copy of
+  // the servers' state). Then only CheckpointCutter's thread uses it.
   std::unique_ptr<ShardState> state_;
   RunSetup setup_;
   std::unique_ptr<ServerRows> rows_;  // Callbacks look up rows here.

@@ -27,8 +27,8 @@ class DirectorMembers final : public proto::Leases::CallbackService,
                               private ViewCall::Handler,
                               private ServerLinks::Handler {
  public:
-  // Gives exclusive access to the DirectorState. If workers' calls are answered while a Lock
-  // exists, these calls finish after the Lock has released the mutex.
+  // Gives exclusive access to the DirectorState. Workers' calls that are answered while a Lock
+  // exists finish after the Lock has released the mutex.
   class ABSL_SCOPED_LOCKABLE Lock {
    public:
     // `members` must outlive this object.
@@ -39,11 +39,11 @@ class DirectorMembers final : public proto::Leases::CallbackService,
 
     DirectorState& operator*();
     DirectorState* operator->() { return &**this; }
-    // Answers workers' calls that had no answer before and have one now.
+    // Answers the held calls of workers (LeaseCalls) that now have an answer.
     void AnswerHeld();
-    // AwaitEvent waits for an event, such as Wake or the loss of a member. AwaitChange does the
-    // same, but ignores events before its call. Both wait at most 100 ms, and release the mutex
-    // while they wait.
+    // Both functions wait for an event, such as Wake or the loss of a member, for at most 100 ms.
+    // They release the mutex while they wait. AwaitEvent returns at once if an event came since the
+    // last AwaitEvent. AwaitChange always waits for a new event.
     void AwaitEvent();
     void AwaitChange();
 

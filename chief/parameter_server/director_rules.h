@@ -28,32 +28,37 @@ enum class DirectorPhase {
 // The state of the job between two actions of the Director.
 struct DirectorSituation {
   DirectorPhase phase = DirectorPhase::kStarting;
-  bool stop = false;      // A stop was requested.
-  bool finished = false;  // All steps are done, or a callback has stopped training.
-  // A server serves each shard, no lease is open, and every completed step was reported to the
-  // observers. The servers then hold the state after the last step.
+  bool stop = false;      // True if a stop was requested.
+  bool finished = false;  // True if all steps are done, or a callback has stopped training.
+  // True if a server serves each shard, no lease is open, and every completed step was reported to
+  // the observers. The servers then hold the state after the last step.
   bool quiet = false;
-  bool cutting = false;  // The chief is reading a cut.
+  bool cutting = false;  // True if the chief is reading a cut.
 
-  bool checkpoints = false;  // The job writes checkpoints.
-  bool saved = false;        // The current state is in a checkpoint, or in one being written.
+  bool checkpoints = false;  // True if the job writes checkpoints.
+  // True if the job can end with the current state without another checkpoint (see
+  // DirectorSaves::IsSaved).
+  bool saved = false;
   // The purposes for which a cut of the current state is wanted: a checkpoint, histograms of the
   // parameters, or weights for callbacks.
   bool checkpoint_wanted = false, histograms_wanted = false, weights_wanted = false;
-  bool save_requested = false;  // A callback has requested a save.
+  bool save_requested = false;  // True if a callback has requested a save.
   // After validation, the Director asks the CheckpointSink whether to save the state as the best
-  // one. kDue: the Director asks now. kWaits: the Director asks when an earlier save is written.
+  // one. kDue: the Director asks now. kWaits: it asks when no other checkpoint is being written, or
+  // after timeouts.phase.save.
   enum class Best { kNone, kWaits, kDue } best = Best::kNone;
 
   enum class Pass { kNone, kRunning, kComplete } pass = Pass::kNone;
   bool validation_due = false, test_due = false;
 
-  bool callbacks = false;        // The job has callbacks.
-  bool callbacks_ended = false;  // The hooks for the end of training have run.
-  bool epoch_ended = false;      // The hooks for the end of an epoch have to run.
-  bool epoch_begins = false;     // The hooks for the begin of the next epoch have to run.
-  bool weights_known = false;    // The chief's replica has the servers' current weights.
-  // At the start, callbacks need the weights that the servers hold now.
+  bool callbacks = false;        // True if the job has callbacks.
+  bool callbacks_ended = false;  // True if the hooks for the end of training have run.
+  bool epoch_ended = false;      // True if the hooks for the end of an epoch have to run.
+  bool epoch_begins = false;     // True if the hooks for the begin of the next epoch have to run.
+  // True if the chief's replica of the model has the servers' current weights.
+  bool weights_known = false;
+  // True if a callback keeps the weights after the last step, so the chief reads them from the
+  // servers before the hooks for the begin of training.
   bool begins_with_weights = false;
 };
 
@@ -76,19 +81,21 @@ enum class DirectorAction {
 
 struct DirectorDecision {
   DirectorAction action = DirectorAction::kWait;
-  bool checkpoint = false;    // A checkpoint of the current state is wanted.
-  bool waits_to_cut = false;  // For kWait: the Director waits for open leases to begin a cut.
+  bool checkpoint = false;  // True if a checkpoint of the current state is wanted.
+  // For kWait: true if a cut is wanted, and can begin only when the situation is quiet.
+  bool waits_to_cut = false;
 };
 
 DirectorDecision Decide(const DirectorSituation& situation);
 
 // The input of DecideGate.
 struct GateSituation {
-  LeaseTable::Gate before;  // The current gate.
-  bool closed = false;      // No new lease may be given out.
-  // No lease is open, every completed step was reported to the observers, and no pass is due.
+  LeaseTable::Gate before;  // The present limit for new leases.
+  bool closed = false;      // True if no new lease may be given out.
+  // True if no lease is open, every completed step was reported to the observers, and no pass is
+  // due.
   bool reported = false;
-  bool steps_to_report = false;        // Some completed steps were not reported yet.
+  bool steps_to_report = false;        // True if some completed steps were not reported yet.
   int64_t epoch = 0, step = 0;         // The current epoch (from 0) and the last completed step.
   std::optional<int64_t> every_steps;  // Interval of checkpoints, in steps.
   std::optional<int64_t> open_epochs;  // The value of DirectorEpochs::OpenEpochs.

@@ -1,9 +1,9 @@
 // DirectorSaves manages the cuts of a parameter-server job. A cut is a consistent copy of the
 // servers' state between two steps (checkpoint_cutter.h). DirectorSaves keeps the purposes for
 // which a cut is wanted. It begins a cut, and retries the cut if a server is lost. It passes the
-// result to the CheckpointSink, to callbacks and to observers. It knows the step of the last saved
-// state, and the step of the weights in the chief's replica. Used only by the thread of
-// Director::Run.
+// result to the CheckpointSink, to callbacks and to observers. It knows whether the job can end
+// without another checkpoint (IsSaved), and the step of the weights in the chief's replica of the
+// model. Used only by the thread of Director::Run.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class DirectorSaves {
   void WantHistograms() { wanted_.histograms = true; }
   void WantWeights() { wanted_.weights = true; }  // Requests the weights for callbacks.
   // Called after a validation pass. Requests a save of the state after `step`, in case it is the
-  // best one. The interval of checkpoints does not matter.
+  // best one, whatever the interval of checkpoints is.
   void RequestBest(int64_t step, int64_t epoch);
   // Asks the CheckpointSink about the request of RequestBest. REQUIRES: DirectorSituation::best is
   // kDue.
@@ -54,17 +54,18 @@ class DirectorSaves {
   // Asks the CheckpointSink about the save that a callback has requested.
   void TakeRequest();
   // Called if a wanted cut cannot begin yet. `checkpoint` is true if the cut is for a checkpoint.
-  // The first call starts the time limit for the cut.
+  // The time limit for the cut starts at the first call.
   void Postpone(bool checkpoint);
 
   // ---- Cuts
   //
   // Begins a cut. `checkpoint` is true if the cut is for a checkpoint. `due` tells whether the
-  // validation pass and the test pass are due. REQUIRES: a cut is wanted, no worker has an open
-  // lease (batch), a server serves each shard (part of the variables).
+  // validation pass and the test pass are due. REQUIRES: a cut is wanted, no lease (batch of a
+  // worker) is open, a server serves each shard (part of the variables).
   absl::Status Begin(bool checkpoint, std::pair<bool, bool> due);
-  // If a cut was read, passes its result on. Otherwise has no effect. Returns an error if reading
-  // has failed and training cannot continue without the cut.
+  // Passes on the result of a cut that was read completely. Retries or gives up a cut that could
+  // not be read. Returns an error if training cannot continue without the cut. Has no effect unless
+  // the reading of a cut has ended.
   absl::Status Take();
   // Blocks until the cut in progress is read, and discards it. Has no effect if there is none.
   void Drop();
@@ -73,13 +74,16 @@ class DirectorSaves {
   //
   // Sets the fields of `now` that describe saves. `step` is the last step.
   void Describe(int64_t step, DirectorSituation* now) const;
-  // Returns whether no lease may be given out until a wanted cut has begun, or until the
-  // CheckpointSink was asked about a request.
+  // Returns true if no lease may be given out, because a wanted cut has not begun or because the
+  // CheckpointSink has not been asked about the request of RequestBest.
   bool HoldsLeases() const;
-  // Returns whether the state after `step` is in a checkpoint, or in one that is being written.
+  // Returns whether the job can end with the state after `step` without another checkpoint. The
+  // state must be in the checkpoint of SetSaved, or in a cut with Cut::must. Other saves do not
+  // count, nor does one from before the hooks for the end of training, once these have run.
   bool IsSaved(int64_t step) const;
-  // Notes that a checkpoint has the state after `step`. `ended` is true if callbacks had run their
-  // hooks for the end of training before.
+  // Notes that the checkpoint from which training resumes has the state after `step`. `ended` is
+  // true if the hooks for the end of training ran before this checkpoint was made, or if it has no
+  // callbacks.
   void SetSaved(int64_t step, bool ended) { saved_ = {step, ended}; }
   // Returns whether the chief's replica has the weights after `step`. Returns false while a cut is
   // read, because the replica then has only a part of them.
@@ -92,11 +96,11 @@ class DirectorSaves {
   // The purposes for which a cut of the current state is wanted.
   struct Wanted {
     bool checkpoint = false, histograms = false, weights = false;
-    // When the Director first tried to begin the wanted cut. Reset after the cut was read or given
+    // When the Director first tried to begin the wanted cut. Reset when the cut was read or given
     // up.
     std::optional<MonotonicTime> since;
   };
-  // The arguments of the last SetSaved, or those of a later save.
+  // From the last SetSaved, or from a later cut that has to succeed (Cut::must).
   struct Saved {
     int64_t step = -1;
     bool ended = false;

@@ -4,9 +4,9 @@
 //   LeaseCalls    the calls of workers
 //   ChiefRecord   the record of this data on the servers, from which a restarted chief continues
 // A shard is the part of the variables that one server holds. An event of a member often changes
-// several of these objects. For example, a lost worker loses its leases, and a new view requires a
-// new record. The functions of DirectorState make all changes that an event requires, and wake the
-// links to the servers that must receive them.
+// several of these objects. For example, a lost worker loses its leases, and after a new view the
+// servers need a new record. The functions of DirectorState make all changes that an event
+// requires, and wake the links to the servers that must receive them.
 //
 // DirectorMembers owns the DirectorState, and its mutex guards it. Used by one thread at a time.
 #pragma once
@@ -33,17 +33,16 @@ class DirectorState {
  public:
   // Copies of shards, each as (shard, task that stores the copy).
   using Targets = std::vector<std::pair<int, int>>;
-  // The part of a ChiefRecord about workers and their work. All fields have values of the same
-  // time.
+  // The part of a ChiefRecord about workers and their work. All fields are read at the same moment.
   struct Progress {
     Json work;                        // The value of WorkTable::ToRecord().
     std::map<int, uint64_t> workers;  // The value of WorkTable::workers().
     uint64_t revision = 0;            // The value of WorkTable::revision().
   };
-  // The part of a ChiefRecord that the thread of Director::Run sets. It must fit the steps that the
-  // record contains.
+  // The part of a ChiefRecord that the thread of Director::Run sets. It must belong to the steps
+  // that the record contains.
   struct Recorded {
-    // Whether the validation pass and the test pass are due.
+    // {the validation pass is due, the test pass is due}.
     std::pair<bool, bool> due = {false, false};
     MonotonicTime epoch_start = Clock::now();
     std::optional<std::string> ended;
@@ -61,8 +60,8 @@ class DirectorState {
                ServerLinks* links);
   // Returns true if enough ps tasks are present to begin. Otherwise adds the names of the missing
   // tasks to `missing`. `since` is the time at which the wait for ps tasks began. Returns Preempted
-  // if a stop was requested and there is nothing to save. Returns the error of Fail, if there is
-  // one.
+  // if a stop was requested and there is nothing to save. Returns the error passed to Fail, if Fail
+  // was called.
   absl::StatusOr<bool> ServersReady(MonotonicTime since, std::string* missing) const;
   // Begins at the state `at`, which the servers do not hold yet. Begin, Adopt and Open REQUIRE that
   // Prepare was called.
@@ -82,7 +81,7 @@ class DirectorState {
   // one.
   bool Lose(const TaskId& task, uint64_t incarnation, const std::string& why, bool ended);
   // Called when a call to a ps task was answered or has failed. Return false if the thread of
-  // Director::Run has nothing to do: the process that was called is lost, or the call is retried.
+  // Director::Run need not act: the process that was called is lost, or the call is retried.
   bool Answered(int task, const ServerCall& call, ServerLinks::Answer answer);
   bool CallFailed(int task, const ServerCall& call, const absl::Status& status);
   void RequestStop() { stop_ = true; }
@@ -99,17 +98,18 @@ class DirectorState {
   //
   // Returns whether the servers hold the state after the last reported step, and no lease is open.
   bool quiet() const;
-  // After a restart of the chief: workers of the earlier chief that have not connected in time
-  // count as lost.
+  // After a restart of the chief: workers of the earlier chief that have not joined this chief in
+  // time count as lost.
   void GiveUpAbsent();
-  // After a restart of the chief: returns the names of the workers that must still report their
-  // earlier work, "" if there are none. Stops waiting for their reports after timeouts.rejoin.
+  // After a restart of the chief: returns the names of the workers that must still report what they
+  // did for the earlier chief, "" if there are none. Stops waiting for their reports after
+  // timeouts.rejoin.
   std::string GiveUpSilent();
   // Called when the chief has filled `targets` with the state after `step`.
   void Restored(const Targets& targets, int64_t step);
   Progress progress() const;
   // Makes a new record from which a restarted chief continues. The servers receive the record with
-  // the next calls.
+  // the chief's next calls to them.
   void NewRecord(Progress progress);
   Recorded& recorded() { return recorded_; }
   DirectorRecord counters() const;  // All 0 before Begin and Adopt.
@@ -136,11 +136,12 @@ class DirectorState {
   LeaseCalls calls_;
   Recorded recorded_;
   uint32_t view_count_ = 0;  // The number of views that this chief has made.
-  // Begin was called, so this chief has filled the servers. Workers that an earlier chief admitted
-  // compute from another state, and their work is void.
+  // True if Begin was called, so that this chief fills the servers. Workers that an earlier chief
+  // admitted compute from another state, and their work is void.
   bool servers_reset_ = false;
   // After a restart of the chief: the record's workers may rejoin until await_workers_until_.
-  // Workers that have rejoined may report their earlier work until recovery_deadline_.
+  // Workers that have rejoined may report what they did for the earlier chief until
+  // recovery_deadline_.
   std::optional<MonotonicTime> await_workers_until_;
   MonotonicTime recovery_deadline_;
 };

@@ -1,6 +1,6 @@
 // A LeaseCall is a worker's call to proto::Leases, the service through which workers get batches
-// and views from the chief. The Director may answer the call later and on any thread. A call
-// without an answer uses no thread.
+// and views from the chief. The Director need not answer while the call arrives: it may answer
+// afterwards, on any thread. A call that is not answered yet uses no thread.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -31,7 +31,7 @@ class LeaseCall {
   LeaseCall(const Request* request, Reply* reply) : request(request), reply(reply) {}
   virtual ~LeaseCall() = default;
   // Sends `reply` with `status`, and finishes the call. Called once. `request` and `reply` must not
-  // be used afterwards.
+  // be used after this call.
   virtual void Answer(const grpc::Status& status) = 0;
 
   const MonotonicTime arrived = Clock::now();

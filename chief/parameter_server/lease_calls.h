@@ -1,7 +1,7 @@
 // LeaseCalls checks and answers the calls of workers to proto::Leases. With a call of Next, a
 // worker asks for a batch. With a call of GetView, a worker asks which ps task serves which part of
-// the variables. LeaseCalls holds calls that have no answer yet. It stores the integer buffers that
-// workers report in these calls. Used by one thread at a time.
+// the variables. It holds calls that have no answer yet. It stores the integer buffers that workers
+// report in calls of Next. Used by one thread at a time.
 //
 // LeaseCalls collects answered calls in an Answers object. The calls finish when this object is
 // destroyed. The thread that destroys the object must hold no lock. LeaseCalls tries held calls
@@ -49,11 +49,11 @@ class LeaseCalls {
   // Answers a new call or holds it.
   void Take(NextCall::Ptr call, Answers* answers);
   void Take(ViewCall::Ptr call, Answers* answers);
-  // Called if the connection of the call has broken. Ends the call if it is held.
+  // Called if the connection of the call has broken. If the call is held, ends it.
   void Drop(const NextCall::Ptr& call, Answers* answers);
   void Drop(const ViewCall::Ptr& call, Answers* answers);
-  // Answers the held calls that have an answer now. Also ends calls that have waited for a second
-  // without an answer. Their workers call again.
+  // Answers the held calls that have an answer now. Also ends calls that were held for a second.
+  // Their workers call again.
   void AnswerHeld(MonotonicTime now, Answers* answers);
 
   // Returns the integer buffers that training has changed since build(). Each value comes from a

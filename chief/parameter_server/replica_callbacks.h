@@ -30,7 +30,7 @@ class ReplicaCallbacks {
 
   // Called when the replica was restored from a checkpoint with the state `restored`.
   void Restored(const checkpoint::TrainingState& restored);
-  // Thread-safe. Called when the replica's weights change after Restored.
+  // Thread-safe. Called when the replica's weights change, after a call of Restored.
   void WeightsChanged() { restored_step_ = -1; }
   // Sets the optimizer slots that belong to the replica's weights, for callbacks that save both.
   void SetSlots(const checkpoint::TensorSet& slots) { slots_ = slots; }
@@ -59,14 +59,14 @@ class ReplicaCallbacks {
 
   const Job& job_;
   Replica* const replica_;
-  const bool has_slots_;         // The optimizers have slots.
+  const bool has_slots_;         // True if the optimizers have slots.
   checkpoint::TensorSet slots_;  // Set by SetSlots. Empty if unknown.
   std::unique_ptr<CallbackHost> host_;
   Hook hook_ = Hook::kTrainBegin;  // The hook that runs now or ran last.
   int64_t fired_step_ = 0;         // The step of hook_.
   // The step of the weights that the replica keeps for each callback, keyed by callback.
   std::map<std::string, int64_t> kept_steps_;
-  // The step of the last Restored, -1 if the replica's weights have changed since then.
+  // The step of the last Restored, -1 if the replica's weights have changed after it.
   std::atomic<int64_t> restored_step_ = -1;
 };
 

@@ -1,8 +1,9 @@
 // ShardRollback restores shards that are lost. A shard is the part of the variables that one server
 // (ps task) holds. A shard is lost if no server has a copy of it, or if no process with a copy
 // returns in time. ShardRollback restores the shard from the last checkpoint. If there is no
-// checkpoint, it uses the state from which training began. All later updates of the shard are lost.
-// ShardRollback owns the state from which it restores. Used only by the thread of Director::Run.
+// checkpoint, it uses the state from which training began. All updates of the shard after that
+// state are lost. ShardRollback owns the state from which it restores. Used only by the thread of
+// Director::Run.
 #pragma once
 
 #include <optional>
@@ -23,23 +24,26 @@ class ShardRollback {
     // The files of the last checkpoint, or of the checkpoint from which training began. If there
     // are none, shards are restored from the weights of the chief's replica.
     std::optional<StateFiles> files;
-    absl::Status unloaded;  // DirectorStart::unloaded if there are no `files`, else OK.
+    // Without `files`: the error of loading the initial weights (DirectorStart::unloaded).
+    // RestoreShards then fails with it. Otherwise OK.
+    absl::Status unloaded;
   };
 
   // `setup`, `state` and `members` must outlive this object.
   ShardRollback(const RunSetup& setup, ShardState* state, DirectorMembers* members, Kept kept)
       : setup_(setup), state_(*state), members_(*members), kept_(std::move(kept)) {}
 
-  // Restores the lost shards on present servers. Has no effect until all servers know that these
-  // shards are not served (the view, chief/leases/view_rules.h). Returns OK if a server is lost or
-  // unreachable while it is filled. The caller calls RestoreShards again later.
+  // Restores the lost shards on present servers. Has no effect until all servers have the view (the
+  // assignment of shards to servers) without these shards, because that view ends all pushes to
+  // them. Returns OK if a server is lost or unreachable while it is filled. The caller then calls
+  // RestoreShards again.
   absl::Status RestoreShards();
-  // Called before a cut (checkpoint_cutter.h) is read into the chief's replica. If shards are
-  // restored from the replica's weights, copies these weights. A cut that is read only in part then
-  // does not damage them.
+  // Called before a cut (a consistent copy of the servers' state) is read into the chief's replica.
+  // If shards are restored from the replica's weights, copies these weights. If the cut is read
+  // only in part, this copy is not damaged.
   void RetainWeights();
-  // Called when a cut was read completely. Shards are restored from this cut from now on, if the
-  // cut has everything that a shard needs.
+  // Called when a cut was read completely. From this call on, shards are restored from this cut, if
+  // it has everything that a shard needs.
   void Commit(Cut cut);
 
   const checkpoint::TrainingState& state() const { return kept_.state; }

@@ -41,11 +41,12 @@ class ShardState {
   // Returns the value of CreateRequest's `optimizers`.
   virtual std::vector<std::string> optimizers() const = 0;
   virtual size_t metric_sums() const = 0;
-  // Returns the number of examples in an epoch. The job may round it down to whole global batches.
+  // Returns the number of examples in an epoch. Depending on the job, it is rounded down to whole
+  // global batches.
   virtual int64_t EpochExamples(int64_t train_examples, int64_t global_batch_size) const = 0;
   virtual int64_t TotalSteps(int64_t steps_per_epoch) const = 0;
 
-  // Restores the replica from a checkpoint. Called before the other functions if training resumes.
+  // Restores the replica from a checkpoint. If training resumes, called before the other functions.
   virtual absl::StatusOr<checkpoint::TrainingState> Restore(
       const checkpoint::Snapshot& snapshot) = 0;
   // Returns the embedding tables. The replica does not hold their rows. The chief copies rows
@@ -104,7 +105,7 @@ class ShardState {
     int64_t steps_per_epoch = 0;
     int64_t weights_step = -1;       // The step of the replica's weights, -1 if unknown.
     std::function<int64_t()> steps;  // Returns the number of completed steps.
-    // Returns whether the replica has the weights that the servers had after `step`.
+    // Returns whether the replica has the weights that the servers held after `step`.
     std::function<bool(int64_t step)> has_weights;
   };
   // Called when training begins or resumes. `begun` is true if the run has completed a step.

@@ -26,8 +26,8 @@ class TrainingCallbacks {
       : job_(job), state_(*state), reporter_(*reporter) {}
 
   // Called when training begins or resumes at the state `at`. `record` is the state of the
-  // callbacks, nullopt if none was saved. `stopped` is true if a callback had stopped training.
-  // `due` tells whether the validation pass and the test pass are due.
+  // callbacks, nullopt if none was saved. `stopped` is true if a callback had stopped training
+  // before this state was saved. `due` tells whether the validation pass and the test pass are due.
   void TakeOver(const checkpoint::TrainingState& at,
                 std::optional<checkpoint::CallbackRecord> record, bool stopped,
                 std::pair<bool, bool> due);
@@ -49,8 +49,8 @@ class TrainingCallbacks {
   bool EpochBegins(const checkpoint::TrainingState& at) const {
     return record_ && record_->epochs_begun <= at.epoch;
   }
-  // `steps` is the last step. Returns whether a callback keeps a copy of the weights after this
-  // step. The servers hold these weights, so the chief can read them from the servers.
+  // Returns whether a callback keeps a copy of the weights after `steps`, the last step. The
+  // servers hold these weights, so the chief can read the copy from the servers.
   bool BeginWithWeights(int64_t steps) const;
 
   // ---- Run hooks. REQUIRES: exist(), except for EndStep and EndPass, which have no hooks to run
@@ -72,7 +72,7 @@ class TrainingCallbacks {
   // Returns whether the metric that selects the best checkpoint is known for the last epoch.
   bool Measured() const { return job_.checkpoint.best_of_training || !validation_metrics_.empty(); }
   // At the end of training, a callback may put weights that it has kept into the last checkpoint,
-  // in place of the servers' weights. Returns the name of this callback, or "" if there is none.
+  // in place of the servers' weights. Returns the name of this callback, "" if there is none.
   std::string WeightsPutBack() const;
 
  private:

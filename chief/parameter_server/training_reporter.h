@@ -25,14 +25,14 @@ class TrainingReporter {
 
   // Reports the start of training at the state `at`. The caller sets the fields of `report` that
   // depend on the run. Start sets the fields that follow from the job, the program and the data.
-  // The time of the first epoch begins now. If ContinueEpoch was called, it began at the time
-  // passed to ContinueEpoch.
+  // The duration of the current epoch counts from this call, or from the argument of ContinueEpoch
+  // if that was called.
   void Start(StartReport report, const checkpoint::TrainingState& at, bool at_end_of_epoch);
   void ContinueEpoch(MonotonicTime began) { epoch_start_ = began; }
   MonotonicTime epoch_start() const { return epoch_start_; }
 
-  // Called before `count` calls of Step. The time since the previous steps is divided equally among
-  // these steps.
+  // Called before `count` calls of Step. The time since the previous BeginSteps is divided equally
+  // among these steps.
   void BeginSteps(size_t count);
   void Step(const CompletedStep& step, int64_t batches_per_epoch,
             const std::map<int, push_pull::TableStatistics>& tables);
@@ -77,9 +77,9 @@ class TrainingReporter {
   MonotonicTime epoch_start_, step_time_, pass_start_;
   double step_seconds_ = 0;
   int64_t parts_ = -1;  // The last reported number of completed parts of the pass, -1 if none.
-  // Maps a worker to the staleness of its pushes since the last summary: the mean of each push, and
-  // the largest value. The staleness of a push is the number of updates by other workers between
-  // the pull of the parameters and the push.
+  // Maps a worker to the staleness of its pushes since the last report of staleness: the mean of
+  // each push, and the largest value. The staleness of a push is the number of updates by other
+  // workers between the pull of the parameters and the push.
   std::map<int, std::pair<std::vector<double>, int64_t>> staleness_;
 };
 

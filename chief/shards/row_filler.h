@@ -23,10 +23,10 @@ struct ServedTable {
 
 class RowFiller {
  public:
-  // A shard is the part of the variables that one server holds. Maps each shard to streams to the
-  // servers that store a copy of it. A shard without a stream gets no rows. The constructor's
-  // arguments must outlive the object.
+  // A shard is a part of the variables. One server holds it, others may hold backups. Fillings has,
+  // for each shard, the streams to these servers. A shard without a stream gets no rows.
   using Fillings = std::map<int, std::vector<ShardClient::Filling*>>;
+  // `layout` and `fillings` must outlive this object.
   RowFiller(const push_pull::Layout& layout, const Fillings& fillings)
       : layout_(layout), fillings_(fillings) {}
 

@@ -35,7 +35,8 @@ class ServerLinks {
   void Start(proto::CreateRequest create);
   // Cancels the calls in progress. Blocks until the threads have ended.
   void Stop();
-  // Thread-safe. Makes the thread of `task` ask the handler for a call now.
+  // Thread-safe. Makes the thread of `task` ask the handler for a call at once, without waiting for
+  // ServerCall::next.
   void Wake(int task);
   void WakeAll();
 

@@ -15,10 +15,10 @@ namespace muster::chief {
 class ServerRows final : public EmbeddingStore {
  public:
   // A shard is the part of the variables that one server holds. `primary` returns the client of the
-  // server that serves a shard now. `again` is true if the last try has failed. `primary` then
-  // waits a moment, and restores shards that no server serves. Pull retries for `patience`, because
-  // another server may take over a shard of a lost server, or the server may return. Used only by
-  // the thread of Director::Run.
+  // server that serves a shard now. `again` is true if the last try to pull has failed. In that
+  // case, `primary` waits a moment, and restores shards that no server serves. Pull retries for
+  // `patience`, because another server may take over a shard of a lost server, or the server may
+  // return. Used only by the thread of Director::Run.
   using Primary = std::function<absl::StatusOr<ShardClient*>(int shard, bool again)>;
   ServerRows(std::vector<ServedTable> tables, int servers, Duration patience, Primary primary)
       : tables_(std::move(tables)),

@@ -35,7 +35,7 @@ namespace muster::chief {
 struct ServerCall {
   enum class Kind { kNone, kCreate, kSetWorkers, kBeat, kSetView };
   Kind kind = Kind::kNone;
-  MonotonicTime next;  // For kNone: the time of the next call, if nothing changes earlier.
+  MonotonicTime next;  // For kNone: the time of the next call, if nothing changes until then.
   // The process that the call is for. An incarnation is a random number that identifies a process.
   uint64_t incarnation = 0;
   uint64_t version = 0;  // The version of the workers, the record or the view in the call.
@@ -50,8 +50,8 @@ class ShardServers {
       : servers_(servers), placements_(servers), holders_(servers), unserved_since_(servers) {}
   // Sets the number of copies of each shard. Called before the first call of Created.
   void SetCopies(int64_t copies) { copies_ = static_cast<int>(copies); }
-  // A primary waits for an unreachable backup for `heartbeat`, and then continues without it. If no
-  // task serves a shard, the chief waits for a process that holds the shard for `rejoin`. Then it
+  // A primary waits up to `heartbeat` for an unreachable backup, and then continues without it. If
+  // no task serves a shard, the chief waits up to `rejoin` for a process that holds it, and then
   // restores the shard from an older state.
   void SetPatience(Duration heartbeat, Duration rejoin) {
     heartbeat_ = heartbeat;
@@ -78,9 +78,10 @@ class ShardServers {
   const AdmittedMember& member(int task) const { return servers_[task].member; }
   bool IsPresent(int task) const { return servers_[task].present(); }
   Present present() const;
-  // Returns whether a task has joined that may hold state from the time of an earlier chief.
+  // Returns whether a task is present that had joined an earlier chief. It may hold the run's
+  // state.
   bool SomeHaveReturned() const;
-  // Returns whether some task has a process for which Created was not called yet.
+  // Returns whether some task has a process that has not answered its kCreate yet.
   bool SomeAreNew() const;
   int size() const { return static_cast<int>(servers_.size()); }
 
@@ -90,12 +91,12 @@ class ShardServers {
   void Failed(int task, MonotonicTime now);
   void Succeeded(int task, const ServerCall& call, MonotonicTime now);
 
-  // ---- The versions that tasks receive
+  // ---- The workers, records and views that tasks receive
   //
   // Sets the present workers. `workers` maps each worker to its incarnation.
   void SetWorkers(std::map<int, uint64_t> workers);
   // Marks `worker` as new. The chief gives no lease (batch) to a new worker before all tasks have
-  // received a list with this worker. SetWorkers is called before.
+  // received a list with this worker. REQUIRES: SetWorkers was called with this worker.
   void AddWorker(int worker) {
     worker_since_[worker] = workers_version_;
     ++changes_;
@@ -104,7 +105,7 @@ class ShardServers {
   // Sets the record, as text. `revision` is the value of WorkTable::revision() when the record was
   // made.
   void SetRecord(std::string record, uint64_t revision = 0);
-  // Returns whether the record includes the changes up to `revision` of the WorkTable.
+  // Returns whether the newest record includes the WorkTable's changes up to `revision`.
   bool IsRecorded(uint64_t revision) const { return revision <= revision_; }
   // Returns whether some task has stored a record for which IsRecorded(revision) is true.
   bool IsKept(uint64_t revision) const {
@@ -116,8 +117,8 @@ class ShardServers {
   bool SomeHaveRecord(uint64_t version) const;
   bool AllHaveRecord(uint64_t version) const;
   // Makes a new view with the current placements. `ticket` is a random secret of the view, which
-  // data connections must present. `ledger` has the views in which shards were restored. It is null
-  // before training. The caller must call SetRecord next.
+  // data connections must present. `ledger` has the views in which shards were restored. `ledger`
+  // is null before training. The caller must call SetRecord next.
   void NewView(uint64_t number, std::string ticket, const ShardLedger* ledger);
   // Returns the newest view. Its number is 0 before the first NewView.
   const proto::View& view() const { return view_; }
@@ -133,11 +134,13 @@ class ShardServers {
   const Placements& placements() const { return placements_; }
   // Returns the copies that the caller must fill, each as (shard, task): copies of shards that no
   // task serves and that must now be restored from an older state. The primary of a shard comes
-  // before its backup. The chief no longer waits for processes that hold these shards.
+  // before its backup. After this call, the chief no longer waits for processes that hold these
+  // shards.
   std::vector<std::pair<int, int>> TakeUnserved(MonotonicTime now);
   // Called when the caller has filled the copies that TakeUnserved returned.
   void Restored(const std::vector<std::pair<int, int>>& targets);
-  // Returns the highest id of a lease for which a task had received a push before it joined.
+  // Returns the highest id of a lease for which a task had received a push when it joined this
+  // chief.
   int64_t newest_lease() const;
   // Returns the newest record that an earlier chief has stored on a present task. Returns nullopt
   // if no present task holds a shard, or if there is no record. Returns an error for an invalid
@@ -160,7 +163,7 @@ class ShardServers {
   // none.
   struct Server {
     AdmittedMember member;     // Incarnation 0: the task has no process.
-    bool created = false;      // Created was called for the process.
+    bool created = false;      // True if Created was called for the process.
     proto::CreateReply holds;  // The shards and the record that the process had when it joined.
     uint64_t workers = 0, record = 0, view = 0;
     MonotonicTime next_beat, next_try;
@@ -180,8 +183,8 @@ class ShardServers {
   std::vector<Server> servers_;
   Placements placements_;
   // The processes that have all acknowledged updates of each shard, indexed by shard. They are the
-  // primary, and the backup if in sync, of the last view that workers may know. (In a later view,
-  // no update was acknowledged.)
+  // primary, and the backup if in sync, of the last view that workers may know. (No update was
+  // acknowledged in a view after that one.)
   std::vector<Holders> holders_;
   std::vector<MonotonicTime> unserved_since_;  // Indexed by shard.
   std::map<int, uint64_t> workers_;

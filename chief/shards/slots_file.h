@@ -1,5 +1,5 @@
 // SlotsFile writes optimizer.safetensors, the file of a checkpoint with the optimizer slots of all
-// variables. It receives pieces of the slots in any order, as ps tasks send them. It never holds
+// variables. It receives pieces of the slots in any order, as ps tasks send them. It does not hold
 // the whole file in memory.
 #pragma once
 
@@ -25,7 +25,7 @@ class SlotsFile {
       std::shared_ptr<checkpoint::StagedFile> file);
 
   // Writes `bytes` into the tensor with the index `tensor` (an index of Make's `tensors`), at the
-  // byte offset `begin`. An error is returned by Complete.
+  // byte offset `begin`. Complete returns the error, if there is one.
   void Put(size_t tensor, int64_t begin, std::string_view bytes);
   // Called for a tensor whose elements have another order on the servers than in the file. Collects
   // the bytes of the tensor. Returns "" until the last bytes have arrived. Then returns all bytes

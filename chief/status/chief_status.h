@@ -62,7 +62,7 @@ class ChiefStatus {
   RunWatch watch_;
   absl::Mutex mu_;
   std::optional<proto::Verdict> verdict_ ABSL_GUARDED_BY(mu_);  // None until ShowEnd.
-  std::unique_ptr<StatusPage> page_;                            // Null without status.port.
+  std::unique_ptr<StatusPage> page_;                            // Null if status.port is unset.
 };
 
 }  // namespace muster::chief

@@ -1,6 +1,7 @@
 // Curves keeps three curves of a run: the loss, the examples per second and the time of a step. It
-// keeps at most a fixed number of points. When this number is reached, Curves merges each pair of
-// neighbouring points. Each later point covers twice as many steps as before. Not thread-safe.
+// keeps at most a fixed number of points. When this number is exceeded, Curves merges each pair of
+// neighbouring points, and each new point covers twice as many steps as the points before the
+// merge. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +31,12 @@ class Curves {
   // Adds a step with its loss and its number of examples. `seconds` is the time since the previous
   // step.
   void Add(int64_t step, double loss, int64_t examples, double seconds);
-  // Removes the points after `step`. Called if training resumes from the state after `step`.
+  // Removes the points after `step`, and the last point if it does not cover all its steps yet.
+  // Called if training resumes from the state after `step`.
   void Rewind(int64_t step);
 
   struct News {
-    bool replaces = false;  // The reader must discard all points that it has received before.
+    bool replaces = false;  // True if the reader must discard the points that it already has.
     std::vector<CurvePoint> points;
   };
   // Returns the points that the reader at `cursor` has not received, and advances `cursor`. Omits

@@ -1,5 +1,5 @@
 // PageFeed makes the messages for the readers (browsers) of the status page. A new reader first
-// receives the whole state of the job. Afterwards it receives the changes, at most once a second.
+// receives the whole state of the job. After that, it receives the changes, at most once a second.
 // All readers share one PageFeed, which reads the coordinator's state at most once a second.
 // Thread-safe.
 #pragma once
@@ -49,7 +49,7 @@ class PageFeed {
   // Makes the next call of Next() read the state, even within a second after the last read. Returns
   // whether Next() was called within the last two seconds.
   bool AskAgain(MonotonicTime now = Clock::now());
-  // Returns the whole state with the keys "curves" and "events". For scripts that read
+  // Returns the whole state, including the keys "curves" and "events". For scripts that read
   // /status.json.
   Json Whole();
 

@@ -49,8 +49,8 @@ class RunWatch final : public Observer {
 
   // Sets the progress and the events in `reply`.
   void Describe(proto::StatusReply* reply) const;
-  // Returns the events with numbers above `*last`, and sets `*last` to the number of the newest
-  // event. Events are numbered from 1.
+  // Returns those of the last kMaxEvents events that have numbers above `*last`. Sets `*last` to
+  // the number of the newest event. Events are numbered from 1.
   std::vector<proto::RunEvent> EventsSince(uint64_t* last) const;
   Curves::News CurvesSince(CurveCursor* cursor) const;
 

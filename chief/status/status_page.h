@@ -16,8 +16,8 @@ namespace muster::chief {
 extern const char kStatusPage[];
 
 // Returns the value of the HTTP header Content-Security-Policy for the HTML text `page`. The policy
-// permits only the script and the style in `page` (by their hashes), and connections to the server
-// of the page.
+// permits only the script and the style in `page` (by their hashes), images in data URLs, and
+// connections to the server of the page.
 std::string PolicyOf(const std::string& page);
 
 class StatusPage {

@@ -1,7 +1,7 @@
 // The thread that writes the log (common/base/logging.h) to stderr. A caller that logs never
 // blocks, even if nobody reads stderr, so a caller may hold locks. At most kLogLines lines wait for
-// the thread. If more lines arrive, the oldest lines are dropped, and one line in their place gives
-// their number.
+// the thread. If more lines arrive, the oldest lines are dropped, and one line in their place says
+// how many were dropped.
 //
 // All functions are thread-safe.
 #pragma once
@@ -13,8 +13,8 @@ namespace muster {
 
 inline constexpr size_t kLogLines = 4096;
 
-// Blocks until all logged lines are written. Returns false if stderr accepts no line for half a
-// second, or if 5 seconds have passed. Called before _exit.
+// Blocks until all logged lines are written. Gives up and returns false if stderr accepts no line
+// for half a second, or after 5 seconds in total. Called before _exit.
 bool FlushLog();
 // As FlushLog, for signal handlers. Blocks for at most one second.
 void FlushLogInHandler();

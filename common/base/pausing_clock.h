@@ -29,8 +29,8 @@ class PausingClock {
 
   // REQUIRES: the owner's mutex is held.
   time_point Now() { return At(Clock::now()); }
-  // As Now, but for the time `now`. If `now` is before the latest time, the clock does not move. A
-  // thread passes such a time if it reads Clock and then waits for the mutex.
+  // As Now, but for the time `now`. If `now` is before the time of an earlier call, the clock does
+  // not move. A thread passes such a time if it reads Clock and then waits for the mutex.
   time_point At(MonotonicTime now) {
     const Duration gap = std::max(now - seen_, Duration::zero());
     seen_ += gap;

@@ -21,8 +21,8 @@ inline constexpr size_t kMaxPeerText = 1024;
 // writing, become escapes such as "\x1b".
 std::string SanitizePeerText(std::string_view text, size_t max_bytes = kMaxPeerText);
 
-// A token bucket for log lines: it permits `burst` lines at once, then one line per `interval`.
-// Thread-safe.
+// A token bucket for log lines: it permits `burst` lines without delay, and after them one line per
+// `interval`. Thread-safe.
 class LogRateLimiter {
  public:
   explicit LogRateLimiter(int burst = 20, Duration interval = std::chrono::seconds(1))

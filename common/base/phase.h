@@ -1,4 +1,4 @@
-// The phase of a task: the kind of work that the task does now. A task's reports to the chief
+// The phase of a task: the kind of work that the task is doing. A task's reports to the chief
 // contain its phase and how long ago the phase began. The job file has a timeout for each phase.
 #pragma once
 

@@ -67,7 +67,7 @@ Json ToJson(const TrainingState& state);
 // Returns a DataError that names the missing or wrong field.
 absl::StatusOr<TrainingState> TrainingStateFromJson(const Json& json);
 
-// A file of a future checkpoint that is written before the other files (Store::StageFile). If
+// A file that is written before the other files of its checkpoint (Store::StageFile). If
 // Store::Write has not moved the file into a checkpoint, the destructor removes the file. Only
 // WriteAt is thread-safe.
 class StagedFile {
@@ -99,7 +99,7 @@ struct Snapshot {
   // Only in a snapshot to be written: files that are already on the disk. Each one replaces the
   // file of the same name that Store::Write would make from the members above.
   std::vector<std::shared_ptr<StagedFile>> staged;
-  double staged_seconds = 0;  // The time in seconds for which `staged` was written.
+  double staged_seconds = 0;  // How long writing `staged` took.
   // If true, Store::Write replaces an existing checkpoint of the same step. True if callbacks
   // changed the state at the end of training.
   bool replaces = false;

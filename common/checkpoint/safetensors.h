@@ -36,10 +36,10 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, 
                                                          bool foreign = false);
 
 // Reads the whole file, and sets `*crc` to the CRC-32C of all its bytes. The result has the only
-// copy of the data in memory. Its tensors may not be aligned to their types if another program
-// wrote the file. `foreign` receives the names of the tensors of unknown types, and the names of
-// these types. If `foreign` is null, a tensor of unknown type is an error. `metadata` receives the
-// file's metadata, and may be null.
+// copy of the data in memory. Its tensors can be unaligned for their types if another program wrote
+// the file. `foreign` receives the names of the tensors of unknown types, and the names of these
+// types. If `foreign` is null, a tensor of unknown type is an error. `metadata` receives the file's
+// metadata, and may be null.
 using ForeignTensors = std::map<std::string, std::string>;
 using Metadata = std::map<std::string, std::string>;
 absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* crc,
@@ -47,9 +47,9 @@ absl::StatusOr<TensorSet> ReadSafetensors(const ReadableFile& file, uint32_t* cr
                                           Metadata* metadata = nullptr);
 
 // Writes the set as a safetensors file. Calls `append` with the bytes of the file, piece by piece.
-// If `append` returns an error, WriteSafetensors returns it at once. The metadata are `more` and
-// {"format": "pt"}, which Python's libraries expect. Returns InvalidArgument if a name is empty,
-// not unique or not UTF-8, or if a shape is negative.
+// If `append` returns an error, WriteSafetensors stops and returns this error. The metadata are
+// `more` and {"format": "pt"}, which Python's libraries expect. Returns InvalidArgument if a name
+// is empty, not unique or not UTF-8, or if a shape is negative.
 absl::Status WriteSafetensors(const TensorSet& set,
                               const std::function<absl::Status(std::string_view)>& append,
                               const Metadata& more = {});

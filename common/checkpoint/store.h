@@ -60,8 +60,8 @@ struct Reading {
   Bytes bytes = Bytes::kRead;
   // ReadCheckpoint polls `check_later` while it verifies the checksum of a file that stays open.
   // After `check_later` has returned true, ReadCheckpoint skips the remaining verification. The
-  // checksum of such a file is then verified when the caller first reads a tensor of the file that
-  // is no scalar.
+  // checksum of such a file is then verified when the caller first reads a non-scalar tensor of the
+  // file.
   std::function<bool()> check_later = nullptr;
 };
 // Reads the checkpoint in the directory `path`, and checks every byte. Returns a DataError that
@@ -105,7 +105,8 @@ struct StoreOptions {
   // and pinned checkpoints (Store::Pin).
   int keep = 3;
   // Checks that this process is still the owner. The store calls `fence` right before each rename
-  // that publishes or deletes. An error (Superseded) prevents the rename.
+  // that publishes or deletes. An error prevents the rename. The error is Superseded if another
+  // owner has replaced this process.
   std::function<absl::Status()> fence;
 };
 
@@ -153,8 +154,8 @@ class Store {
   virtual absl::StatusOr<bool> MarkBest(int64_t step, const std::string& metric, double value,
                                         bool larger_is_better) = 0;
   // Pins a checkpoint: the store does not delete the checkpoint before Unpin. A caller pins a
-  // checkpoint while it evaluates or streams the checkpoint. Write may still replace a pinned
-  // checkpoint, which changes its manifest. Returns false if the checkpoint does not exist.
+  // checkpoint while an evaluation uses the checkpoint. Write may still replace a pinned checkpoint
+  // and thereby change its manifest. Returns false if the checkpoint does not exist.
   virtual bool Pin(int64_t step) = 0;
   virtual void Unpin(int64_t step) = 0;
   // Returns the steps of the published checkpoints, in ascending order.

@@ -19,8 +19,8 @@ struct WeightsFile {
 };
 
 // Reads the tensors at `path` and passes them to `take`, one file after the other. A WeightsFile
-// owns the memory of its tensors. If `take` returns an error, ReadWeights returns this error at
-// once.
+// owns the memory of its tensors. If `take` returns an error, ReadWeights stops and returns this
+// error.
 //
 // `path` is a safetensors file, an index or a folder. An index is a file
 // "...safetensors.index.json" with {"weight_map": {tensor: file}}. Only the tensors that the index

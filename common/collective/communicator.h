@@ -48,8 +48,8 @@ class Work {
   // Blocks until the operation has ended. Returns OK, or the error that poisoned the communicator.
   // If the deadline was missed, the error names the ranks that did not join the operation. A
   // communicator can have a progress thread, which runs the operations. Without a progress thread,
-  // Wait runs this operation and all operations that were issued before. With NCCL, Wait blocks the
-  // calling thread until the device is done. May be called more than once.
+  // Wait runs this operation and all operations that were issued before it. With NCCL, Wait blocks
+  // the calling thread until the device is done. May be called more than once.
   virtual absl::Status Wait() = 0;
   virtual bool Done() const = 0;
 };
@@ -88,8 +88,8 @@ class Communicator {
   // Returns OK, or the error that poisoned the communicator.
   virtual absl::Status status() const = 0;
 
-  // Sets the timeout of each later operation. The timeout starts when the operation is issued.
-  // Without a progress thread, it starts when Wait() runs the operation.
+  // Sets the timeout of each operation that is issued after this call. The timeout starts when the
+  // operation is issued. Without a progress thread, it starts when Wait() runs the operation.
   virtual void set_timeout(Duration timeout) = 0;
 };
 

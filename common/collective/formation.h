@@ -31,8 +31,8 @@ enum class Backend { kAuto, kNccl, kTcp, kSharedMemory, kHierarchical };
 
 // A generation as the coordinator describes it, and this process's options for the generation.
 struct GroupSpec {
-  // The generation's id, unique within the run: (term << 32) | counter. The term is the number of
-  // the chief (common/cluster/chief_term.h).
+  // The generation's id, unique within the run: (term << 32) | counter. The term is a number of the
+  // chief, above the terms of all earlier chiefs of the run.
   uint64_t generation = 0;
   int rank = 0;                      // The rank of this process.
   std::vector<GroupMember> members;  // Indexed by rank.
@@ -72,16 +72,18 @@ absl::StatusOr<std::unique_ptr<Communicator>> FormGroup(const GroupSpec& spec,
                                                         transport::DataListener& listener,
                                                         const std::function<bool()>& aborted);
 
-// Returns one communicator for each replica of this process. Its ranks are the replicas of all
-// processes, in the order of the processes' ranks, and within a process in the order of devices.
-// `replicas_per_rank` has the number of replicas of each process. If every process has one replica,
-// returns `group` itself. The communicators share the ownership of `group`. Each replica's thread
-// uses its own communicator. Aborting one of the communicators aborts all of them.
+// Returns one communicator for each replica of this process. The ranks of each communicator are the
+// replicas of all processes, in the order of the processes' ranks, and within a process in the
+// order of devices. `replicas_per_rank` has the number of replicas of each process. If every
+// process has one replica, returns `group` itself. The communicators share the ownership of
+// `group`. Each replica's thread uses its own communicator. Aborting one of the communicators
+// aborts all of them.
 std::vector<std::unique_ptr<Communicator>> MakeReplicaCommunicators(
     std::unique_ptr<Communicator> group, const std::vector<int>& replicas_per_rank,
     Duration timeout);
 
-// Returns communicators for `size` threads of this process, which use the memory of the process.
+// Returns communicators for `size` threads of this process. The threads access each other's buffers
+// directly.
 std::vector<std::unique_ptr<Communicator>> MakeThreadCommunicators(int size, Duration timeout);
 
 }  // namespace muster::collective

@@ -1,7 +1,7 @@
 // The ring algorithm over data connections: a reduce-scatter, then an all-gather. Each rank
 // receives one continuous stream of data from the previous rank of the ring, and sends one to the
-// next rank. A chunk is a piece of the stream that a rank reduces at once. Reducing, sending and
-// receiving overlap. Internal.
+// next rank. A rank reduces the stream in pieces (chunks). Reducing, sending and receiving overlap.
+// Internal.
 #pragma once
 
 #include <memory>

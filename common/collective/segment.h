@@ -1,4 +1,5 @@
-// A shared-memory segment for the processes of one host in one generation. Internal.
+// A shared-memory segment for the processes of one host in one generation (a set of processes that
+// train together until one of them is lost). Internal.
 //
 // The segment contains the cells through which ranks synchronize (shared_memory_group.h), staging
 // areas for copied data, the reason of the first rank that gives up, and one arena for each rank.
@@ -80,7 +81,7 @@ class Segment {
   bool linked_;  // True while this process must unlink the segment.
   std::byte* base_ = nullptr;
   absl::Mutex mutex_;
-  // The number of bytes that were allocated in the arena of this process's rank.
+  // The number of bytes that Allocate has taken from the arena of this process's rank.
   int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -147,8 +147,8 @@ class Pipeline {
                                         int first_replica, int local_replicas, int num_replicas,
                                         PipelineOptions options);
   // Makes a pipeline over data of unknown size for one replica. To know whether a batch is the last
-  // one of its pass, the pipeline also reads the next example. If short batches are dropped, it
-  // reads the whole next batch.
+  // one of its pass, the pipeline also reads the next example. If short batches are dropped, the
+  // pipeline reads the whole next batch.
   static std::unique_ptr<Pipeline> MakeStream(DatasetPtr dataset, const StreamPlan& plan,
                                               int replica, int num_replicas,
                                               const PipelineOptions& options);

@@ -3,7 +3,7 @@
 
 namespace muster::data {
 
-// Makes later LibTorch operations of the calling thread run only on this thread. Does not call
+// After this call, LibTorch operations of the calling thread run only on this thread. Does not call
 // at::set_num_threads, which would also affect threads that later use LibTorch for the first time,
 // such as the replicas' threads.
 void UseOneIntraOpThread();

@@ -58,7 +58,7 @@ class Model {
     enum Kind {
       kUser,     // An argument of forward().
       kState,    // A parameter, buffer or constant tensor.
-      kConstant  // An input without a value.
+      kConstant  // An argument that was a constant at export. Has no tensor.
     } kind = kConstant;
     at::Tensor tensor;     // Set for kState.
     bool written = false;  // True if the program changes the input in place.

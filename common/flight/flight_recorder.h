@@ -6,7 +6,7 @@
 // of their own, so frequent events do not overwrite them.
 //
 // All methods are thread-safe. Recording takes no lock, allocates no memory and never waits. If
-// another thread is still writing to the same slot of the ring buffer, the event is dropped.
+// another thread is still writing to the same slot of the ring buffer, the new event is dropped.
 #pragma once
 
 #include <atomic>
@@ -132,7 +132,8 @@ class FlightRecorder {
 };
 
 // Returns the generation for messages, such as "1.2". The first number is the chief's term, which
-// is higher for each chief of a run. The second number counts the generations of that chief.
+// is above the terms of all earlier chiefs of the run. The second number counts the generations of
+// that chief.
 std::string GenerationText(uint64_t generation);
 
 }  // namespace muster

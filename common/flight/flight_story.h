@@ -6,7 +6,8 @@
 // The clocks of hosts differ. BuildFlightStory therefore subtracts a clock offset from the times of
 // each record. All ranks complete a collective operation at nearly the same time. The offset of a
 // record is the median of the differences between its completion times and those of the reference
-// record. The reference record is that of the lowest rank. Records of its host have the offset 0.
+// record. The reference record is that of the lowest rank. Records of the reference record's host
+// have the offset 0.
 #pragma once
 
 #include <optional>

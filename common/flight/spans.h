@@ -3,8 +3,8 @@
 // loads from memory and takes no lock.
 //
 // A SpanThread binds the calling thread to a recorder and to a lane. A lane is a row of the trace.
-// Spans of unbound threads are not recorded. Code on a bound thread that starts another thread
-// passes SpanThread::Recorder() to it. Functions therefore need no argument for the recorder.
+// Spans of unbound threads are not recorded. When a bound thread starts another thread, it passes
+// SpanThread::Recorder() to the new one. Functions therefore need no argument for the recorder.
 //
 // SpanRecorder is thread-safe. A SpanThread, Span or SpanLabel is used by one thread.
 #pragma once
@@ -55,14 +55,15 @@ class SpanRecorder {
   // Sets the window to the first `count` steps that begin after Start. Used for workers of a
   // parameter-server job, whose steps have no common numbers.
   void SetCount(int64_t count);
-  // Blocks until a step after the window begins, until the time `until`, or until Wake is called.
+  // Blocks until the first step that lies after the window begins. Returns earlier at the time
+  // `until`, or when Wake is called.
   void WaitDone(MonotonicTime until);
   void Wake();
   // Stops recording and returns the spans of the window. If no step began since Start, returns all
   // spans.
   SpanRecord Stop();
 
-  // Called when the process begins or continues this step.
+  // Called when the process begins or continues `step`.
   void EnterStep(int64_t step);
   int64_t step() const { return step_.load(std::memory_order_relaxed); }
   // Returns the index of the lane with this name. Adds the lane if it is new.

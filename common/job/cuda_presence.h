@@ -27,6 +27,7 @@ std::string DriverVersionHere();
 
 // Returns the time that the members of a job have to connect their communicators. `of_job` is the
 // job's timeouts.formation. Returns 120 s if `cuda` is true and `of_job` is the default, 20 s.
+// Otherwise returns `of_job`.
 Duration FormationTimeout(Duration of_job, bool cuda);
 // Returns whether this job may train on CUDA devices. `devices` is the job's "devices". Does not
 // call CUDA.

@@ -69,7 +69,7 @@ struct CollectiveOptions {
 };
 
 // Options of elastic training. An elastic job continues with fewer members after a loss, and admits
-// new members later.
+// new members whenever they come.
 struct ElasticOptions {
   // The minimum number of members, including the chief. Absent: the job is not elastic, and waits
   // until each lost member is replaced.
@@ -93,7 +93,7 @@ struct Timeouts {
   Duration formation = std::chrono::seconds(20);
   Duration collective = std::chrono::minutes(10);  // The time of one collective operation.
   Duration evaluate = std::chrono::minutes(10);    // The time of the evaluator's final evaluation.
-  // Until all members have acknowledged the end of the job, after the last step.
+  // From the last step until all members have acknowledged the end of the job.
   Duration end = std::chrono::seconds(30);
   Duration bind = std::chrono::seconds(10);  // Until a port that was in use is free.
   // The time of a member in one phase. The job keys are "timeouts.phase.<name>". By default,

@@ -1,7 +1,8 @@
 // Carries out the actions of a member's state machine (member_state.h). A member is a task that
 // takes part in training. ActionExecutor owns the member's session (the gRPC stream to the chief's
-// coordinator) and its flight records (the last events of this process). It can abort the member's
-// communicators, and takes part in `muster trace`.
+// coordinator) and its flight records (the last events of this process). It can abort the
+// communicators of a generation, which is a period of training with fixed members. It takes part in
+// `muster trace`.
 //
 // Thread-safe. The caller of Do must hold the Member's mutex, which guards the state.
 #pragma once
@@ -32,7 +33,7 @@ class ActionExecutor {
   // out: Log, NotifyVerdict, NotifyStuck and NotifySilence.
   bool Do(const MemberAction& action, const MemberState& state, PausingTime now);
   // Stops traces, delivers the flight records and ends the session, in this order. Callbacks may
-  // run until Close returns.
+  // still run until Close returns.
   void Close();
 
   ChiefSession* session() { return session_.get(); }  // Null without a channel.

@@ -41,8 +41,8 @@ class ChiefSession {
   // Frees the sessions that have closed. Must not be called on gRPC's threads, because this may
   // destroy a channel.
   void DropClosed();
-  // Ends the session and blocks until on_closed has returned. Cancels the session if it has not
-  // ended after the time `patience`.
+  // Ends the session and blocks until on_closed has returned. If the session has not ended after
+  // the time `patience`, cancels it.
   void Close(Duration patience);
 
  private:

@@ -28,8 +28,8 @@ class FaultyMember {
  public:
   explicit FaultyMember(Faults* faults);
   ~FaultyMember();
-  // Changes the options so that the faults affect the data connections or the session with the
-  // chief. Called before the DataListener or the Member is made.
+  // Changes the options so that the faults affect the data connections or the session (the gRPC
+  // stream to the chief). Called before the DataListener or the Member is made.
   void Adapt(transport::ListenerOptions* options);
   void Adapt(MemberOptions* options);
 

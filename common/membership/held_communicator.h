@@ -1,5 +1,5 @@
 // The training loop's handle to a communicator. The handle owns the communicator and forwards all
-// calls to it. CommunicatorRegistry has a weak reference, with which the Member can abort the
+// calls to it. CommunicatorRegistry has a weak reference, so that the Member can abort the
 // communicator.
 #pragma once
 

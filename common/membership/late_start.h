@@ -12,7 +12,7 @@ namespace muster::membership {
 
 struct LateStart {
   std::string chief_task, chief_address;
-  // AwaitChief fails if the chief's host has refused connections for this time. The time starts
+  // AwaitChief fails if the chief's host refuses connections during this time. The time starts
   // again whenever a chief writes owner.json, the file in model_dir that names the owner. A new
   // chief may write this file before it listens, while it waits for the previous chief to leave.
   Duration patience = std::chrono::minutes(2);
@@ -20,11 +20,11 @@ struct LateStart {
   Duration join = std::chrono::minutes(10);
   // The interval between looks at model_dir. At the first look, AwaitChief calls `finished`.
   Duration look = std::chrono::seconds(5);
-  // Returns a sentence if the run in model_dir is finished, and "" if not. Null: there is no
+  // Returns a sentence if the run in model_dir is finished, and "" if not. Null: the job has no
   // model_dir.
   std::function<std::string()> finished;
-  // Returns the time of the last write to owner.json, in any unit. Called at each look. Null: there
-  // is no model_dir.
+  // Returns the time of the last write to owner.json, in any unit. Called at each look. Null: the
+  // job has no model_dir.
   std::function<int64_t()> owner;
   std::function<bool()> give_up;  // Returns true after a stop request.
 };

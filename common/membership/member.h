@@ -80,14 +80,16 @@ struct MemberOptions {
       form;
   // The Member's thread calls the next five functions. Each of them may be null.
   //
-  // Called once when the job has ended. main can then end a program that does not return.
+  // Called once when this process has the verdict. main can then end a program that does not
+  // return.
   std::function<void(const Verdict&)> on_verdict;
-  // Called before on_verdict if the coordinator refuses this process after its first generation,
-  // while the job continues. For example, the process made no progress. The chief's process must
-  // continue to run the coordinator in that case.
+  // Called before on_verdict if the coordinator refuses this process after it has offered the
+  // process a generation, while the job continues. For example, the process made no progress. If
+  // this is the chief's process, it must continue to run the coordinator.
   std::function<void(const Verdict&)> on_given_up;
   // Called when the chief has sent no message for MemberTimeouts::heartbeat. `pid` is the process
-  // ID of the chief. Called again, with a `silence` of zero, when a message of the chief arrives.
+  // ID of the chief. Called again, with a `silence` of zero, when the next message of the chief
+  // arrives.
   std::function<void(int64_t pid, Duration silence)> on_chief_silent;
   // Called once if the training loop does not return from a generation that is over.
   std::function<void(const std::string& why)> on_stuck;
@@ -107,16 +109,16 @@ class Member : public Membership {
   static std::unique_ptr<Member> Make(MemberOptions options);
 
   using Welcome = membership::Welcome;
-  // Connects to the chief and returns the welcome, which is the chief's answer. Blocks. Retries
-  // while the chief cannot be reached, so tasks may start in any order. A process that does not
-  // need the welcome may call NextGeneration without Join.
+  // Connects to the chief and returns the chief's answer, the welcome. Blocks. Retries while the
+  // chief cannot be reached, so tasks may start in any order. A process that does not need the
+  // welcome may call NextGeneration without Join.
   virtual absl::StatusOr<Welcome> Join() = 0;
   // Returns the verdict. Returns nullopt while the job continues.
   virtual std::optional<Verdict> verdict() const = 0;
   // Called by a member without a training loop. Blocks until the generation that NextGeneration
-  // returned is over, or the job has ended. Returns Superseded if the generation is over. The
-  // caller must then call NextGeneration again. Returns OK if the job is done, and the verdict as
-  // an error if the job failed.
+  // returned is over, or the job has ended. Returns Superseded if the generation is over. In that
+  // case, the caller must call NextGeneration again. Returns OK if the job is done, and the verdict
+  // as an error if the job failed.
   virtual absl::Status WaitOver() = 0;
   // Returns a random number that identifies this process.
   virtual uint64_t incarnation() const = 0;
@@ -127,7 +129,7 @@ class Member : public Membership {
   virtual std::string FinalLine(const absl::Status& result) const = 0;
 };
 
-// A failure of a process that the chief must learn of. The process may have no Member yet. Examples
+// A process's failure, which the chief must learn of. The process may have no Member yet. Examples
 // are an invalid job file and unreadable data.
 struct EarlyFailure {
   std::string task, chief_address, cluster_digest;

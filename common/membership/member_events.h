@@ -25,7 +25,7 @@ namespace muster::membership {
 // The coordinator's answer to the first message of a session.
 struct Welcome {
   std::string run_id;
-  uint32_t term = 0;  // The number of the chief. Each chief of a run has a higher term.
+  uint32_t term = 0;  // A number above the terms of all earlier chiefs of the run.
   std::string job;    // The chief's job as JSON. This process must use it.
 };
 
@@ -114,7 +114,7 @@ struct Pulse {  // A heartbeat of the coordinator.
   static constexpr std::string_view kName = "Pulse";
   bool stop_requested = false;  // True if all members must stop at an agreed step.
 };
-struct RosterReceived {  // The coordinator has sent a log line about the members that are missing.
+struct RosterReceived {  // The coordinator has sent a log line that names the missing members.
   static constexpr std::string_view kName = "RosterReceived";
   std::string line;
 };
@@ -135,7 +135,7 @@ struct SessionClosed {
   static constexpr std::string_view kName = "SessionClosed";
   bool no_chief = false;  // True if the peer is not a Muster chief.
   std::string why;
-  Duration retry = Duration::zero();  // The time to wait before the next session.
+  Duration retry = Duration::zero();  // The time to wait before the next session is opened.
 };
 
 // Events from other parts of this process.
@@ -179,7 +179,8 @@ struct SubmitRecord {  // Sends the content of the flight recorder to the chief.
   std::string reason;                    // Why the generation ended.
   bool last = false;                     // True if this process ends soon.
 };
-struct ChiefReached {  // Resets the back-off of sessions, and delivers flight records at once.
+// The chief has answered: resets the back-off of sessions, and delivers flight records at once.
+struct ChiefReached {
   static constexpr std::string_view kName = "ChiefReached";
 };
 struct NoteGeneration {  // Sets the generation of the flight recorder.
@@ -203,7 +204,7 @@ struct Log {
 struct NotifyVerdict {  // Calls on_given_up if `given_up` is true, and then on_verdict.
   static constexpr std::string_view kName = "NotifyVerdict";
   Verdict verdict;
-  bool given_up = false;  // True if the coordinator refused this process and the job continues.
+  bool given_up = false;  // True if the coordinator refused this process while the job continues.
 };
 struct NotifyStuck {  // Calls on_stuck.
   static constexpr std::string_view kName = "NotifyStuck";

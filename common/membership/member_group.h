@@ -20,7 +20,7 @@ struct GroupPlan {
 GroupPlan PlanGroup(const Roster& roster, const MemberOptions& options,
                     const std::shared_ptr<FlightRecorder>& recorder);
 
-// Says how the replicas on this host use the host's cores.
+// Says how the replicas of the model on this host use the host's cores.
 struct CoreShare {
   int replicas_on_host = 1;
   // True if each replica has a core. Replicas may busy-wait in this case.

@@ -14,13 +14,14 @@ namespace muster::membership {
 // the kind of message.
 std::optional<MemberEvent> EventOf(const proto::CoordinatorMessage& message);
 
-// Returns the first message of a session. `incarnation` is a random number that identifies this
-// process.
+// Returns the first message of a session, the gRPC stream to the coordinator. `incarnation` is a
+// random number that identifies this process.
 proto::Hello HelloOf(const MemberOptions& options, uint64_t incarnation, const MemberState& state);
 
 // Returns a heartbeat with the whole state of this process. `standing` is the position of this
 // process in the sequence of collective operations. `acknowledged` is true if this process has
-// received the verdict (the end of the job). The chief then no longer waits for this process.
+// received the verdict (how and why the job ended). The chief then no longer waits for this
+// process.
 proto::Report ReportOf(const MemberState& state, PausingTime now,
                        const FlightRecorder::Position& standing, bool acknowledged);
 

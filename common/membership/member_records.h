@@ -1,6 +1,7 @@
 // Owns a member's FlightRecorder, and the FlightUploader that delivers flight records to the chief.
-// A flight record is the content of the recorder, the last events of this process, at the end of a
-// generation. Thread-safe, but WaitIdle and Close must not run at the same time.
+// The recorder holds the last events of this process. A flight record is the recorder's content at
+// the end of a generation (a period of training with fixed members). Thread-safe, but WaitIdle and
+// Close must not run at the same time.
 #pragma once
 
 #include <memory>

@@ -30,12 +30,12 @@ struct MemberTimeouts {
   Duration heartbeat_interval = std::chrono::seconds(1);  // The interval of this process's reports.
   // How long Membership::Explain waits for the coordinator after a collective operation failed.
   Duration explain = std::chrono::seconds(5);
-  // How long this process tries to report its own failure to the chief. After a stop request, the
-  // limit of the search for a lost chief.
+  // How long this process tries to report its own failure to the chief. Also the limit of the
+  // search for a lost chief after a stop request.
   Duration report = std::chrono::seconds(10);
-  // Limit for the loop to return after its generation is over. After this time, the Member calls
-  // MemberOptions::on_stuck, which ends the process. If the current phase has a higher limit in
-  // `phase`, that limit applies. The phase `reduce` always has the limit `abort`.
+  // Limit for the loop to return after its generation is over. When the limit has passed, the
+  // Member calls MemberOptions::on_stuck, which ends the process. If the current phase has a higher
+  // limit in `phase`, that limit applies. The phase `reduce` always has the limit `abort`.
   Duration abort = std::chrono::minutes(1);
   Duration phase[kNumPhases] = {};  // The limit of each phase. Zero: no limit.
   // Limit to make the communicators of a generation.
@@ -80,8 +80,8 @@ inline std::string_view StageName(SessionStage stage) {
 
 struct SessionState {
   SessionStage stage = SessionStage::kNone;
-  // The time at which a session closed for the first time after the last welcome. Absent: none has
-  // closed since.
+  // When a session ended for the first time after the last welcome. Absent: no session has ended
+  // after that welcome.
   std::optional<PausingTime> broken_since;
   PausingTime last_heard, last_sent, next_attempt;
   std::string last_error = "no answer yet";  // Why the last session ended or failed.
@@ -104,8 +104,9 @@ struct MemberReport {
   std::optional<GenerationError> formation_error, collective_error;
   ExitCode outcome = ExitCode::kDone;  // The exit code of the loop. Valid in Stage::kFinished.
   std::string outcome_message;
-  bool stop_requested = false;   // All members must stop at an agreed step.
-  bool leave_requested = false;  // This process asks to leave, while the other members continue.
+  bool stop_requested = false;  // True if all members must stop at an agreed step.
+  // True if this process asks to leave, while the other members continue.
+  bool leave_requested = false;
 };
 
 struct MemberState {
@@ -120,9 +121,10 @@ struct MemberState {
   // True if the Member must make the next Tick at once, to send a report.
   bool changed = false;
 
-  // The start of the latest search for the chief. Absent before Join.
+  // The start of the latest search for the chief. Absent until the loop first calls Join or
+  // NextGeneration.
   std::optional<PausingTime> looking_since;
-  // The time at which a stop request found the chief unreachable.
+  // The first time at which a stop was requested while the session was broken.
   std::optional<PausingTime> stop_since;
   PausingTime next_line;  // The time of the next log line about the search for the chief.
   ChiefSilence silence;
@@ -135,7 +137,7 @@ struct MemberState {
   std::string why_over;                  // Why that generation is over.
   // True if the coordinator has started `generation`.
   bool start_given = false;
-  // The time at which the loop's generation was over or the verdict arrived.
+  // The time at which the loop's generation was over or the verdict arrived, whichever was first.
   std::optional<PausingTime> over_since;
   bool stuck = false;  // True if NotifyStuck was returned.
   std::optional<Verdict> verdict;

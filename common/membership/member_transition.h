@@ -1,5 +1,5 @@
 // The implementation of Apply (common/membership/member_state.h), in three classes. A Transition
-// handles one event. Its base class TickTransition handles the event Tick, the effects of time. The
+// handles one event. Its base class TickTransition handles the event Tick: time has passed. The
 // base class TransitionSteps has the steps that several events share. The classes are implemented
 // in common/membership/member_state.cc, member_watch.cc and member_transition.cc, in this order.
 //
@@ -31,7 +31,7 @@ class TransitionSteps {
   void SetPhase(Phase phase, int64_t step);
   // Called when the loop has left its generation, even if the generation is not over.
   void LoopLeft();
-  // Marks this generation and all earlier ones as over.
+  // Marks `generation` and all generations before it as over.
   void EndGeneration(uint64_t generation, std::string why);
   void EndJob(Verdict verdict, bool given_up = false);
   // Adds the action SubmitRecord.

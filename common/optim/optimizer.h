@@ -30,7 +30,8 @@ class Optimizer {
   // and so do its slots. May overwrite the gradients.
   virtual void Update(const std::vector<at::Tensor>& gradients, double learning_rate) = 0;
   // Called when other code may have set the parameters. For example, this is the case before the
-  // first update of a generation, and after an action of Step::on_commit.
+  // first update of a generation (a period of training with fixed members), and after an action of
+  // Step::on_commit.
   virtual void Begin() {}
   // Returns true if all replicas of this process share one copy of the variables and slots
   // (central_storage.h). In that case, the slot_names of all replicas except the first are empty.

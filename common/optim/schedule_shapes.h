@@ -37,7 +37,7 @@ struct NamedShape {
   const char* name;
   MakeShape make;
 };
-// Returns the shapes in the order of error messages.
+// Returns the shapes in the order in which error messages list them.
 const std::vector<NamedShape>& BuiltIn();
 
 // ---- Reading keys. The functions report errors with JsonObject::Fail.

@@ -1,14 +1,14 @@
 // A worker's client of the parameter servers. A shard is the part of all variables that one server
 // holds. A chunk is a part of a shard. A view says which ps task serves each shard, its primary.
-// The chief makes a new view with a higher number when a ps task is lost or returns.
+// When a ps task is lost or returns, the chief makes a new view with a higher number.
 //
 // The client sends the gradients of a chunk as soon as they are complete, while the rest of the
 // backward pass runs. The server updates the chunk, and replies with the new parameters.
 //
 // After a broken connection or a new view, the client sends all unacknowledged chunks again, with
-// the same sequence number. A server applies each sequence number once per chunk. If a shard is
-// restored to an older state during a push, the client repeats all chunks of the push that the
-// shard had received. A shard therefore contains either the whole push or nothing of it.
+// the sequence number of their push. A server applies each sequence number once per chunk. If a
+// shard is restored to an older state during a push, the client repeats all chunks that the shard
+// had received in this push. A shard therefore contains either the whole push or nothing of it.
 #pragma once
 
 #include <atomic>
@@ -56,31 +56,32 @@ struct ClientOptions {
   std::string host_id;                          // The value of rpc::ThisHost().id.
   // Blocks until there is a view with a number above `newer_than` in which every shard has a
   // primary. Returns an error if the job has ended or the chief is lost for good. If the failed
-  // connections have recovered during the call, the client ignores the error. Otherwise the error
-  // ends all transfers.
+  // connections recover during the call, the client ignores the error. Otherwise the error ends all
+  // transfers.
   //
-  // Called on a thread of the client while a connection fails. At the same time, the client tries
-  // to connect in the current view. Abort does not interrupt a call. The client's destructor waits
-  // for the call.
+  // Called on a thread of the client while a connection fails. During the call, the client still
+  // tries to connect in the current view. Abort does not interrupt a call. The client's destructor
+  // waits for the call.
   std::function<absl::StatusOr<ClientView>(uint64_t newer_than)> next_view;
   // The destination of pulled parameters. For each shard, the spans cover the shard's memory in
   // order. The memory must outlive the client. Only the client may use the memory during a
   // transfer.
   std::vector<std::vector<std::span<float>>> parameters;
-  // The client stores here the number of launched chunks without an answer, for monitoring. Does
-  // not count the pulls of FetchRows. May be null.
+  // The client stores here the number of launched chunks that are not answered yet, for monitoring.
+  // Does not count the pulls of FetchRows. May be null.
   std::shared_ptr<std::atomic<int64_t>> in_flight;
 };
 
 class PushPullClient {
  public:
-  // Makes a client, which connects when a transfer first needs a connection.
+  // Makes a client. It connects when the first transfer needs a connection.
   static absl::StatusOr<std::unique_ptr<PushPullClient>> Make(ClientOptions options);
   virtual ~PushPullClient() = default;  // Aborts transfers in progress.
 
   // Returns the buffer of the shard's gradients, with layout.elements[shard] elements. The caller
   // writes gradients into the buffer, and the client sends them without a copy. The address of the
-  // buffer never changes. A launched chunk must not be modified until Finish returns.
+  // buffer never changes. The gradients of a launched chunk must not be modified until Finish
+  // returns.
   virtual std::span<float> gradients(int shard) = 0;
 
   // Begins a push. A push consists of Begin, any number of Launch and LaunchRows calls, and Finish.
@@ -91,7 +92,7 @@ class PushPullClient {
   enum class What {
     kGradient,
     kDifference,  // A change of values that are never negative (ChunkPush::floor).
-    kNothing,     // No gradient. Pulls the chunk if it has changed.
+    kNothing,     // No gradient. Pulls the chunk if it has changed since the last pull.
   };
   // Starts to push and pull a chunk. The chunk's part of gradients(shard) must be complete. A chunk
   // may be launched at most once per push. Thread-safe. Never blocks.
@@ -106,10 +107,12 @@ class PushPullClient {
     // Indexed by shard. An entry is the number of the oldest view in which the shard acknowledged a
     // chunk of the push. 0: the shard has no chunk of the push.
     std::vector<uint64_t> views;
-    // The chunks (shard, chunk) that a server refused, because they contain an infinity or a NaN.
+    // The chunks (shard, chunk) whose gradients a server refused, because they contain an infinity
+    // or a NaN.
     std::set<std::pair<int, int>> refused;
   };
-  // Ends the push. Blocks until all launched chunks are acknowledged and their parameters received.
+  // Ends the push. Blocks until all launched chunks are acknowledged and their parameters have
+  // arrived.
   virtual absl::StatusOr<Outcome> Finish() = 0;
   // Pulls all chunks except those of embedding tables. Must not be called during a push.
   virtual absl::Status Pull() = 0;
@@ -127,7 +130,7 @@ class PushPullClient {
   // Blocks until all pulls of the fetch are answered. Thread-safe.
   virtual absl::Status Await(const RowFetch& fetch) = 0;
 
-  // Ends all transfers with the error `why`. Later transfers fail at once. Thread-safe.
+  // Ends all transfers with the error `why`. Transfers after this call fail at once. Thread-safe.
   virtual void Abort(absl::Status why) = 0;
 };
 

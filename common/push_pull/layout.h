@@ -24,8 +24,8 @@
 
 namespace muster::push_pull {
 
-// The properties of an embedding table, except its optimizer. The types that the comments name are
-// those of rows/embedding_table.h.
+// The properties of an embedding table, except its optimizer. The types in the comments of the
+// fields are those of rows/embedding_table.h.
 struct TableSpec {
   int64_t width = 1;    // The number of elements of a row.
   int initializer = 0;  // An Initializer::Kind.
@@ -114,8 +114,8 @@ struct LayoutOptions {
   int64_t chunk_bytes = 256 << 10;
 };
 
-// Returns a ConfigurationError if a size is negative, or if there are too many elements or chunks.
-// Called for arguments that come from another process.
+// Called for arguments that come from another process. Returns a ConfigurationError if a size is
+// negative, or if there are too many elements or chunks.
 absl::Status CheckSizes(const std::vector<VariableSpec>& variables, const LayoutOptions& options);
 
 // REQUIRES: there is at least one server, and CheckSizes returns OK.

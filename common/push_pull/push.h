@@ -1,6 +1,6 @@
 // The data and the result of a push of gradients to one chunk. A chunk is a part of the variables
-// on a parameter server (layout.h). The worker's client, the primary server of the chunk, and the
-// server with the backup copy use these types.
+// on a parameter server (layout.h). These types are used by the worker's client, by the chunk's
+// primary (the server that serves it to workers), and by the server with the backup copy.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct ChunkPush {
   // True if the chunk has values that are never negative, such as running variances, and `gradient`
   // is their change. `learning_rate` is then a weight in [0, 1]. The server subtracts the weighted
   // change, but at most the fraction `learning_rate` of the current value. The values therefore
-  // never become negative, however old the pull is.
+  // never become negative, however long before the push the worker pulled.
   bool floor = false;
   // Has an effect only if the server has a backup. True: ShardStore::Apply does not wait for the
   // backup, and the caller must call ShardStore::Await. False: Apply waits for the backup.
@@ -41,7 +41,7 @@ struct ChunkPush {
 struct Pushed {
   bool applied = false;  // False: the chunk already contained the push, or the server refused it.
   int64_t updates = 0;   // The chunk's number of updates after the push.
-  // The number of updates by other workers since ChunkPush::pulled.
+  // The number of the chunk's updates by other workers between ChunkPush::pulled and this push.
   int64_t staleness = 0;
   // True if the gradient contains an infinity or a NaN. The server has not changed the chunk.
   bool refused = false;

@@ -1,8 +1,8 @@
 // A ShardChannel makes a worker's transfers with one shard, the part of all variables that one
 // parameter server holds. The channel's thread keeps one connection to the shard's primary server.
-// After a lost connection or a new view (client.h), the thread connects again and repeats the
-// transfers without an answer. Internal to PushPullClient, which launches the transfers. A shard
-// has ParameterServerOptions::connections channels.
+// After a lost connection or a new view (the assignment of shards to servers, client.h), the thread
+// connects again and repeats the transfers that were not answered. Internal to PushPullClient,
+// which launches the transfers. A shard has ParameterServerOptions::connections channels.
 #pragma once
 
 #include <poll.h>
@@ -31,7 +31,7 @@ class ShardChannel {
     const ClientOptions* client = nullptr;
     int shard = 0;
     int connection = 0;  // The index among the shard's channels.
-    // The memory of the shard's gradients, which a server on this host can open. Null: the
+    // The memory of the shard's gradients, which a server on the worker's host can open. Null: the
     // gradients are in ordinary memory.
     const transport::SharedMemory* gradients = nullptr;
     ViewCache* views = nullptr;
@@ -41,11 +41,13 @@ class ShardChannel {
     // transfer, the channel no longer uses the transfer's memory.
     std::function<void(std::span<const ChunkAnswer>, uint64_t view)> answered;
     // Called when the shard was restored to a state without the pushes that were answered in views
-    // up to `view`. Returns those pushes of the current push, so that the channel sends them again.
+    // up to `view`. Returns the transfers of the current push that were answered in those views, so
+    // that the channel sends them again.
     std::function<std::vector<Transfer>(uint64_t view)> reopen;
-    std::function<void()> resumed;             // Called when transfers will be sent a second time.
+    // Called when a connection is lost and its unanswered transfers will be repeated.
+    std::function<void()> resumed;
     std::function<void(absl::Status)> failed;  // Called with an error that a retry cannot repair.
-    std::function<void()> ended;               // The last call.
+    std::function<void()> ended;               // Called last, when the thread ends.
   };
   explicit ShardChannel(Options options);
   ~ShardChannel();  // Stops the thread and joins it.

@@ -70,13 +70,13 @@ class ShardConnection {
   ShardConnection(std::unique_ptr<transport::DataConnection> connection, Options options);
 
   // Queues a transfer. Answers come in the order of transfers. The connection sends the transfer's
-  // memory without a copy. The caller must not change this memory before the answer.
+  // memory without a copy. The caller must not change this memory before the answer arrives.
   void Ask(const Transfer& transfer) { queued_.push_back(transfer); }
   // Sends and receives as much as is possible without waiting. Appends the received answers to
   // `answers`. Returns false if no byte was sent or received. After an error, the connection is
   // unusable. If the server has sent an error, returns the server's error.
   absl::StatusOr<bool> Pump(std::vector<ChunkAnswer>* answers);
-  // Returns the transfers without an answer, in order.
+  // Returns the transfers that are not answered yet, in order.
   std::vector<Transfer> Unanswered() const;
 
   // Returns true if the server has accepted the connection and all transfers are answered.
@@ -91,7 +91,7 @@ class ShardConnection {
   const std::string& declined() const { return declined_; }
 
  private:
-  // A request without an answer, or the opening frame.
+  // The opening frame, or a request that is not answered yet.
   struct Frame {
     Operation operation = Operation::kPull;
     std::vector<Transfer> transfers;
@@ -130,7 +130,7 @@ class ShardConnection {
   std::string declined_;
 
   std::deque<Transfer> queued_;  // Transfers that are in no frame yet.
-  std::deque<Frame> frames_;     // Frames without an answer.
+  std::deque<Frame> frames_;     // Frames that are not answered yet.
   // How many frames at the front of frames_ are sent completely, and how many bytes of the next
   // frame are sent.
   size_t sent_frames_ = 0;

@@ -22,8 +22,8 @@ class ViewCache {
     std::function<absl::StatusOr<ClientView>(uint64_t newer_than)> next_view;
     // This object's thread calls all functions of Options.
     std::function<void()> changed;  // Called when a new view has arrived.
-    // Called if next_view fails while a channel needs a view. After this call, the object calls no
-    // other function.
+    // Called if next_view fails and a channel made no progress during the whole call of next_view.
+    // The object then calls no function of Options any more.
     std::function<void(absl::Status)> failed;
   };
   explicit ViewCache(Options options);
@@ -35,10 +35,10 @@ class ViewCache {
   // Returns the newest view. Returns null before the first view.
   std::shared_ptr<const ClientView> current() const;
   // Called by a channel that makes no progress in view `number`, or that has no view (0). Has no
-  // effect if the number of the current view is not `number`. Until ReportSuccess or a new view,
-  // only the first failure of a channel counts.
+  // effect if the number of the current view is not `number`. Only a channel's first failure
+  // counts, until its next ReportSuccess or a new view.
   void ReportFailure(const void* channel, uint64_t number, const absl::Status& why);
-  // Called by a channel that makes progress.
+  // Called by a channel when it makes progress.
   void ReportSuccess(const void* channel);
 
  private:

@@ -4,7 +4,7 @@
 // little-endian. docs/parameter_server.md describes the bytes of a frame. All functions except
 // SendError are pure.
 //
-// The first frame of a worker is kOpen, and the server answers with kWelcome. After that, the
+// The first frame of a worker is kOpen, and the server answers with kWelcome. After kWelcome, the
 // worker sends requests. The server answers each request with one kReply, in order. In place of any
 // answer, the server may send kError and close the connection.
 //
@@ -38,7 +38,7 @@ struct Open {
   uint32_t worker = 0;       // The index of the worker.
   uint64_t incarnation = 0;  // A random number that identifies the worker's process.
   uint64_t layout = 0;       // The result of LayoutNumber.
-  uint64_t view = 0;         // The number of the view.
+  uint64_t view = 0;         // The number of the view in which the worker connects.
   uint32_t shard = 0;
   uint32_t reserved = 0;
 };
@@ -112,7 +112,8 @@ struct Request {
 struct ReplyPart {
   uint32_t chunk = 0;
   uint8_t applied = 0, refused = 0;  // As in Pushed.
-  uint8_t same = 0;  // 1: a kPullNewer finds no newer updates. The part has no data.
+  // 1: the answer to a kPullNewer that found no newer updates. The part has no data.
+  uint8_t same = 0;
   uint8_t reserved = 0;
   int64_t updates = 0;    // The chunk's number of updates.
   int64_t staleness = 0;  // Pushed::staleness.

@@ -8,8 +8,11 @@
 // only proves that the caller speaks gRPC.
 //
 // A *source* is an IPv4 address or a /64 network of IPv6. If a new connection exceeds a limit, the
-// Acceptor closes a stranger: the oldest one of the source that has the most strangers. A task of
-// the job makes its first call within milliseconds, so the Acceptor rarely closes its connection.
+// Acceptor closes the oldest stranger of the source that has the most strangers. There are two
+// exceptions: for max_per_source, it closes the oldest stranger of the new connection's source, and
+// for max_plaintext, the oldest plaintext connection. If no such connection exists, the Acceptor
+// refuses the new one. A task of the job makes its first call within milliseconds, so the Acceptor
+// rarely closes the connection of a task.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +44,7 @@ ConnectionLimits LimitsFor(int64_t descriptors, int peers);
 
 struct AcceptorOptions {
   ConnectionLimits limits;
-  bool tls = false;  // The server uses TLS. Connections that do not begin with TLS are plaintext.
+  bool tls = false;  // If true, connections that do not begin with TLS are plaintext ones.
   std::string name;  // "host:port", for the log.
 };
 

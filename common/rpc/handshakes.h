@@ -28,9 +28,9 @@ class HandshakeNote {
   std::string why_ ABSL_GUARDED_BY(mu_), meanwhile_ ABSL_GUARDED_BY(mu_);
 };
 
-// Attributes TLS sessions to an incoming connection. If a session that this thread creates while a
-// HandshakeOf exists fails its handshake, the reason is stored in `note`. If `note` is null, such a
-// session counts as the session of a channel.
+// Attributes TLS sessions to an incoming connection: the sessions that this thread creates while
+// the HandshakeOf exists. If the handshake of such a session fails, the reason is stored in `note`.
+// If `note` is null, the session is treated like one of a channel, an outgoing connection.
 class HandshakeOf {
  public:
   explicit HandshakeOf(std::shared_ptr<HandshakeNote> note);
@@ -50,8 +50,8 @@ std::string HandshakeNameOf(const std::string& address, const std::string& task)
 // Returns why the latest handshake with the server failed, if it failed in the last 20 s. Otherwise
 // returns "".
 std::string FailedHandshake(const std::string& address, const std::string& task);
-// Logs that this side refused the handshake with the server of `name`. The limit of one line in
-// 10 s includes these lines.
+// Logs that this side refused the handshake with the server of `name`. These lines count towards
+// the limit of one line in 10 s.
 void LogHandshake(std::string_view name, std::string_view why);
 
 }  // namespace muster::rpc

@@ -16,8 +16,8 @@ struct ListenPlan {
   std::string note;  // A line for the log if the server listens on all interfaces, else empty.
 };
 
-// Resolves `address`, "host:port", to the local addresses on which this process can listen now. If
-// the host name does not resolve or has no local address, returns the wildcard address, for all
+// Resolves `address`, "host:port", to the local addresses on which this process can listen. If the
+// host name does not resolve or has no local address, returns the wildcard address, for all
 // interfaces. If the port is in use, retries until `timeout` has passed. Returns a
 // ConfigurationError that names `address` if the port stays in use or cannot be bound. Closes all
 // sockets that it binds.

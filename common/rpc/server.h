@@ -5,8 +5,8 @@
 // port, because the sockets do not set SO_REUSEPORT.
 //
 // An Acceptor (acceptor.h) accepts connections and limits their number. A server with TLS also
-// accepts plaintext connections, for Kubernetes probes. On plaintext connections, it serves only
-// the health service.
+// accepts plaintext connections, for Kubernetes probes. On these plaintext connections, it serves
+// only the health service.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -58,8 +58,8 @@ class Server {
   int port() const { return port_; }
   Acceptor::Counts connections() const { return acceptor_->counts(); }
   std::string last_refusal() const { return acceptor_->last_refusal(); }
-  // Stops accepting connections and sets the health status to NOT_SERVING. Cancels the calls that
-  // still run after `grace`. Blocks until all calls have ended. Idempotent.
+  // Stops accepting connections and sets the health status to NOT_SERVING. After `grace`, cancels
+  // the calls that still run. Blocks until all calls have ended. Idempotent.
   void Shutdown(Duration grace);
 
  private:

@@ -17,7 +17,7 @@ namespace muster::rpc {
 // address is in use.
 absl::StatusOr<std::vector<Fd>> ListenOn(const std::vector<std::string>& addresses, int* port);
 
-// Sets the socket options that gRPC sets on connections which gRPC accepts.
+// Sets the socket options that gRPC sets when gRPC itself accepts a connection.
 void ConfigureConnection(int socket);
 
 // Returns "10.0.0.1:80" or "[::1]:80". Writes an IPv4-mapped IPv6 address as IPv4.

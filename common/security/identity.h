@@ -55,9 +55,9 @@ class Identity final : public StreamSecurity {
   absl::StatusOr<SslPtr> NewSession(bool server, const std::string& address) override;
   absl::StatusOr<Peer> PeerOf(const SSL& session) override;
   // Checks the names in a certificate whose signature is already verified. Returns the cluster and
-  // task of the certificate. Returns ConfigurationError if the cluster is another one. With
-  // certificate files, also returns ConfigurationError if the certificate does not name the host
-  // that IdentityOptions::hosts has for the task.
+  // task of the certificate. Returns ConfigurationError if the cluster is not that of this process.
+  // With certificate files, also returns ConfigurationError if the certificate does not name the
+  // host that IdentityOptions::hosts has for the task.
   absl::StatusOr<Peer> VerifyPeer(const CertificateFacts& facts) const;
 
   // Returns the path of a file with an expired certificate, or "" if there is none. Peers refuse

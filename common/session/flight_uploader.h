@@ -1,8 +1,8 @@
 // Delivers this process's flight records to the chief, on a thread of its own. A flight record is a
 // log of the last events before a failure (common/flight/flight_record.h). The uploader retries
 // failed deliveries. If a new process has replaced the chief, the uploader retries there. When this
-// process ends, the uploader writes the records that it cannot deliver to the fallback folder, and
-// logs the names of the files. Only WaitIdle and the destructor block.
+// process ends, the uploader writes the undelivered records to the fallback folder, and logs the
+// names of the files. Only WaitIdle and the destructor block.
 //
 // Thread-safe.
 #pragma once
@@ -37,18 +37,18 @@ struct FlightUploaderOptions {
 class FlightUploader {
  public:
   explicit FlightUploader(FlightUploaderOptions options);
-  // Delivers the queued records. Writes those that it cannot deliver to the fallback folder.
+  // Delivers the queued records. After a failed attempt, writes the rest to the fallback folder.
   ~FlightUploader();
 
   // Queues a record with the current events of `recorder`. If the queue is full, drops its oldest
-  // record. `last` means that the process ends soon: a record whose delivery fails is then written
-  // to the fallback folder at once.
+  // record. If `last` is true, the process ends soon. From this call on, a record whose delivery
+  // fails is written to the fallback folder without a retry.
   void Enqueue(FlightHeader header, const FlightRecorder& recorder, bool last);
   // Retries immediately. Members call this when a chief has become reachable.
   void Retry();
-  // Returns true if records are left to deliver.
+  // Returns true if a record is neither delivered nor written to the fallback folder yet.
   bool busy() const;
-  // Blocks until no record is left, for at most `limit`.
+  // Blocks until busy() is false, for at most `limit`.
   void WaitIdle(Duration limit);
 
  private:
@@ -56,7 +56,7 @@ class FlightUploader {
     FlightHeader header;
     std::vector<FlightEvent> events;
     uint64_t recorded = 0;
-    std::string text;  // The text of the file. Empty before the first attempt to deliver it.
+    std::string text;  // The text of the record's file. Empty before the first attempt.
   };
   void Run();
   // Returns true if the record is delivered, or if the chief does not support flight records.
@@ -68,7 +68,7 @@ class FlightUploader {
   CondVar changed_;
   std::deque<PendingRecord> queue_ ABSL_GUARDED_BY(mu_);
   bool working_ ABSL_GUARDED_BY(mu_) = false;
-  bool wait_ ABSL_GUARDED_BY(mu_) = false;  // The last attempt failed.
+  bool wait_ ABSL_GUARDED_BY(mu_) = false;  // True if the last attempt failed.
   bool last_ ABSL_GUARDED_BY(mu_) = false;
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

@@ -3,8 +3,8 @@
 //
 // A TraceClient has one thread, which keeps an Await call open at the chief. When a trace begins,
 // the chief answers the call. The TraceClient then records the spans of this process
-// (common/flight/spans.h), measures the offset between its clock and the chief's clock, and sends
-// the spans and the offset to the chief.
+// (common/flight/spans.h), measures the offset between this process's clock and the chief's clock,
+// and sends the spans and the offset to the chief.
 //
 // Thread-safe.
 #pragma once
@@ -31,7 +31,7 @@ struct TraceClientOptions {
   std::string task, cluster_digest, host;
   int64_t pid = 0;
   std::shared_ptr<SpanRecorder> recorder;
-  Duration hold = std::chrono::seconds(30);  // Deadline of an Await call. The client repeats it.
+  Duration hold = std::chrono::seconds(30);  // Deadline of an Await call. Another call follows.
   Duration retry = std::chrono::seconds(2);  // Delay after an Await call that has failed.
   // Deadline of calls that the chief answers at once.
   Duration deadline = std::chrono::seconds(5);
@@ -40,7 +40,7 @@ struct TraceClientOptions {
 class TraceClient {
  public:
   explicit TraceClient(TraceClientOptions options);
-  // Ends a recording in progress, and sends the spans that are recorded to the chief.
+  // Ends a recording in progress, and sends its spans to the chief.
   ~TraceClient();
 
  private:
@@ -52,7 +52,8 @@ class TraceClient {
   void Align(uint64_t id, MonotonicTime until);
   proto::TraceClockOffset MeasureClock();
   void Deliver(uint64_t id, const SpanRecord& record, const proto::TraceClockOffset& clock);
-  // Returns a context with a deadline `limit` from now. ~TraceClient cancels its call.
+  // Returns a context with a deadline `limit` from now. ~TraceClient cancels the call that uses
+  // this context.
   std::shared_ptr<grpc::ClientContext> HeldContext(Duration limit);
   std::unique_ptr<proto::Trace::Stub> Stub() const;
 
@@ -61,12 +62,12 @@ class TraceClient {
   CondVar changed_;
   std::shared_ptr<grpc::ClientContext> held_ ABSL_GUARDED_BY(mu_);
   bool exiting_ ABSL_GUARDED_BY(mu_) = false;
-  bool useless_ = false;  // The chief makes no traces of this task. Used only by the thread.
+  bool useless_ = false;  // True if the chief makes no traces of this task. Used only by thread_.
   std::thread thread_;    // The last member, because it uses the others.
 };
 
-// A call that asks the peer for the time of its clock. The call begins at `begin_ns` and ends at
-// `end_ns` by this process's clock. The peer answers `theirs_ns`.
+// A call that asks for the time by the peer's clock. By this process's clock, the call begins at
+// `begin_ns` and ends at `end_ns`. The peer answers `theirs_ns`.
 struct ClockRoundTrip {
   int64_t begin_ns = 0, end_ns = 0, theirs_ns = 0;
 };
@@ -75,7 +76,7 @@ struct ClockRoundTrip {
 struct MeasuredOffset {
   int64_t offset_ns = 0, error_ns = 0;
 };
-// Computes the offset from the shortest round trip. Returns zeros without round trips.
+// Computes the offset from the shortest round trip. Returns zeros if there are no round trips.
 MeasuredOffset OffsetOf(const std::vector<ClockRoundTrip>& round_trips);
 
 // Returns the messages that deliver `record`. Each is smaller than rpc::kMaxRequestBytes.

@@ -4,10 +4,10 @@
 // The writer buffers records in memory. It writes them to the file in Flush(), in the destructor,
 // and in the first call after Options::flush_interval has passed. If a write fails, for example on
 // a full disk, the call returns the error and the records stay in the buffer for the next flush. If
-// the buffer has kMaxPending bytes, the writer drops new records. A failed write leaves no partial
-// record in the file. A killed process may leave an incomplete last record, which TensorBoard
-// ignores. Flushed records survive a crash of the process. After Sync(), they also survive a crash
-// of the host.
+// the buffer has kMaxPending bytes, the writer drops new records. The next flush continues where
+// the failed write stopped, so the file has no gap. A killed process may leave an incomplete last
+// record, which TensorBoard ignores. Flushed records survive a crash of the process. After Sync(),
+// they also survive a crash of the host.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +37,9 @@ class EventWriter {
   struct Options {
     // The first step that this writer may write. Every file begins with a SessionLog START event
     // that has this step. For TensorBoard, the event invalidates records of this step and of later
-    // steps in older files of the folder. The first file of a run has the event as well, because
-    // TensorBoard takes the first START event as the start of the run and only later ones as
-    // restarts.
+    // steps in older files of the folder. The first file of a run needs the event too. The first
+    // START event that TensorBoard sees marks the start of the run and invalidates nothing. Without
+    // an event in the first file, this would be the event of the second file.
     int64_t first_step = 1;
     Duration flush_interval = std::chrono::seconds(2);
     // Checks that this process may still write to the folder. Called before each write and before

@@ -9,8 +9,8 @@
 
 namespace muster::summary {
 
-// A node of a graph. TensorBoard draws nodes whose names have a common prefix before a "/" as one
-// box.
+// A node of a graph. TensorBoard draws one box for all nodes whose names have the same prefix
+// before a "/".
 struct GraphNode {
   std::string name;  // Unique in the graph, such as "classifier/linear/AddmmBackward0".
   std::string op;    // The type, such as "Addmm" or "parameter".
@@ -39,7 +39,7 @@ class GraphBuilder {
  private:
   struct Place {
     std::string scope;
-    bool of_parameters = false;  // The node is a parameter or a view of a parameter.
+    bool of_parameters = false;  // True if the node is a parameter or a view of a parameter.
   };
   std::string Unique(const std::string& name);
 

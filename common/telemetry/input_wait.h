@@ -1,4 +1,4 @@
-// The share of waiting for input above which Muster gives advice.
+// The limit for the time that training steps wait for input.
 #pragma once
 
 namespace muster {

@@ -15,8 +15,8 @@ inline constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8
 struct TaskMetrics {
   std::string task;  // The label "task" of all metrics: "worker:1".
   proto::TaskStats stats;
-  bool has_steps = true;   // The task trains steps. For a ps task: it applies updates.
-  bool pulls = false;      // The task pulls parameters from parameter servers.
+  bool has_steps = true;   // True if the task trains steps or, as a ps task, applies updates.
+  bool pulls = false;      // True if the task pulls parameters from parameter servers.
   int64_t step = 0;        // The current step of the task. 0 if unknown.
   int64_t start_time = 0;  // The start of the process, in seconds since 1970.
   // Only for the chief: whether other members wait for the member. Keyed by member ("worker:1").

@@ -32,9 +32,9 @@ struct ProgressState {
   int64_t done = 0, total = 0;        // Batches of this pass over `split`. `total` is 0 if unknown.
   double examples_per_second = 0;     // 0 if unknown.
   double seconds_left = -1;           // Estimated time to the end of training. Negative if unknown.
-  // The fraction of the time spent waiting for peers. Negative if unknown.
+  // The time spent waiting for peers, as a fraction of the whole time. Negative if unknown.
   double wait_share = -1;
-  // The fraction of the time spent waiting for input. Negative if unknown.
+  // The time spent waiting for input, as a fraction of the whole time. Negative if unknown.
   double input_share = -1;
   double seconds = 0;  // Only for kEpoch: the duration of the pass.
   // Keyed by name, such as "loss" and "accuracy". The loss is shown first.
@@ -107,12 +107,12 @@ std::unique_ptr<ProgressSink> MakeProgressPrinter();
 // MakeProgressPrinter. Must be called at most once.
 std::unique_ptr<ProgressSink> MakeProgressSink();
 
-// Computes rates and the fraction of time spent waiting, averaged over about the last `window`, so
-// that the numbers change slowly enough to read. Reads no clock.
+// Computes rates, and the time spent waiting as a fraction of the whole time. The results are
+// averages over about the last `window`, so that they change slowly enough to read. Reads no clock.
 class RateMeter {
  public:
   explicit RateMeter(Duration window = std::chrono::seconds(5)) : window_(Seconds(window)) {}
-  // Adds one step that took `seconds`, of which `wait_seconds` were spent waiting.
+  // Adds one step that took `seconds`. For `wait_seconds` of this time, the step waited.
   void Add(int64_t examples, double seconds, double wait_seconds);
   double examples_per_second() const { return seconds_ > 0 ? examples_ / seconds_ : 0; }
   double steps_per_second() const { return seconds_ > 0 ? steps_ / seconds_ : 0; }

@@ -29,7 +29,7 @@ class TaskMeter {
   // Records that the first replica of this process enters `phase` (common/base/phase.h) of `step`.
   void EnterPhase(Phase phase, int64_t step, MonotonicTime now = Clock::now());
   // Counts a step that this process has applied. `wait_seconds` and `input_seconds` are the times
-  // for which its first replica waited for other tasks and for input.
+  // for which the first replica of this process waited for other tasks and for input.
   void AddStep(double wait_seconds, double input_seconds, MonotonicTime now = Clock::now());
   // Counts examples that a replica of this process has computed.
   void AddExamples(int64_t examples);
@@ -51,8 +51,8 @@ class TaskMeter {
   // Returns the queue counts of the input pipelines of `dataset`. `dataset` is "train", or a name
   // that the program has chosen. The pipelines write the counts, and Stats reads them.
   std::shared_ptr<data::QueueDepth> InputQueue(const std::string& dataset);
-  // For a worker with parameter servers: the number of requests for chunks of the variables that
-  // the servers have not answered yet. The worker's connections write the number.
+  // For a worker with parameter servers: the number of transfers without an answer. A transfer
+  // pushes or pulls one chunk, a part of the variables. The worker's connections write the number.
   const std::shared_ptr<std::atomic<int64_t>>& chunks_in_flight() const {
     return chunks_in_flight_;
   }
@@ -80,14 +80,14 @@ class TaskMeter {
   Phase phase_ ABSL_GUARDED_BY(mu_) = Phase::kStarting;
   int64_t step_ ABSL_GUARDED_BY(mu_) = 0;
   MonotonicTime phase_since_ ABSL_GUARDED_BY(mu_), last_step_at_ ABSL_GUARDED_BY(mu_);
-  int64_t examples_at_step_ ABSL_GUARDED_BY(mu_) = 0;  // examples_ at the last step.
+  int64_t examples_at_step_ ABSL_GUARDED_BY(mu_) = 0;  // examples_ at last_step_at_.
   RateMeter waits_ ABSL_GUARDED_BY(mu_), inputs_ ABSL_GUARDED_BY(mu_);
   double staleness_ ABSL_GUARDED_BY(mu_) = 0;
-  // Time in seconds since the last wait for other tasks, without validation and test passes and
-  // without checkpoints.
+  // The time in seconds since the last wait for other tasks. Excludes validation and test passes,
+  // and checkpoints.
   double local_seconds_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t last_waited_step_ ABSL_GUARDED_BY(mu_) = -1;
-  std::deque<double> local_steps_ ABSL_GUARDED_BY(mu_);  // Final local_seconds_ of recent steps.
+  std::deque<double> local_steps_ ABSL_GUARDED_BY(mu_);  // local_seconds_ at recent waits.
   SystemStats system_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, bool> stragglers_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::shared_ptr<data::QueueDepth>> input_queues_ ABSL_GUARDED_BY(mu_);

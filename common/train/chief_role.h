@@ -27,7 +27,8 @@ struct ChiefRoleOptions {
   std::map<std::string, std::string> versions;
   bool restarted = false;    // True if this process replaces a lost process of the same job.
   Faults* faults = nullptr;  // Planned faults for tests. Must outlive the role. May be null.
-  // Returns true if this process received a stop request before other members joined. May be null.
+  // Returns true if this process has received a stop request. Called while the chief waits for
+  // another process to leave model_dir. May be null.
   std::function<bool()> asked_to_stop = nullptr;
   TaskMeter* meter = nullptr;  // Measures this process. Must outlive the role. May be null.
 };
@@ -39,7 +40,7 @@ struct StartingPoint {
   bool finished = false;
   // The checkpoint to resume from. Absent if training begins from the program's initial state.
   std::optional<checkpoint::Snapshot> restore;
-  // True if another chief of this job ran before. Members may then have a newer state than
+  // True if another chief of this job ran before this one. Members may then have a newer state than
   // `restore`.
   bool may_be_held = false;
 };
@@ -55,13 +56,13 @@ struct DirectParts {
   int64_t train_examples = 0, validation_examples = 0, test_examples = 0;
   // Epochs between two passes over the test split. 0 if there is only one, at the end.
   int64_t test_every = 0;
-  // As StartingPoint::restore.
+  // The checkpoint to resume from. Absent if training begins from the initial state.
   std::optional<checkpoint::Snapshot> restore;
   // Set if the caller has tried to load initial weights. The caller does so only if `restore` is
   // absent. Maps the name of each integer buffer to its bytes after build() and before the load.
   std::optional<std::map<std::string, std::string>> built_integers;
-  // The error of that load. The chief ignores it if the parameter servers already hold a state of
-  // this run.
+  // The error of that load. The chief ignores it if the parameter servers hold a state of this run
+  // that includes all integer buffers of the program.
   absl::Status unloaded;
 };
 

@@ -30,8 +30,8 @@ inline constexpr int kMaxNamedExamples = 20;
 // epoch reads it. At most kMaxNamedExamples of each dataset are logged. Thread-safe.
 class DamageLog {
  public:
-  // Logs those errors in `damaged` that were not logged before. `data` is the name of the dataset.
-  // Returns the number of logged errors.
+  // Logs those errors in `damaged` that this object has not logged yet. `data` is the name of the
+  // dataset. Returns the number of logged errors.
   int Warn(const std::string& data, const std::vector<std::string>& damaged);
 
  private:
@@ -65,7 +65,8 @@ class DamagedExamples {
   absl::StatusOr<Report> Exchange(const std::vector<std::string>& mine);
 
  private:
-  // Returns the texts that named_ lacks, without duplicates, until kMaxNamedExamples is reached.
+  // Returns the texts that named_ lacks, each once. Stops when these texts and named_ together are
+  // kMaxNamedExamples.
   std::vector<std::string> NewOf(const std::vector<std::string>& mine) const;
 
   const std::string data_;

@@ -21,7 +21,7 @@ struct PassOptions {
   Split split = Split::kValidation;
   data::DatasetPtr dataset;
   int64_t batch_size = 1;    // Examples in a batch, over all replicas.
-  int replicas_on_host = 1;  // The number of replicas on this host. They share its cores.
+  int replicas_on_host = 1;  // Replicas of all processes on this host. They share its cores.
   // The log of damaged examples. If null, the pass uses a log of its own.
   DamageLog* damage_log = nullptr;
   // True if PassResult::summary must have the images and histograms that the program shows in the

@@ -61,7 +61,7 @@ class LoopImpl final : public LoopBackend {
   // Receives the state with which the generation starts. The owner (LoopContext::owner_replica)
   // sends it.
   void TakeOverState();
-  // Returns the Preempted status of a stop on request after the last step.
+  // Returns the status Preempted of a requested stop. Its message names the last step.
   absl::Status Stopped() const;
   // Ends training if the program's run() returned before the end of the job.
   void EndRun();
@@ -86,8 +86,8 @@ class LoopImpl final : public LoopBackend {
   // Calls the hooks that are due before the next step: those for the end of an epoch and for the
   // end of training.
   void Settle();
-  // Saves the final state of a run with callbacks. Does so when training has ended and all hooks
-  // and passes at its end are complete. Does nothing before.
+  // Saves the final state of a run with callbacks. Does nothing if training has not ended, or if a
+  // hook or pass at its end is still due.
   void SaveEnd();
 
   const LoopReplica loop_;

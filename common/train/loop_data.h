@@ -108,7 +108,7 @@ struct FedBatch : data::LoadedBatch {
 class Feed {
  public:
   // `communicator` connects all replicas of the generation and must outlive this object.
-  // `place.meter` may be destroyed earlier.
+  // `place.meter` may be destroyed before this object.
   Feed(data::DatasetPtr dataset, const FeedOptions& options, const FeedPlace& place,
        collective::Communicator* communicator, at::Device device);
   // Returns the next batch, with its tensors on the replica's device. Blocks until the batch is

@@ -57,7 +57,7 @@ struct LoopState {
   // State that only some runs have. If extras.batch_steps is above 0, the next batch is for that
   // many steps, and some of these steps are complete.
   checkpoint::Extras extras;
-  int64_t global_batch_size = 0;  // Set from the job when the run first starts. 0 before.
+  int64_t global_batch_size = 0;  // Set from the job at the first start of the run. 0 until then.
   // Belongs to the process. The step of the last state that this process gave to the CheckpointSink
   // (state/checkpointing.h) or restored from a checkpoint. -1 if there is none.
   int64_t saved_step = -1;
@@ -102,8 +102,8 @@ struct TransferOptions {
   // piece in addition to the state.
   int64_t piece_bytes = 64 << 20;
   // A replica receives a state of at most this size into new memory, and keeps its older state
-  // until the newer one is complete. A larger state overwrites the older one at once. A state with
-  // embedding rows that the replica must receive always overwrites the older one.
+  // until the newer one is complete. A larger state overwrites the older one piece by piece. A
+  // state with embedding rows that the replica must receive always overwrites the older one.
   int64_t staged_bytes = 256 << 20;
   // Called before the first piece and after each piece. May be null.
   std::function<void()> moment;

@@ -29,7 +29,7 @@ namespace muster {
 // A group of members that train together. When a member is lost or joins, the coordinator forms a
 // new generation.
 struct Generation {
-  bool job_done = false;  // True if the job had ended before. No other field is set then.
+  bool job_done = false;  // True if the job ended before a generation formed. All else is unset.
   uint64_t id = 0;
   std::string run_id;  // Names the run in messages and files.
   int rank = 0;        // The rank of this member.
@@ -55,16 +55,16 @@ class Membership {
   // An error is the final status of the job, and the caller must end the loop.
   virtual absl::StatusOr<Generation> NextGeneration(int64_t last_step) = 0;
   // Thread-safe and cheap. Sets the phase (common/base/phase.h) and the step that this process's
-  // heartbeats report from now on.
+  // heartbeats report after this call.
   virtual void SetPhase(Phase phase, int64_t step) = 0;
   // Called when a collective failed with the error `local`, such as a reset connection. Reports
   // `local` to the coordinator. Blocks until the coordinator says why the generation ended, or
   // until a deadline has passed. Returns the coordinator's reason, which says more than `local`.
   // Returns `local` after the deadline.
   virtual absl::Status Explain(const absl::Status& local) = 0;
-  // Reports a failure of this process's own program or data. Must be the first call after the
-  // failure. The final status of the job then names this failure, and not an error that follows
-  // from it.
+  // Reports a failure of this process's own program or data. Must be the first call of this object
+  // after the failure. The final status of the job then names this failure, and not an error that
+  // follows from it.
   virtual void ReportFailure(const absl::Status& failure) = 0;
   // Thread-safe. Called when this process receives a stop request (SIGTERM or SIGINT).
   virtual void RequestStop() = 0;
@@ -150,8 +150,8 @@ struct StartReport {
   // The report of step number start_step. Absent if this process has restored start_step from a
   // checkpoint.
   std::optional<StepReport> last_step;
-  // The training metrics of the epoch, as in EpochReport. Set if start_step ended an epoch or the
-  // job.
+  // The training metrics of the epoch, as in EpochReport. Set if start_step is the last step of an
+  // epoch or of the job.
   std::map<std::string, double> train_metrics;
   // The passes that were completed after start_step. Their `examples` and `seconds` are not set.
   // Empty if start_step was restored from a checkpoint.

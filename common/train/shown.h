@@ -24,8 +24,8 @@ proto::Shown ToMessage(const std::vector<ImageReport>& images,
                        const std::vector<HistogramReport>& histograms,
                        std::vector<std::string>* left_out);
 
-// Returns a ConfigurationError if the message is damaged or too large, so that no worker of this
-// version can have sent it.
+// Returns a ConfigurationError if the message is damaged or too large. No worker of this version
+// sends such a message.
 absl::Status CheckShown(const proto::Shown& shown);
 
 // Convert a part of a message back to a report for `step`. REQUIRES: CheckShown returned OK for the

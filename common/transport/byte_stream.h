@@ -29,8 +29,8 @@ class ByteStream {
   virtual bool Buffered() const { return false; }
   virtual int fd() const = 0;
   // Returns nullopt if the other host has acknowledged all data and TCP probes. Otherwise returns
-  // the time since its last acknowledgement. The other host's kernel sends acknowledgements even if
-  // the other process is busy or stopped.
+  // the time since the other host's last acknowledgement. The other host's kernel sends
+  // acknowledgements even if the other process is busy or stopped.
   virtual std::optional<Duration> Unacknowledged() const { return std::nullopt; }
   // Ends the stream in both directions.
   virtual void Shutdown() = 0;

@@ -3,8 +3,8 @@
 //
 // Each data connection belongs to a generation: a group of processes that the chief has formed.
 // Each generation has a number, which is higher than all earlier ones, and a secret, the ticket.
-// For parameter servers, the generation is the number of the view, the current assignment of
-// parameters to servers.
+// For parameter servers, the generation is the number of a view, the chief's assignment of shards
+// to servers. A shard is the part of the variables that one server holds.
 //
 //   hello, 88 bytes: magic "MUSTERDC" | u32 version | u32 length (88) | u64 generation | u32 from |
 //                    u32 to | u32 channel | u32 ticket length | 32 bytes ticket, zero-padded |
@@ -29,7 +29,7 @@ inline constexpr size_t kMaxTicketBytes = 32;
 
 struct Hello {
   uint64_t generation = 0;
-  int from = 0, to = 0;  // Ranks, or numbers of workers and shards for parameter servers.
+  int from = 0, to = 0;  // Ranks. In a view: indices of a worker (see kReplicaFrom) and a shard.
   uint32_t channel = 0;  // Distinguishes several connections from `from` to `to`.
   std::string ticket;    // The secret of the generation, 1 to 32 bytes.
 };

@@ -76,7 +76,7 @@ class TlsStream final : public ByteStream {
   const std::unique_ptr<ByteStream> below_;
   const security::SslPtr ssl_;
   const uint64_t records_per_key_;
-  bool done_ = false;  // The handshake is complete.
+  bool done_ = false;  // True if the handshake is complete.
   bool ended_ = false;
   absl::Status error_;  // The first error of any call.
   absl::Status below_error_;

@@ -24,11 +24,11 @@ namespace muster::hosts {
 struct ConnectionOptions {
   std::vector<std::string> ssh;  // The words of the ssh command (--ssh).
   std::string target;            // The destination for ssh.
-  std::string control;           // The path of ssh's control socket on this host.
+  std::string control;           // The path of ssh's control socket, on the launcher's host.
   std::string muster;            // The path of `muster` on the host.
   std::string start_line;        // The result of StartLine (ssh_command.h).
   // For --copy: the shell command that unpacks the archive on the host, and the archive's path on
-  // this host. If `unpack` is empty, nothing is copied.
+  // the launcher's host. If `unpack` is empty, nothing is copied.
   std::string unpack, archive;
 };
 
@@ -57,8 +57,8 @@ class HostConnection {
   // connection, and again after each OnLost to reconnect. Only the first successful connection
   // copies the archive.
   absl::Status Open();
-  // Returns true while run-tasks accepts messages. By then, the version of `muster` on the host has
-  // been checked.
+  // Returns true while run-tasks accepts messages, after HostConnection has checked the version of
+  // `muster` on the host.
   bool ready() const { return phase_ == Phase::kReady; }
   // Returns true before the first Open, and after OnLost until the next Open.
   bool lost() const { return phase_ == Phase::kLost; }
@@ -87,8 +87,8 @@ class HostConnection {
   // Reads the available data. `polled` points to the descriptors of AddPolled, after poll().
   void Read(const pollfd* polled);
   // Checks for ended processes and timeouts. Returns the time by which Tick must be called again.
-  // Returns `now` if this call has called OnLost. Returns nullopt if the connection was lost
-  // before.
+  // Returns `now` if this call has called OnLost. Returns nullopt if lost() was true before this
+  // call.
   std::optional<MonotonicTime> Tick(MonotonicTime now);
 
   // Closes the input of run-tasks. As a result, run-tasks ends all tasks of the host. Kills ssh if
@@ -123,8 +123,10 @@ class HostConnection {
   launcher::LineSplitter out_{kLongestMessage}, err_, copy_err_;
   std::string first_;
   std::vector<std::string> waiting_;  // Messages to send once the host is ready.
-  // The last lines that ssh printed. While the host is not ready, OnRemark has not received them
-  // yet.
+  // The last lines that ssh printed. Until the host is ready, lines are only stored here. If the
+  // connection ends before the host is ready, OnRemark receives all of them except the last one,
+  // which status() contains. Once the host is ready, OnRemark receives each line at once, and only
+  // the newest line is stored, as a possible reason for status().
   std::deque<std::string> remarks_;
   MonotonicTime remarked_;  // When the last line in remarks_ arrived.
   MonotonicTime limit_;

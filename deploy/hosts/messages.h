@@ -26,7 +26,8 @@ inline constexpr size_t kLongestMessage = 16 * 1024 * 1024;
 inline constexpr Duration kPingEvery = std::chrono::seconds(5);
 // After this time without a message from the launcher, run-tasks ends the tasks. The launcher
 // reconnects when ssh has detected a dead connection. kSilenceLimit must be less than the time that
-// ssh needs to detect it. The old tasks of a host have then ended before the launcher reconnects.
+// ssh needs to detect it, so that the old tasks of a host have ended before the launcher
+// reconnects.
 inline constexpr Duration kSilenceLimit = std::chrono::seconds(25);
 
 // While the launcher is suspended (Ctrl-Z), this limit replaces kSilenceLimit.

@@ -13,9 +13,9 @@ namespace muster::hosts {
 // the input ends, a signal requests the end, or the launcher was silent for kSilenceLimit. After a
 // SuspendRequest, the time in this request replaces kSilenceLimit. Kills the remaining tasks and
 // returns the exit code. `launch` identifies the launch and the host. If the launcher reconnects,
-// an earlier process with the same `launch` may still have tasks. RunTasks first waits until that
-// process has ended, and returns PeerLost if it does not end in time. REQUIRES: the calling thread
-// is the main thread, and this process starts no other children.
+// an earlier run-tasks process with the same `launch` may still have tasks. RunTasks first waits
+// until that process has ended, and returns PeerLost if it does not end in time. REQUIRES: the
+// calling thread is the main thread, and this process starts no other children.
 absl::StatusOr<int> RunTasks(const std::string& launch);
 
 }  // namespace muster::hosts

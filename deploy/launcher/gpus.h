@@ -45,7 +45,7 @@ struct GpuUse {
   std::string devices = "auto";  // The value of "devices" in the job file.
   // True for a job with parameter servers: only the workers use GPUs, and each worker uses one.
   bool servers = false;
-  // True for a job with the strategy one_device: each member uses one GPU.
+  // True for a job with the strategy one_device: each member (chief or worker) uses one GPU.
   bool one_device = false;
 };
 

@@ -43,7 +43,8 @@ struct LaunchOptions {
   // The delay before the second restart of a task. The first restart has no delay. The delay of
   // each later restart is longer by this amount.
   Duration restart_delay = std::chrono::seconds(1);
-  // The other tasks must exit within this time after the lead has ended.
+  // Tasks must exit within this time after the lead has ended or the launcher has carried out
+  // kTerminate, whichever limit is earlier.
   Duration end_grace = std::chrono::seconds(10);
   // If the lead exited with a code from 1 to 127, the launcher sends SIGTERM to the other tasks
   // after this delay. The delay is for tasks that are about to report the same failure.
@@ -120,8 +121,9 @@ struct LaunchVerdict {
 // killed all tasks.
 LaunchVerdict VerdictOf(const LaunchState& state, const LaunchOptions& options = {});
 
-// Returns true if the job continues without `task`: an evaluator that failed while no other task
-// had failed and nobody had requested a stop.
+// Returns true if the job continues without `task`: an evaluator that a signal killed, or that
+// exited with code 2 or 138. The lead must be running, no other task may have failed, and nobody
+// may have requested a stop.
 bool GoesOnWithout(const LaunchState& state, const TaskState& task);
 // Returns true if the process exited with the code for preempted (143).
 bool WasAskedToStop(const ExitReport& report);

@@ -48,7 +48,8 @@ bool AcceptEachOther(const std::vector<std::string>& a, const std::vector<std::s
 
 struct Reachability {
   std::map<std::string, Neighbour> neighbours;  // All tasks except this one.
-  // The tasks that each task has reached, by its last call. A task without an entry has not called.
+  // The tasks that each task has reached, as its last call to this task reported. A task without an
+  // entry has not called this task.
   std::map<std::string, std::set<std::string>> reached;
   // True if all tasks have reported that they have reached all others. If this task has no `listen`
   // addresses: true if this task has reached all others.

@@ -16,7 +16,8 @@
 namespace muster::preflight {
 
 inline constexpr size_t kTokenBytes = 16;
-// The duration of a transfer at the receiver, including the warm-up, which is not counted.
+// For how long the receiver accepts a transfer. The bytes of the warm-up, at the beginning of this
+// time, are not counted in Received.
 inline constexpr Duration kTransfer = std::chrono::milliseconds(300);
 // The limit for one measurement of a path, with all retries.
 inline constexpr Duration kPathLimit = std::chrono::seconds(6);
@@ -60,8 +61,8 @@ class PathReceiver {
 
   ProbePorts ports_;
   Fd udp_, tcp_, transfer_;
-  int probes_left_ = 400;   // The limit of answered probes.
-  int transfers_left_ = 4;  // The limit of accepted connections.
+  int probes_left_ = 400;   // How many more probes are answered.
+  int transfers_left_ = 4;  // How many more connections are accepted.
   std::string head_;        // The bytes of the token that have arrived in transfer_.
   std::optional<MonotonicTime> first_, counted_from_;
   Received received_;

@@ -29,7 +29,7 @@ struct Ranks {
   std::vector<Address> addresses;  // Indexed by rank. All are different.
   // False in the batch script of a Slurm job, which runs before srun starts processes with ranks.
   bool started = true;
-  int restarts = 0;  // The number of earlier starts of this job.
+  int restarts = 0;  // How often the launcher has restarted this job.
 };
 
 // An error is a ConfigurationError (muster/status.h) of one sentence that names the variable, its

@@ -16,7 +16,9 @@ struct TaskCommand {
   // The task has the environment of this process with these variables added or replaced.
   std::map<std::string, std::string> environment;
   launcher::PlannedTask task;  // For messages.
-  int restarts = 0;            // How often earlier processes have started the task.
+  // How often the outer launcher (Slurm, torchrun) has restarted the task. SuperviseTask adds its
+  // own restarts of the task to this number.
+  int restarts = 0;
 };
 
 // Replaces this process by the task (exec). Returns only if that fails.

@@ -19,7 +19,7 @@ struct Mark {
   };
   Kind kind = Kind::kLoss;
   int64_t step = 0;        // After the mark, training continued from this step's state.
-  double wall = 0;         // The time of the event in seconds since the epoch. 0 if unknown.
+  double wall = 0;         // The time of the event in seconds since 1970. 0 if unknown.
   bool estimated = false;  // True if `wall` is computed from the time of a later step.
   double seconds = -1;     // The training time that was lost. Negative if unknown.
   std::string text;

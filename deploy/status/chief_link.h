@@ -23,8 +23,8 @@ struct ServerCertificate {
   security::Peer peer;  // The task and the cluster in the certificate.
   std::string issuer;   // The certificate authority that signed the certificate.
 };
-// Connects to the server and returns its certificate, or nullopt if the server does not use TLS.
-// Returns PeerLost (muster/status.h) if the server cannot be reached within `timeout`.
+// Connects to the server at `address` and returns its certificate, or nullopt if the server does
+// not use TLS. Returns PeerLost (muster/status.h) if the server cannot be reached within `timeout`.
 absl::StatusOr<std::optional<ServerCertificate>> CertificateOfServer(const std::string& address,
                                                                      Duration timeout);
 

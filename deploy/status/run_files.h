@@ -39,9 +39,10 @@ int64_t LocalPidOf(const RunFiles& run);
 // Returns false if the chief has released the model_dir. Blocks for at most `wait`.
 bool OwnerLives(const RunFiles& run, Duration wait);
 
-// Returns the state of the run in the form of a chief's reply. The result has no members, and the
-// ages of its events are negative, which means unknown. If there is no result.json, the step, the
-// loss and the rates are the last values in the TensorBoard folder train/.
+// Returns the state of the run in the form of a chief's reply. The result lists no members (chief
+// and workers), and the ages of its events are negative, which means unknown. If there is no
+// result.json, the step, the loss and the rates are the last values in the TensorBoard folder
+// train/.
 proto::StatusReply StatusOfFiles(const RunFiles& run);
 // Returns lines with the results that a StatusReply has no fields for, such as step times and
 // losses of processes. Returns no lines if there is no result.json.

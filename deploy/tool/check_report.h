@@ -12,7 +12,8 @@
 
 namespace muster {
 
-// Counts the steps and passes that training reports. A pass goes once over the data of a split.
+// Counts the steps and passes that training reports. A pass goes once over a split (training,
+// validation or test data).
 class CheckObserver final : public Observer {
  public:
   void OnStep(const StepReport& report) override;

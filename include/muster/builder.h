@@ -1,6 +1,7 @@
 // In build(), a program declares its models, optimizers, embedding tables, data sets and metrics to
-// a Builder. A replica is one device's copy of the program. The job is the content of the JSON job
-// file (docs/job_file.md). Slots are an optimizer's state for each parameter, such as momentum.
+// a Builder. A replica is one device's copy of the program. A split is the training, validation or
+// test data. The job is the content of the JSON job file (docs/job_file.md). Slots are an
+// optimizer's state for each parameter, such as momentum.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -78,8 +78,8 @@ class CallbackContext {
   // Returns one row for each example, on the CPU. `columns` names the batch's components, as in
   // Prediction::columns. If `columns` is empty, a single component has the name "x", and several
   // components have the names "0", "1", ... With parameter servers, only epoch_end and train_end
-  // may call predict(), because the chief has the weights only then. Throws if the prediction is
-  // not possible.
+  // may call predict(), because the chief has the weights only in these two hooks. Throws if the
+  // prediction is not possible.
   virtual at::Tensor predict(const data::Batch& batch,
                              const std::vector<std::string>& columns = {}) = 0;
 
@@ -120,9 +120,10 @@ class Callback {
   virtual void pass_end(CallbackContext&) {}
 
   // Returns the state that the callback needs to continue. Checkpoints store this state. After the
-  // loss of a training process, Muster may call a hook a second time. Before this, set_state()
-  // receives the state from before the first call. The hook has therefore changed the state only
-  // once. A restart of the process loses all other data of the callback.
+  // loss of a training process, Muster may call a hook a second time. Before the second call,
+  // set_state() receives the state that the callback had before the first call. The hook has
+  // therefore changed the state only once. A restart of the process loses all other data of the
+  // callback.
   virtual Json state() const { return nullptr; }
   virtual void set_state(const Json& state) { (void)state; }
   // Returns true if requests of step_begin and step_end must be applied right after these hooks.

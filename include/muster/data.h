@@ -122,8 +122,8 @@ DatasetPtr Map(DatasetPtr input, MapFunction function);
 using BatchFunction =
     std::function<Batch(Batch, const Context&, const std::vector<int64_t>& indices)>;
 DatasetPtr MapBatch(DatasetPtr input, BatchFunction function);
-// An example of the result has the components of all inputs, in order. The result is as long as the
-// shortest input.
+// Each example of the resulting dataset has the components of all inputs, in order. The resulting
+// dataset is as long as the shortest input.
 absl::StatusOr<DatasetPtr> Zip(std::vector<DatasetPtr> inputs);
 DatasetPtr Take(DatasetPtr input, int64_t count);
 DatasetPtr Skip(DatasetPtr input, int64_t count);
@@ -144,8 +144,8 @@ DatasetPtr Cache(DatasetPtr input);
 // must have the same shapes and types. The name of the file depends on the size, the shapes, the
 // types and `stamp`. `stamp` must therefore describe everything else on which the examples depend,
 // such as settings, and the names and modification times of files. If something changes and `stamp`
-// does not, the cache returns old examples. Returns a ConfigurationError if the folder is not
-// writable, or if the disk has too little space for all examples.
+// does not, the cache returns the examples from before the change. Returns a ConfigurationError if
+// the folder is not writable, or if the disk has too little space for all examples.
 absl::StatusOr<DatasetPtr> Cache(DatasetPtr input, const std::string& folder,
                                  const std::string& stamp = "");
 

@@ -21,8 +21,8 @@ class Prediction {
   // Returns the names of the batch's components, in order. If the input of `muster predict` is a
   // folder, the names are its file names without ".npy". Their order is that of the columns in the
   // job's "data", or alphabetical if the job has no "data". If the input is one file or a prompt,
-  // there is one name. This name is that of the first column of the job's "data" except "target",
-  // or "x" if the job has no "data".
+  // there is one name. This name is that of the first column in the job's "data" whose name is not
+  // "target", or "x" if the job has no "data".
   const std::vector<std::string>& columns() const;
   // These functions return rows of embedding tables, as in Step. For a key that was never trained,
   // the row has its initial value.

@@ -44,7 +44,7 @@ struct ScheduleContext {
 // Creates a schedule from the keys of the learning rate's JSON object. The object is from the job
 // file or from the program. A key that the factory does not read is an error. The factory calls
 // keys.Fail() for an invalid value. Whenever training starts or continues, Muster calls the factory
-// for each optimizer and embedding table with this schedule.
+// for each optimizer and each embedding table that uses this schedule.
 using ScheduleFactory =
     std::function<std::unique_ptr<Schedule>(JsonObject& keys, const ScheduleContext& context)>;
 

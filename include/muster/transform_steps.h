@@ -18,12 +18,13 @@ struct Resize {
   int64_t shorter_side = 0;  // In pixels. 0: use height and width.
 };
 
-// Crops the center of the image. For all crops, an image that is smaller than the crop is an error.
+// Crops the center of the image. An image that is smaller than the crop is an error.
 struct CenterCrop {
   int64_t height = 0, width = 0;
 };
 
-// Crops at a random position, after padding the image with zeros.
+// Crops at a random position, after padding the image with zeros. A padded image that is smaller
+// than the crop is an error.
 struct RandomCrop {
   int64_t height = 0, width = 0;
   std::array<int64_t, 4> padding = {};  // The order is left, top, right, bottom.

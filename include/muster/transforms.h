@@ -17,7 +17,8 @@ namespace muster::data {
 // Returns a function that applies the steps, in order, to one component of an example. The
 // component is an image, uint8 [channels, height, width] with 1 or 3 channels. The resulting image
 // is uint8, or float32 if the last step is Normalize. Throws std::invalid_argument if the steps are
-// invalid. The returned function throws std::invalid_argument if an image is smaller than a crop.
+// invalid. The returned function throws std::invalid_argument if an image is too small for a
+// CenterCrop or RandomCrop.
 MapFunction TransformPictures(std::vector<Transform> steps, size_t component = 0);
 
 // Mixes each example with the previous example in the order of the epoch. The first example of the

@@ -35,7 +35,7 @@ struct ReplicationOptions {
   int shard = 0;
   uint64_t layout = 0;    // Digest of variables and layout.
   int chunks = 0;         // The number of chunks of the shard.
-  bool checksum = false;  // Frames have checksums.
+  bool checksum = false;  // True if frames have checksums.
   push_pull::Compression compression = push_pull::Compression::kNone;
   // True if, according to the view, the backup has every acknowledged update. The primary then
   // acknowledges an update only when the backup has it. If false, the primary acknowledges updates
@@ -47,7 +47,7 @@ struct ReplicationOptions {
   Duration hold = std::chrono::seconds(1);
   // Maximum time for which an update waits for the backup's acknowledgement.
   Duration new_view = std::chrono::minutes(2);
-  // Set when the view ends. The owner calls Close afterwards.
+  // The owner sets `abort` when the view ends, and then calls Close.
   const transport::AbortSignal* abort = nullptr;
 
   // Only the primary uses the following fields.
@@ -66,8 +66,8 @@ class ReplicatedStore : public ShardStore {
  public:
   static std::shared_ptr<ReplicatedStore> Make(std::shared_ptr<ShardStore> local,
                                                ReplicationOptions options);
-  // Returns true if the backup has every acknowledged update, and was told so. From then on, the
-  // primary acknowledges an update only when the backup has it.
+  // Returns true if the backup has every acknowledged update, and was told so. From that moment on,
+  // the primary acknowledges an update only when the backup has it.
   virtual bool synced() const = 0;
   // Returns why the backup cannot be brought up to date. Returns "" if there is no problem.
   virtual std::string last_error() const = 0;

@@ -70,8 +70,8 @@ class ReplicaLink {
   mutable absl::Mutex mu_;  // Held for each read and write, but not while a thread waits.
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // A thread has written a part of a frame.
-  // A thread waits for acknowledgements, on behalf of all threads in Await.
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // True if a thread has written a part of a frame.
+  // True while a thread waits for acknowledgements, on behalf of all threads in Await.
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   // outbox_ has frames to send. leaving_ has the frames that a thread is sending.
   std::vector<std::byte> outbox_ ABSL_GUARDED_BY(mu_), leaving_ ABSL_GUARDED_BY(mu_);

@@ -31,7 +31,8 @@ absl::Status CheckPeer(const transport::ConnectionInfo& info);
 // - kWelcome: the number of updates that the backup has of each chunk.
 // - kUpdate: one update of a chunk.
 // - kState: the state of a chunk, or a part of it.
-// - kSynced: the backup has every acknowledged update. No payload.
+// - kSynced: tells the backup that it has every update that the primary has acknowledged to a
+//   worker. No payload.
 // - kAck: acknowledges frames of the primary. No payload.
 enum class ReplicaKind : uint16_t { kOpen = 0x5010, kWelcome, kUpdate, kState, kSynced, kAck };
 
@@ -39,9 +40,9 @@ struct ReplicaFrame {
   uint32_t shard = 0;        // For kOpen.
   uint64_t layout = 0;       // For kOpen: the digest of variables and layout.
   uint32_t chunk = 0;        // For kUpdate and kState.
-  bool more = false;         // For kState: the next frame of this chunk has more rows of the state.
+  bool more = false;         // For kState: true if more rows follow in the chunk's next frame.
   uint64_t taken = 0;        // For kAck: the number of frames received after kOpen.
-  bool checksum = false;     // payload_crc is set.
+  bool checksum = false;     // True if payload_crc is set.
   uint32_t payload_crc = 0;  // CRC-32C of the payload.
 };
 transport::FrameHeader EncodeReplica(ReplicaKind kind, const ReplicaFrame& frame,

@@ -47,7 +47,7 @@ struct LeaseClientOptions {
 
 struct LeasedWork {
   std::optional<proto::Lease> lease;  // nullopt if there is no work now.
-  bool done = false;                  // There will be no more work. `lease` is nullopt.
+  bool done = false;                  // True if no more work will come.
   std::shared_ptr<void> examples;     // The result of LeaseClientOptions::load.
   MonotonicTime loaded;               // The time at which `load` returned.
   // Only for training: the time at which the client learned that the lease may start. The worker

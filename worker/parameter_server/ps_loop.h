@@ -36,10 +36,10 @@ struct PsLoopContext {
   Membership* membership;
   int worker = 0;              // The index of this worker.
   int workers = 1;             // The number of workers in the cluster spec.
-  bool bounded = false;        // The job sets parameter_server.max_staleness.
+  bool bounded = false;        // True if the job sets parameter_server.max_staleness.
   int64_t train_examples = 0;  // The number of examples of the training dataset.
   // Called with the run's global batch size, which the first lease contains. Makes the
-  // learning-rate schedules for it. Returns the number of examples in a lease.
+  // learning-rate schedules for that size. Returns the number of examples in a lease.
   std::function<absl::StatusOr<int64_t>(int64_t global_batch)> begin;
   // Called after a failed push or pull. If `recover` returns true, the loop discards its current
   // work and continues. If it returns false, the loop ends with the error of the push or pull.
@@ -50,7 +50,7 @@ struct PsLoopContext {
   TaskMeter* meter = nullptr;      // Null: nothing is measured.
 };
 
-// Loads the examples of a lease, for LeaseClientOptions::load. If the lease may start now, also
+// Loads the examples of a lease, for LeaseClientOptions::load. If the lease may start at once, also
 // starts to pull the rows of embedding tables that the batch looks up. If the lease must wait for
 // slower workers, does not pull the rows, because they would be too old when the lease starts.
 absl::StatusOr<std::shared_ptr<void>> LoadLease(const std::map<Split, data::DatasetPtr>& datasets,
@@ -108,13 +108,13 @@ class PsLoop final : public LeasedLoop {
   DamagedExamples::Report left_out_;      // The damaged examples of the lease.
   std::shared_ptr<PrefetchedRows> rows_;  // The rows for the batch. May be null.
   bool have_batch_ = false;
-  bool done_ = false;       // The chief has no more work.
-  bool needs_pull_ = true;  // The loop must pull all parameters before the next step.
+  bool done_ = false;       // True if the chief has no more work.
+  bool needs_pull_ = true;  // True if the next step must wait for a pull of all parameters.
   // True after the checks of the first step: no parameter was registered during the step, and no
   // later batch is too small for batch normalization (CheckBatchNorm).
   bool checked_ = false;
-  // Times before the current step. wait_seconds_ is the time spent waiting for slower workers and
-  // for a pull. input_seconds_ is the rest of the time spent waiting for the batch.
+  // The times that Next has taken for the current batch. In wait_seconds_, it waited for slower
+  // workers and for a pull. input_seconds_ is the rest of its wait for the batch.
   double input_seconds_ = 0, wait_seconds_ = 0;
   // The TensorBoard tags for which the loop has warned that values were omitted.
   std::set<std::string> logged_left_out_;

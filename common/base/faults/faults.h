@@ -6,7 +6,8 @@
 // A training process calls Faults::At when it enters a phase of its work (common/base/phase.h). At
 // executes the fault that is due: for example, it kills the process, returns late or throws. A
 // process executes each fault once, except `slow`, which delays every step. A fault that killed a
-// process is not executed again in the restarted process.
+// process is not executed again in the restarted process. If the first step of a process is after
+// the step of a fault, the process does not execute this fault.
 #pragma once
 
 #include <functional>

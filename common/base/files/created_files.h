@@ -27,8 +27,8 @@ enum class FileMode {
 };
 // Indexed by FileMode.
 inline constexpr const char* kFileModeNames[] = {"private", "group", "umask"};
-// Returns a ConfigurationError for an unknown name. The caller puts the job's key before its
-// message.
+// Returns a ConfigurationError for an unknown name. The caller puts the job's key before the
+// error's message.
 absl::StatusOr<FileMode> ParseFileMode(std::string_view name);
 // Sets the mode of the whole process. Must be called before any file is created.
 void SetFileMode(FileMode mode);

@@ -4,8 +4,8 @@
 // After a crash, a file has the bytes that its last Sync covered. Bytes that were written after
 // that Sync may be present, missing or zero, as after a crash of a real kernel. A change of a
 // directory is a creation, a rename or the removal of one file. If the directory was synced after
-// the change, the change is present. Any subset of the other changes may be present. A rename
-// changes both directories at once.
+// the change, the change is present. Any subset of the other changes may be present. A rename is
+// one change of both directories.
 #pragma once
 
 #include <cstdint>

@@ -50,8 +50,8 @@ std::vector<std::string> LabelsOf(const Communicator& communicator);
 // Removes the recorder from the communicator and returns it. The caller records the operations of
 // the replicas instead.
 std::shared_ptr<FlightRecorder> TakeRecorder(Communicator& communicator);
-// Until the next call, marks every operation that the communicator issues as a part of the
-// replicas' operation `asked` (Signature::for_replicas). The ranks also compare `asked`.
+// Until the next call of IssueFor, marks every operation that the communicator issues as a part of
+// the replicas' operation `asked` (Signature::for_replicas). The ranks also compare `asked`.
 void IssueFor(Communicator& communicator, const Signature& asked);
 // Returns the entry of the flight recorder for an operation that the rank `rank` issues.
 CollectiveCall CallOf(const Signature& signature, int rank);

@@ -14,7 +14,7 @@ struct ThreadBoard {
   explicit ThreadBoard(int size) : cells(size) {}
   std::vector<Cell> cells;
 
-  // Records `why` if no rank gave up before. Returns the reason of the first rank that gave up.
+  // Records `why` if no rank has given up yet. Returns the reason of the first rank that gave up.
   absl::Status Keep(const absl::Status& why) {
     absl::MutexLock lock(&mutex);
     if (reason.ok()) reason = why;

@@ -4,7 +4,7 @@
 //
 // Differences from the CPU backends:
 // - Buffers are in the memory of the communicator's device. An operation runs on the communicator's
-//   own stream, after the work that is on the calling thread's current CUDA stream.
+//   own stream, after the work that is already queued on the calling thread's current CUDA stream.
 // - Wait() blocks the calling thread until the device is done. Any stream may use the result
 //   afterwards.
 // - While the device works, the ranks compare the issued operations over a host communicator, which

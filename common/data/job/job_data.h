@@ -94,7 +94,7 @@ struct DataSplit {
   std::optional<std::pair<double, double>> fraction;
   bool is_part() const { return skip > 0 || take || fraction; }
   CacheOptions cache;
-  bool skip_damaged = false;  // A copy of DataOptions::skip_damaged.
+  bool skip_damaged = false;  // True if "on_error" is "skip".
 };
 
 // How the training split is distributed to replicas (docs/data.md, "Sharding").

@@ -1,5 +1,5 @@
-// Decodes the bytes of files to tensors. Also has the base class of datasets that read files.
-// Internal to common/data.
+// Decodes the bytes of files to tensors. Also has the base class of datasets that read files. A
+// split is the training, validation or test data of a job. Internal to common/data.
 #pragma once
 
 #include <ATen/core/Tensor.h>

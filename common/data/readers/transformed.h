@@ -14,8 +14,8 @@ struct TransformedColumn {
   uint64_t salt = 0;  // The salt of the column's random numbers.
 };
 
-// Returns the dataset with transformed pictures. The split's cache stores the pictures before the
-// transforms. Returns `dataset` itself if the split has no transforms. Returns a DataError if the
+// Returns the dataset with transformed pictures. The split's cache stores the untransformed
+// pictures. Returns `dataset` itself if the split has no transforms. Returns a DataError if the
 // first picture is too small for the transforms. REQUIRES: the dataset's columns are set.
 absl::StatusOr<std::shared_ptr<ReadDataset>> Transformed(
     std::shared_ptr<ReadDataset> dataset, const DataSplit& split, const std::string& folder,

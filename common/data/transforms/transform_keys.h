@@ -1,4 +1,5 @@
-// Reads the "transforms" of a split of the job's data. Internal to common/data.
+// Reads the "transforms" of a split (training, validation or test data) of a job. Internal to
+// common/data.
 #pragma once
 
 #include "common/data/job/job_data.h"

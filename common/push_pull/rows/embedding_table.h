@@ -105,7 +105,8 @@ class EmbeddingTable {
   virtual absl::Status Peek(std::span<const uint64_t> keys, std::span<float> rows) const = 0;
   // Updates the row of each key. `gradients` has the shape [keys][width]. If a key is repeated, its
   // row is updated once for each occurrence. If `distinct` is true and a key is repeated, returns
-  // an error and changes no row. The optimizer's step is the number of calls of Push so far.
+  // an error and changes no row. The optimizer's step is the number of calls of Push, including
+  // this one.
   virtual absl::Status Push(std::span<const uint64_t> keys, std::span<const float> gradients,
                             double learning_rate, bool distinct = false) = 0;
 
@@ -114,7 +115,7 @@ class EmbeddingTable {
   virtual int64_t row_elements() const = 0;  // The number of elements of all columns of a row.
   virtual TableStatistics statistics() const = 0;
 
-  // A snapshot of the rows, a result of Freeze. A snapshot needs 16 bytes for each row. While the
+  // A snapshot of the rows, which Freeze returns. A snapshot needs 16 bytes for each row. While the
   // snapshot exists, the table copies each row before the row changes or is evicted. Rows are
   // numbered from 0. Two snapshots may number the same rows differently. REQUIRES: the table
   // outlives this object.
@@ -155,7 +156,7 @@ class EmbeddingTable {
   // Returns the keys whose updates are counted for RowLimits::admit_after and that have no row yet.
   // The result is key, count, key, count, ... in ascending order of keys.
   virtual std::vector<uint64_t> Counted() const = 0;
-  // Restores the result of Counted.
+  // Stores a result of Counted.
   virtual void RestoreCounted(std::span<const uint64_t> keys_and_counts) = 0;
 };
 

@@ -23,8 +23,8 @@ struct FrozenShard {
   std::unordered_map<const float*, size_t> places;  // Maps a copied row to its index in `copies`.
   std::vector<float> copies;
 
-  // Copies the rows in `changing` that are not copied yet. Must be called before the rows change.
-  // `floats` is the size of a row.
+  // Copies the rows in `changing` that are not copied yet. Called before the rows change. `floats`
+  // is the size of a row.
   void Keep(std::span<float* const> changing, int64_t floats) {
     for (const float* row : changing) {
       if (!places.try_emplace(row, copies.size()).second) continue;

@@ -14,10 +14,10 @@ struct RowPull {
   int shard = 0, chunk = 0;
   std::span<const uint64_t> keys;  // The keys. Their rows are in this chunk.
   std::span<float> rows;           // The destination, in the shape [keys][width].
-  // The client sets this when the answer arrives: the number of updates of the chunk by other
-  // workers. The caller copies this number to RowPush::others when it pushes gradients of the rows.
+  // The number of updates of the chunk by other workers. The client sets it when the answer
+  // arrives. The caller copies this number to RowPush::others when it pushes gradients of the rows.
   int64_t others = 0;
-  RowFetch* fetch = nullptr;  // The RowFetch with this pull. Set by the client.
+  RowFetch* fetch = nullptr;  // The RowFetch that has this pull. Set by the client.
 };
 
 // Pulls that start together and are awaited together.

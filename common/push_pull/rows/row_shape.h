@@ -1,5 +1,5 @@
 // The layout of a row of an embedding table in memory. The parameter is first, in the table's
-// RowType. The optimizer's slots and the notes follow in float32, as in the format of
+// RowType. The optimizer's slots in float32 and the notes follow, as in the format of
 // EmbeddingTable::Export. A note is a number that eviction needs. Internal to this folder.
 #pragma once
 

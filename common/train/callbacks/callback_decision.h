@@ -1,7 +1,7 @@
 // The requests of callbacks, such as a stop or a new learning rate. A hook is a method of a
-// callback, such as epoch_end, and hooks make the requests. CallbackHost collects the requests. The
-// training loop applies them in a synchronous job, and the chief in a parameter-server job. This
-// code does not need LibTorch.
+// callback, such as epoch_end, and hooks make the requests. CallbackHost collects the requests. In
+// a synchronous job, the training loop applies them. In a parameter-server job, the chief applies
+// them. This code does not need LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace muster {
 struct CallbackDecision {
   // The state of the callbacks after the requests. Has the requested stop and learning rates.
   checkpoint::CallbackRecord record;
-  // Requests about weights, in the order of the calls. Each is "keep" or "restore", and the name of
-  // the callback.
+  // Requests about weights, in the order of the calls. Each is a pair of "keep" or "restore" and
+  // the callback's name.
   std::vector<std::pair<std::string, std::string>> weights;
   bool save = false;  // True if a hook has requested a checkpoint.
 };

@@ -56,8 +56,8 @@ struct CallbackHostOptions {
 };
 
 // Removes outdated learning rates from `record`. A rate that a callback has set is outdated if the
-// job's own rate for the optimizer has changed after that. Returns one sentence for the log for
-// each removed rate.
+// job's own rate for the optimizer has changed since the callback set it. Returns one sentence for
+// the log for each removed rate.
 std::vector<std::string> DropReplacedRates(const std::vector<CallbackHostOptions::Rate>& rates,
                                            checkpoint::CallbackRecord* record);
 
@@ -73,12 +73,12 @@ class CallbackHost : private CallbackContext {
   // Calls `hook` of all callbacks. Throws StatusError. If a callback throws an exception, the error
   // is a ProgramError with the callback's name.
   void Fire(Hook hook, CallbackMoment moment);
-  // Sets `decision` to all requests since the last call, and returns true. The decision also has
-  // the current states of the callbacks. Returns false if there is no request and no state has
-  // changed.
+  // Sets `decision` to all requests since the previous call of TakeDecision, and returns true. The
+  // decision also has the current states of the callbacks. Returns false if there is no request and
+  // no state has changed.
   bool TakeDecision(CallbackDecision* decision);
-  // Sets the record that is now in effect. Discards all changes that hooks have made to the
-  // previous record. Called after the decision is applied.
+  // Sets the record that is in effect after a decision was applied. Discards all changes that hooks
+  // have made to the previous record.
   void Adopt(const checkpoint::CallbackRecord& record);
 
  private:

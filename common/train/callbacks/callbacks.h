@@ -25,8 +25,8 @@ struct CallbackList {
   std::vector<NamedCallback> callbacks;
   // Set if a callback keeps a moving average of the weights.
   std::optional<AverageOptions> average;
-  // True if a callback may make requests in the hooks of steps. Replicas then communicate in every
-  // step.
+  // True if a callback may make requests in the hooks of steps. The replicas (copies of the model,
+  // one on each device) then communicate in every step.
   bool decides_in_steps = false;
 };
 

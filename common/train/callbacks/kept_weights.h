@@ -20,7 +20,7 @@ class KeptWeights {
   // `own` has the replica's own tensors. Only PutBack and Swap change them.
   explicit KeptWeights(NamedTensors own) : own_(std::move(own)) {}
 
-  // Copies the replica's tensors. Replaces an earlier copy of the callback.
+  // Copies the replica's tensors. The new copy replaces the callback's earlier one.
   void Keep(const std::string& callback);
   // Copies the kept weights to the replica's tensors. REQUIRES: Has(callback).
   void PutBack(const std::string& callback);

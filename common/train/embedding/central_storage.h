@@ -16,17 +16,18 @@ namespace muster {
 
 // Returns one optimizer for each replica, in the order of the replicas. An update has three steps.
 // The first replica's optimizer updates the variables. The optimizers of all other replicas wait
-// for that, for at most `timeout`. Then each optimizer copies the variables to its replica's
-// parameters.
+// until that update is complete. Then each optimizer copies the variables to its replica's
+// parameters. The first optimizer waits until all others have copied. Each wait lasts at most
+// `timeout`.
 //
 // The replicas' threads use their optimizers concurrently. All replicas must make the same updates
 // and the same calls of WithParameters, in the same order. The caller must synchronise the replicas
-// before each of these calls.
+// before each call of WithParameters.
 //
 // The candidates of an optimizer are all parameters that it may train. `candidates` has them for
 // each replica. `groups` has the group of each candidate, as for MakeOptimizer. `trained` is true
-// for each candidate that has a variable now. If `trained` is empty, all candidates have one. If
-// the first replica is on the CPU and `separate` is false, its parameters are the variables
+// for each candidate that has a variable from the start. If `trained` is empty, all candidates have
+// one. If the first replica is on the CPU and `separate` is false, its parameters are the variables
 // themselves, without a copy.
 absl::StatusOr<std::vector<std::unique_ptr<Optimizer>>> MakeCentralOptimizers(
     const Json& spec, const std::vector<std::vector<at::Tensor>>& candidates, Duration timeout,

@@ -11,7 +11,8 @@
 // A slot is a value that the optimizer keeps for each row, such as a momentum. Saved rows are
 // float32, whatever their type in memory. A run may therefore resume with another type. Eviction
 // columns record when and how often a row was used. A table without a limit on its rows has no
-// eviction columns. If a checkpoint lacks them, a restore sets them to 0.
+// eviction columns. If a table has a limit and the checkpoint lacks these columns, a restore sets
+// them to 0.
 //
 // With parameter servers, each server saves these tensors in a file of its own, with unsorted rows.
 #pragma once
@@ -49,8 +50,8 @@ class TableTransfer {
   collective::Communicator* const communicator_;
   const int owner_;
   bool moves_ = false, anybody_moves_ = false;
-  // The owner's numbers, indexed by table: rows, updates, and keys that are counted but not
-  // admitted yet (EmbeddingTable::Counted).
+  // The owner's numbers, indexed by table: rows, updates, and elements of EmbeddingTable::Counted
+  // (keys without a row, and their numbers of updates).
   std::vector<int64_t> sizes_, updates_, counted_;
 };
 

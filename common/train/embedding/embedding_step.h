@@ -72,8 +72,9 @@ class ReadOnlyRows {
   std::vector<std::vector<uint32_t>> numbers_;
 };
 
-// The rows of a training step and their gradients. The calls of a step are: Begin, then for each
-// micro-batch BeginMicroBatch, Lookup, AddLeaves and Collect, then Exchange and Push.
+// The rows of a training step and their gradients. A micro-batch is a part of the replica's slice
+// of the batch. The calls of a step are: Begin, then for each micro-batch BeginMicroBatch, Lookup,
+// AddLeaves and Collect, then Exchange and Push.
 class EmbeddingStep {
  public:
   EmbeddingStep(Replica* replica, collective::Communicator* communicator);
@@ -94,7 +95,8 @@ class EmbeddingStep {
   absl::Status Exchange();
   // Returns true if all gradients that this replica has collected are finite.
   bool IsFinite() const;
-  // Divides the summed gradients by the loss scale. Returns false if a gradient is not finite.
+  // Divides the summed gradients by the loss scale of float16 (precision.h). Returns false if a
+  // gradient is not finite.
   bool Unscale(const LossScaler& scaler);
   // Updates the rows with the summed gradients, as the update of step number `steps_done` + 1.
   absl::Status Push(int64_t steps_done);

@@ -58,8 +58,8 @@ class LocalEmbeddings : public EmbeddingStore {
   push_pull::EmbeddingTable& table(int index) { return *tables_[index]; }
   const push_pull::EmbeddingTable& table(int index) const { return *tables_[index]; }
   const push_pull::EmbeddingTable::Options& options(int index) const { return options_[index]; }
-  // Reset removes all rows of a table, before another state is restored. set_step sets the number
-  // of the last applied step. REQUIRES for both: no replica is in a step.
+  // Reset removes all rows of a table, so that another state can be restored. set_step sets the
+  // number of the last applied step. REQUIRES for both: no replica is in a step.
   void Reset(int index);
   void set_step(int64_t step);
 

@@ -20,8 +20,9 @@
 //
 // Rows of embedding tables are pulled when a step looks them up. Their gradients are pushed
 // separately, at the end of the step. A program can name keys of the next batch in its prefetch().
-// Their rows are then pulled during the current step. If this worker pushes one of these keys
-// afterwards, it pulls the row again. A step therefore sees all earlier pushes of this worker.
+// Their rows are then pulled during the current step. If this worker pushes a gradient of such a
+// row after that pull, it pulls the row again. A step therefore sees all earlier pushes of this
+// worker.
 //
 // Used by the replica's thread, with two exceptions. The thread that loads batches calls Prefetch.
 // Autograd may deliver gradients in a thread of its own.
@@ -73,8 +74,8 @@ class ParameterExchange : public EmbeddingStore {
   // Sets a function that is called with `true` before each wait for servers, and with `false` after
   // it.
   void set_on_wait(std::function<void(bool)> on_wait) { on_wait_ = std::move(on_wait); }
-  // Returns one gradient sink for each optimizer, for Replica::Attach. This object must outlive the
-  // sinks.
+  // Returns one gradient sink for each optimizer, as the argument of Replica::Attach. This object
+  // must outlive the sinks.
   std::vector<std::unique_ptr<GradientSink>> MakeSinks();
 
   // Receives the newest values of all variables except embedding tables. Blocks. Returns a
@@ -100,8 +101,9 @@ class ParameterExchange : public EmbeddingStore {
 
   // Returns the sequence number of the last push.
   uint64_t sequence() const { return sequence_; }
-  // Returns the time of the first push of the last step that has pushed. All current parameters of
-  // this replica were received after that time.
+  // Returns the time at which the current step began its first push. If that step has not pushed,
+  // the time belongs to the newest step that has. All current parameters of this replica were
+  // received after that time.
   MonotonicTime push_began() const { return push_began_; }
   // Returns the combined outcome of all pushes since BeginStep, such as their staleness.
   const push_pull::PushPullClient::Outcome& outcome() const { return outcome_; }
@@ -142,7 +144,7 @@ class ParameterExchange : public EmbeddingStore {
     std::vector<int> variables;  // Indices into variables_.
     int pending = 0;             // Variables whose gradient is missing in this micro-batch.
     bool used = false;           // True if a variable of the chunk has a gradient.
-    bool launched = false;       // True if the chunk was pushed in this reduction.
+    bool launched = false;       // True if the chunk was pushed or pulled in this reduction.
     bool fresh = false;          // True if the chunk was pushed or pulled in this step.
     bool buffers = false;        // True if a variable of the chunk is a buffer.
   };
@@ -239,7 +241,7 @@ class ParameterExchange : public EmbeddingStore {
   // Held while a push or prefetch of rows is sent. The order of sending determines which pushes the
   // prefetched rows include.
   absl::Mutex mutex_;
-  // Equal to client_.
+  // A copy of client_, for Prefetch, which another thread calls.
   push_pull::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;
   // The number of calls of UseClient, which identifies the current client.
   int clients_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -46,7 +46,7 @@ class PushedGradients final : public GradientSink {
   std::vector<at::Tensor> gradients_;  // Undefined tensors unless whole() is true.
   std::vector<bool> fired_;            // True for a parameter with a gradient in this micro-batch.
   // `early_` is true if chunks may be pushed during the backward pass. `launching_` is true while
-  // complete chunks are pushed. `all_launched_` is true after LaunchAll.
+  // each chunk is pushed as soon as it is complete. `all_launched_` is true after LaunchAll.
   bool early_ = false, launching_ = false, all_launched_ = false;
   // True if a parameter has received several gradients in one backward pass. Chunks are then pushed
   // only after the backward pass.

@@ -5,12 +5,15 @@
 // Hooks run only in the reporter, the first replica of rank 0. This object sends the requests of
 // the hooks to all replicas, which apply them at the same step. Requests and the states of
 // callbacks are part of the training state. If a process is lost while a hook runs, the next
-// generation (group of processes that train together) calls the hook again with the state before
-// the call. A hook is not called again once its requests have reached the replicas.
+// generation (group of processes that train together) calls the hook again, with the state that the
+// callbacks had before the interrupted call. A hook is not called again once its requests have
+// reached the replicas.
 //
 // All replicas of the generation make the same calls in the same order, each in its own thread. The
-// methods that call hooks communicate with the other replicas, except BeginPass. In a run without
-// callbacks, these methods do nothing. All methods throw StatusError.
+// methods that call hooks do nothing in a run without callbacks. They communicate with the other
+// replicas, with two exceptions. BeginPass never does. If CallbackList::decides_in_steps is false,
+// EndStep never does, and BeginStep only at the beginning of an epoch. All methods throw
+// StatusError.
 #pragma once
 
 #include <map>
@@ -75,8 +78,8 @@ class LoopCallbacks {
   // Call the hooks for the beginning and end of a pass over `split`.
   void BeginPass(Split split);
   void EndPass(Split split, const std::map<std::string, double>& metrics);
-  // Updates the moving average of the weights, if the job has a callback for it. Called after each
-  // step. Does not communicate.
+  // Updates the moving average of the weights, if the job has a callback for it and the average is
+  // due (AverageOptions::every_steps). Called after each step. Does not communicate.
   void AverageWeights();
   // Makes a pass with the moving average in the place of the weights, if there is an average. Adds
   // the resulting metrics to `metrics` as "ema_<name>". Returns false if the pass was stopped.

@@ -33,7 +33,7 @@ class LoopInput {
   // Loads the next batch of the training data, over which the program makes `steps` steps. If a
   // loaded batch has no step yet, keeps that batch. If an earlier generation made some steps over
   // the batch, ignores `steps`: the batch keeps its number of steps. Throws StatusError, for
-  // example if some, but not all, steps over the current batch were made.
+  // example if this generation has made some, but not all, steps over the current batch.
   void Next(int64_t steps);
   // Sets `batch` to the next batch of a named dataset and returns true. After the last batch of a
   // pass, returns false once and leaves `batch` unchanged. Throws StatusError.
@@ -53,8 +53,9 @@ class LoopInput {
   // not communicate. REQUIRES: has_batch().
   void StepDone();
 
-  // TakeLeftOut returns the damaged examples that were left out of the batches since its last call.
-  // TakeWaitSeconds returns the seconds that this replica waited for batches since its last call.
+  // Each function covers the batches that were loaded since its previous call. TakeLeftOut returns
+  // the damaged examples that were left out of these batches, and TakeWaitSeconds the seconds that
+  // this replica waited for the batches.
   DamagedExamples::Report TakeLeftOut();
   double TakeWaitSeconds();
 

@@ -9,12 +9,12 @@
 namespace muster {
 
 struct SaveRequest {
-  // False if this process has already saved the state of this step. In that case, the state is
-  // saved only if the sink wanted it before and has not received it. Only the reporter's value is
-  // used. The other fields are equal on all replicas.
+  // True if the reporter asks the sink whether it wants the state. If false, the reporter asks only
+  // if the sink wanted the state in an earlier call and has not received it. Only the reporter's
+  // value is used. The other fields are equal on all replicas.
   bool again = true;
-  // True if the job selects its best checkpoint by training metrics, and those of the epoch are now
-  // known.
+  // True if the step ends an epoch, and the metric that selects the job's best checkpoint is known.
+  // It may be a training metric or a validation metric.
   bool best = false;
   bool stopping = false;   // True if the job stops on request after this step.
   bool requested = false;  // True if a callback requested the save.

@@ -7,8 +7,9 @@
 // which the backward pass computes their gradients. Every rank launches the buckets in the order of
 // their indices. The last bucket is launched after the backward pass. A tail follows the last
 // bucket, and is reduced with it. The tail has a flag for each parameter, which is 1 if this
-// replica used the parameter. In the last reduction of a step, the tail also has the control data:
-// numbers of the step, such as the loss.
+// replica used the parameter. Each update of an optimizer has one reduction (gradient_sink.h). If
+// that is the last reduction of the step, the tail also has the control data: numbers of the step,
+// such as the loss.
 //
 // Used by the replica's thread, with one exception: autograd may call OnGradient from its own
 // device thread during a backward pass. For CPU buckets, the communicator may allocate the memory,
@@ -32,8 +33,8 @@ struct BucketOptions {
   int64_t first_bytes = 1 << 20;
   int64_t control_capacity = 0;  // The maximum number of floats of control data.
   // If true, the gradients of a bucket are copied together when the bucket is complete. On a GPU,
-  // this takes one kernel instead of one for each parameter. If false, each gradient is copied at
-  // once. On the CPU, this is faster, because the gradient is still in the cache.
+  // this takes one kernel instead of one for each parameter. If false, each gradient is copied as
+  // soon as it arrives. On the CPU, this is faster, because the gradient is still in the cache.
   bool copies_together = false;
 };
 
@@ -47,8 +48,9 @@ class GradientBuckets final : public GradientSink {
   ~GradientBuckets() override;
 
   // Begins a reduction (gradient_sink.h). During the backward pass of the last micro-batch, each
-  // bucket except the last is launched when it is complete. Without overlap, EndBackward launches
-  // these buckets. LaunchAll or Finish launches the last bucket with the control data.
+  // bucket except the last is launched when it is complete. If `overlap` is false, EndBackward
+  // launches these buckets. LaunchAll launches the last bucket, with the control data. Finish calls
+  // LaunchAll if nobody did.
   void Begin(const Reduction& reduction) override;
   void BeginBackward(bool last, bool overlap = true) override;
   void OnGradient(int index) override;

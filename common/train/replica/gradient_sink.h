@@ -4,7 +4,8 @@
 // parameter servers.
 //
 // A reduction is the delivery of one set of gradients. Its parts are buckets, or pushes to servers.
-// The calls of a reduction are, in this order:
+// A micro-batch is a part of the replica's slice of a batch. The calls of a reduction are, in this
+// order:
 //
 //   Begin
 //   for each micro-batch: BeginBackward, OnGradient for each gradient, EndBackward

@@ -27,7 +27,8 @@ class LocalGradients final : public GradientSink {
   void OnGradient(int index) override;
   void EndBackward() override {}
   void Scale(double factor) override;
-  // All-reduces the control data alone, which returns the error of an aborted communicator.
+  // All-reduces only the control data. If the communicator was aborted, Finish then returns its
+  // error.
   void LaunchAll(const at::Tensor& control) override;
   absl::Status Finish(at::Tensor* control) override;
   const std::vector<at::Tensor>& gradients() const override { return gradients_; }

@@ -11,8 +11,8 @@
 
 namespace muster {
 
-// During the lifetime of an AutocastScope, its thread runs eligible operations in the lower
-// precision. Has no effect if `precision` is float32.
+// During the lifetime of an AutocastScope, its thread runs eligible operations in `precision`. Has
+// no effect if `precision` is float32.
 class AutocastScope {
  public:
   AutocastScope(Precision precision, c10::Device device);

@@ -1,6 +1,6 @@
 // A replica is one copy of the program on one device, with its models, optimizers, metrics and
-// embedding tables. The main thread constructs the replicas of a process, one after another.
-// Afterwards each replica is used by its own thread.
+// embedding tables. The main thread constructs the replicas of a process, one after another. After
+// that, only the replica's own thread uses it.
 //
 // The candidates of an optimizer are all parameters of its models, including frozen ones. The rule
 // of an optimizer is the object that updates parameters and has their slots. Slots are the
@@ -72,8 +72,8 @@ struct NamedOptimizer : TrainedParameters {
   Json learning_rate;                       // A number or a schedule, from the job or program.
   std::unique_ptr<Schedule> schedule;       // Set once the length of an epoch is known.
   std::unique_ptr<GradientSink> gradients;  // Belongs to one generation.
-  // A program may alternate between two sets of trainable parameters. The replica then keeps a sink
-  // for the set that is not trainable now: `idle_gradients`, with the candidates
+  // A program may alternate between two sets of trainable parameters. The replica then keeps the
+  // sink of the other set, which is frozen: `idle_gradients`, with the candidates
   // `idle_differentiated`. `differentiated_before` has the candidates of the sink that was in use
   // before `gradients`.
   std::vector<bool> differentiated_before, idle_differentiated;
@@ -207,9 +207,9 @@ class Replica {
   // exactly those parameters are frozen that were frozen after build().
   std::optional<std::vector<std::string>> ChangedFrozen() const;
   // Adapts the rule and the sink of an optimizer to the program. They change if the program has
-  // frozen or unfrozen parameters since the last reduction, or if steps average more buffers.
-  // Called by all replicas before the first backward pass of a reduction. The error names a
-  // parameter that is trainable on some replicas only, or that cannot be trained.
+  // frozen or unfrozen parameters since the last reduction, or if more buffers are averaged than
+  // the sink has room for. Called by all replicas before the first backward pass of a reduction.
+  // The error names a parameter that is trainable on some replicas only, or that cannot be trained.
   absl::Status FollowProgram(int optimizer);
   // RetainRules and PutBackRules let a step undo its rule changes. After RetainRules(true),
   // FollowProgram keeps each rule that it replaces, with the values of its slots. PutBackRules

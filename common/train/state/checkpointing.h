@@ -22,7 +22,8 @@ struct SaveMoment {
   // True if the job stops on request. The sink wants the state regardless of the save intervals.
   bool stopping = false;
   bool requested = false;  // True if a callback requested the save.
-  // True if the previous state is still being read. This state then cannot be saved.
+  // True if a parameter-server job is still reading or writing the previous state. The sink then
+  // wants this state only if `last` or `stopping` is true.
   bool busy = false;
   // True if the metric that selects the best checkpoint is known at this step. The sink then wants
   // the state if it is the best one so far.
@@ -32,11 +33,11 @@ struct SaveMoment {
 class CheckpointSink {
  public:
   virtual ~CheckpointSink() = default;
-  // Returns true if the sink wants to save this state. Called after each completed step. If the
-  // step is not saved at that time, called again after the validation pass of the step. Usually
-  // returns at once, and returns false while the previous save is in progress. For `last`, for
-  // `stopping` and for the best state so far, the call instead blocks until the previous save ends
-  // or the sink's deadline passes.
+  // Returns true if the sink wants to save this state. Called after each completed step. If that
+  // call returns false, called again after the validation pass of the step. Usually returns at
+  // once, and returns false while the previous save is in progress. For `last`, for `stopping` and
+  // for the best state so far, the call instead blocks until the previous save ends or the sink's
+  // deadline passes.
   virtual bool Wanted(const SaveMoment& moment) = 0;
   // Returns true while a save is in progress, so that Wanted may block.
   virtual bool IsSaving() const { return false; }

@@ -8,8 +8,8 @@
 // If a program has only one model, these names have no part "<model>.". The tensors `model` are
 // then the state_dict of that module.
 //
-// The tensors of embedding tables follow (embedding_state.h). Buffers of mode kPerReplica have a
-// value on each replica (replica_buffers.h). `model` has the values of replica 0, and
+// The tensors of embedding tables follow (embedding_state.h). Each replica has its own values of
+// buffers of mode kPerReplica (replica_buffers.h). `model` has the values of replica 0, and
 // Snapshot::replica_buffers has the values of all replicas.
 #pragma once
 

@@ -44,9 +44,9 @@ class LossGraph {
   LossGraph* const outer_;  // The previous LossGraph of the thread, or null.
 };
 
-// ForwardEnds adds a span "forward" to the trace, from the last call of ForwardBegins to now. Each
-// minimize() ends a forward pass, and another one may follow in the same step. Both functions are
-// for the calling thread.
+// ForwardEnds adds a span "forward" to the trace, from the last call of ForwardBegins to this call.
+// Each minimize() ends a forward pass, and another one may follow in the same step. Both functions
+// concern only the calling thread.
 void ForwardBegins();
 void ForwardEnds();
 

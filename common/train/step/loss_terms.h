@@ -28,7 +28,7 @@ struct LossWeights {
   double Nominal(const at::Tensor& value) const;
   // Returns true if a weighted sum is divided by the sum of its weights.
   bool DividesByWeights() const { return reduction != LossReduction::kNominal; }
-  // Returns true if this divisor is a sum over all replicas.
+  // Returns true if the divisor of a weighted sum is a sum over all replicas.
   bool OverReplicas() const { return reduction == LossReduction::kGlobal && reduces; }
   // Returns the factor by which this replica's weighted mean is multiplied before the sum over all
   // replicas.

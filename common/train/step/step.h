@@ -10,14 +10,15 @@
 // buffers return to their values before the step. Slots are the state that an optimizer has for
 // each parameter. After the last reduction, the replica completes the update.
 //
-// A call of minimize() may have several optimizers. The step makes all their backward passes first,
-// then one reduction, then all updates.
+// A call of minimize() may have several optimizers. The step first makes all their backward passes,
+// then reduces all their gradients together, and then makes all updates.
 //
 // A step runs in one of two modes. A program that calls minimize() once in a step uses deferred
 // mode: the update follows the last reduction. If the program calls minimize() a second time, the
 // step is rolled back and repeated in immediate mode. All later steps are in immediate mode. In
-// immediate mode, each minimize() makes a reduction and updates at once. The step first copies the
-// state, so that it can be rolled back. The last reduction then has only control data.
+// immediate mode, each minimize() reduces its gradients and updates the parameters before it
+// returns. The step first copies the state, so that it can be rolled back. The last reduction then
+// has only control data.
 //
 // With parameter servers (GradientSink::updates), each worker makes its steps alone, and the
 // communicator has one replica. Gradients that were sent cannot be taken back. Such a step is
@@ -101,8 +102,8 @@ class StepRunner {
   using Body = std::function<void(Step&, const data::Batch&)>;
   // Runs one step. `batch` is this replica's slice of the global batch, with `local_examples`
   // examples, possibly 0. `body` is the program's code for the step, and is called for each
-  // micro-batch. If the step is repeated, `body` runs again. Blocks until all reductions are
-  // complete.
+  // micro-batch, a part of the slice. If the step is repeated, `body` runs again. Blocks until all
+  // reductions are complete.
   absl::StatusOr<StepResult> Run(const StepPlan& plan, const data::Batch& batch,
                                  int64_t local_examples, const Body& body);
 

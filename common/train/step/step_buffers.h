@@ -5,13 +5,13 @@
 // averaged.
 //
 // Replicas detect which buffers steps change, so that a program need not declare it. At the start
-// of a generation (the time in which the same processes train together), a replica keeps the values
-// of its buffers as the reference. At the end of each step, it compares the buffers with the
-// reference. A change between two steps is therefore detected in the next step. The step's control
-// data, the numbers in its last reduction, has a flag for a detected change. If any replica sets
-// the flag, all replicas agree on the changed buffers. They average these buffers from that step
-// on, also after a restart (NamedBuffer::averaged), and no longer compare them. Buffers that never
-// change are never reduced.
+// of a generation (group of processes that train together), a replica keeps the values of its
+// buffers as the reference. At the end of each step, it compares the buffers with the reference. A
+// change between two steps is therefore detected in the next step. The step's control data, the
+// numbers in its last reduction, has a flag for a detected change. If any replica sets the flag,
+// all replicas agree on the changed buffers. They average these buffers from that step on, also
+// after a restart (NamedBuffer::averaged), and no longer compare them. Buffers that never change
+// are never reduced.
 //
 // Every step must compare, because a buffer may differ between replicas from its first change on.
 // Small buffers, of up to 65,536 elements, are joined and compared in one operation for each

@@ -38,7 +38,7 @@ class StepGradients {
   StepGradients(const GradientParts& parts, Precision precision)
       : parts_(parts), scaler_(precision) {}
 
-  // Begins the step of `plan`, or repeats it after a roll-back.
+  // Begins the step of `plan`. Called again if the step is rolled back and repeated.
   void Begin(const StepPlan& plan);
 
   // A backward pass.

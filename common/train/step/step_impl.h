@@ -146,7 +146,7 @@ class StepImpl {
 
   const std::shared_ptr<const int> life_ = std::make_shared<const int>(0);
   int repeated_ = 0;
-  bool immediate_ = false;  // True in immediate mode, in which each minimize() updates at once.
+  bool immediate_ = false;  // True in immediate mode: each minimize() updates before it returns.
   // True after the first completed step. How often the program calls minimize() is known from then
   // on.
   bool settled_ = false;

@@ -1,12 +1,13 @@
-// The losses of a step. A program passes one loss for each example, optionally with weights, and
-// terms to add to the loss. StepLosses checks the losses and terms, and computes the objective of
-// each optimizer. An objective is a scalar. The sum of an optimizer's objectives over all replicas
-// and micro-batches is its loss of the global batch. A replica is one device's copy of the model,
-// with its own thread. Internal to common/train. Used by the replica's thread.
+// The losses of a step. A micro-batch is a part of the replica's slice of the batch. In each
+// micro-batch, a program passes one loss for each example, optionally with weights, and terms to
+// add to the loss. StepLosses checks the losses and terms, and computes the objective of each
+// optimizer. An objective is a scalar. The sum of an optimizer's objectives over all replicas and
+// micro-batches is its loss of the global batch. A replica is one device's copy of the model, with
+// its own thread. Internal to common/train. Used by the replica's thread.
 //
 // A loss with weights is divided by the sum of the weights over the whole step. This sum is known
-// in the last micro-batch. Earlier objectives are divided by an estimate, and the gradients are
-// corrected in the last micro-batch.
+// in the last micro-batch. In earlier micro-batches, objectives are divided by an estimate. The
+// last micro-batch corrects the gradients of the earlier ones.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -63,8 +64,8 @@ class StepLosses {
   // in this micro-batch. Throws StatusError.
   void Check(const std::vector<Objective>& objectives, const std::vector<int>& minimized) const;
   // Returns one goal for each optimizer of `objectives`. In the last micro-batch, sums the weights
-  // over all replicas if the divisor is over all replicas. Throws StatusError. REQUIRES: Check has
-  // passed.
+  // over all replicas if LossWeights::OverReplicas() is true. Throws StatusError. REQUIRES: Check
+  // has passed.
   std::vector<Goal> Goals(const std::vector<Objective>& objectives);
 
   // Returns the sum of this replica's objectives in the step, in double precision. Undefined if
