@@ -1,4 +1,4 @@
-"""/metrics of real processes, as Prometheus' own parser reads it, and stragglers."""
+"""/metrics of real processes, as Prometheus' own parser and promtool read it, and stragglers."""
 import glob
 import os
 import re
@@ -17,6 +17,8 @@ from ports import consecutive_ports
 # Pure Python, of the test tools; TensorBoard is in the other environment.
 sys.path += glob.glob(f"{os.environ.get('MUSTER_TOOLS_VENV', '')}/lib/python3*/site-packages")
 from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
+sys.path.append(str(SOURCE / "tests" / "interop"))
+import promtool  # noqa: E402
 
 PHASES = {"starting", "forming", "data", "forward", "reduce", "update", "evaluate", "save", "ending"}
 
@@ -177,6 +179,31 @@ class ParameterServers(MetricsTest):
         self.stop(launched)
 
 
+@unittest.skipIf(promtool.PROMTOOL is None, promtool.WHY_NOT)
+class Promtool(MetricsTest):
+    def accepts(self, *ports):
+        for port in ports:
+            text = get(port)
+            self.assertEqual(promtool.complaints("check", "metrics", text=text), "", text)
+
+    def test_it_accepts_each_task(self):
+        first, model_dir = consecutive_ports(5), str(self.dir / "model")
+        launched = self.launch(first, self.long_job(strategy="parameter_server", model_dir=model_dir), "--workers", 2, "--ps", 1, "--evaluator")
+        self.until(first + 1, lambda found: found.get(("muster_steps_total", ()), 0) > 5)
+        self.until(first + 4, lambda found: found["muster_cpu_cores", ()] >= 0)
+        self.accepts(*range(first, first + 5))
+        self.stop(launched)
+        first = consecutive_ports(2)
+        launched = self.launch(first, self.long_job(), "--workers", 1)
+        self.until(first, lambda found: found.get(("muster_steps_total", ()), 0) > 5)
+        self.accepts(first, first + 1)
+        self.stop(launched)
+
+    def test_it_sees_what_it_looks_for(self):
+        for text in "muster_step{ 1\n", "# TYPE muster_steps counter\nmuster_steps 1\n":
+            self.assertNotEqual(promtool.complaints("check", "metrics", text=text), "", text)
+
+
 class Refusals(MetricsTest):
     def refusal(self, *sets):
         done = self.start(self.cluster(1), "worker:0", self.long_job(), sets)
@@ -225,4 +252,4 @@ class Dashboard(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    harness.main()
