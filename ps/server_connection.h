@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/transport/counted_stream.h"
 #include "common/transport/data_connection.h"
 #include "muster/status.h"
 #include "ps/chief_contact.h"
@@ -25,6 +26,7 @@ struct ServeOptions {
   ChiefContact* chief = nullptr;
   std::atomic<int64_t>* newest_lease = nullptr;  // Raised to the lease of each push. May be null.
   Duration new_view = std::chrono::minutes(2);
+  transport::Traffic* shared_memory = nullptr;  // Counts bytes in shared memory. May be null.
 };
 
 // Serves one connection. In connection.info(), `to` is the shard and `generation` is the view.

@@ -14,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/rpc/bulk_calls.h"
+#include "common/transport/counted_stream.h"
 #include "common/transport/data_listener.h"
 
 namespace muster {
@@ -40,6 +41,8 @@ struct PsServiceOptions {
   Duration chief_silence = Duration::zero();
   rpc::BulkCalls::Limits bulk;          // Limits of the chief's calls that carry state.
   std::shared_ptr<SpanRecorder> spans;  // Of the threads that serve workers. May be null.
+  // Counts the bytes that pass through memory shared with workers. May be null.
+  std::shared_ptr<transport::Traffic> shared_memory;
 };
 
 // For the log and for status lines.

@@ -12,7 +12,8 @@ namespace muster {
 class FlightRecorder;
 namespace transport {
 class DataListener;
-}
+struct Traffic;
+}  // namespace transport
 }  // namespace muster
 
 namespace muster::collective {
@@ -50,6 +51,8 @@ struct GroupSpec {
   bool progress_thread = true;
   // Receives the operations of the communicators. May be null.
   std::shared_ptr<FlightRecorder> recorder;
+  // Counts the bytes that pass through shared memory. May be null.
+  std::shared_ptr<transport::Traffic> shared_memory;
 };
 
 // Opens the links between members that the algorithm needs (topology.h), and tests each link with a

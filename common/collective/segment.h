@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/collective/shared_memory_group.h"
+#include "common/transport/counted_stream.h"
 
 namespace muster::collective {
 
@@ -58,6 +59,10 @@ class Segment {
   };
   std::optional<Reason> reason() const;
 
+  // Where HostGroup counts the bytes that pass through the segment. May be null, as at first.
+  void set_traffic(std::shared_ptr<transport::Traffic> traffic) { traffic_ = std::move(traffic); }
+  transport::Traffic* traffic() const { return traffic_.get(); }
+
   // Returns the beginning of the arena of `rank`, which has offset 0.
   std::byte* arena(int rank) const;
   // Allocates memory in the arena of `rank` and returns its offset. Returns -1 if the arena or
@@ -77,6 +82,7 @@ class Segment {
   const int fd_;
   bool linked_;  // True while this process must unlink the segment.
   std::byte* base_ = nullptr;
+  std::shared_ptr<transport::Traffic> traffic_;
   absl::Mutex mutex_;
   int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;  // Bytes in the arena of this process's rank.
 };

@@ -21,6 +21,7 @@
 #include "common/push_pull/layout.h"
 #include "common/push_pull/options.h"
 #include "common/push_pull/rows/row_pull.h"
+#include "common/transport/counted_stream.h"
 #include "common/transport/data_listener.h"
 #include "muster/status.h"
 
@@ -63,6 +64,8 @@ struct ClientOptions {
   // Set to the number of launched chunks without an answer, for monitoring. Rows that are fetched
   // ahead are not counted. May be null.
   std::shared_ptr<std::atomic<int64_t>> in_flight;
+  // Counts the bytes that pass through memory shared with servers of this host. May be null.
+  std::shared_ptr<transport::Traffic> shared_memory;
 };
 
 class PushPullClient {

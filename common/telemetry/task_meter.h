@@ -41,6 +41,8 @@ class TaskMeter {
   void AddGeneration();
   void AddCheckpoint();
   void SetRestarts(int64_t restarts);
+  // Chief of a job with parameter servers only. Sets what the run has lost of pushes.
+  void SetPushLosses(const proto::PushLosses& losses);
   void SetSystem(SystemStats system);
   // Chief only. Sets whether other members wait for `member`.
   void SetStraggler(const std::string& member, bool straggler);
@@ -52,8 +54,8 @@ class TaskMeter {
   const std::shared_ptr<std::atomic<int64_t>>& chunks_in_flight() const {
     return chunks_in_flight_;
   }
-  // Counts the bytes of this process's data connections.
-  const std::shared_ptr<transport::Traffic>& traffic() const { return traffic_; }
+  // Counts the bytes that this process exchanges with other tasks.
+  const std::shared_ptr<transport::TaskTraffic>& traffic() const { return traffic_; }
 
   proto::TaskStats Stats(MonotonicTime now = Clock::now()) const;
   // Returns the current phase and step.
@@ -66,7 +68,8 @@ class TaskMeter {
   double StaleAfterLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double LocalStepSecondsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const std::shared_ptr<transport::Traffic> traffic_ = std::make_shared<transport::Traffic>();
+  const std::shared_ptr<transport::TaskTraffic> traffic_ =
+      std::make_shared<transport::TaskTraffic>();
   const std::shared_ptr<std::atomic<int64_t>> chunks_in_flight_ =
       std::make_shared<std::atomic<int64_t>>(0);
   std::atomic<int64_t> examples_ = 0;

@@ -1,4 +1,5 @@
-// Counts the bytes of data connections. A process passes CountBytes as ListenerOptions::wrap.
+// Counts the bytes that a process exchanges with other tasks. A process passes CountBytes as
+// ListenerOptions::wrap.
 #pragma once
 
 #include <atomic>
@@ -9,9 +10,20 @@
 
 namespace muster::transport {
 
-// Bytes on all data connections of a process, without TLS's own.
+// Thread-safe.
 struct Traffic {
   std::atomic<int64_t> sent = 0, received = 0;
+  void Add(int64_t bytes_sent, int64_t bytes_received) {
+    sent.fetch_add(bytes_sent, std::memory_order_relaxed);
+    received.fetch_add(bytes_received, std::memory_order_relaxed);
+  }
+};
+
+// By transport. `tcp` has the bytes on data connections, without TLS's own. `shared_memory` has the
+// data that processes of one host read from each other's memory. `nccl` has the data that NCCL must
+// move at least, because NCCL counts nothing.
+struct TaskTraffic {
+  Traffic tcp, shared_memory, nccl;
 };
 
 // Returns a stream over `stream` that adds its bytes to `traffic`.

@@ -116,9 +116,10 @@ class NcclCommunicator : public Communicator {
  public:
   // MakeNcclCommunicator describes the arguments.
   NcclCommunicator(std::unique_ptr<Communicator> shadow, const NcclDevice& device, Duration timeout,
-                   std::shared_ptr<FlightRecorder> recorder)
+                   const NcclRecords& records)
       : shadow_(std::move(shadow)),
-        recorder_(std::move(recorder)),
+        recorder_(records.recorder),
+        traffic_(records.traffic),
         spans_(shadow_->rank()),
         device_(device.device),
         stream_(device.stream),
@@ -222,6 +223,10 @@ class NcclCommunicator : public Communicator {
     const CollectiveCall call = CallOf(work.signature, rank());
     if (recorder_ != nullptr) recorder_->Ends(call, Message(result));
     spans_.Add(work.label, call, work.begin);
+    if (result.ok() && traffic_ != nullptr) {
+      const Bytes bytes = TrafficOf(work.signature, rank(), size());
+      traffic_->Add(bytes.sent, bytes.received);
+    }
     return result;
   }
 
@@ -380,6 +385,7 @@ class NcclCommunicator : public Communicator {
 
   const std::unique_ptr<Communicator> shadow_;
   const std::shared_ptr<FlightRecorder> recorder_;
+  const std::shared_ptr<transport::Traffic> traffic_;
   const collective::OperationSpans spans_;
   const int device_;
   const cudaStream_t stream_;
@@ -402,9 +408,8 @@ absl::Status NcclWork::Wait() {
 
 std::unique_ptr<Communicator> MakeNcclCommunicator(std::unique_ptr<Communicator> shadow,
                                                    const NcclDevice& device, Duration timeout,
-                                                   std::shared_ptr<FlightRecorder> recorder) {
-  return std::make_unique<NcclCommunicator>(std::move(shadow), device, timeout,
-                                            std::move(recorder));
+                                                   const NcclRecords& records) {
+  return std::make_unique<NcclCommunicator>(std::move(shadow), device, timeout, records);
 }
 
 }  // namespace muster::collective

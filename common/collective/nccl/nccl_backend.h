@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "common/collective/communicator.h"
+#include "common/transport/counted_stream.h"
 
 namespace muster {
 class FlightRecorder;
@@ -23,10 +24,15 @@ struct NcclDevice {
   ncclComm_t comm = nullptr;
 };
 
+struct NcclRecords {
+  std::shared_ptr<FlightRecorder> recorder;     // May be null.
+  std::shared_ptr<transport::Traffic> traffic;  // May be null.
+};
+
 // Takes ownership of `device.comm`. `shadow` is a host communicator of the same ranks.
 std::unique_ptr<Communicator> MakeNcclCommunicator(std::unique_ptr<Communicator> shadow,
                                                    const NcclDevice& device, Duration timeout,
-                                                   std::shared_ptr<FlightRecorder> recorder);
+                                                   const NcclRecords& records);
 
 // Return the status for an error of CUDA or NCCL, classified by
 // common/base/faults/process_fault.h. NcclError appends NCCL's last error text. `comm` may be null.
