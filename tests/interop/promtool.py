@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-ALERTS = SOURCE / "deploy" / "prometheus" / "muster_alerts.yml"
+ALERTS = SOURCE / "deploy" / "prometheus" / "alerts.yml"
 PROMTOOL = shutil.which("promtool", path=os.pathsep.join([f"{os.environ.get('MUSTER_TOOLS_VENV', sys.prefix)}/bin", os.environ.get("PATH", "")]))
 WHY_NOT = "no promtool: run deploy/bootstrap --test"
 
