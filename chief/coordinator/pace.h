@@ -12,11 +12,13 @@ struct PaceRules {
   // of its own time, and by at least `least_seconds`.
   double share = 0.2, least_seconds = 0.005;
   // After this many reports in a row over the limit, it is a straggler. One report suffices if the
-  // fraction is at least `clear_share`.
-  int reports = 2;
-  double clear_share = 0.5;
-  // A member is no longer a straggler after this many reports in a row below half of `share`.
-  int reports_after = 2;
+  // fraction is at least `clear_share` and the difference at least `clear_seconds`, which is longer
+  // than a busy host delays most steps.
+  int reports = 3;
+  double clear_share = 0.5, clear_seconds = 0.1;
+  // A member is no longer a straggler after this many reports in a row below half of `share`. It is
+  // larger than `reports`, so that a member whose pace varies remains one.
+  int reports_after = 5;
 };
 
 struct Pace {
