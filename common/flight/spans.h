@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,13 +29,14 @@ struct SpanEvent {
   const char* name = nullptr;  // A literal, such as "backward".
   int lane = 0;                // Index into SpanRecord::lanes.
   MonotonicTime begin, end;
-  int64_t step = 0;       // The step at the start of the span. 0: none yet.
-  int64_t bytes = 0;      // The bytes of an operation. 0 if unknown.
-  uint64_t sequence = 0;  // CollectiveCall::sequence. 0 for other spans.
-  int32_t index = -1;     // For example the number of a bucket. -1 if there is none.
+  int64_t step = 0;        // The step at the start of the span. 0: none yet.
+  int64_t bytes = 0;       // The bytes of an operation. 0 if unknown.
+  uint64_t sequence = 0;   // CollectiveCall::sequence. 0 for other spans.
+  int32_t index = -1;      // For example the number of a bucket. -1 if there is none.
+  bool truncated = false;  // The span was open when the recording stopped, which is its end.
 };
 
-// The spans of a window of steps, ordered by end time.
+// The spans of a window of steps, ordered by end time. Those that were open are the last.
 struct SpanRecord {
   std::vector<std::string> lanes;
   std::vector<SpanEvent> spans;
@@ -67,8 +69,12 @@ class SpanRecorder {
   int64_t step() const { return step_.load(std::memory_order_relaxed); }
   // Returns the index of the lane with this name. Adds the lane if it is new.
   int Lane(const std::string& name);
-  // Adds a span, and sets its step. Has no effect unless recording.
-  void Add(SpanEvent event);
+  // Announces a span that begins, so that Stop returns it even if it is still open. Its end is
+  // ignored. Returns a number for Add, 0 unless recording.
+  uint64_t Open(SpanEvent event);
+  // Adds a span that has ended, and sets its step. `opened` is the result of Open, or 0. Has no
+  // effect unless recording.
+  void Add(SpanEvent event, uint64_t opened = 0);
 
  private:
   struct StepStart {
@@ -78,6 +84,8 @@ class SpanRecorder {
   // Returns the index in starts_ of the first step of the window, and of the first one after it.
   std::pair<size_t, size_t> WindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsDoneLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the step at this time, 0 if none had begun.
+  int64_t StepAtLocked(MonotonicTime at) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   std::atomic<bool> recording_ = false;
   std::atomic<int64_t> step_ = 0;
@@ -85,6 +93,8 @@ class SpanRecorder {
   CondVar changed_;
   std::vector<std::string> lanes_ ABSL_GUARDED_BY(mu_);
   std::deque<SpanEvent> spans_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, SpanEvent> open_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_opened_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<StepStart> starts_ ABSL_GUARDED_BY(mu_);  // The steps that began since Start.
   uint64_t lost_ ABSL_GUARDED_BY(mu_) = 0;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
@@ -136,7 +146,8 @@ class Span {
   const int32_t index_;
   SpanRecorder* recorder_;  // Null if not recording.
   MonotonicTime begin_;
-  bool range_ = false;  // An NVTX range is open.
+  uint64_t opened_ = 0;  // Of SpanRecorder::Open.
+  bool range_ = false;   // An NVTX range is open.
 };
 
 // Records a span of the calling thread that began at `begin` and ends now.

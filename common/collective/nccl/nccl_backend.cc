@@ -108,6 +108,7 @@ class NcclWork : public Work {
   // For the span: from the call to the time at which the host saw the end.
   const MonotonicTime begin = Clock::now();
   const collective::OperationLabel label;
+  uint64_t span = 0;  // Of OperationSpans::Open.
   std::atomic<bool> done{false};
   absl::Status status;
 };
@@ -222,7 +223,7 @@ class NcclCommunicator : public Communicator {
     result = status();
     const CollectiveCall call = CallOf(work.signature, rank());
     if (recorder_ != nullptr) recorder_->Ends(call, Message(result));
-    spans_.Add(work.label, call, work.begin);
+    spans_.Add(work.label, call, work.begin, work.span);
     if (result.ok() && traffic_ != nullptr) {
       const Bytes bytes = TrafficOf(work.signature, rank(), size());
       traffic_->Add(bytes.sent, bytes.received);
@@ -249,13 +250,15 @@ class NcclCommunicator : public Communicator {
     }
     signature.sequence = ++sequence_;
     auto work = std::make_shared<NcclWork>(this, signature);
-    if (recorder_ != nullptr) recorder_->Starts(CallOf(signature, rank()));
+    const CollectiveCall call = CallOf(signature, rank());
+    if (recorder_ != nullptr) recorder_->Starts(call);
     absl::Status started = valid;
     if (started.ok()) started = Start(*work, enqueue);
     if (!started.ok()) {
       Abort(started);
       return std::make_shared<FailedWork>(status());
     }
+    work->span = spans_.Open(work->label, call, work->begin);
     work->everybodys.resize(size());
     work->comparison = shadow_->AllGather(
         {const_cast<Signature*>(&work->signature), sizeof(Signature), DataType::kByte},
