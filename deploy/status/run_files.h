@@ -36,6 +36,9 @@ int64_t LocalPidOf(const RunFiles& run);
 // Blocks for at most `wait`.
 bool OwnerLives(const RunFiles& run, Duration wait);
 
+// Returns false if the run has only been started: its tasks never joined.
+bool HasBegun(const RunFiles& run);
+
 // Returns the state of the run in the form of a chief's reply. It has no members, and the ages of
 // its events are unknown (negative). Without a result.json, the step, the loss and the rates are
 // the last values in the event files of train/.
