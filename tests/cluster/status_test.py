@@ -399,6 +399,22 @@ class Page(StatusTest):
             self.assertLess(time.monotonic() - start, 15)
             self.assertRegex(launch.output(), rf"status\.port: .*{port}")
 
+    def test_on_the_loopback_the_page_needs_the_token_and_the_numbers_do_not(self):
+        first = consecutive_ports(2)
+        launch = self.launch("--workers", "1", "--status-port", self.port, "--set", f"status.metrics_port={first}")
+        token = launch.matches(r"\?token=([0-9a-f]{32,})\n")[1]
+        for path in "/", "/status.json", "/events":
+            self.assertEqual(self.get(path).status, 401, path)
+        self.assertEqual(self.get("/status.json", token).status, 200)
+        for port in first, first + 1:
+            numbers = self.get("/metrics", port=port)
+            self.assertEqual(numbers.status, 200)
+            # No value of a label is of the job or the host, but the names of tasks and datasets.
+            values = set(re.findall(r'="([^"]*)"', numbers.read().decode()))
+            self.assertFalse(values & {str(self.model_dir), socket.gethostname(), "linear"}, values)
+        launch.signal(signal.SIGINT)
+        launch.wait(30)
+
     def test_a_straggler_is_named_within_ten_steps_by_log_status_page_and_metric(self):
         """A step is that which the chief has reached. Before, all tasks take 200 ms for one: what a busy host adds makes no straggler of any. From then on
         a step takes more than a second, so that a late heartbeat, or a late look, costs few steps."""
