@@ -35,9 +35,15 @@ std::string ContentFolder(const std::string& digest);
 // home folder, because the shell starts there.
 std::string NamedFolder(const std::string& folder);
 
+// A file in the folder of an archive. It describes the copied files, and its time of modification
+// is that of the last use: UnpackOnceCommand and, while it runs, `muster run-tasks` set it.
+inline constexpr char kCopyMark[] = ".muster-copy";
 // Return commands for any login shell that unpack the archive from their standard input.
-// UnpackOnceCommand has no effect if the folder of this digest exists, and creates it atomically.
-// UnpackOverCommand overwrites existing files.
+// UnpackOnceCommand unpacks nothing if the folder of this digest exists, and creates it atomically.
+// It also removes the folders of other archives that were not used for kCopyUnusedDays, in which no
+// process runs, and which have nothing but the copied files, unchanged. UnpackOverCommand
+// overwrites existing files.
+inline constexpr int kCopyUnusedDays = 14;
 std::string UnpackOnceCommand(const std::string& digest);
 std::string UnpackOverCommand(const std::string& folder);
 
