@@ -147,9 +147,9 @@ class WorkTable {
   // have given out this lease and all leases with lower ids. The table treats them as given out.
   void Reach(int64_t lease) { leases_.Reach(lease); }
   // Returns a number that rises with each important change, such as a new worker or a lease that a
-  // lost worker held. After such a change, no lease may be given out until a server has a record
-  // with the change. Otherwise a restarted chief would count lost pushes and repeated examples
-  // wrongly.
+  // lost worker held. After such a change, no lease may be given out until a server has stored a
+  // record that contains the change. Otherwise a restarted chief would count lost pushes and
+  // repeated examples wrongly.
   uint64_t revision() const { return revision_; }
 
  private:

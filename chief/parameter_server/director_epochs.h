@@ -1,6 +1,6 @@
 // DirectorEpochs follows a parameter-server job through its steps and epochs. It reports completed
 // steps. It knows whether a pass over the validation or test data is due. It runs the hooks of
-// callbacks. It updates the record from which a restarted chief continues
+// callbacks. It updates the ChiefRecord, from which a restarted chief continues
 // (chief/leases/chief_record.h). Used only by the thread of Director::Run.
 #pragma once
 

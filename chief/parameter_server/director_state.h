@@ -60,7 +60,7 @@ class DirectorState {
                ServerLinks* links);
   // Returns true if enough ps tasks are present to begin. Otherwise adds the names of the missing
   // tasks to `missing`. `since` is the time at which the wait for ps tasks began. Returns Preempted
-  // if a stop was requested and there is nothing to save, or the servers have not returned to a
+  // after a request to stop, if there is nothing to save or if the servers have not returned to a
   // restarted chief in time. Returns the error passed to Fail, if Fail was called, and the errors
   // of ShardServers::NewestRecord.
   absl::StatusOr<bool> ServersReady(MonotonicTime since, std::string* missing) const;

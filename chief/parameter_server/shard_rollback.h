@@ -43,8 +43,9 @@ class ShardRollback {
   // weights, copies these weights. A cut that is read only in part then does no damage.
   void RetainWeights();
   // Called when a cut was read completely. From this call on, shards are restored from this cut,
-  // with two exceptions. A cut with Cut::put_back does not have the servers' weights. A cut that
-  // was not written to files is used only if there are no earlier files and no embedding tables.
+  // with two exceptions. A cut with Cut::put_back has a callback's weights and is not used. A cut
+  // that was not written to files is used only if there are no earlier files and no embedding
+  // tables.
   void Commit(Cut cut);
 
   const checkpoint::TrainingState& state() const { return kept_.state; }

@@ -1,8 +1,9 @@
 // TrainingCallbacks decides when the callbacks of a parameter-server job run, and keeps their
 // state. Hooks run on the thread of Director::Run. The hooks for the end of an epoch and for the
 // begin of the next one run after the last step of the epoch. The chief gives the first batch of
-// the next epoch to a worker only after a server has stored the callbacks' decisions in the chief's
-// record. A restarted chief therefore continues with these decisions. Used by one thread at a time.
+// the next epoch to a worker only after a server has stored a ChiefRecord
+// (chief/leases/chief_record.h) with the callbacks' decisions. A restarted chief therefore
+// continues with these decisions. Used by one thread at a time.
 #pragma once
 
 #include <map>

@@ -45,8 +45,7 @@ class EmbeddingStore {
 
 // The tables of this process. All its replicas share them. Gradients are summed over all replicas
 // before Push, so every replica pushes the same gradients. The first Push of a step makes the
-// update, and each later Push of that step waits until the update is complete and does nothing
-// else. Thread-safe.
+// update. Each later Push of the same step only waits until that update is complete. Thread-safe.
 class LocalEmbeddings : public EmbeddingStore {
  public:
   explicit LocalEmbeddings(std::vector<push_pull::EmbeddingTable::Options> options);
