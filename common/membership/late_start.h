@@ -1,5 +1,5 @@
 // Handles the start of a task whose chief may have ended already. An example is a Kubernetes pod
-// that replaces a lost worker after the job's last step. The pod would wait for the chief in vain.
+// that replaces a lost worker after the job's final step. The pod would wait for the chief in vain.
 #pragma once
 
 #include <functional>

@@ -11,8 +11,8 @@
 // it or the chief is lost. The Member then aborts the communicators of the generation, which wakes
 // the training loop. The loop calls NextGeneration to join the next generation.
 //
-// After the end of the job, each returned error has this process's last log line as its message.
-// main prints this line and exits with ExitCodeOf(status).
+// After the end of the job, the message of each returned error is the line that this process must
+// print last. main prints this line and exits with ExitCodeOf(status).
 #pragma once
 
 #include <functional>

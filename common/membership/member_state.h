@@ -164,8 +164,8 @@ struct MemberChange {
 };
 MemberChange Apply(const MemberRules& rules, PausingTime now, MemberState state, MemberEvent event);
 
-// Returns the status with which this process ends after the verdict. The message is the last log
-// line of the process.
+// Returns the status with which this process ends after the verdict. The message is the line that
+// this process must print last.
 absl::Status VerdictStatus(const MemberRules& rules, const Verdict& verdict);
 
 }  // namespace muster::membership

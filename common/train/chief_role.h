@@ -64,7 +64,8 @@ struct DirectParts {
   std::optional<std::map<std::string, std::string>> built_integers;
   // The error of that load. The chief ignores it if the parameter servers hold a state of this run,
   // because the loaded weights are not needed then. If the program has integer buffers, which
-  // servers do not hold, the chief must also have their values from an earlier chief of the run.
+  // servers do not hold, their values must then be in the ChiefRecord
+  // (chief/leases/chief_record.h), which an earlier chief wrote.
   absl::Status unloaded;
 };
 

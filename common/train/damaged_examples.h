@@ -43,8 +43,8 @@ class DamageLog {
 class DamagedExamples {
  public:
   // `data` is the user's name of the dataset. `communicator` and `log` must outlive this object.
-  // Null: `communicator` connects no replicas, and reports cover only this replica. If `log` is
-  // null, this object uses a log of its own.
+  // `communicator` may be null. Reports then cover only this replica. If `log` is null, this object
+  // uses a log of its own.
   DamagedExamples(std::string data, collective::Communicator* communicator, c10::Device device,
                   DamageLog* log = nullptr)
       : data_(std::move(data)),

@@ -27,9 +27,9 @@ struct PassOptions {
   // True if PassResult::summary must have the images and histograms that the program shows in the
   // first batch.
   bool summary = false;
-  // Returns true if the pass must stop. Each replica calls its own function: with one replica
-  // before each batch, and otherwise about four times a second. If the function of one replica
-  // returns true, all replicas stop. May be null.
+  // Returns true if the pass must stop. Each replica calls its own function. With one replica, the
+  // function is called before each batch. With several, it is called about four times a second. If
+  // the function of one replica returns true, all replicas stop. May be null.
   std::function<bool()> stop;
   // Called after each batch. `done` and `total` count batches. May be null.
   std::function<void(int64_t done, int64_t total)> progress;

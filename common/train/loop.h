@@ -35,8 +35,8 @@ class LoopImpl final : public LoopBackend {
   ~LoopImpl() override;
 
   // Receives the newest state from the replica that has it. Then calls the program's run(). Returns
-  // OK at the end of training, Preempted if all replicas stopped on request, and otherwise the
-  // error.
+  // OK at the end of training, and Preempted if all replicas stopped on request. After an error,
+  // returns the error.
   absl::Status Run();
 
   void Fit() override;
@@ -104,7 +104,7 @@ class LoopImpl final : public LoopBackend {
   // True after this object's first step. A BatchNormWatch (step/single_example.h) observes that
   // step.
   bool watched_ = false;
-  bool stop_ = false;  // True if all replicas stop on request.
+  bool stop_ = false;  // True if all replicas must stop on request.
   // True once the program calls Fit, which makes passes at the ends of epochs.
   bool fitting_ = false;
   bool end_saved_ = false;  // True if SaveEnd of this object has saved.

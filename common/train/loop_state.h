@@ -4,9 +4,9 @@
 //
 // A generation is a group of processes that train together until one is lost or joins. At its
 // start, a replica with the newest state sends that state to all other replicas. This replica is
-// the owner. Checkpoints contain a LoopState without `whole`, `tables_whole`, `stop_asked` and the
-// fields that say "Belongs to the process". In this header, "the last step" is the newest completed
-// step.
+// the owner. Checkpoints contain a LoopState without these fields: `whole`, `tables_whole`,
+// `stop_asked`, those from `last_loss` to `last_passes`, and those that say "Belongs to the
+// process". In this header, "the last step" is the newest completed step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,9 +27,9 @@
 namespace muster {
 
 struct LoopState {
-  // False while the owner's state overwrites this replica's state, and after such a transfer was
-  // interrupted. The tensors then mix two states, and `steps` is meaningless. Becomes true when a
-  // transfer completes or a checkpoint is restored.
+  // False in three cases: the process has started without a state, the owner's state is overwriting
+  // this replica's state, or such a transfer was interrupted. The tensors may then mix two states,
+  // and `steps` is meaningless. Becomes true when a transfer completes or a checkpoint is restored.
   bool whole = true;
   // Like `whole`, for the embedding tables of the process. Used only in the LoopState of the
   // process's first replica, because that replica receives the tables for the process.
@@ -112,7 +112,7 @@ struct TransferOptions {
   std::function<void()> moment;
 };
 // Sends the owner's state to all replicas: parameters, buffers, optimizer slots, embedding tables
-// and the LoopState. Called by all replicas of a generation. Assigns to `state` last. After a
+// and the LoopState. Called by all replicas of a generation. Assigns to `*state` last. After a
 // failure, each replica therefore has its previous state, or has no state (LoopState::whole is
 // false). Throws StatusError.
 void BroadcastState(Replica* replica, collective::Communicator* communicator, int owner,

@@ -29,7 +29,8 @@ namespace muster {
 // A group of members that train together. When a member is lost or joins, the coordinator forms a
 // new generation.
 struct Generation {
-  bool job_done = false;  // True if the job ended before a generation formed. All else is unset.
+  // True if the job ended before a generation formed. The other fields are then not set.
+  bool job_done = false;
   uint64_t id = 0;
   std::string run_id;  // Names the run in messages and files.
   int rank = 0;        // The rank of this member.

@@ -93,9 +93,10 @@ class Trainer {
   // then returns `unloaded`. If a process has, Run ignores the error, because the weights are not
   // needed.
   void EndUnlessTakenOver(absl::Status unloaded) { unloaded_ = std::move(unloaded); }
-  // Trains to the end of the job, with one thread for each replica. Returns the final status: OK,
-  // Preempted if all replicas stopped on request, or the error. If the final state could not be
-  // saved, the error is retryable, which means that a restart of the task may succeed.
+  // Trains to the end of the job, with one thread for each replica. Returns the final status: OK at
+  // the end of training, Preempted if all replicas stopped on request, or an error. If the final
+  // state could not be saved, the error is retryable, which means that a restart of the task may
+  // succeed.
   absl::Status Run(Membership* membership);
   // Thread-safe. Returns true if this process has completed a step, which shows that its devices
   // and its program work.
@@ -122,7 +123,8 @@ class Trainer {
   // several replicas fail, returns the error that best describes the cause.
   absl::Status RunGeneration(Generation* generation, Membership* membership);
   // Returns the argument of EndUnlessTakenOver if no process has completed a step of this run.
-  // Otherwise returns OK. If the argument is an error that is ignored, logs a warning.
+  // Otherwise returns OK. Logs a warning if the argument is an error and this process has completed
+  // no step itself.
   absl::Status CheckLoaded(const Generation& generation) const;
   // Returns the objects that the loops of a generation share. `membership`, `exchange` and
   // `pipelines` must outlive the generation.
@@ -137,8 +139,8 @@ class Trainer {
   // Returns an estimate of the number of replicas in the whole cluster: declared_members times the
   // mean number of replicas of this generation's members. Equal in all members.
   int DeclaredReplicas(int num_replicas, int world_size) const;
-  // Called if no member of this generation has a state. Calls on_state_lost. Returns the error that
-  // ends the generation.
+  // Called if no member of this generation has a state. In the process with `begins_run`, calls
+  // on_state_lost. Returns the error that ends the generation.
   absl::Status StateLost(Membership* membership);
 
   const TrainerOptions options_;

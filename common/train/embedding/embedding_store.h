@@ -73,7 +73,7 @@ class LocalEmbeddings : public EmbeddingStore {
   const uint64_t identity_;
   std::vector<std::unique_ptr<push_pull::EmbeddingTable>> tables_;
   absl::Mutex mutex_;
-  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  // The last step that was applied.
+  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  // The step of the newest update.
 };
 
 }  // namespace muster

@@ -11,7 +11,13 @@
 //
 // All replicas of the generation make the same calls in the same order, each in its own thread. The
 // methods that call hooks do nothing in a run without callbacks. They communicate with the other
-// replicas, with these exceptions: - BeginPass does not communicate. - X
+// replicas, except:
+// - BeginPass does not communicate.
+// - If no callback may make requests in the hooks of steps (CallbackList::decides_in_steps is
+//   false), EndStep does not communicate, and BeginStep communicates only before the first step of
+//   an epoch.
+//
+// All methods throw StatusError.
 #pragma once
 
 #include <map>

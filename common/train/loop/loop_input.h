@@ -49,9 +49,9 @@ class LoopInput {
   const FedBatch& batch() const { return batch_; }
   // Returns the ProgramError for a step without a batch. REQUIRES: !has_batch().
   absl::Status NoBatchError() const;
-  // Counts a completed step over the current batch, and updates the positions in the LoopState. The
-  // position in the training data moves to the next batch after the last step over a batch. Does
-  // not communicate. REQUIRES: has_batch().
+  // Counts a completed step over the current batch, and updates the positions in the LoopState.
+  // After the final step over a batch, the position in the training data moves to the next batch.
+  // Does not communicate. REQUIRES: has_batch().
   void StepDone();
 
   // TakeLeftOut returns the damaged examples that were left out of the batches loaded since its

@@ -55,8 +55,8 @@ class CheckpointEvaluator {
     // Called after each batch. `done` and `total` count batches. May be null.
     std::function<void(int64_t done, int64_t total)> progress;
     // Returns true if the evaluation must stop. Called in the threads of all replicas. With one
-    // replica, it is called before each batch, and otherwise about four times a second. May be
-    // null.
+    // replica, it is called before each batch. With several, it is called about four times a
+    // second. May be null.
     std::function<bool()> cancelled;
   };
   // Restores the models from `snapshot`, the contents of a checkpoint, and evaluates them once on

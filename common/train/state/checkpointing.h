@@ -15,7 +15,7 @@ namespace muster {
 // The state that may be saved.
 struct SaveMoment {
   int64_t step = 0;        // Completed steps.
-  int64_t epoch = 0;       // The epoch of the last step, from 0.
+  int64_t epoch = 0;       // The epoch of step number `step`, from 0.
   bool epoch_end = false;  // True if the step was the last of its epoch.
   // True for the final state of the job. The sink wants it regardless of the job's save intervals.
   bool last = false;
