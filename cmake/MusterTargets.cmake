@@ -9,6 +9,7 @@ function(muster_library name)
   target_link_libraries(muster_${name} PUBLIC muster_flags)
   _muster_link(muster_${name} ${ARG_DEPENDS})
   set_target_properties(muster_${name} PROPERTIES MUSTER_DEPENDS "${ARG_DEPENDS}")
+  _muster_precompile(muster_${name})
   set_property(GLOBAL APPEND PROPERTY MUSTER_LIBRARIES muster_${name})
 endfunction()
 
@@ -56,6 +57,7 @@ function(muster_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   _muster_link(${name} ${ARG_DEPENDS})
   muster_tsan_knows_absl(${name})
+  _muster_test_compiles_quickly(${name})
   if(ARG_LABEL STREQUAL unit)
     if(NOT TARGET unit_tests)
       add_custom_target(unit_tests)  # all of them, for `make test-unit`
@@ -147,8 +149,14 @@ function(_muster_precompiled_header header)
   target_compile_options(${header} PRIVATE -pthread -fpch-preprocess)  # the latter for ccache
 endfunction()
 
-# muster_precompile(TARGET...): these libraries compile against a precompiled header of what nearly all files include.
-function(muster_precompile)
+set(MUSTER_COMMON_HEADERS <absl/status/statusor.h> <absl/synchronization/mutex.h> <algorithm> <charconv> <cmath> <deque> <filesystem>
+  <fmt/format.h> <fmt/ranges.h> <functional> <map> <memory> <nlohmann/json.hpp> <optional> <set> <span> <string> <string_view> <thread>
+  <variant> <vector>)
+
+# Libraries compile against a precompiled header of what nearly all files include. One without fmt, which is in it, has the
+# property DISABLE_PRECOMPILE_HEADERS; sources with code generation options of their own
+# have SKIP_PRECOMPILE_HEADERS.
+function(_muster_precompile target)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     return()  # the options are gcc's
   endif()
@@ -156,14 +164,33 @@ function(muster_precompile)
   if(NOT TARGET ${header})
     _muster_precompiled_header(${header}
       LINKS fmt::fmt nlohmann_json::nlohmann_json absl::statusor absl::synchronization
-      HEADERS <absl/status/statusor.h> <absl/synchronization/mutex.h> <algorithm> <charconv> <cmath> <deque> <filesystem> <fmt/format.h>
-        <fmt/ranges.h> <functional> <map> <memory> <nlohmann/json.hpp> <optional> <set> <span> <string> <string_view> <thread> <variant>
-        <vector>)
+      HEADERS ${MUSTER_COMMON_HEADERS})
   endif()
-  foreach(target ${ARGN})
-    target_compile_options(${target} PRIVATE -pthread -fpch-preprocess)
-    target_precompile_headers(${target} REUSE_FROM ${header})
-  endforeach()
+  target_compile_options(${target} PRIVATE -pthread -fpch-preprocess)
+  target_precompile_headers(${target} REUSE_FROM ${header})
+endfunction()
+
+# Tests compile against a precompiled header with GoogleMock in it, and with -O1: they run for milliseconds and compile for seconds.
+function(_muster_test_compiles_quickly test)
+  target_compile_options(${test} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    return()
+  endif()
+  set(header muster_precompiled_tests)
+  if(NOT TARGET ${header})
+    _muster_precompiled_header(${header}
+      LINKS fmt::fmt nlohmann_json::nlohmann_json absl::statusor absl::synchronization GTest::gmock
+      HEADERS ${MUSTER_COMMON_HEADERS} <gmock/gmock.h>)
+    _muster_compiles_as_a_test(${header})
+  endif()
+  target_compile_options(${test} PRIVATE -pthread -fpch-preprocess)
+  target_precompile_headers(${test} REUSE_FROM ${header})
+endfunction()
+
+# As the files of a program are compiled, not those of a library.
+function(_muster_compiles_as_a_test header)
+  set_target_properties(${header} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${header} PRIVATE -fPIE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
 # muster_precompile_torch(TARGET...): these compile against a precompiled header of ATen, which is most of what their files
@@ -183,9 +210,7 @@ function(muster_precompile_torch)
       if(type STREQUAL EXECUTABLE)
         target_link_libraries(${header} PRIVATE GTest::gmock)
         target_precompile_headers(${header} PRIVATE <gmock/gmock.h>)
-        # As the files of a program are compiled, not those of a library.
-        set_target_properties(${header} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-        target_compile_options(${header} PRIVATE -fPIE)
+        _muster_compiles_as_a_test(${header})
       endif()
     endif()
     target_compile_options(${target} PRIVATE -fpch-preprocess)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/transport/counted_stream.h"
 #include "common/transport/data_connection.h"
 #include "muster/status.h"
 #include "ps/chief_contact.h"
@@ -29,6 +30,7 @@ struct ServeOptions {
   // the number that the chief gave to the batch of the push. May be null.
   std::atomic<int64_t>* newest_lease = nullptr;
   Duration new_view = std::chrono::minutes(2);
+  transport::Traffic* shared_memory = nullptr;  // Counts bytes in shared memory. May be null.
 };
 
 // Serves one connection. In connection.info(), `to` is the shard and `generation` is the number of

@@ -18,6 +18,7 @@
 
 #include "common/base/clock.h"
 #include "common/rpc/bulk_calls.h"
+#include "common/transport/counted_stream.h"
 #include "common/transport/data_listener.h"
 
 namespace muster {
@@ -49,6 +50,8 @@ struct PsServiceOptions {
   rpc::BulkCalls::Limits bulk;  // Limits of the chief's streams Fill, Read and ReadRows.
   // Records spans (common/flight/spans.h) of the threads that serve workers. May be null.
   std::shared_ptr<SpanRecorder> spans;
+  // Counts the bytes that pass through memory shared with workers. May be null.
+  std::shared_ptr<transport::Traffic> shared_memory;
 };
 
 // The state of the service, for log lines.

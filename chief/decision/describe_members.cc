@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kListed = 8;
 
 // Returns for example "a, b and 3 more".
-std::string List(const std::vector<std::string>& texts) {
+std::string Joined(const std::vector<std::string>& texts) {
   std::string list;
   for (size_t i = 0; i < texts.size() && i < kListed; ++i) list += (i == 0 ? "" : ", ") + texts[i];
   if (texts.size() > kListed) list += fmt::format(" and {} more", texts.size() - kListed);
@@ -62,8 +62,8 @@ std::string DescribeMembers(PausingTime now, const JobState& s) {
   }
   const std::string what =
       fmt::format("collective {}, {}", front->report.collective_sequence, front->report.collective);
-  if (out.empty()) return fmt::format("{}: in it {}", what, List(in));
-  return fmt::format("{}: in it {}; not in it {}", what, List(in), List(out));
+  if (out.empty()) return fmt::format("{}: in it {}", what, Joined(in));
+  return fmt::format("{}: in it {}; not in it {}", what, Joined(in), Joined(out));
 }
 
 }  // namespace muster::chief

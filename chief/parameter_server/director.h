@@ -47,6 +47,8 @@ struct DirectorStart {
   CheckpointSink* checkpoints = nullptr;  // Null: nothing is saved.
 };
 
+struct DirectorRecord;
+
 struct DirectorOptions {
   Job job;
   int workers = 1;
@@ -57,6 +59,9 @@ struct DirectorOptions {
   std::function<uint32_t()> term;
   std::function<std::string()> run_id;
   rpc::ChannelOptions channel;
+  // Receives the counters about once a second during training, and at its end. Called by the thread
+  // of Run. May be empty.
+  std::function<void(const DirectorRecord&)> on_counters;
 };
 
 // Counts for "parameter_server" in result.json.

@@ -24,6 +24,7 @@
 #include "common/push_pull/layout.h"
 #include "common/push_pull/options.h"
 #include "common/push_pull/rows/row_pull.h"
+#include "common/transport/counted_stream.h"
 #include "common/transport/data_listener.h"
 #include "muster/status.h"
 
@@ -70,6 +71,8 @@ struct ClientOptions {
   // The client stores here the number of launched chunks that are not answered yet, for monitoring.
   // The pulls of FetchRows do not count. May be null.
   std::shared_ptr<std::atomic<int64_t>> in_flight;
+  // Counts the bytes that pass through memory shared with servers of this host. May be null.
+  std::shared_ptr<transport::Traffic> shared_memory;
 };
 
 class PushPullClient {

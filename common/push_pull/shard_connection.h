@@ -18,6 +18,7 @@
 #include "common/push_pull/options.h"
 #include "common/push_pull/push.h"
 #include "common/push_pull/wire.h"
+#include "common/transport/counted_stream.h"
 #include "common/transport/data_connection.h"
 #include "common/transport/shared_memory.h"
 
@@ -66,6 +67,7 @@ class ShardConnection {
     // null.
     const transport::SharedMemory* gradients = nullptr;
     std::unique_ptr<transport::SharedMemory> memory;
+    std::shared_ptr<transport::Traffic> traffic;  // Counts what passes through them. May be null.
   };
   ShardConnection(std::unique_ptr<transport::DataConnection> connection, Options options);
 

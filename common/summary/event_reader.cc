@@ -9,12 +9,11 @@
 #include <utility>
 
 #include "common/base/files/record.h"
+#include "common/summary/event_writer.h"
 #include "proto/event.pb.h"
 
 namespace muster::summary {
 namespace {
-
-constexpr std::string_view kPrefix = "events.out.tfevents.";
 
 // Returns the event files in the order of their names, which is the order of time.
 std::vector<std::filesystem::path> EventFiles(const std::string& directory) {
@@ -24,7 +23,7 @@ std::vector<std::filesystem::path> EventFiles(const std::string& directory) {
   for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
     std::error_code unknown;
     // Opening a pipe would block.
-    if (entries->path().filename().string().starts_with(kPrefix) &&
+    if (entries->path().filename().string().starts_with(kEventFilePrefix) &&
         entries->is_regular_file(unknown))
       files.push_back(entries->path());
   }
@@ -44,7 +43,7 @@ void Take(const Event& event, const std::string& tag, std::set<int64_t>* steps) 
 
 // Returns "<host>.<pid>.<random>" of "events.out.tfevents.<seconds>.<host>.<pid>.<random>".
 std::string WriterOf(const std::string& name) {
-  const size_t dot = name.find('.', kPrefix.size());
+  const size_t dot = name.find('.', kEventFilePrefix.size());
   return dot == std::string::npos ? "" : name.substr(dot + 1);
 }
 

@@ -31,8 +31,6 @@ std::string HostName() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
 
-constexpr char kPrefix[] = "events.out.tfevents.";
-
 // Returns the name of a new file. TensorBoard reads the files of a folder in the order of their
 // names, and an event invalidates only earlier records. The time in the name is therefore later
 // than in all other names, even if clocks differ.
@@ -41,12 +39,13 @@ std::string FileName(const std::string& directory) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename();
-    if (!name.starts_with(kPrefix)) continue;
-    seconds = std::max<int64_t>(seconds, std::atoll(name.c_str() + sizeof kPrefix - 1) + 1);
+    if (!name.starts_with(kEventFilePrefix)) continue;
+    seconds = std::max<int64_t>(seconds, std::atoll(name.c_str() + kEventFilePrefix.size()) + 1);
   }
   // A restarted container has the host name and often the pid of the one before.
   static const uint32_t process = std::random_device()();
-  return fmt::format("{}{:010}.{}.{}.{:08x}", kPrefix, seconds, HostName(), getpid(), process);
+  return fmt::format("{}{:010}.{}.{}.{:08x}", kEventFilePrefix, seconds, HostName(), getpid(),
+                     process);
 }
 
 Event At(int64_t step) {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,9 @@
 #include "muster/status.h"
 
 namespace muster::summary {
+
+// The beginning of an event file's name. TensorBoard looks for it.
+inline constexpr std::string_view kEventFilePrefix = "events.out.tfevents.";
 
 class Event;
 

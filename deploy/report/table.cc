@@ -19,7 +19,7 @@
 namespace muster::report {
 namespace {
 
-constexpr const char* kSplits[] = {"eval", "test", "validation", "train"};
+constexpr const char* kPreferredSplits[] = {"eval", "test", "validation", "train"};
 constexpr std::string_view kEpoch = "epoch_";
 
 template <typename T>
@@ -41,7 +41,7 @@ OrderedJson LastMetrics(const summary::RunContent& content) {
 
 OrderedJson MetricsOf(const Run& run) {
   OrderedJson metrics = OrderedJson::object();
-  for (const char* split : kSplits) {
+  for (const char* split : kPreferredSplits) {
     const auto folder = run.folders.find(split);
     OrderedJson of_split;
     if (run.result.is_object())
@@ -187,7 +187,7 @@ std::string HardwareText(const OrderedJson& row) {
 
 std::vector<Column> MetricColumns(const OrderedJson& runs) {
   std::vector<Column> columns;
-  for (const char* split : kSplits) {
+  for (const char* split : kPreferredSplits) {
     std::set<std::string> names;
     for (const OrderedJson& row : runs)
       if (row.at("metrics").contains(split))
