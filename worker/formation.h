@@ -16,8 +16,8 @@
 namespace muster::worker {
 
 // Forms a group of the members in `spec`. Returns one communicator for each replica of this member.
-// `replicas_per_rank` is the number of replicas of each member. `aborted` ends the attempt when it
-// returns true.
+// `replicas_per_rank` is the number of replicas of each member. The attempt ends with an error when
+// `aborted` returns true.
 using GroupFactory =
     std::function<absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>>(
         const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,

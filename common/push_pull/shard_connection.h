@@ -133,8 +133,8 @@ class ShardConnection {
 
   std::deque<Transfer> queued_;  // Transfers that are in no frame yet.
   std::deque<Frame> frames_;     // Frames that are not answered yet.
-  // How many frames at the front of frames_ are sent completely, and how many bytes of the next
-  // frame are sent.
+  // The number of frames at the front of frames_ that are sent completely, and the number of bytes
+  // of the next frame that are sent.
   size_t sent_frames_ = 0;
   size_t sent_ = 0;
   std::optional<Offer> offer_;
