@@ -142,7 +142,9 @@ endfunction()
 # A target HEADER that precompiles HEADERS, as a library with LINKS sees them.
 function(_muster_precompiled_header header)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "LINKS;HEADERS")
-  file(WRITE ${PROJECT_BINARY_DIR}/generated/${header}.cc "")
+  if(NOT EXISTS ${PROJECT_BINARY_DIR}/generated/${header}.cc)  # A newer file would compile everything again.
+    file(WRITE ${PROJECT_BINARY_DIR}/generated/${header}.cc "")
+  endif()
   add_library(${header} OBJECT ${PROJECT_BINARY_DIR}/generated/${header}.cc)
   target_link_libraries(${header} PRIVATE muster_flags ${ARG_LINKS})
   target_precompile_headers(${header} PRIVATE ${ARG_HEADERS})
