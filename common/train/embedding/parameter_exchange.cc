@@ -44,8 +44,6 @@ absl::StatusOr<std::unique_ptr<ParameterExchange>> ParameterExchange::Make(
   return exchange;
 }
 
-ParameterExchange::~ParameterExchange() = default;
-
 bool ParameterExchange::clips(int optimizer) const { return Clips(clips_[optimizer]); }
 
 void ParameterExchange::BuildLayout(const Replica& replica) {
@@ -54,7 +52,6 @@ void ParameterExchange::BuildLayout(const Replica& replica) {
   const std::vector<std::vector<int>> by_server = AddChunks();
   const VariablesByMemory by_memory = AddVariables();
   MarkBuffers(replica, by_memory);
-  LayOutTables();
   FindParameters(replica, by_memory);
   for (const push_pull::VariablePart& part : layout_.parts)
     if (part.elements() > 0) AddPart(part, by_server[part.server]);
@@ -142,12 +139,7 @@ std::vector<std::vector<std::span<float>>> ParameterExchange::parameters() const
 }
 
 void ParameterExchange::UseClient(push_pull::PushPullClient* client) {
-  {
-    absl::MutexLock lock(&mutex_);
-    prefetching_ = client;
-    ++clients_;
-  }
-  prefetched_.reset();
+  rows_.UseClient(client);
   client_ = client;
   open_ = false;
   if (client == nullptr) return;
@@ -182,6 +174,21 @@ absl::Status ParameterExchange::Pull() {
       variable.before.copy_(variable.tensor);
     }
   return absl::OkStatus();
+}
+
+absl::Status ParameterExchange::Pull(std::span<const RowRead> reads) {
+  return Waiting([&]() -> absl::Status {
+    if (open_)
+      return ProgramError(
+          "lookup was called after minimize() in a step: with parameter servers its gradients are "
+          "on their way by then; look everything up first");
+    return rows_.Pull(reads);
+  });
+}
+
+absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tables) {
+  const bool pushed = rows_.Push(tables, learning_rates_, [this] { Open(); });
+  return pushed ? Wait() : absl::OkStatus();
 }
 
 absl::Status ChangedSameBuffer(const std::string& name) {
@@ -220,7 +227,7 @@ void ParameterExchange::CopyToDevice(bool rest) {
 void ParameterExchange::BeginStep(double weight, std::shared_ptr<PrefetchedRows> rows,
                                   int64_t lease) {
   const at::NoGradGuard no_grad;
-  BeginRows(std::move(rows));
+  rows_.BeginStep(std::move(rows));
   weight_ = weight;
   outcome_ = {};
   not_finite_.clear();
@@ -235,7 +242,7 @@ void ParameterExchange::BeginStep(double weight, std::shared_ptr<PrefetchedRows>
 }
 
 absl::Status ParameterExchange::FinishStep() {
-  prefetched_.reset();
+  rows_.FinishStep();
   if (rest_done_) return absl::OkStatus();
   LaunchRest();
   return Wait();

@@ -18,11 +18,7 @@
 // fast as with one worker. Buffers declared kSame are not pushed. If a program changes one, the
 // step fails.
 //
-// Rows of embedding tables are pulled when a step looks them up. Their gradients are pushed
-// separately, at the end of the step. A program can name keys of the next batch in its prefetch().
-// Their rows are then pulled during the current step. If this worker pushes a gradient of such a
-// row after that pull, it pulls the row again. A step therefore sees all earlier pushes of this
-// worker.
+// RowExchange exchanges the rows of embedding tables.
 //
 // Used by the replica's thread, with two exceptions. The thread that loads batches calls Prefetch.
 // Autograd may deliver gradients in a thread of its own.
@@ -31,27 +27,22 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/job/job.h"
 #include "common/optim/optimizer_spec.h"
 #include "common/push_pull/client.h"
-#include "common/push_pull/rows/row_spread.h"
+#include "common/train/embedding/row_exchange.h"
 #include "common/train/replica/gradient_sink.h"
 #include "common/train/replica/replica.h"
 #include "common/train/state/variables.h"
 
 namespace muster {
-
-struct PrefetchedRows;
 
 class ParameterExchange : public EmbeddingStore {
  public:
@@ -60,7 +51,6 @@ class ParameterExchange : public EmbeddingStore {
                                                                  const Job& job,
                                                                  ServedVariables served,
                                                                  push_pull::Layout layout);
-  ~ParameterExchange() override;
 
   const std::vector<push_pull::VariableSpec>& variables() const { return served_.specs; }
   const push_pull::Layout& layout() const { return layout_; }
@@ -86,7 +76,9 @@ class ParameterExchange : public EmbeddingStore {
   // keys that it names. Does not wait for the rows. Returns null if the program names no key or
   // there is no client. Returns an error if prefetch() fails.
   absl::StatusOr<std::shared_ptr<PrefetchedRows>> Prefetch(Replica* replica,
-                                                           const data::Batch& batch);
+                                                           const data::Batch& batch) {
+    return rows_.Prefetch(replica, batch);
+  }
 
   // Begins a step. `weight` is the factor for the changes of buffers: 1 / number of workers. `rows`
   // is the result of Prefetch for the batch of this step, and may be null. `lease` is the number of
@@ -150,9 +142,9 @@ class ParameterExchange : public EmbeddingStore {
   };
 
   ParameterExchange(push_pull::Layout layout, ServedVariables served)
-      : layout_(std::move(layout)), served_(std::move(served)) {}
+      : layout_(std::move(layout)), served_(std::move(served)), rows_(served_, layout_) {}
   // Called once, by Make. Calls the functions below, in the order AddChunks, AddVariables,
-  // MarkBuffers, LayOutTables, FindParameters, AddPart.
+  // MarkBuffers, FindParameters, AddPart.
   void BuildLayout(const Replica& replica);
   // Maps the address of a variable's first element to an index into variables_.
   using VariablesByMemory = std::map<const void*, int>;
@@ -204,50 +196,9 @@ class ParameterExchange : public EmbeddingStore {
 
   const push_pull::Layout layout_;
   const ServedVariables served_;
+  RowExchange rows_;
   std::vector<Variable> variables_;
   std::vector<ChunkPlace> chunks_;
-  // An embedding table on the servers.
-  struct Table {
-    int variable = 0;              // Index into variables_.
-    std::vector<int> first_chunk;  // Indexed by server: the index of the table's first chunk there.
-    int64_t width = 0;
-    // Indexed by the table's chunk, as in RowSpread. A pull of rows returns how many updates other
-    // workers have made to the chunk (RowPull::others). The element is the smallest such number
-    // among the pulls that this step uses.
-    std::vector<std::optional<int64_t>> others;
-    int servers() const { return static_cast<int>(first_chunk.size()); }
-  };
-  // Sets tables_.
-  void LayOutTables();
-  static push_pull::RowPlace PlaceOfChunk(const Table& table, size_t chunk);
-  static std::shared_ptr<push_pull::RowFetch> MakeFetch(const Table& table,
-                                                        push_pull::RowSpread* spread);
-  static void NoteOthers(const push_pull::RowFetch& fetch, const std::vector<bool>* used,
-                         Table* table);
-  // The functions of row pulls. exchange_rows.cc documents them.
-  struct Asked;
-  void Ask(const RowRead& read, std::span<const size_t> places, std::vector<Asked>* all);
-  absl::Status PullRows(std::span<const RowRead> reads);
-  void FetchAsked(const std::vector<Asked>& all, size_t known);
-  absl::Status TakePrefetched(const RowRead& read, std::vector<Asked>* all);
-  void FetchAgain(std::span<const RowGradients> pushed,
-                  std::span<const std::shared_ptr<PrefetchedRows>> ahead);
-  void BeginRows(std::shared_ptr<PrefetchedRows> rows);
-  std::vector<std::shared_ptr<PrefetchedRows>> AheadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  std::vector<Table> tables_;
-  // The rows that were prefetched for this step. May be null.
-  std::shared_ptr<PrefetchedRows> prefetched_;
-  // Held while a push or prefetch of rows is sent. The order of sending determines which pushes the
-  // prefetched rows include.
-  absl::Mutex mutex_;
-  // A copy of client_, for Prefetch, which another thread calls.
-  push_pull::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // The number of calls of UseClient, which identifies the current client.
-  int clients_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The rows that are prefetched for later steps.
-  std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);
-  std::vector<float> packed_;  // Keys and gradients of the rows in the open push.
   // Indexed by the program's optimizer: the indices of its chunks.
   std::vector<std::vector<int>> chunks_of_;
   std::vector<int> rest_;  // The indices of the chunks without an optimizer.
