@@ -254,6 +254,15 @@ DirectorOptions Chief::OptionsOfDirector() {
   DirectorOptions options = DirectorOptionsOf(options_);
   options.term = [this] { return term_.load(); };
   options.run_id = [this] { return RunId(); };
+  if (options_.meter != nullptr) {
+    options.on_counters = [meter = options_.meter](const DirectorRecord& record) {
+      proto::PushLosses losses;
+      losses.set_refused_pushes(record.refused);
+      losses.set_torn_pushes(record.torn);
+      losses.set_lost_updates(record.lost_updates);
+      meter->SetPushLosses(losses);
+    };
+  }
   return options;
 }
 

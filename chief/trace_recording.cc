@@ -106,7 +106,8 @@ std::string TraceRecording::Take(const proto::TraceKeepRequest& piece,
     traced.lanes.push_back(SanitizePeerText(lane, kMaxName));
   for (const proto::TraceSpan& span : piece.spans())
     traced.spans.push_back({span.name(), span.lane(), span.begin_ns(), span.duration_ns(),
-                            span.step(), span.bytes(), span.sequence(), span.index()});
+                            span.step(), span.bytes(), span.sequence(), span.index(),
+                            span.truncated()});
   spans_ += static_cast<size_t>(piece.spans_size());
   if (!piece.host().empty()) {
     traced.host = SanitizePeerText(piece.host(), kMaxName);

@@ -210,10 +210,19 @@ class StatusCommand : public Command {
     const absl::Status shown = ShowChief();
     if (shown.ok() || ExitCodeOf(shown) != ExitCode::kRetryable) return shown;
     Print(status::StatusOfFiles(run),
-          {fmt::format("The run in {} has no result, and its chief is not reached. This status is "
-                       "from its files.",
-                       target_)});
+          {status::HasBegun(run)
+               ? fmt::format("The run in {} has no result, and its chief is not reached. This "
+                             "status is from its files.",
+                             target_)
+               : NotBegun()});
     return shown;
+  }
+
+  std::string NotBegun() const {
+    return fmt::format(
+        "The run in {} has not begun: its chief was started, and the other tasks never joined it. "
+        "Start all tasks again.",
+        target_);
   }
 
   // Shows a run without a status.json: it trains in one process, or its chief has not written the
@@ -225,9 +234,14 @@ class StatusCommand : public Command {
           status::StatusOfFiles(run),
           {lives
                ? "The run trains in one process, which has no port. This status is from its files."
-               : "The run has no result, and no process writes to its folder: it ended without a "
-                 "result, or it never began."});
-      if (!watch_ || !lives) return absl::OkStatus();
+           : status::HasBegun(run)
+               ? "The run has no result, and no process writes to its folder: it ended without a "
+                 "result."
+               : NotBegun()});
+      if (!lives)
+        return PeerLost(
+            fmt::format("no process runs the job of {}, and it has no result", target_));
+      if (!watch_) return absl::OkStatus();
       MUSTER_ASSIGN_OR_RETURN(run, status::ReadRunFiles(target_));
       if (!run.result.is_object()) continue;
       Print(status::StatusOfFiles(run), status::OutcomeLines(run));

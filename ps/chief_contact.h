@@ -1,8 +1,8 @@
 // ChiefContact tracks when the last message of the chief arrived at this parameter server.
 //
-// The chief replaces a server that it cannot reach, even if workers still reach the server. Pushes
-// that a server acknowledged after the chief has replaced it would be lost. A server therefore
-// acknowledges no push while the chief is silent for too long.
+// The chief replaces a server that it cannot reach, even if workers still reach the server. If a
+// server acknowledged a push after the chief has replaced it, the push would be lost. A server
+// therefore acknowledges no push while it has received no message of the chief for too long.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
@@ -27,9 +27,9 @@ class ChiefContact {
     last_contact_ = Clock::now();
     changed_.SignalAll();
   }
-  // Blocks until the last message of the chief is less than `silence` old. Returns DeadlinePassed
-  // after `limit`. Returns Superseded if `abort` is set. The owner sets `abort` when the current
-  // view (see ps/shard_host.h) ends.
+  // Blocks until the last message of the chief is less than `silence` old. Returns OK then. Returns
+  // DeadlinePassed after `limit`, and Superseded if `abort` is set. The owner sets `abort` when the
+  // current view (see ps/shard_host.h) ends.
   absl::Status Await(const transport::AbortSignal& abort, Duration limit);
 
  private:

@@ -27,8 +27,8 @@ proto::ChunkContent ContentOf(int shard, int chunk, const ChunkState& state);
 class ContentJoiner {
  public:
   // After the last piece of a chunk, returns the complete content. After other pieces, returns
-  // nullopt. Returns a piece of an embedding table's chunk unchanged. Returns an error if the
-  // pieces together are larger than the chunk.
+  // nullopt. A piece of an embedding table's chunk is not joined: Add returns it unchanged. Returns
+  // an error if the pieces together are larger than the chunk.
   absl::StatusOr<std::optional<proto::ChunkContent>> Add(const proto::ChunkContent& piece,
                                                          const ShardSpec& spec);
 

@@ -54,8 +54,9 @@ class RowsFile {
   };
 
  private:
-  // The content of one tensor. `table` is an index in tables_. `column` is an index in
-  // Table::columns. For "keys", `column` is -1. For "step", `column` is the number of columns.
+  // The origin of one tensor's content. `table` is an index in tables_. `column` is an index in
+  // Table::columns, with two exceptions: -1 for the tensor "keys", and the number of columns for
+  // the tensor "step".
   struct Source {
     size_t table = 0;
     int column = 0;

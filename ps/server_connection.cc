@@ -352,6 +352,10 @@ absl::Status Server::AnswerChunk() {
   } else {
     MUSTER_ASSIGN_OR_RETURN(reply.updates, store_.Pull(chunk, out));
   }
+  if (request_.in_memory && options_.shared_memory != nullptr)
+    options_.shared_memory->Add(
+        static_cast<int64_t>(out.size_bytes()),
+        request_.operation == Operation::kPush ? place.elements() * int64_t{sizeof(float)} : 0);
   if (request_.in_memory) out = {};
   if (narrow || out.empty()) {
     const std::span<float> place_of_data = ReserveAnswer(1, out.size());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/transport/counted_stream.h"
 #include "common/transport/data_connection.h"
 #include "muster/status.h"
 #include "ps/chief_contact.h"
@@ -25,17 +26,18 @@ struct ServeOptions {
   Duration stall = std::chrono::seconds(30);  // Maximum time without progress within a request.
   // Before each push, Serve calls ChiefContact::Await with the limit `new_view`. May be null.
   ChiefContact* chief = nullptr;
-  // The highest lease of which a push has arrived. A lease is the chief's number of the batch that
-  // a push belongs to. Serve updates this value. May be null.
+  // Serve sets this to the highest lease of which a push has arrived at this process. A lease is
+  // the number that the chief gave to the batch of the push. May be null.
   std::atomic<int64_t>* newest_lease = nullptr;
   Duration new_view = std::chrono::minutes(2);
+  transport::Traffic* shared_memory = nullptr;  // Counts bytes in shared memory. May be null.
 };
 
 // Serves one connection. In connection.info(), `to` is the shard and `generation` is the number of
 // the view (see ps/shard_host.h). Blocks until the worker closes the connection, and then returns
-// OK. If a frame or a push is invalid, sends the error to the worker if possible, and returns it.
-// Also returns an error when `abort` is set. Needs its own thread. Holds at most one request in
-// memory.
+// OK. If a frame or a push is invalid, returns an error, after an attempt to send the error to the
+// worker. Also returns an error when `abort` is set. Needs its own thread. Apart from a buffer of
+// fixed size, holds at most one request in memory.
 absl::Status Serve(transport::DataConnection& connection, ShardStore& store,
                    const ServeOptions& options, const transport::AbortSignal& abort);
 

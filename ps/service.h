@@ -3,9 +3,9 @@
 // gradients and pull parameters, and parameter servers forward updates to their backups.
 //
 // A shard is the part of the variables that one parameter server holds. A view is the chief's
-// assignment of each shard to a primary server and optionally a backup. The service serves the
-// shards of which the current view makes this task the primary or the backup. The data connections
-// of a view end when the chief sets the next view. Needs no LibTorch. See docs/parameter_server.md.
+// assignment of each shard to a primary server and optionally a backup. The service has the shards
+// for which this task is the primary or the backup in the current view. The data connections of a
+// view end when the chief sets the next view. Needs no LibTorch. See docs/parameter_server.md.
 //
 // Thread-safe. The service must outlive the gRPC server that registers it.
 #pragma once
@@ -18,6 +18,7 @@
 
 #include "common/base/clock.h"
 #include "common/rpc/bulk_calls.h"
+#include "common/transport/counted_stream.h"
 #include "common/transport/data_listener.h"
 
 namespace muster {
@@ -28,7 +29,7 @@ namespace muster::ps {
 
 // Returns for how long this task may acknowledge pushes without a message from the chief. The
 // result is shorter than the time after which the chief gives this task's shards to another task.
-// The chief does so when it has received no message of this task for `heartbeat`, or when the
+// The chief does so in two cases: it has received no message of this task for `heartbeat`, or the
 // connection to this task has been broken for `resume`. The chief may notice a broken connection
 // only after rpc::kKeepaliveTimeout.
 Duration LongestChiefSilence(Duration heartbeat, Duration resume);
@@ -43,12 +44,14 @@ struct PsServiceOptions {
   // Maximum time for which a push waits for the backup. If the backup is lost, the push waits for a
   // new view with another backup or none.
   Duration new_view = std::chrono::minutes(2);
-  // Pushes wait while the chief has been silent for this time (see LongestChiefSilence). Zero:
-  // pushes do not wait for the chief.
+  // If the chief has been silent for this time, pushes wait for its next message (see
+  // LongestChiefSilence). Zero: pushes do not wait for the chief.
   Duration chief_silence = Duration::zero();
   rpc::BulkCalls::Limits bulk;  // Limits of the chief's streams Fill, Read and ReadRows.
   // Records spans (common/flight/spans.h) of the threads that serve workers. May be null.
   std::shared_ptr<SpanRecorder> spans;
+  // Counts the bytes that pass through memory shared with workers. May be null.
+  std::shared_ptr<transport::Traffic> shared_memory;
 };
 
 // The state of the service, for log lines.

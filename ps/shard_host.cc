@@ -285,6 +285,7 @@ void ShardHostImpl::ServeOne(Run& run, DataConnection& connection) {
   options.chief = &chief_;
   options.newest_lease = &newest_lease_;
   options.new_view = options_.new_view;
+  options.shared_memory = options_.shared_memory.get();
   const SpanThread thread(options_.spans,
                           fmt::format("shard {}, worker {}", shard, connection.info().from));
   const absl::Status status = ps::Serve(connection, *found->second, options, run.abort);

@@ -3,8 +3,8 @@
 //
 // A view is the chief's assignment of each shard to a primary ps task and optionally a backup.
 // Workers use the primary, and the primary forwards each update to the backup. A view lasts until
-// the next call of SetView, which ends the view's data connections, their threads and all pending
-// requests. After SetView, no request of an old view accesses a shard.
+// the next call of SetView. SetView ends the data connections of the old view, their threads and
+// all pending requests. After SetView, no request of an old view accesses a shard.
 //
 // Thread-safe. Needs neither LibTorch nor gRPC.
 #pragma once
@@ -84,26 +84,26 @@ class ShardHost {
   // this process is not the primary of that shard.
   virtual absl::StatusOr<std::vector<float>> PullRows(int variable,
                                                       std::span<const uint64_t> keys) const = 0;
-  // Returns the content of the shards of which this process is the primary, keyed by shard. Later
-  // updates do not change the result. Does not copy parameters or rows during the call. Returns
-  // Unavailable if a chunk has no content yet.
+  // Returns the content of all shards whose primary is this process, keyed by shard. Later updates
+  // do not change the result. Does not copy parameters or rows during the call. Returns Unavailable
+  // if a chunk has no content yet.
   virtual absl::StatusOr<std::map<int, ShardCut>> CutPrimaries() const = 0;
 
   // Returns the number of the current view.
   virtual uint64_t view() const = 0;
-  // Returns the highest lease (the chief's number of a batch) of which at least a part of the push
-  // has arrived at this process. Returns 0 if no push has arrived.
+  // A lease is the number that the chief gave to the batch of a push. Returns the highest lease for
+  // which a push has arrived at this process, at least in part. Returns 0 if no push has arrived.
   virtual int64_t newest_lease() const = 0;
-  // Returns the shards whose chunks all have content here. Omits shards of which this process is a
-  // backup that is not in sync.
+  // Returns the shards of this process whose chunks all have content. Omits a shard if this process
+  // is its backup and is not in sync (ReplicationOptions::in_sync).
   virtual std::vector<int> serving() const = 0;
   // Returns the shards whose primary is this process and whose backup is in sync. If a backup
   // cannot be brought in sync, sets `*last_error` to the reason.
   virtual std::vector<int> synced(std::string* last_error) const = 0;
-  // Returns ReplicatedStore::waiting of each shard, without the shards for which it is zero.
+  // Returns ReplicatedStore::waiting of each shard. Omits shards with the value zero.
   virtual std::map<int, Duration> waiting() const = 0;
-  // Returns the statistics of each embedding table, keyed by Chunk::table and summed over the
-  // shards of which this process is the primary.
+  // Returns the statistics of each embedding table, keyed by Chunk::table and summed over all
+  // shards whose primary is this process.
   virtual std::map<int, push_pull::TableStatistics> tables() const = 0;
   virtual PsStatus status() const = 0;
   virtual void Stop() = 0;

@@ -35,7 +35,7 @@ struct ChunkState {
   std::vector<float> parameters;
   // The optimizer's slots: one vector for each of ShapedSlots(rule), as long as `parameters`. For a
   // chunk of an embedding table with n rows: one vector for each of EmbeddingTable::Columns except
-  // the first, with the order [n][elements].
+  // the first. Such a vector has the shape [n][elements], where `elements` is RowColumn::elements.
   std::vector<std::vector<float>> slots;
   // Only for a chunk of an embedding table: the keys that have no row yet, each followed by its
   // number of updates (EmbeddingTable::Counted).
@@ -61,8 +61,8 @@ ChunkState FreshState(const RuleSpec& rule, std::span<const float> parameters);
 
 // The position of a piece in a state. The state of an embedding table's chunk may arrive in several
 // pieces, each with some of the rows. The first piece discards the pieces of an incomplete earlier
-// state. The chunk changes only when the last piece arrives. It then has the `updates` and `last`
-// of that piece.
+// state. The chunk changes only when the last piece arrives. Its `updates` and `last` are then
+// those of the last piece.
 struct Piece {
   bool first = true, last = true;
 };
@@ -83,7 +83,8 @@ class ShardStore {
   // ---- Content of chunks. Fill and Restore return ConfigurationErrors that name the chunk and the
   // mismatch. Copy, Freeze and FreezeDense return Unavailable if the chunk has no content yet.
   //
-  // Sets the chunk to FreshState(rule, parameters).
+  // Sets the chunk to FreshState(rule, parameters). For a chunk of an embedding table, `parameters`
+  // must be empty. The chunk then has no rows.
   virtual absl::Status Fill(int chunk, std::span<const float> parameters) = 0;
   virtual absl::Status Restore(int chunk, ChunkState state, Piece piece = {}) = 0;
   // Returns whether every chunk has content.
@@ -99,8 +100,8 @@ class ShardStore {
   };
   virtual absl::StatusOr<FrozenRows> Freeze(int chunk) const = 0;
   // FreezeDense preserves the current state of a dense chunk for Read. Read returns this state, and
-  // may be called once for each result of FreezeDense. The store copies the state in Read, or
-  // before the next update of the chunk if the update comes first.
+  // may be called once for each result of FreezeDense. The store copies the state as late as
+  // possible: in Read, or before the next update of the chunk if there is one before Read.
   class FrozenChunk;
   virtual absl::StatusOr<std::shared_ptr<FrozenChunk>> FreezeDense(int chunk) const = 0;
   virtual absl::StatusOr<ChunkState> Read(int chunk, FrozenChunk* frozen) const = 0;
@@ -118,8 +119,8 @@ class ShardStore {
   virtual void Expel(int worker) = 0;
 
   // Applies the push. If `out` is not empty, copies the resulting parameters to `out`. Refuses a
-  // push with an infinity or a NaN. A refused push changes nothing, and its sequence number counts
-  // as not used.
+  // push with an infinity or a NaN. A refused push changes nothing, and the worker may use its
+  // sequence number again.
   virtual absl::StatusOr<push_pull::Pushed> Apply(int chunk, const push_pull::ChunkPush& push,
                                                   std::span<float> out) = 0;
   // Blocks until the server may acknowledge all pushes that Apply has applied to this chunk. A
@@ -141,8 +142,8 @@ class ShardStore {
   };
   // REQUIRES: the chunk exists.
   virtual ChunkVersion chunk_version(int chunk) const = 0;
-  // Applies an update that the primary has forwarded, as update `number` of the chunk. The worker
-  // need not be admitted to this store, and other chunks need not have content. Returns
+  // Applies an update that the primary has forwarded, as update `number` of the chunk. Works for
+  // any worker, even without Admit, and before the other chunks have content. Returns
   // FailedPrecondition if the chunk has not exactly `number` - 1 updates.
   virtual absl::StatusOr<push_pull::Pushed> Replay(int chunk, const push_pull::ChunkPush& push,
                                                    int64_t number) = 0;

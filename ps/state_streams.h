@@ -1,8 +1,8 @@
 // The streaming calls of proto::ParameterServer. Fill sets the content of shards. A shard is the
 // part of the variables that one parameter server holds. Read and ReadRows return the content of a
 // cut. A cut is a frozen copy of the shards, made by the call Cut. Each streaming call is a gRPC
-// reactor with one message in flight. A call uses a thread only while it handles a message, not
-// while it waits for the chief.
+// reactor with one message in flight. A call occupies a thread only while it handles a message, and
+// not while it waits for the chief's next message.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -24,8 +24,8 @@ using CutPtr = std::shared_ptr<const std::map<int, ShardCut>>;  // Keyed by shar
 class StreamHost {
  public:
   // Checks that the call is from the current chief, and that a chief has created the shards in this
-  // process. Returns OK and sets `*host` in this case, and otherwise an error. `term` is the
-  // chief's term, a number above the terms of all earlier chiefs. `method` is for error messages.
+  // process. If so, sets `*host` and returns OK. If not, returns an error. `term` is the chief's
+  // term, a number above the terms of all earlier chiefs. `method` is for error messages.
   virtual grpc::Status Enter(const grpc::CallbackServerContext& context, const char* method,
                              uint32_t term, HostPtr* host) = 0;
   // Finds the cut that the request names. Returns an error if there is none, or if it does not
@@ -35,8 +35,8 @@ class StreamHost {
   // calls wait for a thread.
   virtual grpc::Status RunCall(std::function<void()> work) = 0;
   // Runs `work`, which handles one message of a call that BulkCalls has admitted, on a thread of
-  // this service. There is one such thread for each admitted call. Returns false if no memory is
-  // left.
+  // this service. There are as many such threads as BulkCalls admits calls, so no call waits for a
+  // thread that another call uses. Returns false if no memory is left.
   virtual bool RunPiece(std::function<void()> work) = 0;
   virtual rpc::BulkCalls& bulk() = 0;
 

@@ -118,13 +118,15 @@ absl::Status PsTask::OpenPorts() {
                             return signals_->requested();
                           }));
   data.wrap = [traffic = telemetry_->meter()->traffic()](auto stream) {
-    return transport::CountBytes(std::move(stream), traffic);
+    return transport::CountBytes(std::move(stream), {traffic, &traffic->tcp});
   };
   if (faults_ != nullptr && parts_.adapt) parts_.adapt(faults_.get(), &data);
   MUSTER_ASSIGN_OR_RETURN(listener_, transport::DataListener::Create(data));
   PsServiceOptions options;
   options.task = cluster_.task->index;
   options.spans = spans_;
+  const auto& traffic = telemetry_->meter()->traffic();
+  options.shared_memory = {traffic, &traffic->shared_memory};
   options.listener = listener_.get();
   options.chief_silence = LongestChiefSilence(job_.timeouts.heartbeat, job_.timeouts.resume);
   service_ = PsService::Make(options);

@@ -26,15 +26,15 @@ namespace muster::ps {
 class PsMembership {
  public:
   virtual ~PsMembership() = default;
-  // Joins the job, and joins again when a new chief has replaced a lost one. Blocks until the job
-  // has ended. Returns OK if the job has completed. The message of an error is the line that this
+  // Joins the job. Joins again when a new chief has replaced a lost one. Blocks until the job has
+  // ended. Returns OK if the job has completed. The message of an error is the line that this
   // process must print last.
   virtual absl::Status WaitForVerdict() = 0;
   // Asks the chief to stop the job. Thread-safe.
   virtual void RequestStop() = 0;
   // Reports to the chief that this task has failed.
   virtual void ReportFailure(const absl::Status& failure) = 0;
-  // Sets the number of applied updates that all later heartbeats report.
+  // Sets the number of applied updates, which the heartbeats of this process report.
   virtual void SetUpdates(int64_t updates) = 0;
 };
 

@@ -24,11 +24,10 @@ Backend BackendOf(const std::string& name) {
 
 }  // namespace
 
-GroupFactory FormationOver(transport::DataListener* listener, std::vector<c10::Device> devices,
-                           const CollectiveOptions& options, Duration timeout,
-                           std::function<absl::Status(const absl::Status&)> judge) {
-  collective::NcclOptions nccl{.timeout = timeout};
-  for (const c10::Device& device : devices) {
+GroupFactory FormationOver(const FormationOptions& options) {
+  collective::NcclOptions nccl{.timeout = options.timeout,
+                               .traffic = {options.traffic, &options.traffic->nccl}};
+  for (const c10::Device& device : options.devices) {
     if (device.is_cuda()) nccl.devices.push_back(device.index());
   }
   return [=](const collective::GroupSpec& wanted, const std::vector<int>& replicas_per_rank,
@@ -36,19 +35,21 @@ GroupFactory FormationOver(transport::DataListener* listener, std::vector<c10::D
              -> absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>> {
     const MonotonicTime deadline = Clock::now() + wanted.formation_timeout;
     collective::GroupSpec spec = wanted;
-    spec.backend = BackendOf(options.backend);
+    spec.backend = BackendOf(options.collective.backend);
+    spec.shared_memory = {options.traffic, &options.traffic->shared_memory};
     MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<collective::Communicator> group,
-                            collective::FormGroup(spec, *listener, aborted));
+                            collective::FormGroup(spec, *options.listener, aborted));
     if (!nccl.devices.empty()) {
       collective::NcclOptions options_now = nccl;
       options_now.formation_timeout =
           std::max<Duration>(deadline - Clock::now(), std::chrono::seconds(1));
       auto made = collective::MakeNcclCommunicators(std::move(group), replicas_per_rank,
                                                     options_now, aborted);
-      if (!made.ok()) return judge(made.status());
+      if (!made.ok()) return options.judge(made.status());
       return made;
     }
-    return collective::MakeReplicaCommunicators(std::move(group), replicas_per_rank, timeout);
+    return collective::MakeReplicaCommunicators(std::move(group), replicas_per_rank,
+                                                options.timeout);
   };
 }
 

@@ -276,7 +276,7 @@ absl::StatusOr<std::unique_ptr<transport::DataListener>> Task::Listen() {
       transport::ListenerOptions options,
       DataPortOptions(job_, cluster_, [this] { return signals_->requested(); }));
   options.wrap = [traffic = telemetry_->meter()->traffic()](auto stream) {
-    return transport::CountBytes(std::move(stream), traffic);
+    return transport::CountBytes(std::move(stream), {traffic, &traffic->tcp});
   };
   if (faulty_member_ != nullptr) faulty_member_->Adapt(&options);
   return transport::DataListener::Create(options);
@@ -309,8 +309,9 @@ MemberOptions Task::OptionsOfMember(transport::DataListener* listener) {
   options.num_replicas = has_servers() ? 1 : trainer_->num_replicas();
   options.devices = job_.devices;
   options.data_address = listener->address();
-  options.form = FormationOver(listener, devices_, job_.collective, job_.timeouts.collective,
-                               [this](const absl::Status& why) { return EndIfFaulty(why); });
+  options.form = FormationOver({listener, devices_, job_.collective, job_.timeouts.collective,
+                                [this](const absl::Status& why) { return EndIfFaulty(why); },
+                                telemetry_->meter()->traffic()});
   options.timeouts.formation =
       FormationTimeout(job_.timeouts.formation, !CudaIndices(devices_).empty());
   options.on_verdict = [self = self(), chief = chief_.get(), back = back_,

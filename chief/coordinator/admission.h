@@ -42,7 +42,8 @@ struct AdmissionOptions {
   // adopts the run_id of the first member that holds state.
   bool fresh_run = false;
   Compare differing_cluster_field, differing_job_key;
-  // After this time without a heartbeat of a member, another process of its task may replace it.
+  // After this time without a heartbeat of a member, another process of its task may replace the
+  // member's process. If the process's session is broken, another one may replace it at once.
   Duration suspect = std::chrono::milliseconds(2500);
 };
 

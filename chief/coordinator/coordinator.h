@@ -34,8 +34,8 @@ struct MemberLossReport {
   std::string why;
   // True if the Coordinator asked the process to exit, because it makes no progress.
   bool asked_to_exit = false;
-  // True if the loss affects training: the member was part of the current generation, or of the
-  // last one in Stage::kJoining. False, for example, for a spare.
+  // True if the loss affects training: the member was part of the current generation or, in
+  // Stage::kJoining, of the last one. False, for example, for a spare.
   bool missed = true;
 };
 
@@ -48,9 +48,9 @@ struct CoordinatorOptions {
   // calls this function before it forms a generation with a new run id or term. It forms the
   // generation only after the function has returned OK. If model_dir has no record of a run
   // (AdmissionOptions::fresh_run), the chief adopts the run of the first member that holds state.
-  // `run_id` is then that member's. Called without locks, on the thread of IdentityWriter. After an
-  // error the Coordinator retries at the next tick. If the errors last for MembershipOptions::join,
-  // it ends the job.
+  // `run_id` is then the id of this run. Called without locks, on the thread of IdentityWriter.
+  // After an error the Coordinator retries at the next tick. If the errors last for
+  // MembershipOptions::join, it ends the job.
   std::function<absl::Status(const std::string& run_id, uint32_t term)> record_identity;
   //
   // The next four functions must not block, because they are called with the Coordinator's lock
@@ -75,7 +75,7 @@ struct CoordinatorOptions {
   // version.
   std::map<std::string, std::string> versions;
   MembershipOptions decision;
-  // Receives events about single members of a parameter-server job. May be null. Not owned.
+  // Receives each admission and loss of a member of a parameter-server job. May be null. Not owned.
   MemberEvents* events = nullptr;
   // Index in `members` of the member in this process, -1 if there is none.
   int own_member = 0;

@@ -18,8 +18,8 @@ class CoordinatorActions {
   // Ends the current generation for all members, because of `why`. The job continues.
   void Abort(PausingTime now, const std::string& why);
   // Ends the job. Has no effect if the job has already ended. `lost` is the member that caused the
-  // end, -1 if none. If it has been silent for MembershipOptions::suspect, the coordinator does not
-  // wait for its acknowledgement.
+  // end, -1 if none. If this member has been silent for MembershipOptions::suspect, the coordinator
+  // does not wait for its acknowledgement.
   void End(PausingTime now, Verdict verdict, int lost);
   // Asks all members to stop at a step that they agree on.
   void Stop();

@@ -26,8 +26,8 @@ class Registration {
   void OnHello(const std::shared_ptr<Session>& session, const proto::Hello& hello,
                const Differences& differences);
   // A chief without a record of its run adopts the run of the first member that holds state. The
-  // chief must first write the id of this run to the disk. Returns this id until the write has
-  // ended, otherwise "".
+  // chief must first write the id of this run to the disk. Returns this id while the write is
+  // needed or in progress, and "" at any other time.
   const std::string& adopting() const { return adopting_; }
   // Called when the write of `run_id` has ended. Adopts this run if `written` is OK.
   void Adopted(const std::string& run_id, const absl::Status& written);

@@ -63,8 +63,8 @@ struct CoordinatorState {
   // 138 (retryable), because a start on another host may succeed.
   std::string TakeFailure(const proto::FailureReport& report, bool* try_again);
   // Handles MemberSlot::death of all members. The report counts once the session is broken or
-  // silent. CheckDeaths drops the report if the process still sends messages a second after its
-  // arrival.
+  // silent. CheckDeaths drops the report if the process still sends messages a second after the
+  // report arrived.
   void CheckDeaths(PausingTime now);
 
   // Reports an event to CoordinatorOptions::on_event. `task` may be "". `step` may be -1.
@@ -91,8 +91,8 @@ struct CoordinatorState {
   void AdmitNewest() const {
     if (options.on_newest) options.on_newest(Newest());
   }
-  // Returns the number of the newest generation of the term. Before the first generation, returns a
-  // number below it.
+  // Returns the number of the newest generation of the term. Before the first generation of the
+  // term, returns a number below that generation's.
   uint64_t Newest() const { return (static_cast<uint64_t>(admission.term) << 32) | counter; }
   // The run id and the term of the last successful write to the disk. The coordinator forms a
   // generation only if they equal the current ones.

@@ -16,8 +16,8 @@ Pace NextPace(const PaceRules& rules, Pace pace, double seconds, std::vector<dou
   const bool under = pace.share < rules.share / 2 || excess < rules.least_seconds / 2;
   pace.over = over ? pace.over + 1 : 0;
   pace.under = under ? pace.under + 1 : 0;
-  if (over && (pace.over >= rules.reports || pace.share >= rules.clear_share))
-    pace.straggler = true;
+  const bool clear = pace.share >= rules.clear_share && excess >= rules.clear_seconds;
+  if (over && (clear || pace.over >= rules.reports)) pace.straggler = true;
   if (pace.under >= rules.reports_after) pace.straggler = false;
   return pace;
 }

@@ -14,11 +14,13 @@ struct PaceRules {
   // `least_seconds`.
   double share = 0.2, least_seconds = 0.005;
   // A member is a straggler after this many reports in a row over the limit. A single report over
-  // the limit suffices if the excess is at least `clear_share` of the member's local time.
-  int reports = 2;
-  double clear_share = 0.5;
-  // A member is no longer a straggler after this many reports in a row below half of the limit.
-  int reports_after = 2;
+  // the limit suffices if the excess is at least `clear_share` of the member's local time, and at
+  // least `clear_seconds`. A busy host delays few steps for so long.
+  int reports = 3;
+  double clear_share = 0.5, clear_seconds = 0.1;
+  // A member is no longer a straggler after this many reports in a row below half of the limit. The
+  // number is larger than `reports`, so that a member whose pace varies remains a straggler.
+  int reports_after = 5;
 };
 
 struct Pace {

@@ -22,8 +22,8 @@ std::string ProblemWith(const proto::Hello& hello);
 // Returns whether `id` is empty or has the form of a run id of any version of Muster.
 bool IsRunId(std::string_view id);
 
-// CleanText makes all text printable that is written to the log, verdicts and files. CleanStats
-// does the same for measurements, and drops entries that exceed limits.
+// CleanText makes the text that is written to the log, to verdicts and to files printable.
+// CleanStats does the same for measurements, and drops entries that exceed limits.
 void CleanText(proto::Hello* hello);
 void CleanStats(proto::TaskStats* stats);
 void CleanText(proto::Report* report);

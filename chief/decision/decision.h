@@ -36,7 +36,8 @@ struct MembershipOptions {
   // A member is lost after this long without a heartbeat.
   Duration heartbeat = std::chrono::seconds(10);
   // Timeout for the other members to finish training once the first one has finished. The timeout
-  // starts anew with each phase of a member, and does not apply while it saves or evaluates.
+  // starts anew with each phase of a member, and does not apply while the member saves or
+  // evaluates.
   Duration end = std::chrono::seconds(30);
   // Timeout of a formation, in which the members of a new generation connect to each other. Must
   // exceed the formation timeout that the members use.
@@ -179,7 +180,8 @@ struct MemberInfo {
   std::string why_missing = "never connected";
   std::optional<PausingTime> missing_since;  // When the process was lost.
   // Elastic jobs: the number of consecutive processes of this task that were lost in their first
-  // step. If the job can do without it, the next process is not admitted until `backoff_until`.
+  // step. If enough other members are ready, the next process is not admitted until
+  // `backoff_until`.
   int quick_losses = 0;
   PausingTime backoff_until;
   uint64_t admitted = 0;  // Independent members: the admitted incarnation. 0: none.

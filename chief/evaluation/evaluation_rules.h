@@ -20,7 +20,8 @@ struct EvaluationRules {
   Duration resume = std::chrono::seconds(1);
   // The completed job waits at most this long for the evaluation of its last checkpoint.
   Duration evaluate = std::chrono::minutes(10);
-  // If the evaluator sends nothing for this long, another process may replace it.
+  // If the evaluator sends nothing for this long, another process may replace it. If its connection
+  // is broken, another process may replace it at once.
   Duration suspect = std::chrono::milliseconds(2500);
 };
 

@@ -33,7 +33,7 @@ struct ChiefRecord {
   // Each worker's index and incarnation (a random number that identifies its process).
   std::vector<std::pair<int, uint64_t>> workers;
   Json work;  // The leases and their results: the value of WorkTable::ToRecord.
-  // True if the validation pass or the test pass of the last epoch has not run yet.
+  // True if the validation pass (or the test pass) after the newest completed step is due.
   bool validation_due = false, test_due = false;
   double epoch_seconds = 0;  // Seconds since the current epoch of the data began.
   // The integer buffers that training has changed since the program's build(). nullopt if they

@@ -120,7 +120,7 @@ class LeaseTable {
   int64_t completed_epoch() const;
 
   // The content of a table, for the chief's record (chief_record.h). A table that is made from a
-  // Record gives out all leases that are not complete.
+  // Record gives out the leases in `open` first.
   struct Record {
     int64_t epoch = 0, offset = 0;  // The epoch and the first example of the next new lease.
     int64_t completed = 0, examples = 0, repeated = 0, repeated_examples = 0, next_id = 1;

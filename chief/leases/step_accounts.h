@@ -87,8 +87,8 @@ class StepAccounts {
   void AddTo(Json* record) const;
   absl::Status Read(const Json& record);
 
-  // Returns the number of pushes of which servers refused a part because it had an infinity or a
-  // NaN.
+  // Returns the number of pushes of which servers refused a part, because this part had an infinity
+  // or a NaN.
   int64_t refused_pushes() const { return refused_pushes_; }
   // Returns the staleness, keyed by worker.
   const std::map<int, StalenessRecord>& staleness() const { return staleness_; }
@@ -96,7 +96,7 @@ class StepAccounts {
  private:
   void BeginEpoch();
 
-  // Sums over the completed steps of the epoch of the last step.
+  // Sums over the completed steps of one epoch, that of the newest completed step.
   double epoch_loss_sum_ = 0;
   int64_t epoch_examples_ = 0, epoch_steps_ = 0;
   std::vector<double> epoch_metric_sums_;

@@ -27,9 +27,9 @@ struct ShardPlacement {
 };
 using Placements = std::vector<ShardPlacement>;  // Indexed by shard.
 
-// The processes that have all acknowledged updates of a shard and may still run. Maps each task to
-// the incarnation (a random number) of its process. Includes processes that are not connected to
-// the chief, because they keep their state.
+// The processes that may still run and whose copy of a shard includes every acknowledged update.
+// Maps each task to the incarnation (a random number) of its process. Includes processes that are
+// not connected to the chief, because they keep their state.
 using Holders = std::map<int, uint64_t>;
 
 // Removes a lost task from `placements`. Where the task was the primary, a backup in sync becomes

@@ -56,7 +56,7 @@ class WorkTable {
     ++changes_;
   }
   // Knows returns whether the process with this incarnation is the worker `worker` now. HasSeen
-  // also returns true if the worker is lost and this process was the last one to be it.
+  // also returns true if this worker is lost and the process was the last one with its index.
   bool HasSeen(int worker, uint64_t incarnation) const;
   bool Knows(int worker, uint64_t incarnation) const;
   std::map<int, uint64_t> workers() const;
@@ -87,11 +87,12 @@ class WorkTable {
     leases_.set_gate(gate);
     ++changes_;
   }
-  // Returns true if no training lease is open. The servers then hold the state after a whole number
-  // of steps. Parts of a pass may be unfinished, because they do not change the state.
+  // Returns true if no training lease is open, and no worker must still report work for an earlier
+  // chief. The servers then hold the state after a whole number of steps. Parts of a pass may be
+  // unfinished, because they do not change the state.
   bool between_steps() const;
-  // Returns the names of the workers with unfinished work, such as "worker 1, worker 2", or
-  // "nobody".
+  // Returns a text about unfinished work: the names of workers, such as "worker 1, worker 2", a
+  // hint that lost workers' leases have no holder, or "nobody".
   std::string OutstandingWorkers() const;
   // Sets the learning rates of the leases that are given out after this call, keyed by optimizer.
   // Called when callbacks have chosen learning rates.
@@ -103,8 +104,9 @@ class WorkTable {
   }
   // Makes every worker pull all parameters with its next lease.
   void PullAll();
-  // Returns the training state after the last step. Does not set the fields for the run id, the
-  // job, the versions and the due passes. REQUIRES: between_steps().
+  // Returns the training state. If between_steps(), this is the state after the newest completed
+  // step. Otherwise its epoch and offset are those of the next new lease. Does not set the fields
+  // for the run id, the job, the versions and the due passes.
   checkpoint::TrainingState state() const;
   int64_t steps() const { return leases_.completed(); }
   bool all_done() const { return leases_.done(); }
@@ -120,7 +122,7 @@ class WorkTable {
   const std::map<int, StalenessRecord>& staleness() const { return steps_.staleness(); }
   int64_t batches_per_epoch() const { return leases_.batches_per_epoch(); }
 
-  // ---- Validation and test passes. REQUIRES: between_steps().
+  // ---- Validation and test passes. StartPass REQUIRES between_steps().
   void StartPass(int split, int64_t examples, int64_t batch);
   void CancelPass();
   using PassResult = EvaluationPass::Result;
@@ -145,9 +147,9 @@ class WorkTable {
   // have given out this lease and all leases with lower ids. The table treats them as given out.
   void Reach(int64_t lease) { leases_.Reach(lease); }
   // Returns a number that rises with each important change, such as a new worker or a lease that a
-  // lost worker held. After such a change, no lease may be given out until a server has a record
-  // with the change. Otherwise a restarted chief would count lost pushes and repeated examples
-  // wrongly.
+  // lost worker held. After such a change, no lease may be given out until a server has stored a
+  // record that contains the change. Otherwise a restarted chief would count lost pushes and
+  // repeated examples wrongly.
   uint64_t revision() const { return revision_; }
 
  private:

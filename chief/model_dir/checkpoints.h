@@ -1,10 +1,10 @@
 // Checkpoints is the chief's CheckpointSink (common/train/state/checkpointing.h). It decides when a
 // checkpoint is due and which checkpoint is the best. A thread of Checkpoints writes the files,
-// while training continues. While a checkpoint is being written, Checkpoints skips each other one
-// that becomes due. There are two exceptions: the last checkpoint (at the end or at a stop), and a
-// checkpoint with a new best validation metric. For these, training waits until the previous
-// checkpoint is written. result.json has the number of failed writes. The log names a failure only
-// if the write before it succeeded.
+// while training continues. While a checkpoint is being written, Checkpoints skips all further
+// checkpoints that become due. There are two exceptions: the last checkpoint (at the end or at a
+// stop), and a checkpoint with a new best validation metric. For these, training waits until the
+// previous checkpoint is written. result.json has the number of failed writes. The log names a
+// failure only if the write before it succeeded.
 #pragma once
 
 #include <functional>

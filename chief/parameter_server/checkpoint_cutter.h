@@ -3,8 +3,9 @@
 // holds. While no worker computes a batch, CheckpointCutter makes all servers freeze their shards.
 // Training then continues, while a thread of CheckpointCutter reads the frozen shards. (A server
 // copies a frozen value just before it updates the value.) The thread stores parameters in the
-// chief's replica of the model. It writes optimizer slots and rows of embedding tables to the
-// checkpoint's files, piece by piece.
+// chief's replica of the model. For a checkpoint, it writes optimizer slots and rows of embedding
+// tables to files, piece by piece. It also writes the slots to a file for callbacks, which may save
+// them.
 //
 //  kIdle -- Begin --> kReading -- the thread has ended --> kRead -- Take --> kIdle
 #pragma once
@@ -27,7 +28,7 @@ struct Cut {
   // ---- The request
   checkpoint::TrainingState state;
   bool write = false;          // True: write a checkpoint of the cut.
-  bool must = false;           // True: the job fails if the cut cannot be taken.
+  bool must = false;           // True: the job fails if the cut cannot be read or written.
   bool histograms = false;     // True: report histograms of the parameters.
   bool for_callbacks = false;  // True if callbacks need the weights.
   bool replaces = false;       // Becomes Snapshot::replaces.
@@ -61,8 +62,8 @@ class CheckpointCutter {
   bool idle() const { return state() == State::kIdle; }
 
   // Makes the servers freeze their shards, and starts the thread that reads them. Blocks until the
-  // shards are frozen. Returns an error of ShardClient if the thread was not started. REQUIRES:
-  // idle(), no lease (batch of a worker) is open, a server serves each shard.
+  // shards are frozen. Returns an error if a server did not freeze its shard. The thread is then
+  // not started. REQUIRES: idle(), no lease (batch of a worker) is open, each shard is served.
   absl::Status Begin(Cut cut);
   // Blocks until the thread has ended, and returns the cut with its result. REQUIRES: not idle().
   Cut Take();

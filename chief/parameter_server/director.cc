@@ -12,6 +12,7 @@ namespace muster::chief {
 namespace {
 
 constexpr Duration kRecord = std::chrono::seconds(1);
+constexpr Duration kCounters = std::chrono::seconds(1);  // Between two calls of on_counters.
 // Timeout for a ps task to store the last record.
 constexpr Duration kLastRecord = std::chrono::seconds(10);
 
@@ -55,15 +56,22 @@ absl::Status DirectorImpl::Run(const DirectorStart& start) {
   if (status.ok()) status = Begin();
   if (status.ok()) status = rollback_->RestoreShards();
   if (status.ok()) epochs_->ReportStart();
-  MonotonicTime next_record = Clock::now();
+  const bool begun = status.ok();
+  MonotonicTime next_record = Clock::now(), next_counters = next_record;
   while (status.ok()) {
     auto turn = RunOnce();
+    if (options_.on_counters && Clock::now() >= next_counters) {
+      next_counters = Clock::now() + kCounters;
+      options_.on_counters(record());
+    }
     status = turn.status();
     if (!turn.ok() || *turn) break;
     if (!RecordIsDue(next_record)) continue;
     next_record = Clock::now() + kRecord;
     status = epochs_->RecordProgress();
   }
+  // Before the servers were restored, the counters of an earlier chief are not known.
+  if (options_.on_counters && begun) options_.on_counters(record());
   return End(status);
 }
 

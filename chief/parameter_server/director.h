@@ -1,8 +1,8 @@
 // The Director runs a parameter-server job on the chief. It assigns shards (parts of the variables)
 // to servers (ps tasks) and fills the servers with the initial state. It assigns batches to
 // workers; such an assignment is called a lease. It takes checkpoints, and lets workers evaluate.
-// The job is done when all steps are complete and the last checkpoint, if the job writes any, has
-// them. See docs/parameter_server.md for the rules.
+// The job is done when all steps are complete and the state after the final step is saved in a
+// checkpoint (if the job writes checkpoints). See docs/parameter_server.md for the rules.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -37,13 +37,17 @@ struct DirectorStart {
   std::optional<checkpoint::Snapshot> restore;  // The checkpoint to resume from.
   // The next two fields are used if there is no `restore` and the program loads weights after
   // build(). `built_integers` maps the names of the integer buffers to their values after build().
-  // `unloaded` is the error if loading these weights failed. Run ignores it if the servers already
-  // hold the run's state and the chief's record has the integer buffers, and otherwise returns it.
+  // `unloaded` is the error if loading these weights failed. Run returns this error, except if the
+  // servers already hold the run's state. In that case the loaded weights are not needed. If the
+  // program has integer buffers, their values must then be in the ChiefRecord
+  // (chief/leases/chief_record.h).
   std::optional<std::map<std::string, std::string>> built_integers;
   absl::Status unloaded;
   std::vector<Observer*> observers;
   CheckpointSink* checkpoints = nullptr;  // Null: nothing is saved.
 };
+
+struct DirectorRecord;
 
 struct DirectorOptions {
   Job job;
@@ -51,10 +55,13 @@ struct DirectorOptions {
   std::vector<std::string> servers;  // gRPC addresses of the ps tasks, from the cluster spec.
   // Returns the term of this chief: a number above those of all earlier chiefs of the run. The term
   // rises if a member has seen a higher term. The Director calls the function whenever it needs the
-  // term, but not until the first member is admitted.
+  // term, but not before the first member is admitted.
   std::function<uint32_t()> term;
   std::function<std::string()> run_id;
   rpc::ChannelOptions channel;
+  // Receives the counters about once a second during training, and at its end. Called by the thread
+  // of Run. May be empty.
+  std::function<void(const DirectorRecord&)> on_counters;
 };
 
 // Counts for "parameter_server" in result.json.
@@ -64,7 +71,8 @@ struct DirectorRecord {
   // How often a worker was lost while it may have been computing a lease. The servers may have
   // applied a part of this lease's push, all of it, or nothing.
   int64_t torn = 0;
-  // The number of updates that were lost because all servers with a copy of a shard were lost.
+  // The number of lost updates, summed over all shards. A shard loses updates if all servers with a
+  // copy of the shard are lost.
   int64_t lost_updates = 0;
   int64_t refused = 0;  // The number of pushes that had an infinity or a NaN.
   // The staleness of a push is the number of updates by other workers between the pull of the
@@ -89,9 +97,9 @@ class Director : public MemberEvents {
   // Returns the service proto::Leases, which is registered on the coordinator's gRPC server. Until
   // Run is called, the service answers UNAVAILABLE.
   virtual grpc::Service* service() = 0;
-  // Blocks until the job is done and saved, and returns OK. Returns Preempted after a requested
-  // stop, or the error that ended the job. Does not send the outcome to the members: the caller
-  // does so by ending the job (Coordinator::End).
+  // Blocks until the job is done, and returns OK. Returns Preempted after a requested stop, or the
+  // error that ended the job. Does not send the outcome to the members: the caller does so by
+  // ending the job (Coordinator::End).
   virtual absl::Status Run(const DirectorStart& start) = 0;
   // Thread-safe. Does the same as OnStopRequested.
   virtual void RequestStop() = 0;
@@ -99,8 +107,8 @@ class Director : public MemberEvents {
   virtual void Abort(const absl::Status& why) = 0;
   // Thread-safe.
   virtual DirectorRecord record() const = 0;
-  // Thread-safe, and may be called before Run. Returns whether a server is present that had joined
-  // an earlier chief. It may hold the run's state.
+  // Thread-safe, and may be called before Run. Returns true if a server is present that was a
+  // member before (AdmittedMember::again). Such a server may hold the run's state.
   virtual bool MayHaveState() const = 0;
 };
 

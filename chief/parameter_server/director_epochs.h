@@ -1,6 +1,6 @@
 // DirectorEpochs follows a parameter-server job through its steps and epochs. It reports completed
 // steps. It knows whether a pass over the validation or test data is due. It runs the hooks of
-// callbacks. It updates the record from which a restarted chief continues
+// callbacks. It updates the ChiefRecord, from which a restarted chief continues
 // (chief/leases/chief_record.h). Used only by the thread of Director::Run.
 #pragma once
 
@@ -58,13 +58,13 @@ class DirectorEpochs {
   absl::Status BeginCallbacks();
   // Runs the hooks of callbacks for kEndEpoch, kEndTraining or kBeginEpoch.
   absl::Status RunCallbacks(DirectorAction action);
-  // Calls ReportSteps, and makes a new record for a restarted chief that includes these steps.
+  // Calls ReportSteps. Then makes a new ChiefRecord, which includes the reported steps.
   absl::Status RecordProgress();
 
   // ---- State
   Due due() const { return due_; }
-  // Sets the fields of `now` that describe passes and callbacks. `at` is the state after the last
-  // step. `pass` is the running pass.
+  // Sets the fields of `now` that describe passes and callbacks. `at` is the state after the newest
+  // completed step. `pass` is the running pass.
   void Describe(const checkpoint::TrainingState& at,
                 const std::optional<WorkTable::PassResult>& pass, DirectorSituation* now) const;
   // Callbacks run their hooks for the begin of an epoch before the first lease (batch) of that

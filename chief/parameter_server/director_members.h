@@ -2,7 +2,7 @@
 // parameter-server job (workers and ps tasks). It serves proto::Leases to workers, receives the
 // coordinator's events about members, and calls the ps tasks. Its mutex guards the DirectorState
 // (director_state.h). "The director's thread" is the thread that calls Director::Run. Thread-safe,
-// except for functions with another comment.
+// except for functions whose comment names a thread.
 #pragma once
 
 #include <memory>

@@ -30,8 +30,8 @@ struct DirectorSituation {
   DirectorPhase phase = DirectorPhase::kStarting;
   bool stop = false;      // True if a stop was requested.
   bool finished = false;  // True if all steps are done, or a callback has stopped training.
-  // True if a server serves each shard, no lease is open, and every completed step was reported to
-  // the observers. The servers then hold the state after the last step.
+  // True if each shard is served, no lease is open, and every completed step was reported to the
+  // observers. The servers then hold the state after the newest completed step.
   bool quiet = false;
   bool cutting = false;  // True if the chief is reading a cut.
 
@@ -57,8 +57,8 @@ struct DirectorSituation {
   bool epoch_begins = false;     // True if the hooks for the begin of the next epoch have to run.
   // True if the chief's replica of the model has the servers' current weights.
   bool weights_known = false;
-  // True if a callback keeps the weights after the last step, so the chief reads them from the
-  // servers before the hooks for the begin of training.
+  // True if a callback keeps a copy of the weights after the newest completed step. The chief then
+  // reads these weights from the servers before it runs the hooks for the begin of training.
   bool begins_with_weights = false;
 };
 
@@ -96,7 +96,7 @@ struct GateSituation {
   // due.
   bool reported = false;
   bool steps_to_report = false;        // True if some completed steps were not reported yet.
-  int64_t epoch = 0, step = 0;         // The current epoch (from 0) and the last completed step.
+  int64_t epoch = 0, step = 0;         // The current epoch (from 0) and the newest completed step.
   std::optional<int64_t> every_steps;  // Interval of checkpoints, in steps.
   std::optional<int64_t> open_epochs;  // The value of DirectorEpochs::OpenEpochs.
 };

@@ -43,8 +43,9 @@ class DirectorSaves {
   void OfferStep(const CompletedStep& step);
   void WantHistograms() { wanted_.histograms = true; }
   void WantWeights() { wanted_.weights = true; }  // Requests the weights for callbacks.
-  // Called after a validation pass. Requests a save of the state after `step`, in case it is the
-  // best one, whatever the interval of checkpoints is.
+  // Called after a validation pass. Requests a save of the state after `step`, whatever the
+  // interval of checkpoints is. The CheckpointSink decides in TakeBest whether this state is the
+  // best one and is saved.
   void RequestBest(int64_t step, int64_t epoch);
   // Asks the CheckpointSink about the request of RequestBest. REQUIRES: DirectorSituation::best is
   // kDue.
@@ -61,7 +62,7 @@ class DirectorSaves {
   //
   // Begins a cut. `checkpoint` is true if the cut is for a checkpoint. `due` tells whether the
   // validation pass and the test pass are due. REQUIRES: a cut is wanted, no lease (batch of a
-  // worker) is open, a server serves each shard (part of the variables).
+  // worker) is open, each shard (part of the variables) is served.
   absl::Status Begin(bool checkpoint, std::pair<bool, bool> due);
   // Passes on the result of a cut that was read completely. Retries or gives up a cut that could
   // not be read. Returns an error if training cannot continue without the cut. Has no effect unless
@@ -72,18 +73,19 @@ class DirectorSaves {
 
   // ---- State
   //
-  // Sets the fields of `now` that describe saves. `step` is the last step.
+  // Sets the fields of `now` that describe saves. `step` is the newest completed step.
   void Describe(int64_t step, DirectorSituation* now) const;
   // Returns true if no lease may be given out, because a wanted cut has not begun or because the
   // CheckpointSink has not been asked about the request of RequestBest.
   bool HoldsLeases() const;
   // Returns whether the job can end with the state after `step` without another checkpoint. The
   // state must be in the checkpoint of SetSaved, or in a cut with Cut::must. Other saves do not
-  // count, nor does one from before the hooks for the end of training, once these have run.
+  // count. If the hooks for the end of training have run, a save from before these hooks does not
+  // count either.
   bool IsSaved(int64_t step) const;
   // Notes that the checkpoint from which training resumes has the state after `step`. `ended` is
-  // true if the hooks for the end of training ran before this checkpoint was made, or if it has no
-  // callbacks.
+  // true if the hooks for the end of training ran before this checkpoint was made, or if the
+  // checkpoint has no state of callbacks.
   void SetSaved(int64_t step, bool ended) { saved_ = {step, ended}; }
   // Returns whether the chief's replica has the weights after `step`. Returns false while a cut is
   // read, because the replica then has only a part of them.
@@ -100,7 +102,7 @@ class DirectorSaves {
     // up.
     std::optional<MonotonicTime> since;
   };
-  // From the last SetSaved, or from a later cut that has to succeed (Cut::must).
+  // The arguments of the last SetSaved, or the values for a later cut with Cut::must.
   struct Saved {
     int64_t step = -1;
     bool ended = false;

@@ -39,8 +39,8 @@ class DirectorState {
     std::map<int, uint64_t> workers;  // The value of WorkTable::workers().
     uint64_t revision = 0;            // The value of WorkTable::revision().
   };
-  // The part of a ChiefRecord that the thread of Director::Run sets. It must belong to the steps
-  // that the record contains.
+  // The part of a ChiefRecord that the thread of Director::Run sets. Its values must be those after
+  // the last step that the record contains.
   struct Recorded {
     // {the validation pass is due, the test pass is due}.
     std::pair<bool, bool> due = {false, false};
@@ -60,8 +60,9 @@ class DirectorState {
                ServerLinks* links);
   // Returns true if enough ps tasks are present to begin. Otherwise adds the names of the missing
   // tasks to `missing`. `since` is the time at which the wait for ps tasks began. Returns Preempted
-  // if a stop was requested and there is nothing to save. Returns the error passed to Fail, if Fail
-  // was called.
+  // after a request to stop, if there is nothing to save or if the servers have not returned to a
+  // restarted chief in time. Returns the error passed to Fail, if Fail was called, and the errors
+  // of ShardServers::NewestRecord.
   absl::StatusOr<bool> ServersReady(MonotonicTime since, std::string* missing) const;
   // Begins at the state `at`, which the servers do not hold yet. Begin, Adopt and Open REQUIRE that
   // Prepare was called.
@@ -80,8 +81,9 @@ class DirectorState {
   // has certainly ended. Returns false if the task is a worker and this process is not its current
   // one.
   bool Lose(const TaskId& task, uint64_t incarnation, const std::string& why, bool ended);
-  // Called when a call to a ps task was answered or has failed. Return false if the thread of
-  // Director::Run need not act: the process that was called is lost, or the call is retried.
+  // Answered is called when a ps task has answered a call, and CallFailed when a call has failed.
+  // Both return false if the thread of Director::Run need not act, because the called process is
+  // lost or the call is retried.
   bool Answered(int task, const ServerCall& call, ServerLinks::Answer answer);
   bool CallFailed(int task, const ServerCall& call, const absl::Status& status);
   void RequestStop() { stop_ = true; }
@@ -96,13 +98,14 @@ class DirectorState {
   //
   // The functions from `quiet` to `NewRecord` REQUIRE has_begun().
   //
-  // Returns whether the servers hold the state after the last reported step, and no lease is open.
+  // Returns true if each shard is served, no lease is open, and all completed steps were taken from
+  // the WorkTable (WorkTable::TakeCompleted).
   bool quiet() const;
-  // After a restart of the chief: workers of the earlier chief that have not joined this chief in
-  // time count as lost.
+  // Has an effect only after a restart of the chief. Marks workers of the earlier chief as lost if
+  // they have not joined this chief in time.
   void GiveUpAbsent();
-  // After a restart of the chief: returns the names of the workers that must still report what they
-  // did for the earlier chief, "" if there are none. Stops waiting for their reports after
+  // Returns the names of the workers that must still report to a restarted chief what they did for
+  // the earlier chief. Returns "" if there are none. Stops waiting for their reports after
   // timeouts.rejoin.
   std::string GiveUpSilent();
   // Called when the chief has filled `targets` with the state after `step`.
@@ -136,10 +139,10 @@ class DirectorState {
   LeaseCalls calls_;
   Recorded recorded_;
   uint32_t view_count_ = 0;  // The number of views that this chief has made.
-  // True if Begin was called, so that this chief fills the servers. Workers that an earlier chief
+  // True if Begin was called. This chief then fills the servers. Workers that an earlier chief
   // admitted compute from another state, and their work is void.
   bool servers_reset_ = false;
-  // After a restart of the chief: the record's workers may rejoin until await_workers_until_.
+  // After a restart of the chief, the workers in the record may rejoin until await_workers_until_.
   // Workers that have rejoined may report what they did for the earlier chief until
   // recovery_deadline_.
   std::optional<MonotonicTime> await_workers_until_;

@@ -1,11 +1,11 @@
 // LeaseCalls checks and answers the calls of workers to proto::Leases. With a call of Next, a
 // worker asks for a batch. With a call of GetView, a worker asks which ps task serves which part of
-// the variables. It holds calls that have no answer yet. It stores the integer buffers that workers
-// report in calls of Next. Used by one thread at a time.
+// the variables. LeaseCalls holds calls that have no answer yet. It stores the integer buffers that
+// workers report in calls of Next. Used by one thread at a time.
 //
 // LeaseCalls collects answered calls in an Answers object. The calls finish when this object is
-// destroyed. The thread that destroys the object must hold no lock. LeaseCalls tries held calls
-// again only if the WorkTable or the ShardServers have changed.
+// destroyed. The thread that destroys the object must hold no lock. LeaseCalls tries a held call
+// again if the WorkTable or the ShardServers have changed, and ends the call after a second.
 #pragma once
 
 #include <list>

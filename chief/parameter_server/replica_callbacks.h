@@ -30,7 +30,8 @@ class ReplicaCallbacks {
 
   // Called when the replica was restored from a checkpoint with the state `restored`.
   void Restored(const checkpoint::TrainingState& restored);
-  // Thread-safe. Called when the replica's weights change, after a call of Restored.
+  // Thread-safe. Called when the replica receives weights from the servers. The replica then no
+  // longer has the weights of the last Restored.
   void WeightsChanged() { restored_step_ = -1; }
   // Sets the optimizer slots that belong to the replica's weights, for callbacks that save both.
   void SetSlots(const checkpoint::TensorSet& slots) { slots_ = slots; }
@@ -66,7 +67,7 @@ class ReplicaCallbacks {
   int64_t fired_step_ = 0;         // The step of hook_.
   // The step of the weights that the replica keeps for each callback, keyed by callback.
   std::map<std::string, int64_t> kept_steps_;
-  // The step of the last Restored, -1 if the replica's weights have changed after it.
+  // The step of the last Restored, -1 if WeightsChanged was called since.
   std::atomic<int64_t> restored_step_ = -1;
 };
 

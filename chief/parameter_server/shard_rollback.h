@@ -1,9 +1,10 @@
 // ShardRollback restores shards that are lost. A shard is the part of the variables that one server
 // (ps task) holds. A shard is lost if no server has a copy of it, or if no process with a copy
 // returns in time. ShardRollback restores the shard from the last checkpoint. If there is no
-// checkpoint, it uses the state from which training began. All updates of the shard after that
-// state are lost. ShardRollback owns the state from which it restores. Used only by the thread of
-// Director::Run.
+// checkpoint, it uses the weights in the chief's replica of the model: those from which training
+// began, or those of a later cut (a consistent copy of the servers' state). All updates of the
+// shard after the restored state are lost. ShardRollback owns the state from which it restores.
+// Used only by the thread of Director::Run.
 #pragma once
 
 #include <optional>
@@ -34,16 +35,17 @@ class ShardRollback {
       : setup_(setup), state_(*state), members_(*members), kept_(std::move(kept)) {}
 
   // Restores the lost shards on present servers. Has no effect until all servers have the view (the
-  // assignment of shards to servers) without these shards, because that view ends all pushes to
-  // them. Returns OK if a server is lost or unreachable while it is filled. The caller then calls
-  // RestoreShards again.
+  // assignment of shards to servers) in which no server serves these shards. That view ends all
+  // pushes to them. Returns OK if a server is lost or unreachable while it is filled. The caller
+  // then calls RestoreShards again.
   absl::Status RestoreShards();
-  // Called before a cut (a consistent copy of the servers' state) is read into the chief's replica.
-  // If shards are restored from the replica's weights, copies these weights. If the cut is read
-  // only in part, this copy is not damaged.
+  // Called before a cut is read into the chief's replica. If shards are restored from the replica's
+  // weights, copies these weights. A cut that is read only in part then does no damage.
   void RetainWeights();
-  // Called when a cut was read completely. From this call on, shards are restored from this cut, if
-  // it has everything that a shard needs.
+  // Called when a cut was read completely. From this call on, shards are restored from this cut,
+  // with two exceptions. A cut with Cut::put_back has a callback's weights and is not used. A cut
+  // that was not written to files is used only if there are no earlier files and no embedding
+  // tables.
   void Commit(Cut cut);
 
   const checkpoint::TrainingState& state() const { return kept_.state; }

@@ -1,9 +1,9 @@
 // ShardState converts the state of a parameter-server job between three forms: chunks that the
 // servers (ps tasks) hold, the chief's replica of the model, and the files of checkpoints. A shard
 // is the part of the variables that one server holds. A chunk is a piece of a shard. The replica
-// has the parameters only, without optimizer slots. ShardState converts one chunk at a time, so the
-// chief never needs memory for all slots. Only MakeShardState needs LibTorch. Tests of the Director
-// use other implementations, without LibTorch.
+// has the parameters only, without optimizer slots. Each conversion handles one chunk, so the chief
+// never needs memory for all slots. Only MakeShardState needs LibTorch. Tests of the Director use
+// other implementations, without LibTorch.
 #pragma once
 
 #include <functional>
@@ -58,8 +58,10 @@ class ShardState {
   // Returns the files of the last Restore. Called once after each Restore.
   virtual StateFiles TakeFiles() { return {}; }
   // Returns the content of a chunk from `files`. If `files` is null, the content has the replica's
-  // parameters after `steps` steps, and the initial slots of the optimizer. Returns an error if the
-  // files cannot be read. REQUIRES: the chunk does not belong to an embedding table.
+  // weights (see RetainWeights) and no slots, so the server starts with initial slots. `steps` is
+  // the number of completed steps. It becomes ChunkContent::updates, except if the optimizer stores
+  // its own step. Returns an error if the files cannot be read. REQUIRES: the chunk does not belong
+  // to an embedding table.
   virtual absl::StatusOr<proto::ChunkContent> Encode(const push_pull::Layout& layout, int shard,
                                                      int chunk, int64_t steps,
                                                      const StateFiles* files) const = 0;
@@ -109,8 +111,9 @@ class ShardState {
     std::function<bool(int64_t step)> has_weights;
   };
   // Called when training begins or resumes. `begun` is true if the run has completed a step.
-  // `record` is the state of the callbacks. BeginCallbacks removes entries of `record` for weights
-  // that this process does not have.
+  // `record` is the state of the callbacks. A callback can keep a copy of the weights in this
+  // process. BeginCallbacks removes from `record` the copies that were lost with an earlier chief,
+  // the entries of callbacks that the job no longer has, and outdated learning rates.
   virtual absl::Status BeginCallbacks(const CallbackParts& /*parts*/, bool /*begun*/,
                                       checkpoint::CallbackRecord* /*record*/) {
     return absl::OkStatus();

@@ -1,8 +1,9 @@
 // TrainingCallbacks decides when the callbacks of a parameter-server job run, and keeps their
 // state. Hooks run on the thread of Director::Run. The hooks for the end of an epoch and for the
 // begin of the next one run after the last step of the epoch. The chief gives the first batch of
-// the next epoch to a worker only after a server has stored the callbacks' decisions in the chief's
-// record. A restarted chief therefore continues with these decisions. Used by one thread at a time.
+// the next epoch to a worker only after a server has stored a ChiefRecord
+// (chief/leases/chief_record.h) with the callbacks' decisions. A restarted chief therefore
+// continues with these decisions. Used by one thread at a time.
 #pragma once
 
 #include <map>
@@ -16,7 +17,7 @@
 
 namespace muster::chief {
 
-// Returns the epoch (from 0) of the last step. Returns 0 if no step is complete.
+// Returns the epoch (from 0) of the newest completed step. Returns 0 if no step is complete.
 int64_t LastEpoch(const checkpoint::TrainingState& at);
 
 class TrainingCallbacks {
@@ -49,15 +50,15 @@ class TrainingCallbacks {
   bool EpochBegins(const checkpoint::TrainingState& at) const {
     return record_ && record_->epochs_begun <= at.epoch;
   }
-  // Returns whether a callback keeps a copy of the weights after `steps`, the last step. The
-  // servers hold these weights, so the chief can read the copy from the servers.
+  // Returns whether a callback keeps a copy of the weights after `steps`, the newest completed
+  // step. The servers hold the same weights, so the chief can read them there.
   bool BeginWithWeights(int64_t steps) const;
 
   // ---- Run hooks. REQUIRES: exist(), except for EndStep and EndPass, which have no hooks to run
   // without callbacks.
   //
-  // Runs the hooks for the begin of training. `steps` is the last step. `saved` is true if a
-  // checkpoint has the state after this step.
+  // Runs the hooks for the begin of training. `steps` is the newest completed step. `saved` is true
+  // if a checkpoint has the state after this step.
   absl::Status Begin(const ShardState::CallbackParts& parts, int64_t steps, bool saved);
   absl::Status EndStep(const CompletedStep& step);
   absl::Status EndPass(int split, int64_t epoch, int64_t step,
@@ -85,7 +86,7 @@ class TrainingCallbacks {
   TrainingReporter& reporter_;
   std::optional<checkpoint::CallbackRecord> record_;
   bool save_requested_ = false;
-  // The metrics of the validation pass after the last step. Empty if there was no pass.
+  // The metrics of the validation pass after the newest completed step. Empty if there was no pass.
   std::map<std::string, double> validation_metrics_;
   double last_loss_ = 0;
 };

@@ -1,6 +1,7 @@
 // ServerRows is the EmbeddingStore (common/train/embedding/embedding_store.h) with which callbacks
 // on the chief look up rows of embedding tables. Pull reads the current rows from the servers (ps
-// tasks). Push always fails, because only workers train the rows.
+// tasks). Push always fails, because only workers train the rows. Only the thread of Director::Run
+// uses a ServerRows.
 #pragma once
 
 #include <functional>
@@ -18,7 +19,7 @@ class ServerRows final : public EmbeddingStore {
   // server that serves a shard now. `again` is true if the last try to pull has failed. In that
   // case, `primary` waits a moment, and restores shards that no server serves. Pull retries for
   // `patience`, because another server may take over a shard of a lost server, or the server may
-  // return. Used only by the thread of Director::Run.
+  // return.
   using Primary = std::function<absl::StatusOr<ShardClient*>(int shard, bool again)>;
   ServerRows(std::vector<ServedTable> tables, int servers, Duration patience, Primary primary)
       : tables_(std::move(tables)),

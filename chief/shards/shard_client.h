@@ -65,7 +65,8 @@ class ShardClient {
   // with each piece of the file. Stops at the first error of `take` and returns this error.
   absl::Status ReadRows(const std::string& name, int shard,
                         const std::function<absl::Status(std::string_view)>& take);
-  // Reads the current rows of an embedding table into `rows`, which has the shape [keys][width].
+  // Reads the current rows of an embedding table into `rows`, one row after the other in the order
+  // of `keys`.
   absl::Status PullRows(int variable, std::span<const uint64_t> keys, std::span<float> rows);
   // Drops the copy `name` that Cut made. If Drop fails, a later Beat or Cut drops the copy.
   absl::Status Drop(const std::string& name);

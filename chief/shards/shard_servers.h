@@ -50,9 +50,9 @@ class ShardServers {
       : servers_(servers), placements_(servers), holders_(servers), unserved_since_(servers) {}
   // Sets the number of copies of each shard. Called before the first call of Created.
   void SetCopies(int64_t copies) { copies_ = static_cast<int>(copies); }
-  // A primary waits up to `heartbeat` for an unreachable backup, and then continues without it. If
-  // no task serves a shard, the chief waits up to `rejoin` for a process that holds it, and then
-  // restores the shard from an older state.
+  // A primary waits up to `heartbeat`, but at most a minute, for an unreachable backup. It then
+  // continues without the backup. If no task serves a shard, the chief waits up to `rejoin` for a
+  // process that holds it, and then restores the shard from an older state.
   void SetPatience(Duration heartbeat, Duration rejoin) {
     heartbeat_ = heartbeat;
     rejoin_ = rejoin;
@@ -78,8 +78,8 @@ class ShardServers {
   const AdmittedMember& member(int task) const { return servers_[task].member; }
   bool IsPresent(int task) const { return servers_[task].present(); }
   Present present() const;
-  // Returns whether a task is present that had joined an earlier chief. It may hold the run's
-  // state.
+  // Returns true if a task has a process that was a member before (AdmittedMember::again). Such a
+  // process may hold the run's state.
   bool SomeHaveReturned() const;
   // Returns whether some task has a process that has not answered its kCreate yet.
   bool SomeAreNew() const;
@@ -113,7 +113,7 @@ class ShardServers {
   }
   uint64_t record_version() const { return record_version_; }
   // SomeHaveRecord returns whether some present task has stored the record `version` or a later
-  // one. AllHaveRecord returns whether all present tasks have.
+  // one. AllHaveRecord returns whether every present task has stored one of these.
   bool SomeHaveRecord(uint64_t version) const;
   bool AllHaveRecord(uint64_t version) const;
   // Makes a new view with the current placements. `ticket` is a random secret of the view, which
@@ -125,22 +125,22 @@ class ShardServers {
   // Returns the number of the last view that all present tasks have received.
   uint64_t current_view() const { return current_view_; }
   bool all_have_view() const { return current_view_ == view_.number(); }
-  // Returns whether a task serves each shard and all present tasks have the newest view.
+  // Returns whether each shard has a primary and all present tasks have the newest view.
   bool Settled() const { return view_.number() != 0 && all_have_view() && Complete(placements_); }
   // Returns why the chief must not give a lease to the worker now, "" if it may.
   std::string WhyClosed(int worker) const;
 
   // ---- Shards
   const Placements& placements() const { return placements_; }
-  // Returns the copies that the caller must fill, each as (shard, task): copies of shards that no
-  // task serves and that must now be restored from an older state. The primary of a shard comes
-  // before its backup. After this call, the chief no longer waits for processes that hold these
-  // shards.
+  // Returns the copies, as (shard, task), that the caller must now fill from an older state. These
+  // are the copies of each shard that no task serves, once no process can return with the shard or
+  // the wait for such processes (`rejoin`) is over. The primary of a shard comes before its backup.
+  // After this call, the chief no longer waits for processes that hold these shards.
   std::vector<std::pair<int, int>> TakeUnserved(MonotonicTime now);
   // Called when the caller has filled the copies that TakeUnserved returned.
   void Restored(const std::vector<std::pair<int, int>>& targets);
-  // Returns the highest id of a lease for which a task had received a push when it joined this
-  // chief.
+  // When a task joins, it reports the highest id of a lease (batch of a worker) for which it has
+  // received a push, at least in part. Returns the highest of these ids.
   int64_t newest_lease() const;
   // Returns the newest record that an earlier chief has stored on a present task. Returns nullopt
   // if no present task holds a shard, or if there is no record. Returns an error for an invalid
@@ -155,7 +155,8 @@ class ShardServers {
 
   // Returns the statistics of embedding tables, keyed by variable, from the tasks' last reports.
   std::map<int, push_pull::TableStatistics> tables() const;
-  // Returns a number that rises with every change after which a worker's call may have an answer.
+  // Returns a number that rises with every change that may let the chief answer a call of a worker
+  // that it holds open (LeaseCalls).
   uint64_t changes() const { return changes_; }
 
  private:
@@ -182,9 +183,9 @@ class ShardServers {
   Duration heartbeat_ = std::chrono::seconds(60), rejoin_ = std::chrono::minutes(10);
   std::vector<Server> servers_;
   Placements placements_;
-  // The processes that have all acknowledged updates of each shard, indexed by shard. They are the
-  // primary, and the backup if in sync, of the last view that workers may know. (No update was
-  // acknowledged in a view after that one.)
+  // Indexed by shard: the processes whose copy of the shard includes every update that was
+  // acknowledged to a worker. They are the primary, and the backup if in sync, of the last view
+  // that workers may know. (No update was acknowledged in a view after that one.)
   std::vector<Holders> holders_;
   std::vector<MonotonicTime> unserved_since_;  // Indexed by shard.
   std::map<int, uint64_t> workers_;

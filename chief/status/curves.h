@@ -17,7 +17,8 @@ struct CurvePoint {
   double step_seconds = 0;  // The mean time of a step.
 };
 
-// The position of a reader that has received the first `count` points of `version`.
+// The position of a reader that has received the first `count` points. `version` is the value of
+// Curves::version_ at that time.
 struct CurveCursor {
   uint64_t version = 0;
   size_t count = 0;

@@ -313,6 +313,7 @@ class Formation {
     if (segment.ok() && *segment != nullptr) (*segment)->Unlink();
     if (all) {
       *shared = *std::move(segment);
+      if (*shared != nullptr) (*shared)->set_traffic(spec_.shared_memory);
       return true;
     }
     LogWarning("No shared memory{}: the members of one host talk over TCP, which is slower.",

@@ -13,7 +13,8 @@ namespace muster {
 class FlightRecorder;
 namespace transport {
 class DataListener;
-}
+struct Traffic;
+}  // namespace transport
 }  // namespace muster
 
 namespace muster::collective {
@@ -58,6 +59,8 @@ struct GroupSpec {
   bool progress_thread = true;
   // Records the operations of the communicators, for `muster explain`. May be null.
   std::shared_ptr<FlightRecorder> recorder;
+  // Counts the bytes that pass through shared memory. May be null.
+  std::shared_ptr<transport::Traffic> shared_memory;
 };
 
 // Opens the links that the algorithm needs (topology.h), and tests each link with a small exchange.

@@ -98,6 +98,16 @@ std::shared_ptr<void> HostGroup::AllocateReducible(int64_t bytes) {
 }
 
 absl::Status HostGroup::Run(const Plan& plan, const Signature& signature, MonotonicTime deadline) {
+  MUSTER_RETURN_IF_ERROR(Exchange(plan, signature, deadline));
+  if (segment_->traffic() != nullptr) {
+    const Bytes bytes = TrafficOf(plan, rank());
+    segment_->traffic()->Add(bytes.sent, bytes.received);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostGroup::Exchange(const Plan& plan, const Signature& signature,
+                                 MonotonicTime deadline) {
   if (SharedMemoryGroup::ContributionBytes(plan) <= kSmallBytes) {
     MUSTER_RETURN_IF_ERROR(group_.Begin(signature, -1, group_.Small(plan), deadline));
     group_.RunSmall(plan);

@@ -44,6 +44,7 @@ class HostGroup {
   SharedMemoryGroupOptions Options(bool spin);
   absl::Status Check(const SharedMemoryGroupOptions::Awaited& awaited, const Signature& signature,
                      MonotonicTime started);
+  absl::Status Exchange(const Plan& plan, const Signature& signature, MonotonicTime deadline);
   absl::Status RunStaged(const Plan& plan, MonotonicTime deadline);
   // Return the slots of `chunk` in the staging area of the rank `owner`. InSlot has the owner's
   // values for the part that the rank `part` reduces. OutSlot has the owner's result.

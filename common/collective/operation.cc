@@ -170,6 +170,36 @@ Plan MakePlan(const Operation& operation, int rank, int size, int64_t divisor) {
   return plan;
 }
 
+Bytes TrafficOf(const Plan& plan, int rank) {
+  const int64_t others = static_cast<int64_t>(plan.parts.size()) - 1;
+  const int64_t mine = plan.parts[rank].count;
+  int64_t theirs = -mine;  // The parts of the other ranks.
+  for (const Part& part : plan.parts) theirs += part.count;
+  const int64_t element = SizeOf(plan.type);
+  const int64_t owned = others * mine * element, rest = theirs * element;
+  // The owner of a part reads it from all others to reduce it. All others read the owner's result.
+  Bytes bytes;
+  if (plan.reduce) bytes = {rest, owned};
+  if (plan.gather) bytes = {bytes.sent + owned, bytes.received + rest};
+  return bytes;
+}
+
+Bytes TrafficOf(const Signature& signature, int rank, int size) {
+  const int64_t bytes = signature.count * SizeOf(signature.type), others = size - 1;
+  switch (signature.verb) {
+    case Verb::kAllReduce:
+      return {2 * others * bytes / size, 2 * others * bytes / size};
+    case Verb::kBroadcast:
+      return rank == signature.root ? Bytes{others * bytes, 0} : Bytes{0, bytes};
+    case Verb::kAllGather:
+    case Verb::kReduceScatter:
+      return {others * bytes, others * bytes};
+    case Verb::kBarrier:
+      break;
+  }
+  return {};
+}
+
 std::string LinkName(const std::vector<std::string>& labels, int a, int b) {
   const auto name = [&labels](int rank) {
     if (rank >= static_cast<int>(labels.size()) || labels[rank].empty())

@@ -74,6 +74,15 @@ Plan MakeInPlacePlan(Buffer buffer, int owners, int size, Reduction reduction, b
 // Returns an in-place broadcast of `buffer` from `root`.
 Plan MakeBroadcastPlan(Buffer buffer, int root, int size);
 
+struct Bytes {
+  int64_t sent = 0, received = 0;
+  bool operator==(const Bytes&) const = default;
+};
+// Return the data that rank `rank` of `size` must at least exchange with the others. A broadcast
+// counts as sent by its root.
+Bytes TrafficOf(const Plan& plan, int rank);
+Bytes TrafficOf(const Signature& signature, int rank, int size);
+
 Reduction ReductionOf(ReduceOp op, int64_t divisor);
 
 // Returns "rank 1 (worker:0)". `labels` may be empty.

@@ -27,19 +27,33 @@ class OperationSpans {
     if (recorder_ != nullptr)
       lane_ = recorder_->Lane(fmt::format("communication, replica {}", rank));
   }
+  // Announces the span of an operation that begins. Returns a number for Add, 0 unless the recorder
+  // is recording.
+  uint64_t Open(const OperationLabel& label, const CollectiveCall& call,
+                MonotonicTime begin) const {
+    if (recorder_ == nullptr || !recorder_->recording()) return 0;
+    return recorder_->Open(EventOf(label, call, begin));
+  }
   // Adds the span of an operation that has just ended, if the recorder is recording.
-  void Add(const OperationLabel& label, const CollectiveCall& call, MonotonicTime begin) const {
+  void Add(const OperationLabel& label, const CollectiveCall& call, MonotonicTime begin,
+           uint64_t opened) const {
     if (recorder_ == nullptr || !recorder_->recording()) return;
-    recorder_->Add({.name = label.name != nullptr ? label.name : call.operation,
-                    .lane = lane_,
-                    .begin = begin,
-                    .end = Clock::now(),
-                    .bytes = call.bytes,
-                    .sequence = call.sequence,
-                    .index = label.index});
+    SpanEvent event = EventOf(label, call, begin);
+    event.end = Clock::now();
+    recorder_->Add(event, opened);
   }
 
  private:
+  SpanEvent EventOf(const OperationLabel& label, const CollectiveCall& call,
+                    MonotonicTime begin) const {
+    return {.name = label.name != nullptr ? label.name : call.operation,
+            .lane = lane_,
+            .begin = begin,
+            .bytes = call.bytes,
+            .sequence = call.sequence,
+            .index = label.index};
+  }
+
   const std::shared_ptr<SpanRecorder> recorder_ = SpanThread::Recorder();  // May be null.
   int lane_ = 0;
 };

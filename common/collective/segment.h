@@ -17,6 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/collective/shared_memory_group.h"
+#include "common/transport/counted_stream.h"
 
 namespace muster::collective {
 
@@ -61,6 +62,11 @@ class Segment {
   };
   std::optional<Reason> reason() const;
 
+  // Sets where HostGroup counts the bytes that pass through the segment. Null at first, and may be
+  // null.
+  void set_traffic(std::shared_ptr<transport::Traffic> traffic) { traffic_ = std::move(traffic); }
+  transport::Traffic* traffic() const { return traffic_.get(); }
+
   // Returns the address of the arena of `rank`. Offsets count from this address.
   std::byte* arena(int rank) const;
   // Allocates memory in the arena of `rank`, and returns the offset of the memory. Returns -1 if
@@ -80,6 +86,7 @@ class Segment {
   const int fd_;
   bool linked_;  // True while this process must unlink the segment.
   std::byte* base_ = nullptr;
+  std::shared_ptr<transport::Traffic> traffic_;
   absl::Mutex mutex_;
   // The number of bytes that Allocate has taken from the arena of this process's rank.
   int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -27,6 +27,7 @@ std::atomic<bool> use_nvtx = false;
 void SpanRecorder::Start() {
   absl::MutexLock lock(&mu_);
   spans_.clear();
+  open_.clear();
   starts_.clear();
   lost_ = 0;
   first_step_ = last_step_ = count_ = 0;
@@ -92,9 +93,18 @@ SpanRecord SpanRecorder::Stop() {
   if (end < starts_.size()) to = starts_[end].at;
   for (const SpanEvent& span : spans_)
     if (span.end > from && span.begin < to) record.spans.push_back(span);
+  // All end at the same time, so that those of a thread nest.
+  const MonotonicTime now = Clock::now();
+  for (auto& [number, span] : open_) {
+    if (span.begin >= to) continue;
+    span.end = now;
+    span.truncated = true;
+    record.spans.push_back(span);
+  }
   // Steps began, but none of the window.
   if (first == end && starts_.size() > 1) record.spans.clear();
   spans_.clear();
+  open_.clear();
   starts_.clear();
   return record;
 }
@@ -116,13 +126,26 @@ int SpanRecorder::Lane(const std::string& name) {
   return static_cast<int>(lanes_.size()) - 1;
 }
 
-void SpanRecorder::Add(SpanEvent event) {
+// A span may end in a later step, and may have begun on another thread.
+int64_t SpanRecorder::StepAtLocked(MonotonicTime at) const {
+  auto start = starts_.rbegin();
+  while (start != starts_.rend() && start->at > at) ++start;
+  return start == starts_.rend() ? 0 : start->step;
+}
+
+uint64_t SpanRecorder::Open(SpanEvent event) {
+  if (!recording()) return 0;
+  absl::MutexLock lock(&mu_);
+  event.step = StepAtLocked(event.begin);
+  open_.emplace(++last_opened_, event);
+  return last_opened_;
+}
+
+void SpanRecorder::Add(SpanEvent event, uint64_t opened) {
   if (!recording()) return;
   absl::MutexLock lock(&mu_);
-  // A span may end in a later step, and may have begun on another thread.
-  auto start = starts_.rbegin();
-  while (start != starts_.rend() && start->at > event.begin) ++start;
-  event.step = start == starts_.rend() ? 0 : start->step;
+  open_.erase(opened);
+  event.step = StepAtLocked(event.begin);
   if (spans_.size() == kCapacity) {
     spans_.pop_front();
     ++lost_;
@@ -160,7 +183,11 @@ int32_t SpanLabel::Index() { return ThisThread().label_index; }
 Span::Span(const char* name, int32_t index)
     : name_(name), index_(index), recorder_(ThisThread().recorder.get()) {
   if (recorder_ != nullptr && !recorder_->recording()) recorder_ = nullptr;
-  if (recorder_ != nullptr) begin_ = Clock::now();
+  if (recorder_ != nullptr) {
+    begin_ = Clock::now();
+    opened_ =
+        recorder_->Open({.name = name, .lane = ThisThread().lane, .begin = begin_, .index = index});
+  }
   if (use_nvtx.load(std::memory_order_relaxed)) {
     nvtx::Push(name);
     range_ = true;
@@ -174,7 +201,8 @@ Span::~Span() {
                   .lane = ThisThread().lane,
                   .begin = begin_,
                   .end = Clock::now(),
-                  .index = index_});
+                  .index = index_},
+                 opened_);
 }
 
 void AddSpan(const char* name, MonotonicTime begin, int32_t index, int64_t bytes) {

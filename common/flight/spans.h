@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,13 +29,15 @@ struct SpanEvent {
   const char* name = nullptr;  // A literal, such as "backward".
   int lane = 0;                // Index into SpanRecord::lanes.
   MonotonicTime begin, end;
-  int64_t step = 0;       // The training step at the start of the span. 0: before the first step.
-  int64_t bytes = 0;      // The number of bytes that an operation transfers. 0: unknown.
-  uint64_t sequence = 0;  // CollectiveCall::sequence. 0: no collective operation.
-  int32_t index = -1;     // A number shown with the name, such as that of a bucket. -1: none.
+  int64_t step = 0;        // The training step at the start of the span. 0: before the first step.
+  int64_t bytes = 0;       // The number of bytes that an operation transfers. 0: unknown.
+  uint64_t sequence = 0;   // CollectiveCall::sequence. 0: no collective operation.
+  int32_t index = -1;      // A number shown with the name, such as that of a bucket. -1: none.
+  bool truncated = false;  // True if the span was open when the recording stopped, which is `end`.
 };
 
-// The spans of a window, which is a range of training steps. Ordered by end time.
+// The spans of a window, which is a range of training steps. Ordered by end time. Spans that were
+// open when the recording stopped are the last.
 struct SpanRecord {
   std::vector<std::string> lanes;
   std::vector<SpanEvent> spans;
@@ -68,8 +71,12 @@ class SpanRecorder {
   int64_t step() const { return step_.load(std::memory_order_relaxed); }
   // Returns the index of the lane with this name. Adds the lane if it is new.
   int Lane(const std::string& name);
-  // Adds a span, and sets its field `step`. Has no effect if recording() is false.
-  void Add(SpanEvent event);
+  // Announces a span that begins, so that Stop returns the span even if it is still open. Ignores
+  // `event.end`. Returns a number for Add. Returns 0 if recording() is false.
+  uint64_t Open(SpanEvent event);
+  // Adds a span that has ended, and sets its field `step`. `opened` is the result of Open for this
+  // span, or 0. Has no effect if recording() is false.
+  void Add(SpanEvent event, uint64_t opened = 0);
 
  private:
   struct StepStart {
@@ -80,6 +87,8 @@ class SpanRecorder {
   // window.
   std::pair<size_t, size_t> WindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsDoneLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the step at this time, 0 if none had begun.
+  int64_t StepAtLocked(MonotonicTime at) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   std::atomic<bool> recording_ = false;
   std::atomic<int64_t> step_ = 0;
@@ -87,6 +96,8 @@ class SpanRecorder {
   CondVar changed_;
   std::vector<std::string> lanes_ ABSL_GUARDED_BY(mu_);
   std::deque<SpanEvent> spans_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, SpanEvent> open_ ABSL_GUARDED_BY(mu_);  // Keyed by the result of Open.
+  uint64_t last_opened_ ABSL_GUARDED_BY(mu_) = 0;
   // The step in progress at Start, and the steps that began since Start.
   std::deque<StepStart> starts_ ABSL_GUARDED_BY(mu_);
   uint64_t lost_ ABSL_GUARDED_BY(mu_) = 0;
@@ -141,7 +152,8 @@ class Span {
   const int32_t index_;
   SpanRecorder* recorder_;  // Null if not recording.
   MonotonicTime begin_;
-  bool range_ = false;  // True while this object has an NVTX range (nvtx.h).
+  uint64_t opened_ = 0;  // The result of SpanRecorder::Open.
+  bool range_ = false;   // True while this object has an NVTX range (nvtx.h).
 };
 
 // Records a span of the calling thread that began at `begin` and ends now.

@@ -71,6 +71,7 @@ void Writer::SpanLine(int pid, int tid, const TracedTask& task, const TracedSpan
   std::string args = fmt::format(R"("step":{})", span.step);
   if (span.sequence > 0) args += fmt::format(R"(,"sequence":{})", span.sequence);
   if (span.bytes > 0) args += fmt::format(R"(,"bytes":{})", span.bytes);
+  if (span.truncated) args += R"(,"truncated":true)";
   const std::string shown = span.index < 0 ? name : fmt::format("{} {}", name, span.index);
   const double begin = static_cast<double>(span.begin_ns + task.clock.offset_ns - zero_ns_) / 1000;
   Line(fmt::format(

@@ -17,6 +17,7 @@ struct TracedSpan {
   int64_t step = 0, bytes = 0;
   uint64_t sequence = 0;
   int32_t index = -1;
+  bool truncated = false;  // Still open at the end of the trace.
 };
 
 // The offset between the monotonic clocks of a task and the chief.

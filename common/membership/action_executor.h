@@ -41,7 +41,7 @@ class ActionExecutor {
   MemberRecords& records() { return records_; }
 
  private:
-  // Adds this task's measurements to the report, except in the 0.9 s after a report with
+  // Adds this task's measurements to the report. Adds nothing in the 0.9 s after a report with
   // measurements.
   void AddStats(proto::Report* report);
 

@@ -1,6 +1,6 @@
 // Holds weak references to the communicators of a generation, which is a period of training with
-// fixed members. The Member can therefore abort the communicators while the training loop uses or
-// destroys them. Thread-safe.
+// fixed members. The Member can therefore abort the communicators at any time, also while the
+// training loop uses or destroys them. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // Handles the start of a task whose chief may have ended already. An example is a Kubernetes pod
-// that replaces a lost worker after the job's last step. The pod would wait for the chief in vain.
+// that replaces a lost worker after the job's final step. The pod would wait for the chief in vain.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@ namespace muster::membership {
 
 struct LateStart {
   std::string chief_task, chief_address;
-  // AwaitChief fails if the chief's host refuses connections during this time. The time starts
-  // again whenever a chief writes owner.json, the file in model_dir that names the owner. A new
+  // AwaitChief fails if the chief's host refuses connections for this long. The time starts again
+  // whenever a chief writes owner.json, the file in model_dir that names the chief's process. A new
   // chief may write this file before it listens, while it waits for the previous chief to leave.
   Duration patience = std::chrono::minutes(2);
   // The limit of the whole wait: the job's timeouts.join.

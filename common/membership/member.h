@@ -11,8 +11,8 @@
 // it or the chief is lost. The Member then aborts the communicators of the generation, which wakes
 // the training loop. The loop calls NextGeneration to join the next generation.
 //
-// After the end of the job, each returned error has this process's last log line as its message.
-// main prints this line and exits with ExitCodeOf(status).
+// After the end of the job, the message of each returned error is the line that this process must
+// print last. main prints this line and exits with ExitCodeOf(status).
 #pragma once
 
 #include <functional>
@@ -71,9 +71,9 @@ struct MemberOptions {
   // The folder for flight records (the last events of this process) that do not reach the chief.
   // Empty: the system's temporary folder.
   std::string flight_folder;
-  // Makes the communicators of a generation: one for each replica of this process. Blocks. Returns
-  // early with an error if `aborted` returns true. In production this is FormationOver
-  // (worker/formation.h).
+  // Makes the communicators of a generation: one for each replica (copy of the model on one device)
+  // of this process. Blocks. Returns early with an error if `aborted` returns true. In production
+  // this is FormationOver (worker/formation.h).
   std::function<absl::StatusOr<std::vector<std::unique_ptr<collective::Communicator>>>(
       const collective::GroupSpec& spec, const std::vector<int>& replicas_per_rank,
       const std::function<bool()>& aborted)>
@@ -83,9 +83,9 @@ struct MemberOptions {
   // Called once when this process has the verdict. main can then end a program that does not
   // return.
   std::function<void(const Verdict&)> on_verdict;
-  // Called before on_verdict if the coordinator refuses this process after it has offered the
-  // process a generation, while the job continues. For example, the process made no progress. If
-  // this is the chief's process, it must continue to run the coordinator.
+  // Called before on_verdict if the job continues without this process: the coordinator has offered
+  // this process a generation, but refuses the process now. For example, the process made no
+  // progress. If this is the chief's process, the process must continue to run the coordinator.
   std::function<void(const Verdict&)> on_given_up;
   // Called when the chief has sent no message for MemberTimeouts::heartbeat. `pid` is the process
   // ID of the chief. Called again, with a `silence` of zero, when the next message of the chief
@@ -123,9 +123,9 @@ class Member : public Membership {
   // Returns a random number that identifies this process.
   virtual uint64_t incarnation() const = 0;
   // Returns the last line that this process must print. `result` is the result of the training
-  // loop. The line is "" if `result` is OK. If the job has failed, it is the line of the verdict.
-  // Without a verdict, it is "ROOT CAUSE: <description of `result`>", or the message of `result` if
-  // that is Preempted.
+  // loop. If `result` is OK, the line is "". Otherwise, if the job has failed, it is the line of
+  // the verdict. Otherwise, if `result` is Preempted, it is the message of `result`. In all other
+  // cases, it is "ROOT CAUSE: <description of `result`>".
   virtual std::string FinalLine(const absl::Status& result) const = 0;
 };
 
@@ -139,11 +139,11 @@ struct EarlyFailure {
   uint64_t incarnation = 0;  // Member::incarnation(). 0: the process never joined.
   rpc::ChannelOptions channel;
 };
-// Reports the failure to the chief, so that the verdict names it. Retries for `timeout` while the
-// chief cannot be reached, or until `give_up` returns true. Returns OK if the chief has accepted
-// the report. Returns Superseded with the chief's reason if the chief has not accepted the report.
-// In that case, sets *try_again to true if the job continues and waits for another process of this
-// task.
+// Reports the failure to the chief, so that the verdict names it. While the chief cannot be
+// reached, retries until `timeout` has passed or `give_up` returns true. Returns OK if the chief
+// has accepted the report. Returns Superseded with the chief's reason if the chief has not accepted
+// the report. In that case, sets *try_again to true if the job continues and waits for another
+// process of this task.
 absl::Status ReportFailureTo(const EarlyFailure& report, Duration timeout,
                              const std::function<bool()>& give_up = nullptr,
                              bool* try_again = nullptr);

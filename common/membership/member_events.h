@@ -175,7 +175,7 @@ struct AbortCommunicators {
 };
 struct SubmitRecord {  // Sends the content of the flight recorder to the chief.
   static constexpr std::string_view kName = "SubmitRecord";
-  std::shared_ptr<const Roster> roster;  // The generation of the record.
+  std::shared_ptr<const Roster> roster;  // The roster of the record's generation.
   std::string reason;                    // Why the generation ended.
   bool last = false;                     // True if this process ends soon.
 };

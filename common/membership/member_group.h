@@ -23,7 +23,7 @@ GroupPlan PlanGroup(const Roster& roster, const MemberOptions& options,
 // Says how the replicas of the model on this host use the host's cores.
 struct CoreShare {
   int replicas_on_host = 1;
-  // True if each replica has a core. Replicas may busy-wait in this case.
+  // True if there is a core for each replica. Replicas may busy-wait in this case.
   bool spin = false;
   // True if there are more cores than replicas. Collective operations run on a thread of their own
   // in this case.

@@ -24,13 +24,14 @@ void ReportSilentChief(Supervisor* supervisor, MemberOptions* options);
 
 // Called before a task other than the chief joins. Blocks while the chief's host refuses
 // connections (common/membership/late_start.h). Returns true if the run in model_dir is finished.
-// The task must not join in that case. An error has this process's last log line as its message.
+// The task must not join in that case. The message of an error is the line that this process must
+// print last.
 absl::StatusOr<bool> FinishedWithoutChief(const ClusterConfig& cluster, const Job& job,
                                           const std::function<bool()>& give_up);
 
 // Called by a process that fails before it has a Member. A process other than the chief reports the
-// failure to the chief, and retries until `give_up` returns true. Returns a status with this
-// process's last log line as its message.
+// failure to the chief, and retries until `give_up` returns true. Returns an error whose message is
+// the line that this process must print last.
 absl::Status FailEarly(const ClusterConfig& cluster, const Job& job, const absl::Status& failure,
                        const std::function<bool()>& give_up);
 

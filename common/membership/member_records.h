@@ -1,7 +1,7 @@
 // Owns a member's FlightRecorder, and the FlightUploader that delivers flight records to the chief.
 // The recorder holds the last events of this process. A flight record is the recorder's content at
-// the end of a generation (a period of training with fixed members). Thread-safe, but WaitIdle and
-// Close must not run at the same time.
+// the end of a generation (a period of training with fixed members). Thread-safe, except that
+// WaitIdle must not run at the same time as Close.
 #pragma once
 
 #include <memory>

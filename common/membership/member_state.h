@@ -33,9 +33,11 @@ struct MemberTimeouts {
   // How long this process tries to report its own failure to the chief. Also the limit of the
   // search for a lost chief after a stop request.
   Duration report = std::chrono::seconds(10);
-  // Limit for the loop to return after its generation is over. When the limit has passed, the
-  // Member calls MemberOptions::on_stuck, which ends the process. If the current phase has a higher
-  // limit in `phase`, that limit applies. The phase `reduce` always has the limit `abort`.
+  // Limit for the loop to return after its generation is over or the job has ended. The time counts
+  // from that moment or from the start of the current phase, whichever is later. When the limit has
+  // passed, the Member calls MemberOptions::on_stuck, which ends the process. If the current phase
+  // has a higher limit in `phase`, that limit applies, except in the phase `reduce`. The phase
+  // `save` has no limit unless `phase` sets one.
   Duration abort = std::chrono::minutes(1);
   Duration phase[kNumPhases] = {};  // The limit of each phase. Zero: no limit.
   // Limit to make the communicators of a generation.
@@ -80,8 +82,8 @@ inline std::string_view StageName(SessionStage stage) {
 
 struct SessionState {
   SessionStage stage = SessionStage::kNone;
-  // When a session ended for the first time after the last welcome. Absent: no session has ended
-  // after that welcome.
+  // The first time at which a session ended after the last welcome. Before the first welcome, the
+  // first time of all. Absent: no session has ended in this period.
   std::optional<PausingTime> broken_since;
   PausingTime last_heard, last_sent, next_attempt;
   std::string last_error = "no answer yet";  // Why the last session ended or failed.
@@ -98,7 +100,7 @@ struct GenerationError {
 struct MemberReport {
   Phase phase = Phase::kStarting;
   PausingTime phase_since;
-  // The current step, and the last completed step.
+  // The current step, and the newest completed step.
   int64_t step = 0, last_step = 0;
   uint64_t formed = 0;  // The last generation whose communicators this process made.
   std::optional<GenerationError> formation_error, collective_error;
@@ -162,8 +164,8 @@ struct MemberChange {
 };
 MemberChange Apply(const MemberRules& rules, PausingTime now, MemberState state, MemberEvent event);
 
-// Returns the status with which this process ends after the verdict. The message is the last log
-// line of the process.
+// Returns the status with which this process ends after the verdict. The message is the line that
+// this process must print last.
 absl::Status VerdictStatus(const MemberRules& rules, const Verdict& verdict);
 
 }  // namespace muster::membership

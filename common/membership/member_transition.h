@@ -26,10 +26,10 @@ class TransitionSteps {
     actions_.emplace_back(std::move(action));
   }
 
-  // Starts to look for the chief. Only the first call has an effect.
+  // Starts the first search for the chief. Later calls have no effect.
   void StartLooking();
   void SetPhase(Phase phase, int64_t step);
-  // Called when the loop has left its generation, even if the generation is not over.
+  // Called when the loop has left its generation. The generation may or may not be over.
   void LoopLeft();
   // Marks `generation` and all generations before it as over.
   void EndGeneration(uint64_t generation, std::string why);

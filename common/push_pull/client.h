@@ -24,6 +24,7 @@
 #include "common/push_pull/layout.h"
 #include "common/push_pull/options.h"
 #include "common/push_pull/rows/row_pull.h"
+#include "common/transport/counted_stream.h"
 #include "common/transport/data_listener.h"
 #include "muster/status.h"
 
@@ -37,8 +38,8 @@ struct ClientView {
     // The host of the ps task. If it equals ClientOptions::host_id, the client offers shared memory
     // to the ps task.
     std::string host_id;
-    // 0: the shard was never restored. Otherwise, the shard was restored to an older state. That
-    // state has none of the pushes that the shard acknowledged in views up to this number.
+    // 0: the shard was never restored. Otherwise, the shard was restored to an older state, which
+    // may lack pushes that the shard acknowledged in views up to this number.
     uint64_t restored = 0;
   };
   uint64_t number = 0;  // The number of the view.
@@ -68,8 +69,10 @@ struct ClientOptions {
   // transfer.
   std::vector<std::vector<std::span<float>>> parameters;
   // The client stores here the number of launched chunks that are not answered yet, for monitoring.
-  // Does not count the pulls of FetchRows. May be null.
+  // The pulls of FetchRows do not count. May be null.
   std::shared_ptr<std::atomic<int64_t>> in_flight;
+  // Counts the bytes that pass through memory shared with servers of this host. May be null.
+  std::shared_ptr<transport::Traffic> shared_memory;
 };
 
 class PushPullClient {

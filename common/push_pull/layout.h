@@ -7,9 +7,9 @@
 // the same number of bytes. The parts of a server are contiguous in the server's memory.
 //
 // A chunk is a range of a server's memory that belongs to one optimizer. A chunk is the unit of
-// locking and of transfers, and an update covers a whole chunk. Two variables share a chunk only in
-// two cases: they always have gradients at the same time, or a gradient of zeros has the same
-// effect as no gradient.
+// locking and of transfers, and an update covers a whole chunk. Two variables may share a chunk
+// only in two cases. First, they always have gradients at the same time. Second, a gradient of
+// zeros has the same effect on them as no gradient.
 //
 // The rows of an embedding table are not in such ranges. A hash of the row's key selects a server,
 // and one of the table's kRowChunks chunks on that server.
@@ -46,7 +46,7 @@ struct VariableSpec {
   // The order of the dimensions in memory, outermost first. Empty: row-major.
   std::vector<int64_t> order;
   std::optional<TableSpec> table = {};  // Set for embedding tables.
-  // Variables may share a chunk only if `optimizer` and `together` are equal.
+  // Two variables may share a chunk only if they have the same `optimizer` and the same `together`.
   int together = 0;
   // Returns the number of elements, or kMaxVariableElements if the shape has more.
   int64_t elements() const;
@@ -56,7 +56,8 @@ struct VariableSpec {
 inline constexpr int64_t kMaxVariableElements = int64_t{1} << 40;
 
 inline constexpr int kRowChunks = 16;  // The number of chunks of a table on one server.
-// The server that holds the row of a key, and the index among the table's chunks on that server.
+// The server that holds the row of a key, and the index of the row's chunk among the table's chunks
+// on that server.
 struct RowPlace {
   int server = 0, chunk = 0;
 };
@@ -88,14 +89,13 @@ struct VariablePart {
   int64_t elements() const { return end - begin; }
 };
 
-// A range [begin, end) of elements of a server's memory, or rows of an embedding table. The range
-// is empty for a chunk of rows.
+// A chunk is either a range [begin, end) of elements of a server's memory, or rows of an embedding
+// table. A chunk of rows has an empty range.
 struct Chunk {
   int server = 0;
   int64_t begin = 0, end = 0;
   int optimizer = 0;
-  // The index, among the variables, of the table whose rows the chunk has. -1: the chunk is a
-  // range.
+  // For a chunk of rows, the index of the table among the variables. -1: the chunk is a range.
   int table = -1;
   int64_t elements() const { return end - begin; }
   bool rows() const { return table >= 0; }

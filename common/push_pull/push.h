@@ -25,10 +25,10 @@ struct ChunkPush {
   double learning_rate = 0;
   // For rows of an embedding table: the output of PackRows, with distinct keys.
   std::span<const float> gradient;
-  // True if the chunk has values that are never negative, such as running variances, and `gradient`
-  // is their change. `learning_rate` is then a weight in [0, 1]. The server subtracts the weighted
-  // change, but at most the fraction `learning_rate` of the current value. The values therefore
-  // never become negative, however long before the push the worker pulled.
+  // True if the values of the chunk are never negative, such as running variances. `gradient` is
+  // then a change of these values, and `learning_rate` is a weight in [0, 1]. The server subtracts
+  // the weighted change, but at most the fraction `learning_rate` of the current value. The values
+  // therefore never become negative, however long before the push the worker pulled.
   bool floor = false;
   // Has an effect only if the server has a backup. True: ShardStore::Apply does not wait for the
   // backup, and the caller must call ShardStore::Await. False: Apply waits for the backup.

@@ -198,6 +198,7 @@ absl::Status ShardChannel::Connect(const std::shared_ptr<const ClientView>& next
     if (memory.ok()) {
       options.gradients = options_.gradients;
       options.memory = *std::move(memory);
+      options.traffic = client.shared_memory;
     } else if (!std::exchange(logged_, true)) {
       LogInfo("{} is on this host, but is reached over TCP: {}", Server(),
               Message(memory.status()));

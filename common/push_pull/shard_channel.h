@@ -40,9 +40,9 @@ class ShardChannel {
     // Receives answers. `view` is the number of the view of the connection. After the answer to a
     // transfer, the channel no longer uses the transfer's memory.
     std::function<void(std::span<const ChunkAnswer>, uint64_t view)> answered;
-    // Called when the shard was restored to a state without the pushes that were answered in views
-    // up to `view`. Returns the transfers of the current push that were answered in those views, so
-    // that the channel sends them again.
+    // Called if the shard was restored to an older state, which may lack pushes that were answered
+    // in views up to `view` (ClientView::Primary::restored). Returns the transfers of the current
+    // push that were answered in those views, so that the channel sends them again.
     std::function<std::vector<Transfer>(uint64_t view)> reopen;
     // Called when a connection is lost and its unanswered transfers will be repeated.
     std::function<void()> resumed;

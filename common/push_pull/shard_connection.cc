@@ -321,8 +321,11 @@ absl::Status ShardConnection::Finish(std::vector<ChunkAnswer>* answers) {
         bytes = static_cast<int64_t>(BytesOf(transfer));
       } else {
         if (part.same == 0) CopyParameters(transfer.chunk);
-        bytes = ((transfer.push() != nullptr ? 1 : 0) + (part.same == 0 ? 1 : 0)) * each *
-                options_.chunks[transfer.chunk].elements();
+        const int64_t size = each * options_.chunks[transfer.chunk].elements();
+        const int64_t pushed = transfer.push() != nullptr ? size : 0;
+        const int64_t pulled = part.same == 0 ? size : 0;
+        if (in_memory_ && options_.traffic != nullptr) options_.traffic->Add(pushed, pulled);
+        bytes = pushed + pulled;
       }
       moved += bytes;
       answers->push_back(

@@ -18,6 +18,7 @@
 #include "common/push_pull/options.h"
 #include "common/push_pull/push.h"
 #include "common/push_pull/wire.h"
+#include "common/transport/counted_stream.h"
 #include "common/transport/data_connection.h"
 #include "common/transport/shared_memory.h"
 
@@ -66,6 +67,7 @@ class ShardConnection {
     // null.
     const transport::SharedMemory* gradients = nullptr;
     std::unique_ptr<transport::SharedMemory> memory;
+    std::shared_ptr<transport::Traffic> traffic;  // Counts what passes through them. May be null.
   };
   ShardConnection(std::unique_ptr<transport::DataConnection> connection, Options options);
 
@@ -131,8 +133,8 @@ class ShardConnection {
 
   std::deque<Transfer> queued_;  // Transfers that are in no frame yet.
   std::deque<Frame> frames_;     // Frames that are not answered yet.
-  // How many frames at the front of frames_ are sent completely, and how many bytes of the next
-  // frame are sent.
+  // The number of frames at the front of frames_ that are sent completely, and the number of bytes
+  // of the next frame that are sent.
   size_t sent_frames_ = 0;
   size_t sent_ = 0;
   std::optional<Offer> offer_;

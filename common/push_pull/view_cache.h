@@ -23,7 +23,7 @@ class ViewCache {
     // This object's thread calls all functions of Options.
     std::function<void()> changed;  // Called when a new view has arrived.
     // Called if next_view fails and a channel made no progress during the whole call of next_view.
-    // The object then calls no function of Options any more.
+    // This is the last call of a function of Options.
     std::function<void(absl::Status)> failed;
   };
   explicit ViewCache(Options options);
@@ -34,9 +34,9 @@ class ViewCache {
 
   // Returns the newest view. Returns null before the first view.
   std::shared_ptr<const ClientView> current() const;
-  // Called by a channel that makes no progress in view `number`, or that has no view (0). Has no
-  // effect if the number of the current view is not `number`. Only a channel's first failure
-  // counts, until its next ReportSuccess or a new view.
+  // Called by a channel that makes no progress in view `number`. `number` is 0 if the channel has
+  // no view. Has no effect if the number of the current view is not `number`. After a channel's
+  // first failure, its further failures have no effect until its next ReportSuccess or a new view.
   void ReportFailure(const void* channel, uint64_t number, const absl::Status& why);
   // Called by a channel when it makes progress.
   void ReportSuccess(const void* channel);

@@ -51,7 +51,8 @@ struct Offer {
 };
 static_assert(sizeof(Offer) == 64);
 
-// The body of kWelcome. The payload is the reason why the server declined the offer, or empty.
+// The body of kWelcome. If the server declined the offer, the payload is the reason. Otherwise the
+// payload is empty.
 struct Welcome {
   uint32_t shares_memory = 0;  // 1: the server has accepted the offer.
 };
@@ -62,9 +63,9 @@ inline constexpr uint64_t kMaxRowBytes = 256ull << 20;
 // The maximum number of chunks in one request. Workers send fewer.
 inline constexpr uint32_t kMaxParts = 1 << 17;
 
-// The operation on each chunk of a request. The request of a row operation has any number of
-// chunks, which all belong to embedding tables. A request of another operation has one chunk, which
-// does not belong to a table.
+// The operation on each chunk of a request. The request of a row operation has one or more chunks,
+// which all belong to embedding tables. A request of another operation has one chunk, which does
+// not belong to a table.
 enum class Operation : uint32_t {
   kPush = 1,  // Pushes a gradient. The reply contains the new parameters.
   kPull,      // The reply contains the parameters.
@@ -149,8 +150,9 @@ transport::FrameHeader EncodeError(const absl::Status& error, std::string* messa
 void SendError(const absl::Status& error, transport::DataConnection& connection,
                const transport::AbortSignal& abort);
 
-// Receives `bytes` bytes into `into`, with several calls of receive(span). `into` grows as data
-// arrives. A peer that announces a large size without sending data thus causes no large allocation.
+// Receives `bytes` bytes into `*into`, with one or more calls of receive(span). `*into` grows as
+// data arrives. A peer that announces a large size without sending data thus causes no large
+// allocation.
 template <typename Receive>
 absl::Status ReceiveInPieces(size_t bytes, std::vector<uint64_t>* into, const Receive& receive) {
   constexpr size_t kFirst = 1 << 20;
@@ -170,8 +172,8 @@ absl::Status ReceiveInPieces(size_t bytes, std::vector<uint64_t>* into, const Re
 // if the header has another version or kind, or an invalid body.
 absl::StatusOr<Open> DecodeOpen(const transport::FrameHeader& header);
 absl::StatusOr<Welcome> DecodeWelcome(const transport::FrameHeader& header);
-// After DecodeRequest, the payload is at least as large as the parts. The payload of a row request
-// has at most kMaxRowBytes.
+// If DecodeRequest returns OK, the announced payload is at least as large as the parts, and the
+// payload of a row request has at most kMaxRowBytes.
 absl::StatusOr<Request> DecodeRequest(const transport::FrameHeader& header);
 absl::StatusOr<Reply> DecodeReply(const transport::FrameHeader& header);
 // Returns PeerLost if the received parts do not match the header's checksum.

@@ -58,6 +58,7 @@ std::vector<proto::TraceKeepRequest> TracePieces(const SpanRecord& record) {
     out->set_bytes(span.bytes);
     out->set_sequence(span.sequence);
     out->set_index(span.index);
+    out->set_truncated(span.truncated);
   }
   proto::TraceKeepRequest& first = pieces.front();
   first.set_lost_spans(record.lost_spans);

@@ -103,6 +103,18 @@ void AddJob(const proto::TaskStats& stats, Families* families) {
                     static_cast<double>(stats.bytes_sent()));
   families->Counter("muster_received_bytes_total", "Bytes on data connections from other tasks.",
                     static_cast<double>(stats.bytes_received()));
+  const auto by_transport = [&](const char* name, const char* help, int64_t tcp,
+                                int64_t shared_memory, int64_t nccl) {
+    const std::pair<const char*, int64_t> transports[] = {
+        {"tcp", tcp}, {"shared_memory", shared_memory}, {"nccl", nccl}};
+    for (const auto& [transport, bytes] : transports)
+      families->Counter(name, help, static_cast<double>(bytes), {{"transport", transport}});
+  };
+  by_transport("muster_transport_sent_bytes_total", "Bytes sent to other tasks, by transport.",
+               stats.bytes_sent(), stats.shared_memory_bytes_sent(), stats.nccl_bytes_sent());
+  by_transport("muster_transport_received_bytes_total",
+               "Bytes received from other tasks, by transport.", stats.bytes_received(),
+               stats.shared_memory_bytes_received(), stats.nccl_bytes_received());
   families->Counter("muster_generations_total", "Generations that the process has formed.",
                     static_cast<double>(stats.generations()));
   families->Counter("muster_restarts_total", "Starts of the task by its launcher, after the first.",
@@ -110,6 +122,21 @@ void AddJob(const proto::TaskStats& stats, Families* families) {
   families->Counter("muster_checkpoints_total",
                     "Complete checkpoints that the process has written.",
                     static_cast<double>(stats.checkpoints()));
+}
+
+// The chief of a job with parameter servers.
+void AddPushLosses(const proto::TaskStats& stats, Families* families) {
+  if (!stats.has_push_losses()) return;
+  const proto::PushLosses& losses = stats.push_losses();
+  families->Counter("muster_refused_pushes_total",
+                    "Pushes with gradients that were not finite, which the servers refused.",
+                    static_cast<double>(losses.refused_pushes()));
+  families->Counter("muster_torn_pushes_total",
+                    "Losses of workers with a lease, whose push may be applied in part.",
+                    static_cast<double>(losses.torn_pushes()));
+  families->Counter("muster_lost_updates_total",
+                    "Updates that were lost with a server that had no backup.",
+                    static_cast<double>(losses.lost_updates()));
 }
 
 void AddSystem(const TaskMetrics& metrics, Families* families) {
@@ -156,6 +183,7 @@ std::string MetricsText(const TaskMetrics& metrics) {
                  {{"version", MUSTER_VERSION}});
   AddTraining(metrics, &families);
   AddJob(metrics.stats, &families);
+  AddPushLosses(metrics.stats, &families);
   AddSystem(metrics, &families);
   AddGpus(metrics.stats, &families);
   return families.Text();

@@ -93,6 +93,11 @@ void TaskMeter::SetRestarts(int64_t restarts) {
   totals_.set_restarts(restarts);
 }
 
+void TaskMeter::SetPushLosses(const proto::PushLosses& losses) {
+  absl::MutexLock lock(&mu_);
+  *totals_.mutable_push_losses() = losses;
+}
+
 void TaskMeter::SetSystem(SystemStats system) {
   absl::MutexLock lock(&mu_);
   system_ = std::move(system);
@@ -127,8 +132,13 @@ proto::TaskStats TaskMeter::Stats(MonotonicTime now) const {
   proto::TaskStats stats = totals_;
   *stats.mutable_phase_seconds()->Mutable(static_cast<int>(phase_)) += Seconds(now - phase_since_);
   stats.set_examples(examples_.load(std::memory_order_relaxed));
-  stats.set_bytes_sent(traffic_->sent.load(std::memory_order_relaxed));
-  stats.set_bytes_received(traffic_->received.load(std::memory_order_relaxed));
+  stats.set_bytes_sent(traffic_->tcp.sent.load(std::memory_order_relaxed));
+  stats.set_bytes_received(traffic_->tcp.received.load(std::memory_order_relaxed));
+  stats.set_shared_memory_bytes_sent(traffic_->shared_memory.sent.load(std::memory_order_relaxed));
+  stats.set_shared_memory_bytes_received(
+      traffic_->shared_memory.received.load(std::memory_order_relaxed));
+  stats.set_nccl_bytes_sent(traffic_->nccl.sent.load(std::memory_order_relaxed));
+  stats.set_nccl_bytes_received(traffic_->nccl.received.load(std::memory_order_relaxed));
   const bool moving = Seconds(now - last_step_at_) < StaleAfterLocked();
   stats.set_steps_per_second(moving ? waits_.steps_per_second() : 0);
   stats.set_examples_per_second(moving ? waits_.examples_per_second() : 0);

@@ -44,6 +44,8 @@ class TaskMeter {
   void AddCheckpoint();
   // Sets how often the launcher has restarted this task.
   void SetRestarts(int64_t restarts);
+  // Chief of a job with parameter servers only. Sets what the run has lost of pushes.
+  void SetPushLosses(const proto::PushLosses& losses);
   void SetSystem(SystemStats system);
   // For the chief: sets whether other members wait for `member` ("worker:1").
   void SetStraggler(const std::string& member, bool straggler);
@@ -56,9 +58,9 @@ class TaskMeter {
   const std::shared_ptr<std::atomic<int64_t>>& chunks_in_flight() const {
     return chunks_in_flight_;
   }
-  // The bytes that this process's data connections have sent and received. The connections write
+  // The bytes that this process exchanges with other tasks. Connections and communicators write
   // these counts.
-  const std::shared_ptr<transport::Traffic>& traffic() const { return traffic_; }
+  const std::shared_ptr<transport::TaskTraffic>& traffic() const { return traffic_; }
 
   proto::TaskStats Stats(MonotonicTime now = Clock::now()) const;
   // Returns the current phase and step.
@@ -71,7 +73,8 @@ class TaskMeter {
   double StaleAfterLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double LocalStepSecondsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const std::shared_ptr<transport::Traffic> traffic_ = std::make_shared<transport::Traffic>();
+  const std::shared_ptr<transport::TaskTraffic> traffic_ =
+      std::make_shared<transport::TaskTraffic>();
   const std::shared_ptr<std::atomic<int64_t>> chunks_in_flight_ =
       std::make_shared<std::atomic<int64_t>>(0);
   std::atomic<int64_t> examples_ = 0;

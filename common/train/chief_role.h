@@ -59,10 +59,13 @@ struct DirectParts {
   // The checkpoint to resume from. Absent if training begins from the initial state.
   std::optional<checkpoint::Snapshot> restore;
   // Set if the caller has tried to load initial weights. The caller does so only if `restore` is
-  // absent. Maps the name of each integer buffer to its bytes after build() and before the load.
+  // absent. Maps the name of each integer buffer to the bytes that it had after build() and before
+  // the load.
   std::optional<std::map<std::string, std::string>> built_integers;
-  // The error of that load. The chief ignores it if the parameter servers hold a state of this run
-  // that includes all integer buffers of the program.
+  // The error of that load. The chief ignores it if the parameter servers hold a state of this run,
+  // because the loaded weights are not needed then. If the program has integer buffers, which
+  // servers do not hold, their values must then be in the ChiefRecord
+  // (chief/leases/chief_record.h), which an earlier chief wrote.
   absl::Status unloaded;
 };
 
@@ -90,7 +93,7 @@ class ChiefRole {
   // Called with the result of this process's training, or of its preparation. Blocks until all
   // members have left, or the job's deadlines have passed. Writes result.json. Returns the final
   // status of the job, from which the caller computes the exit code. Two threads may call End: the
-  // second call blocks and returns the same status.
+  // later call also blocks and returns the same status.
   virtual absl::Status End(const absl::Status& result) = 0;
   // Thread-safe. After this call, End no longer waits for tasks that are not members. An example of
   // such a task is the evaluator.

@@ -3,7 +3,8 @@
 // replica (one device's copy of the model, with its own thread) has one DamagedExamples for each
 // dataset.
 //
-// The count covers all replicas, because a loss is divided by the number of remaining examples.
+// The replicas count the damaged examples of a batch together, because a loss is divided by the
+// number of remaining examples.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -22,8 +23,8 @@
 
 namespace muster {
 
-// Only this many damaged examples of a dataset are named, in the log of each process and in the
-// reports.
+// The maximum number of damaged examples of a dataset that are named: in the log of each process,
+// and in the reports of each DamagedExamples.
 inline constexpr int kMaxNamedExamples = 20;
 
 // Logs the damaged examples of one process. Each example is logged once in a run, although every
@@ -42,7 +43,7 @@ class DamageLog {
 class DamagedExamples {
  public:
   // `data` is the user's name of the dataset. `communicator` and `log` must outlive this object.
-  // `communicator` is null if each replica reads the whole dataset. If `log` is null, this object
+  // `communicator` may be null. Reports then cover only this replica. If `log` is null, this object
   // uses a log of its own.
   DamagedExamples(std::string data, collective::Communicator* communicator, c10::Device device,
                   DamageLog* log = nullptr)
@@ -53,15 +54,16 @@ class DamagedExamples {
 
   struct Report {
     int64_t count = 0;  // Damaged examples of all replicas.
-    // One error text for each example that no earlier report of this object named.
+    // Error texts that no earlier report of this object has. With several replicas, a report has at
+    // most one text from each replica. Later epochs report the others.
     std::vector<std::string> names;
     void Add(const Report& other) {
       count += other.count;
       names.insert(names.end(), other.names.begin(), other.names.end());
     }
   };
-  // Called by all replicas for the same batch. `mine` has one error text for each damaged example
-  // in this replica's part of the batch. Returns the same report on all replicas.
+  // Called by all replicas for the same batch, or for the same pass. `mine` has one error text for
+  // each damaged example in this replica's part of it. Returns the same report on all replicas.
   absl::StatusOr<Report> Exchange(const std::vector<std::string>& mine);
 
  private:

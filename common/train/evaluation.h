@@ -27,8 +27,9 @@ struct PassOptions {
   // True if PassResult::summary must have the images and histograms that the program shows in the
   // first batch.
   bool summary = false;
-  // Returns true if the pass must stop. Each replica calls its own function several times in a
-  // pass. If the function of one replica returns true, all replicas stop.
+  // Returns true if the pass must stop. Each replica calls its own function. With one replica, the
+  // function is called before each batch. With several, it is called about four times a second. If
+  // the function of one replica returns true, all replicas stop. May be null.
   std::function<bool()> stop;
   // Called after each batch. `done` and `total` count batches. May be null.
   std::function<void(int64_t done, int64_t total)> progress;
@@ -47,8 +48,8 @@ struct PassResult {
 // Returns the number of examples that all replicas together take in one batch of a pass. With the
 // job's evaluate.batch_size, each replica takes that many. Without it, each takes as many as in a
 // micro-batch of training. `declared_replicas` is the number of replicas in the whole cluster. If
-// only `num_replicas` of them are left, the batch of each replica does not grow, because a larger
-// batch may not fit in memory. The batch size does not affect the result of a pass.
+// `num_replicas` is lower, because members were lost, the batch of each replica does not grow: a
+// larger batch may not fit in memory. The batch size does not affect the result of a pass.
 int64_t PassBatchSize(const Job& job, int64_t global_batch_size, int num_replicas,
                       int declared_replicas = 0);
 
@@ -70,14 +71,14 @@ struct PartSums {
   std::map<std::string, checkpoint::ReportedSum> values;
 };
 
-// Runs eval_step on `batch`, one part of a pass or a piece of one. Sets `shown` to the images and
-// histograms that the program shows. `shown` may be null. Modules are in evaluation mode during the
-// call, as in RunPass.
+// Runs eval_step on `batch`, which has `examples` examples: one part of a pass, or a piece of a
+// part. Sets `*shown` to the images and histograms that the program shows. `shown` may be null.
+// Modules are in evaluation mode during the call, as in RunPass.
 absl::StatusOr<PartSums> EvaluatePart(const Job& job, Replica* replica, Split split,
                                       data::Batch batch, int64_t examples, SummaryData* shown);
 
-// Returns the values of the program's metrics. `sums` points to the sums of the first metric,
-// followed by those of the other metrics in the order of declaration.
+// Returns the values of the program's metrics. `sums` points to the sums of the first declared
+// metric. The sums of the other metrics follow in the order of declaration.
 std::map<std::string, double> MetricResults(const Replica& replica, const double* sums);
 
 // Returns the images that metrics draw, such as a confusion matrix. `sums` is as for MetricResults.

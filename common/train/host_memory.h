@@ -13,8 +13,8 @@ class HostMemory {
   // Returns null if there is not enough memory. If `pinned` is true, registers the block with CUDA,
   // so that copies from a device run at full speed. The whole block is one registered range,
   // because CUDA refuses a copy that covers two ranges. If CUDA refuses the registration, logs a
-  // warning and returns an ordinary block. CUDA refuses it, for example, above the limit on locked
-  // memory (ulimit -l).
+  // warning and returns an ordinary block. For example, CUDA refuses a block that exceeds the limit
+  // on locked memory (ulimit -l).
   static std::unique_ptr<HostMemory> Make(size_t bytes, bool pinned);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;

@@ -1,6 +1,6 @@
 // The base class of the training loops of parameter-server jobs. In such a job, the chief assigns
-// batches to workers, and a worker never waits for other workers. An assigned batch is a lease.
-// This class refuses the calls of a program that need all workers at once.
+// batches to workers. An assigned batch is a lease. Workers make their steps independently, and not
+// all together. This class therefore refuses the calls of a program that need all workers at once.
 //
 // One subclass is the loop of a worker (worker/parameter_server/ps_loop.h). Another subclass
 // belongs to `muster check`, which runs a program without servers.

@@ -35,8 +35,8 @@ class LoopImpl final : public LoopBackend {
   ~LoopImpl() override;
 
   // Receives the newest state from the replica that has it. Then calls the program's run(). Returns
-  // OK at the end of training, Preempted if all replicas stopped on request, and otherwise the
-  // error.
+  // OK at the end of training, and Preempted if all replicas stopped on request. After an error,
+  // returns the error.
   absl::Status Run();
 
   void Fit() override;
@@ -61,14 +61,15 @@ class LoopImpl final : public LoopBackend {
   // Receives the state with which the generation starts. The owner (LoopContext::owner_replica)
   // sends it.
   void TakeOverState();
-  // Returns the status Preempted of a requested stop. Its message names the last step.
+  // Returns the status Preempted of a requested stop. Its message names the newest completed step.
   absl::Status Stopped() const;
   // Ends training if the program's run() returned before the end of the job.
   void EndRun();
   // Updates the LoopState after a completed step. Reports the step, and saves the state if the sink
   // wants it.
   void Commit(const StepResult& result);
-  // Reports the end of an epoch, or of training within an epoch. Marks the passes that are due.
+  // Reports the end of an epoch. Training may also end in the middle of an epoch. Marks the passes
+  // that are due.
   void EndEpoch();
   // Saves the state if the checkpoint sink wants it (SaveIfWanted). Called by all replicas. The
   // arguments are fields of SaveRequest.
@@ -78,7 +79,7 @@ class LoopImpl final : public LoopBackend {
   // Makes one pass and returns its metrics. Returns nullopt if a stop was requested.
   std::optional<std::map<std::string, double>> Pass(Split split);
   bool IsFinished() const { return loop_.IsFinished(); }
-  // Returns true if the validation pass after the last step is complete.
+  // Returns true if the validation pass after the newest completed step is complete.
   bool HasValidated() const { return state_.last_passes.contains(SplitName(Split::kValidation)); }
   // Calls the hooks for the end of a step. If a hook requests the end of training in the middle of
   // an epoch, ends the epoch.
@@ -87,7 +88,7 @@ class LoopImpl final : public LoopBackend {
   // end of training.
   void Settle();
   // Saves the final state of a run with callbacks. Does nothing if training has not ended, or if a
-  // hook or pass at its end is still due.
+  // hook or pass at the end of training is still due.
   void SaveEnd();
 
   const LoopReplica loop_;
@@ -103,7 +104,7 @@ class LoopImpl final : public LoopBackend {
   // True after this object's first step. A BatchNormWatch (step/single_example.h) observes that
   // step.
   bool watched_ = false;
-  bool stop_ = false;  // True if all replicas stop on request.
+  bool stop_ = false;  // True if all replicas must stop on request.
   // True once the program calls Fit, which makes passes at the ends of epochs.
   bool fitting_ = false;
   bool end_saved_ = false;  // True if SaveEnd of this object has saved.

@@ -53,8 +53,8 @@ struct FeedPlace {
   TaskMeter* meter = nullptr;
 };
 // Returns how many of the host's `cores` a pipeline may use. `of_all_local` is true if the pipeline
-// serves all replicas of its process. The pipelines of all replicas on a host together use about
-// all `cores`. Each pipeline gets at least one core.
+// serves all replicas of its process. Together, the pipelines of all replicas on a host use about
+// all `cores`. The result is at least 1.
 int LoaderCores(int cores, const FeedPlace& place, bool of_all_local);
 
 // The training data of a replica.
@@ -86,12 +86,13 @@ struct FeedOptions {
   bool drop_remainder = false;
   // The number of batches in an epoch. 0 if an epoch is one whole pass over the data.
   int64_t steps_per_epoch = 0;
-  // Chooses the examples of each batch. If absent, the three options above define the batches.
+  // Chooses the examples of each batch. If absent, batch_size, drop_remainder and steps_per_epoch
+  // define the batches.
   std::optional<data::Sampler> sampler;
   data::PipelineOptions pipeline;
-  // The position of the first batch. `start` is the position in epochs. `start_data` is used only
-  // for data of unknown size, where a pass over the data may be longer or shorter than an epoch. It
-  // is the position in such passes.
+  // The position of the first batch. `start` is the position in epochs, and `start_data` the
+  // position in passes over the data. `start_data` is used only for data of unknown size, where a
+  // pass over the data may be longer or shorter than an epoch.
   data::Position start, start_data;
   // True if each replica gets its slice of each batch. If false, each replica gets whole batches.
   bool distributed = true;
@@ -113,9 +114,9 @@ class Feed {
        collective::Communicator* communicator, at::Device device);
   // Returns the next batch, with its tensors on the replica's device. Blocks until the batch is
   // loaded. The replicas communicate in two cases. First, if the size of the data is unknown, the
-  // replicas compare the sizes of their batches. If the sizes differ, the error names the replicas
-  // that see different data. Second, if the job leaves out damaged examples, the replicas count
-  // those of the batch together.
+  // replicas compare the sizes of their batches. Different sizes are an error, which names the
+  // replicas that see different data. Second, if the job leaves out damaged examples, the replicas
+  // count those of the batch together.
   absl::StatusOr<FedBatch> Next();
 
  private:

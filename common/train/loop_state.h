@@ -4,7 +4,9 @@
 //
 // A generation is a group of processes that train together until one is lost or joins. At its
 // start, a replica with the newest state sends that state to all other replicas. This replica is
-// the owner. Checkpoints contain a LoopState, except the fields that say "Belongs to the process".
+// the owner. Checkpoints contain a LoopState without these fields: `whole`, `tables_whole`,
+// `stop_asked`, those from `last_loss` to `last_passes`, and those that say "Belongs to the
+// process". In this header, "the last step" is the newest completed step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,9 +27,9 @@
 namespace muster {
 
 struct LoopState {
-  // False while the owner's state overwrites this replica's state, and after such a transfer was
-  // interrupted. The tensors then mix two states, and `steps` is meaningless. Becomes true when a
-  // transfer completes or a checkpoint is restored.
+  // False in three cases: the process has started without a state, the owner's state is overwriting
+  // this replica's state, or such a transfer was interrupted. The tensors may then mix two states,
+  // and `steps` is meaningless. Becomes true when a transfer completes or a checkpoint is restored.
   bool whole = true;
   // Like `whole`, for the embedding tables of the process. Used only in the LoopState of the
   // process's first replica, because that replica receives the tables for the process.
@@ -35,8 +37,8 @@ struct LoopState {
   int64_t steps = 0;        // Completed steps.
   data::Position position;  // Position of the next example.
   int64_t examples = 0;     // Examples trained on in the whole run.
-  // The sum of loss x examples, and the number of examples, over the completed steps of an epoch.
-  // The epoch is that of the last step.
+  // The sum of loss x examples, and the number of examples, over the completed steps of the epoch
+  // to which the last step belongs.
   double epoch_loss_sum = 0;
   int64_t epoch_examples = 0;
   // The sums of the program's metrics in the same epoch, in the order of declaration.
@@ -61,11 +63,12 @@ struct LoopState {
   // Belongs to the process. The step of the last state that this process gave to the CheckpointSink
   // (state/checkpointing.h) or restored from a checkpoint. -1 if there is none.
   int64_t saved_step = -1;
-  // Belongs to the process. Like `saved_step`, for final states only. A final state includes the
-  // effects of the hooks and passes at the end of training. -1 if there is none.
+  // Belongs to the process. Like `saved_step`, but only for the final state of a run with
+  // callbacks. This state includes the effects of the hooks and passes at the end of training. -1
+  // if there is none.
   int64_t end_saved_step = -1;
-  // Belongs to the process. The step of a state that the CheckpointSink wants and has not received.
-  // -1 if there is none.
+  // Belongs to the process. The step of a state that the CheckpointSink wants, but has not received
+  // yet. -1 if there is none.
   int64_t save_due = -1;
 
   // True if a stop was requested before this generation started. All replicas use the owner's
@@ -88,8 +91,8 @@ LoopState InitialLoopState(const Job& job, const Replica& replica);
 // Returns true if training has ended: the job has no step left, or the program ended it earlier.
 bool IsFinished(const Job& job, const LoopState& state);
 
-// Returns the text `mine` of replica `owner` on all replicas. Called by all replicas of a
-// generation. Throws StatusError.
+// Returns, on all replicas, the text that replica `owner` passed as `mine`. Called by all replicas
+// of a generation. Throws StatusError.
 std::string BroadcastText(const std::string& mine, c10::Device device,
                           collective::Communicator* communicator, int owner);
 
@@ -109,7 +112,7 @@ struct TransferOptions {
   std::function<void()> moment;
 };
 // Sends the owner's state to all replicas: parameters, buffers, optimizer slots, embedding tables
-// and the LoopState. Called by all replicas of a generation. Assigns to `state` last. After a
+// and the LoopState. Called by all replicas of a generation. Assigns to `*state` last. After a
 // failure, each replica therefore has its previous state, or has no state (LoopState::whole is
 // false). Throws StatusError.
 void BroadcastState(Replica* replica, collective::Communicator* communicator, int owner,

@@ -29,7 +29,8 @@ namespace muster {
 // A group of members that train together. When a member is lost or joins, the coordinator forms a
 // new generation.
 struct Generation {
-  bool job_done = false;  // True if the job ended before a generation formed. All else is unset.
+  // True if the job ended before a generation formed. The other fields are then not set.
+  bool job_done = false;
   uint64_t id = 0;
   std::string run_id;  // Names the run in messages and files.
   int rank = 0;        // The rank of this member.
@@ -51,8 +52,8 @@ class Membership {
  public:
   virtual ~Membership() = default;
   // Joins the job, or joins it again after the end of a generation. Blocks until a generation is
-  // formed. `last_step` is the last step that this process has completed, or -1 if it has no state.
-  // An error is the final status of the job, and the caller must end the loop.
+  // formed. `last_step` is the newest step that this process has completed, or -1 if it has no
+  // state. An error is the final status of the job, and the caller must end the loop.
   virtual absl::StatusOr<Generation> NextGeneration(int64_t last_step) = 0;
   // Thread-safe and cheap. Sets the phase (common/base/phase.h) and the step that this process's
   // heartbeats report after this call.
@@ -62,9 +63,9 @@ class Membership {
   // until a deadline has passed. Returns the coordinator's reason, which says more than `local`.
   // Returns `local` after the deadline.
   virtual absl::Status Explain(const absl::Status& local) = 0;
-  // Reports a failure of this process's own program or data. Must be the first call of this object
-  // after the failure. The final status of the job then names this failure, and not an error that
-  // follows from it.
+  // Reports a failure of this process's own program or data. Must be the first method that is
+  // called on this object after the failure. The final status of the job then names this failure,
+  // and not an error that follows from it.
   virtual void ReportFailure(const absl::Status& failure) = 0;
   // Thread-safe. Called when this process receives a stop request (SIGTERM or SIGINT).
   virtual void RequestStop() = 0;
@@ -77,7 +78,7 @@ class Membership {
   // status of the job.
   virtual absl::Status Finish(int64_t last_step, const absl::Status& outcome) = 0;
   // Called after Explain or Finish. Returns true if the job has ended. Returns false if only the
-  // generation has ended, and the caller then calls NextGeneration.
+  // generation has ended. In that case, the caller calls NextGeneration.
   virtual bool JobEnded() const { return true; }
 };
 
@@ -106,10 +107,10 @@ struct StepReport {
   // Set if the job's precision is float16. With parameter servers, the scale of the worker that
   // computed this step.
   std::optional<LossScaleReport> loss_scale;
-  // Seconds of this step. compute_seconds is the time that rank 0's first replica computed, and
-  // wait_seconds the time that this replica waited for other replicas. input_seconds is the longest
-  // time that any replica waited for its part of the batch. With parameter servers, all three are
-  // times of the worker that computed this step.
+  // Seconds of this step. compute_seconds is how long rank 0's first replica computed, and
+  // wait_seconds how long it waited for other replicas. input_seconds is the longest time for which
+  // a replica waited for its part of the batch. With parameter servers, all three are times of the
+  // worker that computed this step.
   double compute_seconds = 0, wait_seconds = 0, input_seconds = 0;
   // Seconds since the previous step.
   double total_seconds = 0;
@@ -136,8 +137,8 @@ struct ParameterReport {
   bool trainable = true;
 };
 
-// The report of the state with which a generation starts. A lost chief may not have published the
-// last reports of the previous generation. StartReport therefore repeats some of them.
+// The report of the state with which a generation starts. If the chief was lost, the last reports
+// of the previous generation may not be published. StartReport therefore repeats some of them.
 struct StartReport {
   std::string program;
   int world_size = 0, num_replicas = 0;
@@ -150,8 +151,8 @@ struct StartReport {
   // The report of step number start_step. Absent if this process has restored start_step from a
   // checkpoint.
   std::optional<StepReport> last_step;
-  // The training metrics of the epoch, as in EpochReport. Set if start_step is the last step of an
-  // epoch or of the job.
+  // The training metrics of the epoch, as in EpochReport. Set if start_step ends an epoch or the
+  // job.
   std::map<std::string, double> train_metrics;
   // The passes that were completed after start_step. Their `examples` and `seconds` are not set.
   // Empty if start_step was restored from a checkpoint.
@@ -229,8 +230,8 @@ class Observer {
   virtual void OnText(int64_t /*step*/, const std::string& /*tag*/, const std::string& /*text*/) {}
   virtual void OnCallback(const std::string& /*name*/, const Json& /*note*/) {}
   // Called after a step or pass that left out damaged examples (damaged_examples.h). `examples` is
-  // their number over all replicas. `names` has the errors of those examples that no earlier report
-  // named.
+  // their number over all replicas. `names` has error texts of damaged examples that no earlier
+  // report named. It may not have all of them (DamagedExamples::Report).
   virtual void OnLeftOut(const std::string& /*split*/, int64_t /*examples*/,
                          const std::vector<std::string>& /*names*/) {}
   // Called after each batch of a validation or test pass. `done` and `total` count batches.

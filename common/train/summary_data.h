@@ -19,8 +19,8 @@ inline constexpr int kMaxImages = 3;
 // first call counts.
 class SummaryData {
  public:
-  // Both functions check their arguments. They copy `images` or `values` only if `wanted` is true,
-  // which is the case in steps for which summaries are written. Because of the check, a wrong
+  // `wanted` is true in steps for which summaries are written. Both functions copy `images` or
+  // `values` only in these steps. They check their arguments in every step, so that a wrong
   // argument fails in the first step on every replica. The error is a StatusError with a
   // ProgramError.
   void Image(bool wanted, const std::string& tag, const at::Tensor& images);

@@ -57,17 +57,17 @@ struct TrainerOptions {
   // counts. All processes except the chief's start without a state.
   bool begins_run = true;
   // Called in the process with `begins_run` if no process has a complete state. This happens if the
-  // only process with a state is lost while it sends the state to the others. The function ends the
-  // process, and the process that replaces it resumes from the last checkpoint. If the function is
-  // null, Run returns an error with the message `why`.
+  // only process with a state is lost while it sends the state to the others. The function must end
+  // this process. The process that replaces it resumes from the newest checkpoint. If the function
+  // is null, Run returns an error with the message `why`.
   std::function<void(const std::string& why)> on_state_lost;
-  // The number of members in the whole cluster. If fewer members are left after the last step, they
-  // make the remaining passes alone. The batch of each replica in a pass then stays as small as
-  // with all members.
+  // The number of members in the whole cluster. Fewer members may make a pass, for example if some
+  // have left after the job's final step. The batch of each replica in a pass then stays as small
+  // as with all members.
   int declared_members = 1;
-  // How many times this process was restarted. Before the first completed step of a process, the
-  // cause of some errors may be the device or the program. After several restarts, such an error is
-  // treated as an error of the program.
+  // How many times this process was restarted. Some errors before the first completed step of a
+  // process may come from the device or from the program. After several restarts, such an error
+  // counts as an error of the program.
   int restarts = 0;
   TaskMeter* meter = nullptr;  // Measures the steps. Must outlive the trainer. May be null.
 };
@@ -89,13 +89,14 @@ class Trainer {
   // Loads the initial weights that the job and the program name (state/weights.h). Called before
   // Run, in the chief's process.
   absl::Status Load(checkpoint::FileSystem& files);
-  // Called after Load failed with `unloaded`. Run then returns `unloaded` if no other process has
-  // completed a step of this run. Otherwise Run ignores the error, because the weights are not
+  // Called after Load failed with `unloaded`. If no process has completed a step of this run, Run
+  // then returns `unloaded`. If a process has, Run ignores the error, because the weights are not
   // needed.
   void EndUnlessTakenOver(absl::Status unloaded) { unloaded_ = std::move(unloaded); }
-  // Trains to the end of the job, with one thread for each replica. Returns the final status: OK,
-  // Preempted if all replicas stopped on request, or the error. If the final state could not be
-  // saved, the error is retryable, which means that a restart of the task may succeed.
+  // Trains to the end of the job, with one thread for each replica. Returns the final status: OK at
+  // the end of training, Preempted if all replicas stopped on request, or an error. If the final
+  // state could not be saved, the error is retryable, which means that a restart of the task may
+  // succeed.
   absl::Status Run(Membership* membership);
   // Thread-safe. Returns true if this process has completed a step, which shows that its devices
   // and its program work.
@@ -122,7 +123,8 @@ class Trainer {
   // several replicas fail, returns the error that best describes the cause.
   absl::Status RunGeneration(Generation* generation, Membership* membership);
   // Returns the argument of EndUnlessTakenOver if no process has completed a step of this run.
-  // Otherwise returns OK. Logs a warning if the state comes from another process.
+  // Otherwise returns OK. Logs a warning if the argument is an error and this process has completed
+  // no step itself.
   absl::Status CheckLoaded(const Generation& generation) const;
   // Returns the objects that the loops of a generation share. `membership`, `exchange` and
   // `pipelines` must outlive the generation.
@@ -137,15 +139,15 @@ class Trainer {
   // Returns an estimate of the number of replicas in the whole cluster: declared_members times the
   // mean number of replicas of this generation's members. Equal in all members.
   int DeclaredReplicas(int num_replicas, int world_size) const;
-  // Called if no member of this generation has a state. Calls on_state_lost. Returns the error that
-  // ends the generation.
+  // Called if no member of this generation has a state. In the process with `begins_run`, calls
+  // on_state_lost. Returns the error that ends the generation.
   absl::Status StateLost(Membership* membership);
 
   const TrainerOptions options_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::map<Split, data::DatasetPtr> datasets_;
   std::vector<data::DatasetPtr> named_datasets_;  // Indexed by DatasetHandle::index.
-  // One for each replica. After each step, all are equal.
+  // Indexed by replica: the state of the replica's loop.
   std::vector<LoopState> states_;
   // One for each replica during a generation. Empty between generations.
   std::vector<std::shared_ptr<const TrainData>> train_data_;

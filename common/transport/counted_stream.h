@@ -1,5 +1,5 @@
-// Counts the bytes of data connections. A process calls CountBytes in its ListenerOptions::wrap
-// (data_listener.h).
+// Counts the bytes that a process exchanges with other tasks. A process calls CountBytes in its
+// ListenerOptions::wrap (data_listener.h).
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,20 @@
 
 namespace muster::transport {
 
-// The bytes on all data connections of a process, without the overhead of TLS.
+// Numbers of bytes. Thread-safe.
 struct Traffic {
   std::atomic<int64_t> sent = 0, received = 0;
+  void Add(int64_t bytes_sent, int64_t bytes_received) {
+    sent.fetch_add(bytes_sent, std::memory_order_relaxed);
+    received.fetch_add(bytes_received, std::memory_order_relaxed);
+  }
+};
+
+// The bytes of a process by transport. `tcp`: all data connections, without the overhead of TLS.
+// `shared_memory`: what processes of one host read from each other's memory. `nccl`: the least that
+// NCCL must move, because NCCL does not count bytes.
+struct TaskTraffic {
+  Traffic tcp, shared_memory, nccl;
 };
 
 // Returns a stream that calls `stream` and adds the moved bytes to `traffic`.

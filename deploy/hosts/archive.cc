@@ -107,11 +107,32 @@ std::string ContentFolder(const std::string& digest) {
 std::string NamedFolder(const std::string& folder) { return ShellWord(folder); }
 
 std::string UnpackOnceCommand(const std::string& digest) {
-  return Shell(fmt::format(
-      "d={0}; f=\"$d\"/{1}; test -d \"$f\" && exit 0; mkdir -p \"$d\" && "
+  // One line without "!", which some login shells would interpret.
+  constexpr std::string_view kContent =
+      "content() {{ find . -mindepth 1 -not -path ./{0} -printf '%y %m %s %T@ %p %l\\n' | "
+      "LC_ALL=C sort | cksum; }}; ";
+  // Removes unused folders. Those with a suffix are of copies that were interrupted.
+  constexpr std::string_view kSweep =
+      "own() {{ test ${{#1}} = {3} && test -z \"$(printf %s \"$1\" | tr -d 0-9a-f)\"; }}; "
+      "unused() {{ for p in /proc/[0-9]*/cwd; do case $(readlink \"$p\")/ in \"$here/$1\"/*) "
+      "return 1;; "
+      "esac; done; }}; "
+      "sweep() {{ cd \"$d\" && here=$(pwd -P) || return; for o in *; do "
+      "test \"$o\" = {1} && continue; own \"${{o%.??????}}\" || continue; "
+      "if test \"$o\" = \"${{o%.??????}}\"; then "
+      "test -n \"$(find \"$o/{0}\" -mtime +{2})\" && unused \"$o\" && "
+      "test \"$(cd \"$o\" && content)\" = \"$(cat \"$o/{0}\")\" && rm -rf -- \"$o\"; "
+      "elif test -n \"$(find \"$o\" -maxdepth 0 -mtime +1)\"; then rm -rf -- \"$o\"; fi; "
+      "done; }}; ";
+  constexpr std::string_view kUnpack =
+      "d={0}; f=\"$d\"/{1}; if test -d \"$f\"; then touch -c \"$f/{2}\"; else mkdir -p \"$d\" && "
       "n=$(mktemp -d \"$f.XXXXXX\") || exit 1; tar -x --no-same-owner -f - -C \"$n\" && "
-      "{{ mv -T \"$n\" \"$f\" 2>/dev/null || test -d \"$f\"; }}; c=$?; rm -rf \"$n\"; exit $c",
-      kFolders, digest));
+      "(cd \"$n\" && content >{2}) && {{ mv -T \"$n\" \"$f\" 2>/dev/null || test -d \"$f\"; }}; "
+      "c=$?; rm -rf \"$n\"; test $c = 0 || exit $c; fi; "
+      "(sweep) >/dev/null 2>&1 </dev/null; exit 0";
+  return Shell(fmt::format(kContent, kCopyMark) +
+               fmt::format(kSweep, kCopyMark, digest, kCopyUnusedDays, digest.size()) +
+               fmt::format(kUnpack, kFolders, digest, kCopyMark));
 }
 
 std::string UnpackOverCommand(const std::string& folder) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "common/base/logging.h"
 #include "common/security/run_key.h"
 #include "common/telemetry/progress.h"
+#include "deploy/hosts/archive.h"
 #include "deploy/hosts/messages.h"
 #include "deploy/launcher/child.h"
 #include "deploy/launcher/gpus.h"
@@ -37,6 +39,8 @@ using launcher::LineSplitter;
 constexpr Duration kReapTimeout = std::chrono::seconds(5);
 // In bytes. Above this amount of pending output, the tasks' output is not read, so the tasks block.
 constexpr size_t kCongested = 1 << 20;
+// How often the mark of copied files is renewed.
+constexpr Duration kRenewMark = std::chrono::hours(1);
 // The limit of a progress packet in bytes.
 constexpr size_t kMaxPacket = 128 * 1024;
 
@@ -103,7 +107,13 @@ class Runner {
 };
 
 int Runner::Run() {
+  MonotonicTime renew_mark = Clock::now() + kRenewMark;
   while (!ending_) {
+    if (Clock::now() >= renew_mark) {
+      renew_mark = Clock::now() + kRenewMark;
+      // There is none unless this is the folder of an archive.
+      utimensat(AT_FDCWD, kCopyMark, nullptr, 0);
+    }
     ReapAll();
     Flush();
     if (ending_) break;

@@ -162,10 +162,16 @@ bool OwnerLives(const RunFiles& run, Duration wait) {
   return false;
 }
 
+bool HasBegun(const RunFiles& run) {
+  // Owner files of earlier versions have no "begun".
+  return !run.owner.is_object() || FieldAt(run.owner, {"begun"}) != false ||
+         !run.checkpoint.empty() || run.result.is_object();
+}
+
 proto::StatusReply StatusOfFiles(const RunFiles& run) {
   proto::StatusReply reply;
   reply.set_run_id(RunIdOf(run));
-  reply.set_stage(run.result.is_object() ? "ended" : "unknown");
+  reply.set_stage(run.result.is_object() ? "ended" : HasBegun(run) ? "unknown" : "not begun");
   proto::RunProgress& progress = *reply.mutable_progress();
   progress.set_program(ProgramOf(run.job));
   progress.set_strategy(TextOf(FieldAt(run.job, {"strategy"})));

@@ -39,6 +39,9 @@ int64_t LocalPidOf(const RunFiles& run);
 // Returns false if the chief has released the model_dir. Blocks for at most `wait`.
 bool OwnerLives(const RunFiles& run, Duration wait);
 
+// Returns false if the tasks of the run were started but never joined.
+bool HasBegun(const RunFiles& run);
+
 // Returns the state of the run in the form of a chief's reply. The result lists no members (chief
 // and workers), and the ages of its events are negative, which means unknown. If there is no
 // result.json, the step, the loss and the rates are the last values in the TensorBoard folder

@@ -135,6 +135,9 @@ std::string CheckpointText(const proto::RunProgress& progress) {
 
 std::string ProgressText(const proto::RunProgress& progress) {
   const bool known = progress.total_steps() > 0;
+  if (progress.step() == 0)
+    return known ? fmt::format("no steps yet, of {}", FormatGrouped(progress.total_steps()))
+                 : "no steps yet";
   std::string text = "step " + FormatGrouped(progress.step());
   if (known)
     text += fmt::format(

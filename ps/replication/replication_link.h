@@ -18,8 +18,9 @@
 
 namespace muster::ps {
 
-// Thread-safe after Open. The first error of any call ends the link: all waiting and later calls
-// return this error.
+// Thread-safe after Open has returned OK. The first error ends the link: all waiting and later
+// calls return this error. As an exception, Await returns OK for a frame that the backup has
+// already acknowledged.
 class ReplicaLink {
  public:
   ReplicaLink(std::unique_ptr<transport::DataConnection> connection,
@@ -36,7 +37,7 @@ class ReplicaLink {
   using Payload = std::array<std::span<const std::byte>, 3>;
   absl::StatusOr<uint64_t> Send(ReplicaKind kind, ReplicaFrame frame, const Payload& payload,
                                 Duration limit);
-  // Blocks until the backup has received the frame `number` and all frames before it.
+  // Blocks until the backup has acknowledged the frame `number` and all frames before it.
   absl::Status Await(uint64_t number);
   // Returns the number of the newest frame, or 0 if there is none.
   uint64_t sent() const {
@@ -57,9 +58,9 @@ class ReplicaLink {
   absl::Status WriteLocked(const Payload& rest, Duration limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TakeFrameLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits until data can be read, or until data can be written if `write` is true. If neither
-  // happens until `since` + `limit`, ends the link with an error. Releases the lock while it waits,
-  // so other threads may advance `since`.
+  // Waits until data can be read. If `write` is true, also returns as soon as data can be written.
+  // At the time `since` + `limit`, and when the view ends, ends the link with an error. Releases
+  // the lock while it waits, so other threads may advance `since`.
   void WaitLocked(bool write, Duration limit, const MonotonicTime& since)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FailLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -70,15 +71,17 @@ class ReplicaLink {
   mutable absl::Mutex mu_;  // Held for each read and write, but not while a thread waits.
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // True if a thread has written a part of a frame.
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // True while a thread writes frames.
   // True while a thread waits for acknowledgements, on behalf of all threads in Await.
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   // outbox_ has frames to send. leaving_ has the frames that a thread is sending.
   std::vector<std::byte> outbox_ ABSL_GUARDED_BY(mu_), leaving_ ABSL_GUARDED_BY(mu_);
-  // sent_ counts the frames that this side has sent. taken_ counts those that the backup has
+  // sent_ counts the frames that were passed to Send. taken_ counts those that the backup has
   // acknowledged.
   uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0, taken_ ABSL_GUARDED_BY(mu_) = 0;
-  // written_ is the time of the last write. answered_ is the time of the last acknowledgement.
+  // written_ is the time at which this side last began to write or wrote data. answered_ is the
+  // time of the last acknowledgement. A thread that begins to wait for acknowledgements raises it
+  // to written_.
   MonotonicTime written_ ABSL_GUARDED_BY(mu_) = {}, answered_ ABSL_GUARDED_BY(mu_) = {};
   std::array<std::byte, 8192> inbox_ ABSL_GUARDED_BY(mu_);
   size_t have_ ABSL_GUARDED_BY(mu_) = 0;  // The number of bytes in inbox_.

@@ -4,8 +4,8 @@
 //
 // The primary starts with kOpen, and the backup replies with kWelcome. Then the primary sends
 // kUpdate, kState and kSynced, in any number. The backup sends kAck from time to time, with the
-// number of received frames. At any time, the backup may send kError (common/push_pull/wire.h) and
-// close the connection.
+// number of received frames. The backup may send kError (common/push_pull/wire.h) at any time. It
+// then closes the connection.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +68,7 @@ UpdateHead HeadOf(const push_pull::ChunkPush& push, int64_t number,
                   push_pull::Compression compression);
 // Returns the gradient in the format of ChunkPush::gradient. `bytes` is the payload without the
 // UpdateHead. `width` is the number of elements of a row, or 0 for a dense chunk. If the gradient
-// is compressed, decompresses it to `*memory`, and the result points there. Otherwise the result
+// is compressed, decompresses it to `*memory`, to which the result then points. If not, the result
 // points to `bytes`. Returns PeerLost if the size of `bytes` is invalid.
 absl::StatusOr<std::span<const float>> GradientOf(const UpdateHead& head, size_t width,
                                                   std::span<const char> bytes,

@@ -296,6 +296,16 @@ class Loopback(LaunchHosts):
         output = self.ends(self.launch(*arguments, "--set", "max_steps=24", hosts="h1,h2", directory=folder), 0)
         self.assertTrue((first / "here").exists())
         self.assertEqual(result(first / "model")["steps"], 24)
+        # A copy that nobody has used for long is removed from both hosts by the next launch; on the first one it has a model.
+        (folder / "note").write_text("of a later launch")
+        later = ["--copy", "note", *arguments]
+        for copied in first, second:
+            os.utime(copied / ".muster-copy", (0, 0))
+        self.ends(self.launch(*later, hosts="h1,h2", directory=folder), 0)
+        self.assertEqual([(self.hosts.cache(i) / "muster" / "hosts" / first.name).exists() for i in range(2)], [True, False])
+        self.assertEqual(result(first / "model")["steps"], 24)
+        self.ends(self.launch(*arguments, hosts="h1,h2", directory=folder), 0)
+        self.assertTrue(second.exists(), "it is copied again")
         (second / "bin" / "muster").unlink()
         output = self.ends(self.launch(*arguments, hosts="h1,h2", directory=folder), 2)
         self.assertIn("muster launch: h2: the program bin/muster is missing: install Muster there", output)

@@ -1,4 +1,4 @@
-"""/metrics of real processes, as Prometheus' own parser reads it, and stragglers."""
+"""/metrics of real processes, as Prometheus' own parser and promtool read it, and stragglers."""
 import glob
 import os
 import re
@@ -17,6 +17,8 @@ from ports import consecutive_ports
 # Pure Python, of the test tools; TensorBoard is in the other environment.
 sys.path += glob.glob(f"{os.environ.get('MUSTER_TOOLS_VENV', '')}/lib/python3*/site-packages")
 from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
+sys.path.append(str(SOURCE / "tests" / "interop"))
+import promtool  # noqa: E402
 
 PHASES = {"starting", "forming", "data", "forward", "reduce", "update", "evaluate", "save", "ending"}
 
@@ -42,6 +44,11 @@ def samples(port, **how):
             assert (sample.name, labels) not in found, f"{sample.name} is there twice"
             found[sample.name, labels] = sample.value
     return found
+
+
+def moved(found):
+    """The transports by which bytes were sent."""
+    return {dict(labels)["transport"] for (name, labels), value in found.items() if name == "muster_transport_sent_bytes_total" and value > 0}
 
 
 class MetricsTest(ClusterTest):
@@ -101,6 +108,7 @@ class Synchronous(MetricsTest):
             self.assertGreater(after["muster_examples_total", ()], after["muster_steps_total", ()] - 1)
             for name in "muster_sent_bytes_total", "muster_received_bytes_total", "process_cpu_seconds_total":
                 self.assertGreater(after[name, ()], 0, name)
+            self.assertEqual(moved(after), {"tcp"})
             self.assertGreater(after["process_resident_memory_bytes", ()], 10 << 20)
             self.assertEqual((after["muster_generations_total", ()], after["muster_restarts_total", ()]), (1, 0))
             train = (("dataset", "train"),)
@@ -135,6 +143,7 @@ class Synchronous(MetricsTest):
         self.assertEqual(found["muster_straggler", (("member", "chief:0"),)], 0)
         self.assertGreater(samples(first + 2)["muster_local_step_seconds", ()], 0.3)
         self.assertLess(samples(first + 1)["muster_local_step_seconds", ()], 0.3)
+        self.assertIn("shared_memory", moved(samples(first + 1)), "members of one host")
         time.sleep(3)
         self.assertEqual(launched.output().count("is a straggler"), 1, "it is named once")
         self.stop(launched)
@@ -168,13 +177,53 @@ class ParameterServers(MetricsTest):
             self.assertIn(("muster_staleness_updates", ()), found)
             self.assertGreaterEqual(found["muster_in_flight_chunks", ()], 0)
             self.assertEqual(found["muster_input_queue_capacity_batches", (("dataset", "train"),)], 1)
+            self.assertEqual(moved(found), {"tcp", "shared_memory"})
         ps = self.until(first + 3, lambda found: found["muster_steps_total", ()] > 5)
         self.assertFalse({name for name, _ in ps} & {"muster_staleness_updates", "muster_in_flight_chunks", "muster_input_queue_batches"})
+        self.assertEqual(moved(ps), {"tcp", "shared_memory"})
+        losses = {f"muster_{what}_total" for what in ("refused_pushes", "torn_pushes", "lost_updates")}
+        self.assertFalse({name for name, _ in ps} & losses)
+        chief = self.until(first, lambda found: ("muster_torn_pushes_total", ()) in found)
+        self.assertEqual({chief[name, ()] for name in losses}, {0})
         # The chief directs, and the evaluator evaluates: "no steps" is no alarm there.
         for port in first, first + 4:
             found = self.until(port, lambda found: found["muster_cpu_cores", ()] >= 0)
             self.assertFalse({("muster_steps_total", ()), ("muster_staleness_updates", ())} & set(found))
         self.stop(launched)
+
+
+    def test_what_is_lost_of_pushes_is_counted(self):
+        first = consecutive_ports(4)
+        job = self.long_job(strategy="parameter_server", model_dir=str(self.dir / "model"), checkpoint={"every_steps": 200})
+        launched = self.launch(first, job, "--workers", 2, "--ps", 1, "--restart", "on-failure", "--fault", "kill@worker:1:step=100:phase=reduce",
+                               "--fault", "kill@ps:0:step=1000")
+        self.until(first, lambda found: found.get(("muster_torn_pushes_total", ()), 0) >= 1 and found["muster_lost_updates_total", ()] >= 1)
+        self.stop(launched)
+
+
+@unittest.skipIf(promtool.PROMTOOL is None, promtool.WHY_NOT)
+class Promtool(MetricsTest):
+    def accepts(self, *ports):
+        for port in ports:
+            text = get(port)
+            self.assertEqual(promtool.complaints("check", "metrics", text=text), "", text)
+
+    def test_it_accepts_each_task(self):
+        first, model_dir = consecutive_ports(5), str(self.dir / "model")
+        launched = self.launch(first, self.long_job(strategy="parameter_server", model_dir=model_dir), "--workers", 2, "--ps", 1, "--evaluator")
+        self.until(first + 1, lambda found: found.get(("muster_steps_total", ()), 0) > 5)
+        self.until(first + 4, lambda found: found["muster_cpu_cores", ()] >= 0)
+        self.accepts(*range(first, first + 5))
+        self.stop(launched)
+        first = consecutive_ports(2)
+        launched = self.launch(first, self.long_job(), "--workers", 1)
+        self.until(first, lambda found: found.get(("muster_steps_total", ()), 0) > 5)
+        self.accepts(first, first + 1)
+        self.stop(launched)
+
+    def test_it_sees_what_it_looks_for(self):
+        for text in "muster_step{ 1\n", "# TYPE muster_steps counter\nmuster_steps 1\n":
+            self.assertNotEqual(promtool.complaints("check", "metrics", text=text), "", text)
 
 
 class Refusals(MetricsTest):
@@ -225,4 +274,4 @@ class Dashboard(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    harness.main()

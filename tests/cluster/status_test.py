@@ -217,6 +217,32 @@ class Folders(StatusTest):
         self.assertRegex(done.stdout, r"\nstep [1-9][\d,]*, epoch ")
         self.assertIn("has no result, and its chief is not reached", done.stdout)
 
+    def test_a_run_that_never_began(self):
+        cluster = self.cluster(1)
+        chief = self.start(cluster, "chief:0", self.endless())
+        deadline = time.monotonic() + 30
+        while not (self.model_dir / "status.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        live = self.until(lambda s: s["stage"] == "joining", self.model_dir)
+        self.assertIn("\nno steps yet", self.status(self.model_dir))
+        chief.signal(signal.SIGKILL)
+        chief.wait(5)
+
+        def ask(*flags):
+            done = subprocess.run([BIN / "muster", "status", self.model_dir, *flags], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, RETRYABLE, done.stdout)
+            return done
+
+        lines = ask().stdout.splitlines()
+        self.assertEqual(lines, [f"linear, multi_worker_mirrored, run {live['run_id']}: not begun", "no steps yet", "checkpoint: none",
+                                 f"The run in {self.model_dir} has not begun: its chief was started, and the other tasks never joined it. Start all tasks again."])
+        state = json.loads(ask("--json").stdout)
+        self.assertEqual((state["stage"], state["progress"]["step"], state["verdict"]), ("not begun", 0, None))
+        (self.model_dir / "status.json").unlink()
+        done = ask()
+        self.assertEqual(done.stdout.splitlines(), lines)
+        self.assertEqual(done.stderr, f"muster status: no process runs the job of {self.model_dir}, and it has no result\n")
+
     def test_another_job_at_the_address_that_a_killed_chief_left(self):
         cluster = self.cluster(1)
         tasks = self.start_all(cluster, self.endless())
@@ -372,6 +398,22 @@ class Page(StatusTest):
             self.assertEqual(launch.wait(30), 2, launch.output())
             self.assertLess(time.monotonic() - start, 15)
             self.assertRegex(launch.output(), rf"status\.port: .*{port}")
+
+    def test_on_the_loopback_the_page_needs_the_token_and_the_numbers_do_not(self):
+        first = consecutive_ports(2)
+        launch = self.launch("--workers", "1", "--status-port", self.port, "--set", f"status.metrics_port={first}")
+        token = launch.matches(r"\?token=([0-9a-f]{32,})\n")[1]
+        for path in "/", "/status.json", "/events":
+            self.assertEqual(self.get(path).status, 401, path)
+        self.assertEqual(self.get("/status.json", token).status, 200)
+        for port in first, first + 1:
+            numbers = self.get("/metrics", port=port)
+            self.assertEqual(numbers.status, 200)
+            # No value of a label is of the job or the host, but the names of tasks and datasets.
+            values = set(re.findall(r'="([^"]*)"', numbers.read().decode()))
+            self.assertFalse(values & {str(self.model_dir), socket.gethostname(), "linear"}, values)
+        launch.signal(signal.SIGINT)
+        launch.wait(30)
 
     def test_a_straggler_is_named_within_ten_steps_by_log_status_page_and_metric(self):
         """A step is that which the chief has reached. Before, all tasks take 200 ms for one: what a busy host adds makes no straggler of any. From then on

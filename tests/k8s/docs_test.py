@@ -13,7 +13,7 @@ import unittest
 
 import yaml
 
-from manifests import SOURCE, client_version
+from manifests import SOURCE, certificate_files, client_version
 from operators import OperatorManifests, check, render_all
 
 BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", SOURCE / "build" / "bin"))
@@ -94,6 +94,16 @@ class Blocks(unittest.TestCase):
         self.assertEqual({p.container["image"] for p in manifests.pods()}, {"registry.example.com/team/muster:1"})
         (deployment,) = manifests.kind("Deployment").values()
         self.assertEqual(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "registry.example.com/team/tensorboard:1")
+
+    def test_the_certificates_are_those_that_the_pods_mount(self):
+        (text,) = [text for _, text in BLOCKS if "muster key certificates" in text]
+        (self.dir / "run.key").touch()  # for the kubectl of this test
+        objects, secret, _ = self.run_block(text)
+        self.assertTrue(secret)
+        made = {path.name for path in (self.dir / "certificates").iterdir()}
+        self.assertNotIn("authority.key", made)
+        mounted = {key for pod in OperatorManifests(objects).pods() for key in certificate_files(pod).values()}
+        self.assertEqual(made, mounted)
 
     def test_every_form_can_be_stopped(self):
         stop = (SOURCE / "docs" / "kubernetes.md").read_text().split("## Stopping and resuming")[1].split("\n## ")[0]

@@ -49,6 +49,12 @@ def expand(text, variables):
     return re.sub(r"\$(\$|\(([^)]+)\))", lambda m: "$" if m[1] == "$" else variables.get(m[2], m[0]), text)
 
 
+def certificate_files(pod):
+    """{path in the container: key of the Secret muster-certificates}"""
+    return {mount["mountPath"]: mount.get("subPath") or expand(mount["subPathExpr"], pod.environment())
+            for mount in pod.container["volumeMounts"] if mount["name"] == "certificates"}
+
+
 class Manifests:
     def __init__(self, objects):
         self.objects = objects

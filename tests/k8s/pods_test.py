@@ -56,20 +56,24 @@ class PodsTest(ClusterTest):
         self.pods = {f"muster-{p.role}-{p.index}": p for p in self.manifests.pods()}
         self.local = addresses(self.pods.values())
         chief = self.pods["muster-chief-0"]
+        self.assertTrue(any("secret" in volume for volume in chief.mounts().values()))
         for path, volume in chief.mounts().items():
             if "persistentVolumeClaim" in volume:
                 self.local[path] = str(self.dir / "volume")
             elif "configMap" in volume:
                 self.local[path] = str(self.dir / "config")
                 self.config_map = volume["configMap"]["name"]
-            elif "secret" in volume:  # with the mode that the kubelet gives its files
-                self.local[path] = str(self.dir / "key")
-                (self.dir / "key").mkdir()
-                self.run_key().rename(self.dir / "key" / "run.key")
-                (self.dir / "key" / "run.key").chmod(volume["secret"]["defaultMode"])
+            elif "secret" in volume:
+                self.place_secret(path, volume["secret"])
         (self.dir / "volume").mkdir()
         (self.dir / "config").mkdir()
-        self.assertIn("key", os.listdir(self.dir))
+
+    def place_secret(self, path, secret):
+        """The run key, with the mode that the kubelet gives its files."""
+        self.local[path] = str(self.dir / "key")
+        (self.dir / "key").mkdir()
+        self.run_key().rename(self.dir / "key" / "run.key")
+        (self.dir / "key" / "run.key").chmod(secret["defaultMode"])
 
     def here(self, text):
         for name, local in sorted(self.local.items(), key=lambda item: -len(item[0])):  # /etc/muster-key before /etc/muster

@@ -1,4 +1,5 @@
-"""Binaries are hardened (cmake/Hardening.cmake), and what is installed looks for libraries in nobody's home.
+"""Binaries are hardened (cmake/Hardening.cmake), and what is installed looks for libraries in nobody's home, and names no folder of the
+machine that built it.
 
   hardening.py BUILD CMAKE     reads bin/ and lib/ of the build folder, and what it installs
   hardening.py --self-test     shows that what lacks something is found
@@ -44,11 +45,19 @@ def binaries(folder):
                     yield path
 
 
+def paths_in(content, folders):
+    """The strings of a binary that have one of these folders."""
+    for folder in folders:
+        for match in re.finditer(rb"[ -~]*" + re.escape(str(folder).encode()) + rb"[ -~]*", content):
+            yield match[0].decode()
+
+
 def check(build, cmake):
     cache = (build / "CMakeCache.txt").read_text()
     optimised = "CMAKE_BUILD_TYPE:STRING=Debug" not in cache
     allowed = re.search(r"^MUSTER_INSTALL_RPATH:\w+=(.*)$", cache, re.MULTILINE)
     allowed = set(allowed[1].split(";")) if allowed else set()
+    folders = [build.resolve(), *re.findall(r"^(?:CMAKE_HOME_DIRECTORY|MUSTER_TORCH_ROOT):\w+=(.+)$", cache, re.MULTILINE)]
     with tempfile.TemporaryDirectory() as prefix:
         subprocess.run([cmake, "--install", build, "--prefix", prefix], check=True, capture_output=True, timeout=120)
         found = list(binaries(pathlib.Path(prefix)))
@@ -56,6 +65,7 @@ def check(build, cmake):
             printed = readelf(path)
             for fault in faults(printed, optimised and path.name.startswith("libmuster")):
                 yield f"{path.name} {fault}"
+            yield from (f"{path.name}, installed, has '{text[:200]}'" for text in paths_in(path.read_bytes(), folders))
             for folder in search_paths(printed):
                 if not folder.startswith("$ORIGIN") and folder not in allowed:
                     yield f"{path.name}, installed, looks for libraries in {folder}"
@@ -79,7 +89,15 @@ def self_test():
     paths = search_paths(" 0x1d (RUNPATH) Library runpath: [$ORIGIN:/opt/a/lib]\n")
     if paths != ["$ORIGIN", "/opt/a/lib"]:
         wrong.append(paths)
-    print(f"{len(cases) + 1} cases, judged wrongly: {wrong}")
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "named.cc").write_text("const char* name() { return __FILE__; }\nint main() { return *name(); }\n")
+        for options, count in ([], 1), ([f"-fmacro-prefix-map={folder}=."], 0):
+            subprocess.run(["c++", str(folder / "named.cc"), *options, "-o", str(folder / "named")], check=True, capture_output=True)
+            said = list(paths_in((folder / "named").read_bytes(), [folder]))
+            if (str(folder / "named.cc") in said) != bool(count):
+                wrong.append((options, said))
+    print(f"{len(cases) + 3} cases, judged wrongly: {wrong}")
     return bool(wrong)
 
 

@@ -1,4 +1,5 @@
-"""The log lines that docs/operating.md quotes are printed by the sources, and the metrics that it names are served.
+"""The log lines that docs/operating.md quotes are printed by the sources, and the metrics that it names are served. So are those of the
+alerts for Prometheus.
 
   log_lines.py              looks for each quoted line in the string literals of the sources, and for each name in those of /metrics
   log_lines.py --self-test  shows that a line that nothing prints, or a metric that no task has, is found
@@ -15,6 +16,7 @@ from waits import SOURCE, sources, without_comments
 PAGE = "docs/operating.md"
 HEADING = "## Failures"
 COLUMNS = 5
+ALERTS = "deploy/prometheus/alerts.yml"
 METRICS = "common/telemetry/metrics_text.cc"
 PHASES = "common/base/phase.h"
 LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
@@ -49,8 +51,15 @@ def unserved(page, metrics, phases):
     for number, line in enumerate(page.split("\n"), 1):
         for span in re.findall(r"`([^`]+)`", line):
             yield from ((number, f"no task serves '{name}'") for name in re.findall(r"\b(?:muster|process)_[a-z_]+\b", span) if name not in known)
-            yield from ((number, f"no phase is '{phase}'") for phase in re.findall(r'\bphase="([^"]*)"', span) if phase not in named)
+            yield from ((number, f"no phase is '{phase}'") for phases_of in re.findall(r'\bphase=~?"([^"]*)"', span)
+                       for phase in phases_of.split("|") if phase not in named)
     yield from ((number, "neither a metric nor \"none\"") for number, cells in rows(page) if not cells[2])
+
+
+def unserved_in_alerts(alerts, metrics, phases):
+    """(line number, complaint) for each metric or phase of the file, but for its comments, that no literal has."""
+    lines = ("" if line.startswith("#") else "`" + line.replace("`", "'") + "`" for line in alerts.split("\n"))
+    return list(unserved("\n".join(lines), metrics, phases))
 
 
 def pattern(line):
@@ -75,6 +84,9 @@ def self_test():
     passed = ["none", "`muster_step` grows", "`rate(muster_step[1m]) > 0.1`", "`muster_step{phase=\"data\"}`", "`muster status`"]
     wrong += [cell for cell in found if not list(unserved(page % ("saved", cell), metrics, phases))]
     wrong += [cell for cell in passed if list(unserved(page % ("saved", cell), metrics, phases))]
+    alert = '# muster_none\n  expr: rate(%s[1m]) > 0  # of `muster status`\n'
+    wrong += [name for name in ("muster_steps", 'muster_step{phase=~"data|date"}') if not unserved_in_alerts(alert % name, metrics, phases)]
+    wrong += [name for name in ("muster_step", 'muster_step{phase=~"data|starting"}') if unserved_in_alerts(alert % name, metrics, phases)]
     for line in wrong:
         print(f"judged wrongly: {line}")
     return bool(wrong)
@@ -93,6 +105,10 @@ def main():
     complaints += unserved(page, (SOURCE / METRICS).read_text(), (SOURCE / PHASES).read_text())
     for number, complaint in complaints:
         print(f"{PAGE}:{number}: {complaint}")
+    of_alerts = unserved_in_alerts((SOURCE / ALERTS).read_text(), (SOURCE / METRICS).read_text(), (SOURCE / PHASES).read_text())
+    for number, complaint in of_alerts:
+        print(f"{ALERTS}:{number}: {complaint}")
+    complaints += of_alerts
     print(f"{len(lines)} log lines, {len(complaints)} complaints")
     sys.exit(1 if complaints else 0)
 

@@ -4,8 +4,9 @@
 //
 // The client requests leases ahead of time. While the worker computes one lease, the client loads
 // the examples of the next one. The client reports completed leases to the chief, and retries while
-// the chief does not answer. If a new process has replaced the chief, the client also reports which
-// leases this worker holds and which ones it completed in the last 30 seconds.
+// the chief does not answer. Each request also says which leases this worker holds. After a failed
+// request, and if a new process has replaced the chief, the client reports again the batches that
+// this worker completed in the last 30 seconds.
 //
 // The client has a thread for calls and loading. Thread-safe, but only one thread at a time may
 // call Take and Complete.
@@ -61,9 +62,9 @@ class LeaseClient {
   virtual ~LeaseClient() = default;
 
   // Returns the next loaded lease that may start. Blocks until there is one. Returns without a
-  // lease if there will be no more work, or if the chief answers that there is no work now. The
-  // chief answers so every second while this worker has to wait for other workers. Returns an error
-  // if loading fails, if the chief refuses this worker, or if the chief does not answer for
+  // lease if there will be no more work, or if the chief answers that there is no work now. While
+  // this worker has to wait for other workers, the chief gives this answer every second. Returns an
+  // error if loading fails, if the chief refuses this worker, or if the chief does not answer for
   // `patience`. After Stop, returns the status that was passed to Stop.
   virtual absl::StatusOr<LeasedWork> Take() = 0;
   // Reports a completed lease to the chief, at once or with the next request.
@@ -73,18 +74,18 @@ class LeaseClient {
   // number `sequence`. The client sends them with the next report of a completed lease. Must be
   // called before Complete.
   virtual void ReportIntegers(const push_pull::IntegerBuffers& changed, uint64_t sequence) = 0;
-  // Returns the values that the integer buffers of this process must have at the start, as the
-  // chief has sent them. Returns an empty map if the chief has not sent them yet, and after a call
-  // that has returned them.
+  // Returns the values that the integer buffers of this process must have at the start. The chief
+  // sends these values once. Returns an empty map if they have not arrived yet, or if an earlier
+  // call has returned them.
   virtual push_pull::IntegerBuffers TakeIntegers() = 0;
   // Discards all leases, including the current one.
   virtual void Forget() = 0;
 
   // Asks the chief for the newest view, the assignment of shards (parts of the variables) to
   // parameter servers. Blocks until there is a view with a number above `newer_than` in which each
-  // shard has a primary server. Returns an error if the chief does not answer for `patience`.
-  // Returns Superseded and sets `*abandon` if this worker must discard its current work. The reason
-  // is that the chief has treated this worker as lost, or that the servers' state was reset.
+  // shard has a primary server. Returns an error if the chief does not answer for `patience`. If
+  // this worker must discard its current work, sets `*abandon` to true and returns Superseded. The
+  // reason is that the chief has treated this worker as lost, or that the servers' state was reset.
   virtual absl::StatusOr<proto::View> NextView(uint64_t newer_than, bool* abandon) = 0;
 
   // Called when the job is done. Take then returns LeasedWork::done, and NextView returns an error.

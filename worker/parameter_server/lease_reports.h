@@ -17,8 +17,9 @@
 namespace muster::worker {
 
 // Decides how many batches a worker leases and reports together: as many as the worker computes in
-// kTogether, and at most kMax. The number is small for two reasons. At the end of an epoch, other
-// workers wait for these batches. If the worker is lost, other workers repeat them.
+// the time kTogether, but at least 1 and at most kMax. The number is small for two reasons. At the
+// end of an epoch, other workers wait for these batches. If the worker is lost, other workers
+// repeat them.
 class BatchPace {
  public:
   static constexpr Duration kTogether = std::chrono::milliseconds(25);
@@ -71,8 +72,8 @@ class ChangedIntegers {
     for (const auto& [name, value] : changed) integers_[name] = {value, sequence, /*told=*/false};
     sequence_ = sequence;
   }
-  // Adds values to a request: all of them if `all` is true, and otherwise those that the chief has
-  // not received.
+  // Adds values to a request. If `all` is true, adds all of them. If not, adds only those that the
+  // chief has not received.
   void AddTo(bool all, proto::NextRequest* request) const {
     for (const auto& [name, integer] : integers_)
       if (all || !integer.acknowledged) (*request->mutable_buffers())[name] = integer.value;

@@ -39,7 +39,7 @@ struct PsLoopContext {
   bool bounded = false;        // True if the job sets parameter_server.max_staleness.
   int64_t train_examples = 0;  // The number of examples of the training dataset.
   // Called with the run's global batch size, which the first lease contains. Makes the
-  // learning-rate schedules for that size. Returns the number of examples in a lease.
+  // learning-rate schedules for that size. Returns the number of examples in a training lease.
   std::function<absl::StatusOr<int64_t>(int64_t global_batch)> begin;
   // Called after a failed push or pull. If `recover` returns true, the loop discards its current
   // work and continues. If it returns false, the loop ends with the error of the push or pull.
@@ -101,7 +101,7 @@ class PsLoop final : public LeasedLoop {
   const std::unique_ptr<collective::Communicator> alone_;
   int64_t batch_size_ = 0;              // The result of context_.begin. 0 before the first lease.
   std::unique_ptr<StepRunner> runner_;  // Set with batch_size_.
-  proto::Lease lease_;                  // The last lease.
+  proto::Lease lease_;                  // The newest lease from Take.
   data::Batch batch_;
   int64_t examples_ = 0;  // The number of examples in batch_, which has no damaged examples.
   DamagedExamples damaged_{"leased", nullptr, at::kCPU};
@@ -113,8 +113,8 @@ class PsLoop final : public LeasedLoop {
   // True after the checks of the first step: no parameter was registered during the step, and no
   // later batch is too small for batch normalization (CheckBatchNorm).
   bool checked_ = false;
-  // The times that Next has taken for the current batch. In wait_seconds_, it waited for slower
-  // workers and for a pull. input_seconds_ is the rest of its wait for the batch.
+  // How long Next has waited for the current batch. wait_seconds_ is the time for which it waited
+  // for slower workers and for a pull. input_seconds_ is the rest.
   double input_seconds_ = 0, wait_seconds_ = 0;
   // The TensorBoard tags for which the loop has warned that values were omitted.
   std::set<std::string> logged_left_out_;

@@ -216,7 +216,11 @@ absl::Status PsWorkerImpl::MakeClient() {
   options.host_id = rpc::ThisHost().id;
   options.next_view = [this](uint64_t newer_than) { return NextView(newer_than); };
   options.parameters = exchange_->parameters();
-  if (options_.meter != nullptr) options.in_flight = options_.meter->chunks_in_flight();
+  if (options_.meter != nullptr) {
+    options.in_flight = options_.meter->chunks_in_flight();
+    const auto& traffic = options_.meter->traffic();
+    options.shared_memory = {traffic, &traffic->shared_memory};
+  }
   abandoned_ = false;
   exchange_->UseClient(nullptr);
   std::unique_ptr<push_pull::PushPullClient> old;

@@ -1,8 +1,8 @@
 // A worker of a parameter-server job. The worker has one replica (copy of the model) on one device.
-// Until no work is left, the worker asks the chief for a lease, an assignment of examples. It
-// computes the gradients of these examples and pushes them to the parameter servers, which reply
-// with new parameters. Workers do not communicate with each other. If the chief or a server is
-// lost, the worker keeps its state and waits.
+// The worker asks the chief for one lease after another until no work is left. A lease is an
+// assignment of examples. The worker computes the gradients of these examples and pushes the
+// gradients to the parameter servers, which reply with new parameters. Workers do not communicate
+// with each other. If the chief or a server is lost, the worker keeps its state and waits.
 #pragma once
 
 #include <memory>
@@ -47,8 +47,8 @@ class PsWorker {
   // Builds the program and its datasets. Returns a ProgramError, ConfigurationError or DataError.
   static absl::StatusOr<std::unique_ptr<PsWorker>> Make(PsWorkerOptions options);
   virtual ~PsWorker() = default;
-  // Joins the job and works until the job ends. Returns OK if the job has completed, and otherwise
-  // the error with which this process must end. Must be called once.
+  // Joins the job and works until the job ends. Returns OK if the job has completed. If not,
+  // returns the error with which this process must end. Must be called once.
   virtual absl::Status Run(const PsWorkerPeers& peers) = 0;
   // Returns whether this process has completed a step. Thread-safe.
   virtual bool has_trained() const = 0;

@@ -191,8 +191,9 @@ class CommunicatorImpl : public Communicator {
     const CollectiveCall call = CallOf(work->operation.signature, rank());
     if (recorder != nullptr) recorder->Starts(call);
     const MonotonicTime begin = Clock::now();
+    const uint64_t span = recorder != nullptr ? spans_.Open(work->label, call, begin) : 0;
     absl::Status status = engine_->Run(work->operation, deadline);
-    if (recorder != nullptr) spans_.Add(work->label, call, begin);
+    if (recorder != nullptr) spans_.Add(work->label, call, begin, span);
     mutex_.Lock();
     // The communicator was aborted before the error. The abort's reason is more useful.
     if (!poison_.ok()) status = poison_;

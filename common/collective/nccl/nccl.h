@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "common/collective/communicator.h"
+#include "common/transport/counted_stream.h"
 
 namespace muster::collective {
 
@@ -30,6 +31,8 @@ struct NcclOptions {
   std::vector<int> devices;  // The device of each replica of this process.
   Duration formation_timeout = std::chrono::seconds(60);
   Duration timeout = std::chrono::seconds(60);  // For each operation.
+  // Counts the data of operations (TrafficOf). May be null.
+  std::shared_ptr<transport::Traffic> traffic;
 };
 
 // Returns the UUIDs of CUDA devices, such as "GPU-8932f937-...".

@@ -108,6 +108,7 @@ class NcclWork : public Work {
   // For the span: from the call to the time at which the host saw the end.
   const MonotonicTime begin = Clock::now();
   const collective::OperationLabel label;
+  uint64_t span = 0;  // Of OperationSpans::Open.
   std::atomic<bool> done{false};
   absl::Status status;
 };
@@ -116,9 +117,10 @@ class NcclCommunicator : public Communicator {
  public:
   // MakeNcclCommunicator describes the arguments.
   NcclCommunicator(std::unique_ptr<Communicator> shadow, const NcclDevice& device, Duration timeout,
-                   std::shared_ptr<FlightRecorder> recorder)
+                   const NcclRecords& records)
       : shadow_(std::move(shadow)),
-        recorder_(std::move(recorder)),
+        recorder_(records.recorder),
+        traffic_(records.traffic),
         spans_(shadow_->rank()),
         device_(device.device),
         stream_(device.stream),
@@ -221,7 +223,11 @@ class NcclCommunicator : public Communicator {
     result = status();
     const CollectiveCall call = CallOf(work.signature, rank());
     if (recorder_ != nullptr) recorder_->Ends(call, Message(result));
-    spans_.Add(work.label, call, work.begin);
+    spans_.Add(work.label, call, work.begin, work.span);
+    if (result.ok() && traffic_ != nullptr) {
+      const Bytes bytes = TrafficOf(work.signature, rank(), size());
+      traffic_->Add(bytes.sent, bytes.received);
+    }
     return result;
   }
 
@@ -244,13 +250,15 @@ class NcclCommunicator : public Communicator {
     }
     signature.sequence = ++sequence_;
     auto work = std::make_shared<NcclWork>(this, signature);
-    if (recorder_ != nullptr) recorder_->Starts(CallOf(signature, rank()));
+    const CollectiveCall call = CallOf(signature, rank());
+    if (recorder_ != nullptr) recorder_->Starts(call);
     absl::Status started = valid;
     if (started.ok()) started = Start(*work, enqueue);
     if (!started.ok()) {
       Abort(started);
       return std::make_shared<FailedWork>(status());
     }
+    work->span = spans_.Open(work->label, call, work->begin);
     work->everybodys.resize(size());
     work->comparison = shadow_->AllGather(
         {const_cast<Signature*>(&work->signature), sizeof(Signature), DataType::kByte},
@@ -380,6 +388,7 @@ class NcclCommunicator : public Communicator {
 
   const std::unique_ptr<Communicator> shadow_;
   const std::shared_ptr<FlightRecorder> recorder_;
+  const std::shared_ptr<transport::Traffic> traffic_;
   const collective::OperationSpans spans_;
   const int device_;
   const cudaStream_t stream_;
@@ -402,9 +411,8 @@ absl::Status NcclWork::Wait() {
 
 std::unique_ptr<Communicator> MakeNcclCommunicator(std::unique_ptr<Communicator> shadow,
                                                    const NcclDevice& device, Duration timeout,
-                                                   std::shared_ptr<FlightRecorder> recorder) {
-  return std::make_unique<NcclCommunicator>(std::move(shadow), device, timeout,
-                                            std::move(recorder));
+                                                   const NcclRecords& records) {
+  return std::make_unique<NcclCommunicator>(std::move(shadow), device, timeout, records);
 }
 
 }  // namespace muster::collective

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "common/collective/communicator.h"
+#include "common/transport/counted_stream.h"
 
 namespace muster {
 class FlightRecorder;
@@ -23,11 +24,16 @@ struct NcclDevice {
   ncclComm_t comm = nullptr;
 };
 
+struct NcclRecords {
+  std::shared_ptr<FlightRecorder> recorder;     // May be null.
+  std::shared_ptr<transport::Traffic> traffic;  // May be null.
+};
+
 // Takes ownership of `device.comm`. `shadow` is a CPU communicator between the same ranks, over
 // which they compare their operations.
 std::unique_ptr<Communicator> MakeNcclCommunicator(std::unique_ptr<Communicator> shadow,
                                                    const NcclDevice& device, Duration timeout,
-                                                   std::shared_ptr<FlightRecorder> recorder);
+                                                   const NcclRecords& records);
 
 // Return the status for an error of CUDA or NCCL. common/base/faults/process_fault.h classifies the
 // errors. NcclError appends NCCL's last error text. `comm` may be null.

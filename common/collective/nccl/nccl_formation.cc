@@ -236,7 +236,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Make(NcclRequest& req
                     Clock::now() + options.formation_timeout};
   const int rank = request.group->rank();
   // The recorder receives the operations of the devices, not the comparisons on the host.
-  const auto recorder = TakeRecorder(*request.group);
+  const NcclRecords records = {TakeRecorder(*request.group), options.traffic};
   MUSTER_RETURN_IF_ERROR(CheckDevices(options.devices, per_rank[rank]));
   request.group->set_timeout(options.formation_timeout + std::chrono::seconds(1));
   MUSTER_ASSIGN_OR_RETURN(const ncclUniqueId id, ShareUniqueId(*request.group, limit));
@@ -252,8 +252,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Make(NcclRequest& req
   std::vector<std::unique_ptr<Communicator>> result;
   for (size_t i = 0; i < shadows.size(); ++i) {
     NcclDevice& device = comms.list[i];
-    result.push_back(
-        MakeNcclCommunicator(std::move(shadows[i]), device, options.timeout, recorder));
+    result.push_back(MakeNcclCommunicator(std::move(shadows[i]), device, options.timeout, records));
     device.comm = nullptr;
   }
   return result;

@@ -60,11 +60,10 @@ struct RowLimits {
   // The maximum of TableStatistics::bytes. 0: no limit. The rules of max_rows apply.
   int64_t max_bytes = 0;
   Eviction eviction = Eviction::kLeastRecent;
-  // The number of the update that creates the row of a key. 1 is the key's first update. Earlier
-  // updates of the key have no effect. To count updates, each shard stores counts for at most
-  // kMaxCounted keys. A shard with a limit of n rows stores counts for at most kCountedPerRow * n
-  // keys. When a shard cannot store another count, it halves all counts and removes those that
-  // become 0.
+  // Says which update of a key creates the key's row. 1: the first one. Earlier updates of the key
+  // have no effect. To count updates, each shard stores counts for at most kMaxCounted keys. A
+  // shard with a limit of n rows stores counts for at most kCountedPerRow * n keys. When a shard
+  // cannot store another count, it halves all counts and removes those that become 0.
   int64_t admit_after = 1;
   static constexpr size_t kMaxCounted = 1 << 16, kCountedPerRow = 4;
 
@@ -153,7 +152,7 @@ class EmbeddingTable {
   // the call.
   virtual void Read(const Place& place, size_t column, float* to) const = 0;
 
-  // Returns the keys whose updates are counted for RowLimits::admit_after and that have no row yet.
+  // Returns the keys that have no row yet, but updates that are counted for RowLimits::admit_after.
   // The result is key, count, key, count, ... in ascending order of keys.
   virtual std::vector<uint64_t> Counted() const = 0;
   // Stores a result of Counted.

@@ -24,7 +24,7 @@ struct CallbackFacts {
 };
 
 // The options of an exponential moving average of the weights. The training loop updates the
-// average on every replica (device's copy of the model).
+// average on every replica (one device's copy of the model).
 struct AverageOptions {
   std::string name;         // Name of the callback that owns the average.
   double decay = 0.99;      // average = decay * average + (1 - decay) * weights.
@@ -32,8 +32,8 @@ struct AverageOptions {
 };
 
 struct BuiltCallback {
-  // Null if the entry of the job needs no hook (method of a callback). An example is an entry for a
-  // feature that Muster always provides, such as TensorBoard.
+  // Null if the entry of the job needs no callback. An example is an entry for a feature that
+  // Muster always provides, such as TensorBoard.
   std::shared_ptr<Callback> callback;
   // Set if the callback keeps a moving average.
   std::optional<AverageOptions> average;

@@ -15,7 +15,7 @@
 
 namespace muster {
 
-// All requests that hooks have made since the previous decision.
+// All requests that hooks have made since the previous CallbackDecision.
 struct CallbackDecision {
   // The state of the callbacks after the requests. Has the requested stop and learning rates.
   checkpoint::CallbackRecord record;

@@ -66,9 +66,9 @@ class CallbackHost : private CallbackContext {
  public:
   explicit CallbackHost(CallbackHostOptions options) : options_(std::move(options)) {}
 
-  // Starts with `record`, and restores the callbacks' states from it. `begun` is true if the run
-  // has completed a step. If `begun` is true, logs a line for each callback that has no state in
-  // `record` and therefore starts over.
+  // Starts with `record`, and restores the callbacks' states from it. `begun` must be true if the
+  // run continues after a completed step. In that case, logs a line for each callback that has no
+  // state in `record` and therefore starts over.
   void Begin(const checkpoint::CallbackRecord& record, bool begun);
   // Calls `hook` of all callbacks. Throws StatusError. If a callback throws an exception, the error
   // is a ProgramError with the callback's name.

@@ -11,9 +11,9 @@
 
 namespace muster {
 
-// A callback that the program registers in build(). If `callback` is set, the callback is part of
-// every run. Otherwise it is part of those runs whose job names it. `make` then makes it from the
-// keys of the job's entry.
+// A callback that the program registers in build(). There are two kinds. If `callback` is set, the
+// callback is part of every run. If not, it is part of those runs whose job names it, and `make`
+// makes it from the keys of the job's entry.
 struct RegisteredCallback {
   std::string name;
   std::shared_ptr<Callback> callback;

@@ -12,11 +12,12 @@
 
 namespace muster {
 
-// Returns a tensor [bags, width] for each element of `bags`. Autograd computes gradients for the
-// looked-up rows and for the weights of the bags. Throws StatusError.
+// Returns one tensor for each element of `bags`, [n, width], where n is the number of bags in the
+// element. Autograd computes gradients for the looked-up rows and for the weights of the bags.
+// Throws StatusError.
 //
-// Calls `lookup` once, with the keys of all bags. `lookup` returns the rows of the keys: for each
-// table, a tensor [keys, width] on the replica's device.
+// Calls `lookup` once, with the keys of all bags. `lookup` returns, for each element of its
+// argument, the rows of the keys: a tensor [keys, width] on the replica's device.
 std::vector<at::Tensor> LookupBags(
     const Replica& replica, const std::vector<TableBags>& bags,
     const std::function<std::vector<at::Tensor>(const std::vector<TableKeys>&)>& lookup);

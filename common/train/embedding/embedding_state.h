@@ -10,9 +10,9 @@
 //
 // A slot is a value that the optimizer keeps for each row, such as a momentum. Saved rows are
 // float32, whatever their type in memory. A run may therefore resume with another type. Eviction
-// columns record when and how often a row was used. A table without a limit on its rows has no
-// eviction columns. If a table has a limit and the checkpoint lacks these columns, a restore sets
-// them to 0.
+// columns record when a row was created and updated, and how often it was updated. A table without
+// a limit on its rows has no eviction columns. If a table has a limit and the checkpoint lacks
+// these columns, a restore sets them to 0.
 //
 // With parameter servers, each server saves these tensors in a file of its own, with unsorted rows.
 #pragma once
@@ -31,16 +31,16 @@
 namespace muster {
 
 // Sends the tables of replica `owner` to every process that needs them. All replicas of a
-// generation (the processes that train together) construct this object and call Run. The
+// generation (a group of processes that train together) construct this object and call Run. The
 // constructor and Run communicate with all replicas. Both throw StatusError.
 class TableTransfer {
  public:
-  // `holds` is true if this replica already has the owner's state. The tables of its process are
-  // then not changed.
+  // `holds` is true if this replica already has the owner's state. Run then does not change the
+  // tables of this process.
   TableTransfer(Replica* replica, collective::Communicator* communicator, int owner, bool holds);
   // Returns true if this replica's process receives rows.
   bool moves() const { return moves_; }
-  // Sends the rows, and sets the last step of the tables to `step`. Sets `*whole` to false before
+  // Sends the rows, and calls LocalEmbeddings::set_step with `step`. Sets `*whole` to false before
   // rows of this process change, and to true when all rows have arrived. Calls `moment` after each
   // piece of rows. `moment` may be null.
   void Run(int64_t step, bool* whole, const std::function<void()>& moment);
@@ -97,8 +97,8 @@ class TableRestore {
   bool slots_ = false;
 };
 
-// Returns the sources from which the snapshot's table rows are read. They are the snapshot's files
-// of table rows if it has such files, and otherwise its tensors.
+// Returns the sources from which the snapshot's table rows are read. If the snapshot has files of
+// table rows, the sources are these files. If not, they are the snapshot's tensors.
 checkpoint::RowSources RowsOf(const checkpoint::Snapshot& snapshot);
 
 }  // namespace muster

@@ -1,8 +1,8 @@
 // The embedding rows that a replica uses in one step, or in one batch of an evaluation pass. A
 // replica is one device's copy of the model, with its own thread. Each row is read once. During a
 // step, the gradients of rows are collected by key. At the end of the step, the gradients are
-// summed over all replicas and applied as one update. Used by the replica's thread. Functions throw
-// StatusError. Internal to common/train.
+// summed over all replicas and applied as one update. Used by the replica's thread. Functions that
+// do not return a Status throw StatusError. Internal to common/train.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,8 +33,9 @@ inline std::span<const uint64_t> KeysIn(const at::Tensor& host) {
 class LookedUpRows {
  public:
   explicit LookedUpRows(Replica* replica);
-  // Returns the rows for each element of `wanted`, as a tensor [..., width] on the replica's
-  // device. (*numbers)[i][j] becomes the index in keys(table) of key j of wanted[i].
+  // Returns one tensor for each element of `wanted`: the rows of its keys, on the replica's device.
+  // The shape is that of the keys, followed by the width. (*numbers)[i][j] becomes the index in
+  // keys(table) of key j of wanted[i].
   std::vector<at::Tensor> Lookup(const std::vector<TableKeys>& wanted,
                                  std::vector<std::vector<uint32_t>>* numbers);
   // Returns the distinct keys that were looked up, in the order of their first occurrence.

@@ -45,8 +45,7 @@ class EmbeddingStore {
 
 // The tables of this process. All its replicas share them. Gradients are summed over all replicas
 // before Push, so every replica pushes the same gradients. The first Push of a step makes the
-// update, and each later Push of that step waits until the update is complete and does nothing
-// else. Thread-safe.
+// update. Each later Push of the same step only waits until that update is complete. Thread-safe.
 class LocalEmbeddings : public EmbeddingStore {
  public:
   explicit LocalEmbeddings(std::vector<push_pull::EmbeddingTable::Options> options);
@@ -74,7 +73,7 @@ class LocalEmbeddings : public EmbeddingStore {
   const uint64_t identity_;
   std::vector<std::unique_ptr<push_pull::EmbeddingTable>> tables_;
   absl::Mutex mutex_;
-  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  // The last step that was applied.
+  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  // The step of the newest update.
 };
 
 }  // namespace muster

@@ -18,9 +18,10 @@ namespace muster {
 struct PrefetchedTable {
   // Gives each prefetched key a number.
   push_pull::KeyIndex index;
-  // Indexed by a key's number: its row in the newest fetch that has the key.
+  // Indexed by the number of a key: the key's row in the newest fetch that has the key.
   std::vector<const float*> row;
-  // Indexed by a key's number: the chunk of the table that has the key's row, as in RowSpread.
+  // Indexed by the number of a key: the chunk that has the key's row. Chunks are numbered as in
+  // RowSpread.
   std::vector<uint32_t> chunk;
   // The first fetch has all keys. Each later fetch follows a push of this worker, and has those
   // prefetched keys that were pushed. Empty if prefetch() named no keys.
@@ -41,8 +42,9 @@ struct PrefetchedTable {
 };
 
 struct PrefetchedRows {
-  // The number of the client that pulled the rows, a count of ParameterExchange::UseClient calls.
-  // The rows are invalid for another client.
+  // The number of the client that pulled the rows. The first client that
+  // ParameterExchange::UseClient received has the number 1, the next one 2, and so on. The rows are
+  // invalid for another client.
   int client = 0;
   std::vector<PrefetchedTable> tables;
 };

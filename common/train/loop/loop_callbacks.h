@@ -11,9 +11,13 @@
 //
 // All replicas of the generation make the same calls in the same order, each in its own thread. The
 // methods that call hooks do nothing in a run without callbacks. They communicate with the other
-// replicas, with two exceptions. BeginPass never does. If CallbackList::decides_in_steps is false,
-// EndStep never does, and BeginStep only at the beginning of an epoch. All methods throw
-// StatusError.
+// replicas, except:
+// - BeginPass does not communicate.
+// - If no callback may make requests in the hooks of steps (CallbackList::decides_in_steps is
+//   false), EndStep does not communicate, and BeginStep communicates only before the first step of
+//   an epoch.
+//
+// All methods throw StatusError.
 #pragma once
 
 #include <map>
@@ -46,13 +50,12 @@ class LoopCallbacks {
   // Returns why a callback has requested the end of training. Empty if no callback has. REQUIRES:
   // any().
   const std::string& why_stopping() const { return record().stop; }
-  // Return true if hooks still have to run: those for the end of the last step, for the end of its
-  // epoch, and for the end of training.
+  // Each returns true if the hooks of one method have not run yet: EndStep for the newest completed
+  // step, EndEpoch for the epoch of this step, and EndTraining.
   bool step_end_pending() const { return any() && record().steps_ended < state_.steps; }
   bool epoch_end_pending() const;
   bool train_end_pending() const { return any() && loop_.IsFinished() && !record().ended; }
-  // Returns true if a callback has restored the weights of an earlier step, and no step has
-  // followed.
+  // Returns true if a callback has restored kept weights, and no step has begun since.
   bool has_restored() const { return any() && record().weights_of > 0; }
   // Returns true if a callback has requested a save since the last call of TakeSaveRequest.
   bool save_requested() const { return save_requested_; }
@@ -62,16 +65,18 @@ class LoopCallbacks {
   // ---- Calls of the loop
 
   // Applies the callbacks' part of the state that this replica has received: callback states,
-  // learning rates and kept weights. Drops what belongs to callbacks or optimizers that the job no
-  // longer has. Called before all other methods. Afterwards, LoopState::extras.callbacks has a
-  // value exactly if any() is true.
+  // learning rates that callbacks have set, and kept weights (callbacks/kept_weights.h). Drops
+  // learning rates that are outdated (DropReplacedRates), and everything of callbacks or optimizers
+  // that the job no longer has. Called before all other methods. Afterwards,
+  // LoopState::extras.callbacks has a value exactly if any() is true.
   void TakeOver();
-  // Calls the hooks for the beginning of training.
+  // Calls the hooks for the beginning of training, unless the hooks for its end have run.
   void Begin();
   // Calls the hooks for the beginning of the next step. Before the first step of an epoch, first
   // calls the hooks for the beginning of the epoch.
   void BeginStep();
-  // Call the hooks for the end of the last step, of its epoch, and of training.
+  // EndStep calls the hooks for the end of the newest completed step, EndEpoch those for the end of
+  // the epoch of this step, and EndTraining those for the end of training.
   void EndStep();
   void EndEpoch();
   void EndTraining();
@@ -81,8 +86,8 @@ class LoopCallbacks {
   // Updates the moving average of the weights, if the job has a callback for it and the average is
   // due (AverageOptions::every_steps). Called after each step. Does not communicate.
   void AverageWeights();
-  // Makes a pass with the moving average in the place of the weights, if there is an average. Adds
-  // the resulting metrics to `metrics` as "ema_<name>". Returns false if the pass was stopped.
+  // If there is a moving average, makes a pass in which the average replaces the weights. Adds the
+  // resulting metrics to `*metrics` as "ema_<name>". Returns false if the pass was stopped.
   bool PassOfAverage(PassOptions options, std::map<std::string, double>* metrics);
 
  private:

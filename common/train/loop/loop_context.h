@@ -72,8 +72,8 @@ struct LoopReplica {
   // Returns true for the first replica of rank 0, the reporter. Only the reporter calls observers,
   // saves checkpoints and runs the hooks of callbacks.
   bool reporter() const { return first_local() && context.first_replica == 0; }
-  // Sets the phase (common/base/phase.h) that the heartbeats of this process report. Does nothing
-  // in all replicas except the first of the process.
+  // Sets the phase (common/base/phase.h) that the heartbeats of this process report. Only the first
+  // replica of the process has an effect.
   void Enter(Phase phase) const {
     if (first_local()) context.membership->SetPhase(phase, state.steps + 1);
   }

@@ -31,9 +31,10 @@ class LoopInput {
   explicit LoopInput(const LoopReplica& loop);
 
   // Loads the next batch of the training data, over which the program makes `steps` steps. If a
-  // loaded batch has no step yet, keeps that batch. If an earlier generation made some steps over
-  // the batch, ignores `steps`: the batch keeps its number of steps. Throws StatusError, for
-  // example if this generation has made some, but not all, steps over the current batch.
+  // batch is loaded and no step over it was made, keeps that batch. If an earlier generation made
+  // some, but not all, steps over the next batch, ignores `steps`: the batch keeps its number of
+  // steps. Throws StatusError, for example if this generation has made some, but not all, steps
+  // over the current batch.
   void Next(int64_t steps);
   // Sets `batch` to the next batch of a named dataset and returns true. After the last batch of a
   // pass, returns false once and leaves `batch` unchanged. Throws StatusError.
@@ -48,14 +49,14 @@ class LoopInput {
   const FedBatch& batch() const { return batch_; }
   // Returns the ProgramError for a step without a batch. REQUIRES: !has_batch().
   absl::Status NoBatchError() const;
-  // Counts a completed step over the current batch, and updates the positions in the LoopState. The
-  // position in the training data moves to the next batch after the last step over a batch. Does
-  // not communicate. REQUIRES: has_batch().
+  // Counts a completed step over the current batch, and updates the positions in the LoopState.
+  // After the final step over a batch, the position in the training data moves to the next batch.
+  // Does not communicate. REQUIRES: has_batch().
   void StepDone();
 
-  // Each function covers the batches that were loaded since its previous call. TakeLeftOut returns
-  // the damaged examples that were left out of these batches, and TakeWaitSeconds the seconds that
-  // this replica waited for the batches.
+  // TakeLeftOut returns the damaged examples that were left out of the batches loaded since its
+  // previous call. TakeWaitSeconds returns the seconds that this replica waited for the batches
+  // loaded since its own previous call.
   DamagedExamples::Report TakeLeftOut();
   double TakeWaitSeconds();
 

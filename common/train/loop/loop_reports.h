@@ -1,5 +1,6 @@
 // The reports of a training loop: about its start, steps, epochs and passes, with their durations.
-// A replica is one device's copy of the model, with its own thread and loop.
+// A replica is one device's copy of the model, with its own thread and loop. In this header, "the
+// last step" is the newest completed step.
 //
 // Only the reporter, the first replica of rank 0, calls the observers (common/train/membership.h).
 // In all other replicas, the methods that report do nothing. Every replica also adds numbers to the
@@ -22,8 +23,8 @@
 namespace muster {
 
 // Returns training metrics: "loss", the program's metrics, and the values that the program reports
-// in its steps. Each is over the completed steps of an epoch, weighted by examples. The epoch is
-// that of the last step.
+// in its steps. Each covers the completed steps of the epoch to which the last step belongs,
+// weighted by examples.
 std::map<std::string, double> TrainMetrics(const Replica& replica, const LoopState& state);
 
 class LoopReports {
@@ -60,7 +61,7 @@ class LoopReports {
   std::function<void(int64_t done, int64_t total)> PassProgress(Split split) const;
   // Reports a completed pass, which began at time `start`.
   void Pass(Split split, const PassResult& pass, MonotonicTime start) const;
-  // Reports that the program or a callback ends training after the last step.
+  // Reports that the program or a callback has ended training after the last step.
   void Finish() const;
   // Calls Observer::OnSave, right before the state is saved.
   void SaveBegins() const;

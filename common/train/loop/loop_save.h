@@ -10,8 +10,8 @@ namespace muster {
 
 struct SaveRequest {
   // True if the reporter asks the sink whether it wants the state. If false, the reporter asks only
-  // if the sink wanted the state in an earlier call and has not received it. Only the reporter's
-  // value is used. The other fields are equal on all replicas.
+  // if the sink wanted the same state in an earlier call and has not received it. Only the
+  // reporter's value is used. The other fields are equal on all replicas.
   bool again = true;
   // True if the step ends an epoch, and the metric that selects the job's best checkpoint is known.
   // It may be a training metric or a validation metric.
@@ -20,13 +20,15 @@ struct SaveRequest {
   bool requested = false;  // True if a callback requested the save.
 };
 
-// Saves the state after the last step, if the sink wants it. Called by all replicas of a generation
-// (group of processes that train together). The reporter asks the sink, copies the state and gives
-// the copy to the sink. All other replicas send the reporter their kPerReplica buffers
-// (replica/replica_buffers.h). Sets save_due, saved_step and end_saved_step of the LoopState.
+// Saves the current state, which is that after the newest completed step, if the sink wants it.
+// Called by all replicas of a generation (group of processes that train together). The reporter
+// asks the sink, copies the state and gives the copy to the sink. All other replicas send the
+// reporter their kPerReplica buffers (replica/replica_buffers.h). Sets save_due, saved_step and
+// end_saved_step of the LoopState.
 //
-// Throws StatusError. If there is not enough memory for the copy, throws SaveError in two cases:
-// the state is the job's final one, or the job stops on request. In all other cases logs a warning.
+// Throws StatusError. If the state cannot be copied, for example for lack of memory, throws
+// SaveError in two cases: the state is the job's final one, or the job stops on request. In all
+// other cases logs a warning and continues.
 //
 // REQUIRES: LoopCallbacks::TakeOver was called.
 void SaveIfWanted(const LoopReplica& loop, const SaveRequest& request, const LoopReports& reports);

@@ -35,9 +35,10 @@ struct CheckpointEvaluatorOptions {
 };
 
 // Returns the number of examples that all replicas together take in one batch of an evaluation.
-// `replicas` is the number of replicas. `global_batch_size` is the batch size of the training run,
-// or 0 if unknown. The job can limit the batch with a per-replica batch size or
-// evaluate.batch_size. This helps if the evaluator has fewer devices than training had.
+// `replicas` is the number of replicas. `global_batch_size` is the batch size of the training run.
+// If it is 0 (unknown), the job's global batch size counts, or 32 if the job has none. The job can
+// limit the batch with a per-replica batch size or evaluate.batch_size. This helps if the evaluator
+// has fewer devices than training had.
 int64_t BatchSizeAfterTraining(const Job& job, int64_t global_batch_size, int replicas);
 
 class CheckpointEvaluator {
@@ -54,7 +55,8 @@ class CheckpointEvaluator {
     // Called after each batch. `done` and `total` count batches. May be null.
     std::function<void(int64_t done, int64_t total)> progress;
     // Returns true if the evaluation must stop. Called in the threads of all replicas. With one
-    // replica, it is called before each batch, otherwise several times a second. May be null.
+    // replica, it is called before each batch. With several, it is called about four times a
+    // second. May be null.
     std::function<bool()> cancelled;
   };
   // Restores the models from `snapshot`, the contents of a checkpoint, and evaluates them once on

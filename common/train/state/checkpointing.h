@@ -15,7 +15,7 @@ namespace muster {
 // The state that may be saved.
 struct SaveMoment {
   int64_t step = 0;        // Completed steps.
-  int64_t epoch = 0;       // The epoch of the last step, from 0.
+  int64_t epoch = 0;       // The epoch of step number `step`, from 0.
   bool epoch_end = false;  // True if the step was the last of its epoch.
   // True for the final state of the job. The sink wants it regardless of the job's save intervals.
   bool last = false;
@@ -33,11 +33,11 @@ struct SaveMoment {
 class CheckpointSink {
  public:
   virtual ~CheckpointSink() = default;
-  // Returns true if the sink wants to save this state. Called after each completed step. If that
-  // call returns false, called again after the validation pass of the step. Usually returns at
-  // once, and returns false while the previous save is in progress. For `last`, for `stopping` and
-  // for the best state so far, the call instead blocks until the previous save ends or the sink's
-  // deadline passes.
+  // Returns true if the sink wants to save this state. Called after each completed step. If the
+  // result is false, called again after the validation pass of the step. Usually returns at once,
+  // and returns false while the previous save is in progress. There is an exception if `last` or
+  // `stopping` is true, or if the state is the best so far: the call then blocks until the previous
+  // save ends or the sink's deadline passes.
   virtual bool Wanted(const SaveMoment& moment) = 0;
   // Returns true while a save is in progress, so that Wanted may block.
   virtual bool IsSaving() const { return false; }

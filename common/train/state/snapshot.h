@@ -27,7 +27,8 @@ namespace muster {
 
 // Takes snapshots. Reuses the memory of earlier snapshots, because touching new pages takes longer
 // than the copy. The memory of a snapshot is reused when the last reference to the snapshot is
-// gone. Snapshots may outlive this object. Different threads may call it, one at a time.
+// gone. Snapshots may outlive this object. Different threads may use a SnapshotTaker, one at a
+// time.
 class SnapshotTaker {
  public:
   SnapshotTaker();

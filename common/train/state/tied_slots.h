@@ -1,9 +1,9 @@
 // Reads the slots of tied weights in checkpoints. Slots are the state that an optimizer has for
 // each parameter. A parameter with several names (tied weights) has its slots under the first name.
 //
-// Checkpoints of earlier versions of Muster have one set of slots under each name, of which only
-// one was updated. Synchronous training updated the set under the last name, and parameter servers
-// the set under the first.
+// Checkpoints of earlier versions of Muster have one set of slots under each name. Only one of
+// these sets was updated. Synchronous training updated the set under the last name, and parameter
+// servers the set under the first.
 #pragma once
 
 #include "common/checkpoint/tensor.h"

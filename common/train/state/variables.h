@@ -1,7 +1,7 @@
-// The variables of a program that parameter servers hold. A variable is one of three: a parameter
-// with an optimizer, an embedding table, or a tensor of "the rest". The rest are the parameters
-// without an optimizer and the floating-point buffers. The servers have an additional optimizer for
-// the rest: a worker pushes a difference, and that optimizer subtracts it.
+// The variables of a program that parameter servers hold. There are three kinds of variables: a
+// parameter with an optimizer, an embedding table, and a tensor of "the rest". The rest are the
+// parameters without an optimizer and the floating-point buffers. The servers have an additional
+// optimizer for the rest: a worker pushes a difference, and that optimizer subtracts it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,8 +20,8 @@ struct ServedVariables {
   std::vector<push_pull::VariableSpec> specs;
   // The replica's own tensor of each variable. The tensor of a table is empty. The first dimension
   // of each tensor is the outermost in memory, without gaps, so that rows [a, b) are contiguous.
-  // VariablesToServe changes a tensor with another memory layout to this one. VariableSpec::order
-  // says how its dimensions are then ordered in memory.
+  // VariablesToServe gives this layout to a tensor that has another one. VariableSpec::order says
+  // how the dimensions of the tensor are then ordered in memory.
   std::vector<at::Tensor> tensors;
   // The optimizers of the servers, as JSON that ParseOptimizer reads. They are, in this order: one
   // for each group of the program's optimizers, one for each table, and one for the rest. The one

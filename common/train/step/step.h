@@ -1,6 +1,6 @@
 // One training step of a replica. A replica is one device's copy of the model, with its own thread.
-// All replicas of a generation (the processes that train together) run the same steps. A step is a
-// transaction: it either completes on this replica or changes nothing.
+// All replicas of a generation (a group of processes that train together) run the same steps. A
+// step is a transaction: it either completes on this replica or changes nothing.
 //
 // A step computes gradients and reduces them over all replicas. The last reduction of a step also
 // has the control data: the loss, the number of examples, the increments of metrics, the values
@@ -21,8 +21,9 @@
 // has only control data.
 //
 // With parameter servers (GradientSink::updates), each worker makes its steps alone, and the
-// communicator has one replica. Gradients that were sent cannot be taken back. Such a step is
-// therefore not repeated. It continues in immediate mode, and does not copy the state.
+// communicator has one replica. Gradients that were sent cannot be taken back. If the program calls
+// minimize() a second time after gradients were sent, the step is therefore not repeated. It
+// continues in immediate mode. With parameter servers, immediate mode does not copy the state.
 #pragma once
 
 #include <map>
@@ -107,13 +108,13 @@ class StepRunner {
   absl::StatusOr<StepResult> Run(const StepPlan& plan, const data::Batch& batch,
                                  int64_t local_examples, const Body& body);
 
-  // Takes the current values of the buffers as the reference for detecting changes
-  // (step_buffers.h). Called when the replica has received the state of the generation. If Begin
-  // was not called before the first Run, Run calls it.
+  // Stores the current values of the buffers, with which later steps compare the buffers to detect
+  // changes (step_buffers.h). Called when the replica has received the state of the generation. If
+  // Begin was not called before the first Run, Run calls it.
   void Begin();
 
-  // Return or set the state of the dynamic float16 loss scale (LossScaler::state). A new process of
-  // the job receives this state.
+  // Return and set the state of the dynamic float16 loss scale (LossScaler::state). The state is
+  // part of the training state that a new process of the job receives.
   std::vector<double> scaler_state() const;
   void set_scaler_state(const std::vector<double>& state);
 

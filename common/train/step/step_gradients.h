@@ -1,8 +1,8 @@
 // The gradients of a step, from the backward pass to the update of the parameters. A replica is one
 // device's copy of the model, with its own thread. The gradients are either reduced over all
 // replicas or pushed to parameter servers. Internal to common/train. Used by the replica's thread.
-// All replicas of a generation (the processes that train together) make the same calls, because
-// most of the calls communicate.
+// All replicas of a generation (a group of processes that train together) make the same calls,
+// because most of the calls communicate.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -57,11 +57,11 @@ class StepGradients {
   absl::Status ExchangeRows();
   // Reduces the gradients of `optimizers` and `control`, the step's control data
   // (GradientSink::Finish). Blocks until they are complete. Reduces only `control` if `optimizers`
-  // is empty. If a float16 gradient that servers would apply is not finite, reduces nothing, and
-  // the step is skipped.
+  // is empty. With parameter servers, sends nothing if a float16 gradient is not finite. The step
+  // is then skipped.
   absl::Status Reduce(const std::vector<int>& optimizers, at::Tensor* control);
-  // Updates the parameters of `optimizers` with the reduced gradients. If a float16 gradient is not
-  // finite, updates nothing, and the step is skipped.
+  // Updates the parameters of `optimizers` with the reduced gradients. Updates nothing if a float16
+  // gradient is not finite. The step is then skipped.
   absl::Status Update(const std::vector<int>& optimizers);
   // Makes the last updates of the step: those of `optimizers` and of embedding rows. Called when
   // the step can no longer be rolled back.

@@ -116,7 +116,8 @@ class StepImpl {
   void Reset();
   // Calls `body` for each micro-batch.
   absl::Status RunMicroBatches(const data::Batch& batch, const StepRunner::Body& body);
-  // Returns an error if this micro-batch and the first one do not minimize for the same optimizers.
+  // Returns an error unless this micro-batch has minimized for the optimizers `first`, those of the
+  // first micro-batch.
   absl::Status CheckMinimized(const std::vector<int>& first) const;
   const std::string& NameOf(int optimizer) const { return replica_->optimizers()[optimizer].name; }
   bool in_last() const { return micro_batch_ + 1 == micro_batches_; }

@@ -57,7 +57,7 @@ class StepLosses {
   // optimizer of the next minimize(). Both throw StatusError.
   void AddLoss(const at::Tensor& loss, const OptimizerHandle* optimizer);
   void Regularize(const at::Tensor& loss, const OptimizerHandle* optimizer);
-  // Returns true if a term was added that no minimize() has used.
+  // Returns true if there is a term that no minimize() has used yet.
   bool has_unused_extras() const { return !extra_losses_.empty() || !regularizers_.empty(); }
 
   // Checks the arguments of minimize(). `minimized` has the optimizers of earlier minimize() calls
@@ -89,9 +89,9 @@ class StepLosses {
   const std::string& NameOf(int optimizer) const { return replica_->optimizers()[optimizer].name; }
   // Returns the index of an optimizer. `call` names the program's call, for errors.
   int IndexOf(OptimizerHandle handle, const char* call) const;
-  // Checks each objective. Returns the optimizers of `objectives`, each once. Sets `*weighted` to
-  // true if an objective has weights that are summed over micro-batches. The checks depend on the
-  // previous value of `*weighted`.
+  // Checks each objective. Returns the optimizers of `objectives`, each once. `*weighted` must be
+  // true if an earlier objective has weights that are summed over micro-batches. Sets `*weighted`
+  // to true if one of `objectives` has such weights.
   std::vector<int> CheckEach(const std::vector<Objective>& objectives, bool* weighted) const;
   // Throws if a term names no optimizer and minimize() has several.
   void CheckExtras(const std::vector<int>& optimizers) const;

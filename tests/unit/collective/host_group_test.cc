@@ -9,6 +9,8 @@
 
 #include <array>
 #include <thread>
+#include <tuple>
+#include <vector>
 
 namespace muster::collective {
 namespace {
@@ -57,6 +59,51 @@ class HostTeamTest : public ::testing::Test {
   std::array<std::unique_ptr<Links>, kRanks> links_;
   std::array<std::unique_ptr<HostGroup>, kRanks> teams_;
 };
+
+TEST_F(HostTeamTest, CountsWhatIsReadAcross) {
+  const auto traffic = std::make_shared<transport::Traffic>();
+  segment_->set_traffic(traffic);
+  const auto reduce = [&](int rank) {
+    std::vector<float> values(3000, 1);
+    const Plan plan = MakeInPlacePlan({values.data(), 3000, DataType::kFloat32}, kRanks, kRanks, {},
+                                      /*reduce=*/true, /*gather=*/true);
+    EXPECT_TRUE(
+        teams_[rank]->Run(plan, {.sequence = 1}, Clock::now() + std::chrono::seconds(20)).ok());
+    EXPECT_EQ(values[2999], kRanks);
+  };
+  std::thread one([&] { reduce(1); }), two([&] { reduce(2); });
+  reduce(0);
+  one.join();
+  two.join();
+  // Parts begin at a multiple of a cache line: rank 0 has 1008 elements, of 4 bytes.
+  EXPECT_EQ(traffic->sent, 4 * (1992 + 2 * 1008));
+  EXPECT_EQ(traffic->received, 4 * (2 * 1008 + 1992));
+}
+
+TEST(Traffic, IsTheSameByPlanAndBySignature) {
+  constexpr int kSize = 4;
+  constexpr int64_t kCount = 64 * kSize;
+  std::vector<float> one(kCount), all(kCount * kSize);
+  const Buffer small{one.data(), kCount, DataType::kFloat32};
+  const Buffer large{all.data(), kCount * kSize, DataType::kFloat32};
+  Signature s{.count = kCount, .root = 1, .type = DataType::kFloat32};
+  for (const auto& [verb, send, receive] :
+       {std::tuple(Verb::kAllReduce, small, small), std::tuple(Verb::kBroadcast, small, small),
+        std::tuple(Verb::kAllGather, small, large), std::tuple(Verb::kReduceScatter, large, small),
+        std::tuple(Verb::kBarrier, Buffer{}, Buffer{})}) {
+    s.verb = verb;
+    Bytes sum;
+    for (int rank = 0; rank < kSize; ++rank) {
+      const Bytes bytes = TrafficOf(s, rank, kSize);
+      EXPECT_EQ(bytes, TrafficOf(MakePlan({s, send, receive}, rank, kSize, 1), rank))
+          << VerbName(verb) << " of rank " << rank;
+      sum.sent += bytes.sent;
+      sum.received += bytes.received;
+    }
+    EXPECT_EQ(sum.sent, sum.received) << VerbName(verb);
+    EXPECT_EQ(sum.sent > 0, verb != Verb::kBarrier);
+  }
+}
 
 TEST_F(HostTeamTest, WhoHasComeAndLeftIsNotMissed) {
   absl::Status first, second;

@@ -105,6 +105,42 @@ TEST_F(Spans, AProcessWithoutStepsGivesEverything) {
   EXPECT_EQ(record.first_step, 0);
 }
 
+TEST_F(Spans, WhatIsOpenAtTheEndIsKeptAndMarked) {
+  recorder_->Start();
+  EnterSpanStep(4);
+  {
+    const Span outer("outer");
+    const Span inner("inner", 2);
+    const MonotonicTime before = Clock::now();
+    const SpanRecord record = recorder_->Stop();
+    ASSERT_THAT(NamesOf(record), ElementsAre("outer", "inner"));
+    for (const SpanEvent& span : record.spans) {
+      EXPECT_TRUE(span.truncated);
+      EXPECT_EQ(span.step, 4);
+      EXPECT_GE(span.end, before);
+      EXPECT_EQ(span.end, record.spans[0].end) << "they would not nest";
+    }
+    EXPECT_EQ(record.spans[1].index, 2);
+    recorder_->Start();
+    EXPECT_THAT(recorder_->Stop().spans, IsEmpty()) << "it was told of";
+    recorder_->Start();
+  }
+  const SpanRecord record = recorder_->Stop();
+  EXPECT_THAT(NamesOf(record), ElementsAre("inner", "outer")) << "they have ended now";
+  EXPECT_FALSE(record.spans[0].truncated);
+}
+
+TEST_F(Spans, WhatIsOpenAndBeganAfterTheWindowIsNotKept) {
+  recorder_->Start();
+  recorder_->SetSteps(3, 4);
+  EnterSpanStep(3);
+  const Span save("save");
+  EnterSpanStep(4);
+  EnterSpanStep(5);
+  const Span later("later");
+  EXPECT_THAT(NamesOf(recorder_->Stop()), ElementsAre("save"));
+}
+
 TEST_F(Spans, SpansNestAndHaveTheLaneOfTheirThread) {
   recorder_->Start();
   {

@@ -48,7 +48,8 @@ TEST(TraceFile, HasAProcessForEachTaskAndAThreadForEachLane) {
                   .step = 3,
                   .bytes = 1024,
                   .sequence = 9,
-                  .index = 2}};
+                  .index = 2,
+                  .truncated = true}};
   const Json trace = Parse(TraceText({chief}, {.run_id = "run-a"}));
   const std::vector<Json> spans = SpansOf(trace);
   ASSERT_THAT(spans, SizeIs(2));
@@ -58,7 +59,9 @@ TEST(TraceFile, HasAProcessForEachTaskAndAThreadForEachLane) {
   EXPECT_EQ(spans[1].at("name"), "reduce bucket 2");
   EXPECT_EQ(spans[1].at("cat"), "reduce bucket");
   EXPECT_EQ(spans[1].at("ts"), 1.0);
-  EXPECT_EQ(spans[1].at("args"), Json({{"step", 3}, {"sequence", 9}, {"bytes", 1024}}));
+  EXPECT_EQ(spans[1].at("args"),
+            Json({{"step", 3}, {"sequence", 9}, {"bytes", 1024}, {"truncated", true}}));
+  EXPECT_EQ(spans[0].at("args"), Json({{"step", 3}}));
   EXPECT_NE(spans[0].at("tid"), spans[1].at("tid"));
   const std::string text = trace.dump();
   EXPECT_THAT(text, HasSubstr("chief 0 (host-a, pid 7)"));

@@ -2,11 +2,15 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <thread>
 
 #include "deploy/hosts/local_command.h"
 
@@ -80,6 +84,58 @@ TEST_F(ArchiveTest, IsUnpackedOnceInAFolderOfItsContent) {
   EXPECT_EQ(Shell("cd " + ContentFolder(archive->digest) + " && test -f data/x", *archive), 0);
   std::ofstream("data/x") << "2";
   EXPECT_NE(MakeArchive({"data"}, signals_)->digest, archive->digest);
+}
+
+TEST_F(ArchiveTest, WhatEarlierLaunchesCopiedIsRemovedWhenItIsUnused) {
+  const fs::path hosts = folder_ + "/cache it/muster/hosts";
+  const auto copy = [&](const std::string& content) {
+    std::ofstream("data/x") << content;
+    const auto archive = MakeArchive({"data"}, signals_);
+    EXPECT_TRUE(archive.ok()) << archive.status();
+    EXPECT_EQ(Shell(UnpackOnceCommand(archive->digest), *archive), 0);
+    return hosts / archive->digest;
+  };
+  const auto age = [](const fs::path& path, int days) {
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(24 * days + 1));
+  };
+  const fs::path old = copy("1"), recent = copy("2"), with_run = copy("3"), changed = copy("4"),
+                 in_use = copy("5"), unmarked = copy("6"), again = copy("7");
+  for (const fs::path& each : {old, with_run, changed, in_use, again}) {
+    EXPECT_TRUE(fs::exists(each / kCopyMark));
+    age(each / kCopyMark, kCopyUnusedDays + 1);
+  }
+  age(recent / kCopyMark, kCopyUnusedDays - 1);
+  fs::create_directories(with_run / "model");
+  std::ofstream(changed / "data/x") << "edited";
+  fs::remove(unmarked / kCopyMark);
+  fs::create_directories(hosts / "mine");
+  const fs::path begun = old.string() + ".aB3xYz", abandoned = old.string() + ".aB3xYw";
+  for (const fs::path& each : {begun, abandoned}) fs::create_directories(each);
+  age(abandoned, 2);
+
+  const pid_t child = fork();
+  if (child == 0) {
+    if (chdir((in_use / "data").c_str()) != 0) _exit(1);
+    pause();
+    _exit(0);
+  }
+  const std::string cwd = "/proc/" + std::to_string(child) + "/cwd";
+  const auto limit = Clock::now() + std::chrono::seconds(20);
+  std::error_code error;
+  while (fs::read_symlink(cwd, error) != fs::canonical(in_use / "data") && Clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(copy("7"), again) << "it is used again";
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  std::set<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(hosts)) left.insert(entry.path());
+  EXPECT_EQ(left, (std::set<fs::path>{recent, with_run, changed, in_use, unmarked, again,
+                                      hosts / "mine", begun}));
+  EXPECT_GT(fs::last_write_time(again / kCopyMark),
+            fs::file_time_type::clock::now() - std::chrono::minutes(10));
+  // Nobody runs in it any more.
+  copy("7");
+  EXPECT_FALSE(fs::exists(in_use));
 }
 
 TEST_F(ArchiveTest, AnArchiveThatIsCutLeavesNoFolder) {

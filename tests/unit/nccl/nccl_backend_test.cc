@@ -106,7 +106,8 @@ class NcclBackend : public testing::Test {
 };
 
 TEST_F(NcclBackend, CarriesEveryVerbOut) {
-  const auto formed = Run(3, "", {}, [](int r, Communicator& c) {
+  const auto traffic = std::make_shared<transport::Traffic>();
+  const auto formed = Run(3, "", {.traffic = traffic}, [](int r, Communicator& c) {
     const auto mine = static_cast<float>(r + 1);
     std::vector<float> one{mine}, all(3), three{mine, 2 * mine, 3 * mine};
     EXPECT_TRUE(c.AllReduce(Of(&one), ReduceOp::kSum)->Wait().ok());
@@ -127,6 +128,9 @@ TEST_F(NcclBackend, CarriesEveryVerbOut) {
     EXPECT_TRUE(c.Barrier()->Wait().ok());
   });
   for (const absl::Status& status : formed) EXPECT_TRUE(status.ok()) << status;
+  // Of 4 bytes: three reductions, a gather, a reduction with scattering, a broadcast.
+  EXPECT_EQ(traffic->sent, 3 * (3 * (2 * 2 * 4 / 3) + 2 * 4 + 2 * 4) + 2 * 4);
+  EXPECT_EQ(traffic->received, traffic->sent);
 }
 
 TEST_F(NcclBackend, OneProcessMayHaveSeveralReplicas) {

@@ -81,6 +81,7 @@ class PushPullTest : public ::testing::Test {
     ShardConnection::Options options = LinkOptions();
     options.gradients = shared_.get();
     options.memory = *transport::SharedMemory::Create(kElements * sizeof(float));
+    options.traffic = traffic_;
     link_ = std::make_unique<ShardConnection>(std::move(near_), std::move(options));
   }
   size_t Size(int chunk) const { return options_.chunks[chunk].elements(); }
@@ -152,6 +153,7 @@ class PushPullTest : public ::testing::Test {
   std::thread server_;
   absl::Status served_;
   std::unique_ptr<transport::SharedMemory> shared_;
+  std::shared_ptr<transport::Traffic> traffic_;  // Of the worker. May be null.
   std::vector<float> own_gradients_, parameters_;
   std::span<float> gradients_;
   std::vector<ShardConnection::Pieces> pieces_;  // of the parameters
@@ -363,6 +365,9 @@ TEST_F(PushPullTest, SharedMemoryGivesTheSameBits) {
   std::vector<float> results[2];
   for (const bool shared : {false, true}) {
     Disconnect();
+    transport::Traffic of_server;
+    options_.shared_memory = &of_server;
+    traffic_ = std::make_shared<transport::Traffic>();
     store_ = ShardStore::Make({options_.chunks, {ParseOptimizer(Json("adam"))->rule}});
     for (int c = 0; c < 3; ++c) EXPECT_TRUE(store_->Fill(c, std::vector<float>(Size(c), 10)).ok());
     store_->Admit(1, kLife);
@@ -377,7 +382,14 @@ TEST_F(PushPullTest, SharedMemoryGivesTheSameBits) {
     }
     EXPECT_EQ(link_->shares_memory(), shared);
     results[shared] = parameters_;
+    // Each push has all gradients, and each answer all parameters.
+    const auto bytes = static_cast<int64_t>(shared ? 3 * kElements * sizeof(float) : 0);
+    EXPECT_EQ(traffic_->sent, bytes);
+    EXPECT_EQ(traffic_->received, bytes);
     Disconnect();
+    EXPECT_EQ(of_server.sent, bytes);
+    EXPECT_EQ(of_server.received, bytes);
+    options_.shared_memory = nullptr;
   }
   EXPECT_EQ(results[0], results[1]);
 }

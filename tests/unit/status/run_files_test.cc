@@ -94,6 +94,21 @@ TEST_F(RunFilesTest, ReadsTheCurvesOfARunWithoutAResult) {
   EXPECT_EQ(reply.progress().learning_rate(), 0.5);
 }
 
+TEST_F(RunFilesTest, TellsARunThatNeverBegan) {
+  Write("job.json", R"({"program": "linear"})");
+  Write("owner.json", R"({"run_id": "1", "begun": false})");
+  EXPECT_FALSE(HasBegun(Read()));
+  EXPECT_EQ(StatusOfFiles(Read()).stage(), "not begun");
+  Write("checkpoints/latest", "step-00000500\n");
+  EXPECT_TRUE(HasBegun(Read())) << "of another model_dir, or of an earlier run";
+  EXPECT_EQ(StatusOfFiles(Read()).stage(), "unknown");
+}
+
+TEST_F(RunFilesTest, OwnersOfEarlierVersionsHaveBegun) {
+  Write("owner.json", R"({"run_id": "1"})");
+  EXPECT_TRUE(HasBegun(Read()));
+}
+
 TEST_F(RunFilesTest, SaysWhatIsDamagedAndShowsTheRest) {
   Write("job.json", R"({"program": "linear"})");
   Write("result.json", "{\"status\": ");

@@ -109,7 +109,7 @@ TEST(StatusText, NamesWhoIsMissing) {
 
 TEST(StatusText, NeedsNothing) {
   const std::string text = TextOf(proto::StatusReply());
-  EXPECT_THAT(text, HasSubstr("step 0, epoch 1\n"));
+  EXPECT_THAT(text, HasSubstr("no steps yet\n"));
   EXPECT_THAT(text, HasSubstr("checkpoint: none\n"));
 }
 

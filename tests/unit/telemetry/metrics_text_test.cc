@@ -29,6 +29,11 @@ TaskMetrics Full() {
   for (int i = 0; i < kNumPhases; ++i) stats.add_phase_seconds(i + 0.5);
   stats.set_local_step_seconds(0.25);
   stats.set_chunks_in_flight(5);
+  stats.set_bytes_sent(1);
+  stats.set_shared_memory_bytes_sent(2);
+  stats.set_nccl_bytes_sent(3);
+  stats.set_nccl_bytes_received(4);
+  stats.mutable_push_losses()->set_refused_pushes(6);
   for (const char* dataset : {"noise", "train"}) {
     proto::InputQueue& queue = *stats.add_input_queues();
     queue.set_dataset(dataset);
@@ -67,6 +72,14 @@ TEST(MetricsTextTest, HasNamesLabelsAndValues) {
             HasSubstr("muster_input_queue_capacity_batches{task=\"worker:1\",dataset=\"train\"} "
                       "4\n"),
             HasSubstr("muster_in_flight_chunks{task=\"worker:1\"} 5\n"),
+            HasSubstr(
+                "muster_transport_sent_bytes_total{task=\"worker:1\",transport=\"tcp\"} 1\n"
+                "muster_transport_sent_bytes_total{task=\"worker:1\",transport=\"shared_memory\"} "
+                "2\n"
+                "muster_transport_sent_bytes_total{task=\"worker:1\",transport=\"nccl\"} 3\n"),
+            HasSubstr("muster_transport_received_bytes_total{task=\"worker:1\",transport="
+                      "\"nccl\"} 4\n"),
+            HasSubstr("muster_refused_pushes_total{task=\"worker:1\"} 6\n"),
             HasSubstr("muster_gpu_utilization_ratio{task=\"worker:1\",device=\"3\"} 0.5\n"),
             HasSubstr("# HELP muster_step "), HasSubstr("process_resident_memory_bytes")));
 }
@@ -77,18 +90,20 @@ TEST(MetricsTextTest, LeavesOutWhatIsUnknown) {
   metrics.stats.mutable_gpus(0)->set_memory_total_bytes(-1);
   metrics.stats.set_local_step_seconds(0);
   metrics.stats.clear_input_queues();
+  metrics.stats.clear_push_losses();
   metrics.straggler.clear();
   metrics.has_steps = false;
   metrics.pulls = false;
   metrics.step = 0;
-  EXPECT_THAT(
-      MetricsText(metrics),
-      AllOf(Not(HasSubstr("muster_gpu_utilization_ratio")),
-            Not(HasSubstr("muster_local_step_seconds")), Not(HasSubstr("muster_straggler")),
-            Not(HasSubstr("muster_staleness_updates")), Not(HasSubstr("muster_steps_total")),
-            Not(HasSubstr("muster_in_flight_chunks")), Not(HasSubstr("muster_input_queue")),
-            Not(HasSubstr("muster_step{")), Not(HasSubstr("muster_gpu_memory_size_bytes")),
-            HasSubstr("muster_gpu_memory_used_bytes")));
+  EXPECT_THAT(MetricsText(metrics),
+              AllOf(Not(HasSubstr("muster_gpu_utilization_ratio")),
+                    Not(HasSubstr("muster_local_step_seconds")), Not(HasSubstr("muster_straggler")),
+                    Not(HasSubstr("muster_staleness_updates")),
+                    Not(HasSubstr("muster_steps_total")), Not(HasSubstr("muster_in_flight_chunks")),
+                    Not(HasSubstr("muster_input_queue")), Not(HasSubstr("muster_step{")),
+                    Not(HasSubstr("_pushes_total")), Not(HasSubstr("muster_lost_updates_total")),
+                    Not(HasSubstr("muster_gpu_memory_size_bytes")),
+                    HasSubstr("muster_gpu_memory_used_bytes")));
 }
 
 TEST(MetricsTextTest, PeersCannotAddPhases) {

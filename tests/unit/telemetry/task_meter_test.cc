@@ -123,8 +123,13 @@ TEST_F(TaskMeterTest, TellsOfTheRest) {
   meter_.AddCheckpoint();
   meter_.AddCheckpoint();
   meter_.SetRestarts(3);
-  meter_.traffic()->sent += 10;
-  meter_.traffic()->received += 20;
+  meter_.traffic()->tcp.Add(10, 20);
+  meter_.traffic()->shared_memory.Add(30, 40);
+  meter_.traffic()->nccl.Add(50, 60);
+  EXPECT_FALSE(meter_.Stats(now_).has_push_losses());
+  proto::PushLosses losses;
+  losses.set_torn_pushes(4);
+  meter_.SetPushLosses(losses);
   SystemStats system;
   system.cpu_cores = 1.5;
   system.rss_bytes = 7;
@@ -137,6 +142,11 @@ TEST_F(TaskMeterTest, TellsOfTheRest) {
   EXPECT_EQ(stats.restarts(), 3);
   EXPECT_EQ(stats.bytes_sent(), 10);
   EXPECT_EQ(stats.bytes_received(), 20);
+  EXPECT_EQ(stats.shared_memory_bytes_sent(), 30);
+  EXPECT_EQ(stats.shared_memory_bytes_received(), 40);
+  EXPECT_EQ(stats.nccl_bytes_sent(), 50);
+  EXPECT_EQ(stats.nccl_bytes_received(), 60);
+  EXPECT_EQ(stats.push_losses().torn_pushes(), 4);
   EXPECT_EQ(stats.cpu_cores(), 1.5);
   EXPECT_EQ(stats.rss_bytes(), 7);
   ASSERT_EQ(stats.gpus_size(), 1);
