@@ -130,7 +130,7 @@ class FlightServiceImpl final : public FlightService, public proto::Flight::Call
     }
     if (taken.generation <= newest_) return absl::OkStatus();
     newest_ = taken.generation;
-    LogInfo("flight records of generation {} in {}: `muster explain {}` tells what happened",
+    LogInfo("the flight records of generation {} are in {}: `muster explain {}` reports the events",
             GenerationText(newest_), folder, options_.model_dir);
     return Prune();
   }

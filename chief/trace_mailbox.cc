@@ -43,7 +43,7 @@ std::optional<TraceMailbox::Request> TraceMailbox::Take() {
   // If it cannot be removed, it would be taken again and again.
   if (const absl::Status removed = files_->Remove(path); !removed.ok()) return std::nullopt;
   auto request = text.ok() ? Parse(*text) : std::nullopt;
-  if (!request) LogWarning("{} is no request for a trace", path);
+  if (!request) LogWarning("{} is not a request for a trace", path);
   return request;
 }
 

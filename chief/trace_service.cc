@@ -316,7 +316,7 @@ grpc::Status TraceServiceImpl::BeginLocked(int64_t steps, Duration limit,
 void TraceServiceImpl::DropAbandonedLocked() {
   if (!active_ || active_->asked.call == nullptr || active_->asked.open() || active_->writing)
     return;
-  LogInfo("nobody waits for the trace any more: it ends");
+  LogInfo("the trace ends: no client waits for it any more");
   for (auto& [task, held] : active_->aligning)
     if (held.open()) held.call->Answer(grpc::Status::OK);
   active_.reset();
@@ -423,10 +423,10 @@ void TraceServiceImpl::FinishLocked() {
     const auto written = options_.model_dir.empty() ? "" : Write(first, text);
     if (!written.ok()) LogWarning("the trace is not kept: {}", Message(written.status()));
     path = written.value_or("");
-    LogInfo("trace of steps {} to {} of {} task{}{}", first, last, tasks.size(),
+    LogInfo("recorded a trace of steps {} to {} of {} task{}{}", first, last, tasks.size(),
             tasks.size() == 1 ? "" : "s", path.empty() ? "" : " in " + path);
   }
-  for (const std::string& line : missing) LogWarning("left out of the trace: {}", line);
+  for (const std::string& line : missing) LogWarning("the trace is incomplete: {}", line);
   proto::TraceRecordReply reply;
   reply.set_size(static_cast<int64_t>(text.size()));
   reply.set_path(path);
@@ -472,7 +472,7 @@ absl::StatusOr<std::string> TraceServiceImpl::Write(int64_t step, const std::str
     return status;
   }
   if (const absl::Status pruned = Prune(TraceFile(step)); !pruned.ok())
-    LogWarning("an old trace stays: {}", Message(pruned));
+    LogWarning("an old trace could not be deleted: {}", Message(pruned));
   return path;
 }
 

@@ -104,7 +104,7 @@ absl::Status ChiefLink::RetryUntilAnswered(const std::function<grpc::Status()>& 
       return PeerLost(fmt::format("cannot reach {}: {} (tried for {:.3g} s)", chief,
                                   channel_->Why(status), Seconds(now - start)));
     if (now >= next_line) {
-      LogInfo("waiting for {}: {}", chief, channel_->Why(status));
+      LogInfo("this task waits for {}: {}", chief, channel_->Why(status));
       next_line = now + kLine;
     }
     Sleep(std::min(backoff.Next(), start + options_.patience - now));

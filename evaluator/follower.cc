@@ -126,7 +126,8 @@ absl::StatusOr<checkpoint::Snapshot> Follower::Read(const proto::Announcement& a
   MUSTER_ASSIGN_OR_RETURN(const FetchedCheckpoint checkpoint,
                           FetchedCheckpoint::Get(*options_.files, *link_, announced));
   if (checkpoint.fetched())
-    LogInfo("{} is not here under {}: fetched from the chief", announced.name(), announced.path());
+    LogInfo("{} is not on this host at {}: it was fetched from the chief", announced.name(),
+            announced.path());
   return checkpoint::ReadCheckpoint(*options_.files, checkpoint.path());
 }
 
@@ -150,7 +151,7 @@ absl::Status Follower::Evaluate(const proto::Announcement& announced) {
       NotDone();
       return absl::OkStatus();
     }
-    LogWarning("{} is left out: {}", announced.name(), Message(snapshot.status()));
+    LogWarning("{} is not evaluated: {}", announced.name(), Message(snapshot.status()));
     report.set_failure(std::string(Message(snapshot.status())));
     return SendReport(report, announced.name());
   }
@@ -160,7 +161,8 @@ absl::Status Follower::Evaluate(const proto::Announcement& announced) {
   const absl::StatusOr<Evaluated> evaluated = options_.evaluate(*snapshot, hooks);
   if (cancelled()) {
     if (!link_->stopped() && !heartbeat_->end())
-      LogWarning("{} is given up: the chief does not know it", announced.name());
+      LogWarning("the evaluation of {} was cancelled: the chief does not know it",
+                 announced.name());
     NotDone();
     return absl::OkStatus();
   }
@@ -181,7 +183,7 @@ absl::Status Follower::SendReport(const proto::EvaluationReport& report, const s
   const auto reply = link_->SendReport(report);
   MUSTER_RETURN_IF_ERROR(reply.status());
   if (!reply->known() && !reply->has_end()) {
-    LogWarning("the chief does not know {}: dropped its metrics", name);
+    LogWarning("the chief does not know {}: its metrics are dropped", name);
     NotDone();
   }
   return absl::OkStatus();

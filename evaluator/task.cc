@@ -111,7 +111,7 @@ absl::Status EvaluatorTask::Prepare(const std::string& text) {
   evaluator_.reset();
   MUSTER_ASSIGN_OR_RETURN(evaluator_,
                           CheckpointEvaluator::Make({job, std::move(program), devices}));
-  LogInfo("evaluating the {} split, {} examples", SplitName(evaluator_->split()),
+  LogInfo("this task evaluates the {} split, which has {} examples", SplitName(evaluator_->split()),
           evaluator_->examples());
   return absl::OkStatus();
 }
@@ -158,7 +158,7 @@ FollowerOptions EvaluatorTask::OptionsOfFollower() {
     std::thread([=] {
       std::this_thread::sleep_for(kGrace);
       ReportResult(result, log);
-      LogWarning("the program did not come back within {} s: ending this process", Seconds(kGrace));
+      LogWarning("the program did not return within {} s: this process exits", Seconds(kGrace));
       LeaveProcess(ExitCodeOf(result));
     }).detach();
   };

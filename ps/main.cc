@@ -42,7 +42,7 @@ class PsMember final : public PsMembership {
       result = generation.status();
       if (!result.ok() || generation->job_done) break;
       member_->SetPhase(Phase::kUpdate, updates_);
-      LogInfo("in run {}", generation->run_id);
+      LogInfo("this server is in run {}", generation->run_id);
       result = member_->WaitOver();
     } while (!member_->JobEnded());
     if (result.ok()) return result;

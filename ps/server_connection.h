@@ -24,12 +24,14 @@ struct ServeOptions {
   bool share_memory = true;                   // Use shared memory if a worker offers it.
   Duration idle = std::chrono::minutes(10);   // Maximum time between two requests.
   Duration stall = std::chrono::seconds(30);  // Maximum time without progress within a request.
-  // Before each push, Serve calls ChiefContact::Await with the limit `new_view`. May be null.
+  // If set, Serve applies a part of a push only while the chief's last message is recent
+  // (ChiefContact::Await). While it is not, Serve waits for a new message or a new view, for at
+  // most `new_view`, and then fails. May be null.
   ChiefContact* chief = nullptr;
   // Serve sets this to the highest lease of which a push has arrived at this process. A lease is
   // the number that the chief gave to the batch of the push. May be null.
   std::atomic<int64_t>* newest_lease = nullptr;
-  Duration new_view = std::chrono::minutes(2);
+  Duration new_view = std::chrono::minutes(2);  // Maximum time of a wait for `chief`.
   transport::Traffic* shared_memory = nullptr;  // Counts bytes in shared memory. May be null.
 };
 

@@ -139,7 +139,8 @@ absl::Status PsTask::OpenPorts() {
     return caller.task == chief;
   };
   MUSTER_ASSIGN_OR_RETURN(server_, rpc::Server::Start(server, {service_->service()}));
-  LogInfo("serving on {}, data on {}", server.address, listener_->address());
+  LogInfo("this server listens on {}, and on {} for data connections", server.address,
+          listener_->address());
   return absl::OkStatus();
 }
 
@@ -151,8 +152,10 @@ PsMembershipOptions PsTask::OptionsOfMembership() {
     std::thread([=] {
       const Duration grace = result.ok() ? kGraceAfterEnd : kGraceAfterFailure;
       std::this_thread::sleep_for(grace);
-      LogWarning("did not close all connections within {} s of the verdict: this process exits",
-                 Seconds(grace));
+      LogWarning(
+          "this server did not close all connections within {} s of the verdict: this process "
+          "exits",
+          Seconds(grace));
       ReportResult(result, log);
       _exit(static_cast<int>(ExitCodeOf(result)));
     }).detach();
@@ -191,7 +194,8 @@ absl::Status PsTask::Run(const TaskArguments& arguments) {
     // Exits with 0, so that no supervisor starts this process again or ends the job because of it.
     LogInfo(
         "parameter_server.max_staleness is 0: the chief and the workers train under "
-        "\"multi_worker_mirrored\", and this ps task ends with 0, for it has nothing to serve");
+        "\"multi_worker_mirrored\", and this ps task ends with exit code 0, because it has nothing "
+        "to serve");
     return absl::OkStatus();
   }
   if (ready.ok()) ready = OpenPorts();

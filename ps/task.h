@@ -62,9 +62,10 @@ struct PsParts {
   std::function<absl::Status(const ClusterConfig&, const Job&, const absl::Status& failure,
                              const std::function<bool()>& give_up)>
       fail_early;
-  // Called before this process joins. Blocks while the chief's host refuses connections, until
-  // `give_up` returns true. Returns true if the run in model_dir is finished. This process must not
-  // join in that case.
+  // Called before this process joins. While the chief's host refuses connections, checks whether
+  // the run in model_dir is finished, and returns true if so: this process must then not join.
+  // Returns false once connections are not refused. Returns an error after at most timeouts.join,
+  // or if `give_up` returns true.
   std::function<absl::StatusOr<bool>(const ClusterConfig&, const Job&,
                                      const std::function<bool()>& give_up)>
       finished_without_chief;

@@ -66,7 +66,7 @@ void ScheduleExit(const Verdict& verdict, const std::string& self, ChiefRole* ch
     const absl::Status status = StatusOf(verdict, self, chief != nullptr);
     if (chief != nullptr) (void)chief->End(status);
     if (*back) return;
-    LogError("the program did not come back within {} s of the verdict: ending this process",
+    LogError("the program did not return within {} s of the verdict: this process exits",
              Seconds(kGraceAfterVerdict));
     EndNow(std::string(Message(status)), termination_log, verdict.code);
   }).detach();
@@ -202,7 +202,8 @@ absl::Status Task::PrepareForServers(const StartingPoint& start) {
     direct_.built_integers = IntegerBuffersOf(*directed_);
     direct_.unloaded = LoadWeights(checkpoint::PosixFileSystem(), job_, directed_.get());
     if (!direct_.unloaded.ok())
-      LogWarning("{}; it counts unless the servers hold the run", Message(direct_.unloaded));
+      LogWarning("{}; this ends the job unless the servers hold the state of the run",
+                 Message(direct_.unloaded));
   }
   direct_.replica = directed_.get();
   direct_.test_every = directed_->test_every();
@@ -248,7 +249,8 @@ absl::Status Task::Prepare(const StartingPoint& start) {
   if (chief_ == nullptr) return absl::OkStatus();
   const absl::Status loaded = trainer_->Load(checkpoint::PosixFileSystem());
   if (alone() || loaded.ok() || !start.may_be_held) return loaded;
-  LogWarning("{}; it counts unless other processes hold the run", Message(loaded));
+  LogWarning("{}; this ends the job unless other processes hold the state of the run",
+             Message(loaded));
   // This process may be a restarted chief whose workers hold a newer state. They then do not need
   // these weights, and the error does not matter.
   trainer_->EndUnlessTakenOver(loaded);

@@ -30,8 +30,8 @@ std::string LossText(const std::string& name, bool leaves, const std::string& wh
 void LogHeld(PausingTime now, const MemberInfo& m) {
   if (m.backoff_until > now)
     LogWarning(
-        "{} was lost {} times in its first step: it is taken in again after {:.0f} s, or "
-        "when it is needed",
+        "{} was lost {} times in its first step: the chief admits it again after {:.0f} s, or when "
+        "it is needed",
         m.declared.task.DisplayName(), m.quick_losses, Seconds(m.backoff_until - now));
 }
 

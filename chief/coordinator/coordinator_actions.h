@@ -19,7 +19,7 @@ class CoordinatorActions {
   void Abort(PausingTime now, const std::string& why);
   // Ends the job. Has no effect if the job has already ended. `lost` is the member that caused the
   // end, -1 if none. If this member has been silent for MembershipOptions::suspect, the coordinator
-  // does not wait for its acknowledgement.
+  // does not wait until it acknowledges the verdict.
   void End(PausingTime now, Verdict verdict, int lost);
   // Asks all members to stop at a step that they agree on.
   void Stop();
@@ -31,7 +31,8 @@ class CoordinatorActions {
 
  private:
   void Form(PausingTime now, int member);
-  // Reports the admission of an independent member (in a parameter-server job) to MemberEvents.
+  // Reports the admission of a member to MemberEvents. Called only in a parameter-server job, whose
+  // members are independent: the loss of one does not affect the others.
   void Admitted(const NewGeneration& formed);
   // Removes the lost process of `member`, so that another process can take its place.
   void Drop(PausingTime now, int member, const std::string& why, bool asked_to_exit = false);

@@ -8,6 +8,7 @@
 
 #include "chief/coordinator/convert.h"
 #include "common/base/logging.h"
+#include "common/base/suppressed.h"
 
 namespace muster::chief {
 
@@ -76,7 +77,7 @@ void Registration::Refuse(const std::shared_ptr<Session>& session, const proto::
                           int member, const Refusal& refusal) {
   if (int64_t left_out = 0; lines_.Take(&left_out))
     LogWarning("refused {} on host {}: {}{}", TaskText(hello.task()), hello.host(), refusal.message,
-               left_out == 0 ? "" : fmt::format(" (and {} before)", left_out));
+               SuppressedText(left_out));
   const Verdict verdict{refusal.code, hello.task(),     hello.host(),
                         -1,           Phase::kStarting, refusal.message};
   if (member >= 0) {
@@ -107,7 +108,8 @@ bool Registration::Adopts(PausingTime now, const proto::Hello& hello,
   adopted.run_id = hello.run_id();
   if (Admit(now, hello, differences, state_.job, adopted)) return false;
   if (adopting_.empty()) {
-    LogInfo("continuing run {}, of which {} holds state", hello.run_id(), TaskText(hello.task()));
+    LogInfo("the chief continues run {}: {} holds its state", hello.run_id(),
+            TaskText(hello.task()));
     adopting_ = hello.run_id();
     state_.Wake();
   }

@@ -52,7 +52,8 @@ void CoordinatorImpl::OnHello(const std::shared_ptr<chief::Session>& session,
   if (const auto& caller = session->caller(); caller && caller->task != said.task()) {
     const std::string why =
         fmt::format("{} may not speak for {}", caller->task, SanitizePeerText(said.task(), 100));
-    if (int64_t left_out = 0; refused_lines_.Take(&left_out)) LogWarning("refused: {}", why);
+    if (int64_t left_out = 0; refused_lines_.Take(&left_out))
+      LogWarning("closed a session: {}", why);
     return session->Close(grpc::Status(grpc::StatusCode::PERMISSION_DENIED, why));
   }
   proto::Hello hello = said;
@@ -60,7 +61,8 @@ void CoordinatorImpl::OnHello(const std::shared_ptr<chief::Session>& session,
   if (const std::string wrong = ProblemWith(hello); !wrong.empty()) {
     const std::string why = fmt::format("the Hello of {} is invalid: {}",
                                         TaskText(SanitizePeerText(hello.task(), 100)), wrong);
-    if (int64_t left_out = 0; refused_lines_.Take(&left_out)) LogWarning("refused: {}", why);
+    if (int64_t left_out = 0; refused_lines_.Take(&left_out))
+      LogWarning("closed a session: {}", why);
     return session->Close(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, why));
   }
   const Differences differences = DifferencesOf(hello, options_.admission);

@@ -6,6 +6,7 @@
 #include "chief/coordinator/convert.h"
 #include "common/base/json/utf8.h"
 #include "common/base/logging.h"
+#include "common/base/suppressed.h"
 
 namespace muster::chief {
 
@@ -98,7 +99,7 @@ void CoordinatorState::LogFailure(const proto::FailureReport& report, std::strin
   int64_t left_out = 0;
   if (!failure_lines.Take(&left_out)) return;
   LogWarning("{} on host {}{}: {}{}", TaskText(report.task()), report.host(), what,
-             report.message(), left_out == 0 ? "" : fmt::format(" (and {} before)", left_out));
+             report.message(), SuppressedText(left_out));
 }
 
 std::string CoordinatorState::TakeFailure(const proto::FailureReport& report, bool* try_again) {

@@ -116,14 +116,16 @@ int64_t NewestStep(const JobState& s, const MemberInfo& member) {
 
 Decision DecideMissingMembers(PausingTime now, const JobState& s, const MembershipOptions& o) {
   if (Fresh(s))
-    return End(-1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
-                    fmt::format("not all members joined within {:g} s (timeouts.join): {}{}",
-                                Seconds(o.join), RosterLine(now, s),
-                                s.last_refusal.empty()
-                                    ? ""
-                                    : fmt::format("; the last connection that failed to "
-                                                  "prove who it is came from {}",
-                                                  s.last_refusal))});
+    return End(
+        -1, {ExitCode::kRetryable, "", "", -1, Phase::kStarting,
+             fmt::format(
+                 "not all members joined within {:g} s (timeouts.join): {}{}", Seconds(o.join),
+                 RosterLine(now, s),
+                 s.last_refusal.empty()
+                     ? ""
+                     : fmt::format(
+                           "; the last connection that failed to prove its identity came from {}",
+                           s.last_refusal))});
   // Prefers a lost member as the cause to a connected one that has not returned.
   int missing = -1;
   for (int i = 0; i < static_cast<int>(s.members.size()); ++i) {
@@ -169,8 +171,9 @@ Decision DecideEnding(PausingTime now, const JobState& s, const MembershipOption
   const Duration limit =
       s.verdict.code == ExitCode::kDone ? o.end : std::min(o.end, o.failure_ack_timeout);
   if (now - s.stage_since >= limit)
-    return Make(Action::kClose, fmt::format("no acknowledgement of the end within {:g} s: {}",
-                                            Seconds(limit), missing.text()));
+    return Make(Action::kClose,
+                fmt::format("these tasks did not acknowledge the end within {:g} s: {}",
+                            Seconds(limit), missing.text()));
   return Wait("waiting for acknowledgements: " + missing.text());
 }
 

@@ -135,7 +135,7 @@ std::optional<Decision> DecideNewMember(PausingTime now, const JobState& s,
   if (who.empty() || training >= FullSize(s, o)) return std::nullopt;
   const bool gathering = on_their_way || (others && now - last < o.gather);
   if (gathering && now - first < o.gather_most) return std::nullopt;
-  return Make(Action::kAbortGeneration, "taking in " + who.text());
+  return Make(Action::kAbortGeneration, "a new generation includes " + who.text());
 }
 
 }  // namespace muster::chief

@@ -18,7 +18,7 @@ std::string WhyLost(PausingTime now, const EvaluatorState& evaluator,
     return fmt::format("its connection broke and did not come back within {:.3g} s",
                        Seconds(rules.resume));
   if (now - evaluator.last_heard >= rules.heartbeat)
-    return fmt::format("no sign of life for {:.3g} s", Seconds(now - evaluator.last_heard));
+    return fmt::format("no heartbeat for {:.3g} s", Seconds(now - evaluator.last_heard));
   return "";
 }
 

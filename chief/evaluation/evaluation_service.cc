@@ -455,7 +455,7 @@ void ServiceImpl::TakeReport(const proto::EvaluationReport& report) {
   }
   if (report.leaving().empty()) return;
   if (!ended_)
-    LogWarning("{} left, the job goes on without it: {}", Who(),
+    LogWarning("{} left, and the job continues without it: {}", Who(),
                SanitizePeerText(report.leaving()));
   Leave();
 }
@@ -476,7 +476,7 @@ void ServiceImpl::TakeResult(const proto::EvaluationReport& report) {
     result.metrics = {report.metrics().begin(), report.metrics().end()};
     result.examples = report.examples();
     result.seconds = report.seconds();
-    LogInfo("{} evaluated: {} ({} examples in {:.3g} s)", name, MetricsText(result.metrics),
+    LogInfo("{} was evaluated: {} ({} examples in {:.3g} s)", name, MetricsText(result.metrics),
             result.examples, result.seconds);
     if (options_.on_metrics) options_.on_metrics(result);
   }
@@ -522,7 +522,7 @@ std::string ServiceImpl::Who() const {
 
 void ServiceImpl::CheckDeadlines(PausingTime now) {
   if (const std::string lost = WhyLost(now, state_.evaluator, options_.rules); !lost.empty()) {
-    if (!ended_) LogWarning("lost {}, the job goes on without it: {}", Who(), lost);
+    if (!ended_) LogWarning("{} is lost, and the job continues without it: {}", Who(), lost);
     Leave();
   }
   bool over = false;
@@ -546,7 +546,7 @@ void ServiceImpl::LogWaiting(PausingTime now) {
       e.batches_total == 0
           ? ""
           : fmt::format(" (step {}: {} of {} batches)", e.step, e.batches_done, e.batches_total);
-  LogInfo("waiting for {} to evaluate {}{}", TaskText(e.task), newest_.name(), how_far);
+  LogInfo("the chief waits for {} to evaluate {}{}", TaskText(e.task), newest_.name(), how_far);
 }
 
 }  // namespace

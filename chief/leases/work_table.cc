@@ -150,7 +150,10 @@ void WorkTable::TakeBatch(int worker, const proto::BatchDone& done) {
   // Wakes calls that wait for the slowest worker or for an epoch's last lease.
   if (clocks_.Tick(worker) || leases_.held().empty()) ++changes_;
   if (ledger_.Accept({done.views().data(), static_cast<size_t>(done.views_size())}))
-    LogInfo("batch {} of worker {} was told after a shard that had it went back", id, worker);
+    LogInfo(
+        "batch {} of worker {} was reported after a shard that had its update was restored to an "
+        "earlier step",
+        id, worker);
   completed_.push_back(steps_.Add(lease, worker, done, leases_));
 }
 

@@ -87,12 +87,13 @@ class WorkTable {
     leases_.set_gate(gate);
     ++changes_;
   }
-  // Returns true if no training lease is open, and no worker must still report work for an earlier
-  // chief. The servers then hold the state after a whole number of steps. Parts of a pass may be
-  // unfinished, because they do not change the state.
+  // Returns true if each training lease that was given out is complete, and the table does not wait
+  // for workers to report what they did for an earlier chief. The servers then hold the state after
+  // a whole number of steps. Parts of a pass may be unfinished, because they do not change the
+  // state.
   bool between_steps() const;
-  // Returns a text about unfinished work: the names of workers, such as "worker 1, worker 2", a
-  // hint that lost workers' leases have no holder, or "nobody".
+  // Returns a text about unfinished work: the names of workers, such as "worker 1, worker 2". If
+  // there are none, a hint that lost workers' leases have no holder, or else "nobody".
   std::string OutstandingWorkers() const;
   // Sets the learning rates of the leases that are given out after this call, keyed by optimizer.
   // Called when callbacks have chosen learning rates.
@@ -143,13 +144,14 @@ class WorkTable {
   std::string WorkersNotReported() const;
   // Stops waiting for these workers. Other workers get the leases of these workers.
   void AbandonRecovery();
-  // Called if a server has received a push for the lease with the id `lease`. An earlier chief must
-  // have given out this lease and all leases with lower ids. The table treats them as given out.
+  // Called after a restart if a server has received a push for lease `lease`. It follows that the
+  // earlier chief gave out this lease and all leases with lower ids, even if the record lacks them.
+  // Those that the record lacks become leases that no worker holds.
   void Reach(int64_t lease) { leases_.Reach(lease); }
-  // Returns a number that rises with each important change, such as a new worker or a lease that a
-  // lost worker held. After such a change, no lease may be given out until a server has stored a
-  // record that contains the change. Otherwise a restarted chief would count lost pushes and
-  // repeated examples wrongly.
+  // Returns a number that rises with each important change: when a process becomes a worker, and
+  // when the table takes back a lease of a lost worker. After such a change, no lease may be given
+  // out until a server has stored a record that contains the change. Otherwise a restarted chief
+  // would count lost pushes and repeated examples wrongly.
   uint64_t revision() const { return revision_; }
 
  private:
@@ -157,7 +159,8 @@ class WorkTable {
     uint64_t incarnation = 0;
     bool alive = false, returning = false, reported = false;
     bool pull = true;  // True if the worker must pull all parameters with its next lease.
-    // True if the worker's current work is void. Its next call names the leases that it holds.
+    // True if the worker's current work is void, until its next call. Take then ignores the results
+    // of that call, and adds the leases that it names to `lost`.
     bool work_invalid = false;
     // True if the worker has not reported yet what it did for an earlier chief.
     bool unreported() const { return returning && !reported; }

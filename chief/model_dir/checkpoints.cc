@@ -180,7 +180,7 @@ void Shared::FailedLocked(const absl::Status& status, bool must) {
   record.last_error = std::string(Message(status));
   // Other code logs that this chief was superseded, and that a required save has failed.
   if (!failing && !must && !absl::IsAborted(status))
-    LogWarning("{}; training goes on, and the next due one is tried again", Message(status));
+    LogWarning("{}; training goes on, and the next save that is due is tried", Message(status));
   failing = true;
 }
 
@@ -328,10 +328,11 @@ void CheckpointsImpl::LogDropped(int64_t step, bool writing) {
   const MonotonicTime now = Clock::now();
   if (told_dropped_ && now - *told_dropped_ < kDropLineInterval) return;
   LogWarning("step {} is not saved: {}{}", step,
-             writing ? "the checkpoint before is still being written"
-                     : "the state before is still being read from the servers",
-             dropped_since_ > 1 ? fmt::format(" ({} left out so far for that)", dropped_since_)
-                                : "; every save that is due meanwhile is left out");
+             writing ? "the previous checkpoint is still being written"
+                     : "the previous state is still being read from the servers",
+             dropped_since_ > 1
+                 ? fmt::format(" ({} saves are left out so far for this reason)", dropped_since_)
+                 : "; every save that is due meanwhile is left out");
   told_dropped_ = now;
 }
 

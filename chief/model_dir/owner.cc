@@ -176,11 +176,14 @@ bool OwnerImpl::Alive(const OwnerRecord& other) const {
     LogInfo("model_dir '{}': its last owner (pid {}) is gone", options_.model_dir, other.pid);
     return false;
   }
-  LogDebug("model_dir '{}' has an owner (host {}, pid {}); watching for {:g} s whether it lives",
-           options_.model_dir, other.host, other.pid, Seconds(options_.watch));
+  LogDebug(
+      "model_dir '{}' has an owner (host {}, pid {}): the chief checks for {:g} s whether that "
+      "process is alive",
+      options_.model_dir, other.host, other.pid, Seconds(options_.watch));
   if (SeenAlive(other)) return true;
   LogWarning(
-      "model_dir '{}': its owner (host {}, pid {}) gave no sign of life for {:g} s and loses it",
+      "model_dir '{}': its owner (host {}, pid {}) did not update its record for {:g} s and loses "
+      "the folder",
       options_.model_dir, other.host, other.pid, Seconds(options_.watch));
   return false;
 }
@@ -202,7 +205,7 @@ absl::Status OwnerImpl::WaitFor(const OwnerRecord& other, MonotonicTime end,
                     "this one a model_dir of its own",
                     options_.model_dir, who, Seconds(options_.wait)));
   if (Clock::now() >= *next_line) {
-    LogInfo("model_dir '{}': waiting for another process of this job to leave it ({})",
+    LogInfo("model_dir '{}': the chief waits for another process of this job to leave it ({})",
             options_.model_dir, who);
     *next_line = Clock::now() + std::chrono::seconds(10);
   }
@@ -299,7 +302,7 @@ absl::StatusOr<std::optional<OwnerRecord>> OwnerImpl::TryToTake() {
                       "of it from before in its place, or remove it to begin a new run",
                       path_, term));
     if (before.error == 0 && !before.record)
-      LogWarning("{} is damaged: it starts a new run", path_);
+      LogWarning("{} is damaged: the job starts a new run", path_);
     OwnerRecord mine = NewRecord(before.record);
     MUSTER_ASSIGN_OR_RETURN(Fd file, Publish(mine, before.error != 0));
     const std::optional<OwnerRecord> now = ReadOwner(path_).record;

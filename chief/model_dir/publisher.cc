@@ -212,9 +212,8 @@ void Publisher::LogSkippedLocked(const StepReport& report) {
   ++skipped_in_epoch_;
   if (scale <= kMinLossScale && before != scale) {
     LogWarning(
-        "step {} is skipped, for its float16 gradients are not finite, and the loss scale is at "
-        "its "
-        "least, {}: {} skipped steps in a row end the job",
+        "step {} is skipped: its float16 gradients are not finite, and the loss scale is at its "
+        "minimum, {}; {} skipped steps in a row end the job",
         report.step, kMinLossScale, kMaxSkippedSteps);
     return;
   }
@@ -222,12 +221,11 @@ void Publisher::LogSkippedLocked(const StepReport& report) {
   int64_t power = 1;
   while (power < all) power *= 10;
   if (power != all) return;
-  LogInfo(
-      "step {} is skipped, for its float16 gradients are not finite{}; the loss scale is {} now",
-      report.step,
-      all == 1 ? ", as the first steps of a run often are until the loss scale fits"
-               : fmt::format(" ({} steps by now)", all),
-      scale);
+  LogInfo("step {} is skipped: its float16 gradients are not finite{}; the loss scale is {} now",
+          report.step,
+          all == 1 ? ", as those of the first steps of a run often are until the loss scale fits"
+                   : fmt::format(" ({} steps by now)", all),
+          scale);
 }
 
 void Publisher::LogSkippedInEpochLocked(const EpochReport& report) {
@@ -454,7 +452,8 @@ summary::EventWriter* Publisher::WriterLocked(const std::string& folder, int64_t
 void Publisher::LogOnceLocked(const absl::Status& status) {
   if (status.ok() || summaries_fail_) return;
   // The owner reports that this chief was superseded.
-  if (!absl::IsAborted(status)) LogWarning("{}; training goes on without", Message(status));
+  if (!absl::IsAborted(status))
+    LogWarning("{}; training goes on without event files", Message(status));
   summaries_fail_ = true;
 }
 

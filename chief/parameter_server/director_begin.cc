@@ -96,7 +96,8 @@ absl::Status DirectorImpl::CheckLoaded(const ChiefRecord& record) const {
   if (unloaded.ok()) return unloaded;
   // Workers report only the integer buffers that they changed.
   if (!setup_.built_integers.empty() && !record.integers) return unloaded;
-  LogWarning("{}; the servers hold the run that began with them", Message(unloaded));
+  LogWarning("{}; this has no effect, because the servers hold the state of the run",
+             Message(unloaded));
   return absl::OkStatus();
 }
 

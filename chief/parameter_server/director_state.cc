@@ -185,7 +185,8 @@ std::string DirectorState::GiveUpSilent() {
   const std::string silent = table_->WorkersNotReported();
   if (silent.empty() || Clock::now() < recovery_deadline_) return silent;
   LogWarning(
-      "{} did not report the work that it did under the earlier chief: its leases are given again",
+      "{} did not report the work that it did under the earlier chief: its leases are assigned "
+      "again",
       silent);
   table_->AbandonRecovery();
   return "";

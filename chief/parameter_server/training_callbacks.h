@@ -51,7 +51,8 @@ class TrainingCallbacks {
     return record_ && record_->epochs_begun <= at.epoch;
   }
   // Returns whether a callback keeps a copy of the weights after `steps`, the newest completed
-  // step. The servers hold the same weights, so the chief can read them there.
+  // step. The callback needs this copy again when training begins. The servers hold the same
+  // weights, so the chief reads them from there before it runs the hooks for the begin of training.
   bool BeginWithWeights(int64_t steps) const;
 
   // ---- Run hooks. REQUIRES: exist(), except for EndStep and EndPass, which have no hooks to run

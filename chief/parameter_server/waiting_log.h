@@ -18,7 +18,7 @@ class WaitingLog {
   void Log(const std::string& what) {
     if (Clock::now() < next_) return;
     Pause();
-    LogInfo("waiting for {}", what);
+    LogInfo("the chief waits for {}", what);
   }
 
  private:

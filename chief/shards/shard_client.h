@@ -1,7 +1,7 @@
 // ShardClient is the chief's gRPC client for one ps task (service proto::ParameterServer). A shard
 // is the part of the variables that one ps task holds. A chunk is a piece of a shard. Each call of
-// ShardClient blocks, has a deadline and is not retried. Error messages name the task. Thread-safe.
-// Calls may run in parallel.
+// ShardClient blocks and is not retried. It has a deadline, or, for bulk calls, a timeout for each
+// message. Error messages name the task. Thread-safe. Calls may run in parallel.
 #pragma once
 
 #include <functional>

@@ -45,18 +45,18 @@ bool ShardServers::Lose(int task, const std::string& why, MonotonicTime now) {
   for (size_t s = 0; s < placements_.size(); ++s) {
     if (before[s].primary != task) continue;
     if (placements_[s].primary >= 0) {
-      LogWarning("ps {} is lost ({}): its backup on ps {} takes shard {} over", task, why,
+      LogWarning("ps {} is lost ({}): its backup on ps {} takes over shard {}", task, why,
                  placements_[s].primary, s);
       continue;
     }
     unserved_since_[s] = now;
     if (holders_[s].empty())
-      LogWarning("ps {} is lost ({}), and nobody else has shard {}: it is to be restored", task,
+      LogWarning("ps {} is lost ({}), and no other server has shard {}: it must be restored", task,
                  why, s);
     else
       LogWarning(
-          "ps {} is lost ({}), and nobody else has shard {}: it waits for {} to come back with it, "
-          "{:g} s at the most (timeouts.rejoin)",
+          "ps {} is lost ({}), and no other server has shard {}: the chief waits for {} to return "
+          "with it, {:g} s at the most (timeouts.rejoin)",
           task, why, s, Describe(holders_[s]), Seconds(rejoin_));
   }
   return true;
@@ -128,8 +128,8 @@ bool ShardServers::DropBackups(int task, const proto::BeatReply& reply) {
     if (seconds < Seconds(most) || !CanDropBackup(task, shard, &placements_)) continue;
     changed = true;
     LogWarning(
-        "ps {} has waited {:.1f} s for ps {}, the backup of shard {}: it goes on without that "
-        "one, until it is up to date again",
+        "ps {} has waited {:.1f} s for ps {}, the backup of shard {}: it continues without this "
+        "backup until the backup is up to date again",
         task, seconds, placements_[shard].backup, shard);
   }
   return changed;

@@ -32,8 +32,8 @@ class Curves {
   // Adds a step with its loss and its number of examples. `seconds` is the time since the previous
   // step.
   void Add(int64_t step, double loss, int64_t examples, double seconds);
-  // Removes the points after `step`, and the last point if it does not cover all its steps yet.
-  // Called if training resumes from the state after `step`.
+  // Removes the points that cover a step after `step`, and the last point if it does not cover all
+  // its steps yet. Called if training resumes from the state after `step`.
   void Rewind(int64_t step);
 
   struct News {

@@ -69,9 +69,10 @@ class Formation {
       MakeLinks()->Close(engine.status());
       return engine.status();
     }
-    LogDebug("Generation {:#x} communicates over {}; this rank is linked with {} of {} others.",
-             spec_.generation, (*engine)->Describe(), topology_.peers[spec_.rank].size(),
-             size_ - 1);
+    LogDebug(
+        "generation {:#x} communicates over {}: this rank has connections to {} of the {} other "
+        "ranks",
+        spec_.generation, (*engine)->Describe(), topology_.peers[spec_.rank].size(), size_ - 1);
     return MakeCommunicator(*std::move(engine), std::move(options));
   }
 
@@ -206,7 +207,7 @@ class Formation {
       if (connection == nullptr) return nullptr;
       const transport::ConnectionInfo& info = connection->info();
       if (info.peer.empty() || info.peer == labels_[w.first]) return connection;
-      LogWarning("Closed a data connection from {}: {} came as {}.", info.remote, info.peer,
+      LogWarning("closed a data connection from {}: {} claimed to be {}", info.remote, info.peer,
                  RankName(labels_, w.first));
     }
   }
@@ -316,9 +317,11 @@ class Formation {
       if (*shared != nullptr) (*shared)->set_traffic(spec_.shared_memory);
       return true;
     }
-    LogWarning("No shared memory{}: the members of one host talk over TCP, which is slower.",
-               segment.ok() ? " (another member has none)"
-                            : fmt::format(" ({})", Message(segment.status())));
+    LogWarning(
+        "there is no shared memory{}: the members of one host communicate over TCP, which is "
+        "slower",
+        segment.ok() ? " (another member has none)"
+                     : fmt::format(" ({})", Message(segment.status())));
     return false;
   }
 

@@ -150,7 +150,7 @@ void Segment::SweepAbandoned() {
     const bool old = fstat(fd, &status) == 0 && time(nullptr) - status.st_ctime > 60;
     if (old && flock(fd, LOCK_EX | LOCK_NB) == 0) {
       unlink(path.c_str());
-      LogInfo("Removed {}, left behind by a process that was killed.", path);
+      LogInfo("removed {}: a process that was killed had not removed it", path);
     }
     close(fd);
   }

@@ -71,7 +71,7 @@ std::string LoaderTuner::Fit(int64_t batch_bytes) {
   if (setting_.prefetch <= most) return "";
   setting_.prefetch = most;
   if (trial_) trial_->before.prefetch = std::min(trial_->before.prefetch, most);
-  return fmt::format("{}, for a batch has {} MiB", Text(setting_), batch_bytes >> 20);
+  return fmt::format("{}: a batch has {} MiB", Text(setting_), batch_bytes >> 20);
 }
 
 std::string LoaderTuner::Decide(const LoaderWindow& window) {
@@ -89,7 +89,7 @@ std::string LoaderTuner::Decide(const LoaderWindow& window) {
       trial_.reset();
       hold_ = patience_;
       patience_ = std::min(2 * patience_, kMaxPatience);
-      return fmt::format("{} again, for more did not help", Text(setting_));
+      return fmt::format("{} again: more did not help", Text(setting_));
     }
     trial_.reset();
     patience_ = 1;
@@ -100,7 +100,7 @@ std::string LoaderTuner::Decide(const LoaderWindow& window) {
     if (shrunk_from_) {
       idle_needed_ = std::min(2 * idle_needed_, kMaxPatience);
       setting_.threads = *std::exchange(shrunk_from_, std::nullopt);
-      return fmt::format("{} again, for fewer were too few", Text(setting_));
+      return fmt::format("{} again: fewer were too slow", Text(setting_));
     }
     if (hold_ > 0) {
       --hold_;
@@ -110,7 +110,7 @@ std::string LoaderTuner::Decide(const LoaderWindow& window) {
     if (!more) return "";
     trial_ = Trial{setting_, seconds, wait};
     setting_ = *more;
-    return fmt::format("{}, for {:.0f} % of the time was spent waiting", Text(setting_),
+    return fmt::format("{}: {:.0f} % of the time was spent waiting", Text(setting_),
                        100 * window.wait_seconds / window.seconds);
   }
   hold_ = std::max(0, hold_ - 1);
@@ -122,7 +122,7 @@ std::string LoaderTuner::Decide(const LoaderWindow& window) {
   idle_ = 0;
   shrunk_from_ = setting_.threads;
   --setting_.threads;
-  return fmt::format("{}, for all was ready at every step", Text(setting_));
+  return fmt::format("{}: all batches were ready at every step", Text(setting_));
 }
 
 }  // namespace muster::data

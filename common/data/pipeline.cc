@@ -15,6 +15,7 @@
 #include "common/base/cores.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
+#include "common/base/suppressed.h"
 #include "common/base/wait.h"
 #include "common/data/batches.h"
 #include "common/data/job/load_examples.h"
@@ -91,8 +92,7 @@ void LogSetting(const std::string& why) {
   static LogRateLimiter line(1, std::chrono::minutes(1));
   int64_t left_out = 0;
   if (!line.Take(&left_out)) return;
-  LogInfo("the input pipeline loads with {}{}", why,
-          left_out == 0 ? "" : fmt::format(" (and {} more since the last line)", left_out));
+  LogInfo("the input pipeline loads with {}{}", why, SuppressedText(left_out));
 }
 
 // Returns the limit on the size of all batches ahead, a small part of the host's memory.
@@ -344,8 +344,8 @@ class ThreadedPipeline final : public Pipeline {
   void WarnLocked(const Replica& replica) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (replica.queue.empty()) return;
     const LoadedBatch& batch = replica.queue.front().batch;
-    LogWarning("still loading examples {} to {} of epoch {}", batch.local.begin, batch.local.end,
-               batch.position.epoch);
+    LogWarning("the input pipeline is still loading examples {} to {} of epoch {}",
+               batch.local.begin, batch.local.end, batch.position.epoch);
   }
 
   const Loader loader_;

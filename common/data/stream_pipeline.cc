@@ -55,7 +55,7 @@ class StreamPipeline final : public Pipeline {
     absl::MutexLock lock(&mutex_);
     while (error_.ok() && queue_.empty()) {
       if (ready_.WaitFor(&mutex_, std::chrono::seconds(10)))
-        LogWarning("still waiting for the next examples of the stream");
+        LogWarning("the input pipeline is still waiting for the next examples of the stream");
     }
     MUSTER_RETURN_IF_ERROR(error_);
     absl::StatusOr<LoadedBatch> batch = std::move(queue_.front());

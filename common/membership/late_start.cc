@@ -40,7 +40,7 @@ absl::StatusOr<std::string> AwaitChief(const LateStart& start) {
       return PeerLost(fmt::format("could not reach {} for {:.3g} s{}: connection refused", chief,
                                   Seconds(limit), limit == start.join ? " (timeouts.join)" : ""));
     if (now >= next_line) {
-      LogInfo("waiting for {}: connection refused", chief);
+      LogInfo("this task waits for {}: connection refused", chief);
       next_line = now + kLine;
     }
     std::this_thread::sleep_for(kPause);

@@ -63,7 +63,7 @@ void TickTransition::WaitForChief() {
                     Seconds(patience), again ? "rejoin" : "join", state_.session.last_error)));
   if (now_ < state_.next_line) return;
   state_.next_line = now_ + std::chrono::seconds(10);
-  Do(Log{.line = fmt::format("waiting for the chief {} ({}): {}", rules_.chief_task,
+  Do(Log{.line = fmt::format("this task waits for the chief {} ({}): {}", rules_.chief_task,
                              rules_.chief_address, state_.session.last_error)});
 }
 
@@ -72,8 +72,8 @@ void TickTransition::LoseChief(const std::string& why) {
   std::string story =
       fmt::format("lost the chief {} ({}): {}", rules_.chief_task, rules_.chief_address, why);
   Do(Log{.warning = true,
-         .line = fmt::format("{}; waiting up to {:g} s for it to return (timeouts.rejoin)", story,
-                             Seconds(rules_.timeouts.rejoin))});
+         .line = fmt::format("{}; this task waits up to {:g} s for it to return (timeouts.rejoin)",
+                             story, Seconds(rules_.timeouts.rejoin))});
   Do(Note{.kind = FlightKind::kChiefLost, .detail = why});
   EndGeneration(state_.generation, std::move(story));
   // The loop may have finished without a generation.

@@ -31,14 +31,15 @@ absl::StatusOr<transport::ListenerOptions> DataPortOptions(const Job& job,
   if (!job.collective.interface.empty()) {
     MUSTER_ASSIGN_OR_RETURN(options.bind_address,
                             transport::InterfaceAddress(job.collective.interface));
-    LogInfo("data connections on {}, interface {}", options.bind_address, job.collective.interface);
+    LogInfo("data connections use {}, the address of interface {}", options.bind_address,
+            job.collective.interface);
     return options;
   }
   const std::string route = DataRoute(config);
   MUSTER_ASSIGN_OR_RETURN(options.bind_address,
                           rpc::WaitForLocalAddressTowards(route, job.timeouts.join, give_up));
   const std::string chief = config.cluster.AddressOf(*config.chief()).ToString();
-  LogInfo("data connections on {}, the way to {}", options.bind_address,
+  LogInfo("data connections use {}, the address of the route to {}", options.bind_address,
           route == chief ? "the chief" : route);
   return options;
 }

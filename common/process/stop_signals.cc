@@ -52,7 +52,7 @@ void StopSignals::Take() {
       LogInfo("{} received: {}", name, what_);
       Ask();
     } else if (taken == 2) {
-      LogInfo("{} received again: still stopping", name);
+      LogInfo("{} received again: this process is already stopping", name);
     }
   }
 }

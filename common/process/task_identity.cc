@@ -90,7 +90,7 @@ absl::StatusOr<std::shared_ptr<security::Identity>> IdentityOfTask(const Cluster
   MUSTER_ASSIGN_OR_RETURN(auto identity, security::Identity::Make(*std::move(options)));
   // A launcher's own key is nothing that a user could mistake.
   if (!passed_on)
-    LogInfo("this task proves who it is with {} ({})", with, identity->Authorities().front());
+    LogInfo("this task proves its identity with {} ({})", with, identity->Authorities().front());
   return identity;
 }
 

@@ -80,7 +80,8 @@ absl::StatusOr<std::unique_ptr<Faults>> MakeFaults(const TaskArguments& argument
     }
   }
   MUSTER_ASSIGN_OR_RETURN(std::vector<Fault> mine, FaultsOf(self, arguments.faults, tasks));
-  if (!mine.empty()) LogWarning("--fault: {} planned for this process", mine.size());
+  if (!mine.empty())
+    LogWarning("--fault has {} fault{} for this process", mine.size(), mine.size() == 1 ? "" : "s");
   return std::make_unique<Faults>(std::move(mine), Restarts());
 }
 

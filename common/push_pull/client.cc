@@ -109,7 +109,7 @@ void ClientImpl::Start() {
       if (shared.ok()) {
         memory.shared = *std::move(shared);
       } else if (gradients_.size() == 1) {
-        LogInfo("Parameter servers of this host are reached over TCP: {}",
+        LogInfo("parameter servers of this host are reached over TCP: {}",
                 Message(shared.status()));
       }
     }

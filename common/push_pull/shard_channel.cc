@@ -219,7 +219,7 @@ void ShardChannel::Drop(const absl::Status& why) {
                         [](const Transfer& transfer) { return transfer.rows() == nullptr; });
   if (!rest.empty() && !IsPermanent(why)) {
     if (!std::exchange(warned_, true))
-      LogWarning("The connection to {} ended; chunks to resend: {}. {}", Server(), rest.size(),
+      LogWarning("the connection to {} ended with {} chunks to resend: {}", Server(), rest.size(),
                  Message(why));
     options_.resumed();
   }
@@ -243,7 +243,7 @@ absl::Status ShardChannel::Pump() {
   }
   if (opening && link_->welcomed() && !std::exchange(logged_, true)) {
     if (link_->shares_memory()) {
-      LogInfo("{} is on this host: shared memory.", Server());
+      LogInfo("{} is on this host: the connection uses shared memory", Server());
     } else if (!link_->declined().empty()) {
       LogInfo("{} is on this host, but is reached over TCP: {}", Server(), link_->declined());
     }

@@ -21,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
+#include "common/base/suppressed.h"
 #include "common/rpc/handshakes.h"
 #include "common/rpc/sockets.h"
 #include "common/security/refusal.h"
@@ -103,8 +104,7 @@ class AcceptorImpl final : public Acceptor {
     int64_t before = 0;
     if (!line.Take(&before)) return;
     try {
-      LogWarning("{}{}", fmt::format(format, std::forward<Args>(args)...),
-                 before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
+      LogWarning("{}{}", fmt::format(format, std::forward<Args>(args)...), SuppressedText(before));
     } catch (const std::bad_alloc&) {  // Only the line is lost.
     }
   }
@@ -191,7 +191,7 @@ void AcceptorImpl::Handle(uint64_t id) {
   } catch (const std::bad_alloc&) {
     absl::MutexLock lock(&mu_);
     ++counts_.failed;
-    LogLimited(failed_, "{}: a connection is closed: no memory is left for it", options_.name);
+    LogLimited(failed_, "{}: closed a connection: no memory is left for it", options_.name);
     if (connections_.contains(id)) EraseLocked(id);
   }
 }
@@ -225,10 +225,8 @@ void AcceptorImpl::NoDescriptor(int listener, int error) {
   {
     absl::MutexLock lock(&mu_);
     ++counts_.failed;
-    LogLimited(
-        failed_,
-        "{}: a connection is closed, for there is no descriptor left for it (RLIMIT_NOFILE): {}",
-        options_.name, std::strerror(error));
+    LogLimited(failed_, "{}: closed a connection: no descriptor is left for it (RLIMIT_NOFILE): {}",
+               options_.name, std::strerror(error));
   }
   const bool previous = static_cast<bool>(spare_);
   spare_.Reset();
@@ -284,7 +282,7 @@ bool AcceptorImpl::MakeRoomLocked(const std::string& source) {
       return false;
     }
     EvictConnectionLocked(*own->second.begin(),
-                          fmt::format("there are {} of one address", limits.max_per_source));
+                          fmt::format("there are {} from one address", limits.max_per_source));
   }
   if (counts_.strangers >= limits.max_strangers)
     EvictConnectionLocked(EvictionCandidateLocked(),
@@ -295,11 +293,10 @@ bool AcceptorImpl::MakeRoomLocked(const std::string& source) {
     return true;
   }
   ++counts_.turned_away;
-  LogLimited(
-      turned_away_,
-      "{}: a connection from {} is turned away: there are {}, and this process may have no more "
-      "(RLIMIT_NOFILE and the size of the cluster)",
-      options_.name, source, limits.most);
+  LogLimited(turned_away_,
+             "{}: refused a connection from {}: there are {}, and this process may have no more "
+             "(RLIMIT_NOFILE and the size of the cluster)",
+             options_.name, source, limits.most);
   return false;
 }
 
@@ -346,7 +343,8 @@ void AcceptorImpl::EndedLocked(uint64_t id) {
   const Connection& ended = connections_.at(id);
   if (options_.tls && !ended.proven && !ended.plaintext) {
     const std::string why = ended.handshake->why();
-    LogLimited(unproven_, "{}: the connection from {} ended before it proved who it is{}{}",
+    LogLimited(unproven_,
+               "{}: the connection from {} ended before the peer proved its identity{}{}",
                options_.name, ended.address, why.empty() ? "" : ": ", why);
     refusal_ = {ended.source, why.empty() ? "the connection ended before it did" : why,
                 Clock::now()};

@@ -115,7 +115,7 @@ class CallCheck : public grpc::AuthMetadataProcessor {
   grpc::Status Refuse(const std::string& who, const std::string& method, std::string_view why) {
     int64_t left_out = 0;
     const std::string called = SanitizePeerText(method, 100), reason = SanitizePeerText(why);
-    if (lines_.Take(&left_out)) LogWarning("refused: {} called {}: {}", who, called, reason);
+    if (lines_.Take(&left_out)) LogWarning("{} called {} and was refused: {}", who, called, reason);
     return grpc::Status(grpc::StatusCode::PERMISSION_DENIED,
                         fmt::format("{} may not call {}: {}", who, called, reason));
   }

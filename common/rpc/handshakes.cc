@@ -11,6 +11,7 @@
 
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
+#include "common/base/suppressed.h"
 #include "common/security/refusal.h"
 
 namespace muster::rpc {
@@ -59,8 +60,7 @@ class Servers {
     server.failed = Clock::now();
     int64_t before = 0;
     if (!server.line.Take(&before)) return;
-    LogWarning("no connection to {}: {}{}", server.name, server.why,
-               before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
+    LogWarning("cannot connect to {}: {}{}", server.name, server.why, SuppressedText(before));
   }
 
  private:

@@ -135,7 +135,7 @@ absl::StatusOr<std::string> WaitForLocalAddressTowards(const std::string& addres
       return DeadlinePassed(
           fmt::format("{} (tried for {:.0f} s)", Message(local.status()), Seconds(now - start)));
     if (now >= next_line) {
-      LogInfo("waiting for {}: {}", address, Message(local.status()));
+      LogInfo("this process waits for {}: {}", address, Message(local.status()));
       next_line += std::chrono::seconds(10);
     }
     std::this_thread::sleep_for(std::min(backoff.Next(), start + timeout - now));

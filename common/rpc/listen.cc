@@ -86,7 +86,7 @@ int LookEverywhere(const HostPort& where, ListenPlan* plan) {
   }
   if (error != EADDRNOTAVAIL) return error;
   plan->note = fmt::format(
-      "listening on all interfaces, port {}: '{}' {}", where.port, where.host,
+      "this process listens on all interfaces, port {}: '{}' {}", where.port, where.host,
       unresolved == 0 ? "is no local interface"
                       : fmt::format("does not resolve here ({})", gai_strerror(unresolved)));
   return LookAtWildcard(where.port, plan);
@@ -111,7 +111,8 @@ absl::StatusOr<ListenPlan> PlanListen(const std::string& address, Duration timeo
           fmt::format("cannot listen on {}: the port is in use (tried for {:.1f} s); end the "
                       "process that holds it or give this task another port",
                       address, Seconds(waited)));
-    if (!said) LogWarning("{} is in use; trying again for {:.0f} s", address, Seconds(timeout));
+    if (!said)
+      LogWarning("{} is in use: this process tries again for {:.0f} s", address, Seconds(timeout));
     said = true;
     std::this_thread::sleep_for(
         std::min<Duration>(std::chrono::milliseconds(100), timeout - waited));

@@ -18,6 +18,7 @@
 #include "common/base/logging.h"
 #include "common/base/memory.h"
 #include "common/base/peer_text.h"
+#include "common/base/suppressed.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/library.h"
 #include "common/rpc/listen.h"
@@ -166,15 +167,16 @@ grpc::Status Guarded(const std::function<grpc::Status()>& work) {
 grpc::ServerGenericBidiReactor* RefusalService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
   if (int64_t before = 0; lines_.Take(&before))
-    LogWarning("refused: {} called {}: it speaks plaintext, which is for health checks alone{}",
-               PeerAddress(context->peer()), SanitizePeerText(context->method(), 100),
-               before == 0 ? "" : fmt::format(" (and {} more since the last line)", before));
+    LogWarning(
+        "{} called {} and was refused: it speaks plaintext, which only health checks may use{}",
+        PeerAddress(context->peer()), SanitizePeerText(context->method(), 100),
+        SuppressedText(before));
   class Refusal : public grpc::ServerGenericBidiReactor {
    public:
     Refusal() {
       Finish(grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
-                          "the tasks of this cluster prove who they are: give this one the run key "
-                          "or a certificate too"));
+                          "the tasks of this cluster prove their identity: give this one the run "
+                          "key or a certificate too"));
     }
     void OnDone() override { delete this; }
   };

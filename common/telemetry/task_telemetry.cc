@@ -67,7 +67,7 @@ class TaskTelemetryImpl final : public TaskTelemetry {
     if (sampling_->done.WaitFor(kEnd)) {
       thread_.join();
     } else {
-      LogWarning("the GPU driver does not answer; the task ends without its last numbers");
+      LogWarning("the GPU driver does not answer: the task ends without its last GPU metrics");
       thread_.detach();
     }
   }

@@ -36,8 +36,8 @@ void HostMemory::Register() {
     // Clears CUDA's last error, so that no later call reports it.
     if (const auto forget = Loaded<int (*)()>("cudaGetLastError")) (void)forget();
     LogWarning(
-        "CUDA does not pin {} bytes for a copy of the state (error {}, see ulimit -l): they are "
-        "copied more slowly",
+        "CUDA does not pin {} bytes for a copy of the state (error {}): they are copied more "
+        "slowly; see ulimit -l",
         size_, error);
     return;
   }

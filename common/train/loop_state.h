@@ -56,8 +56,9 @@ struct LoopState {
   int64_t last_examples = 0;
   std::map<std::string, double> last_values;
   std::map<std::string, std::map<std::string, double>> last_passes;
-  // State that only some runs have. If extras.batch_steps is above 0, the next batch is for that
-  // many steps, and some of these steps are complete.
+  // State that only some runs have. A program may make several steps over one batch. If
+  // extras.batch_steps is above 0, the last step was not the last one over its batch: `position` is
+  // still that batch, and extras.batch_steps_done of its extras.batch_steps steps are complete.
   checkpoint::Extras extras;
   int64_t global_batch_size = 0;  // Set from the job at the first start of the run. 0 until then.
   // Belongs to the process. The step of the last state that this process gave to the CheckpointSink

@@ -12,9 +12,9 @@
 
 namespace muster {
 
-// The maximum size in bytes of the message for one batch. A worker that reports to the chief has at
-// most two such messages at a time, one for a training batch and one for a part of a pass. A worker
-// sends them in pieces (Leases.Tell in parameter_server.proto).
+// The maximum size in bytes of the message for one batch. One report of a worker to the chief has
+// at most this much for its training batches, and as much for a part of a validation or test pass.
+// A worker sends a report in pieces (Leases.Tell in parameter_server.proto).
 inline constexpr size_t kMaxShownBytes = 6 << 20;
 
 // Converts images and histograms to a message of at most kMaxShownBytes. Adds all histograms first,

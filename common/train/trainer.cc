@@ -213,7 +213,8 @@ int Trainer::DeclaredReplicas(int num_replicas, int world_size) const {
 absl::Status Trainer::CheckLoaded(const Generation& generation) const {
   if (unloaded_.ok() || states_[0].steps != 0) return absl::OkStatus();
   if (generation.owner_step <= 0) return unloaded_;
-  LogWarning("{}; other processes hold the run that began with them", Message(unloaded_));
+  LogWarning("{}; this has no effect, because other processes hold the state of the run",
+             Message(unloaded_));
   return absl::OkStatus();
 }
 
@@ -385,7 +386,7 @@ absl::Status Trainer::Run(Membership* membership) {
     if (IsProcessFault(status) || membership->JobEnded() ||
         ExitCodeOf(status) != ExitCode::kRetryable)
       return status;
-    LogWarning("this generation is over: {}; joining the next one {}", Message(status),
+    LogWarning("this generation is over: {}; this task joins the next one {}", Message(status),
                states_[0].last_step() < 0
                    ? std::string("without a state")
                    : fmt::format("with the state after step {}", states_[0].steps));

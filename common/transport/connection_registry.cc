@@ -87,7 +87,8 @@ void ConnectionRegistry::Admit(uint64_t generation, int to, const std::string& t
     try {
       InsertLocked(std::move(one.front().arrived));
     } catch (const std::bad_alloc&) {
-      LogWarning("An early data connection is closed: no memory is left for it.");
+      LogWarning(
+          "closed a data connection that arrived before its generation: no memory is left for it");
     }
   }
   ChangedLocked();
@@ -190,7 +191,7 @@ void ConnectionRegistry::LogRefusalLocked(const Visitor& visitor, std::string_vi
   const bool known = refused_.contains(visitor.source) || refused_.size() < kMaxSources;
   const uint64_t count = ++refused_[known ? visitor.source : ""];
   if (count > 10 && (count & (count - 1)) != 0) return;
-  LogWarning("Closed a data connection from {}{}: {}.{}", visitor.remote,
+  LogWarning("closed a data connection from {}{}: {}{}", visitor.remote,
              visitor.peer.empty() ? "" : fmt::format(" ({})", visitor.peer), SanitizePeerText(why),
              count > 10 ? fmt::format(" ({} so far{})", count, known ? " from there" : "") : "");
 }

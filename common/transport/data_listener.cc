@@ -14,6 +14,7 @@
 #include "common/base/files/fd.h"
 #include "common/base/logging.h"
 #include "common/base/peer_text.h"
+#include "common/base/suppressed.h"
 #include "common/transport/address.h"
 #include "common/transport/connection_registry.h"
 #include "common/transport/dialing.h"
@@ -97,8 +98,8 @@ class DataListenerImpl : public DataListener {
                              : all                            ? "127.0.0.1"
                                                               : options_.bind_address;
     address_ = JoinEndpoint(host, acceptor_.local_endpoint().port());
-    LogDebug("Data connections are taken on {}, address {}.", all ? "all interfaces" : host,
-             address_);
+    LogDebug("this process accepts data connections on {}, address {}",
+             all ? "all interfaces" : host, address_);
     thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();
   }
@@ -157,7 +158,7 @@ class DataListenerImpl : public DataListener {
         }
         io_->run();
       } catch (const std::bad_alloc&) {
-        Say(no_memory_, "A data connection is closed", "no memory is left for it");
+        Say(no_memory_, "closed a data connection", "no memory is left for it");
         if (accepting_.expired()) std::this_thread::sleep_for(kPause);
       }
     }
@@ -178,7 +179,7 @@ class DataListenerImpl : public DataListener {
 
   // Most likely there are no descriptors left, so closes some connections before the next accept.
   void AcceptLater(std::error_code error, AcceptTask task) {
-    Say(not_taken_, "Cannot take a data connection", error.message());
+    Say(not_taken_, "cannot accept a data connection", error.message());
     pending_connections_.Thin();
     backoff_.expires_after(kPause);
     backoff_.async_wait([this, task = std::move(task)](std::error_code stopped) mutable {
@@ -198,8 +199,7 @@ class DataListenerImpl : public DataListener {
   static void Say(LogRateLimiter& line, std::string_view what, std::string_view why) {
     int64_t before = 0;
     if (!line.Take(&before)) return;
-    if (before == 0) return LogWarning("{}: {}.", what, why);
-    LogWarning("{}: {} (and {} more since the last line).", what, why, before);
+    LogWarning("{}: {}{}", what, why, SuppressedText(before));
   }
 
   const ListenerOptions options_;

@@ -23,7 +23,7 @@ constexpr Duration kLook = std::chrono::milliseconds(10);
 AbortSignal::AbortSignal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   static std::atomic<bool> told = false;
   if (fd_ < 0 && !told.exchange(true)) {
-    LogWarning("Cannot create a descriptor for a signal: {}. Waits poll instead; raise ulimit -n.",
+    LogWarning("waits poll, because no descriptor for a signal can be created: {}; raise ulimit -n",
                strerror(errno));
   }
 }

@@ -14,8 +14,9 @@ namespace muster::web {
 HttpOptions OptionsFor(const ClusterConfig& cluster, const Job& job, int port);
 // Returns true if all of these hold: the addresses of the cluster are loopback addresses,
 // status.address is another address, and clients need no token. Every host on the network may then
-// read from the server, so the caller must log a warning. (A task of a cluster with other addresses
-// and security.insecure logs a warning when it starts.)
+// read from the server, so the caller must log a warning. (If the cluster has an address that is
+// not loopback, clients need no token only under security.insecure. The task has then logged a
+// warning at its start.)
 bool IsOpen(const ClusterConfig& cluster, const HttpOptions& options);
 
 // Returns the port of /metrics of this task: status.metrics_port plus the number of earlier tasks

@@ -62,7 +62,8 @@ class Connection final : public httplib::Stream {
   security::SslPtr ssl_;  // Null: plaintext.
   MonotonicTime deadline_;
   size_t may_read_;  // The number of request bytes that may still be read.
-  // The number of characters of "range" with which the current line begins. npos: no match.
+  // How many first characters of the header name "range" the current line has matched so far, in
+  // any case of letters. npos if the line differs.
   size_t matched_ = 0;
   bool broken_ = false;
   size_t begin_ = 0, end_ = 0;  // The range of unread bytes in buffer_.

@@ -241,14 +241,14 @@ void Launcher::RequestStop(int signal, std::string_view why) {
   ++state_.stop_requests;
   if (state_.stop_requests > 1) return;  // Decide handles it.
   Say(fmt::format("{}: asked all tasks to stop; {} ends them at once", why,
-                  signal == SIGINT ? "once more" : "SIGINT"));
+                  signal == SIGINT ? "a second SIGINT" : "SIGINT"));
   SignalAll(signal);
 }
 
 // Handles Ctrl-Z. The tasks have their own process groups, so the terminal does not stop them.
 void Launcher::Suspend() {
   console_.SetBar("");
-  Say("suspended, with all tasks");
+  Say("this launcher and all tasks are suspended");
   console_.Flush();
   SignalAll(SIGSTOP);
   processes_->SetSuspended(true);

@@ -205,7 +205,8 @@ LaunchDecision DecideForAll(MonotonicTime now, const LaunchState& state,
   }
   if (state.stop_requests >= 2) {
     return {LaunchAction::kKill,
-            fmt::format("asked twice to stop: killing {} at once", NamesOfLiveTasks(state))};
+            fmt::format("received a second request to stop: killing {} at once",
+                        NamesOfLiveTasks(state))};
   }
   const TaskState& lead = Lead(state);
   std::optional<MonotonicTime> last_call, ask;
@@ -226,8 +227,8 @@ LaunchDecision DecideForAll(MonotonicTime now, const LaunchState& state,
     if (now < *last_call)
       return {LaunchAction::kWait, "", std::min(*last_call, ask.value_or(*last_call))};
     return {LaunchAction::kKill,
-            fmt::format("still running {:.3g} s after {}, killed: {}", Seconds(options.end_grace),
-                        since, NamesOfLiveTasks(state))};
+            fmt::format("killed the tasks that still ran {:.3g} s after {}: {}",
+                        Seconds(options.end_grace), since, NamesOfLiveTasks(state))};
   }
   const auto counts = [&](const TaskState& task) {
     return !IsTolerated(task, options) && !Restartable(state, task, options);

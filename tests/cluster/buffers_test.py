@@ -138,8 +138,8 @@ class Buffers(ClusterTest):
             keys = {"load": self.LOAD, "program_args": {"server": True}, "checkpoint": {"every_steps": 1, "keep": 20}}
             processes = self.start_run(2, self.run_job(**keys), f"load-{dtype}")
             self.finish(processes)
-            self.assertIn('model "net": 2 tensors from', processes[0].output())
-            self.assertNotIn('model "net": 2 tensors from', processes[1].output())
+            self.assertIn('model "net" takes 2 tensors from', processes[0].output())
+            self.assertNotIn('model "net" takes 2 tensors from', processes[1].output())
             self.check_loaded(self.file(1))
             # It goes on from its own checkpoint, and needs the file no more.
             (self.dir / "weights.safetensors").unlink()
@@ -167,7 +167,7 @@ class Buffers(ClusterTest):
         worker = self.start(cluster, "worker:0", job, (), environment, WORKER)
         server = self.start(cluster, "ps:0", job, binary="muster-ps")
         self.finish([worker, server])
-        self.assertIn('model "net": 2 tensors from', worker.output())
+        self.assertIn('model "net" takes 2 tensors from', worker.output())
         self.check_loaded(self.file(1))
 
     def tables(self):
@@ -225,7 +225,7 @@ class Buffers(ClusterTest):
         hold.unlink()
         self.finish([again, worker])
         self.assertIn("weights.safetensors': ", again.output())
-        self.assertIn("other processes hold the run that began with them", again.output())
+        self.assertIn("because other processes hold the state of the run", again.output())
         self.assertNotIn(1, self.tables()[again.popen.pid], "no step is made again")
         for name, value in want["model.safetensors"].items():
             numpy.testing.assert_allclose(self.file(STEPS)[name], value, rtol=1e-6, err_msg=name)
@@ -258,7 +258,7 @@ class Buffers(ClusterTest):
         (self.dir / "weights.safetensors").unlink()
         again = self.start(self.members, "worker:0", job, (), self.environment, WORKER)
         self.finish([again, worker, server])
-        self.assertIn("the servers hold the run that began with them", again.output())
+        self.assertIn("because the servers hold the state of the run", again.output())
         self.assertEqual(set(map(tuple, self.tables()[again.popen.pid].values())), {(3, -1, 2)}, "integers are in the chief's record")
         self.assertEqual(self.file(200)["table"].tolist(), [3, -1, 2])
         self.assertGreater(abs(self.file(200)["weight"] - [0.5, -1.0, 2.0]).min(), 0.02)
@@ -311,7 +311,7 @@ class Buffers(ClusterTest):
         shrunk = self.file(8, "replica_buffers.safetensors")
         self.assertEqual(shrunk["queue"].shape, (2, 4), "two replicas at step 8")
         newcomer = self.start(self.members, "worker:2", job, (), self.environment, WORKER)
-        others[0].wait_for("taking in worker 2")
+        others[0].wait_for("a new generation includes worker 2")
         (where / "hold-10").unlink()
         self.finish([*others, newcomer])
         begun = self.queues()[2][newcomer.popen.pid]

@@ -48,7 +48,7 @@ class Elastic(RecordingTest):
         for process in others:
             process.wait_for("Number of devices: 3")
         newcomer = self.start_again(3)
-        others[0].wait_for("taking in worker 3")
+        others[0].wait_for("a new generation includes worker 3")
         self.pass_on(14)
         self.wait_held("step-20")
         newcomer.wait_for("Number of devices: 4")
@@ -71,7 +71,7 @@ class Elastic(RecordingTest):
         self.finish([leaver], code=PREEMPTED)
         self.wait_held("step-14")
         newcomer = self.start_again(3)
-        others[0].wait_for("taking in worker 3")
+        others[0].wait_for("a new generation includes worker 3")
         self.pass_on(14)
         self.finish(others + [newcomer])
         self.check_as_one()
@@ -110,7 +110,7 @@ class Elastic(RecordingTest):
         for count, step in enumerate(holds[1:3], 1):
             self.wait_all_held(step, others)
             newcomer = self.start_again(3, MUSTER_TEST_DIR=str(aside))
-            wait_until("it is taken in", lambda: chief.output().count("| taking in worker 3") == count)
+            wait_until("it is taken in", lambda: chief.output().count("| a new generation includes worker 3") == count)
             self.pass_on(step)
             wait_until("it is in its first step", lambda: list(aside.glob(f"held-*-{newcomer.popen.pid}")))
             newcomer.signal(signal.SIGKILL)
@@ -124,7 +124,7 @@ class Elastic(RecordingTest):
         self.pass_on(18)
         self.finish(others + [newcomer])  # it was not let in again, and is told the end
         if time.monotonic() - lost_at < 10:  # held back for so long (MembershipOptions::backoff); less, but on a machine that stalls
-            self.assertEqual(chief.output().count("| taking in worker 3"), 2)
+            self.assertEqual(chief.output().count("| a new generation includes worker 3"), 2)
         self.check_as_one()
 
     def test_half_of_a_generation_is_no_majority(self):

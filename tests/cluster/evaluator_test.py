@@ -132,7 +132,7 @@ class Evaluator(ClusterTest):
         in_hand = sorted(p.name for p in (self.model_dir / "checkpoints").glob("step-*"))
         self.reached("late")  # checkpoints up to step 12 are there, or on their way
         self.open("late")
-        processes[0].wait_for("waiting for evaluator 0 to evaluate step-")
+        processes[0].wait_for("waits for evaluator 0 to evaluate step-")
         self.open("evaluate")
         self.finish(processes + [evaluator])
         steps = sorted(curves(self.model_dir, "eval")["epoch_loss"])
@@ -148,7 +148,7 @@ class Evaluator(ClusterTest):
         evaluator = self.evaluator(cluster, job, GATED_EVALUATE=str(self.gate("evaluate")))
         self.reached("evaluate")
         self.open("start")
-        chief.wait_for("waiting for evaluator 0")
+        chief.wait_for("waits for evaluator 0")
         kept = sorted(p.name for p in (self.model_dir / "checkpoints").glob("step-*"))
         self.assertIn("step-00000002", kept)
         self.open("evaluate")
@@ -206,7 +206,7 @@ class Evaluator(ClusterTest):
         processes, evaluator = self.in_the_middle(timeouts=NOT_BY_SILENCE)
         evaluator.signal(signal.SIGKILL)
         evaluator.wait(5)
-        processes[0].wait_for("lost evaluator 0")
+        processes[0].wait_for("is lost, and the job continues without it")
         self.open("middle")
         self.finish(processes)
         self.assertEqual(result(self.model_dir)["status"], "completed")
@@ -214,7 +214,7 @@ class Evaluator(ClusterTest):
     def test_killed_while_the_chief_waits_for_it(self):
         processes, evaluator = self.in_the_middle(timeouts=NOT_BY_SILENCE)
         self.open("middle")
-        processes[0].wait_for("waiting for evaluator 0")
+        processes[0].wait_for("waits for evaluator 0")
         evaluator.signal(signal.SIGKILL)
         evaluator.wait(5)
         self.finish(processes)
@@ -222,10 +222,10 @@ class Evaluator(ClusterTest):
     def test_frozen_while_the_chief_waits_for_it(self):
         processes, evaluator = self.in_the_middle(timeouts={"heartbeat": 2, "join": 3})
         self.open("middle")
-        processes[0].wait_for("waiting for evaluator 0")
+        processes[0].wait_for("waits for evaluator 0")
         evaluator.signal(signal.SIGSTOP)
         self.finish(processes)
-        self.assertIn("no sign of life", processes[0].output())
+        self.assertIn("no heartbeat for", processes[0].output())
         evaluator.signal(signal.SIGCONT)  # finds no chief any more
         self.open("evaluate")
         self.finish([evaluator], code=RETRYABLE)
@@ -261,7 +261,7 @@ class Evaluator(ClusterTest):
     def test_its_own_failure_is_138_and_named(self):
         own, chief = self.failing(GATED_EVALUATE_THEN="throw")
         self.assertRegex(own, r"ROOT CAUSE: evaluator 0 on host \S+ \(step 5, evaluate\): eval_step failed: no more luck")
-        self.assertRegex(chief, r"evaluator 0 on host \S+ left, the job goes on without it: eval_step failed: no more luck")
+        self.assertRegex(chief, r"evaluator 0 on host \S+ left, and the job continues without it: eval_step failed: no more luck")
         self.assertNotIn("ROOT CAUSE", chief)
 
     def test_a_program_that_it_cannot_build_is_138_and_named(self):
@@ -284,7 +284,7 @@ class Evaluator(ClusterTest):
         ask_to_stop(processes[0])
         self.open("middle")
         self.finish(processes + [evaluator], code=PREEMPTED)
-        self.assertNotIn("waiting for evaluator", processes[0].output())
+        self.assertNotIn("waits for evaluator", processes[0].output())
         self.assertFalse((self.model_dir / "eval").exists())
 
     def test_a_failed_job_ends_it_with_the_reason(self):
@@ -359,7 +359,7 @@ class Evaluator(ClusterTest):
                 launch.kill()
                 launch.wait()
         self.assertIn("evaluator 0 was killed by SIGKILL: the job continues without it", log.read_text())
-        self.assertIn("lost evaluator 0", (self.model_dir / "logs" / "chief-0.log").read_text())
+        self.assertIn("is lost, and the job continues without it", (self.model_dir / "logs" / "chief-0.log").read_text())
         self.assertTrue((self.model_dir / "logs" / "evaluator-0.log").exists())
         self.assertRegex(log.read_text(), r"muster: checkpoint \S+/checkpoints/step-00000020")
 

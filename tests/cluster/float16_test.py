@@ -47,7 +47,7 @@ class Float16(counting.ParameterServerTest):
         self.assertEqual([told[step] for step in sorted(told)], [(65536 / 2**min(step, skipped), min(step, skipped)) for step in sorted(told)])
         self.assertEqual(result(self.model_dir)["float16"], {"loss_scale": 65536 / 2**skipped, "skipped_steps": skipped})
         self.assertEqual(log.count(" is skipped"), 1, log)
-        self.assertIn("step 1 is skipped, for its float16 gradients are not finite", log)
+        self.assertIn("step 1 is skipped: its float16 gradients are not finite", log)
         self.assertIn(f"epoch 1: {skipped} of {STEPS_PER_EPOCH} steps were skipped (float16); the loss scale is {65536 // 2**skipped}", log)
         self.assertEqual(log.count("steps were skipped"), 1, log)
 

@@ -64,7 +64,7 @@ class HostilePeer(ClusterTest):
         chief = self.start(self.at, "chief:0", self.kept)
         servers = [self.start(self.at, f"ps:{i}", self.kept) for i in range(ps)]
         for process in servers:
-            process.wait_for("serving on")
+            process.wait_for("this server listens on")
         self.wait_for_port(self.at["chief"][0])
         return [chief, *servers]
 

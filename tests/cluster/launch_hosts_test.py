@@ -133,7 +133,7 @@ class Loopback(LaunchHosts):
         self.assertIsNone(re.search(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", shown))
         launch.signal(signal.SIGINT)
         output = self.ends(launch, 143)
-        self.assertIn("muster: SIGINT: asked all tasks to stop; once more ends them at once\n", output)
+        self.assertIn("muster: SIGINT: asked all tasks to stop; a second SIGINT ends them at once\n", output)
         self.assertEqual(result(model_dir)["status"], "preempted")
         # The same command goes on.
         steps = checkpoints(model_dir)[-1] + 10
@@ -146,7 +146,7 @@ class Loopback(LaunchHosts):
         launch.signal(signal.SIGINT)
         launch.wait_for("asked all tasks to stop")
         launch.signal(signal.SIGINT)
-        self.assertIn("asked twice to stop", self.ends(launch, 137, timeout=20))
+        self.assertIn("received a second request to stop", self.ends(launch, 137, timeout=20))
         launch = self.launch("--workers", 2, "--job", self.long_job())
         launch.wait_for("epoch 1/")
         self.assertGreaterEqual(len(self.hosts.all()), 5)  # two run-tasks and three tasks
@@ -167,7 +167,7 @@ class Loopback(LaunchHosts):
         launch = self.launch("--workers", 2, "--job", self.long_job(), "--set", f"model_dir={model_dir}")
         launch.wait_for("epoch 1/")
         launch.signal(signal.SIGTSTP)
-        launch.wait_for("suspended, with all tasks")
+        launch.wait_for("this launcher and all tasks are suspended")
         deadline = time.monotonic() + 10
         stopped = []
         while len(stopped) < 3 and time.monotonic() < deadline:
@@ -183,7 +183,7 @@ class Loopback(LaunchHosts):
         launch = self.launch("--workers", 1, "--job", self.long_job(), hosts="h1:2,h2")
         launch.wait_for("epoch 1/")
         launch.signal(signal.SIGTSTP)
-        launch.wait_for("suspended, with all tasks")
+        launch.wait_for("this launcher and all tasks are suspended")
         time.sleep(28)  # More than the silence that a host takes for a lost launcher.
         launch.signal(signal.SIGCONT)
         time.sleep(1)

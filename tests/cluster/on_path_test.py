@@ -163,9 +163,9 @@ class OnPathTest(ClusterTest):
         self.finish(processes, code=143)
         got = losses(self.model_dir)
         self.assertEqual({step: got[step] for step in expected}, expected)
-        self.assertIn("before it proved who it is", processes[0].output())
+        self.assertIn("before the peer proved its identity", processes[0].output())
         # Each is named, and once.
-        lines = [line for line in self.logs(processes).splitlines() if "before it proved who it is" in line or "Closed a data connection" in line]
+        lines = [line for line in self.logs(processes).splitlines() if "before the peer proved its identity" in line or "closed a data connection" in line]
         self.assertEqual(len(lines), attempts, lines)
 
 

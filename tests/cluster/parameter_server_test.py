@@ -199,7 +199,7 @@ class Counting(CountingTest):
         self.assertEqual(max(self.updates(self.steps)), self.steps)
         self.assertEqual(got["parameter_server"]["torn_pushes"], 0)
         told = sum(map(int, re.findall(r"shard 1 is restored as it was after step \d+: (\d+) updates of it are lost", launch.output())))
-        late = len(re.findall("was told after a shard that had it went back", launch.output()))
+        late = len(re.findall("was reported after a shard that had its update was restored", launch.output()))
         self.assertEqual(told + late, lost, launch.output())
 
     def test_a_server_without_a_backup_is_killed_while_a_callback_predicts(self):
@@ -234,7 +234,7 @@ class Counting(CountingTest):
             at = sum(self.used().values())
             wait_until("training goes on", lambda: sum(self.used().values()) > at + 20 * BATCH, 30)
         else:
-            chief.wait_for("it waits for ps 0 to come back")
+            chief.wait_for("the chief waits for ps 0 to return")
         # It comes back as a backup, which its primary brings up to date, or with the shard that nobody else has.
         server.signal(signal.SIGCONT)
         self.finish(tasks.values(), 90)
@@ -251,7 +251,7 @@ class Counting(CountingTest):
         tasks = self.counting_tasks(self.cluster(2, ps=2), copies=1, timeouts=limits)
         self.wait_steps(tasks["chief:0"], 40)
         tasks["ps:0"].signal(signal.SIGSTOP)
-        tasks["chief:0"].wait_for("it waits for ps 0 to come back")
+        tasks["chief:0"].wait_for("the chief waits for ps 0 to return")
         time.sleep(5)  # longer than these phases may take
         tasks["ps:0"].signal(signal.SIGCONT)
         self.finish(tasks.values(), 90)

@@ -73,7 +73,7 @@ class Preemption(PreemptionTest):
         chief, worker = [self.start(cluster, f"worker:{i}", job, environment={"MUSTER_TEST_DIR": str(self.dir)},
                                     binary="../tests/recording_worker") for i in range(2)]
         for process in chief, worker:
-            process.wait_for("data connections on")
+            process.wait_for("data connections use")
         time.sleep(0.3)  # about to join, or waiting for worker 2
         worker.signal(signal.SIGTERM)
         self.finish([chief, worker], code=PREEMPTED)

@@ -52,7 +52,7 @@ class Hosts(CountingTest):
         tasks = self.start_on_hosts(epochs=14)
         cut = self.network.between(self.CHIEF, self.SERVERS[0])
         self.network.set_cut(cut)
-        tasks["chief:0"].wait_for("its backup on ps 1 takes shard 0 over")
+        tasks["chief:0"].wait_for("its backup on ps 1 takes over shard 0")
         self.wait_goes_on()
         self.network.set_cut(cut, False)
         for shard in 0, 1:
@@ -68,7 +68,7 @@ class Hosts(CountingTest):
         cut = [pair for server in self.SERVERS for pair in self.network.between(self.CHIEF, server)]
         self.network.set_cut(cut)
         for shard in 0, 1:
-            tasks["chief:0"].wait_for(f"nobody else has shard {shard}")
+            tasks["chief:0"].wait_for(f"no other server has shard {shard}")
         self.network.set_cut(cut, False)
         self.wait_goes_on()
         for shard in 0, 1:

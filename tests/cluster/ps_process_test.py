@@ -27,8 +27,8 @@ class PsProcess(ClusterTest):
         for index in range(2):
             process = self.ps(cluster, "parameter_server.max_staleness=0", "timeouts.join=600", task=f"ps:{index}")
             self.finish([process])
-            self.assertEqual(process.output().count("this ps task ends with 0, for it has nothing to serve"), 1)
-            self.assertNotIn("serving on", process.output())
+            self.assertEqual(process.output().count("this ps task ends with exit code 0, because it has nothing to serve"), 1)
+            self.assertNotIn("this server listens on", process.output())
 
     def test_a_chief_that_does_not_come_is_named(self):
         cluster = self.cluster(1, ps=1)
@@ -46,7 +46,7 @@ class PsProcess(ClusterTest):
 
     def test_stops_before_the_chief_is_there(self):
         process = self.ps(self.cluster(1, ps=1), "timeouts.join=60")
-        process.wait_for("serving on")
+        process.wait_for("this server listens on")
         process.signal(signal.SIGTERM)
         self.finish([process], code=PREEMPTED)
 
@@ -58,7 +58,7 @@ class PsProcess(ClusterTest):
         servers = [self.start(cluster, f"ps:{i}", job, sets) for i in range(2)]
         chief.wait_for("model_dir is not set")
         for process in servers:
-            process.wait_for("serving on")
+            process.wait_for("this server listens on")
         chief.signal(signal.SIGTERM)
         self.finish([chief, *servers], code=PREEMPTED)
 

@@ -312,7 +312,7 @@ class InterruptedTransfer(Recovery):
 
     def test_of_the_only_state_ends_in_the_last_checkpoints(self):
         output = self.interrupted([0, 2], repeated=True)
-        self.assertRegex(output, r"worker 2\] .* joining the next one without a state")
+        self.assertRegex(output, r"worker 2\] .* joins the next one without a state")
         self.assertIn("no process has a whole state of the run", output)
         self.assertGreaterEqual(int(re.findall(r"going on after step (\d+) ", output)[-1]), 6)
 

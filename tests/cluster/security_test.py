@@ -78,7 +78,7 @@ class SecurityTest(ClusterTest):
         chief = self.start(cluster, "chief:0", job, environment=self.key)
         self.finish([chief, worker], code=138)
         why = r"its certificate is refused: another authority signed it \(is it of another run's key\?\)"
-        self.assertRegex(chief.output(), r"ROOT CAUSE: not all members joined within 10 s .*; the last connection that failed to prove who it is came from "
+        self.assertRegex(chief.output(), r"ROOT CAUSE: not all members joined within 10 s .*; the last connection that failed to prove its identity came from "
                                          r"127\.0\.0\.1: it ended the connection when it had seen this process's certificate: its own log says why")
         self.assertRegex(worker.output(), rf"could not reach the chief chief:0 \(.*\) for 10 s \(timeouts\.join\): {why}")
         self.assertIn(f"with the run key {self.run_key()} (Muster run authority ", chief.output())
@@ -106,13 +106,13 @@ class SecurityTest(ClusterTest):
         cluster, job = self.cluster(2), self.job()
         first = [self.start(cluster, task, job, (), self.key) for task in ("chief:0", "worker:0")]
         stranger = self.start(cluster, "worker:1", job, (), {"MUSTER_RUN_KEY_FILE": str(self.new_key("other"))})
-        first[0].wait_for("ended before it proved who it is: it ended the connection when it had seen this process's certificate")
-        stranger.wait_for(f"no connection to chief:0 ({cluster['chief'][0]}): its certificate is refused: another authority signed it")
+        first[0].wait_for("ended before the peer proved its identity: it ended the connection when it had seen this process's certificate")
+        stranger.wait_for(f"cannot connect to chief:0 ({cluster['chief'][0]}): its certificate is refused: another authority signed it")
         self.assertIsNone(first[0].popen.poll())
         stranger.signal(signal.SIGKILL)
         stranger.popen.wait()
         self.finish(first + [self.start(cluster, "worker:1", job, (), self.key)])
-        self.assertLess(len(re.findall("ended before it proved who it is", first[0].output())), 10)
+        self.assertLess(len(re.findall("ended before the peer proved its identity", first[0].output())), 10)
 
     def test_calls_of_strangers_get_nothing(self):
         cluster = self.cluster(1)
@@ -163,7 +163,7 @@ class SecurityTest(ClusterTest):
         cluster = self.cluster(1)
         sets = self.certificates(cluster)
         chief = self.start(cluster, "chief:0", self.job(), sets)
-        chief.wait_for("data connections on")
+        chief.wait_for("data connections use")
         host, port = cluster["chief"][0].split(":")
         folder = self.dir / "certificates"
 

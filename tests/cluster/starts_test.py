@@ -48,7 +48,7 @@ class Starts(HostsTest):
             self.assertEqual(len([line for line in self.lines(process, missing) if "timeouts.join" not in line]), 1, process.output())
             self.assertIn(f"not all members joined within {JOIN} s (timeouts.join): {missing}", process.output().splitlines()[-1])
         where = f"{self.network.addresses[0]}:{PORT + 1}"
-        self.assertEqual(len(self.lines(orphan, f"waiting for the chief worker:0 ({where}): connection refused")), 1, orphan.output())
+        self.assertEqual(len(self.lines(orphan, f"waits for the chief worker:0 ({where}): connection refused")), 1, orphan.output())
         self.assertIn(f"could not reach the chief worker:0 ({where}) for {JOIN} s (timeouts.join): connection refused",
                       orphan.output().splitlines()[-1])
 

@@ -196,7 +196,7 @@ class Supervisor:
     def hear(self, process, line):
         if found := re.search(r"\| fault (\d+): ", line):
             self.happened(process, int(found[1]), line)
-        elif found := re.search(r"joining the next one with(?:out a state| the state after step (\d+))", line):
+        elif found := re.search(r"joins the next one with(?:out a state| the state after step (\d+))", line):
             process.holds = (int(found[1]), self.polls) if found[1] else None
         elif found := re.search(r"\d+ members?, (\d+) replicas?: generation (\d+) of run (\w+)(?:, with the state of (.*) after step (\d+))?$", line):
             self.generation(line, int(found[5] or 0))

@@ -323,8 +323,8 @@ proto::Shown PsLoop::MessageOf(const SummaryData& shown) {
   for (const std::string& tag : left_out)
     if (logged_left_out_.insert(tag).second)
       LogWarning(
-          "sent only part of what the program shows as \"{}\" to the chief: the limit for a batch "
-          "is {} MiB",
+          "the chief receives only a part of the images and histograms \"{}\": the limit for a "
+          "batch is {} MiB",
           tag, kMaxShownBytes >> 20);
   return message;
 }

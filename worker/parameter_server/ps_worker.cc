@@ -240,8 +240,8 @@ absl::Status PsWorkerImpl::MakeClient() {
 bool PsWorkerImpl::Recover() {
   if (!abandoned_) return false;
   LogInfo(
-      "what this worker had under way is void: it was lost for the chief meanwhile, or the servers "
-      "have begun anew");
+      "this worker discards its unfinished work: the chief had declared the worker lost, or the "
+      "servers have started again");
   leases_->Forget();
   return MakeClient().ok();
 }

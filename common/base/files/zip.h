@@ -18,7 +18,7 @@ struct ZipOptions {
   bool without_folder = false;
   // If true, Read returns an error for a deflated member.
   bool only_stored = false;
-  // For messages: a clause that says who writes such archives, such as "numpy.savez writes".
+  // Text that error messages put after "what" and "the file that". Example: "numpy.savez writes".
   std::string kind;
 };
 

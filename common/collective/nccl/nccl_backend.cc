@@ -194,7 +194,7 @@ class NcclCommunicator : public Communicator {
     const MonotonicTime start = Clock::now();
     while (cudaStreamQuery(stream_) == cudaErrorNotReady) {
       if (Clock::now() - start > kDrainFor) {
-        LogWarning("The NCCL stream of cuda:{} has not drained after an abort.", device_);
+        LogWarning("the NCCL stream of cuda:{} still has work after an abort", device_);
         return;
       }
       Pause(start);
@@ -374,8 +374,8 @@ class NcclCommunicator : public Communicator {
       if (asked != ncclSuccess) result = asked;
     }
     if (result != ncclSuccess) {
-      LogWarning("The NCCL communicator of cuda:{} did not end in order within {:g} s: {}.",
-                 device_, Seconds(limit), ncclGetErrorString(result));
+      LogWarning("the NCCL communicator of cuda:{} did not end normally within {:g} s: {}", device_,
+                 Seconds(limit), ncclGetErrorString(result));
       return;  // ncclCommAbort frees the communicator.
     }
     ncclCommDestroy(std::exchange(comm_, nullptr));

@@ -124,7 +124,9 @@ absl::Status Await(ncclComm_t comm, ncclResult_t result, std::string_view what, 
 absl::Status InitAll(Comms& comms, const ncclUniqueId& id, int first, int total,
                      const Limit& limit) {
   if (std::getenv("NCCL_COMM_BLOCKING") != nullptr) {
-    LogWarning("NCCL_COMM_BLOCKING is set: NCCL may block where it could be aborted. Unset it.");
+    LogWarning(
+        "NCCL_COMM_BLOCKING is set, and NCCL may block in calls that an abort cannot end: unset "
+        "it");
   }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;

@@ -90,8 +90,10 @@ void CallbackHost::Begin(const checkpoint::CallbackRecord& record, bool begun) {
       ThrowIfError(CatchProgramErrors(fmt::format("callback \"{}\" in set_state", named.name),
                                       [&] { named.callback->set_state(state->second); }));
     } else if (begun) {
-      LogInfo("callback \"{}\" begins anew: the state that training goes on from has none of it",
-              named.name);
+      LogInfo(
+          "callback \"{}\" starts with an empty state: the state from which training continues has "
+          "none for it",
+          named.name);
     }
   }
   decision_ = {adopted_, {}, false};

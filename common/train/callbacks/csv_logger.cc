@@ -33,7 +33,10 @@ class CsvLogger final : public Callback {
       bytes_ = there && append_ ? size : 0;
       header_ = bytes_ == 0;
     } else if (!there || size < bytes_) {
-      LogWarning("csv_logger: {} has lost what was written to it; it begins anew", path_);
+      LogWarning(
+          "csv_logger: {} lacks lines that were written to it: the file is written from its "
+          "beginning",
+          path_);
       bytes_ = 0;
       header_ = true;
     }

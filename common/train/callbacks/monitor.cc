@@ -55,8 +55,9 @@ std::optional<double> Monitor::Value(const CallbackContext& context, const char*
   if (!std::exchange(logged_, true)) {
     std::vector<std::string> known;
     for (const auto& [name, value] : context.metrics()) known.push_back(name);
-    LogWarning("{} monitors \"{}\", which epoch {} does not have, and goes by nothing; it has {}",
-               callback, name_, context.epoch() + 1, fmt::join(known, ", "));
+    LogWarning(
+        "{} monitors \"{}\", which epoch {} does not have, and has no effect: the epoch has {}",
+        callback, name_, context.epoch() + 1, fmt::join(known, ", "));
   }
   return std::nullopt;
 }

@@ -545,8 +545,8 @@ void ForgetMissing(const checkpoint::Snapshot& snapshot, checkpoint::Extras* ext
     const auto& [callback, step] = kept;
     if (snapshot.kept.contains(callback)) return false;
     LogWarning(
-        "the weights after step {}, which callback \"{}\" remembers, are not in what training goes "
-        "on from: it has none, until it remembers others",
+        "the weights after step {}, which callback \"{}\" remembers, are not in the state from "
+        "which training continues: the callback has no weights until it remembers others",
         step, callback);
     return true;
   });

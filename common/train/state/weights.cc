@@ -89,7 +89,7 @@ class Loading {
     if (!missing.empty()) more += fmt::format("; left as they are: {}", Few(missing));
     if (!unexpected_.empty()) more += fmt::format("; not used: {}", Few(unexpected_));
     if (outside_ > 0) more += fmt::format("; {} do not begin with \"{}\"", outside_, spec_.prefix);
-    LogInfo("model \"{}\": {} tensors from {}{}", spec_.model, from_.size(), spec_.path, more);
+    LogInfo("model \"{}\" takes {} tensors from {}{}", spec_.model, from_.size(), spec_.path, more);
     return absl::OkStatus();
   }
 

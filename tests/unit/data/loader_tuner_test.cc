@@ -59,7 +59,7 @@ TEST(LoaderTuner, AddsThreadsUntilNobodyWaits) {
 TEST(LoaderTuner, SaysWhy) {
   LoaderTuner tuner({.cores = 4});
   EXPECT_THAT(tuner.Decide(Machine{.load = 0.06}.Window(tuner.setting())),
-              HasSubstr("2 threads, 3 batches ahead, for 17 % of the time was spent waiting"));
+              HasSubstr("2 threads, 3 batches ahead: 17 % of the time was spent waiting"));
 }
 
 TEST(LoaderTuner, StaysWithinTheCores) {
@@ -177,7 +177,7 @@ TEST(LoaderTuner, FixedThreadsLoadNoMoreAheadThanMemoryHolds) {
   LoaderTuner threads({.threads = 8, .cores = 8, .bytes = int64_t{64} << 20});
   EXPECT_EQ(threads.setting(), (LoaderSetting{8, 9}));
   EXPECT_EQ(threads.Fit(1 << 20), "");
-  EXPECT_EQ(threads.Fit(16 << 20), "8 threads, 4 batches ahead, for a batch has 16 MiB");
+  EXPECT_EQ(threads.Fit(16 << 20), "8 threads, 4 batches ahead: a batch has 16 MiB");
   EXPECT_EQ(threads.setting(), (LoaderSetting{8, 4}));
   EXPECT_NE(threads.Fit(int64_t{1} << 40), "");
   EXPECT_EQ(threads.setting(), (LoaderSetting{8, 2}));

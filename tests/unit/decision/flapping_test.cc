@@ -93,7 +93,7 @@ TEST_F(FlappingTest, StaggeredNewcomersComeInOneGeneration) {
   Pass(milliseconds(1));
   const Decision d = Now();
   EXPECT_EQ(d.action, Action::kAbortGeneration);
-  EXPECT_EQ(d.reason, "taking in worker 3, worker 4");
+  EXPECT_EQ(d.reason, "a new generation includes worker 3, worker 4");
 }
 
 TEST_F(FlappingTest, TheLastOneThatIsMissingIsTakenInAtOnce) {
@@ -108,7 +108,7 @@ TEST_F(FlappingTest, WhoIsReadyDoesNotWaitForASlowOneForLong) {
   EXPECT_EQ(Now().action, Action::kWait);
   Pass(milliseconds(1));
   EXPECT_EQ(Now().action, Action::kAbortGeneration);
-  EXPECT_EQ(Now().reason, "taking in worker 3");
+  EXPECT_EQ(Now().reason, "a new generation includes worker 3");
 }
 
 TEST_F(FlappingTest, NobodyWaitsForOneThatWasLostInItsFirstStep) {

@@ -235,7 +235,7 @@ TEST_F(SparesTest, AnElasticJobFillsUpToItsFullSizeAlone) {
   Wait(1);
   Pass(options_.gather_most);
   EXPECT_EQ(Now().action, Action::kAbortGeneration);
-  EXPECT_EQ(Now().reason, "taking in worker 0");
+  EXPECT_EQ(Now().reason, "a new generation includes worker 0");
 }
 
 }  // namespace

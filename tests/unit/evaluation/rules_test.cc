@@ -48,7 +48,7 @@ TEST(EvaluationRules, AnEvaluatorIsLostBySilence) {
   const chief::EvaluatorState evaluator = WithEvaluator().evaluator;
   EXPECT_EQ(chief::WhyLost(kStart + rules.heartbeat - milliseconds(1), evaluator, rules), "");
   EXPECT_THAT(chief::WhyLost(kStart + rules.heartbeat, evaluator, rules),
-              HasSubstr("no sign of life"));
+              HasSubstr("no heartbeat for"));
   EXPECT_EQ(chief::WhyLost(kStart + std::chrono::hours(1), chief::EvaluatorState(), rules), "");
 }
 

@@ -301,7 +301,7 @@ TEST_F(Launch, KillsAtTheSecondSignal) {
   const Watched chief(PidOf("[chief 0]")), worker(PidOf("[worker 0]"));
   ASSERT_TRUE(chief.valid() && worker.valid());
   kill(launcher_->pid(), SIGINT);
-  AwaitLine("muster: SIGINT: asked all tasks to stop; once more ends them at once");
+  AwaitLine("muster: SIGINT: asked all tasks to stop; a second SIGINT ends them at once");
   EXPECT_FALSE(chief.ended());
   kill(launcher_->pid(), SIGINT);
   EXPECT_EQ(Finish(), 137);
@@ -315,7 +315,7 @@ TEST_F(Launch, LetsTheTasksSaveWhateverSignalComesAgain) {
   Start({"--workers", "1"});
   const pid_t chief = PidOf("[chief 0]"), worker = PidOf("[worker 0]");
   kill(launcher_->pid(), SIGINT);
-  AwaitLine("muster: SIGINT: asked all tasks to stop; once more ends them at once");
+  AwaitLine("muster: SIGINT: asked all tasks to stop; a second SIGINT ends them at once");
   for (const int signal : {SIGTERM, SIGHUP, SIGTERM}) kill(launcher_->pid(), signal);
   for (const pid_t task : {worker, chief}) kill(task, SIGTERM);  // they have saved
   EXPECT_EQ(Finish(), 143);
@@ -330,7 +330,9 @@ TEST_F(Launch, KillsAndNamesWhoIgnoresTheEnd) {
   const Watched worker(PidOf("[worker 0]"));
   kill(launcher_->pid(), SIGTERM);
   EXPECT_EQ(Finish(), 143);
-  EXPECT_THAT(err_, Contains("muster: still running 0.1 s after chief 0 ended, killed: worker 0"));
+  EXPECT_THAT(
+      err_,
+      Contains("muster: killed the tasks that still ran 0.1 s after chief 0 ended: worker 0"));
   EXPECT_TRUE(worker.ended());
 }
 
@@ -374,8 +376,8 @@ TEST_F(Launch, LetsTheEvaluatorGoWhenTheChiefHasEnded) {
   Script("chief-0", "out ready");
   Start({"--workers", "0", "--evaluator", "--end-grace", "0.1"});
   EXPECT_EQ(Finish(), 0);
-  EXPECT_THAT(err_, Contains(testing::StartsWith("muster: still running 0.1 s after chief 0 ended, "
-                                                 "killed: evaluator 0")));
+  EXPECT_THAT(err_, Contains(testing::StartsWith("muster: killed the tasks that still ran 0.1 s "
+                                                 "after chief 0 ended: evaluator 0")));
   EXPECT_THAT(ReadFile("run/logs/evaluator-0.log"), HasSubstr("last word\n"));
 }
 

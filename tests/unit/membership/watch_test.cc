@@ -112,7 +112,7 @@ TEST(MemberWatch, AChiefThatIsNotThere) {
   const auto waiting = m.After(milliseconds(100));
   ASSERT_NE(Find<Log>(waiting), nullptr);
   EXPECT_EQ(Find<Log>(waiting)->line,
-            "waiting for the chief chief:0 (node-a:2222): connection refused");
+            "this task waits for the chief chief:0 (node-a:2222): connection refused");
   EXPECT_EQ(Find<Log>(m.After(seconds(9))), nullptr) << "every 10 s";
   m.Feed(Unreachable());
   m.After(milliseconds(80999));
@@ -194,7 +194,7 @@ TEST(MemberWatch, ASilentChiefIsLost) {
                                             "CancelSession", "NotifySilence"));
   EXPECT_EQ(Find<AbortCommunicators>(actions)->why,
             Superseded("lost the chief chief:0 (node-a:2222): no answer for 10.0 s"));
-  EXPECT_THAT(Find<Log>(actions)->line, HasSubstr("waiting up to 50 s for it to return"));
+  EXPECT_THAT(Find<Log>(actions)->line, HasSubstr("this task waits up to 50 s for it to return"));
   EXPECT_EQ(Find<NotifySilence>(actions)->chief_pid, 17);
   EXPECT_EQ(m.state.stage, Stage::kOver);
   EXPECT_FALSE(m.state.InGeneration());

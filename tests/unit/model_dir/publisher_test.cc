@@ -169,12 +169,13 @@ TEST_F(Publishing, SaysRarelyThatStepsAreSkippedInFloat16) {
   ASSERT_TRUE(publisher->Finish(absl::OkStatus()).ok());
   FlushLog();
   const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(log, HasSubstr("step 22 is skipped, for its float16 gradients are not finite, as the "
-                             "first steps of a run often are"));
-  EXPECT_THAT(log, HasSubstr("step 31 is skipped, for its float16 gradients are not finite (10 "
+  EXPECT_THAT(log,
+              HasSubstr("step 22 is skipped: its float16 gradients are not finite, as those of "
+                        "the first steps of a run often are"));
+  EXPECT_THAT(log, HasSubstr("step 31 is skipped: its float16 gradients are not finite (10 "
                              "steps by now); the loss scale is 64 now"));
-  EXPECT_THAT(log, HasSubstr("step 37 is skipped, for its float16 gradients are not finite, and "
-                             "the loss scale is at its least, 1: 20 skipped steps in a row end "
+  EXPECT_THAT(log, HasSubstr("step 37 is skipped: its float16 gradients are not finite, and "
+                             "the loss scale is at its minimum, 1; 20 skipped steps in a row end "
                              "the job"));
   EXPECT_THAT(log, HasSubstr("epoch 2: 19 of 20 steps were skipped (float16); the loss scale is "
                              "1"));

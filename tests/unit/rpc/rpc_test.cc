@@ -120,7 +120,7 @@ TEST(Rpc, ListensOnAllInterfacesWhereTheNameIsNotLocal) {
   for (const char* name : {"192.0.2.1:0", "no-such-host.invalid:0"}) {
     const auto plan = PlanListen(name, std::chrono::seconds(0));
     ASSERT_TRUE(plan.ok()) << Message(plan.status());
-    EXPECT_THAT(plan->note, HasSubstr("listening on all interfaces")) << name;
+    EXPECT_THAT(plan->note, HasSubstr("this process listens on all interfaces")) << name;
   }
   Careless service;
   const auto server = StartOn("192.0.2.1:0", &service);

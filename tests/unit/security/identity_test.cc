@@ -326,11 +326,12 @@ TEST_F(IdentityOfCalls, OfAnotherKeySayWhyOnBothSides) {
   Start(Make("chief:0"));
   const LoggedLines log;
   EXPECT_FALSE(Call(Make("worker:1", "two"), "worker:1").ok());
-  EXPECT_TRUE(log.Await("no connection to chief:0 (" + Address() +
+  EXPECT_TRUE(log.Await("cannot connect to chief:0 (" + Address() +
                         "): its certificate is refused: another authority signed it (is it of "
                         "another run's key?)"))
       << log.text();
-  EXPECT_TRUE(log.Await(std::string("ended before it proved who it is: ") + kSeen)) << log.text();
+  EXPECT_TRUE(log.Await(std::string("ended before the peer proved its identity: ") + kSeen))
+      << log.text();
 }
 
 // The client accepts both keys, and the server only the old one.
@@ -339,10 +340,10 @@ TEST_F(IdentityOfCalls, OfAKeyThatTheServerAloneRefusesSayWhyOnBothSides) {
   const LoggedLines log;
   EXPECT_FALSE(Call(Make("worker:1", "both"), "worker:1").ok());
   EXPECT_TRUE(
-      log.Await("ended before it proved who it is: its certificate is refused: another "
+      log.Await("ended before the peer proved its identity: its certificate is refused: another "
                 "authority signed it (is it of another run's key?)"))
       << log.text();
-  EXPECT_TRUE(log.Await("no connection to chief:0 (" + Address() + "): " + kSeen)) << log.text();
+  EXPECT_TRUE(log.Await("cannot connect to chief:0 (" + Address() + "): " + kSeen)) << log.text();
 }
 
 TEST_F(IdentityOfCalls, WithAnExpiredCertificateSayWhyOnBothSides) {
@@ -357,16 +358,17 @@ TEST_F(IdentityOfCalls, WithAnExpiredCertificateSayWhyOnBothSides) {
     const LoggedLines log;
     EXPECT_FALSE(Call(*expired, "worker:1", "worker:0").ok());
     EXPECT_TRUE(
-        log.Await("ended before it proved who it is: its certificate is refused: it has "
+        log.Await("ended before the peer proved its identity: its certificate is refused: it has "
                   "expired"))
         << log.text();
-    EXPECT_TRUE(log.Await("no connection to worker:0 (" + Address() + "): " + kSeen)) << log.text();
+    EXPECT_TRUE(log.Await("cannot connect to worker:0 (" + Address() + "): " + kSeen))
+        << log.text();
   }
   server_.reset();
   Start(*expired);
   const LoggedLines log;
   EXPECT_FALSE(Call(*own, "worker:0", "worker:1").ok());
-  EXPECT_TRUE(log.Await("no connection to worker:1 (" + Address() +
+  EXPECT_TRUE(log.Await("cannot connect to worker:1 (" + Address() +
                         "): its certificate is refused: it has expired"))
       << log.text();
 }
@@ -419,7 +421,8 @@ TEST_F(IdentityOfCalls, WithoutACertificateAreNamedSo) {
   char byte = 0;
   BIO_write(connection.get(), "x", 1);
   EXPECT_LE(BIO_read(connection.get(), &byte, 1), 0);
-  EXPECT_TRUE(log.Await("ended before it proved who it is: it shows no certificate")) << log.text();
+  EXPECT_TRUE(log.Await("ended before the peer proved its identity: it shows no certificate"))
+      << log.text();
 }
 
 TEST_F(IdentityOfCalls, ToAnotherTaskSayWhoAnswered) {
@@ -427,7 +430,7 @@ TEST_F(IdentityOfCalls, ToAnotherTaskSayWhoAnswered) {
   const LoggedLines log;
   EXPECT_FALSE(Call(Make("worker:1"), "worker:1", "chief:0").ok());
   EXPECT_TRUE(
-      log.Await("no connection to chief:0 (" + Address() + "): it is worker:0, not chief:0"))
+      log.Await("cannot connect to chief:0 (" + Address() + "): it is worker:0, not chief:0"))
       << log.text();
 }
 
@@ -436,8 +439,8 @@ TEST_F(IdentityOfCalls, InPlaintextAreNamedSo) {
   const LoggedLines log;
   EXPECT_FALSE(Call(nullptr, "worker:1").ok());
   EXPECT_TRUE(
-      log.Await("called /muster.proto.Flight/Keep: it speaks plaintext, which is for health "
-                "checks alone"))
+      log.Await("called /muster.proto.Flight/Keep and was refused: it speaks plaintext, which only "
+                "health checks may use"))
       << log.text();
 }
 
@@ -446,7 +449,7 @@ TEST_F(IdentityOfCalls, ToAServerWithoutTlsSayWhyOnBothSides) {
   const LoggedLines log;
   EXPECT_FALSE(Call(Make("worker:1"), "worker:1").ok());
   EXPECT_TRUE(log.Await("it speaks TLS, which this process does not use")) << log.text();
-  EXPECT_TRUE(log.Await("no connection to chief:0 (" + Address() +
+  EXPECT_TRUE(log.Await("cannot connect to chief:0 (" + Address() +
                         "): the other side does not use TLS 1.3"))
       << log.text();
 }
@@ -458,10 +461,10 @@ TEST_F(IdentityOfCalls, ThatAreRefusedAgainAndAgainCostALine) {
   const auto stranger = Make("worker:1", "two");
   const MonotonicTime start = Clock::now();
   for (int i = 0; i < 5; ++i) EXPECT_FALSE(Call(stranger, "worker:1").ok());
-  EXPECT_TRUE(log.Await("ended before it proved who it is"));
+  EXPECT_TRUE(log.Await("ended before the peer proved its identity"));
   const auto lines = 1 + static_cast<int>(Seconds(Clock::now() - start) / 10);
-  EXPECT_LE(log.Count("no connection to chief:0"), lines) << log.text();
-  EXPECT_LE(log.Count("ended before it proved who it is"), lines) << log.text();
+  EXPECT_LE(log.Count("cannot connect to chief:0"), lines) << log.text();
+  EXPECT_LE(log.Count("ended before the peer proved its identity"), lines) << log.text();
 }
 
 TEST_F(IdentityOfCalls, FollowAKeyThatIsReplacedUnderARunningServer) {

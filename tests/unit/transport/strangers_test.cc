@@ -214,9 +214,9 @@ TEST(DescriptorsTest, TheyMakeOneLineAWhile) {
   const testing::LoggedLines lines;
   const Descriptors none(3);
   ASSERT_EQ(connect(client, reinterpret_cast<sockaddr*>(&other), sizeof other), 0);
-  ASSERT_TRUE(lines.Await("Cannot take a data connection: Too many open files"));
+  ASSERT_TRUE(lines.Await("cannot accept a data connection: Too many open files"));
   std::this_thread::sleep_for(std::chrono::milliseconds(350));  // The time of three attempts.
-  EXPECT_EQ(lines.Count("Cannot take a data connection"), 1);
+  EXPECT_EQ(lines.Count("cannot accept a data connection"), 1);
 }
 
 TEST(SignalTest, WithoutADescriptorItStillEndsAWait) {
