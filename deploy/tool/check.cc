@@ -12,6 +12,7 @@
 #include "common/job/program_path.h"
 #include "common/process/task_process.h"
 #include "common/push_pull/options.h"
+#include "common/train/embedding/dense_variables.h"
 #include "common/train/embedding/parameter_exchange.h"
 #include "common/train/evaluation.h"
 #include "common/train/replica/devices.h"

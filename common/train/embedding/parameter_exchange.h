@@ -18,40 +18,32 @@
 // fast as with one worker. Buffers declared kSame are not pushed. If a program changes one, the
 // step fails.
 //
-// Rows of embedding tables are pulled when a step looks them up. Their gradients are pushed
-// separately, at the end of the step. A program can name keys of the next batch in its prefetch().
-// Their rows are then pulled during the current step. If this worker pushes a gradient of such a
-// row after that pull, it pulls the row again. A step therefore sees all earlier pushes of this
-// worker.
+// DenseVariables has the parameters and buffers. RowExchange exchanges the rows of embedding
+// tables.
 //
 // Used by the replica's thread, with two exceptions. The thread that loads batches calls Prefetch.
 // Autograd may deliver gradients in a thread of its own.
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/job/job.h"
 #include "common/optim/optimizer_spec.h"
 #include "common/push_pull/client.h"
-#include "common/push_pull/rows/row_spread.h"
+#include "common/train/embedding/dense_variables.h"
+#include "common/train/embedding/row_exchange.h"
 #include "common/train/replica/gradient_sink.h"
 #include "common/train/replica/replica.h"
 #include "common/train/state/variables.h"
 
 namespace muster {
-
-struct PrefetchedRows;
 
 class ParameterExchange : public EmbeddingStore {
  public:
@@ -60,13 +52,12 @@ class ParameterExchange : public EmbeddingStore {
                                                                  const Job& job,
                                                                  ServedVariables served,
                                                                  push_pull::Layout layout);
-  ~ParameterExchange() override;
 
   const std::vector<push_pull::VariableSpec>& variables() const { return served_.specs; }
   const push_pull::Layout& layout() const { return layout_; }
   // Returns the host memory that receives pulled variables, for ClientOptions::parameters. On a CPU
   // replica, it is the memory of the replica's own tensors.
-  std::vector<std::vector<std::span<float>>> parameters() const;
+  std::vector<std::vector<std::span<float>>> parameters() const { return dense_.HostMemory(); }
   // Sets the client that sends and receives. It must stay valid until the next call of UseClient.
   // `client` may be null. Rows that an earlier client has prefetched become invalid. Called between
   // steps.
@@ -86,7 +77,9 @@ class ParameterExchange : public EmbeddingStore {
   // keys that it names. Does not wait for the rows. Returns null if the program names no key or
   // there is no client. Returns an error if prefetch() fails.
   absl::StatusOr<std::shared_ptr<PrefetchedRows>> Prefetch(Replica* replica,
-                                                           const data::Batch& batch);
+                                                           const data::Batch& batch) {
+    return rows_.Prefetch(replica, batch);
+  }
 
   // Begins a step. `weight` is the factor for the changes of buffers: 1 / number of workers. `rows`
   // is the result of Prefetch for the batch of this step, and may be null. `lease` is the number of
@@ -111,83 +104,28 @@ class ParameterExchange : public EmbeddingStore {
   // server refuses a gradient, or the change of a buffer, that is not finite.
   const std::set<std::string>& not_finite() const { return not_finite_; }
 
- private:
-  friend class PushedGradients;
-  // A part of a variable. A server holds each part in one piece of memory.
-  struct Part {
-    // The range of the variable's first dimension. A 0-dimensional variable has one row.
-    int64_t first_row = 0, rows = 0;
-    int64_t begin = 0;        // Index of the first element in the variable's memory.
-    std::span<float> memory;  // The client's memory for the gradient of this part.
-    at::Tensor view;          // `memory` as a tensor with the variable's strides.
-  };
-  struct Variable {
-    // The replica's own tensor, and its copy on the CPU. On a CPU replica, both are the same
-    // tensor.
-    at::Tensor tensor, host;
-    std::vector<Part> parts;
-    std::vector<int> chunks;  // Indices into chunks_.
-    bool used = false;        // True if the variable has a gradient in this reduction.
-    // True for a floating-point buffer that is not declared kSame. The worker pushes its changes.
-    bool buffer = false;
-    at::Tensor before;  // The value of a buffer at the start of the step.
-    // True for a buffer whose values are at least 0 before and after the step.
-    bool floor = false;
-    // True for a buffer that is declared kSame. `before` is then the value at the last pull. Before
-    // the first pull, `before` is undefined.
-    bool same = false;
-  };
-  // A chunk, and its state in the current step.
-  struct ChunkPlace {
-    push_pull::Chunk chunk;
-    int index = 0;               // Index of the chunk within its server.
-    std::vector<int> variables;  // Indices into variables_.
-    int pending = 0;             // Variables whose gradient is missing in this micro-batch.
-    bool used = false;           // True if a variable of the chunk has a gradient.
-    bool launched = false;       // True if the chunk was pushed or pulled in this reduction.
-    bool fresh = false;          // True if the chunk was pushed or pulled in this step.
-    bool buffers = false;        // True if a variable of the chunk is a buffer.
-  };
+  // ---- Called by the sinks of MakeSinks
 
-  ParameterExchange(push_pull::Layout layout, ServedVariables served)
-      : layout_(std::move(layout)), served_(std::move(served)) {}
-  // Called once, by Make. Calls the functions below, in the order AddChunks, AddVariables,
-  // MarkBuffers, LayOutTables, FindParameters, AddPart.
-  void BuildLayout(const Replica& replica);
-  // Maps the address of a variable's first element to an index into variables_.
-  using VariablesByMemory = std::map<const void*, int>;
-  // Returns the indices into chunks_ of each server's chunks, indexed by server.
-  std::vector<std::vector<int>> AddChunks();
-  VariablesByMemory AddVariables();
-  // Sets the fields `buffer`, `before` and `same` of the variables.
-  void MarkBuffers(const Replica& replica, const VariablesByMemory& by_memory);
-  // Sets variable_of_ and parameters_of_.
-  void FindParameters(const Replica& replica, const VariablesByMemory& by_memory);
-  // Adds a part to its variable, and the variable to the chunks that overlap the part. `of_server`
-  // has the indices of the chunks on the part's server.
-  void AddPart(const push_pull::VariablePart& part, const std::vector<int>& of_server);
-  // Returns true if the optimizer clips gradients.
-  bool clips(int optimizer) const;
-  // Copies `gradient` to the client's memory. If `add` is true, adds it to the values there.
-  void Write(int variable, const at::Tensor& gradient, bool add);
-  // Sets the client's memory for the gradient to 0.
-  void Clear(int variable);
-  // Returns a ProgramError if a kSame buffer differs from its value at the last pull.
-  absl::Status CheckSameBuffers() const;
-  using What = push_pull::PushPullClient::What;
-  // Sends a request for one chunk. `what` says whether the request has a gradient, a difference or
-  // nothing. The answer has the new values of the chunk in all three cases.
-  void Launch(int chunk, What what = What::kGradient);
+  // Sets the learning rate of the program's optimizer number `optimizer` for the next push.
+  void SetLearningRate(int optimizer, double rate);
+  // Sends a request for one chunk, in a push that it begins if none is open.
+  void Launch(int chunk, DenseVariables::What what = DenseVariables::What::kGradient);
   // Pushes the changed buffers. Pulls all chunks that this step has not pushed.
   void LaunchRest();
-  // Writes the value before the step minus the current value to the client's memory. The servers
-  // subtract this difference. Returns false if the buffer is unchanged or the weight of BeginStep
-  // is 0.
-  bool WriteDifference(Variable& variable);
-  // Begins a push, if none is open.
-  void Open();
   // Blocks until the open push is complete. Copies the received values to the device.
   absl::Status Wait();
+  // Returns true between the first Launch of a push and Wait.
+  bool open() const { return open_; }
+
+ private:
+  ParameterExchange(const Replica& replica, ServedVariables served, push_pull::Layout layout)
+      : served_(std::move(served)),
+        layout_(std::move(layout)),
+        dense_(replica, served_, layout_),
+        rows_(served_, layout_),
+        learning_rates_(served_.optimizers.size(), 1.0) {}
+  // Begins a push, if none is open.
+  void Open();
   // Returns the result of `call`, and calls on_wait_ before and after it.
   template <typename Call>
   auto Waiting(const Call& call) const {
@@ -196,85 +134,26 @@ class ParameterExchange : public EmbeddingStore {
     if (on_wait_) on_wait_(false);
     return result;
   }
-  // Adds the variables of refused chunks, given as (server, index), to not_finite_.
-  void NoteRefused(const std::set<std::pair<int, int>>& chunks);
-  // Copies received values to the device. On a CPU replica, tells autograd that the tensors have
-  // changed. Includes the variables without an optimizer if `rest` is true.
-  void CopyToDevice(bool rest);
 
-  const push_pull::Layout layout_;
   const ServedVariables served_;
-  std::vector<Variable> variables_;
-  std::vector<ChunkPlace> chunks_;
-  // An embedding table on the servers.
-  struct Table {
-    int variable = 0;              // Index into variables_.
-    std::vector<int> first_chunk;  // Indexed by server: the index of the table's first chunk there.
-    int64_t width = 0;
-    // Indexed by the table's chunk, as in RowSpread. A pull of rows returns how many updates other
-    // workers have made to the chunk (RowPull::others). The element is the smallest such number
-    // among the pulls that this step uses.
-    std::vector<std::optional<int64_t>> others;
-    int servers() const { return static_cast<int>(first_chunk.size()); }
-  };
-  // Sets tables_.
-  void LayOutTables();
-  static push_pull::RowPlace PlaceOfChunk(const Table& table, size_t chunk);
-  static std::shared_ptr<push_pull::RowFetch> MakeFetch(const Table& table,
-                                                        push_pull::RowSpread* spread);
-  static void NoteOthers(const push_pull::RowFetch& fetch, const std::vector<bool>* used,
-                         Table* table);
-  // The functions of row pulls. exchange_rows.cc documents them.
-  struct Asked;
-  void Ask(const RowRead& read, std::span<const size_t> places, std::vector<Asked>* all);
-  absl::Status PullRows(std::span<const RowRead> reads);
-  void FetchAsked(const std::vector<Asked>& all, size_t known);
-  absl::Status TakePrefetched(const RowRead& read, std::vector<Asked>* all);
-  void FetchAgain(std::span<const RowGradients> pushed,
-                  std::span<const std::shared_ptr<PrefetchedRows>> ahead);
-  void BeginRows(std::shared_ptr<PrefetchedRows> rows);
-  std::vector<std::shared_ptr<PrefetchedRows>> AheadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  std::vector<Table> tables_;
-  // The rows that were prefetched for this step. May be null.
-  std::shared_ptr<PrefetchedRows> prefetched_;
-  // Held while a push or prefetch of rows is sent. The order of sending determines which pushes the
-  // prefetched rows include.
-  absl::Mutex mutex_;
-  // A copy of client_, for Prefetch, which another thread calls.
-  push_pull::PushPullClient* prefetching_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // The number of calls of UseClient, which identifies the current client.
-  int clients_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The rows that are prefetched for later steps.
-  std::vector<std::weak_ptr<PrefetchedRows>> ahead_ ABSL_GUARDED_BY(mutex_);
-  std::vector<float> packed_;  // Keys and gradients of the rows in the open push.
-  // Indexed by the program's optimizer: the indices of its chunks.
-  std::vector<std::vector<int>> chunks_of_;
-  std::vector<int> rest_;  // The indices of the chunks without an optimizer.
-  std::vector<std::vector<at::Tensor>> parameters_of_;  // Indexed by optimizer.
-  // Indexed by optimizer, then by parameter: the index into variables_. -1 if the parameter has no
-  // elements.
-  std::vector<std::vector<int>> variable_of_;
+  const push_pull::Layout layout_;
+  DenseVariables dense_;
+  RowExchange rows_;
   std::vector<ClipOptions> clips_;  // Indexed by optimizer.
-  // True in a float16 run. Gradients may then be infinite. All gradients are therefore collected
-  // and checked before the first is sent.
-  bool whole_ = false;
+  bool float16_ = false;            // True in a float16 run.
   push_pull::PushPullClient* client_ = nullptr;
   std::function<void(bool)> on_wait_;
   double weight_ = 1;                   // Argument of BeginStep.
   int64_t lease_ = 0;                   // Argument of BeginStep.
   std::vector<double> learning_rates_;  // Indexed by the servers' optimizer.
-  bool open_ = false;                   // True between the first Launch of a push and Wait.
-  bool rest_done_ = false;              // True if this step has pushed the changed buffers.
-  absl::Status refused_;                // The error if this step changed a kSame buffer.
+  bool open_ = false;
+  bool rest_done_ = false;  // True if this step has pushed the changed buffers.
+  absl::Status refused_;    // The error if this step changed a kSame buffer.
   uint64_t sequence_ = 0;
   int64_t pushes_ = 0;  // Pushes of this step.
   MonotonicTime push_began_;
   push_pull::PushPullClient::Outcome outcome_;
   std::set<std::string> not_finite_;
 };
-
-// Returns the error for a program that changed the buffer `name`, which is declared kSame.
-absl::Status ChangedSameBuffer(const std::string& name);
 
 }  // namespace muster

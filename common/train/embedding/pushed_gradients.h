@@ -1,6 +1,6 @@
 // Receives the gradients of one optimizer from the backward pass, and pushes them to parameter
 // servers. ParameterExchange makes one object for each optimizer, and documents chunks and pushes.
-// Internal to this folder.
+// Threads: see gradient_sink.h. Internal to this folder.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,13 @@ namespace muster {
 
 class PushedGradients final : public GradientSink {
  public:
-  PushedGradients(ParameterExchange* exchange, int optimizer);
+  struct Options {
+    int optimizer = 0;  // Index of the program's optimizer.
+    ClipOptions clip;
+    bool float16 = false;  // True in a float16 run. Gradients may then be infinite.
+  };
+  // `exchange` and `dense`, the variables of `exchange`, must outlive the object.
+  PushedGradients(ParameterExchange* exchange, DenseVariables* dense, const Options& options);
   ~PushedGradients() override { Cancel(); }
 
   void Begin(const Reduction& reduction) override;
@@ -31,19 +37,22 @@ class PushedGradients final : public GradientSink {
   void Cancel() override;
   int64_t control_capacity() const override { return INT64_MAX; }  // Control data is not sent.
   bool updates() const override { return true; }
-  bool launched() const override { return exchange_->open_; }
+  bool launched() const override { return exchange_->open(); }
 
  private:
-  // Returns true if all gradients must be complete before the first is sent. This is the case if
-  // the job clips gradients, and in float16, where all gradients are checked first.
-  bool whole() const;
   // Returns the gradients so far: gradients_, or views of the client's memory.
   std::vector<at::Tensor> Written() const;
 
   ParameterExchange* const exchange_;
+  DenseVariables* const dense_;
   const int optimizer_;
+  const ClipOptions clip_;
+  // True if all gradients must be complete before the first is sent. This is the case if the job
+  // clips gradients, and in float16, where all gradients are checked first.
+  const bool whole_;
   const std::vector<at::Tensor> parameters_;
-  std::vector<at::Tensor> gradients_;  // Undefined tensors unless whole() is true.
+  const std::vector<int> variables_;   // Indexed by parameter, as in DenseVariables::variables.
+  std::vector<at::Tensor> gradients_;  // Undefined tensors unless whole_ is true.
   std::vector<bool> fired_;            // True for a parameter with a gradient in this micro-batch.
   // `early_` is true if chunks may be pushed during the backward pass. `launching_` is true while
   // each chunk is pushed as soon as it is complete. `all_launched_` is true after LaunchAll.

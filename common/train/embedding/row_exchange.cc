@@ -1,10 +1,8 @@
-// The part of ParameterExchange for rows of embedding tables. RowSpread assigns each key to a
-// server and a chunk.
+#include "common/train/embedding/row_exchange.h"
+
 #include <algorithm>
 
-#include "common/push_pull/rows/row_spread.h"
 #include "common/train/embedding/embedding_step.h"
-#include "common/train/embedding/parameter_exchange.h"
 #include "common/train/embedding/prefetched_rows.h"
 
 namespace muster {
@@ -14,31 +12,41 @@ using push_pull::RowPlace;
 using push_pull::RowSpread;
 using push_pull::SpreadRows;
 
-void ParameterExchange::LayOutTables() {
-  for (size_t v = 0; v < served_.specs.size(); ++v) {
-    if (!served_.specs[v].table) continue;
+RowExchange::RowExchange(const ServedVariables& served, const push_pull::Layout& layout) {
+  for (size_t v = 0; v < served.specs.size(); ++v) {
+    if (!served.specs[v].table) continue;
     Table& table = tables_.emplace_back();
-    table.variable = static_cast<int>(v);
-    table.width = served_.specs[v].table->width;
-    for (const std::vector<push_pull::Chunk>& chunks : layout_.chunks) {
+    table.optimizer = served.specs[v].optimizer;
+    table.width = served.specs[v].table->width;
+    for (const std::vector<push_pull::Chunk>& chunks : layout.chunks) {
       const auto first = std::find_if(
           chunks.begin(), chunks.end(),
-          [&](const push_pull::Chunk& chunk) { return chunk.table == table.variable; });
+          [v](const push_pull::Chunk& chunk) { return chunk.table == static_cast<int>(v); });
       table.first_chunk.push_back(static_cast<int>(first - chunks.begin()));
     }
     table.others.resize(static_cast<size_t>(table.servers()) * kRowChunks);
   }
 }
 
-// Returns the server of a RowSpread chunk, and the chunk's index within the server.
-RowPlace ParameterExchange::PlaceOfChunk(const Table& table, size_t chunk) {
+void RowExchange::UseClient(push_pull::PushPullClient* client) {
+  {
+    absl::MutexLock lock(&mutex_);
+    prefetching_ = client;
+    ++clients_;
+  }
+  prefetched_.reset();
+  client_ = client;
+}
+
+// Returns the server of a RowSpread chunk, and the chunk's index within the server. RowSpread
+// assigns each key to such a chunk.
+RowPlace RowExchange::PlaceOfChunk(const Table& table, size_t chunk) {
   const auto server = static_cast<int>(chunk / kRowChunks);
   return {server, table.first_chunk[server] + static_cast<int>(chunk % kRowChunks)};
 }
 
 // Makes a fetch of the keys in `spread`. Its rows have the same order.
-std::shared_ptr<push_pull::RowFetch> ParameterExchange::MakeFetch(const Table& table,
-                                                                  RowSpread* spread) {
+std::shared_ptr<push_pull::RowFetch> RowExchange::MakeFetch(const Table& table, RowSpread* spread) {
   auto fetch = std::make_shared<push_pull::RowFetch>();
   const auto width = static_cast<size_t>(table.width);
   fetch->keys = std::move(spread->keys);
@@ -55,8 +63,8 @@ std::shared_ptr<push_pull::RowFetch> ParameterExchange::MakeFetch(const Table& t
 }
 
 // Notes RowPull::others of the used chunks. If `used` is null, all chunks of the fetch are used.
-void ParameterExchange::NoteOthers(const push_pull::RowFetch& fetch, const std::vector<bool>* used,
-                                   Table* table) {
+void RowExchange::NoteOthers(const push_pull::RowFetch& fetch, const std::vector<bool>* used,
+                             Table* table) {
   for (const push_pull::RowPull& pull : fetch.pulls) {
     const int chunk = pull.shard * kRowChunks + pull.chunk - table->first_chunk[pull.shard];
     if (used != nullptr && !(*used)[chunk]) continue;
@@ -86,8 +94,8 @@ class PrefetchImpl {
 
 void Prefetch::keys(EmbeddingHandle table, const at::Tensor& keys) { impl_->Add(table, keys); }
 
-absl::StatusOr<std::shared_ptr<PrefetchedRows>> ParameterExchange::Prefetch(
-    Replica* replica, const data::Batch& batch) {
+absl::StatusOr<std::shared_ptr<PrefetchedRows>> RowExchange::Prefetch(Replica* replica,
+                                                                      const data::Batch& batch) {
   if (tables_.empty()) return nullptr;
   PrefetchImpl wanted(*replica);
   MUSTER_RETURN_IF_ERROR(CatchProgramErrors("prefetch", [&] {
@@ -115,7 +123,7 @@ absl::StatusOr<std::shared_ptr<PrefetchedRows>> ParameterExchange::Prefetch(
   return rows;
 }
 
-std::vector<std::shared_ptr<PrefetchedRows>> ParameterExchange::AheadLocked() {
+std::vector<std::shared_ptr<PrefetchedRows>> RowExchange::AheadLocked() {
   std::vector<std::shared_ptr<PrefetchedRows>> ahead;
   for (const std::weak_ptr<PrefetchedRows>& weak : ahead_)
     if (auto rows = weak.lock(); rows != nullptr && rows != prefetched_ && rows->client == clients_)
@@ -124,7 +132,7 @@ std::vector<std::shared_ptr<PrefetchedRows>> ParameterExchange::AheadLocked() {
   return ahead;
 }
 
-void ParameterExchange::BeginRows(std::shared_ptr<PrefetchedRows> rows) {
+void RowExchange::BeginStep(std::shared_ptr<PrefetchedRows> rows) {
   for (Table& table : tables_) table.others.assign(table.others.size(), std::nullopt);
   absl::MutexLock lock(&mutex_);
   prefetched_ = rows != nullptr && rows->client == clients_ ? std::move(rows) : nullptr;
@@ -133,15 +141,15 @@ void ParameterExchange::BeginRows(std::shared_ptr<PrefetchedRows> rows) {
 // ---- Steps
 
 // A fetch for which a step waits. It has some or all keys of `read`.
-struct ParameterExchange::Asked {
+struct RowExchange::Asked {
   const RowRead* read;
   RowSpread spread;  // Its places are indices into `read`.
   std::shared_ptr<push_pull::RowFetch> fetch;
 };
 
 // Adds a fetch of the keys at `places`, or of all keys if `places` is empty.
-void ParameterExchange::Ask(const RowRead& read, std::span<const size_t> places,
-                            std::vector<Asked>* all) {
+void RowExchange::Ask(const RowRead& read, std::span<const size_t> places,
+                      std::vector<Asked>* all) {
   const Table& table = tables_[read.table];
   std::vector<uint64_t> some;
   for (const size_t place : places) some.push_back(read.keys[place]);
@@ -153,14 +161,14 @@ void ParameterExchange::Ask(const RowRead& read, std::span<const size_t> places,
 }
 
 // Sends all fetches except the first `known`, together.
-void ParameterExchange::FetchAsked(const std::vector<Asked>& all, size_t known) {
+void RowExchange::FetchAsked(const std::vector<Asked>& all, size_t known) {
   std::vector<std::shared_ptr<push_pull::RowFetch>> fetches;
   for (; known < all.size(); ++known) fetches.push_back(all[known].fetch);
   client_->FetchRows(fetches);
 }
 
 // Copies the prefetched rows of `read`. Adds a fetch for its other rows to `all`.
-absl::Status ParameterExchange::TakePrefetched(const RowRead& read, std::vector<Asked>* all) {
+absl::Status RowExchange::TakePrefetched(const RowRead& read, std::vector<Asked>* all) {
   Table& table = tables_[read.table];
   const PrefetchedTable& here = prefetched_->tables[read.table];
   for (const auto& fetch : here.fetches) {
@@ -175,15 +183,7 @@ absl::Status ParameterExchange::TakePrefetched(const RowRead& read, std::vector<
   return absl::OkStatus();
 }
 
-absl::Status ParameterExchange::Pull(std::span<const RowRead> reads) {
-  return Waiting([&] { return PullRows(reads); });
-}
-
-absl::Status ParameterExchange::PullRows(std::span<const RowRead> reads) {
-  if (open_)
-    return ProgramError(
-        "lookup was called after minimize() in a step: with parameter servers its gradients are on "
-        "their way by then; look everything up first");
+absl::Status RowExchange::Pull(std::span<const RowRead> reads) {
   const auto here = [&](const RowRead& read) {
     return prefetched_ != nullptr && !prefetched_->tables[read.table].fetches.empty();
   };
@@ -206,17 +206,18 @@ absl::Status ParameterExchange::PullRows(std::span<const RowRead> reads) {
   return absl::OkStatus();
 }
 
-absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tables) {
+bool RowExchange::Push(std::span<const RowGradients> tables, std::span<double> learning_rates,
+                       const std::function<void()>& open) {
   size_t elements = 0;
   for (size_t t = 0; t < tables.size(); ++t)
     elements += tables[t].keys.size() * static_cast<size_t>(2 + tables_[t].width);
-  if (elements == 0) return absl::OkStatus();
+  if (elements == 0) return false;
   if (packed_.size() < elements) packed_.resize(elements);
   std::vector<push_pull::RowPush> pushes;
   float* at = packed_.data();
   for (size_t t = 0; t < tables.size(); ++t) {
     const Table& table = tables_[t];
-    learning_rates_[served_.specs[table.variable].optimizer] = tables[t].learning_rate;
+    learning_rates[table.optimizer] = tables[t].learning_rate;
     RowSpread spread;
     SpreadRows(tables[t].keys, table.servers(), &spread);
     for (size_t c = 0; c < spread.chunks(); ++c) {
@@ -231,17 +232,17 @@ absl::Status ParameterExchange::Push(int64_t, std::span<const RowGradients> tabl
   {
     absl::MutexLock lock(&mutex_);
     ahead = AheadLocked();
-    Open();
+    open();
     client_->LaunchRows(pushes);
   }
   FetchAgain(tables, ahead);
-  return Wait();
+  return true;
 }
 
 // Fetches prefetched rows again if their keys were pushed. The new fetch follows the push, so its
 // rows include it.
-void ParameterExchange::FetchAgain(std::span<const RowGradients> pushed,
-                                   std::span<const std::shared_ptr<PrefetchedRows>> ahead) {
+void RowExchange::FetchAgain(std::span<const RowGradients> pushed,
+                             std::span<const std::shared_ptr<PrefetchedRows>> ahead) {
   std::vector<std::shared_ptr<push_pull::RowFetch>> fetches;
   for (const std::shared_ptr<PrefetchedRows>& rows : ahead)
     for (size_t t = 0; t < pushed.size(); ++t) {

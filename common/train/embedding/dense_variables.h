@@ -1,0 +1,150 @@
+// The parameters and floating-point buffers of a worker that parameter servers hold: their place in
+// the client's memory (push_pull/client.h), and their state in the current step. A chunk is a range
+// of a server's memory that belongs to one optimizer. Chunks have one numbering for all servers.
+//
+// ParameterExchange owns the object. Used by the replica's thread. Autograd may deliver gradients
+// in a thread of its own, while the replica's thread waits. Internal to this folder.
+#pragma once
+
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/push_pull/client.h"
+#include "common/train/replica/replica.h"
+#include "common/train/state/variables.h"
+
+namespace muster {
+
+class DenseVariables {
+ public:
+  using What = push_pull::PushPullClient::What;
+
+  // `served` and `layout` must outlive the object.
+  DenseVariables(const Replica& replica, const ServedVariables& served,
+                 const push_pull::Layout& layout);
+  // Returns the result of ParameterExchange::parameters.
+  std::vector<std::vector<std::span<float>>> HostMemory() const;
+  // Sets the client, which may be null. Sets its memory for gradients to 0.
+  void UseClient(push_pull::PushPullClient* client);
+  // Copies received values to the device. On a CPU replica, tells autograd that the tensors have
+  // changed. Includes the variables without an optimizer if `rest` is true.
+  void CopyToDevice(bool rest);
+  // Keeps the values of the kSame buffers.
+  void KeepSameBuffers();
+  // Returns a ProgramError if a kSame buffer differs from the value that was kept last.
+  absl::Status CheckSameBuffers() const;
+
+  void BeginStep();
+  // Sends a request for one chunk. `what` says whether the request has a gradient, a difference or
+  // nothing. The answer has the new values of the chunk in all three cases. REQUIRES: a push has
+  // begun.
+  void Launch(int chunk, What what);
+  // Writes the changes that the step made to buffers to the client's memory, unless `weight` is 0.
+  // Returns the arguments of the last launches of the step: pushes of the changed buffers, and
+  // pulls of all chunks that the step has not pushed.
+  std::vector<std::pair<int, What>> WriteDifferences(double weight);
+  // Adds the names of the variables in refused chunks, given as (server, index), whose gradient is
+  // not finite. Adds the name of each table with such a chunk. Called while the gradients are still
+  // in the memory from which they were pushed.
+  void AddNotFinite(const std::set<std::pair<int, int>>& chunks,
+                    std::set<std::string>* names) const;
+
+  // The gradients of one optimizer of the program. gradient_sink.h explains reductions.
+  const std::vector<at::Tensor>& parameters(int optimizer) const {
+    return parameters_of_[optimizer];
+  }
+  // Indexed by parameter: its variable. -1 if the parameter has no elements.
+  const std::vector<int>& variables(int optimizer) const { return variable_of_[optimizer]; }
+  void BeginReduction(int optimizer);
+  void BeginBackward(int optimizer);  // Begins a micro-batch.
+  // Copies `gradient` to the client's memory. If `add` is true, adds it to the values there.
+  void Write(int variable, const at::Tensor& gradient, bool add);
+  // Notes that the variable has its gradient in this micro-batch. Returns the chunks that now have
+  // all their gradients.
+  std::vector<int> Complete(int variable);
+  // Sets the client's memory of variables without a gradient to 0. Returns the chunks with a
+  // gradient that were not launched.
+  std::vector<int> CompleteAll(int optimizer);
+  // Returns true if the variable has a gradient in this reduction.
+  bool used(int variable) const { return variables_[variable].used; }
+  // Returns true if a chunk of the variable was launched in this reduction.
+  bool launched(int variable) const;
+  // Returns the client's memory of the variables with a gradient, one tensor for each part.
+  std::vector<at::Tensor> Written(int optimizer) const;
+
+ private:
+  // A part of a variable. A server holds each part in one piece of memory.
+  struct Part {
+    // The range of the variable's first dimension. A 0-dimensional variable has one row.
+    int64_t first_row = 0, rows = 0;
+    int64_t begin = 0;        // Index of the first element in the variable's memory.
+    std::span<float> memory;  // The client's memory for the gradient of this part.
+    at::Tensor view;          // `memory` as a tensor with the variable's strides.
+  };
+  struct Variable {
+    // The replica's own tensor, and its copy on the CPU. On a CPU replica, both are the same
+    // tensor.
+    at::Tensor tensor, host;
+    std::vector<Part> parts;
+    std::vector<int> chunks;  // Indices into chunks_.
+    bool used = false;        // True if the variable has a gradient in this reduction.
+    // True for a floating-point buffer that is not declared kSame. The worker pushes its changes.
+    bool buffer = false;
+    at::Tensor before;  // The value of a buffer at the start of the step.
+    // True for a buffer whose values are at least 0 before and after the step.
+    bool floor = false;
+    // True for a buffer that is declared kSame. `before` is then the value at the last pull. Before
+    // the first pull, `before` is undefined.
+    bool same = false;
+  };
+  // A chunk, and its state in the current step.
+  struct ChunkPlace {
+    push_pull::Chunk chunk;
+    int index = 0;               // Index of the chunk within its server.
+    std::vector<int> variables;  // Indices into variables_.
+    int pending = 0;             // Variables whose gradient is missing in this micro-batch.
+    bool used = false;           // True if a variable of the chunk has a gradient.
+    bool launched = false;       // True if the chunk was pushed or pulled in this reduction.
+    bool fresh = false;          // True if the chunk was pushed or pulled in this step.
+    bool buffers = false;        // True if a variable of the chunk is a buffer.
+  };
+
+  // Called by the constructor: AddChunks, AddVariables, MarkBuffers, FindParameters, AddPart.
+  // Returns the indices into chunks_ of each server's chunks, indexed by server.
+  std::vector<std::vector<int>> AddChunks();
+  // Maps the address of a variable's first element to an index into variables_.
+  using VariablesByMemory = std::map<const void*, int>;
+  VariablesByMemory AddVariables();
+  // Sets the fields `buffer`, `before` and `same` of the variables.
+  void MarkBuffers(const Replica& replica, const VariablesByMemory& by_memory);
+  // Sets variable_of_ and parameters_of_.
+  void FindParameters(const Replica& replica, const VariablesByMemory& by_memory);
+  // Adds a part to its variable, and the variable to the chunks that overlap the part. `of_server`
+  // has the indices of the chunks on the part's server.
+  void AddPart(const push_pull::VariablePart& part, const std::vector<int>& of_server);
+  // Writes the value before the step minus the current value to the client's memory. The servers
+  // subtract this difference. Returns false if the buffer is unchanged or `weight` is 0.
+  bool WriteDifference(double weight, Variable* variable);
+
+  const ServedVariables& served_;
+  const push_pull::Layout& layout_;
+  push_pull::PushPullClient* client_ = nullptr;
+  std::vector<Variable> variables_;  // Indexed like ServedVariables::specs. A table has no parts.
+  std::vector<ChunkPlace> chunks_;
+  // Indexed by the program's optimizer: the indices of its chunks.
+  std::vector<std::vector<int>> chunks_of_;
+  std::vector<int> rest_;  // The indices of the chunks without an optimizer.
+  std::vector<std::vector<at::Tensor>> parameters_of_;  // Indexed by optimizer.
+  // Indexed by optimizer, then by parameter: the index into variables_. -1 if the parameter has no
+  // elements.
+  std::vector<std::vector<int>> variable_of_;
+};
+
+// Returns the error for a program that changed the buffer `name`, which is declared kSame.
+absl::Status ChangedSameBuffer(const std::string& name);
+
+}  // namespace muster
