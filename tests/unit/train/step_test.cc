@@ -384,8 +384,9 @@ TEST_P(StepOverReplicas, NoBucketGoesFromAHookInTheFirstStep) {
   ASSERT_TRUE(run.status.ok()) << run.status;
   const auto of_all = [](int buckets) { return std::vector<int>(GetParam(), buckets); };
   EXPECT_EQ(from_hooks[1], of_all(0));
-  EXPECT_EQ(from_hooks[2], of_all(2)) << "while the backward pass still runs";
-  EXPECT_EQ(from_hooks[3], of_all(2));
+  const int launched = GetParam() == 1 ? 0 : 2;  // One replica has no buckets.
+  EXPECT_EQ(from_hooks[2], of_all(launched)) << "while the backward pass still runs";
+  EXPECT_EQ(from_hooks[3], of_all(launched));
 }
 
 TEST(Step, TheGeneratorIsAFunctionOfStepAndReplica) {
