@@ -144,7 +144,7 @@ absl::Status MakeRules(Replica* replica) {
     std::vector<bool> trained;
     for (const at::Tensor& candidate : optimizer.candidates)
       trained.push_back(candidate.requires_grad());
-    MUSTER_RETURN_IF_ERROR(replica->MakeRule(static_cast<int>(o), trained));
+    MUSTER_RETURN_IF_ERROR(replica->optimizer_set().MakeRule(static_cast<int>(o), trained));
   }
   for (const NamedOptimizer& optimizer : replica->optimizers()) {
     MUSTER_ASSIGN_OR_RETURN(const OptimizerSpec spec, ParseOptimizer(optimizer.spec));

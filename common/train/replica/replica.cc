@@ -4,8 +4,6 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -187,7 +185,7 @@ class BuilderImpl {
   }
 
   void CollectParameters() {
-    for (NamedOptimizer& optimizer : replica->optimizers_) {
+    for (NamedOptimizer& optimizer : replica->optimizers()) {
       for (const std::string& name : optimizer.models) AddParameters(*FindModel(name), &optimizer);
       const auto& all = optimizer.candidates;
       if (std::none_of(all.begin(), all.end(), [](const auto& p) { return p.requires_grad(); }))
@@ -212,8 +210,8 @@ class BuilderImpl {
     optimizer.learning_rate = Choose(job.learning_rate, name, learning_rate);
     if (optimizer.learning_rate.is_null()) optimizer.learning_rate = DefaultLearningRate(spec);
     optimizer.spec = spec;
-    replica->optimizers_.push_back(std::move(optimizer));
-    return {static_cast<int>(replica->optimizers_.size()) - 1};
+    replica->optimizers().push_back(std::move(optimizer));
+    return {static_cast<int>(replica->optimizers().size()) - 1};
   }
 
   void AddDataset(Split split, std::function<absl::StatusOr<data::DatasetPtr>()> make,
@@ -263,7 +261,7 @@ class BuilderImpl {
   // optimizers, and checkpoints like models.
   void CheckEmbeddingNames() {
     for (const NamedEmbedding& table : replica->embeddings_) {
-      for (const NamedOptimizer& optimizer : replica->optimizers_) {
+      for (const NamedOptimizer& optimizer : replica->optimizers()) {
         if (optimizer.name == table.name)
           Fail(fmt::format("an optimizer and an embedding are named \"{}\"", table.name));
       }
@@ -396,19 +394,11 @@ void Builder::schedule(const std::string& name, ScheduleFactory make) {
 
 // ---- Replica
 
-namespace {
-class GradientHook : public torch::autograd::PostAccumulateGradHook {
- public:
-  explicit GradientHook(std::function<void()> action) : action_(std::move(action)) {}
-  void operator()(const torch::autograd::Variable&) override { action_(); }
-
- private:
-  const std::function<void()> action_;
-};
-}  // namespace
-
 Replica::Replica(const Job& job, at::Device device)
-    : job_(job), device_(device), callbacks_(std::make_unique<CallbackList>()) {}
+    : job_(job),
+      device_(device),
+      optimizer_set_(job, device, metrics_),
+      callbacks_(std::make_unique<CallbackList>()) {}
 
 absl::Status Replica::AddCallbacks(const std::vector<RegisteredCallback>& registered) {
   KeptWeights::NamedTensors own;
@@ -427,7 +417,7 @@ absl::Status Replica::AddCallbacks(const std::vector<RegisteredCallback>& regist
   facts.validates = datasets_.contains(Split::kValidation);
   facts.writes = !job_.model_dir.empty();
   facts.embeddings = !embeddings_.empty();
-  for (const NamedOptimizer& optimizer : optimizers_)
+  for (const NamedOptimizer& optimizer : optimizers())
     facts.rates.push_back({optimizer.name, optimizer.learning_rate});
   MUSTER_ASSIGN_OR_RETURN(*callbacks_, MakeCallbacks(job_.callbacks, registered, facts));
   return absl::OkStatus();
@@ -463,7 +453,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
        {std::pair("optimizer", &job.optimizer), std::pair("learning_rate", &job.learning_rate)}) {
     if (!value->is_object() || value->contains("name")) continue;
     std::vector<std::string> names = table_names;
-    for (const NamedOptimizer& optimizer : replica->optimizers_) names.push_back(optimizer.name);
+    for (const NamedOptimizer& optimizer : replica->optimizers()) names.push_back(optimizer.name);
     for (const auto& item : value->items()) {
       if (std::find(names.begin(), names.end(), item.key()) != names.end()) continue;
       const std::string nearest = Nearest(item.key(), names);
@@ -475,8 +465,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Make(const Job& job,
   }
   MUSTER_RETURN_IF_ERROR(replica->AddCallbacks(impl.callbacks));
   MUSTER_RETURN_IF_ERROR(MakeRules(replica.get()));
-  replica->built_trainable_ = replica->Trainable();
-  replica->AddHooks();
+  replica->optimizer_set_.EndBuild();
   std::vector<push_pull::EmbeddingTable::Options> tables;
   for (const NamedEmbedding& table : replica->embeddings_) tables.push_back(table.options);
   replica->tables_ = std::make_shared<LocalEmbeddings>(std::move(tables));
@@ -507,30 +496,6 @@ absl::Status Replica::ReplaceDatasets() {
 
 Replica::~Replica() = default;
 
-void Replica::AddHooks() {
-  // A parameter may belong to several optimizers, but has only one hook. The hook looks up which
-  // optimizer the current backward pass is for.
-  std::map<const at::TensorImpl*, std::pair<at::Tensor, std::vector<int>>> places;
-  for (size_t o = 0; o < optimizers_.size(); ++o) {
-    const auto& candidates = optimizers_[o].candidates;
-    for (size_t c = 0; c < candidates.size(); ++c) {
-      auto& place = places[candidates[c].unsafeGetTensorImpl()];
-      place.first = candidates[c];
-      place.second.resize(optimizers_.size(), -1);
-      place.second[o] = static_cast<int>(c);
-    }
-  }
-  for (auto& [impl, place] : places) {
-    torch::autograd::impl::set_post_acc_grad_hooks(
-        place.first, std::make_unique<GradientHook>([this, candidate_in = place.second] {
-          if (active_ < 0 || candidate_in[active_] < 0) return;
-          const NamedOptimizer& optimizer = optimizers_[active_];
-          const int index = optimizer.place[candidate_in[active_]];
-          if (index >= 0) optimizer.gradients->OnGradient(index);
-        }));
-  }
-}
-
 namespace {
 void AppendSlots(const Optimizer& rule, std::vector<at::Tensor>* all) {
   for (size_t s = 0; s < rule.slot_names().size(); ++s) {
@@ -542,7 +507,7 @@ void AppendSlots(const Optimizer& rule, std::vector<at::Tensor>* all) {
 
 std::vector<at::Tensor> Replica::state() const {
   std::vector<at::Tensor> all = replicated_state();
-  for (const NamedOptimizer& optimizer : optimizers_)
+  for (const NamedOptimizer& optimizer : optimizers())
     if (optimizer.rule->central()) AppendSlots(*optimizer.rule, &all);
   return all;
 }
@@ -554,9 +519,39 @@ std::vector<at::Tensor> Replica::replicated_state() const {
   }
   for (const NamedBuffer& buffer : buffers_)
     if (buffer.mode != BufferMode::kPerReplica) all.push_back(buffer.tensor);
-  for (const NamedOptimizer& optimizer : optimizers_)
+  for (const NamedOptimizer& optimizer : optimizers())
     if (!optimizer.rule->central()) AppendSlots(*optimizer.rule, &all);
   return all;
+}
+
+std::vector<uint8_t> Replica::Trainable() const {
+  std::vector<uint8_t> all = optimizer_set_.Trainable();
+  for (const NamedBuffer& buffer : buffers_) all.push_back(buffer.averaged ? 1 : 0);
+  return all;
+}
+
+absl::Status Replica::SetTrainable(const std::vector<uint8_t>& trainable) {
+  size_t at = 0;
+  MUSTER_RETURN_IF_ERROR(optimizer_set_.SetTrainable(trainable, &at));
+  for (NamedBuffer& buffer : buffers_) buffer.averaged = trainable.at(at++) != 0;
+  return absl::OkStatus();
+}
+
+std::vector<bool> Replica::requires_grad() const {
+  std::vector<bool> all;
+  for (const NamedModel& model : models_)
+    for (const auto& [name, parameter] : model.parameters) all.push_back(parameter.requires_grad());
+  return all;
+}
+
+void Replica::set_requires_grad(const std::vector<bool>& requires_grad) {
+  size_t at = 0;
+  for (NamedModel& model : models_) {
+    for (auto& [name, parameter] : model.parameters) {
+      const bool wanted = requires_grad.at(at++);
+      if (parameter.requires_grad() != wanted) parameter.set_requires_grad(wanted);
+    }
+  }
 }
 
 uint64_t DigestOfTensor(const at::Tensor& tensor, uint64_t hash) {
@@ -629,39 +624,27 @@ EvaluationModes::~EvaluationModes() {
 
 absl::Status Replica::Attach(collective::Communicator* communicator, const ScheduleContext& context,
                              const CollectiveOptions& options) {
-  communicator_ = communicator;
-  collective_ = options;
   // Makes room for the buffers that are known to be averaged. Steps may find more.
-  buffer_room_ = 0;
+  int64_t buffer_room = 0;
   for (const NamedBuffer& buffer : buffers_) {
     if (buffer.averaged && buffer.tensor.scalar_type() != at::kDouble)
-      buffer_room_ += buffer.tensor.numel();
+      buffer_room += buffer.tensor.numel();
   }
-  std::vector<std::unique_ptr<GradientSink>> sinks;
-  for (size_t o = 0; o < optimizers_.size(); ++o) {
-    MakeSink(static_cast<int>(o));
-    sinks.push_back(std::move(optimizers_[o].gradients));
-  }
-  return AttachSinks(std::move(sinks), context);
+  return AttachSinks(optimizer_set_.MakeSinks(communicator, options, buffer_room), context);
 }
 
 absl::Status Replica::Attach(std::vector<std::unique_ptr<GradientSink>> sinks,
                              const ScheduleContext& context) {
-  communicator_ = nullptr;
-  for (NamedOptimizer& optimizer : optimizers_) {
-    optimizer.differentiated.clear();
-    for (const at::Tensor& parameter : optimizer.candidates)
-      optimizer.differentiated.push_back(parameter.requires_grad());
-  }
+  optimizer_set_.BeginOnServers();
   return AttachSinks(std::move(sinks), context);
 }
 
 absl::Status Replica::AttachSinks(std::vector<std::unique_ptr<GradientSink>> sinks,
                                   const ScheduleContext& context) {
-  for (size_t o = 0; o < optimizers_.size(); ++o) {
+  for (size_t o = 0; o < optimizers().size(); ++o) {
     MUSTER_RETURN_IF_ERROR(
-        MakeScheduleOf(optimizers_[o].learning_rate, context, &optimizers_[o].schedule));
-    optimizers_[o].gradients = std::move(sinks.at(o));
+        MakeScheduleOf(optimizers()[o].learning_rate, context, &optimizers()[o].schedule));
+    optimizers()[o].gradients = std::move(sinks.at(o));
   }
   for (NamedEmbedding& table : embeddings_) {
     MUSTER_RETURN_IF_ERROR(MakeScheduleOf(table.learning_rate, context, &table.schedule));
@@ -681,18 +664,8 @@ absl::Status Replica::MakeScheduleOf(const Json& learning_rate, const ScheduleCo
 
 bool Replica::scales_with_replicas() const {
   const auto scales = [](const auto& named) { return ScalesWithReplicas(named.learning_rate); };
-  return std::any_of(optimizers_.begin(), optimizers_.end(), scales) ||
+  return std::any_of(optimizers().begin(), optimizers().end(), scales) ||
          std::any_of(embeddings_.begin(), embeddings_.end(), scales);
-}
-
-void Replica::Detach() {
-  RetainRules(false);
-  for (NamedOptimizer& optimizer : optimizers_) {
-    optimizer.gradients.reset();
-    optimizer.idle_gradients.reset();
-    optimizer.differentiated_before.clear();
-  }
-  communicator_ = nullptr;
 }
 
 }  // namespace muster

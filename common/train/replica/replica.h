@@ -2,11 +2,6 @@
 // embedding tables. The main thread constructs the replicas of a process, one after another. After
 // that, only the replica's own thread uses it.
 //
-// The candidates of an optimizer are all parameters of its models, including frozen ones. The rule
-// of an optimizer is the object that updates parameters and has their slots. Slots are the
-// optimizer's state for each parameter, such as a momentum. A parameter has slots if it was
-// trainable at the end of build() or at any later time.
-//
 // A generation is a group of processes that train together until one is lost or joins. A replica is
 // attached during a generation: it then has gradient sinks and schedules.
 #pragma once
@@ -24,10 +19,9 @@
 #include "common/data/job/job_datasets.h"
 #include "common/job/job.h"
 #include "common/job/load_spec.h"
-#include "common/optim/optimizer.h"
 #include "common/optim/schedule.h"
 #include "common/train/embedding/embedding_store.h"
-#include "common/train/replica/gradient_buckets.h"
+#include "common/train/replica/optimizer_set.h"
 #include "muster/program.h"
 
 namespace muster {
@@ -42,44 +36,6 @@ struct NamedModel {
   // Pairs of a name within the module and a tensor.
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   std::vector<std::pair<std::string, at::Tensor>> buffers;
-};
-
-// The rule of an optimizer, and the parameters that have slots in it.
-struct TrainedParameters {
-  std::unique_ptr<Optimizer> rule;
-  // Indexed by parameter of the rule. `parameter_names` has the first name of each parameter,
-  // "<model>.<parameter>". `aliases` has all its names, including the first. `groups` has its group
-  // (AssignGroups).
-  std::vector<std::string> parameter_names;
-  std::vector<std::vector<std::string>> aliases;
-  std::vector<int> groups;
-  // Indexed by candidate: the index of the parameter in the rule. -1 for a candidate without slots.
-  std::vector<int> place;
-};
-
-struct NamedOptimizer : TrainedParameters {
-  std::string name;
-  // All parameters of the optimizer's models, in order. `candidate_names`, `candidate_aliases` and
-  // `candidate_groups` are like the lists of TrainedParameters, but indexed by candidate.
-  std::vector<at::Tensor> candidates;
-  std::vector<std::string> candidate_names;
-  std::vector<std::vector<std::string>> candidate_aliases;
-  std::vector<int> candidate_groups;
-  // Indexed by candidate: true if the sink `gradients` takes its gradient.
-  std::vector<bool> differentiated;
-  std::vector<std::string> models;          // The names of the optimizer's models.
-  Json spec;                                // The JSON that ParseOptimizer reads.
-  Json learning_rate;                       // A number or a schedule, from the job or program.
-  std::unique_ptr<Schedule> schedule;       // Set once the length of an epoch is known.
-  std::unique_ptr<GradientSink> gradients;  // Belongs to one generation.
-  // A program may alternate between two sets of trainable parameters. The replica then keeps the
-  // sink of the other set, which is frozen: `idle_gradients`, with the candidates
-  // `idle_differentiated`. `differentiated_before` has the candidates of the sink that was in use
-  // before `gradients`.
-  std::vector<bool> differentiated_before, idle_differentiated;
-  std::unique_ptr<GradientSink> idle_gradients;
-  // The rule before the current step, if the step has replaced it (Replica::RetainRules).
-  std::optional<TrainedParameters> kept;
 };
 
 struct NamedBuffer {
@@ -132,8 +88,11 @@ class Replica {
   Program& program() { return *program_; }
   at::Device device() const { return device_; }
   const std::vector<NamedModel>& models() const { return models_; }
-  std::vector<NamedOptimizer>& optimizers() { return optimizers_; }
-  const std::vector<NamedOptimizer>& optimizers() const { return optimizers_; }
+  // Returns the optimizers, and what changes when the program freezes or unfreezes parameters.
+  OptimizerSet& optimizer_set() { return optimizer_set_; }
+  const OptimizerSet& optimizer_set() const { return optimizer_set_; }
+  std::vector<NamedOptimizer>& optimizers() { return optimizer_set_.optimizers(); }
+  const std::vector<NamedOptimizer>& optimizers() const { return optimizer_set_.optimizers(); }
   const std::vector<NamedMetric>& metrics() const { return metrics_; }
   // Returns true if a learning rate depends on the number of replicas.
   bool scales_with_replicas() const;
@@ -191,37 +150,14 @@ class Replica {
   // error names the parameter or buffer.
   absl::Status CheckNothingRegisteredLate() const;
 
-  // ---- Trainable parameters (replica_trainable.cc)
-
-  // Returns the flags below for each candidate of each optimizer. One value for each buffer
-  // follows, which is NamedBuffer::averaged.
-  static constexpr uint8_t kRequiresGrad = 1, kHasSlots = 2;
+  // Returns OptimizerSet::Trainable(). One value for each buffer follows, which is
+  // NamedBuffer::averaged.
   std::vector<uint8_t> Trainable() const;
-  // Replaces the rule of an optimizer by one that has slots for the candidates with a true value in
-  // `with_slots`. Slots that exist keep their values.
-  absl::Status MakeRule(int optimizer, const std::vector<bool>& with_slots);
-  // Applies the result of another replica's Trainable(). New slots get the initial values of the
-  // rule. REQUIRES: the replica is not attached.
+  // Applies the result of another replica's Trainable(). REQUIRES: the replica is not attached.
   absl::Status SetTrainable(const std::vector<uint8_t>& trainable);
-  // Returns the names "<model>.<parameter>" of all frozen candidates, sorted. Returns nullopt if
-  // exactly those parameters are frozen that were frozen after build().
-  std::optional<std::vector<std::string>> ChangedFrozen() const;
-  // Adapts the rule and the sink of an optimizer to the program. They change if the program has
-  // frozen or unfrozen parameters since the last reduction, or if more buffers are averaged than
-  // the sink has room for. Called by all replicas before the first backward pass of a reduction.
-  // The error names a parameter that is trainable on some replicas only, or that cannot be trained.
-  absl::Status FollowProgram(int optimizer);
-  // RetainRules and PutBackRules let a step undo its rule changes. After RetainRules(true),
-  // FollowProgram keeps each rule that it replaces, with the values of its slots. PutBackRules
-  // restores the kept rules. RetainRules(false) drops the kept rules and ends the keeping.
-  void RetainRules(bool keep);
-  void PutBackRules();
   // Return or set requires_grad of the parameters of all models, in a fixed order.
   std::vector<bool> requires_grad() const;
   void set_requires_grad(const std::vector<bool>& requires_grad);
-  // Sets how many elements of averaged buffers the sinks must have room for. The buffers are part
-  // of a step's control data, the numbers that are reduced with the last gradients.
-  void set_buffer_room(int64_t elements) { buffer_room_ = elements; }
 
   // Makes the schedules and gradient buckets for a generation. The communicator must outlive the
   // generation.
@@ -232,39 +168,24 @@ class Replica {
   absl::Status Attach(std::vector<std::unique_ptr<GradientSink>> sinks,
                       const ScheduleContext& context);
   // Destroys the sinks. Called at the end of a generation.
-  void Detach();
-
-  // Sets the optimizer that receives the gradients of the current backward pass. -1 if there is no
-  // backward pass.
-  void set_active(int optimizer) { active_ = optimizer; }
+  void Detach() { optimizer_set_.Detach(); }
 
  private:
   friend class BuilderImpl;
   Replica(const Job& job, at::Device device);
   absl::Status AddCallbacks(const std::vector<RegisteredCallback>& registered);
-  // Adds an autograd hook to each candidate. The hook passes the candidate's gradient to a sink.
-  void AddHooks();
   // Replaces the program's datasets by those of the job's "data".
   absl::Status ReplaceDatasets();
   absl::Status AttachSinks(std::vector<std::unique_ptr<GradientSink>> sinks,
                            const ScheduleContext& context);
-  void MakeSink(int optimizer);
   absl::Status MakeScheduleOf(const Json& learning_rate, const ScheduleContext& context,
                               std::unique_ptr<Schedule>* schedule) const;
-  // Returns the maximum number of floats of control data in the optimizer's sink.
-  int64_t ControlCapacity(int optimizer) const;
-  // Returns an error if `now`, which is true for each trainable candidate, differs between
-  // replicas.
-  absl::Status AgreeOnTrainable(const NamedOptimizer& optimizer, const std::vector<bool>& now);
-  // Makes a sink for the candidates that require a gradient now. Takes the idle sink if it has
-  // exactly these candidates.
-  void ChangeSink(int optimizer);
 
   const Job& job_;
   const at::Device device_;
   std::unique_ptr<Program> program_;
   std::vector<NamedModel> models_;
-  std::vector<NamedOptimizer> optimizers_;
+  OptimizerSet optimizer_set_;
   std::vector<NamedMetric> metrics_;
   std::vector<NamedEmbedding> embeddings_;
   std::shared_ptr<LocalEmbeddings> tables_;
@@ -280,13 +201,6 @@ class Replica {
   std::unique_ptr<KeptWeights> kept_;
   std::vector<NamedBuffer> buffers_;
   std::vector<at::Tensor> float_buffers_;
-  std::vector<uint8_t> built_trainable_;  // The result of Trainable() after build().
-  int active_ = -1;                       // The argument of set_active.
-  bool keeps_rules_ = false;              // The argument of RetainRules.
-  // The generation's communicator. Null if gradients go to parameter servers.
-  collective::Communicator* communicator_ = nullptr;
-  CollectiveOptions collective_;
-  int64_t buffer_room_ = 0;
 };
 
 // During the lifetime of this object, all modules of the replica are in evaluation mode. The

@@ -221,7 +221,7 @@ void FillState(const LoopState& from, checkpoint::TrainingState* to) {
 checkpoint::TrainingState StateOf(const Replica& replica, const LoopState& from) {
   checkpoint::TrainingState state;
   FillState(from, &state);
-  state.frozen = replica.ChangedFrozen();
+  state.frozen = replica.optimizer_set().ChangedFrozen();
   for (const NamedBuffer& buffer : replica.buffers())
     if (buffer.averaged && !buffer.mode) state.averaged.push_back(buffer.name);
   return state;
@@ -436,13 +436,13 @@ std::vector<uint8_t> TrainableOf(const checkpoint::Snapshot& snapshot, const Rep
       uint8_t& flag = flags[at++];
       for (const std::string& slot : optimizer.rule->slot_names()) {
         if (saved.contains(fmt::format("{}.{}.{}", optimizer.name, name.substr(skip), slot)))
-          flag |= Replica::kHasSlots;
+          flag |= OptimizerSet::kHasSlots;
       }
       if (!snapshot.state.frozen) continue;
       const auto& frozen = *snapshot.state.frozen;
       const bool is_frozen = std::find(frozen.begin(), frozen.end(), name) != frozen.end();
-      flag = (flag & ~Replica::kRequiresGrad) | (is_frozen ? 0 : Replica::kRequiresGrad);
-      if (!is_frozen) flag |= Replica::kHasSlots;
+      flag = (flag & ~OptimizerSet::kRequiresGrad) | (is_frozen ? 0 : OptimizerSet::kRequiresGrad);
+      if (!is_frozen) flag |= OptimizerSet::kHasSlots;
     }
   }
   const auto& averaged = snapshot.state.averaged;

@@ -171,7 +171,7 @@ absl::Status StepImpl::Commit(StepResult* result) {
   if (plan_.steps_done == 0 && replica() == 0 && options_.first_local) WarnOfUnused();
   stage_ = Stage::kCommitted;
   settled_ = true;
-  replica_->RetainRules(false);
+  replica_->optimizer_set().RetainRules(false);
   MUSTER_RETURN_IF_ERROR(gradients_.Commit(deferred_));
   gradients_.End(result);
   result->summary = std::move(summary_);

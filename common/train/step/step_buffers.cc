@@ -170,7 +170,7 @@ absl::Status StepBuffers::Include() {
     }
     if (buffer.found && !buffer.wide()) room += buffer.tensor.numel();
   }
-  replica_->set_buffer_room(room);
+  replica_->optimizer_set().set_buffer_room(room);
   Begin();  // The other buffers have not changed, so their values may become the reference.
   MUSTER_RETURN_IF_ERROR(ReduceNow(narrow, at::kFloat));
   return ReduceNow(wide, at::kDouble);

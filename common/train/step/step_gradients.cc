@@ -46,9 +46,9 @@ void CheckNotUnfrozen(const NamedOptimizer& optimizer) {
 class ActiveOptimizer {
  public:
   ActiveOptimizer(Replica* replica, int optimizer) : replica_(replica) {
-    replica_->set_active(optimizer);
+    replica_->optimizer_set().set_active(optimizer);
   }
-  ~ActiveOptimizer() { replica_->set_active(-1); }
+  ~ActiveOptimizer() { replica_->optimizer_set().set_active(-1); }
   ActiveOptimizer(const ActiveOptimizer&) = delete;
   ActiveOptimizer& operator=(const ActiveOptimizer&) = delete;
 
@@ -73,7 +73,7 @@ void StepGradients::Backward(const Goal& goal, const Pass& pass) {
   const Span span("backward");
   NamedOptimizer& of = optimizer(goal.optimizer);
   if (pass.first) {
-    ThrowIfError(parts_.replica->FollowProgram(goal.optimizer));
+    ThrowIfError(parts_.replica->optimizer_set().FollowProgram(goal.optimizer));
   } else {
     CheckNotUnfrozen(of);
   }

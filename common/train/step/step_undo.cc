@@ -36,7 +36,7 @@ void StepUndo::KeepState() {
     CopyValues(state_, state_copies_);
   }
   // If a rule is replaced by one for more parameters, its slots must stay for a roll-back.
-  replica_->RetainRules(true);
+  replica_->optimizer_set().RetainRules(true);
   has_state_ = true;
 }
 
@@ -47,8 +47,8 @@ void StepUndo::PutBack(bool keeps_flags) {
   if (has_state_) CopyValues(state_copies_, state_);
   buffers_->PutBack();
   has_state_ = false;
-  replica_->PutBackRules();
-  replica_->RetainRules(false);
+  replica_->optimizer_set().PutBackRules();
+  replica_->optimizer_set().RetainRules(false);
   if (!keeps_flags) replica_->set_requires_grad(requires_grad_);
 }
 

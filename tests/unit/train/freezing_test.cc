@@ -481,11 +481,11 @@ TEST(Freezing, ServersRefuseByNameWhatTheyKeepNoSlotsFor) {
   std::vector<std::unique_ptr<GradientSink>> sinks;
   sinks.push_back(std::make_unique<NoSink>());
   ASSERT_TRUE((*replica)->Attach(std::move(sinks), {}).ok());
-  EXPECT_TRUE((*replica)->FollowProgram(0).ok());
+  EXPECT_TRUE((*replica)->optimizer_set().FollowProgram(0).ok());
   (*program->model)["head"].set_requires_grad(false);
-  EXPECT_TRUE((*replica)->FollowProgram(0).ok()) << "freezing is fine";
+  EXPECT_TRUE((*replica)->optimizer_set().FollowProgram(0).ok()) << "freezing is fine";
   (*program->model)["base"].set_requires_grad(true);
-  EXPECT_THAT(std::string(Message((*replica)->FollowProgram(0))),
+  EXPECT_THAT(std::string(Message((*replica)->optimizer_set().FollowProgram(0))),
               ::testing::AllOf(
                   HasSubstr("\"net.base\" did not require a gradient after build() and does now"),
                   HasSubstr("freeze it in every step before it is to train")));

@@ -1,11 +1,15 @@
-// The trainable parameters of a replica. Programs may freeze and unfreeze parameters during
-// training.
+#include "common/train/replica/optimizer_set.h"
+
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 
 #include "common/optim/served_optimizer.h"
 #include "common/train/replica/local_gradients.h"
@@ -39,9 +43,18 @@ std::string DescribeChange(const NamedOptimizer& optimizer, const std::vector<bo
   return parts.empty() ? "changed nothing" : fmt::format("{}", fmt::join(parts, " and "));
 }
 
+class GradientHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit GradientHook(std::function<void()> action) : action_(std::move(action)) {}
+  void operator()(const torch::autograd::Variable&) override { action_(); }
+
+ private:
+  const std::function<void()> action_;
+};
+
 }  // namespace
 
-absl::Status Replica::MakeRule(int index, const std::vector<bool>& with_slots) {
+absl::Status OptimizerSet::MakeRule(int index, const std::vector<bool>& with_slots) {
   NamedOptimizer& optimizer = optimizers_[index];
   std::vector<at::Tensor> parameters;
   std::vector<std::string> names;
@@ -72,7 +85,32 @@ absl::Status Replica::MakeRule(int index, const std::vector<bool>& with_slots) {
   return absl::OkStatus();
 }
 
-std::vector<uint8_t> Replica::Trainable() const {
+void OptimizerSet::EndBuild() {
+  built_trainable_ = Trainable();
+  // A parameter may belong to several optimizers, but has only one hook. The hook looks up which
+  // optimizer the current backward pass is for.
+  std::map<const at::TensorImpl*, std::pair<at::Tensor, std::vector<int>>> places;
+  for (size_t o = 0; o < optimizers_.size(); ++o) {
+    const auto& candidates = optimizers_[o].candidates;
+    for (size_t c = 0; c < candidates.size(); ++c) {
+      auto& place = places[candidates[c].unsafeGetTensorImpl()];
+      place.first = candidates[c];
+      place.second.resize(optimizers_.size(), -1);
+      place.second[o] = static_cast<int>(c);
+    }
+  }
+  for (auto& [impl, place] : places) {
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        place.first, std::make_unique<GradientHook>([this, candidate_in = place.second] {
+          if (active_ < 0 || candidate_in[active_] < 0) return;
+          const NamedOptimizer& optimizer = optimizers_[active_];
+          const int index = optimizer.place[candidate_in[active_]];
+          if (index >= 0) optimizer.gradients->OnGradient(index);
+        }));
+  }
+}
+
+std::vector<uint8_t> OptimizerSet::Trainable() const {
   std::vector<uint8_t> all;
   for (const NamedOptimizer& optimizer : optimizers_) {
     for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
@@ -80,18 +118,16 @@ std::vector<uint8_t> Replica::Trainable() const {
                     (optimizer.place[c] >= 0 ? kHasSlots : 0));
     }
   }
-  for (const NamedBuffer& buffer : buffers_) all.push_back(buffer.averaged ? 1 : 0);
   return all;
 }
 
-absl::Status Replica::SetTrainable(const std::vector<uint8_t>& trainable) {
-  size_t at = 0;
+absl::Status OptimizerSet::SetTrainable(const std::vector<uint8_t>& trainable, size_t* at) {
   for (size_t o = 0; o < optimizers_.size(); ++o) {
     NamedOptimizer& optimizer = optimizers_[o];
     std::vector<bool> with_slots;
     bool same = true;
     for (size_t c = 0; c < optimizer.candidates.size(); ++c) {
-      const uint8_t flags = trainable.at(at++);
+      const uint8_t flags = trainable.at((*at)++);
       // Sets the flag only if it differs, because a program may share a parameter with modules
       // outside the optimizers.
       if (optimizer.candidates[c].requires_grad() != ((flags & kRequiresGrad) != 0))
@@ -101,16 +137,15 @@ absl::Status Replica::SetTrainable(const std::vector<uint8_t>& trainable) {
     }
     if (!same) MUSTER_RETURN_IF_ERROR(MakeRule(static_cast<int>(o), with_slots));
   }
-  for (NamedBuffer& buffer : buffers_) buffer.averaged = trainable.at(at++) != 0;
   return absl::OkStatus();
 }
 
-void Replica::RetainRules(bool keep) {
+void OptimizerSet::RetainRules(bool keep) {
   keeps_rules_ = keep;
   for (NamedOptimizer& optimizer : optimizers_) optimizer.kept.reset();
 }
 
-void Replica::PutBackRules() {
+void OptimizerSet::PutBackRules() {
   for (NamedOptimizer& optimizer : optimizers_) {
     if (!optimizer.kept) continue;
     static_cast<TrainedParameters&>(optimizer) = *std::move(optimizer.kept);
@@ -122,24 +157,7 @@ void Replica::PutBackRules() {
   }
 }
 
-std::vector<bool> Replica::requires_grad() const {
-  std::vector<bool> all;
-  for (const NamedModel& model : models_)
-    for (const auto& [name, parameter] : model.parameters) all.push_back(parameter.requires_grad());
-  return all;
-}
-
-void Replica::set_requires_grad(const std::vector<bool>& requires_grad) {
-  size_t at = 0;
-  for (NamedModel& model : models_) {
-    for (auto& [name, parameter] : model.parameters) {
-      const bool wanted = requires_grad.at(at++);
-      if (parameter.requires_grad() != wanted) parameter.set_requires_grad(wanted);
-    }
-  }
-}
-
-std::optional<std::vector<std::string>> Replica::ChangedFrozen() const {
+std::optional<std::vector<std::string>> OptimizerSet::ChangedFrozen() const {
   const std::vector<uint8_t> now = Trainable();
   bool changed = false;
   std::vector<std::string> frozen;
@@ -157,8 +175,8 @@ std::optional<std::vector<std::string>> Replica::ChangedFrozen() const {
   return frozen;
 }
 
-absl::Status Replica::AgreeOnTrainable(const NamedOptimizer& optimizer,
-                                       const std::vector<bool>& now) {
+absl::Status OptimizerSet::AgreeOnTrainable(const NamedOptimizer& optimizer,
+                                            const std::vector<bool>& now) {
   if (communicator_->size() == 1) return absl::OkStatus();
   at::Tensor counts = at::empty({static_cast<int64_t>(now.size())}, at::kFloat);
   std::copy(now.begin(), now.end(), counts.mutable_data_ptr<float>());
@@ -187,7 +205,7 @@ absl::Status Replica::AgreeOnTrainable(const NamedOptimizer& optimizer,
   return absl::OkStatus();
 }
 
-absl::Status Replica::FollowProgram(int index) {
+absl::Status OptimizerSet::FollowProgram(int index) {
   NamedOptimizer& optimizer = optimizers_[index];
   std::vector<bool> now = RequiringGrad(optimizer);
   const bool changed = now != optimizer.differentiated;
@@ -226,7 +244,7 @@ absl::Status Replica::FollowProgram(int index) {
   return absl::OkStatus();
 }
 
-void Replica::ChangeSink(int index) {
+void OptimizerSet::ChangeSink(int index) {
   NamedOptimizer& optimizer = optimizers_[index];
   const std::vector<bool> now = RequiringGrad(optimizer), before = optimizer.differentiated;
   if (optimizer.idle_gradients != nullptr && optimizer.idle_differentiated == now &&
@@ -248,7 +266,7 @@ void Replica::ChangeSink(int index) {
   MakeSink(index);
 }
 
-int64_t Replica::ControlCapacity(int index) const {
+int64_t OptimizerSet::ControlCapacity(int index) const {
   // Room for the loop's own values, some reported values, and the metrics. The last optimizer of a
   // step also needs room for buffers.
   int64_t capacity = 512 + (communicator_ == nullptr ? 1 : communicator_->size());
@@ -257,7 +275,35 @@ int64_t Replica::ControlCapacity(int index) const {
   return capacity;
 }
 
-void Replica::MakeSink(int index) {
+std::vector<std::unique_ptr<GradientSink>> OptimizerSet::MakeSinks(
+    collective::Communicator* communicator, const CollectiveOptions& options, int64_t buffer_room) {
+  communicator_ = communicator;
+  collective_ = options;
+  buffer_room_ = buffer_room;
+  std::vector<std::unique_ptr<GradientSink>> sinks;
+  for (size_t o = 0; o < optimizers_.size(); ++o) {
+    MakeSink(static_cast<int>(o));
+    sinks.push_back(std::move(optimizers_[o].gradients));
+  }
+  return sinks;
+}
+
+void OptimizerSet::BeginOnServers() {
+  communicator_ = nullptr;
+  for (NamedOptimizer& optimizer : optimizers_) optimizer.differentiated = RequiringGrad(optimizer);
+}
+
+void OptimizerSet::Detach() {
+  RetainRules(false);
+  for (NamedOptimizer& optimizer : optimizers_) {
+    optimizer.gradients.reset();
+    optimizer.idle_gradients.reset();
+    optimizer.differentiated_before.clear();
+  }
+  communicator_ = nullptr;
+}
+
+void OptimizerSet::MakeSink(int index) {
   NamedOptimizer& optimizer = optimizers_[index];
   optimizer.gradients.reset();  // Frees the old sink's memory before the new one is made.
   const std::vector<at::Tensor> parameters = optimizer.rule->parameters();
