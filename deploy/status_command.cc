@@ -193,10 +193,7 @@ class StatusCommand : public Command {
     MUSTER_ASSIGN_OR_RETURN(const status::RunFiles run, status::ReadRunFiles(target_));
     for (const std::string& damaged : run.damaged)
       fmt::print(stderr, "muster status: {}\n", damaged);
-    if (run.result.is_object()) {
-      Print(status::StatusOfFiles(run), status::OutcomeLines(run));
-      return absl::OkStatus();
-    }
+    if (ShowResult(run)) return absl::OkStatus();
     link_.address = status::ChiefAddressOf(run);
     if (link_.address.empty()) return ShowWithoutChief(run);
     // job.json names the run's key or certificates.
@@ -209,12 +206,12 @@ class StatusCommand : public Command {
     LearnRun(run);
     const absl::Status shown = ShowChief();
     if (shown.ok() || ExitCodeOf(shown) != ExitCode::kRetryable) return shown;
+    const bool not_begun = !status::HasBegun(run) && !status::OwnerLives(run, kBeat);
     Print(status::StatusOfFiles(run),
-          {status::HasBegun(run)
-               ? fmt::format("The run in {} has no result, and its chief is not reached. This "
-                             "status is from its files.",
-                             target_)
-               : NotBegun()});
+          {not_begun ? NotBegun()
+                     : fmt::format("The run in {} has no result, and its chief is not reached. "
+                                   "This status is from its files.",
+                                   target_)});
     return shown;
   }
 
@@ -230,6 +227,11 @@ class StatusCommand : public Command {
   absl::Status ShowWithoutChief(status::RunFiles run) {
     while (true) {
       const bool lives = status::OwnerLives(run, kBeat);
+      // The process may have ended in order while OwnerLives waited for a sign of it.
+      if (!lives) {
+        MUSTER_ASSIGN_OR_RETURN(run, status::ReadRunFiles(target_));
+        if (ShowResult(run)) return absl::OkStatus();
+      }
       Print(
           status::StatusOfFiles(run),
           {lives
@@ -243,10 +245,15 @@ class StatusCommand : public Command {
             fmt::format("no process runs the job of {}, and it has no result", target_));
       if (!watch_) return absl::OkStatus();
       MUSTER_ASSIGN_OR_RETURN(run, status::ReadRunFiles(target_));
-      if (!run.result.is_object()) continue;
-      Print(status::StatusOfFiles(run), status::OutcomeLines(run));
-      return absl::OkStatus();
+      if (ShowResult(run)) return absl::OkStatus();
     }
+  }
+
+  // Returns false if the run has no result.
+  bool ShowResult(const status::RunFiles& run) {
+    if (!run.result.is_object()) return false;
+    Print(status::StatusOfFiles(run), status::OutcomeLines(run));
+    return true;
   }
 
   // ---- output

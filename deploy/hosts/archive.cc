@@ -111,19 +111,25 @@ std::string UnpackOnceCommand(const std::string& digest) {
   constexpr std::string_view kContent =
       "content() {{ find . -mindepth 1 -not -path ./{0} -printf '%y %m %s %T@ %p %l\\n' | "
       "LC_ALL=C sort | cksum; }}; ";
-  // Removes unused folders. Those with a suffix are of copies that were interrupted.
+  // Removes unused folders. Those with a suffix are of copies, or of removals, that were
+  // interrupted. A folder gets a suffix before it is removed, so that no launch finds a part of it,
+  // and is looked at again then: another launch may have begun to use it. The number of bytes in
+  // the mark is 0 if `find` could not list them.
   constexpr std::string_view kSweep =
       "own() {{ test ${{#1}} = {3} && test -z \"$(printf %s \"$1\" | tr -d 0-9a-f)\"; }}; "
-      "unused() {{ for p in /proc/[0-9]*/cwd; do case $(readlink \"$p\")/ in \"$here/$1\"/*) "
-      "return 1;; "
-      "esac; done; }}; "
+      "unused() {{ for p in /proc/[0-9]*/cwd /proc/[0-9]*/exe; do case $(readlink \"$p\")/ in "
+      "\"$here/$1\"/*) return 1;; esac; done; }}; "
+      "old() {{ test -n \"$(find \"$1/{0}\" -mtime +{2})\" && unused \"$1\"; }}; "
+      "drop() {{ chmod -R u+rwX \"$1\"; rm -rf -- \"$1\"; }}; "
       "sweep() {{ cd \"$d\" && here=$(pwd -P) || return; for o in *; do "
       "test \"$o\" = {1} && continue; own \"${{o%.??????}}\" || continue; "
       "if test \"$o\" = \"${{o%.??????}}\"; then "
-      "test -n \"$(find \"$o/{0}\" -mtime +{2})\" && unused \"$o\" && "
-      "test \"$(cd \"$o\" && content)\" = \"$(cat \"$o/{0}\")\" && rm -rf -- \"$o\"; "
-      "elif test -n \"$(find \"$o\" -maxdepth 0 -mtime +1)\"; then rm -rf -- \"$o\"; fi; "
-      "done; }}; ";
+      "case $(cat \"$o/{0}\") in *\" 0\") continue;; esac; "
+      "old \"$o\" && test \"$(cd \"$o\" && content)\" = \"$(cat \"$o/{0}\")\" && "
+      "n=$(mktemp -u \"$o.XXXXXX\") && mv -T \"$o\" \"$n\" || continue; "
+      "if old \"$n\"; then drop \"$n\"; else mv -T \"$n\" \"$o\"; fi; "
+      "elif test -n \"$(find \"$o\" -maxdepth 0 -mtime +1)\" && unused \"$o\"; then drop \"$o\"; "
+      "fi; done; }}; ";
   constexpr std::string_view kUnpack =
       "d={0}; f=\"$d\"/{1}; if test -d \"$f\"; then touch -c \"$f/{2}\"; else mkdir -p \"$d\" && "
       "n=$(mktemp -d \"$f.XXXXXX\") || exit 1; tar -x --no-same-owner -f - -C \"$n\" && "

@@ -82,7 +82,7 @@ class Evaluator(ClusterTest):
                 # However many examples it takes at once.
                 evaluator = self.evaluator(cluster, job, ["evaluate.batch_size=7"] if workers == 2 else ())
                 evaluator.wait_for("step-00000005: ")
-                processes[0].wait_for("step-00000005 evaluated")
+                processes[0].wait_for("step-00000005 was evaluated")
                 self.open(f"first-{workers}")
                 self.finish(processes + [evaluator])
                 evaluated, validated = curves(self.model_dir, "eval"), curves(self.model_dir, "validation")
@@ -242,7 +242,7 @@ class Evaluator(ClusterTest):
         evaluator.signal(signal.SIGKILL)
         evaluator.wait(5)
         again = self.evaluator(self.cluster_spec, self.job_file)
-        processes[0].wait_for("step-00000005 evaluated")
+        processes[0].wait_for("step-00000005 was evaluated")
         self.open("middle")
         self.finish(processes + [again])
         self.assertIn(20, curves(self.model_dir, "eval")["epoch_loss"])

@@ -56,7 +56,7 @@ class Undisturbed(ParameterServerTest):
         for options, max_steps in ([], 40), (["--no-chief"], 60):  # again, as the run has recorded itself
             cluster = self.launch(job, workers=2, ps=2, restart="always", options=[*options, "--set", f"max_steps={max_steps}"])
             self.finish([cluster])
-            self.assertEqual(cluster.output().count("this ps task ends with 0"), 2, "once each: that is no end that is mended by a restart")
+            self.assertEqual(cluster.output().count("this ps task ends with exit code 0"), 2, "once each: that is no end that is mended by a restart")
             line = 'parameter_server.max_staleness is 0: this run continues under "multi_worker_mirrored", without its 2 ps tasks'
             self.assertEqual(cluster.output().count(line), 1)
             self.assertEqual(result(self.model_dir)["steps"], max_steps)

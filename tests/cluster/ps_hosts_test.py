@@ -38,7 +38,7 @@ class Hosts(CountingTest):
         tasks = self.start_on_hosts(epochs=16)
         leader = tasks["chief:0"]
         self.network.set_cut(self.network.between(1, 2))
-        leader.wait_for("until it is up to date again")
+        leader.wait_for("until the backup is up to date again")
         self.wait_goes_on()
         self.network.set_cut(self.network.between(1, 2), False)
         for shard in 0, 1:

@@ -1,10 +1,12 @@
 #include "common/train/embedding/pushed_gradients.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
 #include "common/optim/optimizer.h"
+#include "common/train/replica/local_gradients.h"
 
 namespace muster {
 
@@ -59,15 +61,24 @@ void PushedGradients::OnGradient(int index) {
   }
   if (!whole_) {
     dense_->Write(v, gradient, dense_->used(v));
-  } else if (dense_->used(v)) {
-    gradients_[index].add_(gradient);
-  } else {
+  } else if (!dense_->used(v)) {
     gradients_[index] = gradient;
+  } else if (fired_[index]) {
+    gradients_[index] = gradients_[index] + gradient;  // As LocalGradients adds.
+  } else {
+    gradients_[index].add_(gradient);
   }
   if (fired_[index]) return;
   fired_[index] = true;
   for (const int c : dense_->Complete(v))
     if (launching_) exchange_->Launch(c);
+}
+
+void PushedGradients::EndBackward() {
+  const at::NoGradGuard no_grad;
+  launching_ = false;
+  for (size_t i = 0; whole_ && i < gradients_.size(); ++i)
+    if (fired_[i] && gradients_[i].defined()) OwnMemory(&gradients_[i]);
 }
 
 std::vector<at::Tensor> PushedGradients::Written() const {

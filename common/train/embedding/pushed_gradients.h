@@ -23,7 +23,7 @@ class PushedGradients final : public GradientSink {
   void Begin(const Reduction& reduction) override;
   void BeginBackward(bool last, bool overlap = true) override;
   void OnGradient(int index) override;
-  void EndBackward() override { launching_ = false; }
+  void EndBackward() override;
   void Scale(double factor) override;
   // If `control` is defined, this is the last push of the step. The changed buffers are then pushed
   // too.

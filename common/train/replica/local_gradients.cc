@@ -1,6 +1,7 @@
 #include "common/train/replica/local_gradients.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -16,7 +17,8 @@ LocalGradients::LocalGradients(std::vector<at::Tensor> parameters,
     : parameters_(std::move(parameters)),
       communicator_(communicator),
       control_capacity_(control_capacity),
-      gradients_(parameters_.size()) {
+      gradients_(parameters_.size()),
+      fired_(parameters_.size()) {
   TORCH_CHECK(communicator_->size() == 1, "several replicas have gradients to reduce");
 }
 
@@ -28,18 +30,34 @@ void LocalGradients::Begin(const Reduction&) {
   launched_ = false;
 }
 
+void LocalGradients::BeginBackward(bool /*last*/, bool /*overlap*/) {
+  std::fill(fired_.begin(), fired_.end(), false);
+}
+
 void LocalGradients::OnGradient(int index) {
   const at::NoGradGuard no_grad;
   at::Tensor fresh = std::exchange(parameters_[index].mutable_grad(), at::Tensor());
   if (!fresh.defined()) return;
   if (fresh.is_sparse()) fresh = fresh.to_dense();
-  // autograd keeps no other reference to the memory of .grad, so it may be changed in place.
   at::Tensor& gradient = gradients_[index];
-  if (gradient.defined()) {
-    gradient.add_(fresh);
-  } else {
+  if (!gradient.defined()) {
     gradient = fresh.detach();
+  } else if (fired_[index]) {
+    gradient = gradient + fresh;  // The backward pass may still use the memory of the first.
+  } else {
+    gradient.add_(fresh);
   }
+  fired_[index] = true;
+}
+
+void LocalGradients::EndBackward() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < gradients_.size(); ++i)
+    if (fired_[i]) OwnMemory(&gradients_[i]);
+}
+
+void OwnMemory(at::Tensor* gradient) {
+  if (gradient->has_storage() && gradient->storage().use_count() > 1) *gradient = gradient->clone();
 }
 
 void LocalGradients::Scale(double factor) {

@@ -23,9 +23,9 @@ class LocalGradients final : public GradientSink {
   ~LocalGradients() override;
 
   void Begin(const Reduction& reduction) override;
-  void BeginBackward(bool /*last*/, bool /*overlap*/ = true) override {}
+  void BeginBackward(bool last, bool overlap = true) override;
   void OnGradient(int index) override;
-  void EndBackward() override {}
+  void EndBackward() override;
   void Scale(double factor) override;
   // All-reduces only the control data. If the communicator was aborted, Finish then returns its
   // error.
@@ -42,9 +42,15 @@ class LocalGradients final : public GradientSink {
   collective::Communicator* const communicator_;
   const int64_t control_capacity_;
   std::vector<at::Tensor> gradients_;  // Indexed by parameter. Undefined: none since Begin.
-  at::Tensor control_;                 // Undefined before LaunchAll.
+  std::vector<bool> fired_;  // Indexed by parameter: true if it has a gradient in this pass.
+  at::Tensor control_;       // Undefined before LaunchAll.
   bool launched_ = false;
   collective::WorkPtr work_;
 };
+
+// Copies `gradient` if another tensor shares its memory, so that it can be changed in place. The
+// gradients of `a` and `b` in `a.view({2, 2}) + b.view({2, 2})` are two views of one tensor. Called
+// after the backward pass, which holds references while it runs.
+void OwnMemory(at::Tensor* gradient);
 
 }  // namespace muster

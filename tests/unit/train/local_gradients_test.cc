@@ -27,14 +27,18 @@ class LocalGradientsTest : public ::testing::Test {
 };
 
 TEST_F(LocalGradientsTest, KeepsTheMemoryThatAutogradMade) {
-  const at::Tensor made = at::ones({3});
   sink_.Begin({});
   sink_.BeginBackward(true);
-  Give(0, made);
+  const void* made = nullptr;
+  {
+    const at::Tensor gradient = at::ones({3});
+    made = gradient.const_data_ptr();
+    Give(0, gradient);
+  }
   sink_.EndBackward();
   at::Tensor control = at::tensor({1.f, 2.f});
   ASSERT_TRUE(sink_.Finish(&control).ok());
-  EXPECT_EQ(sink_.gradients()[0].data_ptr(), made.data_ptr());
+  EXPECT_EQ(sink_.gradients()[0].const_data_ptr(), made);
   EXPECT_FALSE(parameters_[0].grad().defined());
   EXPECT_TRUE(sink_.used(0));
   EXPECT_FALSE(sink_.used(1));
@@ -62,6 +66,7 @@ TEST_F(LocalGradientsTest, AddsMicroBatchesAndSecondGradientsOfAPass) {
 
 TEST_F(LocalGradientsTest, BeginForgetsTheStepBefore) {
   sink_.Begin({});
+  sink_.BeginBackward(true);
   Give(1, at::ones({2, 2}));
   sink_.Cancel();
   sink_.Begin({});
@@ -76,6 +81,25 @@ TEST_F(LocalGradientsTest, SparseGradientsBecomeDense) {
   at::Tensor control;
   ASSERT_TRUE(sink_.Finish(&control).ok());
   EXPECT_TRUE(at::equal(sink_.gradients()[0], at::tensor({0.f, 5.f, 0.f})));
+}
+
+// The gradients of both leaves of a sum of views are views of one tensor.
+TEST_F(LocalGradientsTest, GradientsThatShareMemoryAreParted) {
+  std::vector<at::Tensor> parameters = {at::zeros({2, 2}).requires_grad_(true),
+                                        at::zeros({2, 2}).requires_grad_(true)};
+  LocalGradients sink(parameters, communicators_[0].get(), 0);
+  sink.Begin({});
+  for (const bool last : {false, true}) {
+    sink.BeginBackward(last);
+    (parameters[0].view({4}) + parameters[1].view({4})).sum().backward();
+    for (int i = 0; i < 2; ++i) sink.OnGradient(i);
+    sink.EndBackward();
+    if (!last) sink.Scale(0.5);
+  }
+  at::Tensor control;
+  ASSERT_TRUE(sink.Finish(&control).ok());
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(at::equal(sink.gradients()[i], at::full({2, 2}, 1.5))) << sink.gradients()[i];
 }
 
 // A member that joins aborts the communicator of an elastic job's only member.
