@@ -186,7 +186,7 @@ function(_muster_test_compiles_quickly test)
     _muster_compiles_as_a_test(${header})
   endif()
   # gcc 12 warns of code of the standard library itself if that comes from a precompiled header.
-  target_compile_options(${test} PRIVATE -pthread -fpch-preprocess -Wno-array-bounds)
+  target_compile_options(${test} PRIVATE -pthread -fpch-preprocess -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
   target_precompile_headers(${test} REUSE_FROM ${header})
 endfunction()
 

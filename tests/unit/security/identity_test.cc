@@ -406,7 +406,8 @@ TEST_F(IdentityOfCalls, OfAClusterThatIsNoDigestForgeNoLine) {
   const grpc::Status called =
       proto::Flight::NewStub(channel)->Keep(context.get(), proto::FlightKeepRequest(), &reply_);
   EXPECT_EQ(called.error_code(), grpc::StatusCode::PERMISSION_DENIED) << called.error_message();
-  EXPECT_TRUE(log.Await("called /muster.proto.Flight/Keep and was refused: its certificate names no task"))
+  EXPECT_TRUE(
+      log.Await("called /muster.proto.Flight/Keep and was refused: its certificate names no task"))
       << log.text();
   EXPECT_EQ(log.Count("ROOT CAUSE"), 0) << log.text();
 }
