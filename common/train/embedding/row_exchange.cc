@@ -153,7 +153,7 @@ void RowExchange::Ask(const RowRead& read, std::span<const size_t> places,
   const Table& table = tables_[read.table];
   std::vector<uint64_t> some;
   for (const size_t place : places) some.push_back(read.keys[place]);
-  Asked& asked = all->emplace_back(&read);
+  Asked& asked = all->emplace_back(Asked{&read, {}, nullptr});
   SpreadRows(places.empty() ? read.keys : some, table.servers(), &asked.spread);
   if (!places.empty())
     for (uint32_t& place : asked.spread.order) place = static_cast<uint32_t>(places[place]);
