@@ -1,12 +1,10 @@
 #include "common/train/embedding/pushed_gradients.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
 #include "common/optim/optimizer.h"
-#include "common/train/replica/local_gradients.h"
 
 namespace muster {
 
@@ -47,11 +45,9 @@ void PushedGradients::BeginBackward(bool last, bool overlap) {
 
 void PushedGradients::OnGradient(int index) {
   const at::NoGradGuard no_grad;
-  at::Tensor gradient = parameters_[index].grad();
-  parameters_[index].mutable_grad().reset();
+  const at::Tensor gradient = TakeGradient(parameters_[index]);
   const int v = variables_[index];
   if (!gradient.defined() || v < 0) return;
-  if (gradient.is_sparse()) gradient = gradient.to_dense();
   if (fired_[index]) {
     twice_ = true;
     TORCH_CHECK(!dense_->launched(v), "a parameter of shape ", parameters_[index].sizes(),
@@ -61,12 +57,10 @@ void PushedGradients::OnGradient(int index) {
   }
   if (!whole_) {
     dense_->Write(v, gradient, dense_->used(v));
-  } else if (!dense_->used(v)) {
-    gradients_[index] = gradient;
-  } else if (fired_[index]) {
-    gradients_[index] = gradients_[index] + gradient;  // As LocalGradients adds.
   } else {
-    gradients_[index].add_(gradient);
+    TORCH_CHECK(gradients_[index].defined() == dense_->used(v), "two parameters of shape ",
+                parameters_[index].sizes(), " share their memory");
+    AddGradient(gradient, fired_[index], &gradients_[index]);
   }
   if (fired_[index]) return;
   fired_[index] = true;

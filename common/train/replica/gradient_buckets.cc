@@ -114,10 +114,8 @@ void GradientBuckets::BeginBackward(bool last, bool overlap) {
 
 void GradientBuckets::OnGradient(int index) {
   at::NoGradGuard no_grad;
-  at::Tensor gradient = parameters_[index].grad();
-  parameters_[index].mutable_grad().reset();
+  const at::Tensor gradient = TakeGradient(parameters_[index]);
   if (!gradient.defined()) return;
-  if (gradient.is_sparse()) gradient = gradient.to_dense();
   if (fired_[index]) {
     twice_ = true;
     TORCH_CHECK(bucket_of_[index] >= next_launch_, "a parameter of shape ",

@@ -80,4 +80,17 @@ class GradientSink {
   virtual bool launched() const { return false; }
 };
 
+// What the sinks share. They are called without gradient mode.
+
+// Moves the gradient out of the .grad of `parameter`, as a dense tensor. Returns an undefined
+// tensor if there is none.
+at::Tensor TakeGradient(const at::Tensor& parameter);
+// Adds `gradient` to `sum`. An undefined `sum` takes the memory of `gradient`. `again` is true if
+// the same backward pass has added to `sum`.
+void AddGradient(const at::Tensor& gradient, bool again, at::Tensor* sum);
+// Copies `gradient` if another tensor shares its memory, so that it can be changed in place. The
+// gradients of `a` and `b` in `a.view({2, 2}) + b.view({2, 2})` are two views of one tensor. Called
+// after the backward pass, which holds references while it runs.
+void OwnMemory(at::Tensor* gradient);
+
 }  // namespace muster

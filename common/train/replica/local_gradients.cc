@@ -1,7 +1,6 @@
 #include "common/train/replica/local_gradients.h"
 
 #include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -36,17 +35,9 @@ void LocalGradients::BeginBackward(bool /*last*/, bool /*overlap*/) {
 
 void LocalGradients::OnGradient(int index) {
   const at::NoGradGuard no_grad;
-  at::Tensor fresh = std::exchange(parameters_[index].mutable_grad(), at::Tensor());
-  if (!fresh.defined()) return;
-  if (fresh.is_sparse()) fresh = fresh.to_dense();
-  at::Tensor& gradient = gradients_[index];
-  if (!gradient.defined()) {
-    gradient = fresh.detach();
-  } else if (fired_[index]) {
-    gradient = gradient + fresh;  // The backward pass may still use the memory of the first.
-  } else {
-    gradient.add_(fresh);
-  }
+  const at::Tensor gradient = TakeGradient(parameters_[index]);
+  if (!gradient.defined()) return;
+  AddGradient(gradient, fired_[index], &gradients_[index]);
   fired_[index] = true;
 }
 
@@ -54,10 +45,6 @@ void LocalGradients::EndBackward() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < gradients_.size(); ++i)
     if (fired_[i]) OwnMemory(&gradients_[i]);
-}
-
-void OwnMemory(at::Tensor* gradient) {
-  if (gradient->has_storage() && gradient->storage().use_count() > 1) *gradient = gradient->clone();
 }
 
 void LocalGradients::Scale(double factor) {

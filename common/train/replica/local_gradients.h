@@ -48,9 +48,4 @@ class LocalGradients final : public GradientSink {
   collective::WorkPtr work_;
 };
 
-// Copies `gradient` if another tensor shares its memory, so that it can be changed in place. The
-// gradients of `a` and `b` in `a.view({2, 2}) + b.view({2, 2})` are two views of one tensor. Called
-// after the backward pass, which holds references while it runs.
-void OwnMemory(at::Tensor* gradient);
-
 }  // namespace muster
