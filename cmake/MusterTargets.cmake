@@ -132,10 +132,6 @@ option(MUSTER_UNITY_BUILD "Compile several sources of a library as one unit; OFF
 function(muster_unity_build count)
   if(MUSTER_UNITY_BUILD)
     set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})
-    foreach(target ${ARGN})
-      # A unit includes its sources by absolute paths, which __FILE__ would leave in what is installed.
-      target_compile_options(${target} PRIVATE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
-    endforeach()
   endif()
 endfunction()
 
@@ -154,10 +150,10 @@ endfunction()
 set(MUSTER_COMMON_HEADERS <absl/status/statusor.h> <absl/synchronization/mutex.h> <algorithm> <charconv> <cmath> <deque> <filesystem>
   <fmt/format.h> <fmt/ranges.h> <functional> <map> <memory> <nlohmann/json.hpp> <optional> <set> <span> <string> <string_view> <thread>
   <variant> <vector>)
+set(MUSTER_COMMON_LINKS fmt::fmt nlohmann_json::nlohmann_json absl::statusor absl::synchronization)
 
 # Libraries compile against a precompiled header of what nearly all files include. One without fmt, which is in it, has the
-# property DISABLE_PRECOMPILE_HEADERS; sources with code generation options of their own
-# have SKIP_PRECOMPILE_HEADERS.
+# property DISABLE_PRECOMPILE_HEADERS; sources with code generation options of their own have SKIP_PRECOMPILE_HEADERS.
 function(_muster_precompile target)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     return()  # the options are gcc's
@@ -165,7 +161,7 @@ function(_muster_precompile target)
   set(header muster_precompiled)
   if(NOT TARGET ${header})
     _muster_precompiled_header(${header}
-      LINKS fmt::fmt nlohmann_json::nlohmann_json absl::statusor absl::synchronization
+      LINKS ${MUSTER_COMMON_LINKS}
       HEADERS ${MUSTER_COMMON_HEADERS})
   endif()
   target_compile_options(${target} PRIVATE -pthread -fpch-preprocess)
@@ -181,7 +177,7 @@ function(_muster_test_compiles_quickly test)
   set(header muster_precompiled_tests)
   if(NOT TARGET ${header})
     _muster_precompiled_header(${header}
-      LINKS fmt::fmt nlohmann_json::nlohmann_json absl::statusor absl::synchronization GTest::gmock
+      LINKS ${MUSTER_COMMON_LINKS} GTest::gmock
       HEADERS ${MUSTER_COMMON_HEADERS} <gmock/gmock.h>)
     _muster_compiles_as_a_test(${header})
   endif()
